@@ -1,0 +1,1 @@
+//! An embedded Kubernetes API server for storage: generic store, watch, admission

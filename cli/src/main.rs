@@ -1,0 +1,2 @@
+//! The claimcheck binary: arguments in, exit code out.
+fn main() {}

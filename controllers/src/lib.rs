@@ -1,0 +1,1 @@
+//! The storage controllers: binder, provisioner, attach/detach, attacher, scheduler, protection

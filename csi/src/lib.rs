@@ -1,0 +1,1 @@
+//! CSI v1 over gRPC: bindings, unix-socket client and server, the recording tap

@@ -1,0 +1,1 @@
+//! The claimcheck CSI driver: directory and image volumes

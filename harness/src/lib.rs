@@ -1,0 +1,1 @@
+//! Cluster life cycle, evidence to timeline to samples, metrics and reports

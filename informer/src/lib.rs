@@ -1,0 +1,1 @@
+//! Watch caches with indexes, and the reconcile queue, shared by controllers and node

@@ -1,0 +1,74 @@
+//! Names that Kubernetes and CSI give to things: annotations, finalizers, label keys, and the names that
+//! are computed from others. One place, so that no two components spell one differently.
+
+use std::fmt;
+
+/// Set by the binder on a claim once both sides of the binding are written.
+/// Upstream: `pkg/controller/volume/persistentvolume/pv_controller.go`.
+pub const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
+/// Set on a claim or volume whose other side was chosen by the binder (not by the user).
+pub const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
+/// On a volume: which provisioner made it.
+pub const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
+/// On a claim: which external provisioner shall make its volume.
+pub const STORAGE_PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
+/// The beta spelling of [`STORAGE_PROVISIONER`]; upstream still writes both.
+pub const STORAGE_PROVISIONER_BETA: &str = "volume.beta.kubernetes.io/storage-provisioner";
+/// On a claim under late binding: the node that the scheduler chose.
+pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+/// On a storage class: it is the default one.
+pub const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
+/// On a node: the kubelet leaves attach and detach to the controller.
+pub const CONTROLLER_MANAGED_ATTACH: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
+/// On a node: the driver name to node id map that the kubelet keeps beside CSINode.
+pub const NODE_ID_ANNOTATION: &str = "csi.volume.kubernetes.io/nodeid";
+
+/// Finalizer that holds a claim while a pod uses it.
+pub const PVC_PROTECTION: &str = "kubernetes.io/pvc-protection";
+/// Finalizer that holds a volume while a claim is bound to it.
+pub const PV_PROTECTION: &str = "kubernetes.io/pv-protection";
+/// Finalizer that holds a provisioned volume until the driver has deleted it (provisioner).
+pub const PROVISIONER_FINALIZER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
+
+/// The finalizer that the attacher puts on volumes and attachments of `driver`:
+/// `external-attacher/` and the driver's name with dots as dashes.
+pub fn attacher_finalizer(driver: &str) -> String {
+    format!("external-attacher/{}", driver.replace('.', "-"))
+}
+
+/// The unique name of a CSI volume in `node.status.volumesAttached` and `volumesInUse`:
+/// `kubernetes.io/csi/<driver>^<handle>`.
+pub fn unique_volume_name(driver: &str, handle: &str) -> String {
+    format!("kubernetes.io/csi/{driver}^{handle}")
+}
+
+/// Namespace and name of an object; the namespace of a cluster-scoped one is empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+pub struct ObjectKey {
+    /// The namespace; empty where the kind has none.
+    pub namespace: String,
+    /// The object's name.
+    pub name: String,
+}
+
+impl ObjectKey {
+    /// A key of a namespaced object.
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+
+    /// A key of a cluster-scoped object.
+    pub fn cluster(name: impl Into<String>) -> Self {
+        Self { namespace: String::new(), name: name.into() }
+    }
+}
+
+impl fmt::Display for ObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace.is_empty() {
+            f.write_str(&self.name)
+        } else {
+            write!(f, "{}/{}", self.namespace, self.name)
+        }
+    }
+}
