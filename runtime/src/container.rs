@@ -1,0 +1,169 @@
+//! The container's side: from the fork to its program.
+//!
+//! Runs in the child, PID 1 of a new PID namespace and alone in a copy of the template's mount
+//! namespace. The zygote has one thread, so the child may allocate.
+
+use std::{
+    convert::Infallible,
+    ffi::CString,
+    fs,
+    io::{self, Write},
+    os::fd::{AsFd, OwnedFd},
+    path::Path,
+};
+
+use nix::{
+    errno::Errno,
+    fcntl::OFlag,
+    mount::{MsFlags, mount},
+    sched::CloneFlags,
+    sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, sigaction, sigprocmask},
+    unistd::{Gid, Pid, Uid, chdir, execve, pipe2, setgid, setgroups, sethostname, setsid, setuid},
+};
+use rustix::{
+    fs::CWD,
+    mount::{MoveMountFlags, move_mount},
+    stdio::{dup2_stderr, dup2_stdin, dup2_stdout},
+};
+
+use crate::{
+    protocol::{Container, Target},
+    template,
+};
+
+const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Forks a container. Its program runs once the returned pipe ends; what is read from it before is why
+/// it does not.
+pub(super) fn fork(container: &Container, fds: Vec<OwnedFd>) -> io::Result<(Pid, OwnedFd)> {
+    let (why, fails) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
+    match clone()? {
+        Some(child) => Ok((child, why)),
+        None => {
+            let Err(failure) = become_program(container, fds);
+            let _ = fs::File::from(fails).write_all(failure.as_bytes());
+            std::process::exit(127)
+        }
+    }
+}
+
+#[expect(unsafe_code, reason = "fork and unshare in one call exist only as the raw system call")]
+fn clone() -> io::Result<Option<Pid>> {
+    let flags = CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWUTS;
+    let flags = i64::from(flags.bits() | nix::libc::SIGCHLD);
+    // SAFETY: without CLONE_VM and with no stack this is fork(2); the zygote has one thread, so the
+    // child finds no lock held by another.
+    let pid = unsafe { nix::libc::syscall(nix::libc::SYS_clone, flags, 0, 0, 0, 0) };
+    match pid {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(None),
+        pid => Ok(Some(Pid::from_raw(i32::try_from(pid).expect("a process id fits i32")))),
+    }
+}
+
+/// Attaches what was attempted to an error of it.
+trait Doing<T> {
+    fn doing(self, what: &str) -> Result<T, String>;
+}
+
+impl<T, E: std::fmt::Display> Doing<T> for Result<T, E> {
+    fn doing(self, what: &str) -> Result<T, String> {
+        self.map_err(|error| format!("cannot {what}: {error}"))
+    }
+}
+
+fn become_program(container: &Container, mut fds: Vec<OwnedFd>) -> Result<Infallible, String> {
+    let _ = setsid();
+    signals().doing("reset signals")?;
+    sethostname(&container.hostname).doing("set the host name")?;
+    let tmp = Some("mode=1777,size=64m");
+    mount(Some("tmp"), "/tmp", Some("tmpfs"), MsFlags::MS_NOSUID | MsFlags::MS_NODEV, tmp)
+        .doing("mount /tmp")?;
+    mount(Some("proc"), "/proc", Some("proc"), template::secure(), None::<&str>).doing("mount /proc")?;
+    let log = fds.remove(0);
+    for (target, fd) in container.mounts.iter().zip(fds) {
+        attach(target, fd)?;
+    }
+    template::read_only(Path::new("/")).doing("protect the root")?;
+    let null = fs::File::open("/dev/null").doing("open /dev/null")?;
+    dup2_stdin(&null).doing("set standard input")?;
+    dup2_stdout(&log).doing("set standard output")?;
+    dup2_stderr(&log).doing("set standard error")?;
+    chdir(container.cwd.as_str()).doing(&format!("enter working directory {}", container.cwd))?;
+    identity(container)?;
+    execute(container)
+}
+
+fn signals() -> nix::Result<()> {
+    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
+    // Rust ignores SIGPIPE, and an ignored signal stays so over exec.
+    let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+    set_action(Signal::SIGPIPE, &default)
+}
+
+#[expect(unsafe_code, reason = "sigaction is unsafe for the sake of handlers, and this sets none")]
+fn set_action(signal: Signal, action: &SigAction) -> nix::Result<()> {
+    // SAFETY: the default action runs no code of ours.
+    unsafe { sigaction(signal, action) }.map(drop)
+}
+
+fn attach(target: &Target, fd: OwnedFd) -> Result<(), String> {
+    let path = Path::new(&target.path);
+    let what = format!("make mount point {}", target.path);
+    if target.directory {
+        fs::create_dir_all(path).doing(&what)?;
+    } else {
+        path.parent().map_or(Ok(()), fs::create_dir_all).doing(&what)?;
+        if !path.exists() {
+            fs::write(path, "").doing(&what)?;
+        }
+    }
+    move_mount(fd.as_fd(), c"", CWD, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+        .doing(&format!("mount {}", target.path))?;
+    if target.read_only {
+        template::read_only(path).doing(&format!("protect {}", target.path))?;
+    }
+    Ok(())
+}
+
+fn identity(container: &Container) -> Result<(), String> {
+    if (container.uid, container.gid) == (0, 0) && container.groups.is_empty() {
+        return Ok(());
+    }
+    let groups: Vec<Gid> = container.groups.iter().copied().map(Gid::from_raw).collect();
+    setgroups(&groups).doing("set supplementary groups")?;
+    setgid(Gid::from_raw(container.gid)).doing(&format!("become group {}", container.gid))?;
+    setuid(Uid::from_raw(container.uid)).doing(&format!("become user {}", container.uid))
+}
+
+fn execute(container: &Container) -> Result<Infallible, String> {
+    let program = container.argv.first().ok_or("no command given")?;
+    let given = container.env.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_str());
+    let path = given.unwrap_or(DEFAULT_PATH);
+    let mut env: Vec<String> = container.env.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    if given.is_none() {
+        env.push(format!("PATH={DEFAULT_PATH}"));
+    }
+    let strings =
+        |list: &[String]| list.iter().map(|s| CString::new(s.as_str())).collect::<Result<Vec<_>, _>>();
+    let argv = strings(&container.argv).doing("pass an argument with a NUL byte")?;
+    let env = strings(&env).doing("pass an environment variable with a NUL byte")?;
+    let file = if program.contains('/') {
+        program.clone()
+    } else {
+        let mut found = path.split(':').map(|dir| format!("{dir}/{program}"));
+        found.find(|file| Path::new(file).is_file()).ok_or(format!("{program} is not in {path}"))?
+    };
+    let file = CString::new(file).doing("run a program with a NUL byte in its name")?;
+    execve(&file, &argv, &env).doing(&format!("run {program}"))
+}
+
+/// Why a container did not start: `None` while that is open, empty where its program runs.
+pub(super) fn failure(why: &OwnedFd) -> Option<String> {
+    let mut buffer = [0; 4096];
+    match nix::unistd::read(why.as_fd(), &mut buffer) {
+        Ok(length) => Some(String::from_utf8_lossy(&buffer[..length]).into_owned()),
+        Err(Errno::EAGAIN | Errno::EINTR) => None,
+        Err(error) => Some(format!("cannot be watched while it starts: {error}")),
+    }
+}

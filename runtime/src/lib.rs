@@ -1,0 +1,156 @@
+//! The container runtime: pods as real processes, without images.
+//!
+//! What a containerd is to a kubelet, small: a **zygote** process per node, single-threaded and made
+//! before any volume exists, forks each container into PID and mount namespaces of its own. The node
+//! agent hands volumes over as `open_tree` descriptors, so a container's mount table holds a dozen
+//! mounts however many volumes the node has, and starting one costs the same with 10 and 1,000.
+//! Containers belong to the zygote, so the agent may be killed and restarted under them.
+//!
+//! [`Runtime`] is what the agent calls; [`Client`] speaks it to a zygote over a unix socket;
+//! [`serve`] is the zygote.
+
+mod client;
+mod container;
+mod protocol;
+mod template;
+mod zygote;
+
+use std::{future::Future, io, path::PathBuf};
+
+use claimcheck_model::Stamp;
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+
+pub use client::Client;
+pub use zygote::{Args, serve};
+
+/// What a container is made of.
+#[derive(Clone, Debug, Default)]
+pub struct ContainerSpec {
+    /// Unique name of this container on its node, for example `<pod uid>/<container>/<attempt>`.
+    pub id: String,
+    /// Program and arguments; a program without a slash is looked up in `PATH` of [`Self::env`], or in
+    /// the default path.
+    pub argv: Vec<String>,
+    /// The whole environment; nothing is inherited. `PATH` is added where it is missing.
+    pub env: Vec<(String, String)>,
+    /// Working directory; `/` where absent.
+    pub cwd: Option<String>,
+    /// What to mount where, in any order.
+    pub mounts: Vec<Mount>,
+    /// Standard output and error are appended here.
+    pub log_path: PathBuf,
+    /// User to run as; 0 where absent.
+    pub uid: Option<u32>,
+    /// Group to run as; 0 where absent.
+    pub gid: Option<u32>,
+    /// Supplementary groups.
+    pub groups: Vec<u32>,
+    /// The container's host name.
+    pub hostname: String,
+}
+
+/// One mount of a container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// File, directory or device, as the agent sees it.
+    pub source: PathBuf,
+    /// Absolute path in the container; made if it is missing.
+    pub target: String,
+    /// Writes fail with EROFS.
+    pub read_only: bool,
+}
+
+/// How a container's first process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Exit {
+    /// It exited with this status.
+    Code(i32),
+    /// This signal ended it.
+    Signal(i32),
+}
+
+impl Exit {
+    /// The exit code as Kubernetes reports it: 128 and the signal's number for a signal.
+    pub fn code(self) -> i32 {
+        match self {
+            Self::Code(code) => code,
+            Self::Signal(signal) => 128 + signal,
+        }
+    }
+}
+
+/// Where a container is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum State {
+    /// Its first process runs.
+    Running {
+        /// Process id, in the PID namespace of the run.
+        pid: i32,
+        /// When it was started.
+        started: Stamp,
+    },
+    /// All of its processes are gone.
+    Exited {
+        /// How its first process ended.
+        exit: Exit,
+        /// When it was started.
+        started: Stamp,
+        /// When it was reaped.
+        finished: Stamp,
+    },
+}
+
+/// What can go wrong between agent and runtime.
+#[derive(Debug, thiserror::Error)]
+pub enum RuntimeError {
+    /// The zygote cannot be reached (any more).
+    #[error("container runtime at {socket} is gone: restart the node")]
+    Gone {
+        /// The zygote's socket.
+        socket: String,
+        /// What the socket said.
+        #[source]
+        source: io::Error,
+    },
+    /// Something the agent has to hand over cannot be opened.
+    #[error("cannot open {path} for container {id}")]
+    Open {
+        /// The container.
+        id: String,
+        /// The path that cannot be opened.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The zygote refused, or the container failed before its program ran.
+    #[error("container {id}: {reason}")]
+    Refused {
+        /// The container.
+        id: String,
+        /// What failed, and why.
+        reason: String,
+    },
+}
+
+/// The runtime's result.
+pub type Result<T> = std::result::Result<T, RuntimeError>;
+
+/// What the node agent asks of a container runtime.
+pub trait Runtime: Send + Sync + 'static {
+    /// Starts a container; returns once its program is running.
+    fn start(&self, spec: ContainerSpec) -> impl Future<Output = Result<()>> + Send;
+
+    /// Sends a signal to the container's first process. Not an error where it has exited already.
+    fn signal(&self, id: &str, signal: i32) -> impl Future<Output = Result<()>> + Send;
+
+    /// All containers, running and exited, that have not been removed.
+    fn list(&self) -> impl Future<Output = Result<Vec<(String, State)>>> + Send;
+
+    /// Forgets an exited container. Refused while it runs; not an error where it is unknown.
+    fn remove(&self, id: &str) -> impl Future<Output = Result<()>> + Send;
+
+    /// Exits as they happen, from now on; the receiver ends when the runtime is gone.
+    fn events(&self) -> mpsc::UnboundedReceiver<(String, State)>;
+}

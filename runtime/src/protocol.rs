@@ -1,0 +1,143 @@
+//! What agent and zygote say to each other: one JSON object per `SOCK_SEQPACKET` message, descriptors
+//! beside it (`SCM_RIGHTS`). A sequenced packet keeps message and descriptors together, so neither side
+//! needs framing.
+
+use std::{
+    io::{self, IoSlice, IoSliceMut},
+    os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
+};
+
+use nix::sys::socket::{
+    ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, recvmsg, sendmsg, setsockopt, sockopt,
+};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use crate::State;
+
+/// Largest message; the kernel bounds a packet by the socket's send buffer.
+pub(super) const MAX_MESSAGE: usize = 192 * 1024;
+/// `SCM_MAX_FD`: descriptors that one message carries; the first is the log.
+pub(super) const MAX_FDS: usize = 253;
+/// Entries of one `List` answer, so that it stays below [`MAX_MESSAGE`].
+pub(super) const LIST_CHUNK: usize = 400;
+
+/// From agent to zygote.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Request {
+    /// Chosen by the agent, repeated in the answer.
+    pub seq: u64,
+    pub call: Call,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Call {
+    /// Descriptors: the log, then one per mount.
+    Start(Container),
+    Signal {
+        id: String,
+        signal: i32,
+    },
+    List,
+    Remove {
+        id: String,
+    },
+}
+
+/// A [`super::ContainerSpec`] with its paths opened.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Container {
+    pub id: String,
+    pub argv: Vec<String>,
+    pub env: Vec<(String, String)>,
+    pub cwd: String,
+    pub mounts: Vec<Target>,
+    pub uid: u32,
+    pub gid: u32,
+    pub groups: Vec<u32>,
+    pub hostname: String,
+}
+
+/// Where a handed-over descriptor is mounted.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Target {
+    pub path: String,
+    pub read_only: bool,
+    pub directory: bool,
+}
+
+/// From zygote to agent.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Reply {
+    Done {
+        seq: u64,
+    },
+    Refused {
+        seq: u64,
+        reason: String,
+    },
+    /// A part of the answer to `List`; `Done` follows the last.
+    Listed {
+        seq: u64,
+        containers: Vec<(String, State)>,
+    },
+    /// Nobody asked: a container has exited.
+    Exited {
+        id: String,
+        state: State,
+    },
+}
+
+/// Makes the send buffer large enough for [`MAX_MESSAGE`].
+pub(super) fn enlarge(socket: &OwnedFd) -> io::Result<()> {
+    Ok(setsockopt(socket, sockopt::SndBuf, &(MAX_MESSAGE * 2))?)
+}
+
+/// Sends one message; `WouldBlock` where the peer does not keep up.
+pub(super) fn send<T: Serialize>(socket: RawFd, message: &T, fds: &[RawFd]) -> io::Result<()> {
+    let bytes = serde_json::to_vec(message).map_err(io::Error::other)?;
+    if bytes.len() > MAX_MESSAGE {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("message of {} bytes is over the limit of {MAX_MESSAGE}", bytes.len()),
+        ));
+    }
+    let rights = [ControlMessage::ScmRights(fds)];
+    let control: &[ControlMessage<'_>] = if fds.is_empty() { &[] } else { &rights };
+    sendmsg::<()>(socket, &[IoSlice::new(&bytes)], control, MsgFlags::MSG_NOSIGNAL, None)?;
+    Ok(())
+}
+
+/// Receives one message and its descriptors; `None` at the end of the connection.
+pub(super) fn receive<T: DeserializeOwned>(
+    socket: &OwnedFd,
+    buffer: &mut Vec<u8>,
+) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
+    buffer.resize(MAX_MESSAGE, 0);
+    let mut control = nix::cmsg_space!([RawFd; MAX_FDS]);
+    let mut iov = [IoSliceMut::new(buffer)];
+    let received =
+        recvmsg::<()>(socket.as_raw_fd(), &mut iov, Some(&mut control), MsgFlags::MSG_CMSG_CLOEXEC)?;
+    let mut fds = Vec::new();
+    for message in received.cmsgs()? {
+        if let ControlMessageOwned::ScmRights(raw) = message {
+            fds.extend(raw.into_iter().map(own));
+        }
+    }
+    let length = received.bytes;
+    if length == 0 {
+        return Ok(None);
+    }
+    let message = serde_json::from_slice(&buffer[..length]).map_err(io::Error::other)?;
+    Ok(Some((message, fds)))
+}
+
+#[expect(unsafe_code, reason = "descriptors arrive from the kernel as plain numbers")]
+pub(super) fn own(raw: RawFd) -> OwnedFd {
+    // SAFETY: recvmsg or accept has just installed this descriptor for us; nobody else knows its number.
+    unsafe { OwnedFd::from_raw_fd(raw) }
+}
+
+/// Flags of every runtime socket.
+pub(super) fn socket_flags() -> SockFlag {
+    SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK
+}

@@ -1,0 +1,126 @@
+//! The root that every container starts from: a read-only view of the host's programs.
+//!
+//! Built once, by the zygote, in a mount namespace of its own that holds nothing else: cloning it for a
+//! container costs a dozen mounts, not the node's whole mount table.
+
+use std::{
+    fs, io,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+};
+
+use nix::{
+    mount::{MntFlags, MsFlags, mount, umount2},
+    sys::statvfs::{FsFlags, statvfs},
+    unistd::{chdir, pivot_root},
+};
+
+/// Parts of the host's root that programs need. What is a link on the host is the same link here.
+const VISIBLE: [&str; 9] = ["usr", "etc", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "opt"];
+/// Devices that programs expect; bound one by one, since a user namespace may not make nodes.
+const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+const DEVICE_LINKS: [(&str, &str); 4] = [
+    ("fd", "/proc/self/fd"),
+    ("stdin", "/proc/self/fd/0"),
+    ("stdout", "/proc/self/fd/1"),
+    ("stderr", "/proc/self/fd/2"),
+];
+
+/// What failed while the template was built.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {what} {path} for the container root")]
+pub struct TemplateError {
+    what: &'static str,
+    path: PathBuf,
+    #[source]
+    source: io::Error,
+}
+
+/// Attaches what was done to which path to an error of it.
+trait Doing<T> {
+    fn doing(self, what: &'static str, path: &Path) -> Result<T, TemplateError>;
+}
+
+impl<T, E: Into<io::Error>> Doing<T> for Result<T, E> {
+    fn doing(self, what: &'static str, path: &Path) -> Result<T, TemplateError> {
+        self.map_err(|error| TemplateError { what, path: path.to_owned(), source: error.into() })
+    }
+}
+
+/// Builds the template below `at` (made if missing) and makes it the root of this mount namespace.
+///
+/// The caller has unshared its mount namespace; nothing of the old one stays visible.
+pub(super) fn enter(at: &Path) -> Result<(), TemplateError> {
+    fs::create_dir_all(at).doing("make", at)?;
+    mount(Some("pod"), at, Some("tmpfs"), MsFlags::MS_NODEV | MsFlags::MS_NOSUID, Some("mode=755,size=16m"))
+        .doing("mount a tmpfs at", at)?;
+    for name in VISIBLE {
+        show(&Path::new("/").join(name), &at.join(name))?;
+    }
+    devices(&at.join("dev"))?;
+    let proc = directory(at.join("proc"))?;
+    // Also what permits containers their own: a user namespace may mount proc only where it sees one.
+    mount(Some("proc"), &proc, Some("proc"), secure(), None::<&str>).doing("mount proc at", &proc)?;
+    directory(at.join("tmp"))?;
+    chdir(at).doing("enter", at)?;
+    pivot_root(".", ".").doing("make a root of", at)?;
+    umount2(".", MntFlags::MNT_DETACH).doing("leave the old root below", at)?;
+    chdir("/").doing("enter", Path::new("/"))
+}
+
+/// Shows a part of the host, read-only; a link stays a link, and what the host lacks is left out.
+fn show(from: &Path, to: &Path) -> Result<(), TemplateError> {
+    let Ok(metadata) = fs::symlink_metadata(from) else { return Ok(()) };
+    if metadata.is_symlink() {
+        let target = fs::read_link(from).doing("read", from)?;
+        return symlink(target, to).doing("link", to);
+    }
+    let to = directory(to.to_owned())?;
+    // Recursive, since a user namespace may not uncover what is mounted below.
+    bind(from, &to)?;
+    read_only(&to).doing("protect", &to)
+}
+
+fn devices(dev: &Path) -> Result<(), TemplateError> {
+    directory(dev.to_owned())?;
+    for name in DEVICES {
+        let to = dev.join(name);
+        fs::write(&to, "").doing("make", &to)?;
+        bind(&Path::new("/dev").join(name), &to)?;
+    }
+    for (name, target) in DEVICE_LINKS {
+        let link = dev.join(name);
+        symlink(target, &link).doing("link", &link)?;
+    }
+    Ok(())
+}
+
+fn directory(path: PathBuf) -> Result<PathBuf, TemplateError> {
+    fs::create_dir_all(&path).doing("make", &path)?;
+    Ok(path)
+}
+
+fn bind(from: &Path, to: &Path) -> Result<(), TemplateError> {
+    mount(Some(from), to, None::<&str>, MsFlags::MS_BIND | MsFlags::MS_REC, None::<&str>).doing("bind to", to)
+}
+
+/// Makes a mount read-only and keeps its other restrictions, which a user namespace may not lift.
+pub(super) fn read_only(path: &Path) -> nix::Result<()> {
+    let kept = statvfs(path)?.flags();
+    let flags = [
+        (FsFlags::ST_NOSUID, MsFlags::MS_NOSUID),
+        (FsFlags::ST_NODEV, MsFlags::MS_NODEV),
+        (FsFlags::ST_NOEXEC, MsFlags::MS_NOEXEC),
+        (FsFlags::ST_NOATIME, MsFlags::MS_NOATIME),
+        (FsFlags::ST_NODIRATIME, MsFlags::MS_NODIRATIME),
+        (FsFlags::ST_RELATIME, MsFlags::MS_RELATIME),
+    ];
+    let kept = flags.iter().filter(|(has, _)| kept.contains(*has)).map(|(_, flag)| *flag);
+    let flags = kept.fold(MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY, |all, one| all | one);
+    mount(None::<&str>, path, None::<&str>, flags, None::<&str>)
+}
+
+/// Flags of file systems in which nobody needs programs or devices.
+pub(super) fn secure() -> MsFlags {
+    MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC
+}
