@@ -3,8 +3,15 @@
 //! Pure data, no input or output (but for reading the clock in [`Stamp::now`]). Everything that two
 //! crates must spell alike is spelt here, once.
 
+mod capability;
+mod event;
+pub mod metric;
 mod names;
+mod phase;
 mod stamp;
 
+pub use capability::{Capability, UnknownCapability};
+pub use event::*;
 pub use names::*;
+pub use phase::{Phase, PhaseInfo, Source, Subject};
 pub use stamp::Stamp;

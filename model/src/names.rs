@@ -43,7 +43,9 @@ pub fn unique_volume_name(driver: &str, handle: &str) -> String {
 }
 
 /// Namespace and name of an object; the namespace of a cluster-scoped one is empty.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+)]
 pub struct ObjectKey {
     /// The namespace; empty where the kind has none.
     pub namespace: String,

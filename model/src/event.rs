@@ -1,0 +1,507 @@
+//! The events of a run: the only contract between running and reporting.
+//!
+//! The runner and the timeline emit them; terminal, run folder and metrics consume them. What a report
+//! needs and no event carries does not exist. One line of `events.ndjson` is one [`LoggedEvent`].
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Capability, Phase, Source, Stamp};
+
+/// An event and when the reporter took it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LoggedEvent {
+    /// When it was logged; what happened when is in the event itself.
+    pub at: Stamp,
+    /// The event.
+    #[serde(flatten)]
+    pub event: Event,
+}
+
+/// Something that happened in a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// The first event: what runs, on what.
+    RunStarted(RunInfo),
+    /// The last event.
+    RunFinished {
+        /// From the process' start to here.
+        seconds: f64,
+    },
+    /// A case began.
+    CaseStarted {
+        /// Which.
+        case: CaseId,
+    },
+    /// A case ended; a skipped one ends without having begun.
+    CaseFinished {
+        /// Which.
+        case: CaseId,
+        /// How.
+        #[serde(flatten)]
+        result: CaseResult,
+        /// How long it ran.
+        seconds: f64,
+    },
+    /// A phase ended, or will never end.
+    Phase(PhaseSample),
+    /// A volume entered or left the set of what is attached, staged or mounted.
+    Transition(Transition),
+    /// A CSI call ended.
+    Rpc(RpcSummary),
+    /// A CSI call came out of order, or twice.
+    Violation {
+        /// The rule it broke.
+        rule: Rule,
+        /// Which call, on which volume.
+        detail: String,
+    },
+    /// Something was left behind.
+    Leak(Leak),
+    /// How long a change of a probe object took to reach our own watch.
+    WatchLag {
+        /// From the write's answer to the watch event.
+        seconds: f64,
+    },
+}
+
+/// What runs, on what.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunInfo {
+    /// How many cases will end.
+    pub cases: usize,
+    /// Which kind of cluster.
+    pub cluster: ClusterKind,
+    /// The driver's name, as CSI and StorageClass spell it.
+    pub driver: String,
+    /// The version of claimcheck.
+    pub version: String,
+    /// What the API server says it is.
+    pub kubernetes_version: String,
+    /// What the driver can do.
+    pub capabilities: Vec<Capability>,
+    /// Whatever else a reader of the report may want to know: kernel, processors, lane, command line.
+    pub environment: BTreeMap<String, String>,
+}
+
+/// Where the cluster comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ClusterKind {
+    /// Everything ours, on this machine.
+    #[default]
+    Embedded,
+    /// Kubernetes in Docker.
+    Kind,
+    /// Whatever a kubeconfig points at.
+    Existing,
+    /// A stock kube-apiserver and etcd below our controllers and nodes.
+    Envtest,
+}
+
+impl ClusterKind {
+    /// The name on the command line, in labels and in the run folder's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Embedded => "embedded",
+            Self::Kind => "kind",
+            Self::Existing => "existing",
+            Self::Envtest => "envtest",
+        }
+    }
+}
+
+/// A case of the catalogue: `suite::name`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct CaseId {
+    /// The suite.
+    pub suite: String,
+    /// The case, with its pattern in brackets.
+    pub name: String,
+}
+
+impl CaseId {
+    /// The case `name` of `suite`.
+    pub fn new(suite: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { suite: suite.into(), name: name.into() }
+    }
+}
+
+impl fmt::Display for CaseId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}::{}", self.suite, self.name)
+    }
+}
+
+/// How a case ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "result", rename_all = "lowercase")]
+pub enum CaseResult {
+    /// As it should.
+    Passed,
+    /// Not as it should.
+    Failed {
+        /// What was expected, and what was seen.
+        why: String,
+    },
+    /// It did not run.
+    Skipped {
+        /// What is missing.
+        why: String,
+    },
+}
+
+impl CaseResult {
+    /// The label value.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Passed => "passed",
+            Self::Failed { .. } => "failed",
+            Self::Skipped { .. } => "skipped",
+        }
+    }
+}
+
+/// A phase of one subject.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PhaseSample {
+    /// Which phase.
+    pub phase: Phase,
+    /// Whose.
+    pub subject: SubjectIds,
+    /// The driver's name; empty where no volume is known yet.
+    pub driver: String,
+    /// The storage class; empty where the claim names none.
+    pub class: String,
+    /// File system or block.
+    pub volume_mode: VolumeMode,
+    /// How it went.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+}
+
+/// The objects that a sample belongs to; empty where one does not apply.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct SubjectIds {
+    /// The claim's uid.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub claim: String,
+    /// The PersistentVolume's name.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub volume: String,
+    /// The pod's uid.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub pod: String,
+    /// The node's name.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub node: String,
+}
+
+/// How a phase went. A phase that did not end, or that nobody saw, has no duration: never zero.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "result", rename_all = "lowercase")]
+pub enum Outcome {
+    /// Start and end were seen.
+    Ok {
+        /// When the last of its preconditions held.
+        start: Stamp,
+        /// When it ended.
+        end: Stamp,
+        /// How the end was seen.
+        source: Source,
+        /// Its length, less what other phases inside it took (`schedule` only).
+        seconds: f64,
+        /// How much of it the driver's calls took.
+        driver_seconds: f64,
+        /// The rest of it: Kubernetes' own.
+        overhead_seconds: f64,
+    },
+    /// It began and never ended.
+    Aborted {
+        /// When the last of its preconditions held.
+        start: Stamp,
+    },
+    /// It must have happened, but its start or its end could not be seen.
+    Unobserved,
+}
+
+impl Outcome {
+    /// The label value.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Ok { .. } => "ok",
+            Self::Aborted { .. } => "aborted",
+            Self::Unobserved => "unobserved",
+        }
+    }
+}
+
+/// How a volume is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum VolumeMode {
+    /// Mounted.
+    #[default]
+    Filesystem,
+    /// As a device.
+    Block,
+}
+
+impl VolumeMode {
+    /// Kubernetes' spelling, also the label value.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Filesystem => "Filesystem",
+            Self::Block => "Block",
+        }
+    }
+}
+
+/// Which set a volume entered or left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TransitionKind {
+    /// Entered {(volume, node)}: ControllerPublishVolume succeeded.
+    Attach,
+    /// Left it: ControllerUnpublishVolume succeeded.
+    Detach,
+    /// Entered the staged {(volume, node)}.
+    Stage,
+    /// Left it.
+    Unstage,
+    /// Entered {(volume, target)}: NodePublishVolume succeeded.
+    Mount,
+    /// Left it: NodeUnpublishVolume succeeded.
+    Unmount,
+}
+
+impl TransitionKind {
+    /// All of them.
+    pub const ALL: &'static [Self] =
+        &[Self::Attach, Self::Detach, Self::Stage, Self::Unstage, Self::Mount, Self::Unmount];
+
+    /// The name in counts and reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Attach => "attach",
+            Self::Detach => "detach",
+            Self::Stage => "stage",
+            Self::Unstage => "unstage",
+            Self::Mount => "mount",
+            Self::Unmount => "unmount",
+        }
+    }
+}
+
+/// A volume entered or left a set.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Transition {
+    /// Which set, in or out.
+    pub kind: TransitionKind,
+    /// When.
+    pub when: Stamp,
+    /// The driver's name.
+    pub driver: String,
+    /// The volume's handle.
+    pub volume: String,
+    /// The node, as the driver knows it.
+    pub node: String,
+    /// The target path; empty for attach and stage.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub target: String,
+}
+
+/// A CSI call that ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RpcSummary {
+    /// The driver's name.
+    pub driver: String,
+    /// The bare method, `NodeStageVolume`.
+    pub method: String,
+    /// The gRPC status, `OK`; empty where the call never ended.
+    pub code: String,
+    /// The volume's handle, or its name for CreateVolume.
+    pub volume: String,
+    /// The node; empty for a controller's call.
+    pub node: String,
+    /// When it began.
+    pub start: Stamp,
+    /// How long it took.
+    pub seconds: f64,
+    /// The previous call of the same method on the same object failed.
+    pub retry: bool,
+}
+
+/// An order that CSI or Kubernetes demands of calls on one volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rule {
+    /// Attached again while attached.
+    AttachTwice,
+    /// Staged again while staged.
+    StageTwice,
+    /// Published again at the same target while published.
+    PublishTwice,
+    /// Published with a staging path at which nothing is staged.
+    PublishBeforeStage,
+    /// Unstaged while published at a target of the node.
+    UnstageBeforeUnpublish,
+    /// Detached while staged on the node.
+    DetachBeforeUnstage,
+    /// Deleted while attached somewhere.
+    DeleteBeforeDetach,
+}
+
+impl Rule {
+    /// All of them.
+    pub const ALL: &'static [Self] = &[
+        Self::AttachTwice,
+        Self::StageTwice,
+        Self::PublishTwice,
+        Self::PublishBeforeStage,
+        Self::UnstageBeforeUnpublish,
+        Self::DetachBeforeUnstage,
+        Self::DeleteBeforeDetach,
+    ];
+
+    /// The label value.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::AttachTwice => "attach_twice",
+            Self::StageTwice => "stage_twice",
+            Self::PublishTwice => "publish_twice",
+            Self::PublishBeforeStage => "publish_before_stage",
+            Self::UnstageBeforeUnpublish => "unstage_before_unpublish",
+            Self::DetachBeforeUnstage => "detach_before_unstage",
+            Self::DeleteBeforeDetach => "delete_before_detach",
+        }
+    }
+}
+
+/// Something left behind.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Leak {
+    /// What it is.
+    pub kind: LeakKind,
+    /// Its name, path or id.
+    pub name: String,
+    /// The case that left it; none where only the end of the run found it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub case: Option<CaseId>,
+}
+
+/// The kinds of things that can be left behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LeakKind {
+    /// A PersistentVolumeClaim.
+    Claim,
+    /// A PersistentVolume.
+    Volume,
+    /// A Pod.
+    Pod,
+    /// A VolumeAttachment.
+    Attachment,
+    /// A volume that is attached by the count of calls.
+    Attached,
+    /// A volume that is staged by the count of calls.
+    Staged,
+    /// A volume that is mounted by the count of calls.
+    Mounted,
+    /// An entry of a mount table.
+    Mount,
+    /// A loop device.
+    LoopDevice,
+    /// A volume of the driver that no object knows.
+    BackendVolume,
+    /// A process.
+    Process,
+}
+
+impl LeakKind {
+    /// All of them.
+    pub const ALL: &'static [Self] = &[
+        Self::Claim,
+        Self::Volume,
+        Self::Pod,
+        Self::Attachment,
+        Self::Attached,
+        Self::Staged,
+        Self::Mounted,
+        Self::Mount,
+        Self::LoopDevice,
+        Self::BackendVolume,
+        Self::Process,
+    ];
+
+    /// The label value.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Claim => "claim",
+            Self::Volume => "volume",
+            Self::Pod => "pod",
+            Self::Attachment => "attachment",
+            Self::Attached => "attached",
+            Self::Staged => "staged",
+            Self::Mounted => "mounted",
+            Self::Mount => "mount",
+            Self::LoopDevice => "loop_device",
+            Self::BackendVolume => "backend_volume",
+            Self::Process => "process",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_the_log_reads_back() {
+        let at = Stamp { mono_ns: 1, wall_ns: 2 };
+        let events = [
+            Event::RunStarted(RunInfo {
+                cases: 3,
+                capabilities: vec![Capability::Rwx],
+                ..RunInfo::default()
+            }),
+            Event::CaseFinished {
+                case: CaseId::new("volumes", "keeps data[dynamic]"),
+                result: CaseResult::Failed { why: "no".into() },
+                seconds: 0.5,
+            },
+            Event::Phase(PhaseSample {
+                phase: Phase::Stage,
+                subject: SubjectIds { node: "n".into(), ..SubjectIds::default() },
+                driver: "d".into(),
+                class: String::new(),
+                volume_mode: VolumeMode::Block,
+                outcome: Outcome::Aborted { start: at },
+            }),
+            Event::Leak(Leak { kind: LeakKind::LoopDevice, name: "/dev/loop0".into(), case: None }),
+        ];
+        for event in events {
+            let line = serde_json::to_string(&LoggedEvent { at, event: event.clone() }).unwrap();
+            assert_eq!(
+                serde_json::from_str::<LoggedEvent>(&line).unwrap(),
+                LoggedEvent { at, event },
+                "{line}"
+            );
+        }
+    }
+
+    #[test]
+    fn names_are_what_serde_writes() {
+        for rule in Rule::ALL {
+            assert_eq!(serde_json::to_value(rule).unwrap(), rule.name());
+        }
+        for kind in LeakKind::ALL {
+            assert_eq!(serde_json::to_value(kind).unwrap(), kind.name());
+        }
+        for kind in TransitionKind::ALL {
+            assert_eq!(serde_json::to_value(kind).unwrap(), kind.name());
+        }
+    }
+}
