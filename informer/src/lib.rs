@@ -1,1 +1,33 @@
-//! Watch caches with indexes, and the reconcile queue, shared by controllers and node
+//! Watch caches with indexes, and the reconcile queue, shared by controllers and node.
+//!
+//! ```text
+//! API server ──watch per kind──> Informer ──> World (Store per kind, with indexes) ──&World──> planners
+//!      ^                            │                    ^
+//!      │                         Change                  │ write-through: Informer::apply, forget
+//!      │                            v                    │
+//!      └──────writes── shells <── Queue<Key> (dedupe, one at a time, backoff)
+//! ```
+//!
+//! Where to start: [`World`] is what planners see and knows nothing of networks or time; [`Informer`]
+//! keeps one up to date; [`Queue`] runs a reconciler over keys; [`EventRecorder`] writes Events.
+//! One process needs one [`Informer`], however many controllers it runs.
+
+mod events;
+mod index;
+mod informer;
+pub mod quantity;
+mod queue;
+mod store;
+#[cfg(feature = "testing")]
+pub mod testing;
+mod world;
+
+pub use events::{EventRecorder, EventType, reference};
+pub use index::{
+    AttachmentBy, ClaimBy, ClassBy, Indexed, NoIndex, PodBy, PodClaim, Slot, Term, UNSCHEDULED, VolumeBy,
+    is_terminal, pod_claims,
+};
+pub use informer::{Informer, Options, Watchable};
+pub use queue::{Backoff, Outcome, Queue};
+pub use store::{Delta, Store, is_newer, key_of};
+pub use world::{Cached, Change, Kind, KindSet, Object, World};

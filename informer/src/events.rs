@@ -1,0 +1,237 @@
+//! Writes core/v1 Events, aside from the work that they report.
+//!
+//! After client-go's `tools/record`: a repeated event raises the count of the first one instead of being
+//! written again. Recording never waits and never fails; when the API server is too slow the events that
+//! don't fit the buffer are dropped, as upstream.
+
+use std::collections::{HashMap, VecDeque};
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    Metadata,
+    api::core::v1::{Event, EventSource, ObjectReference},
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
+};
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams, PostParams},
+};
+use serde_json::json;
+use tokio::sync::{mpsc, oneshot};
+use tracing::warn;
+
+/// Events that wait to be written at most; each is a few hundred bytes.
+const BUFFER: usize = 4096;
+/// Events whose repetition is recognised.
+const REMEMBERED: usize = 4096;
+
+/// Whether an event is good or bad news.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EventType {
+    /// As it should be.
+    Normal,
+    /// Somebody should look at it.
+    Warning,
+}
+
+impl EventType {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Normal => "Normal",
+            Self::Warning => "Warning",
+        }
+    }
+}
+
+/// Records events on behalf of one component; clones share one writer.
+#[derive(Clone)]
+pub struct EventRecorder {
+    requests: mpsc::Sender<Request>,
+}
+
+enum Request {
+    Record(Occurrence),
+    Flush(oneshot::Sender<()>),
+}
+
+/// What happened to what, without the time: the identity under which repetitions are counted.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Occurrence {
+    namespace: String,
+    uid: String,
+    name: String,
+    kind: String,
+    api_version: String,
+    resource_version: Option<String>,
+    field_path: Option<String>,
+    kind_of_news: EventType,
+    reason: String,
+    message: String,
+}
+
+impl EventRecorder {
+    /// A recorder for `component` (such as `persistentvolume-controller`, upstream's names), whose writer
+    /// task ends with the last clone.
+    pub fn new(client: Client, component: impl Into<String>) -> Self {
+        let (requests, received) = mpsc::channel(BUFFER);
+        let writer = Writer { client, component: component.into(), written: Written::default() };
+        tokio::spawn(writer.run(received));
+        Self { requests }
+    }
+
+    /// Records that something happened to `object` (see [`reference`]). Returns at once.
+    pub fn record(
+        &self,
+        object: &ObjectReference,
+        event_type: EventType,
+        reason: impl Into<String>,
+        message: impl Into<String>,
+    ) {
+        let occurrence = Occurrence {
+            namespace: object.namespace.clone().unwrap_or_default(),
+            uid: object.uid.clone().unwrap_or_default(),
+            name: object.name.clone().unwrap_or_default(),
+            kind: object.kind.clone().unwrap_or_default(),
+            api_version: object.api_version.clone().unwrap_or_default(),
+            resource_version: object.resource_version.clone(),
+            field_path: object.field_path.clone(),
+            kind_of_news: event_type,
+            reason: reason.into(),
+            message: message.into(),
+        };
+        if let Err(error) = self.requests.try_send(Request::Record(occurrence)) {
+            warn!(%error, "an event was dropped");
+        }
+    }
+
+    /// Returns once all events recorded so far are written (or were refused).
+    pub async fn flush(&self) {
+        let (done, written) = oneshot::channel();
+        if self.requests.send(Request::Flush(done)).await.is_ok() {
+            // An error means the runtime is shutting down, so that nothing will be written any more.
+            let _ = written.await;
+        }
+    }
+}
+
+/// What an event about `object` refers to.
+pub fn reference<K>(object: &K) -> ObjectReference
+where
+    K: k8s_openapi::Resource + Metadata<Ty = ObjectMeta>,
+{
+    let meta = object.metadata();
+    ObjectReference {
+        api_version: Some(K::API_VERSION.to_owned()),
+        kind: Some(K::KIND.to_owned()),
+        namespace: meta.namespace.clone(),
+        name: meta.name.clone(),
+        uid: meta.uid.clone(),
+        resource_version: meta.resource_version.clone(),
+        field_path: None,
+    }
+}
+
+struct Writer {
+    client: Client,
+    component: String,
+    written: Written,
+}
+
+impl Writer {
+    async fn run(mut self, mut requests: mpsc::Receiver<Request>) {
+        while let Some(request) = requests.recv().await {
+            match request {
+                Request::Record(occurrence) => self.write(occurrence).await,
+                // Who asked may have given up waiting.
+                Request::Flush(done) => drop(done.send(())),
+            }
+        }
+    }
+
+    async fn write(&mut self, occurrence: Occurrence) {
+        // Events about cluster-scoped objects live in the default namespace, as upstream.
+        let namespace =
+            if occurrence.namespace.is_empty() { "default".to_owned() } else { occurrence.namespace.clone() };
+        let events = Api::<Event>::namespaced(self.client.clone(), &namespace);
+        let now = Timestamp::now();
+        // A version that moved on does not make it another event.
+        let identity = Occurrence { resource_version: None, ..occurrence.clone() };
+        if let Some((name, count)) = self.written.again(&identity) {
+            let patch = json!({"count": count, "lastTimestamp": Time(now)});
+            match events.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
+                Ok(_) => return,
+                // Events expire: then this is a first one again.
+                Err(kube::Error::Api(status)) if status.is_not_found() => self.written.forget(&identity),
+                Err(error) => return warn!(%error, event = name, "an event could not be counted up"),
+            }
+        }
+        let event = self.event(occurrence, namespace, now);
+        match events.create(&PostParams::default(), &event).await {
+            Ok(event) => self.written.first(identity, event.metadata.name.unwrap_or_default()),
+            Err(error) => {
+                warn!(%error, reason = identity.reason, object = identity.name, "an event was not written")
+            }
+        }
+    }
+
+    fn event(&self, occurrence: Occurrence, namespace: String, now: Timestamp) -> Event {
+        Event {
+            metadata: ObjectMeta {
+                name: Some(format!("{}.{:x}", occurrence.name, now.as_nanosecond())),
+                namespace: Some(namespace),
+                ..ObjectMeta::default()
+            },
+            involved_object: ObjectReference {
+                api_version: Some(occurrence.api_version),
+                kind: Some(occurrence.kind),
+                namespace: Some(occurrence.namespace).filter(|namespace| !namespace.is_empty()),
+                name: Some(occurrence.name),
+                uid: Some(occurrence.uid),
+                resource_version: occurrence.resource_version,
+                field_path: occurrence.field_path,
+            },
+            type_: Some(occurrence.kind_of_news.name().to_owned()),
+            reason: Some(occurrence.reason),
+            message: Some(occurrence.message),
+            source: Some(EventSource { component: Some(self.component.clone()), host: None }),
+            reporting_component: Some(self.component.clone()),
+            reporting_instance: Some(String::new()),
+            first_timestamp: Some(Time(now)),
+            last_timestamp: Some(Time(now)),
+            count: Some(1),
+            ..Event::default()
+        }
+    }
+}
+
+/// The events written last, and how often each happened.
+#[derive(Default)]
+struct Written {
+    names: HashMap<Occurrence, (String, i32)>,
+    oldest_first: VecDeque<Occurrence>,
+}
+
+impl Written {
+    /// The name and new count of an event that happened before.
+    fn again(&mut self, occurrence: &Occurrence) -> Option<(String, i32)> {
+        let (name, count) = self.names.get_mut(occurrence)?;
+        *count = count.saturating_add(1);
+        Some((name.clone(), *count))
+    }
+
+    fn first(&mut self, occurrence: Occurrence, name: String) {
+        if self.names.insert(occurrence.clone(), (name, 1)).is_none() {
+            self.oldest_first.push_back(occurrence);
+        }
+        if self.oldest_first.len() > REMEMBERED
+            && let Some(oldest) = self.oldest_first.pop_front()
+        {
+            self.names.remove(&oldest);
+        }
+    }
+
+    fn forget(&mut self, occurrence: &Occurrence) {
+        self.names.remove(occurrence);
+        self.oldest_first.retain(|remembered| remembered != occurrence);
+    }
+}

@@ -1,0 +1,254 @@
+//! The secondary indexes of each kind: a closed enum per kind, and which terms an object has in them.
+
+use claimcheck_model::ObjectKey;
+use k8s_openapi::{
+    Metadata,
+    api::{
+        core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod},
+        storage::v1::{CSIDriver, CSINode, StorageClass, VolumeAttachment},
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+
+use crate::quantity;
+
+/// The term of pods that no node was chosen for, in [`PodBy::Node`].
+pub const UNSCHEDULED: &str = "";
+
+/// An index of a kind, as a position.
+pub trait Slot: Copy + std::fmt::Debug + Send + Sync + 'static {
+    /// How many indexes the kind has.
+    const COUNT: usize;
+    /// This index's position, below [`Slot::COUNT`].
+    fn slot(self) -> usize;
+}
+
+/// That an object is found under `term` in `index`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Term<By> {
+    /// The index.
+    pub index: By,
+    /// What the object is found under.
+    pub term: String,
+    /// Its order among the objects of the same term; 0 where order says nothing.
+    pub rank: i64,
+}
+
+impl<By> Term<By> {
+    fn new(index: By, term: impl Into<String>) -> Self {
+        Self { index, term: term.into(), rank: 0 }
+    }
+}
+
+/// A kind that a [`Store`](crate::Store) can hold.
+pub trait Indexed: Metadata<Ty = ObjectMeta> + std::fmt::Debug + Send + Sync + Sized + 'static {
+    /// The kind's indexes.
+    type By: Slot;
+    /// The terms of this object. Depends on the object alone, so that an update can take out what the old
+    /// version put in.
+    fn terms(&self) -> Vec<Term<Self::By>>;
+}
+
+macro_rules! slots {
+    ($($by:ident { $first:ident $(, $rest:ident)* })*) => {
+        $(impl Slot for $by {
+            const COUNT: usize = [$by::$first $(, $by::$rest)*].len();
+            fn slot(self) -> usize {
+                self as usize
+            }
+        })*
+    };
+}
+
+slots! {
+    PodBy { Node, Claim }
+    ClaimBy { Volume, Unbound }
+    VolumeBy { Claim, Class, Handle, Available }
+    ClassBy { Provisioner }
+    AttachmentBy { Volume, Node }
+}
+
+/// Indexes of pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PodBy {
+    /// `spec.nodeName`; [`UNSCHEDULED`] for those without.
+    Node,
+    /// The claims a pod mounts, as `namespace/name`; those of generic ephemeral volumes too.
+    Claim,
+}
+
+/// Indexes of claims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClaimBy {
+    /// `spec.volumeName`, where set.
+    Volume,
+    /// Class name (empty for none) of claims without `spec.volumeName`.
+    Unbound,
+}
+
+/// Indexes of volumes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VolumeBy {
+    /// `spec.claimRef` as `namespace/name`.
+    Claim,
+    /// Class name; empty for none.
+    Class,
+    /// CSI volumes as `driver^handle`.
+    Handle,
+    /// Class name of volumes that a claim may take: phase Available, no claimRef, not being deleted.
+    /// Ranked by capacity in bytes, so the smallest that fits comes first.
+    Available,
+}
+
+/// Indexes of storage classes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClassBy {
+    /// `provisioner`.
+    Provisioner,
+}
+
+/// Indexes of volume attachments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttachmentBy {
+    /// The PersistentVolume's name.
+    Volume,
+    /// `spec.nodeName`.
+    Node,
+}
+
+/// The kind has no secondary index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoIndex {}
+
+impl Slot for NoIndex {
+    const COUNT: usize = 0;
+    fn slot(self) -> usize {
+        match self {}
+    }
+}
+
+/// A claim that a pod mounts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodClaim {
+    /// The volume's name within the pod.
+    pub volume: String,
+    /// The claim.
+    pub claim: ObjectKey,
+    /// A generic ephemeral volume: the claim is made for, and owned by, this pod.
+    pub ephemeral: bool,
+    /// The pod's volume source says read-only.
+    pub read_only: bool,
+}
+
+/// The claims a pod mounts, in the order of its volumes. A generic ephemeral volume's claim is called
+/// `<pod>-<volume>` (`VolumeClaimName` in component-helpers' `storage/ephemeral`).
+pub fn pod_claims(pod: &Pod) -> impl Iterator<Item = PodClaim> {
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    let pod_name = pod.metadata.name.as_deref().unwrap_or_default();
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    volumes.filter_map(move |volume| {
+        let (name, ephemeral, read_only) = if let Some(source) = &volume.persistent_volume_claim {
+            (source.claim_name.clone(), false, source.read_only.unwrap_or(false))
+        } else if volume.ephemeral.is_some() {
+            (format!("{pod_name}-{}", volume.name), true, false)
+        } else {
+            return None;
+        };
+        Some(PodClaim {
+            volume: volume.name.clone(),
+            claim: ObjectKey::new(namespace, name),
+            ephemeral,
+            read_only,
+        })
+    })
+}
+
+/// Whether a pod's containers have all ended for good, so that it uses no volume any longer.
+/// Upstream: `IsPodTerminated` in `pkg/volume/util/util.go`.
+pub fn is_terminal(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+impl Indexed for Pod {
+    type By = PodBy;
+
+    fn terms(&self) -> Vec<Term<PodBy>> {
+        let node = self.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or(UNSCHEDULED);
+        let claims = pod_claims(self).map(|used| Term::new(PodBy::Claim, used.claim.to_string()));
+        [Term::new(PodBy::Node, node)].into_iter().chain(claims).collect()
+    }
+}
+
+impl Indexed for PersistentVolumeClaim {
+    type By = ClaimBy;
+
+    fn terms(&self) -> Vec<Term<ClaimBy>> {
+        let Some(spec) = &self.spec else { return Vec::new() };
+        match spec.volume_name.as_deref() {
+            Some(volume) if !volume.is_empty() => vec![Term::new(ClaimBy::Volume, volume)],
+            _ => vec![Term::new(ClaimBy::Unbound, spec.storage_class_name.as_deref().unwrap_or_default())],
+        }
+    }
+}
+
+impl Indexed for PersistentVolume {
+    type By = VolumeBy;
+
+    fn terms(&self) -> Vec<Term<VolumeBy>> {
+        let Some(spec) = &self.spec else { return Vec::new() };
+        let class = spec.storage_class_name.as_deref().unwrap_or_default();
+        let mut terms = vec![Term::new(VolumeBy::Class, class)];
+        if let Some(csi) = &spec.csi {
+            terms.push(Term::new(VolumeBy::Handle, format!("{}^{}", csi.driver, csi.volume_handle)));
+        }
+        let phase = self.status.as_ref().and_then(|status| status.phase.as_deref());
+        match &spec.claim_ref {
+            Some(claim) => {
+                let key = ObjectKey::new(
+                    claim.namespace.clone().unwrap_or_default(),
+                    claim.name.clone().unwrap_or_default(),
+                );
+                terms.push(Term::new(VolumeBy::Claim, key.to_string()));
+            }
+            None if phase == Some("Available") && self.metadata.deletion_timestamp.is_none() => {
+                let capacity = spec.capacity.as_ref().and_then(|capacity| capacity.get("storage"));
+                let rank = capacity.and_then(quantity::bytes).unwrap_or(0);
+                terms.push(Term { index: VolumeBy::Available, term: class.to_owned(), rank });
+            }
+            None => {}
+        }
+        terms
+    }
+}
+
+impl Indexed for StorageClass {
+    type By = ClassBy;
+
+    fn terms(&self) -> Vec<Term<ClassBy>> {
+        vec![Term::new(ClassBy::Provisioner, self.provisioner.clone())]
+    }
+}
+
+impl Indexed for VolumeAttachment {
+    type By = AttachmentBy;
+
+    fn terms(&self) -> Vec<Term<AttachmentBy>> {
+        let node = Term::new(AttachmentBy::Node, self.spec.node_name.clone());
+        let volume = self.spec.source.persistent_volume_name.clone();
+        volume.map(|name| Term::new(AttachmentBy::Volume, name)).into_iter().chain([node]).collect()
+    }
+}
+
+macro_rules! unindexed {
+    ($($kind:ty),*) => {
+        $(impl Indexed for $kind {
+            type By = NoIndex;
+            fn terms(&self) -> Vec<Term<NoIndex>> {
+                Vec::new()
+            }
+        })*
+    };
+}
+
+unindexed!(Node, CSIDriver, CSINode);

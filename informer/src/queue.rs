@@ -1,0 +1,285 @@
+//! The work queue of a reconciler, with client-go's semantics (`util/workqueue`).
+//!
+//! A key that is queued twice is handed out once; a key being worked on is not handed out a second time,
+//! but queued again if it was added meanwhile. So work on one key never runs concurrently with itself, and
+//! no wake-up is lost. Keys that failed come back with exponential delay.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
+    hash::Hash,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::{
+    sync::Notify,
+    task::JoinSet,
+    time::{Instant, sleep_until},
+};
+
+/// Exponential delays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backoff {
+    /// After the first failure.
+    pub base: Duration,
+    /// The longest.
+    pub max: Duration,
+}
+
+impl Default for Backoff {
+    /// 5 ms, as client-go, up to 30 s.
+    fn default() -> Self {
+        Self { base: Duration::from_millis(5), max: Duration::from_secs(30) }
+    }
+}
+
+impl Backoff {
+    /// How long to wait after this many failures in a row; doubles with each.
+    pub fn delay(self, failures: u32) -> Duration {
+        let factor = 2_u32.saturating_pow(failures.saturating_sub(1));
+        self.base.saturating_mul(factor).min(self.max)
+    }
+}
+
+/// What came of working on a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Nothing left to do until something changes; failures of the key are forgotten.
+    Done,
+    /// Failed: again after the key's next delay.
+    Retry,
+    /// Again after this time; failures of the key are forgotten.
+    After(Duration),
+}
+
+/// A queue of keys; clones are the same queue.
+pub struct Queue<K> {
+    inner: Arc<Inner<K>>,
+}
+
+impl<K> Clone for Queue<K> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone() }
+    }
+}
+
+struct Inner<K> {
+    state: Mutex<State<K>>,
+    changed: Notify,
+    backoff: Backoff,
+}
+
+struct State<K> {
+    ready: VecDeque<K>,
+    /// Ready, or to be made ready once the work on them ends.
+    dirty: HashSet<K>,
+    working: HashSet<K>,
+    /// By due time and a number that tells apart those due at the same time.
+    delayed: BTreeMap<(Instant, u64), K>,
+    due: HashMap<K, (Instant, u64)>,
+    failures: HashMap<K, u32>,
+    count: u64,
+    closed: bool,
+}
+
+impl<K: Hash + Eq + Clone> Default for Queue<K> {
+    fn default() -> Self {
+        Self::new(Backoff::default())
+    }
+}
+
+impl<K: Hash + Eq + Clone> Queue<K> {
+    /// An empty queue whose failed keys come back after `backoff`.
+    pub fn new(backoff: Backoff) -> Self {
+        let state = State {
+            ready: VecDeque::new(),
+            dirty: HashSet::new(),
+            working: HashSet::new(),
+            delayed: BTreeMap::new(),
+            due: HashMap::new(),
+            failures: HashMap::new(),
+            count: 0,
+            closed: false,
+        };
+        Self { inner: Arc::new(Inner { state: Mutex::new(state), changed: Notify::new(), backoff }) }
+    }
+
+    /// Adds a key, unless it is queued already. A delay still running for it goes on.
+    pub fn add(&self, key: K) {
+        self.state().add(key);
+        self.inner.changed.notify_one();
+    }
+
+    /// Adds a key after `delay`, or when it was to be added anyway if that is earlier.
+    pub fn add_after(&self, key: K, delay: Duration) {
+        if delay.is_zero() {
+            return self.add(key);
+        }
+        self.state().add_at(key, Instant::now() + delay);
+        self.inner.changed.notify_one();
+    }
+
+    /// Adds a key after the delay that its failures so far ask for, and counts one more.
+    pub fn add_rate_limited(&self, key: K) {
+        let failures = {
+            let mut state = self.state();
+            let failures = state.failures.entry(key.clone()).or_default();
+            *failures = failures.saturating_add(1);
+            *failures
+        };
+        self.add_after(key, self.inner.backoff.delay(failures));
+    }
+
+    /// Forgets the failures of a key.
+    pub fn forget(&self, key: &K) {
+        self.state().failures.remove(key);
+    }
+
+    /// How many keys are ready to be handed out.
+    pub fn len(&self) -> usize {
+        self.state().ready.len()
+    }
+
+    /// Whether no key is ready to be handed out.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Ends the queue: [`Queue::next`] returns none from now on.
+    pub fn close(&self) {
+        self.state().closed = true;
+        self.inner.changed.notify_one();
+    }
+
+    /// The next key to work on, once there is one; none if the queue is closed. Each key handed out must
+    /// be given back with [`Queue::done`].
+    pub async fn next(&self) -> Option<K> {
+        loop {
+            let next = self.state().next(Instant::now());
+            match next {
+                // Passes the wake-up on: another waiter takes the next key, or the watch over the delays.
+                Next::Key(key) => {
+                    self.inner.changed.notify_one();
+                    return Some(key);
+                }
+                Next::Closed => {
+                    self.inner.changed.notify_one();
+                    return None;
+                }
+                Next::At(due) => tokio::select! {
+                    () = self.inner.changed.notified() => {}
+                    () = sleep_until(due) => {}
+                },
+                Next::Empty => self.inner.changed.notified().await,
+            }
+        }
+    }
+
+    /// Gives back a key that was worked on. It is queued again if it was added meanwhile.
+    pub fn done(&self, key: &K) {
+        self.state().done(key);
+        self.inner.changed.notify_one();
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<K>> {
+        // Nothing in the state's methods panics half-way, so a poisoned state is whole.
+        self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K: Hash + Eq + Clone + Send + 'static> Queue<K> {
+    /// Works on keys, `workers` at a time, until the queue is closed. Dropping the future ends the work.
+    ///
+    /// # Panics
+    /// When `work` does: a reconciler that panics is a bug, and hiding it would leave its key stuck.
+    pub async fn run<F, W>(&self, workers: usize, work: F)
+    where
+        F: Fn(K) -> W + Send + Sync + 'static,
+        W: Future<Output = Outcome> + Send,
+    {
+        let work = Arc::new(work);
+        let mut running = JoinSet::new();
+        for _ in 0..workers {
+            let (queue, work) = (self.clone(), work.clone());
+            running.spawn(async move {
+                while let Some(key) = queue.next().await {
+                    let outcome = work(key.clone()).await;
+                    queue.finish(key, outcome);
+                }
+            });
+        }
+        while let Some(ended) = running.join_next().await {
+            if let Err(error) = ended
+                && error.is_panic()
+            {
+                std::panic::resume_unwind(error.into_panic());
+            }
+        }
+    }
+
+    fn finish(&self, key: K, outcome: Outcome) {
+        self.done(&key);
+        match outcome {
+            Outcome::Done => self.forget(&key),
+            Outcome::Retry => self.add_rate_limited(key),
+            Outcome::After(delay) => {
+                self.forget(&key);
+                self.add_after(key, delay);
+            }
+        }
+    }
+}
+
+enum Next<K> {
+    Key(K),
+    At(Instant),
+    Empty,
+    Closed,
+}
+
+impl<K: Hash + Eq + Clone> State<K> {
+    fn add(&mut self, key: K) {
+        if self.dirty.insert(key.clone()) && !self.working.contains(&key) {
+            self.ready.push_back(key);
+        }
+    }
+
+    fn add_at(&mut self, key: K, at: Instant) {
+        if let Some(due) = self.due.get(&key) {
+            if due.0 <= at {
+                return;
+            }
+            self.delayed.remove(due);
+        }
+        self.count += 1;
+        let due = (at, self.count);
+        self.delayed.insert(due, key.clone());
+        self.due.insert(key, due);
+    }
+
+    fn next(&mut self, now: Instant) -> Next<K> {
+        if self.closed {
+            return Next::Closed;
+        }
+        while let Some(first) = self.delayed.first_entry()
+            && first.key().0 <= now
+        {
+            let key = first.remove();
+            self.due.remove(&key);
+            self.add(key);
+        }
+        if let Some(key) = self.ready.pop_front() {
+            self.dirty.remove(&key);
+            self.working.insert(key.clone());
+            return Next::Key(key);
+        }
+        self.delayed.first_key_value().map_or(Next::Empty, |((due, _), _)| Next::At(*due))
+    }
+
+    fn done(&mut self, key: &K) {
+        self.working.remove(key);
+        if self.dirty.contains(key) {
+            self.ready.push_back(key.clone());
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Small constructors of objects and worlds, for the tests of planners.
+//!
+//! Every object has the uid `uid-<name>` and no resourceVersion, so a [`World`] always takes the newest
+//! one given. What a test is about it sets on the plain structs that these return.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    Metadata,
+    api::{
+        core::v1::{
+            CSIPersistentVolumeSource, Node, NodeCondition, NodeSelector, NodeSelectorRequirement,
+            NodeSelectorTerm, NodeStatus, ObjectReference, PersistentVolume, PersistentVolumeClaim,
+            PersistentVolumeClaimSpec, PersistentVolumeClaimStatus, PersistentVolumeClaimVolumeSource,
+            PersistentVolumeSpec, PersistentVolumeStatus, Pod, PodSpec, PodStatus, Volume,
+            VolumeNodeAffinity, VolumeResourceRequirements,
+        },
+        storage::v1::{
+            CSIDriver, CSIDriverSpec, CSINode, CSINodeDriver, CSINodeSpec, StorageClass, VolumeAttachment,
+            VolumeAttachmentSource, VolumeAttachmentSpec, VolumeAttachmentStatus, VolumeNodeResources,
+        },
+    },
+    apimachinery::pkg::{
+        api::resource::Quantity,
+        apis::meta::v1::{ObjectMeta, Time},
+    },
+};
+
+use crate::world::{Object, World};
+
+/// The driver of all volumes made here.
+pub const DRIVER: &str = "csi.test";
+/// The namespace of all namespaced objects made here.
+pub const NAMESPACE: &str = "default";
+
+/// A world of these objects.
+pub fn world<const N: usize>(objects: [Object; N]) -> World {
+    let mut world = World::default();
+    for object in objects {
+        world.apply_any(object);
+    }
+    world
+}
+
+/// A pending ReadWriteOnce claim of a filesystem volume. An empty class asks for a volume without class.
+pub fn claim(name: &str, class: &str, size: &str) -> PersistentVolumeClaim {
+    PersistentVolumeClaim {
+        metadata: namespaced(name),
+        spec: Some(PersistentVolumeClaimSpec {
+            access_modes: Some(vec!["ReadWriteOnce".into()]),
+            resources: Some(VolumeResourceRequirements { requests: Some(storage(size)), limits: None }),
+            storage_class_name: Some(class.into()),
+            volume_mode: Some("Filesystem".into()),
+            ..PersistentVolumeClaimSpec::default()
+        }),
+        status: Some(PersistentVolumeClaimStatus { phase: Some("Pending".into()), ..Default::default() }),
+    }
+}
+
+/// An Available ReadWriteOnce CSI volume of [`DRIVER`], policy Delete, whose handle is `handle-<name>`.
+pub fn volume(name: &str, class: &str, size: &str) -> PersistentVolume {
+    PersistentVolume {
+        metadata: cluster(name),
+        spec: Some(PersistentVolumeSpec {
+            access_modes: Some(vec!["ReadWriteOnce".into()]),
+            capacity: Some(storage(size)),
+            csi: Some(CSIPersistentVolumeSource {
+                driver: DRIVER.into(),
+                volume_handle: format!("handle-{name}"),
+                ..CSIPersistentVolumeSource::default()
+            }),
+            persistent_volume_reclaim_policy: Some("Delete".into()),
+            storage_class_name: Some(class.into()),
+            volume_mode: Some("Filesystem".into()),
+            ..PersistentVolumeSpec::default()
+        }),
+        status: Some(PersistentVolumeStatus { phase: Some("Available".into()), ..Default::default() }),
+    }
+}
+
+/// Binds both ways, as the binder leaves it.
+pub fn bind(claim: &mut PersistentVolumeClaim, volume: &mut PersistentVolume) {
+    let volume_name = volume.metadata.name.clone();
+    let spec = volume.spec.get_or_insert_default();
+    spec.claim_ref = Some(claim_ref(claim));
+    volume.status.get_or_insert_default().phase = Some("Bound".into());
+    let status = claim.status.get_or_insert_default();
+    status.phase = Some("Bound".into());
+    status.capacity = spec.capacity.clone();
+    status.access_modes = spec.access_modes.clone();
+    claim.spec.get_or_insert_default().volume_name = volume_name;
+    annotate(&mut claim.metadata, "pv.kubernetes.io/bind-completed", "yes");
+    annotate(&mut claim.metadata, "pv.kubernetes.io/bound-by-controller", "yes");
+}
+
+/// The reference to a claim that a volume bound to it has.
+pub fn claim_ref(claim: &PersistentVolumeClaim) -> ObjectReference {
+    crate::reference(claim)
+}
+
+/// A class of immediate binding and policy Delete.
+pub fn class(name: &str, provisioner: &str) -> StorageClass {
+    StorageClass {
+        metadata: cluster(name),
+        provisioner: provisioner.into(),
+        reclaim_policy: Some("Delete".into()),
+        volume_binding_mode: Some("Immediate".into()),
+        ..StorageClass::default()
+    }
+}
+
+/// A class whose volumes wait for their first pod.
+pub fn late_class(name: &str, provisioner: &str) -> StorageClass {
+    StorageClass { volume_binding_mode: Some("WaitForFirstConsumer".into()), ..class(name, provisioner) }
+}
+
+/// A pending pod that mounts these claims, one volume each, of the claim's name. An empty node is none.
+pub fn pod(name: &str, node: &str, claims: &[&str]) -> Pod {
+    let volumes = claims.iter().map(|claim| Volume {
+        name: (*claim).into(),
+        persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
+            claim_name: (*claim).into(),
+            read_only: None,
+        }),
+        ..Volume::default()
+    });
+    Pod {
+        metadata: namespaced(name),
+        spec: Some(PodSpec {
+            node_name: Some(node.to_owned()).filter(|node| !node.is_empty()),
+            scheduler_name: Some("default-scheduler".into()),
+            volumes: Some(volumes.collect()),
+            ..PodSpec::default()
+        }),
+        status: Some(PodStatus { phase: Some("Pending".into()), ..Default::default() }),
+    }
+}
+
+/// A ready node, labelled with its name.
+pub fn node(name: &str) -> Node {
+    let mut metadata = cluster(name);
+    metadata.labels = Some([("kubernetes.io/hostname".to_owned(), name.to_owned())].into());
+    let ready = NodeCondition { type_: "Ready".into(), status: "True".into(), ..NodeCondition::default() };
+    Node {
+        metadata,
+        status: Some(NodeStatus { conditions: Some(vec![ready]), ..NodeStatus::default() }),
+        ..Node::default()
+    }
+}
+
+/// A node's registration of [`DRIVER`], with a limit of volumes if given.
+pub fn csi_node(name: &str, limit: Option<i32>) -> CSINode {
+    let driver = CSINodeDriver {
+        name: DRIVER.into(),
+        node_id: name.into(),
+        allocatable: limit.map(|count| VolumeNodeResources { count: Some(count) }),
+        ..CSINodeDriver::default()
+    };
+    CSINode { metadata: cluster(name), spec: CSINodeSpec { drivers: vec![driver] }, status: None }
+}
+
+/// [`DRIVER`] as a cluster knows it.
+pub fn csi_driver(attach_required: bool) -> CSIDriver {
+    CSIDriver {
+        metadata: cluster(DRIVER),
+        spec: CSIDriverSpec { attach_required: Some(attach_required), ..CSIDriverSpec::default() },
+    }
+}
+
+/// The attachment of a volume to a node.
+pub fn attachment(name: &str, volume: &str, node: &str, attached: bool) -> VolumeAttachment {
+    VolumeAttachment {
+        metadata: cluster(name),
+        spec: VolumeAttachmentSpec {
+            attacher: DRIVER.into(),
+            node_name: node.into(),
+            source: VolumeAttachmentSource {
+                persistent_volume_name: Some(volume.into()),
+                ..Default::default()
+            },
+        },
+        status: Some(VolumeAttachmentStatus { attached, ..Default::default() }),
+    }
+}
+
+/// The affinity of a volume that only nodes of this name can reach.
+pub fn only_on(node: &str) -> VolumeNodeAffinity {
+    let requirement = NodeSelectorRequirement {
+        key: "kubernetes.io/hostname".into(),
+        operator: "In".into(),
+        values: Some(vec![node.into()]),
+    };
+    let term = NodeSelectorTerm { match_expressions: Some(vec![requirement]), match_fields: None };
+    VolumeNodeAffinity { required: Some(NodeSelector { node_selector_terms: vec![term] }) }
+}
+
+/// The object with these finalizers, being deleted.
+#[must_use]
+pub fn deleting<K: Metadata<Ty = ObjectMeta>>(mut object: K, finalizers: &[&str]) -> K {
+    let meta = object.metadata_mut();
+    meta.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
+    meta.finalizers = Some(finalizers.iter().map(|finalizer| (*finalizer).to_owned()).collect());
+    object
+}
+
+/// Sets an annotation.
+pub fn annotate(meta: &mut ObjectMeta, key: &str, value: &str) {
+    meta.annotations.get_or_insert_default().insert(key.into(), value.into());
+}
+
+fn storage(size: &str) -> BTreeMap<String, Quantity> {
+    [("storage".to_owned(), Quantity(size.to_owned()))].into()
+}
+
+fn namespaced(name: &str) -> ObjectMeta {
+    ObjectMeta { namespace: Some(NAMESPACE.into()), ..cluster(name) }
+}
+
+fn cluster(name: &str) -> ObjectMeta {
+    ObjectMeta { name: Some(name.into()), uid: Some(format!("uid-{name}")), ..ObjectMeta::default() }
+}

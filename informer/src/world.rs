@@ -1,0 +1,221 @@
+//! The cached objects of all kinds together: what planners look at.
+//!
+//! Pure: no network, no time. An [`Informer`](crate::Informer) keeps one up to date; tests build one by
+//! hand.
+
+use std::sync::Arc;
+
+use claimcheck_model::ObjectKey;
+use k8s_openapi::api::{
+    core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod},
+    storage::v1::{CSIDriver, CSINode, StorageClass, VolumeAttachment},
+};
+
+use crate::{
+    index::Indexed,
+    store::{Delta, Store},
+};
+
+/// A kind that a [`World`] holds.
+pub trait Cached: Indexed {
+    /// The kind. (`KIND` is taken by k8s-openapi, for the name.)
+    const CACHED_AS: Kind;
+    /// The store of this kind.
+    fn store(world: &World) -> &Store<Self>;
+    /// The store of this kind, to change.
+    fn store_mut(world: &mut World) -> &mut Store<Self>;
+    /// The object as one of any kind.
+    fn erase(object: Arc<Self>) -> Object;
+    /// The object, if it is of this kind.
+    fn of(object: &Object) -> Option<&Arc<Self>>;
+}
+
+/// From one list of the kinds: their enum, the enum of objects, the world, and how they relate.
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $kind:ident $field:ident $object:ident,)*) => {
+        /// The kinds of objects that a [`World`] holds.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Kind {
+            $($(#[$doc])* $kind,)*
+        }
+
+        impl Kind {
+            /// Every kind.
+            pub const ALL: &[Kind] = &[$(Kind::$kind),*];
+
+            /// The name that Kubernetes gives it.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Kind::$kind => stringify!($object),)*
+                }
+            }
+        }
+
+        /// An object of any kind.
+        #[derive(Clone, Debug)]
+        pub enum Object {
+            $($(#[$doc])* $kind(Arc<$object>),)*
+        }
+
+        /// The objects of all kinds. A kind that is not watched is empty.
+        #[derive(Debug, Default)]
+        pub struct World {
+            $($(#[$doc])* pub $field: Store<$object>,)*
+        }
+
+        impl World {
+            /// Takes out the object of this key, after it was deleted.
+            pub fn forget(&mut self, kind: Kind, key: &ObjectKey) -> Option<Change> {
+                match kind {
+                    $(Kind::$kind => self.$field.forget(key).map(Change::from),)*
+                }
+            }
+
+            /// Every object of these kinds, as if it were new.
+            pub fn replay(&self, kinds: KindSet) -> impl Iterator<Item = Change> {
+                let changes: Vec<Change> = Kind::ALL.iter().filter(|kind| kinds.contains(**kind)).flat_map(|kind| {
+                    match kind {
+                        $(Kind::$kind => self.$field.iter().map(Change::added).collect::<Vec<_>>(),)*
+                    }
+                }).collect();
+                changes.into_iter()
+            }
+        }
+
+        impl World {
+            /// Takes in an object of any kind; see [`World::apply`].
+            pub fn apply_any(&mut self, object: Object) -> Option<Change> {
+                match object {
+                    $(Object::$kind(object) => self.$field.apply(object).map(Change::from),)*
+                }
+            }
+        }
+
+        $(impl From<$object> for Object {
+            fn from(object: $object) -> Self {
+                Self::$kind(Arc::new(object))
+            }
+        }
+
+        impl Cached for $object {
+            const CACHED_AS: Kind = Kind::$kind;
+            fn store(world: &World) -> &Store<Self> {
+                &world.$field
+            }
+            fn store_mut(world: &mut World) -> &mut Store<Self> {
+                &mut world.$field
+            }
+            fn erase(object: Arc<Self>) -> Object {
+                Object::$kind(object)
+            }
+            fn of(object: &Object) -> Option<&Arc<Self>> {
+                if let Object::$kind(object) = object { Some(object) } else { None }
+            }
+        })*
+    };
+}
+
+kinds! {
+    /// PersistentVolumeClaims.
+    Claim claims PersistentVolumeClaim,
+    /// PersistentVolumes.
+    Volume volumes PersistentVolume,
+    /// StorageClasses.
+    Class classes StorageClass,
+    /// Pods.
+    Pod pods Pod,
+    /// Nodes.
+    Node nodes Node,
+    /// VolumeAttachments.
+    Attachment attachments VolumeAttachment,
+    /// CSIDrivers.
+    CsiDriver csi_drivers CSIDriver,
+    /// CSINodes.
+    CsiNode csi_nodes CSINode,
+}
+
+impl World {
+    /// Takes in an object; see [`Store::apply`].
+    pub fn apply<K: Cached>(&mut self, object: K) -> Option<Change> {
+        K::store_mut(self).apply(Arc::new(object)).map(Change::from)
+    }
+}
+
+/// That an object was added, changed or removed. Watchers of different kinds are not ordered among each
+/// other, so a change is a reason to look at the world, not a description of it.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// The object's kind.
+    pub kind: Kind,
+    /// The object's key.
+    pub key: ObjectKey,
+    /// Before; none if it is new.
+    pub old: Option<Object>,
+    /// After; none if it is gone.
+    pub new: Option<Object>,
+}
+
+impl Change {
+    /// The object as it is now or, if it is gone, as it was last; none if it is of another kind.
+    pub fn object<K: Cached>(&self) -> Option<&Arc<K>> {
+        self.new.as_ref().or(self.old.as_ref()).and_then(K::of)
+    }
+
+    /// The object before and after; none for what is missing, and both if it is of another kind.
+    pub fn both<K: Cached>(&self) -> (Option<&Arc<K>>, Option<&Arc<K>>) {
+        (self.old.as_ref().and_then(K::of), self.new.as_ref().and_then(K::of))
+    }
+
+    /// What is there before and after, without the missing: what to wake things by, since what refers to
+    /// an old state must learn that it ended.
+    pub fn states<K: Cached>(&self) -> impl Iterator<Item = &Arc<K>> {
+        self.old.iter().chain(&self.new).filter_map(K::of)
+    }
+
+    fn added<K: Cached>(object: &Arc<K>) -> Self {
+        Delta { key: crate::key_of(&**object), old: None, new: Some(object.clone()) }.into()
+    }
+}
+
+impl<K: Cached> From<Delta<K>> for Change {
+    fn from(delta: Delta<K>) -> Self {
+        Self {
+            kind: K::CACHED_AS,
+            key: delta.key,
+            old: delta.old.map(K::erase),
+            new: delta.new.map(K::erase),
+        }
+    }
+}
+
+/// A set of kinds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KindSet(u32);
+
+impl KindSet {
+    /// Every kind.
+    pub fn all() -> Self {
+        Self::of(Kind::ALL)
+    }
+
+    /// These kinds.
+    pub fn of(kinds: &[Kind]) -> Self {
+        Self(kinds.iter().fold(0, |bits, kind| bits | 1 << (*kind as u32)))
+    }
+
+    /// Those of either set.
+    #[must_use]
+    pub fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether the kind is in it.
+    pub fn contains(self, kind: Kind) -> bool {
+        self.0 & 1 << (kind as u32) != 0
+    }
+
+    /// The kinds in it.
+    pub fn iter(self) -> impl Iterator<Item = Kind> {
+        Kind::ALL.iter().copied().filter(move |kind| self.contains(*kind))
+    }
+}
