@@ -35,7 +35,7 @@ const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 
 /// Forks a container. Its program runs once the returned pipe ends; what is read from it before is why
 /// it does not.
-pub(super) fn fork(container: &Container, fds: Vec<OwnedFd>) -> io::Result<(Pid, OwnedFd)> {
+pub(crate) fn fork(container: &Container, fds: Vec<OwnedFd>) -> io::Result<(Pid, OwnedFd)> {
     let (why, fails) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
     match clone()? {
         Some(child) => Ok((child, why)),
@@ -159,7 +159,7 @@ fn execute(container: &Container) -> Result<Infallible, String> {
 }
 
 /// Why a container did not start: `None` while that is open, empty where its program runs.
-pub(super) fn failure(why: &OwnedFd) -> Option<String> {
+pub(crate) fn failure(why: &OwnedFd) -> Option<String> {
     let mut buffer = [0; 4096];
     match nix::unistd::read(why.as_fd(), &mut buffer) {
         Ok(length) => Some(String::from_utf8_lossy(&buffer[..length]).into_owned()),

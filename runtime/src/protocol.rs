@@ -15,22 +15,22 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use crate::State;
 
 /// Largest message; the kernel bounds a packet by the socket's send buffer.
-pub(super) const MAX_MESSAGE: usize = 192 * 1024;
+pub(crate) const MAX_MESSAGE: usize = 192 * 1024;
 /// `SCM_MAX_FD`: descriptors that one message carries; the first is the log.
-pub(super) const MAX_FDS: usize = 253;
+pub(crate) const MAX_FDS: usize = 253;
 /// Entries of one `List` answer, so that it stays below [`MAX_MESSAGE`].
-pub(super) const LIST_CHUNK: usize = 400;
+pub(crate) const LIST_CHUNK: usize = 400;
 
 /// From agent to zygote.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Request {
+pub(crate) struct Request {
     /// Chosen by the agent, repeated in the answer.
     pub seq: u64,
     pub call: Call,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Call {
+pub(crate) enum Call {
     /// Descriptors: the log, then one per mount.
     Start(Container),
     Signal {
@@ -45,7 +45,7 @@ pub(super) enum Call {
 
 /// A [`super::ContainerSpec`] with its paths opened.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Container {
+pub(crate) struct Container {
     pub id: String,
     pub argv: Vec<String>,
     pub env: Vec<(String, String)>,
@@ -59,7 +59,7 @@ pub(super) struct Container {
 
 /// Where a handed-over descriptor is mounted.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Target {
+pub(crate) struct Target {
     pub path: String,
     pub read_only: bool,
     pub directory: bool,
@@ -67,7 +67,7 @@ pub(super) struct Target {
 
 /// From zygote to agent.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Reply {
+pub(crate) enum Reply {
     Done {
         seq: u64,
     },
@@ -88,12 +88,12 @@ pub(super) enum Reply {
 }
 
 /// Makes the send buffer large enough for [`MAX_MESSAGE`].
-pub(super) fn enlarge(socket: &OwnedFd) -> io::Result<()> {
+pub(crate) fn enlarge(socket: &OwnedFd) -> io::Result<()> {
     Ok(setsockopt(socket, sockopt::SndBuf, &(MAX_MESSAGE * 2))?)
 }
 
 /// Sends one message; `WouldBlock` where the peer does not keep up.
-pub(super) fn send<T: Serialize>(socket: RawFd, message: &T, fds: &[RawFd]) -> io::Result<()> {
+pub(crate) fn send<T: Serialize>(socket: RawFd, message: &T, fds: &[RawFd]) -> io::Result<()> {
     let bytes = serde_json::to_vec(message).map_err(io::Error::other)?;
     if bytes.len() > MAX_MESSAGE {
         return Err(io::Error::new(
@@ -108,7 +108,7 @@ pub(super) fn send<T: Serialize>(socket: RawFd, message: &T, fds: &[RawFd]) -> i
 }
 
 /// Receives one message and its descriptors; `None` at the end of the connection.
-pub(super) fn receive<T: DeserializeOwned>(
+pub(crate) fn receive<T: DeserializeOwned>(
     socket: &OwnedFd,
     buffer: &mut Vec<u8>,
 ) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
@@ -132,12 +132,12 @@ pub(super) fn receive<T: DeserializeOwned>(
 }
 
 #[expect(unsafe_code, reason = "descriptors arrive from the kernel as plain numbers")]
-pub(super) fn own(raw: RawFd) -> OwnedFd {
+pub(crate) fn own(raw: RawFd) -> OwnedFd {
     // SAFETY: recvmsg or accept has just installed this descriptor for us; nobody else knows its number.
     unsafe { OwnedFd::from_raw_fd(raw) }
 }
 
 /// Flags of every runtime socket.
-pub(super) fn socket_flags() -> SockFlag {
+pub(crate) fn socket_flags() -> SockFlag {
     SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK
 }

@@ -50,7 +50,7 @@ impl<T, E: Into<io::Error>> Doing<T> for Result<T, E> {
 /// Builds the template below `at` (made if missing) and makes it the root of this mount namespace.
 ///
 /// The caller has unshared its mount namespace; nothing of the old one stays visible.
-pub(super) fn enter(at: &Path) -> Result<(), TemplateError> {
+pub(crate) fn enter(at: &Path) -> Result<(), TemplateError> {
     fs::create_dir_all(at).doing("make", at)?;
     mount(Some("pod"), at, Some("tmpfs"), MsFlags::MS_NODEV | MsFlags::MS_NOSUID, Some("mode=755,size=16m"))
         .doing("mount a tmpfs at", at)?;
@@ -105,7 +105,7 @@ fn bind(from: &Path, to: &Path) -> Result<(), TemplateError> {
 }
 
 /// Makes a mount read-only and keeps its other restrictions, which a user namespace may not lift.
-pub(super) fn read_only(path: &Path) -> nix::Result<()> {
+pub(crate) fn read_only(path: &Path) -> nix::Result<()> {
     let kept = statvfs(path)?.flags();
     let flags = [
         (FsFlags::ST_NOSUID, MsFlags::MS_NOSUID),
@@ -121,6 +121,6 @@ pub(super) fn read_only(path: &Path) -> nix::Result<()> {
 }
 
 /// Flags of file systems in which nobody needs programs or devices.
-pub(super) fn secure() -> MsFlags {
+pub(crate) fn secure() -> MsFlags {
     MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC
 }

@@ -1,0 +1,23 @@
+//! What this run may do on the host, found out by having tried it.
+
+use serde::{Deserialize, Serialize};
+
+/// How the substrate was made; decides what can be run and is named in the report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Lane {
+    /// As root: loop devices, file systems, any owner.
+    Root,
+    /// As an ordinary user in a user namespace: bind mounts and tmpfs, one user id, no loop devices.
+    User,
+}
+
+impl Lane {
+    /// One line for the report.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Self::Root => "root: all kinds of volumes",
+            Self::User => "ordinary user, in a user namespace: no loop devices, no other owners",
+        }
+    }
+}

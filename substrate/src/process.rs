@@ -1,0 +1,161 @@
+//! Components as processes: each in a session of its own, so that Ctrl-C reaches them only through us,
+//! and those of a node in that node's mount namespace.
+
+use std::{
+    ffi::OsString,
+    fs::{File, OpenOptions},
+    io,
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    process::{ExitStatus, Stdio},
+    sync::Arc,
+};
+
+use nix::{
+    sched::{CloneFlags, setns},
+    sys::signal::{Signal, kill},
+    unistd::{Pid, setsid},
+};
+use tokio::process::{Child, Command};
+
+/// A node's mount namespace, held open.
+#[derive(Clone, Debug)]
+pub struct NodeNamespace(Arc<File>);
+
+impl NodeNamespace {
+    /// The mount namespace that process `pid` is in.
+    ///
+    /// # Errors
+    /// Where the process is gone.
+    pub fn of(pid: u32) -> io::Result<Self> {
+        Ok(Self(Arc::new(File::open(format!("/proc/{pid}/ns/mnt"))?)))
+    }
+}
+
+/// What to start.
+#[derive(Clone, Debug)]
+pub struct ProcessSpec {
+    /// For logs and errors: `driver on node-1`.
+    pub name: String,
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub args: Vec<OsString>,
+    /// Added to what is inherited.
+    pub env: Vec<(String, OsString)>,
+    /// Where standard output and error are appended.
+    pub log: PathBuf,
+    /// The node's namespace to run in; the run's own where absent.
+    pub namespace: Option<NodeNamespace>,
+}
+
+/// A component cannot be started.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot start {name} ({program}): {hint}")]
+pub struct SpawnError {
+    name: String,
+    program: PathBuf,
+    hint: &'static str,
+    #[source]
+    source: io::Error,
+}
+
+/// A running component. Dropping it kills the process.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    child: Child,
+}
+
+impl ProcessSpec {
+    /// Starts it, with its output going to the log.
+    ///
+    /// # Errors
+    /// Where the program or the log cannot be opened.
+    pub fn spawn(&self) -> Result<Process, SpawnError> {
+        let log = open_log(&self.log).map_err(|source| self.error("its log cannot be opened", source))?;
+        let errors = log.try_clone().map_err(|source| self.error("its log cannot be shared", source))?;
+        let mut command = self.command();
+        command.stdin(Stdio::null()).stdout(log).stderr(errors);
+        self.start(command)
+    }
+
+    /// Starts it with standard input and output as pipes, for a handshake; errors go to the log.
+    ///
+    /// # Errors
+    /// Where the program or the log cannot be opened.
+    pub fn spawn_piped(&self) -> Result<Process, SpawnError> {
+        let log = open_log(&self.log).map_err(|source| self.error("its log cannot be opened", source))?;
+        let mut command = self.command();
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
+        self.start(command)
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(&self.args).envs(self.env.iter().map(|(k, v)| (k, v))).kill_on_drop(true);
+        prepare(&mut command, self.namespace.clone());
+        command
+    }
+
+    fn start(&self, mut command: Command) -> Result<Process, SpawnError> {
+        let child = command
+            .spawn()
+            .map_err(|source| self.error("check that it exists and may be executed", source))?;
+        Ok(Process { name: self.name.clone(), child })
+    }
+
+    fn error(&self, hint: &'static str, source: io::Error) -> SpawnError {
+        SpawnError { name: self.name.clone(), program: self.program.clone(), hint, source }
+    }
+}
+
+fn open_log(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).mode(0o640).open(path)
+}
+
+#[expect(unsafe_code, reason = "what runs between fork and exec cannot be checked by the compiler")]
+fn prepare(command: &mut Command, namespace: Option<NodeNamespace>) {
+    let enter = move || {
+        setsid()?;
+        if let Some(NodeNamespace(file)) = &namespace {
+            setns(file, CloneFlags::CLONE_NEWNS)?;
+        }
+        Ok(())
+    };
+    // SAFETY: setsid and setns are bare system calls: no allocation, no lock.
+    unsafe { command.pre_exec(enter) };
+}
+
+impl Process {
+    /// What it is called in logs and errors.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its process id; `None` once it has been waited for.
+    pub fn pid(&self) -> Option<u32> {
+        self.child.id()
+    }
+
+    /// The pipes of [`ProcessSpec::spawn_piped`], to be taken once.
+    pub fn pipes(&mut self) -> Option<(tokio::process::ChildStdin, tokio::process::ChildStdout)> {
+        Some((self.child.stdin.take()?, self.child.stdout.take()?))
+    }
+
+    /// Sends a signal; nothing happens where it has ended.
+    pub fn signal(&self, signal: Signal) {
+        if let Some(pid) = self.child.id() {
+            // Not waited for yet, so the number is still its own.
+            let _ = kill(Pid::from_raw(pid.cast_signed()), signal);
+        }
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// Where the system refuses to wait.
+    pub async fn wait(&mut self) -> io::Result<ExitStatus> {
+        self.child.wait().await
+    }
+}
