@@ -1,1 +1,3 @@
-//! CSI v1 over gRPC: bindings, unix-socket client and server, the recording tap
+//! CSI v1 over gRPC: bindings, unix-socket client and server, the recording tap.
+
+pub mod v1;

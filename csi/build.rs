@@ -1,0 +1,13 @@
+//! Compiles `proto/csi.proto` to Rust with protox, so that nobody needs a `protoc`.
+
+use std::error::Error;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo::rerun-if-changed=proto/csi.proto");
+    let files = protox::compile(["csi.proto"], ["proto"])?;
+    tonic_prost_build::configure()
+        // What k8s-openapi uses for string maps, so that contexts and parameters pass through unchanged.
+        .btree_map(".")
+        .compile_fds(files)?;
+    Ok(())
+}
