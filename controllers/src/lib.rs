@@ -1,1 +1,18 @@
-//! The storage controllers: binder, provisioner, attach/detach, attacher, scheduler, protection
+//! The storage controllers: binder, provisioner, attach/detach, attacher, scheduler, protection.
+//!
+//! ```text
+//! Informer ──> World ──> <controller>/plan.rs ──actions──> <controller>/run.rs ──> API server, CSI driver
+//!    ^                     pure decisions                   carries them out            │
+//!    └───────────── watches; and every successful write at once ────────────────────────┘
+//! ```
+//!
+//! Where to start: [`run`] starts controllers by [`Name`]; `shell.rs` is what they share; a controller is
+//! read as its `plan.rs` (what it looks at and decides) and its `run.rs` (which changes wake which keys,
+//! who carries the actions out). Who writes which field is a rule of the whole system: one planner each.
+
+mod context;
+mod shell;
+mod start;
+
+pub use context::{Context, Failure};
+pub use start::{Error, Name, Options, run};

@@ -1,0 +1,244 @@
+//! What a shell needs to carry out actions: reads from the shared cache, writes to the API server.
+//!
+//! Every write carries the resourceVersion it was decided on, and its answer is entered into the cache at
+//! once. A write that was decided on something outdated puts the current state into the cache and comes
+//! back as [`Failure::Stale`], so that the shell plans anew.
+
+use claimcheck_informer::{Cached, EventRecorder, EventType, Informer, Kind, Watchable, key_of, reference};
+use claimcheck_model::ObjectKey;
+use kube::{
+    Client,
+    api::{DeleteParams, GetParams, Patch, PatchParams, PostParams, Preconditions},
+    core::Request,
+};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+/// Why an action was not carried out.
+#[derive(Debug)]
+pub enum Failure {
+    /// It was decided on an outdated state. The cache has the current one: plan again, now.
+    Stale,
+    /// It failed: plan again after the key's backoff. The error has been told to the user where that is the
+    /// component's duty; the shell logs it.
+    Later(Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl<E: std::error::Error + Send + Sync + 'static> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::Later(Box::new(error))
+    }
+}
+
+/// Why a request to the API server failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The API server refused it, or could not be reached.
+    #[error("cannot {verb} {} {key}", kind.name())]
+    Request {
+        /// What was to be done.
+        verb: Verb,
+        /// The kind of the object.
+        kind: Kind,
+        /// The object.
+        key: ObjectKey,
+        /// What the client says.
+        source: kube::Error,
+    },
+    /// The object cannot be turned into JSON.
+    #[error("cannot write {} {key} as JSON", kind.name())]
+    Encode {
+        /// The kind of the object.
+        kind: Kind,
+        /// The object.
+        key: ObjectKey,
+        /// What the encoder says.
+        source: serde_json::Error,
+    },
+}
+
+/// What a request does to its object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// GET.
+    Read,
+    /// POST.
+    Create,
+    /// PATCH, of the object or its status.
+    Patch,
+    /// POST to a pod's binding.
+    Bind,
+    /// DELETE.
+    Delete,
+}
+
+impl std::fmt::Display for Verb {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Read => "read",
+            Self::Create => "create",
+            Self::Patch => "patch",
+            Self::Bind => "bind",
+            Self::Delete => "delete",
+        })
+    }
+}
+
+/// One component's access to the cluster; clones are cheap and share everything.
+#[derive(Clone)]
+pub struct Context {
+    /// For requests that this type has no method for.
+    pub client: Client,
+    /// The shared cache.
+    pub informer: Informer,
+    /// The component's events.
+    pub events: EventRecorder,
+}
+
+impl Context {
+    /// The access of the component that signs its events as `component`.
+    pub fn new(client: Client, informer: Informer, component: &str) -> Self {
+        Self { events: EventRecorder::new(client.clone(), component), client, informer }
+    }
+
+    /// Records an event about `object`.
+    pub fn event<K: Watchable>(
+        &self,
+        object: &K,
+        event_type: EventType,
+        reason: &str,
+        message: impl Into<String>,
+    ) {
+        self.events.record(&reference(object), event_type, reason, message);
+    }
+
+    /// Creates an object and enters it into the cache. One that exists already is read into the cache, and
+    /// the failure is [`Failure::Stale`].
+    pub async fn create<K: Watchable + Serialize>(&self, object: &K) -> Result<(), Failure> {
+        let key = key_of(object);
+        let body = serde_json::to_vec(object).map_err(|source| Error::Encode {
+            kind: K::CACHED_AS,
+            key: key.clone(),
+            source,
+        })?;
+        let request = collection::<K>(&key).create(&PostParams::default(), body);
+        self.write::<K>(Verb::Create, &key, request).await
+    }
+
+    /// Merge-patches the object, on the condition that it is still the version given.
+    pub async fn patch<K: Watchable>(&self, object: &K, patch: Value) -> Result<(), Failure> {
+        let key = key_of(object);
+        let patch = conditional(object, patch);
+        let request = collection::<K>(&key).patch(&key.name, &PatchParams::default(), &Patch::Merge(patch));
+        self.write::<K>(Verb::Patch, &key, request).await
+    }
+
+    /// Merge-patches the object's status; `status` is its content. See [`Context::patch`].
+    pub async fn patch_status<K: Watchable>(&self, object: &K, status: Value) -> Result<(), Failure> {
+        let key = key_of(object);
+        let patch = Patch::Merge(conditional(object, json!({ "status": status })));
+        let params = PatchParams::default();
+        let request = collection::<K>(&key).patch_subresource("status", &key.name, &params, &patch);
+        self.write::<K>(Verb::Patch, &key, request).await
+    }
+
+    /// Deletes the object, on the condition that it has the uid given. One that is gone already is fine.
+    pub async fn delete<K: Watchable>(&self, object: &K) -> Result<(), Failure> {
+        let key = key_of(object);
+        let uid = object.metadata().uid.clone();
+        let params = DeleteParams {
+            preconditions: Some(Preconditions { uid, resource_version: None }),
+            ..DeleteParams::default()
+        };
+        let request = collection::<K>(&key).delete(&key.name, &params).map_err(kube::Error::BuildRequest);
+        let answer = match request {
+            Ok(request) => self.client.request_status::<K>(request).await,
+            Err(error) => Err(error),
+        };
+        match answer {
+            Ok(answer) => match answer.left() {
+                // Finalizers or a grace period hold it: the answer shows it being deleted.
+                Some(object) if is_held(&object) => self.informer.apply(object),
+                _ => self.informer.forget(K::CACHED_AS, &key),
+            },
+            Err(source) => return self.failed::<K>(Verb::Delete, &key, source).await,
+        }
+        Ok(())
+    }
+
+    /// Sends a write, and enters its answer.
+    async fn write<K: Watchable>(
+        &self,
+        verb: Verb,
+        key: &ObjectKey,
+        request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
+    ) -> Result<(), Failure> {
+        let answer = match request.map_err(kube::Error::BuildRequest) {
+            Ok(request) => self.client.request::<K>(request).await,
+            Err(error) => Err(error),
+        };
+        match answer {
+            Ok(object) => {
+                self.informer.apply(object);
+                Ok(())
+            }
+            Err(source) => self.failed::<K>(verb, key, source).await,
+        }
+    }
+
+    /// Tells outdated decisions from other failures, and brings the cache up to date for the former.
+    pub async fn failed<K: Watchable>(
+        &self,
+        verb: Verb,
+        key: &ObjectKey,
+        source: kube::Error,
+    ) -> Result<(), Failure> {
+        match &source {
+            kube::Error::Api(status) if status.is_not_found() && verb != Verb::Create => {
+                self.informer.forget(K::CACHED_AS, key);
+                if verb == Verb::Delete { Ok(()) } else { Err(Failure::Stale) }
+            }
+            kube::Error::Api(status) if status.is_conflict() || status.is_already_exists() => {
+                self.refresh::<K>(key).await?;
+                Err(Failure::Stale)
+            }
+            _ => Err(Error::Request { verb, kind: K::CACHED_AS, key: key.clone(), source }.into()),
+        }
+    }
+
+    /// Reads the object's current state into the cache.
+    pub async fn refresh<K: Watchable>(&self, key: &ObjectKey) -> Result<(), Failure> {
+        let failed =
+            |source| Error::Request { verb: Verb::Read, kind: K::CACHED_AS, key: key.clone(), source };
+        let request = collection::<K>(key)
+            .get(&key.name, &GetParams::default())
+            .map_err(|error| failed(kube::Error::BuildRequest(error)))?;
+        match self.client.request::<K>(request).await {
+            Ok(object) => self.informer.apply(object),
+            Err(kube::Error::Api(status)) if status.is_not_found() => self.informer.forget(K::CACHED_AS, key),
+            Err(error) => return Err(failed(error).into()),
+        }
+        Ok(())
+    }
+}
+
+/// The requests to the collection that an object of this key is in.
+fn collection<K: Watchable>(key: &ObjectKey) -> Request {
+    let namespace = Some(key.namespace.as_str()).filter(|namespace| !namespace.is_empty());
+    Request::new(K::url_path(&(), namespace))
+}
+
+/// The patch, on the condition that the object is still of this version.
+fn conditional<K: Cached>(object: &K, mut patch: Value) -> Value {
+    if let Some(version) = &object.metadata().resource_version {
+        patch["metadata"]["resourceVersion"] = json!(version);
+    }
+    patch
+}
+
+fn is_held<K: Cached>(object: &K) -> bool {
+    let meta = object.metadata();
+    meta.deletion_timestamp.is_some()
+        && (meta.finalizers.as_ref().is_some_and(|finalizers| !finalizers.is_empty())
+            || meta.deletion_grace_period_seconds.is_some_and(|seconds| seconds > 0))
+}

@@ -1,0 +1,151 @@
+//! Starts controllers by name, all on one shared cache.
+
+use std::{fmt, path::PathBuf, str::FromStr};
+
+use claimcheck_informer::{Informer, KindSet, Options as Watch};
+use kube::Client;
+use tokio::task::JoinSet;
+use tracing::info;
+
+use crate::context::Context;
+
+/// A controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Name {
+    /// Binds claims and volumes.
+    Binder,
+    /// Creates and deletes volumes for claims.
+    Provisioner,
+    /// Decides which volume is attached where.
+    AttachDetach,
+    /// Carries attachments out.
+    Attacher,
+    /// Chooses nodes for pods, with their volumes in mind.
+    Scheduler,
+    /// Holds claims and volumes while they are in use.
+    Protection,
+}
+
+impl Name {
+    /// Every controller.
+    pub const ALL: [Name; 6] = [
+        Self::Binder,
+        Self::Provisioner,
+        Self::AttachDetach,
+        Self::Attacher,
+        Self::Scheduler,
+        Self::Protection,
+    ];
+
+    /// As on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Binder => "binder",
+            Self::Provisioner => "provisioner",
+            Self::AttachDetach => "attach-detach",
+            Self::Attacher => "attacher",
+            Self::Scheduler => "scheduler",
+            Self::Protection => "protection",
+        }
+    }
+
+    /// Whether it speaks to a CSI driver, and so needs [`Options::csi_address`].
+    pub fn needs_driver(self) -> bool {
+        matches!(self, Self::Provisioner | Self::Attacher)
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Name {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let found = Self::ALL.into_iter().find(|name| name.as_str() == text);
+        found.ok_or_else(|| Error::Unknown { name: text.to_owned() })
+    }
+}
+
+/// Why controllers cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no such controller.
+    #[error(
+        "there is no controller \"{name}\": use binder, provisioner, attach-detach, attacher, scheduler, or protection"
+    )]
+    Unknown {
+        /// What was asked for.
+        name: String,
+    },
+    /// The controller speaks to a driver, and none was given.
+    #[error("the {name} needs a CSI driver: give the address of its socket")]
+    NoDriver {
+        /// The controller.
+        name: Name,
+    },
+    /// A controller ended by itself.
+    #[error("the {name} cannot go on")]
+    Ended {
+        /// The controller.
+        name: Name,
+        /// Why.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+/// How to run controllers.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The driver's socket, for the provisioner and the attacher.
+    pub csi_address: Option<PathBuf>,
+    /// Where records of RPCs go: the tap's socket.
+    pub tap: Option<PathBuf>,
+}
+
+/// Runs these controllers until `shutdown` resolves.
+///
+/// # Errors
+/// When a controller that speaks to a driver is named without one, or a controller finds that it can never
+/// work with the driver. An unreachable API server or driver is waited for.
+pub async fn run(
+    names: &[Name],
+    client: Client,
+    options: &Options,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), Error> {
+    if let Some(name) = names.iter().find(|name| name.needs_driver() && options.csi_address.is_none()) {
+        return Err(Error::NoDriver { name: *name });
+    }
+    let informer = Informer::start(client.clone(), KindSet::all(), &Watch::default());
+    let mut running = JoinSet::new();
+    for name in names {
+        let context = |component: &str| Context::new(client.clone(), informer.clone(), component);
+        let options = options.clone();
+        info!(controller = %name, "starts");
+        // The components of events are upstream's names, which people and dashboards look for.
+        match *name {
+            name => {
+                let _ = (context, options);
+                running.spawn(ended(name, async { Ok(()) }));
+            }
+        }
+    }
+    tokio::select! {
+        () = shutdown => Ok(()),
+        Some(ended) = running.join_next() => match ended {
+            Ok(result) => result,
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            Err(_) => Ok(()),
+        },
+    }
+}
+
+type AnyError = Box<dyn std::error::Error + Send + Sync>;
+
+async fn ended(name: Name, run: impl Future<Output = Result<(), AnyError>>) -> Result<(), Error> {
+    run.await.map_err(|source| Error::Ended { name, source })
+}
