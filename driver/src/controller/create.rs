@@ -1,0 +1,108 @@
+//! CreateVolume.
+
+use std::collections::BTreeMap;
+
+use claimcheck_csi::v1::{self, CreateVolumeRequest, CreateVolumeResponse};
+
+use crate::{
+    access::Access,
+    driver::Driver,
+    error::{Doing, Error, Result},
+    fields,
+    filesystem::FsType,
+    parameters::{KIND, Kind, Parameters},
+    size::SizeRange,
+    volume::{Volume, VolumeId},
+};
+
+impl Driver {
+    /// Creates a volume, or finds the one that an earlier call of the same name made.
+    ///
+    /// The content comes first and the record last: its appearance is the moment from which the volume
+    /// exists. A crash before leaves a directory without record, on which a repeat simply goes over again.
+    pub fn create(&self, request: CreateVolumeRequest) -> Result<CreateVolumeResponse> {
+        let name = fields::name(&request.name)?;
+        let accesses = Access::parse_all(&request.volume_capabilities)?;
+        let Parameters { kind } = Parameters::parse(&request.parameters)?;
+        let size = SizeRange::parse(request.capacity_range)?;
+        if request.volume_content_source.is_some() {
+            let reason = "snapshots and clones are not supported yet; leave it out";
+            return Err(Error::invalid("volume_content_source", reason));
+        }
+        if let Some(key) = request.mutable_parameters.keys().next() {
+            fields::short("mutable_parameters", key)?;
+            return Err(Error::invalid("mutable_parameters", format!("{key:?} is unknown, there are none")));
+        }
+        for access in &accesses {
+            access.check(kind)?;
+        }
+
+        let id = VolumeId::from_name(name);
+        let fs_type = accesses.iter().find_map(|access| access.fs_type);
+        // Rejected before the directory is made, so that a wish that cannot come true leaves nothing.
+        let capacity_bytes = match self.store.load(&id)? {
+            Some(present) => present.capacity_bytes,
+            None => size.choose(kind, fs_type.unwrap_or(FsType::Ext4), self.config.max_volume_bytes)?,
+        };
+        if kind == Kind::Image {
+            self.host.probe_loop().map_err(Error::NoLoop)?;
+        }
+
+        let wanted =
+            Volume { id, name: name.to_owned(), kind, capacity_bytes, fs_type, nodes: BTreeMap::new() };
+        let _lock = self.store.lock_or_make(&wanted.id)?;
+        let volume = match self.store.load(&wanted.id)? {
+            Some(present) => compatible(present, &wanted, &size)?,
+            None => {
+                self.make_content(&wanted)?;
+                self.store.save(&wanted)?;
+                wanted
+            }
+        };
+        Ok(CreateVolumeResponse { volume: Some(describe(&volume)) })
+    }
+
+    fn make_content(&self, volume: &Volume) -> Result<()> {
+        let content = self.store.content(&volume.id, volume.kind);
+        match volume.kind {
+            // Any user may write, as in other drivers without fsGroup support of their own.
+            Kind::Directory => self.host.make_dir(&content, 0o777).doing("make", content),
+            Kind::Image => self.host.make_sparse(&content, volume.capacity_bytes).doing("make", content),
+        }
+    }
+}
+
+/// What a caller is told about a volume.
+pub(super) fn describe(volume: &Volume) -> v1::Volume {
+    v1::Volume {
+        capacity_bytes: volume.capacity_bytes.try_into().unwrap_or(i64::MAX),
+        volume_id: volume.id.to_string(),
+        volume_context: context(volume),
+        ..Default::default()
+    }
+}
+
+/// The volume context: for people who look at a PersistentVolume; the driver reads its record instead.
+pub(super) fn context(volume: &Volume) -> BTreeMap<String, String> {
+    BTreeMap::from([(KIND.to_owned(), volume.kind.name().to_owned())])
+}
+
+/// Whether the volume that is there is what the caller wants (CSI specification, CreateVolume Errors).
+fn compatible(present: Volume, wanted: &Volume, size: &SizeRange) -> Result<Volume> {
+    let Volume { name, .. } = &present;
+    let differs = |what: String| Err(Error::AlreadyExists(format!("volume {name:?} already exists {what}")));
+    if present.kind != wanted.kind {
+        return differs(format!("with kind \"{}\", not \"{}\"", present.kind, wanted.kind));
+    }
+    if !size.contains(present.capacity_bytes) {
+        return differs(format!(
+            "with {} bytes, which is not in the range asked for",
+            present.capacity_bytes
+        ));
+    }
+    if present.fs_type != wanted.fs_type {
+        let say = |fs: Option<FsType>| fs.map_or("no file system named", FsType::name);
+        return differs(format!("with {}, not {}", say(present.fs_type), say(wanted.fs_type)));
+    }
+    Ok(present)
+}

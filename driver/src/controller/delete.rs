@@ -1,0 +1,25 @@
+//! DeleteVolume.
+
+use claimcheck_csi::v1::{DeleteVolumeRequest, DeleteVolumeResponse};
+
+use crate::{
+    driver::Driver,
+    error::{Error, Result},
+    fields,
+};
+
+impl Driver {
+    /// Deletes a volume and its data. One that does not exist is deleted already, whatever its id looks like.
+    pub fn delete(&self, request: DeleteVolumeRequest) -> Result<DeleteVolumeResponse> {
+        let id = match fields::volume_id(&request.volume_id) {
+            Err(Error::NoVolume(_)) => return Ok(DeleteVolumeResponse {}),
+            id => id?,
+        };
+        let Some(_lock) = self.store.lock(&id)? else { return Ok(DeleteVolumeResponse {}) };
+        if let Some(why) = self.store.load(&id)?.and_then(|volume| volume.in_use()) {
+            return Err(Error::Precondition(why));
+        }
+        self.store.remove(&id)?;
+        Ok(DeleteVolumeResponse {})
+    }
+}

@@ -1,0 +1,130 @@
+//! ListVolumes, GetCapacity and ValidateVolumeCapabilities: the calls that only look.
+
+use std::ops::Bound;
+
+use claimcheck_csi::v1::{
+    GetCapacityRequest, GetCapacityResponse, ListVolumesRequest, ListVolumesResponse,
+    ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse,
+    list_volumes_response::{Entry, VolumeStatus},
+    validate_volume_capabilities_response::Confirmed,
+};
+
+use super::create::{context, describe};
+use crate::{
+    access::Access,
+    driver::Driver,
+    error::{Doing, Error, Result},
+    fields,
+    filesystem::FsType,
+    parameters::{Kind, Parameters},
+    volume::{Volume, VolumeId},
+};
+
+impl Driver {
+    /// Lists volumes in the order of their ids.
+    ///
+    /// The page token is the last id of the page before. So volumes that come and go between two pages
+    /// neither hide nor repeat others, and a token works even after its volume is deleted.
+    pub fn list(&self, request: ListVolumesRequest) -> Result<ListVolumesResponse> {
+        let max = usize::try_from(request.max_entries)
+            .map_err(|_| Error::invalid("max_entries", format!("{} is negative", request.max_entries)))?;
+        fields::short("starting_token", &request.starting_token)?;
+        let after = match request.starting_token.as_str() {
+            "" => Bound::Unbounded,
+            token => {
+                Bound::Excluded(VolumeId::parse(token).ok_or_else(|| Error::BadToken(token.to_owned()))?)
+            }
+        };
+        let mut entries = Vec::new();
+        let mut next_token = String::new();
+        for id in self.store.ids()?.range((after, Bound::Unbounded)) {
+            // No record: half made, or deleted since its directory was listed.
+            let Some(volume) = self.store.load(id)? else { continue };
+            if max > 0 && entries.len() == max {
+                // There is a volume beyond the page, so the page ends with a token.
+                next_token = last_id(&entries);
+                break;
+            }
+            entries.push(entry(&volume));
+        }
+        Ok(ListVolumesResponse { entries, next_token })
+    }
+
+    /// Free space below the state directory. Volumes are thin, so this is what can be written, not what can
+    /// be promised.
+    pub fn capacity(&self, request: GetCapacityRequest) -> Result<GetCapacityResponse> {
+        let Parameters { kind } = Parameters::parse(&request.parameters)?;
+        let accesses = request.volume_capabilities.iter().map(Access::parse).collect::<Result<Vec<_>>>()?;
+        for access in &accesses {
+            access.check(kind)?;
+        }
+        let root = self.store.root();
+        let usage = self.host.usage(root).doing("look at the free space of", root)?;
+        let fs = accesses.iter().find_map(|access| access.fs_type).unwrap_or(FsType::Ext4);
+        let minimum = match kind {
+            Kind::Directory => 1,
+            Kind::Image => fs.min_bytes(),
+        };
+        let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+        Ok(GetCapacityResponse {
+            available_capacity: signed(usage.available_bytes),
+            maximum_volume_size: Some(signed(self.config.max_volume_bytes)),
+            minimum_volume_size: Some(signed(minimum)),
+        })
+    }
+
+    /// Says whether an existing volume could be used in all of the given ways.
+    pub fn validate(
+        &self,
+        request: ValidateVolumeCapabilitiesRequest,
+    ) -> Result<ValidateVolumeCapabilitiesResponse> {
+        if request.volume_id.is_empty() {
+            return Err(Error::Missing("volume_id"));
+        }
+        if request.volume_capabilities.is_empty() {
+            return Err(Error::Missing("volume_capabilities"));
+        }
+        let volume = self.volume(&fields::volume_id(&request.volume_id)?)?;
+        Ok(match unconfirmed(&volume, &request) {
+            Ok(()) => ValidateVolumeCapabilitiesResponse {
+                confirmed: Some(Confirmed {
+                    volume_context: request.volume_context,
+                    volume_capabilities: request.volume_capabilities,
+                    parameters: request.parameters,
+                    mutable_parameters: request.mutable_parameters,
+                }),
+                message: String::new(),
+            },
+            Err(why) => ValidateVolumeCapabilitiesResponse { confirmed: None, message: why.to_string() },
+        })
+    }
+}
+
+/// `Err` says what about the request the volume does not fulfil.
+fn unconfirmed(volume: &Volume, request: &ValidateVolumeCapabilitiesRequest) -> Result<()> {
+    for access in Access::parse_all(&request.volume_capabilities)? {
+        access.check(volume.kind)?;
+    }
+    if !request.volume_context.is_empty() && request.volume_context != context(volume) {
+        return Err(Error::invalid("volume_context", "is not the one that CreateVolume returned"));
+    }
+    if !request.parameters.is_empty() && Parameters::parse(&request.parameters)?.kind != volume.kind {
+        return Err(Error::invalid("parameters", format!("the volume is of kind \"{}\"", volume.kind)));
+    }
+    if !request.mutable_parameters.is_empty() {
+        return Err(Error::invalid("mutable_parameters", "the driver has none"));
+    }
+    Ok(())
+}
+
+fn last_id(entries: &[Entry]) -> String {
+    entries.last().and_then(|entry| entry.volume.as_ref()).map_or_else(String::new, |v| v.volume_id.clone())
+}
+
+fn entry(volume: &Volume) -> Entry {
+    let published_node_ids = volume.attached_nodes().map(|(node, _)| node.to_string()).collect();
+    Entry {
+        volume: Some(describe(volume)),
+        status: Some(VolumeStatus { published_node_ids, volume_condition: None }),
+    }
+}

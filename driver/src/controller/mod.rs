@@ -1,0 +1,132 @@
+//! The Controller service: volumes come and go, and are granted to nodes. One file per pair of calls.
+
+mod create;
+mod delete;
+mod list;
+mod publish;
+
+use claimcheck_csi::v1::{
+    ControllerExpandVolumeRequest, ControllerExpandVolumeResponse, ControllerGetCapabilitiesRequest,
+    ControllerGetCapabilitiesResponse, ControllerGetVolumeRequest, ControllerGetVolumeResponse,
+    ControllerModifyVolumeRequest, ControllerModifyVolumeResponse, ControllerPublishVolumeRequest,
+    ControllerPublishVolumeResponse, ControllerServiceCapability, ControllerUnpublishVolumeRequest,
+    ControllerUnpublishVolumeResponse, CreateSnapshotRequest, CreateSnapshotResponse, CreateVolumeRequest,
+    CreateVolumeResponse, DeleteSnapshotRequest, DeleteSnapshotResponse, DeleteVolumeRequest,
+    DeleteVolumeResponse, GetCapacityRequest, GetCapacityResponse, GetSnapshotRequest, GetSnapshotResponse,
+    ListSnapshotsRequest, ListSnapshotsResponse, ListVolumesRequest, ListVolumesResponse,
+    ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse,
+    controller_server::Controller,
+    controller_service_capability::{self, rpc::Type},
+};
+use tonic::{Request, Response, Status, async_trait};
+
+use crate::driver::Driver;
+
+/// What the controller part can do. A capability is listed if and only if its calls are implemented.
+const CAPABILITIES: [Type; 7] = [
+    Type::CreateDeleteVolume,
+    Type::PublishUnpublishVolume,
+    Type::PublishReadonly,
+    Type::ListVolumes,
+    Type::ListVolumesPublishedNodes,
+    Type::GetCapacity,
+    Type::SingleNodeMultiWriter,
+];
+
+type Answer<T> = Result<Response<T>, Status>;
+
+fn undeclared<T>(capability: &str) -> Answer<T> {
+    Err(Status::unimplemented(format!("the driver does not declare the capability {capability}")))
+}
+
+#[async_trait]
+impl Controller for Driver {
+    async fn controller_get_capabilities(
+        &self,
+        _: Request<ControllerGetCapabilitiesRequest>,
+    ) -> Answer<ControllerGetCapabilitiesResponse> {
+        let capabilities = CAPABILITIES
+            .into_iter()
+            .map(|rpc| ControllerServiceCapability {
+                r#type: Some(controller_service_capability::Type::Rpc(controller_service_capability::Rpc {
+                    r#type: rpc.into(),
+                })),
+            })
+            .collect();
+        Ok(Response::new(ControllerGetCapabilitiesResponse { capabilities }))
+    }
+
+    async fn create_volume(&self, request: Request<CreateVolumeRequest>) -> Answer<CreateVolumeResponse> {
+        self.call(|driver| driver.create(request.into_inner())).await
+    }
+
+    async fn delete_volume(&self, request: Request<DeleteVolumeRequest>) -> Answer<DeleteVolumeResponse> {
+        self.call(|driver| driver.delete(request.into_inner())).await
+    }
+
+    async fn controller_publish_volume(
+        &self,
+        request: Request<ControllerPublishVolumeRequest>,
+    ) -> Answer<ControllerPublishVolumeResponse> {
+        self.call(|driver| driver.attach(request.into_inner())).await
+    }
+
+    async fn controller_unpublish_volume(
+        &self,
+        request: Request<ControllerUnpublishVolumeRequest>,
+    ) -> Answer<ControllerUnpublishVolumeResponse> {
+        self.call(|driver| driver.detach(request.into_inner())).await
+    }
+
+    async fn validate_volume_capabilities(
+        &self,
+        request: Request<ValidateVolumeCapabilitiesRequest>,
+    ) -> Answer<ValidateVolumeCapabilitiesResponse> {
+        self.call(|driver| driver.validate(request.into_inner())).await
+    }
+
+    async fn list_volumes(&self, request: Request<ListVolumesRequest>) -> Answer<ListVolumesResponse> {
+        self.call(|driver| driver.list(request.into_inner())).await
+    }
+
+    async fn get_capacity(&self, request: Request<GetCapacityRequest>) -> Answer<GetCapacityResponse> {
+        self.call(|driver| driver.capacity(request.into_inner())).await
+    }
+
+    async fn create_snapshot(&self, _: Request<CreateSnapshotRequest>) -> Answer<CreateSnapshotResponse> {
+        undeclared("CREATE_DELETE_SNAPSHOT")
+    }
+
+    async fn delete_snapshot(&self, _: Request<DeleteSnapshotRequest>) -> Answer<DeleteSnapshotResponse> {
+        undeclared("CREATE_DELETE_SNAPSHOT")
+    }
+
+    async fn list_snapshots(&self, _: Request<ListSnapshotsRequest>) -> Answer<ListSnapshotsResponse> {
+        undeclared("LIST_SNAPSHOTS")
+    }
+
+    async fn get_snapshot(&self, _: Request<GetSnapshotRequest>) -> Answer<GetSnapshotResponse> {
+        undeclared("GET_SNAPSHOT")
+    }
+
+    async fn controller_expand_volume(
+        &self,
+        _: Request<ControllerExpandVolumeRequest>,
+    ) -> Answer<ControllerExpandVolumeResponse> {
+        undeclared("EXPAND_VOLUME")
+    }
+
+    async fn controller_get_volume(
+        &self,
+        _: Request<ControllerGetVolumeRequest>,
+    ) -> Answer<ControllerGetVolumeResponse> {
+        undeclared("GET_VOLUME")
+    }
+
+    async fn controller_modify_volume(
+        &self,
+        _: Request<ControllerModifyVolumeRequest>,
+    ) -> Answer<ControllerModifyVolumeResponse> {
+        undeclared("MODIFY_VOLUME")
+    }
+}

@@ -1,0 +1,102 @@
+//! ControllerPublishVolume and ControllerUnpublishVolume: to whom a volume is granted.
+//!
+//! All nodes see the same state directory, so nothing is done to the machine; what counts is that a grant is
+//! written down and that two nodes never hold what only one may have.
+
+use claimcheck_csi::v1::{
+    ControllerPublishVolumeRequest, ControllerPublishVolumeResponse, ControllerUnpublishVolumeRequest,
+    ControllerUnpublishVolumeResponse,
+};
+
+use crate::{
+    access::Access,
+    driver::Driver,
+    error::{Error, Result},
+    fields,
+    volume::{Grant, NodeId, VolumeId},
+};
+
+impl Driver {
+    /// Grants a volume to a node.
+    pub fn attach(&self, request: ControllerPublishVolumeRequest) -> Result<ControllerPublishVolumeResponse> {
+        // All fields first: a request without a node is malformed even if its volume is unknown too.
+        if request.volume_id.is_empty() {
+            return Err(Error::Missing("volume_id"));
+        }
+        if request.node_id.is_empty() {
+            return Err(Error::Missing("node_id"));
+        }
+        let access = Access::required(request.volume_capability)?;
+        let id = fields::volume_id(&request.volume_id)?;
+        let (_lock, mut volume) = self.lock(&id)?;
+        let node_id = fields::node_id(&request.node_id)?;
+        let node = self.store.node(&node_id)?.ok_or_else(|| Error::NoNode(node_id.to_string()))?;
+        access.check(volume.kind)?;
+
+        let grant = Grant { access, read_only: request.readonly };
+        match volume.usage(&node_id).and_then(|usage| usage.attached.as_ref()) {
+            Some(present) if *present == grant => return Ok(ControllerPublishVolumeResponse::default()),
+            Some(present) => {
+                return Err(Error::AlreadyExists(format!(
+                    "volume {id} is attached to node {node_id} already as {:?} (read-only: {}); detach it first",
+                    present.access.mode, present.read_only
+                )));
+            }
+            None => {}
+        }
+        grant.access.join(grant.read_only, volume.modes_elsewhere(&node_id))?;
+        if node.max_volumes > 0 {
+            self.check_room(&node_id, node.max_volumes, &id)?;
+        }
+        volume.usage_mut(&node_id).attached = Some(grant);
+        self.store.save(&volume)?;
+        Ok(ControllerPublishVolumeResponse::default())
+    }
+
+    /// Takes a grant back; from all nodes if the request names none.
+    ///
+    /// Done even while the node still has the volume staged: whoever asks for that knows the node is dead
+    /// (forced detach). What the node may still have mounted keeps the volume from being deleted.
+    pub fn detach(
+        &self,
+        request: ControllerUnpublishVolumeRequest,
+    ) -> Result<ControllerUnpublishVolumeResponse> {
+        let id = fields::volume_id(&request.volume_id)?;
+        let (_lock, mut volume) = self.lock(&id)?;
+        let before = volume.clone();
+        if request.node_id.is_empty() {
+            volume.nodes.values_mut().for_each(|usage| usage.attached = None);
+        } else {
+            let node_id = fields::node_id(&request.node_id)?;
+            match volume.nodes.get_mut(&node_id) {
+                Some(usage) => usage.attached = None,
+                None if self.store.node(&node_id)?.is_none() => {
+                    return Err(Error::NoNode(node_id.to_string()));
+                }
+                None => {}
+            }
+        }
+        volume.prune();
+        if volume != before {
+            self.store.save(&volume)?;
+        }
+        Ok(ControllerUnpublishVolumeResponse {})
+    }
+
+    /// Whether one more volume may go to a node. Reads every record, which is why only drivers with a limit
+    /// pay for it. The scheduler enforces the limit too; two grants racing past this check are its business.
+    fn check_room(&self, node: &NodeId, max: u64, joining: &VolumeId) -> Result<()> {
+        let mut attached = 0;
+        for id in self.store.ids()?.iter().filter(|id| *id != joining) {
+            let volume = self.store.load(id)?;
+            let here = volume.as_ref().and_then(|volume| volume.usage(node));
+            attached += u64::from(here.is_some_and(|usage| usage.attached.is_some()));
+        }
+        if attached >= max {
+            return Err(Error::Exhausted(format!(
+                "node {node} has {attached} volumes attached and may have {max} (--max-volumes-per-node)"
+            )));
+        }
+        Ok(())
+    }
+}

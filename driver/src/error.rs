@@ -1,0 +1,160 @@
+//! Why a call failed, and which gRPC status that is (CSI specification, "Error Scheme").
+
+use std::{error::Error as StdError, io, path::PathBuf};
+
+use thiserror::Error;
+use tonic::{Code, Status};
+
+use crate::{filesystem::FsType, mount_options::OptionError};
+
+/// Result of everything below an RPC.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// A failed call. Each variant is one line of the specification's tables.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// A required field is empty.
+    #[error("{0} is missing")]
+    Missing(&'static str),
+    /// A field holds what it must not.
+    #[error("{field}: {reason}")]
+    Invalid {
+        /// The field as the protocol spells it.
+        field: &'static str,
+        /// What is wrong and what would be right.
+        reason: String,
+    },
+    /// A mount flag was refused.
+    #[error("volume_capability.mount.mount_flags")]
+    MountFlags(#[from] OptionError),
+    /// No volume has this id.
+    #[error("volume {0:?} does not exist")]
+    NoVolume(String),
+    /// No driver process ever started with this node id.
+    #[error("node {0:?} is not known: no driver with --node-id {0} has started on this --state-dir")]
+    NoNode(String),
+    /// The volume path of a statistics call is not one of the volume's.
+    #[error("volume {volume} is not mounted at {path}")]
+    NotMountedThere {
+        /// The volume's id.
+        volume: String,
+        /// The path that was asked for.
+        path: String,
+    },
+    /// Something of this identity exists already and differs.
+    #[error("{0}")]
+    AlreadyExists(String),
+    /// The system must be brought into another state first.
+    #[error("{0}")]
+    Precondition(String),
+    /// The requested size cannot be had.
+    #[error("capacity_range: {0}")]
+    OutOfRange(String),
+    /// A limit is reached.
+    #[error("{0}")]
+    Exhausted(String),
+    /// A page token that this driver did not hand out.
+    #[error("starting_token {0:?} was not handed out by this driver; start over without one")]
+    BadToken(String),
+    /// The tool that makes a file system is not installed.
+    #[error(
+        "{} not found; install the Debian package {} on this node (or in the driver's image)",
+        .0.tool(), .0.package()
+    )]
+    NoTool(FsType),
+    /// Loop devices cannot be used here.
+    #[error(
+        "volumes of kind \"image\" need loop devices, and /dev/loop-control cannot be opened; run the driver as \
+         root with the host's /dev and the kernel module loop, or use kind \"directory\""
+    )]
+    NoLoop(#[source] io::Error),
+    /// The operating system refused.
+    #[error("cannot {doing} {}", .path.display())]
+    Host {
+        /// What was tried: a verb that `path` completes.
+        doing: &'static str,
+        /// Where.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A record in the state directory cannot be understood.
+    #[error("the record {} is damaged; restore it or remove the volume's directory", .path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What the parser said.
+        source: serde_json::Error,
+    },
+}
+
+impl Error {
+    /// An error for a field with a wrong value.
+    pub fn invalid(field: &'static str, reason: impl Into<String>) -> Self {
+        Self::Invalid { field, reason: reason.into() }
+    }
+
+    /// The status code that the specification demands.
+    pub fn code(&self) -> Code {
+        match self {
+            Self::Missing(_) | Self::Invalid { .. } | Self::MountFlags(_) => Code::InvalidArgument,
+            Self::NoVolume(_) | Self::NoNode(_) | Self::NotMountedThere { .. } => Code::NotFound,
+            Self::AlreadyExists(_) => Code::AlreadyExists,
+            Self::Precondition(_) | Self::NoTool(_) | Self::NoLoop(_) => Code::FailedPrecondition,
+            Self::OutOfRange(_) => Code::OutOfRange,
+            Self::Exhausted(_) => Code::ResourceExhausted,
+            Self::BadToken(_) => Code::Aborted,
+            Self::Host { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
+                Code::ResourceExhausted
+            }
+            Self::Host { .. } | Self::Damaged { .. } => Code::Internal,
+        }
+    }
+}
+
+impl From<Error> for Status {
+    fn from(error: Error) -> Self {
+        let mut message = error.to_string();
+        let mut source = error.source();
+        while let Some(cause) = source {
+            message.push_str(": ");
+            message.push_str(&cause.to_string());
+            source = cause.source();
+        }
+        Self::new(error.code(), message)
+    }
+}
+
+/// Says what an operating system error happened to.
+pub(crate) trait Doing<T> {
+    /// `doing` is a verb that `path` completes: "mount", "write".
+    fn doing(self, doing: &'static str, path: impl Into<PathBuf>) -> Result<T>;
+}
+
+impl<T> Doing<T> for io::Result<T> {
+    fn doing(self, doing: &'static str, path: impl Into<PathBuf>) -> Result<T> {
+        self.map_err(|source| Error::Host { doing, path: path.into(), source })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn status_carries_code_and_causes() {
+        let full: Result<()> =
+            Err(io::Error::from(io::ErrorKind::StorageFull)).doing("write", "/state/volume.json");
+        let status = Status::from(full.unwrap_err());
+        assert_eq!(status.code(), Code::ResourceExhausted);
+        assert_eq!(status.message(), "cannot write /state/volume.json: no storage space");
+
+        let refused = Status::from(Error::from(OptionError::NotAllowed("bind".into())));
+        assert_eq!(refused.code(), Code::InvalidArgument);
+        assert!(refused.message().contains("mount_flags: mount option \"bind\""), "{}", refused.message());
+
+        let tool = Status::from(Error::NoTool(FsType::Xfs));
+        assert_eq!(tool.code(), Code::FailedPrecondition);
+        assert!(tool.message().contains("package xfsprogs"), "{}", tool.message());
+    }
+}

@@ -1,0 +1,146 @@
+//! A host that stops before the n-th effect, as if the process had been killed there.
+//!
+//! Part of the crate rather than of its tests so that other crates can rehearse crashes of the driver too.
+
+use std::{fs::File, io, path::Path, sync::Mutex};
+
+use super::{FileId, Host, LoopDevice, Mounted, Usage};
+use crate::{filesystem::FsType, mount_options::MountOptions};
+
+/// Wraps a host, writes down every effect and refuses all of them from a chosen one on: a dead process does
+/// nothing more, so the driver's own error handling must not get to tidy up either.
+#[derive(Debug)]
+pub struct FaultHost<H> {
+    inner: H,
+    /// How many effects may still happen; `None` for all of them.
+    budget: Option<usize>,
+    effects: Mutex<Vec<String>>,
+}
+
+impl<H: Host> FaultHost<H> {
+    /// Lets everything through and only writes it down.
+    pub fn recording(inner: H) -> Self {
+        Self { inner, budget: None, effects: Mutex::default() }
+    }
+
+    /// Lets `effects` effects through and crashes before the next.
+    pub fn crashing_after(inner: H, effects: usize) -> Self {
+        Self { inner, budget: Some(effects), effects: Mutex::default() }
+    }
+
+    /// Every effect so far, in order; the last one did not happen if [`FaultHost::crashed`].
+    pub fn effects(&self) -> Vec<String> {
+        self.log().clone()
+    }
+
+    /// Whether an effect was refused.
+    pub fn crashed(&self) -> bool {
+        self.budget.is_some_and(|budget| self.log().len() > budget)
+    }
+
+    fn log(&self) -> std::sync::MutexGuard<'_, Vec<String>> {
+        self.effects.lock().expect("nothing panics while it holds the list of effects")
+    }
+
+    fn step(&self, effect: &str, path: &Path) -> io::Result<&H> {
+        let mut effects = self.log();
+        if self.budget.is_some_and(|budget| effects.len() > budget) {
+            return Err(crash());
+        }
+        effects.push(format!("{effect} {}", path.display()));
+        if self.budget.is_some_and(|budget| effects.len() > budget) {
+            return Err(crash());
+        }
+        Ok(&self.inner)
+    }
+}
+
+fn crash() -> io::Error {
+    io::Error::other("crashed on purpose before this effect")
+}
+
+impl<H: Host> Host for FaultHost<H> {
+    fn make_dir(&self, path: &Path, mode: u32) -> io::Result<()> {
+        self.step("make_dir", path)?.make_dir(path, mode)
+    }
+
+    fn make_sparse(&self, path: &Path, size: u64) -> io::Result<()> {
+        self.step("make_sparse", path)?.make_sparse(path, size)
+    }
+
+    fn write_file(&self, path: &Path, content: &[u8]) -> io::Result<()> {
+        self.step("write_file", path)?.write_file(path, content)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.step("rename", to)?.rename(from, to)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        self.step("remove_file", path)?.remove_file(path)
+    }
+
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        self.step("remove_dir", path)?.remove_dir(path)
+    }
+
+    fn remove_tree(&self, path: &Path) -> io::Result<()> {
+        self.step("remove_tree", path)?.remove_tree(path)
+    }
+
+    fn make_filesystem(&self, image: &Path, fs: FsType) -> io::Result<()> {
+        self.step("make_filesystem", image)?.make_filesystem(image, fs)
+    }
+
+    fn attach_loop(&self, image: &Path) -> io::Result<LoopDevice> {
+        self.step("attach_loop", image)?.attach_loop(image)
+    }
+
+    fn mount(&self, device: &Path, target: &Path, fs: FsType, options: &MountOptions) -> io::Result<()> {
+        self.step("mount", target)?.mount(device, target, fs, options)
+    }
+
+    fn bind(&self, source: &Path, target: &Path) -> io::Result<()> {
+        self.step("bind", target)?.bind(source, target)
+    }
+
+    fn remount_bind(&self, target: &Path, options: &MountOptions) -> io::Result<()> {
+        self.step("remount_bind", target)?.remount_bind(target, options)
+    }
+
+    fn unmount(&self, target: &Path) -> io::Result<()> {
+        self.step("unmount", target)?.unmount(target)
+    }
+
+    fn file_id(&self, path: &Path) -> io::Result<Option<FileId>> {
+        self.inner.file_id(path)
+    }
+
+    fn mounted(&self, path: &Path) -> io::Result<Option<Mounted>> {
+        self.inner.mounted(path)
+    }
+
+    fn read_file(&self, path: &Path) -> io::Result<Option<Vec<u8>>> {
+        self.inner.read_file(path)
+    }
+
+    fn list_dir(&self, path: &Path) -> io::Result<Vec<String>> {
+        self.inner.list_dir(path)
+    }
+
+    fn probe_filesystem(&self, image: &Path) -> io::Result<Option<FsType>> {
+        self.inner.probe_filesystem(image)
+    }
+
+    fn usage(&self, path: &Path) -> io::Result<Usage> {
+        self.inner.usage(path)
+    }
+
+    fn probe_loop(&self) -> io::Result<()> {
+        self.inner.probe_loop()
+    }
+
+    fn open_dir(&self, path: &Path) -> io::Result<Option<File>> {
+        self.inner.open_dir(path)
+    }
+}

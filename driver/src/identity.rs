@@ -1,0 +1,46 @@
+//! The Identity service: who the driver is and what it offers as a whole.
+
+use claimcheck_csi::v1::{
+    GetPluginCapabilitiesRequest, GetPluginCapabilitiesResponse, GetPluginInfoRequest, GetPluginInfoResponse,
+    PluginCapability, ProbeRequest, ProbeResponse, identity_server::Identity, plugin_capability,
+};
+use tonic::{Request, Response, Status, async_trait};
+
+use crate::driver::Driver;
+
+/// Services of the plugin; volume expansion and topology are added here with their issues.
+const SERVICES: [plugin_capability::service::Type; 1] = [plugin_capability::service::Type::ControllerService];
+
+#[async_trait]
+impl Identity for Driver {
+    async fn get_plugin_info(
+        &self,
+        _: Request<GetPluginInfoRequest>,
+    ) -> Result<Response<GetPluginInfoResponse>, Status> {
+        Ok(Response::new(GetPluginInfoResponse {
+            name: self.config.driver_name.clone(),
+            vendor_version: env!("CARGO_PKG_VERSION").to_owned(),
+            ..Default::default()
+        }))
+    }
+
+    async fn get_plugin_capabilities(
+        &self,
+        _: Request<GetPluginCapabilitiesRequest>,
+    ) -> Result<Response<GetPluginCapabilitiesResponse>, Status> {
+        let capabilities = SERVICES
+            .into_iter()
+            .map(|service| PluginCapability {
+                r#type: Some(plugin_capability::Type::Service(plugin_capability::Service {
+                    r#type: service.into(),
+                })),
+            })
+            .collect();
+        Ok(Response::new(GetPluginCapabilitiesResponse { capabilities }))
+    }
+
+    async fn probe(&self, _: Request<ProbeRequest>) -> Result<Response<ProbeResponse>, Status> {
+        // The socket is bound after the state directory was opened: who can ask gets a ready driver.
+        Ok(Response::new(ProbeResponse { ready: Some(true) }))
+    }
+}

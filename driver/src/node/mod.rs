@@ -1,0 +1,144 @@
+//! The Node service: volumes become directories on this node. One file per pair of calls.
+
+mod publish;
+mod stage;
+mod stats;
+
+use std::path::Path;
+
+use claimcheck_csi::v1::{
+    NodeExpandVolumeRequest, NodeExpandVolumeResponse, NodeGetCapabilitiesRequest,
+    NodeGetCapabilitiesResponse, NodeGetInfoRequest, NodeGetInfoResponse, NodeGetVolumeStatsRequest,
+    NodeGetVolumeStatsResponse, NodePublishVolumeRequest, NodePublishVolumeResponse, NodeServiceCapability,
+    NodeStageVolumeRequest, NodeStageVolumeResponse, NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse,
+    NodeUnstageVolumeRequest, NodeUnstageVolumeResponse,
+    node_server::Node,
+    node_service_capability::{self, rpc::Type},
+};
+use tonic::{Request, Response, Status, async_trait};
+
+use crate::{
+    driver::Driver,
+    error::{Doing, Error, Result},
+    host::Mounted,
+    mount_options::MountOptions,
+    parameters::Kind,
+    volume::Volume,
+};
+
+/// What the node part can do. A capability is listed if and only if its calls are implemented.
+const CAPABILITIES: [Type; 3] = [Type::StageUnstageVolume, Type::GetVolumeStats, Type::SingleNodeMultiWriter];
+
+type Answer<T> = std::result::Result<Response<T>, Status>;
+
+#[async_trait]
+impl Node for Driver {
+    async fn node_get_info(&self, _: Request<NodeGetInfoRequest>) -> Answer<NodeGetInfoResponse> {
+        Ok(Response::new(NodeGetInfoResponse {
+            node_id: self.node_id().to_string(),
+            max_volumes_per_node: self.config.max_volumes_per_node.try_into().unwrap_or(i64::MAX),
+            accessible_topology: None,
+        }))
+    }
+
+    async fn node_get_capabilities(
+        &self,
+        _: Request<NodeGetCapabilitiesRequest>,
+    ) -> Answer<NodeGetCapabilitiesResponse> {
+        let capabilities = CAPABILITIES
+            .into_iter()
+            .map(|rpc| NodeServiceCapability {
+                r#type: Some(node_service_capability::Type::Rpc(node_service_capability::Rpc {
+                    r#type: rpc.into(),
+                })),
+            })
+            .collect();
+        Ok(Response::new(NodeGetCapabilitiesResponse { capabilities }))
+    }
+
+    async fn node_stage_volume(
+        &self,
+        request: Request<NodeStageVolumeRequest>,
+    ) -> Answer<NodeStageVolumeResponse> {
+        self.call(|driver| driver.stage(request.into_inner())).await
+    }
+
+    async fn node_unstage_volume(
+        &self,
+        request: Request<NodeUnstageVolumeRequest>,
+    ) -> Answer<NodeUnstageVolumeResponse> {
+        self.call(|driver| driver.unstage(request.into_inner())).await
+    }
+
+    async fn node_publish_volume(
+        &self,
+        request: Request<NodePublishVolumeRequest>,
+    ) -> Answer<NodePublishVolumeResponse> {
+        self.call(|driver| driver.publish(request.into_inner())).await
+    }
+
+    async fn node_unpublish_volume(
+        &self,
+        request: Request<NodeUnpublishVolumeRequest>,
+    ) -> Answer<NodeUnpublishVolumeResponse> {
+        self.call(|driver| driver.unpublish(request.into_inner())).await
+    }
+
+    async fn node_get_volume_stats(
+        &self,
+        request: Request<NodeGetVolumeStatsRequest>,
+    ) -> Answer<NodeGetVolumeStatsResponse> {
+        self.call(|driver| driver.stats(request.into_inner())).await
+    }
+
+    async fn node_expand_volume(
+        &self,
+        _: Request<NodeExpandVolumeRequest>,
+    ) -> Answer<NodeExpandVolumeResponse> {
+        Err(Status::unimplemented("the driver does not declare the capability EXPAND_VOLUME"))
+    }
+}
+
+// What staging and publishing share: recognising, making and undoing mounts of a volume.
+impl Driver {
+    /// What is mounted at `path`, if it is this volume; anything else there is an error, since mounting over
+    /// it or taking it away would hurt somebody.
+    fn mounted_volume(&self, volume: &Volume, path: &Path) -> Result<Option<Mounted>> {
+        let Some(mounted) = self.host.mounted(path).doing("look at", path)? else { return Ok(None) };
+        let content = self.store.content(&volume.id, volume.kind);
+        let content = self.host.file_id(&content).doing("look at", &content)?;
+        let shown = match volume.kind {
+            Kind::Directory => Some(mounted.root),
+            Kind::Image => mounted.backing,
+        };
+        if shown.is_some() && shown == content {
+            return Ok(Some(mounted));
+        }
+        Err(Error::Precondition(format!(
+            "something other than volume {} is mounted at {}; unmount it there",
+            volume.id,
+            path.display()
+        )))
+    }
+
+    /// Makes the directory `source` appear at `target`, with the flags of `options`.
+    fn bind(&self, volume: &Volume, source: &Path, target: &Path, options: &MountOptions) -> Result<()> {
+        if self.mounted_volume(volume, target)?.is_none() {
+            self.host.bind(source, target).doing("bind mount the volume at", target)?;
+        }
+        // A bind mount takes no flags when it is made. The record says what they should be, so a crash
+        // between the two steps is made good by the repeat.
+        if !options.point.is_empty() {
+            self.host.remount_bind(target, options).doing("set the mount flags of", target)?;
+        }
+        Ok(())
+    }
+
+    /// Unmounts the volume from `path`, however many times it is mounted there.
+    fn unmount(&self, volume: &Volume, path: &Path) -> Result<()> {
+        while self.mounted_volume(volume, path)?.is_some() {
+            self.host.unmount(path).doing("unmount", path)?;
+        }
+        Ok(())
+    }
+}

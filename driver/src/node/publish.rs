@@ -1,0 +1,101 @@
+//! NodePublishVolume and NodeUnpublishVolume: once per volume and pod.
+
+use claimcheck_csi::v1::{
+    NodePublishVolumeRequest, NodePublishVolumeResponse, NodeUnpublishVolumeRequest,
+    NodeUnpublishVolumeResponse,
+};
+
+use crate::{
+    access::{Access, Mode},
+    driver::Driver,
+    error::{Doing, Error, Result},
+    fields,
+    volume::{Grant, Usage, VolumeId},
+};
+
+impl Driver {
+    /// Shows a staged volume at the target path too.
+    pub fn publish(&self, request: NodePublishVolumeRequest) -> Result<NodePublishVolumeResponse> {
+        if request.volume_id.is_empty() {
+            return Err(Error::Missing("volume_id"));
+        }
+        let target = fields::path("target_path", &request.target_path)?;
+        let access = Access::required(request.volume_capability)?;
+        if request.staging_target_path.is_empty() {
+            // The one missing field that the specification calls a failed precondition.
+            let reason = "staging_target_path is missing; call NodeStageVolume first and name its path";
+            return Err(Error::Precondition(reason.to_owned()));
+        }
+        let source = fields::path("staging_target_path", &request.staging_target_path)?;
+        let id = fields::volume_id(&request.volume_id)?;
+        let (_lock, mut volume) = self.lock(&id)?;
+        access.check(volume.kind)?;
+        // Settled by staging for the file system itself, so that only flags of the mount point are left.
+        let options = access.options()?.read_only(request.readonly);
+
+        let usage = volume.usage(self.node_id()).cloned().unwrap_or_default();
+        let staged = usage.staged.as_ref().is_some_and(|staging| staging.path == source);
+        if !staged || self.mounted_volume(&volume, &source)?.is_none() {
+            return Err(Error::Precondition(format!(
+                "volume {id} is not staged at {}; call NodeStageVolume first",
+                source.display()
+            )));
+        }
+        let grant = Grant { access, read_only: request.readonly };
+        match usage.published.get(&target) {
+            Some(present) if *present != grant => {
+                return Err(Error::AlreadyExists(format!(
+                    "volume {id} is published at {} already as {:?} (read-only: {}); unpublish it first",
+                    target.display(),
+                    present.access.mode,
+                    present.read_only
+                )));
+            }
+            Some(_) => {}
+            None => {
+                check_single(&id, &usage, &grant)?;
+                volume.usage_mut(self.node_id()).published.insert(target.clone(), grant);
+                self.store.save(&volume)?;
+            }
+        }
+        if self.host.file_id(&target).doing("look at", &target)?.is_none() {
+            self.host.make_dir(&target, 0o750).doing("make", &target)?;
+        }
+        self.bind(&volume, &source, &target, &options)?;
+        Ok(NodePublishVolumeResponse {})
+    }
+
+    /// Takes the volume away from the target path, and the path itself too.
+    pub fn unpublish(&self, request: NodeUnpublishVolumeRequest) -> Result<NodeUnpublishVolumeResponse> {
+        if request.volume_id.is_empty() {
+            return Err(Error::Missing("volume_id"));
+        }
+        let target = fields::path("target_path", &request.target_path)?;
+        let id = fields::volume_id(&request.volume_id)?;
+        let (_lock, mut volume) = self.lock(&id)?;
+        self.unmount(&volume, &target)?;
+        // Only ever an empty directory: what lies in it once nothing is mounted there is not the volume's.
+        self.host.remove_dir(&target).doing("remove", &target)?;
+        if let Some(usage) = volume.nodes.get_mut(self.node_id())
+            && usage.published.remove(&target).is_some()
+        {
+            volume.prune();
+            self.store.save(&volume)?;
+        }
+        Ok(NodeUnpublishVolumeResponse {})
+    }
+}
+
+/// A SINGLE_NODE_SINGLE_WRITER volume has one target (CSI specification, table of NodePublishVolume).
+fn check_single(id: &VolumeId, usage: &Usage, grant: &Grant) -> Result<()> {
+    let alone = |mode| mode == Mode::SingleNodeSingleWriter;
+    match usage.published.iter().next() {
+        Some((other, theirs)) if alone(grant.access.mode) || alone(theirs.access.mode) => {
+            Err(Error::Precondition(format!(
+                "volume {id} is for one pod only and is published at {}; unpublish it there first",
+                other.display()
+            )))
+        }
+        _ => Ok(()),
+    }
+}

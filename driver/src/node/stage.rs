@@ -1,0 +1,136 @@
+//! NodeStageVolume and NodeUnstageVolume: once per volume and node.
+
+use std::{io, path::Path};
+
+use claimcheck_csi::v1::{
+    NodeStageVolumeRequest, NodeStageVolumeResponse, NodeUnstageVolumeRequest, NodeUnstageVolumeResponse,
+};
+
+use crate::{
+    access::Access,
+    driver::Driver,
+    error::{Doing, Error, Result},
+    fields,
+    filesystem::FsType,
+    parameters::Kind,
+    volume::{Staging, Volume},
+};
+
+impl Driver {
+    /// Mounts a volume at the staging path; a blank image gets its file system first.
+    pub fn stage(&self, request: NodeStageVolumeRequest) -> Result<NodeStageVolumeResponse> {
+        if request.volume_id.is_empty() {
+            return Err(Error::Missing("volume_id"));
+        }
+        let path = fields::path("staging_target_path", &request.staging_target_path)?;
+        let access = Access::required(request.volume_capability)?;
+        let id = fields::volume_id(&request.volume_id)?;
+        let (_lock, mut volume) = self.lock(&id)?;
+        access.check(volume.kind)?;
+
+        let staging = Staging { path, access };
+        match volume.usage(self.node_id()).and_then(|usage| usage.staged.as_ref()) {
+            Some(present) if *present != staging => {
+                return Err(Error::AlreadyExists(format!(
+                    "volume {id} is staged on this node already, at {} as {:?}; unstage it first",
+                    present.path.display(),
+                    present.access.mode
+                )));
+            }
+            Some(_) => {}
+            None => {
+                // Who writes is settled by attachments; here only that one-node volumes stay on one node.
+                staging.access.join(true, volume.modes_elsewhere(self.node_id()))?;
+                volume.usage_mut(self.node_id()).staged = Some(staging.clone());
+                self.store.save(&volume)?;
+            }
+        }
+        self.mount_staged(&volume, &staging)?;
+        Ok(NodeStageVolumeResponse {})
+    }
+
+    /// Takes the volume away from the staging path. The directory itself is the caller's.
+    pub fn unstage(&self, request: NodeUnstageVolumeRequest) -> Result<NodeUnstageVolumeResponse> {
+        if request.volume_id.is_empty() {
+            return Err(Error::Missing("volume_id"));
+        }
+        let path = fields::path("staging_target_path", &request.staging_target_path)?;
+        let id = fields::volume_id(&request.volume_id)?;
+        let (_lock, mut volume) = self.lock(&id)?;
+        let usage = volume.usage(self.node_id()).cloned().unwrap_or_default();
+        if let Some(target) = usage.published.keys().next() {
+            return Err(Error::Precondition(format!(
+                "volume {id} is still published at {}; call NodeUnpublishVolume first",
+                target.display()
+            )));
+        }
+        self.unmount(&volume, &path)?;
+        if usage.staged.is_some_and(|staging| staging.path == path) {
+            volume.usage_mut(self.node_id()).staged = None;
+            volume.prune();
+            self.store.save(&volume)?;
+        }
+        Ok(NodeUnstageVolumeResponse {})
+    }
+
+    fn mount_staged(&self, volume: &Volume, staging: &Staging) -> Result<()> {
+        let Staging { path, access } = staging;
+        if self.host.file_id(path).doing("look at", path)?.is_none() {
+            // The caller should have made it (CSI specification, NodeStageVolume); not all do.
+            self.host.make_dir(path, 0o750).doing("make", path)?;
+        }
+        match volume.kind {
+            Kind::Directory => {
+                let content = self.store.content(&volume.id, volume.kind);
+                self.bind(volume, &content, path, &access.options()?)
+            }
+            Kind::Image => self.mount_image(volume, path, access),
+        }
+    }
+
+    fn mount_image(&self, volume: &Volume, path: &Path, access: &Access) -> Result<()> {
+        if self.mounted_volume(volume, path)?.is_some() {
+            return Ok(());
+        }
+        let fs = self.ensure_filesystem(volume, access)?;
+        let options = access.options()?;
+        let image = self.store.content(&volume.id, Kind::Image);
+        let device = self.host.attach_loop(&image).doing("attach a loop device to", &image)?;
+        match self.host.mount(&device.path, path, fs, &options) {
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput && !options.filesystem.is_empty() => {
+                let reason = format!("the kernel's {fs} refuses {:?}", options.data());
+                Err(Error::invalid("volume_capability.mount.mount_flags", reason))
+            }
+            mounted => mounted.doing("mount the image at", path),
+        }
+    }
+
+    /// Finds out what is on the image, or makes a file system on a blank one.
+    ///
+    /// It is made in a draft that then takes the image's place: so the image is blank or complete, and a
+    /// tool that outlives a killed driver scribbles on a file that nobody will use.
+    fn ensure_filesystem(&self, volume: &Volume, access: &Access) -> Result<FsType> {
+        let image = self.store.content(&volume.id, Kind::Image);
+        let wanted = access.fs_type.or(volume.fs_type);
+        if let Some(found) = self.host.probe_filesystem(&image).doing("read", &image)? {
+            return match wanted {
+                Some(wanted) if wanted != found => Err(Error::Precondition(format!(
+                    "volume {} holds {found}, and {wanted} was asked for; set fsType to {found}",
+                    volume.id
+                ))),
+                _ => Ok(found),
+            };
+        }
+        let fs = wanted.unwrap_or(FsType::Ext4);
+        let draft = self.store.image_draft(&volume.id);
+        // Removed, not truncated: that tool may still have it open.
+        self.host.remove_file(&draft).doing("remove", &draft)?;
+        self.host.make_sparse(&draft, volume.capacity_bytes).doing("make", &draft)?;
+        match self.host.make_filesystem(&draft, fs) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(Error::NoTool(fs)),
+            made => made.doing("make a file system in", &draft)?,
+        }
+        self.host.rename(&draft, &image).doing("replace", image)?;
+        Ok(fs)
+    }
+}

@@ -1,0 +1,64 @@
+//! What a starting driver puts right: volumes that were half made or half deleted, drafts of files, and uses
+//! by this node that no longer exist because the node was restarted.
+//!
+//! Loop devices need no care, the kernel clears them with their last user. Volumes that another process is
+//! working on are left alone: their lock is taken.
+
+use tracing::{info, warn};
+
+use crate::{
+    driver::Driver,
+    error::{Doing, Result},
+    volume::{Volume, VolumeId},
+};
+
+impl Driver {
+    /// Goes through all volumes once. A volume that cannot be put right is left for the next start; it must
+    /// not keep the driver from serving the others.
+    pub(crate) fn recover(&self) -> Result<()> {
+        for id in self.store.ids()? {
+            if let Err(error) = self.recover_volume(&id) {
+                warn!(volume = %id, %error, "cannot recover this volume");
+            }
+        }
+        Ok(())
+    }
+
+    fn recover_volume(&self, id: &VolumeId) -> Result<()> {
+        let Some(_lock) = self.store.try_lock(id)? else { return Ok(()) };
+        match self.store.load(id)? {
+            None => {
+                info!(volume = %id, "removing what is left of a half made or half deleted volume");
+                self.store.remove(id)
+            }
+            Some(volume) => {
+                self.store.remove_drafts(id)?;
+                self.forget_vanished(volume)
+            }
+        }
+    }
+
+    /// Takes uses by this node out of the record whose mounts are gone: the node was restarted, or the driver
+    /// died between writing a use down and mounting. A repeated call makes them again.
+    fn forget_vanished(&self, mut volume: Volume) -> Result<()> {
+        let Some(usage) = volume.usage(self.node_id()) else { return Ok(()) };
+        let mut kept = usage.clone();
+        if let Some(staging) = &usage.staged
+            && self.host.mounted(&staging.path).doing("look at", &staging.path)?.is_none()
+        {
+            kept.staged = None;
+        }
+        for target in usage.published.keys() {
+            if self.host.mounted(target).doing("look at", target)?.is_none() {
+                kept.published.remove(target);
+            }
+        }
+        if kept == *usage {
+            return Ok(());
+        }
+        info!(volume = %volume.id, "forgetting mounts that no longer exist");
+        *volume.usage_mut(self.node_id()) = kept;
+        volume.prune();
+        self.store.save(&volume)
+    }
+}

@@ -1,0 +1,120 @@
+//! Sizes: from a requested range of bytes to the size of a volume.
+
+use claimcheck_csi::v1::CapacityRange;
+
+use crate::{
+    error::{Error, Result},
+    filesystem::FsType,
+    parameters::Kind,
+};
+
+/// Size in bytes where the caller does not say.
+pub const DEFAULT_BYTES: u64 = 1 << 30;
+/// Images are whole blocks of this many bytes, the block size of the file systems in them.
+const BLOCK: u64 = 4096;
+
+/// A requested range of bytes, both ends included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SizeRange {
+    /// At least this; 0 if the caller does not care.
+    pub required: u64,
+    /// At most this.
+    pub limit: Option<u64>,
+}
+
+impl SizeRange {
+    /// Parses the field `capacity_range`.
+    pub fn parse(range: Option<CapacityRange>) -> Result<Self> {
+        let CapacityRange { required_bytes, limit_bytes } = range.unwrap_or_default();
+        let positive = |field, bytes: i64| {
+            u64::try_from(bytes).map_err(|_| Error::invalid(field, format!("{bytes} is negative")))
+        };
+        let required = positive("capacity_range.required_bytes", required_bytes)?;
+        let limit = positive("capacity_range.limit_bytes", limit_bytes)?;
+        let limit = (limit > 0).then_some(limit);
+        if limit.is_some_and(|limit| limit < required) {
+            let reason = format!("{limit_bytes} is less than required_bytes {required_bytes}");
+            return Err(Error::invalid("capacity_range.limit_bytes", reason));
+        }
+        Ok(Self { required, limit })
+    }
+
+    /// Whether a volume of `bytes` satisfies the request.
+    pub fn contains(&self, bytes: u64) -> bool {
+        bytes >= self.required && self.limit.is_none_or(|limit| bytes <= limit)
+    }
+
+    /// The size of a new volume: what is required or [`DEFAULT_BYTES`], rounded up to what is possible.
+    /// Volumes larger than `max` bytes are refused.
+    pub fn choose(&self, kind: Kind, fs: FsType, max: u64) -> Result<u64> {
+        let wish = match self.required {
+            0 => DEFAULT_BYTES.min(self.limit.unwrap_or(u64::MAX)),
+            required => required,
+        };
+        let size = match kind {
+            Kind::Directory => wish,
+            Kind::Image => wish.max(fs.min_bytes()).next_multiple_of(BLOCK),
+        };
+        if let Some(limit) = self.limit.filter(|limit| size > *limit) {
+            return Err(Error::OutOfRange(format!(
+                "limit_bytes {limit} is below {size}, the smallest that kind \"{kind}\" with {fs} can be here"
+            )));
+        }
+        if size > max {
+            return Err(Error::OutOfRange(format!(
+                "{size} bytes are more than --max-volume-bytes {max} of the driver"
+            )));
+        }
+        Ok(size)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use tonic::Code;
+
+    use super::*;
+
+    const MAX: u64 = 1 << 43;
+
+    fn range(required_bytes: i64, limit_bytes: i64) -> Result<SizeRange> {
+        SizeRange::parse(Some(CapacityRange { required_bytes, limit_bytes }))
+    }
+
+    #[test]
+    fn sizes() {
+        const MIB: i64 = 1 << 20;
+        let table = [
+            (Kind::Directory, 0, 0, Ok(DEFAULT_BYTES)),
+            (Kind::Directory, 5, 0, Ok(5)),
+            (Kind::Directory, 0, 7, Ok(7)),
+            (Kind::Image, 1, 0, Ok(8 << 20)),
+            (Kind::Image, 10 * MIB + 1, 0, Ok((10 << 20) + 4096)),
+            (Kind::Image, 0, MIB, Err(Code::OutOfRange)),
+            (Kind::Image, 10 * MIB + 1, 10 * MIB + 2, Err(Code::OutOfRange)),
+            (Kind::Directory, i64::MAX, 0, Err(Code::OutOfRange)),
+            (Kind::Image, i64::MAX, 0, Err(Code::OutOfRange)),
+        ];
+        for (kind, required, limit, expected) in table {
+            let size = range(required, limit).unwrap().choose(kind, FsType::Ext4, MAX);
+            assert_eq!(size.map_err(|error| error.code()), expected, "{kind} {required} {limit}");
+        }
+        for (required, limit) in [(-1, 0), (0, -1), (2, 1)] {
+            assert_eq!(range(required, limit).unwrap_err().code(), Code::InvalidArgument);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_chosen_size_is_within_the_range(
+            required in 0..1i64 << 50, limit in 0..1i64 << 50, image: bool,
+        ) {
+            let Ok(range) = range(required, limit) else { return Ok(()) };
+            let kind = if image { Kind::Image } else { Kind::Directory };
+            if let Ok(size) = range.choose(kind, FsType::Ext4, MAX) {
+                prop_assert!(range.contains(size) && size <= MAX);
+            }
+        }
+    }
+}

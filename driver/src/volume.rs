@@ -1,0 +1,258 @@
+//! A volume as it is written down: one record per volume, the whole truth about it.
+//!
+//! The record is always at least as pessimistic as the machine: a use is entered before its effect and taken
+//! out after the effect is undone. So whoever finds a volume without uses may delete it, whatever crashed.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::{
+    access::{Access, Mode},
+    filesystem::FsType,
+    parameters::Kind,
+};
+
+/// Identity of a volume: `vol-` and 32 hexadecimal digits, computed from its name, so that creating the same
+/// name twice finds the first without an index.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct VolumeId(String);
+
+impl VolumeId {
+    const PREFIX: &str = "vol-";
+    const DIGITS: usize = 32;
+
+    /// The id of the volume called `name`.
+    pub fn from_name(name: &str) -> Self {
+        let digest = Sha256::digest(name.as_bytes());
+        let digits: String = digest.iter().take(Self::DIGITS / 2).map(|byte| format!("{byte:02x}")).collect();
+        Self(Self::PREFIX.to_owned() + &digits)
+    }
+
+    /// Accepts only what [`VolumeId::from_name`] can make.
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits = text.strip_prefix(Self::PREFIX)?;
+        let ours =
+            digits.len() == Self::DIGITS && digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        ours.then(|| Self(text.to_owned()))
+    }
+
+    /// The id as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for VolumeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Identity of a node: letters, digits, `-`, `_` and `.`, not beginning with a dot.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct NodeId(String);
+
+impl NodeId {
+    /// The longest node id in bytes: `CSINode` and file names hold it.
+    pub const MAX: usize = 192;
+
+    /// Checks length and characters.
+    pub fn parse(text: &str) -> Option<Self> {
+        let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+        let fine =
+            (1..=Self::MAX).contains(&text.len()) && !text.starts_with('.') && text.bytes().all(allowed);
+        fine.then(|| Self(text.to_owned()))
+    }
+
+    /// The id as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The record of a volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Volume {
+    /// Identity, also the name of the volume's directory.
+    pub id: VolumeId,
+    /// The name under which it was created.
+    pub name: String,
+    /// What it is made of.
+    pub kind: Kind,
+    /// Size in bytes: enforced for images, merely recorded for directories.
+    pub capacity_bytes: u64,
+    /// The file system asked for at creation, used when staging names none.
+    pub fs_type: Option<FsType>,
+    /// Who uses it; nodes without any use have no entry.
+    #[serde(default)]
+    pub nodes: BTreeMap<NodeId, Usage>,
+}
+
+/// What one node does with a volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Granted by ControllerPublishVolume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attached: Option<Grant>,
+    /// Made by NodeStageVolume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub staged: Option<Staging>,
+    /// Made by NodePublishVolume, by target path.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub published: BTreeMap<PathBuf, Grant>,
+}
+
+/// A permission to use a volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grant {
+    /// How it is accessed.
+    #[serde(flatten)]
+    pub access: Access,
+    /// Whether the caller asked for read-only on top of the access mode.
+    pub read_only: bool,
+}
+
+/// A staged volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Staging {
+    /// Where.
+    pub path: PathBuf,
+    /// How it is accessed.
+    #[serde(flatten)]
+    pub access: Access,
+}
+
+impl Usage {
+    fn is_empty(&self) -> bool {
+        self.attached.is_none() && self.staged.is_none() && self.published.is_empty()
+    }
+
+    /// Whether `path` is the staging path or a target of this use.
+    pub fn has_path(&self, path: &Path) -> bool {
+        self.published.contains_key(path) || self.staged.as_ref().is_some_and(|staging| staging.path == path)
+    }
+}
+
+impl Volume {
+    /// The use by `node`, made if there is none.
+    pub fn usage_mut(&mut self, node: &NodeId) -> &mut Usage {
+        self.nodes.entry(node.clone()).or_default()
+    }
+
+    /// The use by `node`.
+    pub fn usage(&self, node: &NodeId) -> Option<&Usage> {
+        self.nodes.get(node)
+    }
+
+    /// Drops entries of nodes that no longer use the volume.
+    pub fn prune(&mut self) {
+        self.nodes.retain(|_, usage| !usage.is_empty());
+    }
+
+    /// Nodes to which the volume is attached, with the mode of each.
+    pub fn attached_nodes(&self) -> impl Iterator<Item = (&NodeId, &Grant)> {
+        self.nodes.iter().filter_map(|(node, usage)| Some((node, usage.attached.as_ref()?)))
+    }
+
+    /// Why the volume must not be deleted; `None` if nobody uses it.
+    pub fn in_use(&self) -> Option<String> {
+        let (node, usage) = self.nodes.iter().find(|(_, usage)| !usage.is_empty())?;
+        let (what, undo) = if let Some(target) = usage.published.keys().next() {
+            (format!("published at {} on", target.display()), "NodeUnpublishVolume")
+        } else if let Some(staging) = &usage.staged {
+            (format!("staged at {} on", staging.path.display()), "NodeUnstageVolume")
+        } else {
+            ("attached to".to_owned(), "ControllerUnpublishVolume")
+        };
+        Some(format!("volume {} is {what} node {node}; call {undo} first", self.id))
+    }
+
+    /// Modes in which nodes other than `node` hold the volume.
+    ///
+    /// A node counts while the volume is attached to it. One that only has it staged counts if nothing is
+    /// attached anywhere, that is, where the cluster works without attachments; otherwise its attachment was
+    /// taken away by force, which says that the node is dead and must not block others.
+    pub fn modes_elsewhere(&self, node: &NodeId) -> impl Iterator<Item = (&NodeId, Mode, bool)> {
+        let attaching = self.attached_nodes().next().is_some();
+        self.nodes.iter().filter(move |(other, _)| *other != node).filter_map(move |(other, usage)| {
+            match (&usage.attached, &usage.staged) {
+                (Some(grant), _) => Some((other, grant.access.mode, grant.read_only)),
+                (None, Some(staging)) if !attaching => Some((other, staging.access.mode, false)),
+                (None, _) => None,
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_come_from_names_and_parse_strictly() {
+        let id = VolumeId::from_name("pvc-1");
+        assert_eq!(id, VolumeId::from_name("pvc-1"));
+        assert_ne!(id, VolumeId::from_name("pvc-2"));
+        assert_eq!(VolumeId::parse(id.as_str()), Some(id.clone()));
+        let upper = id.as_str().to_uppercase();
+        for bad in [
+            "",
+            "vol-",
+            "vol-0123",
+            &upper,
+            &format!("{id}0"),
+            &format!("{id}/.."),
+            "vol-../../../../../../../../etc/pass",
+        ] {
+            assert_eq!(VolumeId::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn record_round_trips() {
+        let node = NodeId::parse("n1").unwrap();
+        let access = Access {
+            mode: Mode::SingleNodeWriter,
+            fs_type: Some(FsType::Ext4),
+            mount_flags: vec!["noatime".into()],
+        };
+        let grant = Grant { access: access.clone(), read_only: true };
+        let mut volume = Volume {
+            id: VolumeId::from_name("a"),
+            name: "a".into(),
+            kind: Kind::Image,
+            capacity_bytes: 1 << 30,
+            fs_type: None,
+            nodes: BTreeMap::new(),
+        };
+        assert_eq!(volume.in_use(), None);
+        let usage = volume.usage_mut(&node);
+        usage.attached = Some(grant.clone());
+        usage.staged = Some(Staging { path: "/s".into(), access });
+        usage.published.insert("/t".into(), grant);
+        let json = serde_json::to_vec(&volume).unwrap();
+        assert_eq!(serde_json::from_slice::<Volume>(&json).unwrap(), volume);
+
+        assert!(volume.in_use().unwrap().contains("published at /t on node n1"));
+        volume.usage_mut(&node).published.clear();
+        assert!(volume.in_use().unwrap().contains("staged at /s on node n1"));
+        volume.usage_mut(&node).staged = None;
+        assert!(volume.in_use().unwrap().contains("attached to node n1"));
+        volume.usage_mut(&node).attached = None;
+        assert_eq!(volume.in_use(), None);
+        volume.prune();
+        assert!(volume.nodes.is_empty());
+    }
+}
