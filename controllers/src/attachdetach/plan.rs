@@ -1,0 +1,352 @@
+//! What to attach, report and detach of one volume, decided from the world.
+//!
+//! Upstream: `reconciler.go` and `metrics`-free parts of `operationexecutor/operation_generator.go` in
+//! `pkg/controller/volume/attachdetach` and `pkg/volume/util`.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use claimcheck_informer::{AttachmentBy, World, reference};
+use claimcheck_model::CONTROLLER_MANAGED_ATTACH;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::{
+    api::{
+        core::v1::{Node, ObjectReference, Pod},
+        storage::v1::{VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec, VolumeAttachmentStatus},
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+
+use super::{
+    desired::Desired,
+    volume::{CsiVolume, attachment_name},
+};
+
+/// How long a node that is not Ready may keep a volume that no pod wants, before it is taken away.
+/// Upstream: `ReconcilerMaxWaitForUnmountDuration` in `pkg/controller/volume/attachdetach/config`.
+pub const MAX_WAIT_FOR_UNMOUNT: SignedDuration = SignedDuration::from_mins(6);
+
+/// A node with this taint is shut down for certain (KEP-2268).
+const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+
+/// What the controller remembers of a volume between plans; lost with the process, as upstream.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// By node: since when the volume is not wanted there but in use.
+    unwanted_since: BTreeMap<String, Timestamp>,
+    /// Uids of the pods that were told that the volume is on another node.
+    refused: BTreeSet<String>,
+    /// By node: the attach error that its pods were told of last.
+    errors: BTreeMap<String, String>,
+    /// Nodes whose list was written with an unknown outcome: it may have the volume, whatever the world
+    /// says.
+    doubtful: BTreeSet<String>,
+}
+
+impl Memory {
+    /// Notes how a write of the node's list went.
+    pub(super) fn note_write(&mut self, node: &str, succeeded: bool) {
+        if succeeded {
+            self.doubtful.remove(node);
+        } else {
+            self.doubtful.insert(node.to_owned());
+        }
+    }
+}
+
+/// Something to do.
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// Create this attachment.
+    Attach {
+        /// What to create.
+        attachment: Box<VolumeAttachment>,
+        /// The pods that wait for it.
+        pods: Vec<Arc<Pod>>,
+    },
+    /// Delete this attachment; the node does not use the volume, or lost the right to.
+    Detach {
+        /// What to delete, in the version that was looked at.
+        attachment: Arc<VolumeAttachment>,
+    },
+    /// Bring `node.status.volumesAttached` to have the volume, or not to have it.
+    List {
+        /// The node's name.
+        node: String,
+        /// The volume's name in the list.
+        unique: String,
+        /// The pods that may mount it then, and are to be told so; none to take it out.
+        waiting: Option<Vec<Arc<Pod>>>,
+        /// Write it even if the cached list is as it should be.
+        doubtful: bool,
+    },
+    /// Tell a pod's owner with a Warning event of reason `FailedAttachVolume`.
+    Warn {
+        /// The pod.
+        pod: Box<ObjectReference>,
+        /// The event's message.
+        message: String,
+    },
+}
+
+/// The outcome of planning a volume.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// What to do now, in this order.
+    pub actions: Vec<Action>,
+    /// What to remember until the next plan.
+    pub memory: Memory,
+    /// When to plan again even if nothing changes.
+    pub wake_at: Option<Timestamp>,
+}
+
+/// Plans the volume of this name.
+pub fn plan(volume: &str, world: &World, memory: &Memory, now: Timestamp) -> Plan {
+    let object = world.volumes.named(volume);
+    let Some(volume) = object.and_then(|object| CsiVolume::of(object)) else { return Plan::default() };
+    let desired = Desired::of(&volume, world);
+    let mut planner = Planner { volume, world, memory, now, warnings: Vec::new(), plan: Plan::default() };
+    planner.plan.memory.doubtful.clone_from(&memory.doubtful);
+    let attachments = planner.attachments();
+    for (node, attachment) in &attachments {
+        planner.attached(node, attachment, desired.pods.get(*node));
+    }
+    planner.attach_missing(&desired, &attachments);
+    // Warnings cannot fail, so nothing that does keeps them from being given.
+    planner.plan.actions.splice(0..0, planner.warnings);
+    planner.plan
+}
+
+/// The state of an attachment object.
+enum Stage<'w> {
+    Attaching { error: Option<&'w str> },
+    Attached,
+    Detaching,
+}
+
+impl<'w> Stage<'w> {
+    fn of(attachment: &'w VolumeAttachment) -> Self {
+        let status = attachment.status.as_ref();
+        if attachment.metadata.deletion_timestamp.is_some() {
+            Self::Detaching
+        } else if status.is_some_and(|status| status.attached) {
+            Self::Attached
+        } else {
+            let error = status.and_then(|status| status.attach_error.as_ref());
+            Self::Attaching { error: error.and_then(|error| error.message.as_deref()) }
+        }
+    }
+}
+
+struct Planner<'w> {
+    volume: CsiVolume<'w>,
+    world: &'w World,
+    memory: &'w Memory,
+    now: Timestamp,
+    warnings: Vec<Action>,
+    plan: Plan,
+}
+
+impl<'w> Planner<'w> {
+    /// The volume's attachments by node.
+    fn attachments(&self) -> BTreeMap<&'w str, &'w Arc<VolumeAttachment>> {
+        let all = self.world.attachments.by(AttachmentBy::Volume, self.volume.name);
+        all.map(|attachment| (attachment.spec.node_name.as_str(), attachment)).collect()
+    }
+
+    /// A node that has an attachment of the volume.
+    fn attached(&mut self, node: &str, attachment: &'w Arc<VolumeAttachment>, pods: Option<&Vec<Arc<Pod>>>) {
+        let ours = attachment_name(self.volume.handle, self.volume.driver, node);
+        if attachment.metadata.name.as_deref() != Some(&ours) {
+            return; // Somebody made it by hand: it blocks the volume, but is theirs to delete.
+        }
+        let Some(object) = self.world.nodes.named(node) else {
+            return self.attached_to_lost_node(attachment, pods);
+        };
+        if !is_managed(object) {
+            return; // The kubelet attaches and detaches there by itself.
+        }
+        match (Stage::of(attachment), pods) {
+            (Stage::Detaching, _) => self.list(object, node, None),
+            (Stage::Attaching { error }, Some(pods)) => {
+                self.list(object, node, None);
+                self.tell_error(node, error, pods);
+            }
+            (Stage::Attached, Some(pods)) => self.list(object, node, Some(pods)),
+            (Stage::Attached | Stage::Attaching { .. }, None) => self.unwanted(object, node, attachment),
+        }
+    }
+
+    /// Nothing runs on a node that is not there, so its volumes are free as soon as its pods are gone.
+    fn attached_to_lost_node(&mut self, attachment: &Arc<VolumeAttachment>, pods: Option<&Vec<Arc<Pod>>>) {
+        match Stage::of(attachment) {
+            Stage::Attached | Stage::Attaching { .. } if pods.is_none() => {
+                self.plan.actions.push(Action::Detach { attachment: attachment.clone() });
+            }
+            Stage::Attached | Stage::Attaching { .. } | Stage::Detaching => {}
+        }
+    }
+
+    /// No pod wants the volume here: wait until the node has let go of it, take it off the node's list,
+    /// then detach.
+    fn unwanted(&mut self, object: &Node, node: &str, attachment: &Arc<VolumeAttachment>) {
+        if self.is_in_use(object) && !self.may_force(object, node) {
+            return;
+        }
+        if self.is_listed(object) || self.memory.doubtful.contains(node) {
+            self.list(object, node, None);
+        } else {
+            self.plan.actions.push(Action::Detach { attachment: attachment.clone() });
+        }
+    }
+
+    /// Whether the volume may be taken from a node that still uses it: at once if it is certainly shut
+    /// down, else after a time if it is not Ready. A healthy node is waited for as long as it takes.
+    fn may_force(&mut self, object: &Node, node: &str) -> bool {
+        let since = *self.memory.unwanted_since.get(node).unwrap_or(&self.now);
+        self.plan.memory.unwanted_since.insert(node.to_owned(), since);
+        if is_out_of_service(object) {
+            return true;
+        }
+        let until = since.saturating_add(MAX_WAIT_FOR_UNMOUNT).unwrap_or(Timestamp::MAX);
+        if self.now < until {
+            self.plan.wake_at = Some(self.plan.wake_at.map_or(until, |at| at.min(until)));
+        }
+        self.now >= until && !is_ready(object)
+    }
+
+    /// Nodes that have no attachment of the volume but pods that want it.
+    fn attach_missing(&mut self, desired: &Desired, attachments: &BTreeMap<&str, &Arc<VolumeAttachment>>) {
+        if !desired.bound || !self.volume.attachable(self.world) {
+            return;
+        }
+        let mut missing: Vec<(&String, &Vec<Arc<Pod>>)> =
+            desired.pods.iter().filter(|(node, _)| !attachments.contains_key(node.as_str())).collect();
+        missing.retain(|(node, _)| self.world.nodes.named(node).is_some_and(|node| is_managed(node)));
+        // First come, first served, as far as creation times can tell.
+        missing.sort_by_key(|(_, pods)| pods.iter().map(|pod| created(pod)).min());
+        let mut holders: Vec<&str> = attachments.keys().copied().collect();
+        for (node, pods) in missing {
+            if let Some(object) = self.world.nodes.named(node) {
+                // Its attachment vanished behind our back: the node must not take it for attached.
+                self.list(object, node, None);
+            }
+            if self.volume.shared || holders.is_empty() {
+                holders.push(node);
+                let attachment = Box::new(self.attachment(node));
+                self.plan.actions.push(Action::Attach { attachment, pods: pods.clone() });
+            } else {
+                self.refuse(pods, &holders, desired);
+            }
+        }
+    }
+
+    fn attachment(&self, node: &str) -> VolumeAttachment {
+        let name = attachment_name(self.volume.handle, self.volume.driver, node);
+        let source = VolumeAttachmentSource {
+            persistent_volume_name: Some(self.volume.name.to_owned()),
+            ..VolumeAttachmentSource::default()
+        };
+        VolumeAttachment {
+            metadata: ObjectMeta { name: Some(name), ..ObjectMeta::default() },
+            spec: VolumeAttachmentSpec {
+                attacher: self.volume.driver.to_owned(),
+                node_name: node.to_owned(),
+                source,
+            },
+            status: Some(VolumeAttachmentStatus::default()),
+        }
+    }
+
+    /// Tells each pod once that the volume is on another node.
+    fn refuse(&mut self, pods: &[Arc<Pod>], holders: &[&str], desired: &Desired) {
+        let users: Vec<&Arc<Pod>> =
+            holders.iter().filter_map(|node| desired.pods.get(*node)).flatten().collect();
+        for pod in pods {
+            let uid = pod.metadata.uid.clone().unwrap_or_default();
+            if !self.memory.refused.contains(&uid) {
+                let message =
+                    format!("Multi-Attach error for volume {:?} {}", self.volume.name, who_uses(pod, &users));
+                self.warnings.push(Action::Warn { pod: Box::new(reference(&**pod)), message });
+            }
+            self.plan.memory.refused.insert(uid);
+        }
+    }
+
+    /// Tells the pods of a failed attach once per error. The attacher tries again by itself.
+    fn tell_error(&mut self, node: &str, error: Option<&str>, pods: &[Arc<Pod>]) {
+        let Some(error) = error else { return };
+        if self.memory.errors.get(node).map(String::as_str) != Some(error) {
+            let message = format!("AttachVolume.Attach failed for volume {:?} : {error}", self.volume.name);
+            for pod in pods {
+                self.warnings.push(Action::Warn { pod: Box::new(reference(&**pod)), message: message.clone() });
+            }
+        }
+        self.plan.memory.errors.insert(node.to_owned(), error.to_owned());
+    }
+
+    /// Brings the node's list to have the volume, for these pods, or to not have it.
+    fn list(&mut self, object: &Node, node: &str, pods: Option<&Vec<Arc<Pod>>>) {
+        let doubtful = self.memory.doubtful.contains(node);
+        if pods.is_some() != self.is_listed(object) || doubtful {
+            self.plan.actions.push(Action::List {
+                node: node.to_owned(),
+                unique: self.volume.unique.clone(),
+                waiting: pods.cloned(),
+                doubtful,
+            });
+        }
+    }
+
+    fn is_listed(&self, node: &Node) -> bool {
+        let listed = node.status.as_ref().and_then(|status| status.volumes_attached.as_ref());
+        listed.is_some_and(|list| list.iter().any(|volume| volume.name == self.volume.unique))
+    }
+
+    fn is_in_use(&self, node: &Node) -> bool {
+        let used = node.status.as_ref().and_then(|status| status.volumes_in_use.as_ref());
+        used.is_some_and(|list| list.contains(&self.volume.unique))
+    }
+}
+
+/// The half of the message that names the culprits, without naming pods of other namespaces.
+/// Upstream: `reportMultiAttachError` in `reconciler.go`.
+fn who_uses(pod: &Pod, users: &[&Arc<Pod>]) -> String {
+    let local: Vec<&str> = users
+        .iter()
+        .filter(|user| user.metadata.namespace == pod.metadata.namespace)
+        .filter_map(|user| user.metadata.name.as_deref())
+        .collect();
+    let others = users.len() - local.len();
+    match (local.is_empty(), others) {
+        (true, 0) => "Volume is already exclusively attached to one node and can't be attached to another".into(),
+        (true, others) => format!("Volume is already used by {others} pod(s) in different namespaces"),
+        (false, 0) => format!("Volume is already used by pod(s) {}", local.join(", ")),
+        (false, others) => {
+            let local = local.join(", ");
+            format!("Volume is already used by pod(s) {local} and {others} pod(s) in different namespaces")
+        }
+    }
+}
+
+/// Whether attaching on this node is the controller's business: the kubelet says so by the mere presence
+/// of the annotation. Upstream: `nodeUpdate` in `attach_detach_controller.go`.
+pub(super) fn is_managed(node: &Node) -> bool {
+    node.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(CONTROLLER_MANAGED_ATTACH))
+}
+
+pub(super) fn is_out_of_service(node: &Node) -> bool {
+    let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+    taints.into_iter().any(|taint| taint.key == OUT_OF_SERVICE)
+}
+
+pub(super) fn is_ready(node: &Node) -> bool {
+    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+fn created(pod: &Pod) -> Option<Timestamp> {
+    pod.metadata.creation_timestamp.as_ref().map(|time| time.0)
+}

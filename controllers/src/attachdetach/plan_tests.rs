@@ -1,0 +1,349 @@
+//! Worlds and the actions they lead to, one row each.
+
+use claimcheck_informer::{World, testing};
+use claimcheck_model::CONTROLLER_MANAGED_ATTACH;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::{
+    core::v1::{
+        AttachedVolume, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStatus, Node,
+        NodeSpec, PersistentVolume, PersistentVolumeClaim, Pod, Taint,
+    },
+    storage::v1::{VolumeAttachment, VolumeError},
+};
+
+use super::{
+    plan::{Action, MAX_WAIT_FOR_UNMOUNT, Memory, Plan, plan},
+    volume::attachment_name,
+};
+
+pub(super) const UNIQUE: &str = "kubernetes.io/csi/csi.test^handle-pv";
+
+/// A time at which nothing has waited yet.
+pub(super) const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+pub(super) fn bound(modes: &[&str]) -> (PersistentVolumeClaim, PersistentVolume) {
+    let mut claim = testing::claim("data", "fast", "1Gi");
+    let mut volume = testing::volume("pv", "fast", "1Gi");
+    testing::bind(&mut claim, &mut volume);
+    let modes: Vec<String> = modes.iter().map(ToString::to_string).collect();
+    volume.spec.get_or_insert_default().access_modes = Some(modes);
+    (claim, volume)
+}
+
+/// A node whose lists have the volume or not.
+pub(super) fn node(name: &str, attached: bool, in_use: bool) -> Node {
+    let mut node = testing::node(name);
+    testing::annotate(&mut node.metadata, CONTROLLER_MANAGED_ATTACH, "true");
+    let status = node.status.get_or_insert_default();
+    let listed = AttachedVolume { name: UNIQUE.into(), device_path: String::new() };
+    status.volumes_attached = attached.then(|| vec![listed]);
+    status.volumes_in_use = in_use.then(|| vec![UNIQUE.into()]);
+    node
+}
+
+pub(super) fn attachment(node: &str, attached: bool) -> VolumeAttachment {
+    testing::attachment(&attachment_name("handle-pv", testing::DRIVER, node), "pv", node, attached)
+}
+
+fn pod(name: &str, node: &str) -> Pod {
+    testing::pod(name, node, &["data"])
+}
+
+/// The pod being deleted, with a container that runs or has ended.
+fn ending(name: &str, node: &str, running: bool) -> Pod {
+    let mut pod = testing::deleting(pod(name, node), &[]);
+    pod.metadata.deletion_grace_period_seconds = Some(30);
+    let state = if running {
+        ContainerState { running: Some(ContainerStateRunning::default()), ..ContainerState::default() }
+    } else {
+        ContainerState { terminated: Some(ContainerStateTerminated::default()), ..ContainerState::default() }
+    };
+    let status = ContainerStatus { state: Some(state), ..ContainerStatus::default() };
+    pod.status.get_or_insert_default().container_statuses = Some(vec![status]);
+    pod
+}
+
+fn ended(name: &str, node: &str) -> Pod {
+    let mut pod = pod(name, node);
+    pod.status.get_or_insert_default().phase = Some("Succeeded".into());
+    pod
+}
+
+fn not_ready(mut node: Node) -> Node {
+    for condition in node.status.iter_mut().flat_map(|status| status.conditions.iter_mut().flatten()) {
+        condition.status = "Unknown".into();
+    }
+    node
+}
+
+fn out_of_service(mut node: Node) -> Node {
+    let taint = Taint { key: "node.kubernetes.io/out-of-service".into(), ..Taint::default() };
+    node.spec = Some(NodeSpec { taints: Some(vec![taint]), ..NodeSpec::default() });
+    node
+}
+
+fn world(modes: &[&str]) -> World {
+    let (claim, volume) = bound(modes);
+    let mut world = World::default();
+    world.apply(claim);
+    world.apply(volume);
+    world
+}
+
+/// The actions in short, in order.
+pub(super) fn shorts(plan: &Plan) -> Vec<String> {
+    let short = |action: &Action| match action {
+        Action::Attach { attachment, .. } => format!("attach {}", attachment.spec.node_name),
+        Action::Detach { attachment } => format!("detach {}", attachment.spec.node_name),
+        Action::List { node, waiting: Some(pods), unique, .. } => {
+            assert_eq!(unique, UNIQUE);
+            format!("list on {node} for {}", pods.len())
+        }
+        Action::List { node, waiting: None, .. } => format!("unlist on {node}"),
+        Action::Warn { pod, message } => format!("warn {}: {message}", pod.name.as_deref().unwrap_or_default()),
+    };
+    plan.actions.iter().map(short).collect()
+}
+
+fn run(world: &World) -> Vec<String> {
+    shorts(&plan("pv", world, &Memory::default(), NOW))
+}
+
+macro_rules! world {
+    ($($object:expr),* $(,)?) => {{
+        let mut world = world(&["ReadWriteOnce"]);
+        $(world.apply($object);)*
+        world
+    }};
+}
+
+#[test]
+fn attach_and_report() {
+    for (what, world, expected) in [
+        ("nobody wants it", world![node("a", false, false)], vec![]),
+        ("a pod wants it", world![node("a", false, false), pod("p", "a")], vec!["attach a"]),
+        ("not scheduled", world![node("a", false, false), pod("p", "")], vec![]),
+        ("the pod has ended", world![node("a", false, false), ended("p", "a")], vec![]),
+        ("the kubelet attaches", world![testing::node("a"), pod("p", "a")], vec![]),
+        ("the node is not known", world![pod("p", "a")], vec![]),
+        (
+            "nothing to attach",
+            world![node("a", false, false), pod("p", "a"), testing::csi_driver(false)],
+            vec![],
+        ),
+        (
+            "asked for by its CSIDriver",
+            world![node("a", false, false), pod("p", "a"), testing::csi_driver(true)],
+            vec!["attach a"],
+        ),
+        ("attaching", world![node("a", false, false), pod("p", "a"), attachment("a", false)], vec![]),
+        (
+            "attached",
+            world![node("a", false, false), pod("p", "a"), pod("q", "a"), attachment("a", true)],
+            vec!["list on a for 2"],
+        ),
+        ("all done", world![node("a", true, true), pod("p", "a"), attachment("a", true)], vec![]),
+        (
+            "its attachment vanished",
+            world![node("a", true, true), pod("p", "a")],
+            vec!["unlist on a", "attach a"],
+        ),
+    ] {
+        assert_eq!(run(&world), expected, "{what}");
+    }
+}
+
+#[test]
+fn only_bound_claims_are_attached_and_a_lost_claim_takes_nothing_away() {
+    let mut unbound = testing::claim("data", "fast", "1Gi");
+    unbound.metadata.resource_version = None;
+    let world = world![unbound, node("a", false, false), pod("p", "a")];
+    assert_eq!(run(&world), Vec::<String>::new());
+    let mut other = bound(&["ReadWriteOnce"]).0;
+    other.metadata.uid = Some("another".into());
+    let world = world![other, node("a", false, false), pod("p", "a")];
+    assert_eq!(run(&world), Vec::<String>::new());
+    let mut world = world![node("a", true, false), pod("p", "a"), attachment("a", true)];
+    world.claims.remove(&bound(&["ReadWriteOnce"]).0);
+    assert_eq!(run(&world), Vec::<String>::new());
+}
+
+#[test]
+fn detach_in_order() {
+    for (what, world, expected) in [
+        ("in use", world![node("a", true, true), attachment("a", true)], vec![]),
+        ("let go", world![node("a", true, false), attachment("a", true)], vec!["unlist on a"]),
+        ("unlisted", world![node("a", false, false), attachment("a", true)], vec!["detach a"]),
+        ("in use after all", world![node("a", false, true), attachment("a", true)], vec![]),
+        ("never attached", world![node("a", false, false), attachment("a", false)], vec!["detach a"]),
+        ("pod ends", world![node("a", true, false), attachment("a", true), ended("p", "a")], vec!["unlist on a"]),
+        (
+            "containers run",
+            world![node("a", true, false), attachment("a", true), ending("p", "a", true)],
+            vec![],
+        ),
+        (
+            "containers ended",
+            world![node("a", true, false), attachment("a", true), ending("p", "a", false)],
+            vec!["unlist on a"],
+        ),
+        (
+            "somebody deletes it",
+            world![node("a", true, false), testing::deleting(attachment("a", true), &["f"])],
+            vec!["unlist on a"],
+        ),
+        (
+            "somebody deletes it while wanted",
+            world![node("a", true, true), testing::deleting(attachment("a", true), &["f"]), pod("p", "a")],
+            vec!["unlist on a"],
+        ),
+        (
+            "on its way",
+            world![node("a", false, false), testing::deleting(attachment("a", true), &["f"]), pod("p", "a")],
+            vec![],
+        ),
+        ("node gone", world![attachment("a", true)], vec!["detach a"]),
+        ("node gone, pod not", world![attachment("a", true), pod("p", "a")], vec![]),
+        ("the kubelet detaches", world![testing::node("a"), attachment("a", true)], vec![]),
+        ("not ours", world![node("a", false, false), testing::attachment("x", "pv", "a", true)], vec![]),
+        (
+            "shut down for certain",
+            world![out_of_service(node("a", true, true)), attachment("a", true)],
+            vec!["unlist on a"],
+        ),
+    ] {
+        assert_eq!(run(&world), expected, "{what}");
+    }
+}
+
+#[test]
+fn a_volume_in_use_is_waited_for_unless_its_node_is_dead() {
+    let memory = Memory::default();
+    let dead = world![not_ready(node("a", true, true)), attachment("a", true)];
+    let first = plan("pv", &dead, &memory, NOW);
+    let limit = NOW + MAX_WAIT_FOR_UNMOUNT;
+    assert_eq!((shorts(&first), first.wake_at), (vec![], Some(limit)));
+    let early = plan("pv", &dead, &first.memory, limit - SignedDuration::from_secs(1));
+    assert_eq!((shorts(&early), early.wake_at), (vec![], Some(limit)));
+    let late = plan("pv", &dead, &early.memory, limit);
+    assert_eq!((shorts(&late), late.wake_at), (vec!["unlist on a".to_owned()], None));
+    let unlisted = world![not_ready(node("a", false, true)), attachment("a", true)];
+    assert_eq!(shorts(&plan("pv", &unlisted, &late.memory, limit)), ["detach a"]);
+    let alive = world![node("a", true, true), attachment("a", true)];
+    assert_eq!(shorts(&plan("pv", &alive, &late.memory, limit)), Vec::<String>::new());
+    // Wanted in between, the wait begins anew.
+    let wanted = world![not_ready(node("a", true, true)), attachment("a", true), pod("p", "a")];
+    assert_eq!(plan("pv", &wanted, &late.memory, limit).memory, Memory::default());
+}
+
+#[test]
+fn one_node_at_a_time() {
+    let here = "Multi-Attach error for volume \"pv\" Volume is already";
+    for (what, world, expected) in [
+        (
+            "used by a pod",
+            world![node("a", true, true), node("b", false, false), attachment("a", true), pod("p", "a"), pod("q", "b")],
+            vec![format!("warn q: {here} used by pod(s) p")],
+        ),
+        (
+            "its pod is gone",
+            world![node("a", true, true), node("b", false, false), attachment("a", true), pod("q", "b")],
+            vec![format!(
+                "warn q: {here} exclusively attached to one node and can't be attached to another"
+            )],
+        ),
+        (
+            "still detaching",
+            world![
+                node("a", false, false),
+                node("b", false, false),
+                testing::deleting(attachment("a", true), &["f"]),
+                pod("q", "b")
+            ],
+            vec![format!(
+                "warn q: {here} exclusively attached to one node and can't be attached to another"
+            )],
+        ),
+        (
+            "made by hand",
+            world![node("b", false, false), testing::attachment("x", "pv", "a", false), pod("q", "b")],
+            vec![format!(
+                "warn q: {here} exclusively attached to one node and can't be attached to another"
+            )],
+        ),
+    ] {
+        assert_eq!(run(&world), expected, "{what}");
+    }
+    let both = world![node("a", false, false), node("b", false, false), pod("p", "a"), pod("q", "b")];
+    let actions = run(&both);
+    assert_eq!(actions, [format!("warn q: {here} used by pod(s) p"), "attach a".to_owned()]);
+}
+
+#[test]
+fn the_first_pod_has_the_volume_and_the_other_is_told_once() {
+    let (mut p, mut q) = (pod("p", "a"), pod("q", "b"));
+    p.metadata.creation_timestamp = Some((NOW + SignedDuration::from_secs(1)).into());
+    q.metadata.creation_timestamp = Some(NOW.into());
+    let world = world![node("a", false, false), node("b", false, false), p, q];
+    let first = plan("pv", &world, &Memory::default(), NOW);
+    assert_eq!(shorts(&first).last().map(String::as_str), Some("attach b"));
+    assert_eq!(first.actions.len(), 2);
+    assert_eq!(shorts(&plan("pv", &world, &first.memory, NOW)), ["attach b"]);
+}
+
+#[test]
+fn pods_of_other_namespaces_are_counted_and_not_named() {
+    let mut foreign = pod("secret", "a");
+    foreign.metadata.namespace = Some("other".into());
+    // The same claim name in another namespace is another claim: the pod does not use this volume.
+    let world = world![node("a", true, true), node("b", false, false), attachment("a", true), foreign, pod("q", "b")];
+    assert!(run(&world)[0].ends_with("exclusively attached to one node and can't be attached to another"));
+}
+
+#[test]
+fn shared_volumes_go_everywhere() {
+    for mode in ["ReadWriteMany", "ReadOnlyMany"] {
+        let mut world = world(&[mode]);
+        world.apply(node("a", true, true));
+        world.apply(node("b", false, false));
+        world.apply(attachment("a", true));
+        world.apply(pod("p", "a"));
+        world.apply(pod("q", "b"));
+        assert_eq!(run(&world), ["attach b"], "{mode}");
+    }
+}
+
+#[test]
+fn a_failed_attach_is_told_once_per_error() {
+    let mut failing = attachment("a", false);
+    let error = VolumeError { message: Some("no slot".into()), ..VolumeError::default() };
+    failing.status.as_mut().unwrap().attach_error = Some(error);
+    let mut world = world![node("a", false, false), pod("p", "a"), failing.clone()];
+    let first = plan("pv", &world, &Memory::default(), NOW);
+    assert_eq!(shorts(&first), ["warn p: AttachVolume.Attach failed for volume \"pv\" : no slot"]);
+    assert_eq!(shorts(&plan("pv", &world, &first.memory, NOW)), Vec::<String>::new());
+    failing.status.as_mut().unwrap().attach_error.as_mut().unwrap().message = Some("no power".into());
+    world.apply(failing);
+    assert_eq!(shorts(&plan("pv", &world, &first.memory, NOW)).len(), 1);
+}
+
+#[test]
+fn after_a_failed_write_the_list_is_written_again_before_a_detach() {
+    let world = world![node("a", false, false), attachment("a", true)];
+    let mut memory = Memory::default();
+    memory.note_write("a", false);
+    let doubting = plan("pv", &world, &memory, NOW);
+    assert_eq!(shorts(&doubting), ["unlist on a"]);
+    assert!(matches!(doubting.actions[0], Action::List { doubtful: true, .. }));
+    memory.note_write("a", true);
+    assert_eq!(shorts(&plan("pv", &world, &memory, NOW)), ["detach a"]);
+}
+
+#[test]
+fn terminated_pods_keep_their_volumes_where_the_node_says_so() {
+    let mut keeps = node("a", true, true);
+    testing::annotate(&mut keeps.metadata, "volumes.kubernetes.io/keep-terminated-pod-volumes", "true");
+    keeps.status.get_or_insert_default().volumes_in_use = None;
+    let world = world![keeps, attachment("a", true), ended("p", "a")];
+    assert_eq!(run(&world), Vec::<String>::new());
+}

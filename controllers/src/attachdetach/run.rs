@@ -1,0 +1,107 @@
+//! Carries out the plans of attach/detach.
+//!
+//! Keys are volumes, and a key is never worked on twice at a time: so a volume that only one node may
+//! have is never given to two. A plan's step is awaited before the volume is planned again, so the world
+//! that a detach is decided on has the answer to the write that took the volume off the node's list.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use claimcheck_informer::{Change, EventType, KindSet, World};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use tracing::info;
+
+use super::{
+    lists::{Edit, Lists},
+    plan::{Action, Memory, plan},
+    wake::{KINDS, concerned},
+};
+use crate::{
+    Failure,
+    context::Context,
+    shell::{Controller, Done, Plan},
+};
+
+/// The attach/detach controller.
+#[derive(Default)]
+pub(crate) struct AttachDetach {
+    lists: Lists,
+    /// By volume; only those with something to remember.
+    memories: Mutex<HashMap<String, Memory>>,
+}
+
+impl Controller for AttachDetach {
+    type Key = String;
+    type Action = Action;
+
+    const NAME: &'static str = "attach-detach";
+    /// Many, since most of them wait for a node's list to be written, which then serves all of them.
+    const WORKERS: usize = 64;
+
+    fn kinds() -> KindSet {
+        KindSet::of(KINDS)
+    }
+
+    fn wakes(&self, change: &Change, world: &World) -> Vec<String> {
+        concerned(change, world).into_iter().collect()
+    }
+
+    fn plan(&self, volume: &String, world: &World, now: Timestamp) -> Plan<Action> {
+        let mut memories = self.memories();
+        let memory = memories.remove(volume).unwrap_or_default();
+        let planned = plan(volume, world, &memory, now);
+        if planned.memory != Memory::default() {
+            memories.insert(volume.clone(), planned.memory);
+        }
+        let wait = planned.wake_at.map(|at| at.duration_since(now).try_into().unwrap_or(Duration::ZERO));
+        Plan { actions: planned.actions, again: wait }
+    }
+
+    async fn act(&self, context: &Context, volume: &String, action: Action) -> Result<Done, Failure> {
+        match action {
+            Action::Warn { pod, message } => {
+                context.events.record(&pod, EventType::Warning, "FailedAttachVolume", message);
+                return Ok(Done::Nothing);
+            }
+            Action::Attach { attachment, pods } => {
+                let created = context.create(&*attachment).await;
+                if let Err(Failure::Later(error)) = &created {
+                    let message = format!("AttachVolume.Attach failed for volume {volume:?} : {error}");
+                    tell(context, &pods, EventType::Warning, "FailedAttachVolume", &message);
+                }
+                created?;
+            }
+            Action::List { node, unique, waiting, doubtful } => {
+                let listed = waiting.is_some();
+                let written = self.lists.edit(context, &node, Edit { unique, listed, doubtful }).await;
+                self.memories().entry(volume.clone()).or_default().note_write(&node, written.is_ok());
+                written?;
+                // The trailing blank is upstream's, and people's scripts match on it.
+                let message = format!("AttachVolume.Attach succeeded for volume {volume:?} ");
+                tell(context, &waiting.unwrap_or_default(), EventType::Normal, "SuccessfulAttachVolume", &message);
+            }
+            Action::Detach { attachment } => {
+                info!(volume, node = attachment.spec.node_name, "detaches");
+                context.delete(&*attachment).await?;
+            }
+        }
+        Ok(Done::Wrote)
+    }
+}
+
+impl AttachDetach {
+    // Nothing panics while it is locked, so a poisoned one is whole.
+    fn memories(&self) -> MutexGuard<'_, HashMap<String, Memory>> {
+        self.memories.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn tell(context: &Context, pods: &[Arc<Pod>], kind: EventType, reason: &str, message: &str) {
+    for pod in pods {
+        context.event(&**pod, kind, reason, message);
+    }
+}

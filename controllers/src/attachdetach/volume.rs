@@ -1,0 +1,88 @@
+//! A PersistentVolume as attach/detach sees it.
+
+use claimcheck_informer::World;
+use claimcheck_model::{ObjectKey, unique_volume_name};
+use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume};
+use sha2::{Digest, Sha256};
+
+/// The name of the attachment of a volume to a node: `csi-` and the SHA-256 of handle, driver and node.
+/// Upstream: `getAttachmentName` in `pkg/volume/csi/csi_attacher.go`.
+pub fn attachment_name(handle: &str, driver: &str, node: &str) -> String {
+    let digest = Sha256::new().chain_update(handle).chain_update(driver).chain_update(node).finalize();
+    digest.iter().fold(String::from("csi-"), |name, byte| name + &format!("{byte:02x}"))
+}
+
+/// What counts of a CSI volume.
+#[derive(Debug)]
+pub(super) struct CsiVolume<'w> {
+    pub(super) name: &'w str,
+    pub(super) driver: &'w str,
+    pub(super) handle: &'w str,
+    /// The volume may be attached to several nodes at a time.
+    pub(super) shared: bool,
+    pub(super) claim: Option<&'w ObjectReference>,
+    /// Its name in `node.status`.
+    pub(super) unique: String,
+}
+
+impl<'w> CsiVolume<'w> {
+    /// None if the volume is not of CSI.
+    pub(super) fn of(volume: &'w PersistentVolume) -> Option<Self> {
+        let spec = volume.spec.as_ref()?;
+        let csi = spec.csi.as_ref()?;
+        Some(Self {
+            name: volume.metadata.name.as_deref()?,
+            driver: &csi.driver,
+            handle: &csi.volume_handle,
+            shared: is_multi_attach_allowed(spec.access_modes.as_deref().unwrap_or_default()),
+            claim: spec.claim_ref.as_ref(),
+            unique: unique_volume_name(&csi.driver, &csi.volume_handle),
+        })
+    }
+
+    /// The key of the claim that the volume is bound to.
+    pub(super) fn claim_key(&self) -> Option<ObjectKey> {
+        let claim = self.claim?;
+        Some(ObjectKey::new(claim.namespace.clone().unwrap_or_default(), claim.name.clone()?))
+    }
+
+    /// Whether the driver takes part in attaching at all. One without a CSIDriver object does.
+    /// Upstream: `CanAttach` in `pkg/volume/csi/csi_plugin.go`.
+    pub(super) fn attachable(&self, world: &World) -> bool {
+        let driver = world.csi_drivers.named(self.driver);
+        driver.and_then(|driver| driver.spec.attach_required).unwrap_or(true)
+    }
+}
+
+/// Upstream: `IsMultiAttachAllowed` in `pkg/volume/util/util.go`; without modes the driver decides.
+fn is_multi_attach_allowed(modes: &[String]) -> bool {
+    modes.is_empty() || modes.iter().any(|mode| mode == "ReadWriteMany" || mode == "ReadOnlyMany")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The name that a stock controller-manager gave (recordings/writes).
+    #[test]
+    fn attachment_name_is_upstreams() {
+        assert_eq!(
+            attachment_name("4205bd0a-e526-11f1-a62c-56592867d590", "hostpath.csi.k8s.io", "node-1"),
+            "csi-f3d39b439d188af3a5986f6532d74a9171a8488d0836245a7699a0a07f65850b"
+        );
+    }
+
+    #[test]
+    fn one_node_at_a_time_unless_a_mode_says_many() {
+        for (modes, shared) in [
+            (&[][..], true),
+            (&["ReadWriteOnce"], false),
+            (&["ReadWriteOncePod"], false),
+            (&["ReadOnlyMany"], true),
+            (&["ReadWriteOnce", "ReadWriteMany"], true),
+        ] {
+            let modes: Vec<String> = modes.iter().map(ToString::to_string).collect();
+            assert_eq!(is_multi_attach_allowed(&modes), shared, "{modes:?}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Which volumes a change concerns.
+
+use std::collections::BTreeSet;
+
+use claimcheck_informer::{AttachmentBy, Change, Kind, PodBy, VolumeBy, World, pod_claims};
+use k8s_openapi::api::{
+    core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod},
+    storage::v1::{CSIDriver, VolumeAttachment},
+};
+
+use super::plan::{is_managed, is_out_of_service, is_ready};
+
+/// The kinds whose changes concern volumes.
+pub(super) const KINDS: &[Kind] =
+    &[Kind::Pod, Kind::Claim, Kind::Volume, Kind::Node, Kind::Attachment, Kind::CsiDriver];
+
+/// The names of the volumes to plan anew. The cost is that of what the change touches; only a node that
+/// comes, goes or changes its health costs as much as it has volumes and pods, and a driver whose
+/// `attachRequired` changes as much as there are volumes.
+pub(super) fn concerned(change: &Change, world: &World) -> BTreeSet<String> {
+    let mut volumes = BTreeSet::new();
+    match change.kind {
+        Kind::Pod => {
+            for pod in change.states::<Pod>() {
+                add_of_pod(&mut volumes, pod, world);
+            }
+        }
+        Kind::Claim => {
+            add_of_claim(&mut volumes, &change.key.to_string(), world);
+            for claim in change.states::<PersistentVolumeClaim>() {
+                volumes.extend(claim.spec.as_ref().and_then(|spec| spec.volume_name.clone()));
+            }
+        }
+        Kind::Volume => volumes.extend(change.object::<PersistentVolume>().map(|_| change.key.name.clone())),
+        Kind::Attachment => {
+            let attachment = change.object::<VolumeAttachment>();
+            volumes.extend(attachment.and_then(|object| object.spec.source.persistent_volume_name.clone()));
+        }
+        Kind::Node => {
+            let (old, new) = change.both::<Node>();
+            add_of_lists(&mut volumes, old.map(|node| &**node), new.map(|node| &**node), world);
+            if old.map(|node| character(node)) != new.map(|node| character(node)) {
+                add_of_node(&mut volumes, &change.key.name, world);
+            }
+        }
+        Kind::CsiDriver => {
+            let (old, new) = change.both::<CSIDriver>();
+            let required =
+                |driver: Option<&_>| driver.and_then(|d: &std::sync::Arc<CSIDriver>| d.spec.attach_required);
+            if required(old).unwrap_or(true) != required(new).unwrap_or(true) {
+                add_of_driver(&mut volumes, &change.key.name, world);
+            }
+        }
+        Kind::Class | Kind::CsiNode => {}
+    }
+    volumes
+}
+
+/// What of a node counts for all its volumes.
+fn character(node: &Node) -> (bool, bool, bool) {
+    (is_managed(node), is_ready(node), is_out_of_service(node))
+}
+
+fn add_of_pod(volumes: &mut BTreeSet<String>, pod: &Pod, world: &World) {
+    for used in pod_claims(pod) {
+        add_of_claim(volumes, &used.claim.to_string(), world);
+    }
+}
+
+fn add_of_claim(volumes: &mut BTreeSet<String>, claim: &str, world: &World) {
+    let bound = world.volumes.by(VolumeBy::Claim, claim);
+    volumes.extend(bound.filter_map(|volume| volume.metadata.name.clone()));
+}
+
+fn add_of_node(volumes: &mut BTreeSet<String>, node: &str, world: &World) {
+    let attachments = world.attachments.by(AttachmentBy::Node, node);
+    volumes.extend(attachments.filter_map(|object| object.spec.source.persistent_volume_name.clone()));
+    for pod in world.pods.by(PodBy::Node, node) {
+        add_of_pod(volumes, pod, world);
+    }
+}
+
+fn add_of_driver(volumes: &mut BTreeSet<String>, driver: &str, world: &World) {
+    for volume in world.volumes.iter() {
+        let csi = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref());
+        if csi.is_some_and(|csi| csi.driver == driver) {
+            volumes.extend(volume.metadata.name.clone());
+        }
+    }
+}
+
+/// The volumes that came into or left one of the node's two lists.
+fn add_of_lists(volumes: &mut BTreeSet<String>, old: Option<&Node>, new: Option<&Node>, world: &World) {
+    let sets = |node: Option<&Node>| {
+        let status = node.and_then(|node| node.status.as_ref());
+        let attached = status.iter().flat_map(|status| status.volumes_attached.iter().flatten());
+        let in_use = status.iter().flat_map(|status| status.volumes_in_use.iter().flatten());
+        let attached: BTreeSet<String> = attached.map(|volume| volume.name.clone()).collect();
+        (attached, in_use.cloned().collect::<BTreeSet<String>>())
+    };
+    let ((old_attached, old_in_use), (attached, in_use)) = (sets(old), sets(new));
+    let changed = old_attached.symmetric_difference(&attached).chain(old_in_use.symmetric_difference(&in_use));
+    for unique in changed {
+        if let Some(handle) = unique.strip_prefix("kubernetes.io/csi/") {
+            let named = world.volumes.by(VolumeBy::Handle, handle);
+            volumes.extend(named.filter_map(|volume| volume.metadata.name.clone()));
+        }
+    }
+}

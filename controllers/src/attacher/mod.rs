@@ -1,0 +1,29 @@
+//! The attacher: carries out the VolumeAttachments of one driver.
+//!
+//! ```text
+//! new:       finalizers on attachment and volume ──> ControllerPublishVolume ──> status.attached
+//! deleting:  ControllerUnpublishVolume ──> finalizer off the attachment
+//! volume deleting, no attachment left: finalizer off the volume
+//! ```
+//!
+//! A driver without the capability PUBLISH_UNPUBLISH_VOLUME has nothing to carry out: its attachments are
+//! attached as soon as they are seen, and nothing holds them.
+//!
+//! Upstream: kubernetes-csi/external-attacher, `pkg/controller/csi_handler.go` and `trivial_handler.go`.
+
+mod plan;
+mod run;
+
+#[cfg(test)]
+mod plan_tests;
+
+use std::error::Error;
+
+use crate::{Options, context::Context, rpc::connect, shell};
+
+/// Works until the future is dropped. Waits for the driver to answer first.
+pub(crate) async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let (driver, info) = connect(&options).await?;
+    shell::run(run::Attacher::new(driver, info), context).await;
+    Ok(())
+}

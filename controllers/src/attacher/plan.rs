@@ -1,0 +1,250 @@
+//! The next step of an attachment, and of a volume that is to go.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use claimcheck_csi::v1::{
+    ControllerPublishVolumeRequest, ControllerUnpublishVolumeRequest,
+    controller_service_capability::rpc::Type as Rpc,
+};
+use claimcheck_informer::{AttachmentBy, World};
+use claimcheck_model::attacher_finalizer;
+use k8s_openapi::{
+    api::{
+        core::v1::{CSIPersistentVolumeSource, PersistentVolume, PersistentVolumeSpec, SecretReference},
+        storage::v1::VolumeAttachment,
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+
+use crate::rpc::{AccessModeError, DriverInfo, access_mode, volume_capability};
+
+/// On an attachment: what the driver called the node, for the time when its CSINode is gone.
+pub(super) const NODE_ID: &str = "csi.alpha.kubernetes.io/node-id";
+
+/// What the attacher did to an attachment and has not written down yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Known {
+    /// The driver published the volume and gave this context.
+    Published(BTreeMap<String, String>),
+    /// The driver unpublished the volume.
+    Unpublished,
+}
+
+/// A step.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Action {
+    /// Note on these objects that a call will follow, so that neither goes without its counterpart.
+    Hold {
+        /// The attachment, if it lacks the finalizer or the node's id.
+        attachment: Option<Arc<VolumeAttachment>>,
+        /// What the driver calls the node.
+        node_id: String,
+        /// The volume, if it lacks the finalizer.
+        volume: Option<Arc<PersistentVolume>>,
+    },
+    /// Have the driver make the volume available on the node.
+    Publish {
+        /// The attachment.
+        attachment: Arc<VolumeAttachment>,
+        /// What to ask, without secrets.
+        request: Box<ControllerPublishVolumeRequest>,
+        /// The secret that the request needs.
+        secret: Option<SecretReference>,
+    },
+    /// Write that it is attached.
+    MarkAttached {
+        /// The attachment.
+        attachment: Arc<VolumeAttachment>,
+        /// What the driver tells the node.
+        metadata: BTreeMap<String, String>,
+    },
+    /// Have the driver take the volume from the node.
+    Unpublish {
+        /// The attachment.
+        attachment: Arc<VolumeAttachment>,
+        /// What to ask, without secrets.
+        request: Box<ControllerUnpublishVolumeRequest>,
+        /// The secret that the request needs.
+        secret: Option<SecretReference>,
+    },
+    /// Let go of the attachment.
+    Release(Arc<VolumeAttachment>),
+    /// Write that it is not attached: somebody else's finalizer still holds it.
+    MarkDetached(Arc<VolumeAttachment>),
+    /// Write why no call can be made, and look again later.
+    Fail {
+        /// The attachment.
+        attachment: Arc<VolumeAttachment>,
+        /// Why.
+        error: Obstacle,
+    },
+    /// Let go of the volume.
+    ReleaseVolume(Arc<PersistentVolume>),
+}
+
+/// Why a call cannot be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Obstacle {
+    /// It was force-deleted, or not created yet.
+    #[error("persistentvolume {0:?} not found")]
+    NoVolume(String),
+    /// A volume that goes away is not attached any more.
+    #[error("PersistentVolume {0:?} is marked for deletion")]
+    VolumeGoes(String),
+    /// Not a CSI volume, or of another driver.
+    #[error("the volume is not one of driver {0}")]
+    Foreign(String),
+    /// The attachment names no volume, or two.
+    #[error("the attachment must name a PersistentVolume or have an inline volume, not both")]
+    BadSource,
+    /// The driver is not on the node, or not yet.
+    #[error("CSINode {node} does not contain driver {driver}; is it running there?")]
+    NoNode {
+        /// The node.
+        node: String,
+        /// The driver.
+        driver: String,
+    },
+    /// See the error.
+    #[error(transparent)]
+    AccessMode(#[from] AccessModeError),
+}
+
+/// Plans the attachment of this name.
+pub(super) fn plan_attachment(
+    name: &str,
+    world: &World,
+    driver: &DriverInfo,
+    known: Option<&Known>,
+) -> Option<Action> {
+    let attachment = world.attachments.named(name).filter(|object| object.spec.attacher == driver.name)?;
+    let deleting = attachment.metadata.deletion_timestamp.is_some();
+    let attached = attachment.status.as_ref().is_some_and(|status| status.attached);
+    if !driver.can(Rpc::PublishUnpublishVolume) {
+        let attachment = attachment.clone();
+        return (!deleting && !attached).then(|| Action::MarkAttached { attachment, metadata: BTreeMap::new() });
+    }
+    let step = match (deleting, attached) {
+        (false, true) => return None,
+        (false, false) => attach(attachment, world, driver, known),
+        (true, _) if has_finalizer(&attachment.metadata, driver) => detach(attachment, world, driver, known),
+        (true, true) => return Some(Action::MarkDetached(attachment.clone())),
+        (true, false) => return None,
+    };
+    Some(step.unwrap_or_else(|error| Action::Fail { attachment: attachment.clone(), error }))
+}
+
+/// Plans the volume of this name: the finalizer stays until the volume goes, since it may well be attached
+/// again before.
+pub(super) fn plan_volume(name: &str, world: &World, driver: &DriverInfo) -> Option<Action> {
+    let volume = world.volumes.named(name)?;
+    let goes = volume.metadata.deletion_timestamp.is_some() && has_finalizer(&volume.metadata, driver);
+    let attached = world.attachments.count(AttachmentBy::Volume, name) > 0;
+    (goes && !attached).then(|| Action::ReleaseVolume(volume.clone()))
+}
+
+/// Everything that can be checked is checked before the first finalizer, which would hold the attachment
+/// until a detach succeeds.
+fn attach(
+    attachment: &Arc<VolumeAttachment>,
+    world: &World,
+    driver: &DriverInfo,
+    known: Option<&Known>,
+) -> Result<Action, Obstacle> {
+    if let Some(Known::Published(metadata)) = known {
+        return Ok(Action::MarkAttached { attachment: attachment.clone(), metadata: metadata.clone() });
+    }
+    let source = Source::of(attachment, world, driver)?;
+    if let Some(volume) = source.volume
+        && volume.metadata.deletion_timestamp.is_some()
+    {
+        return Err(Obstacle::VolumeGoes(volume.metadata.name.clone().unwrap_or_default()));
+    }
+    let node_id = node_id(attachment, world, driver).ok_or_else(|| no_node(attachment, driver))?;
+    let modes = source.spec.access_modes.as_deref().unwrap_or_default();
+    let mode = access_mode(modes, driver.can(Rpc::SingleNodeMultiWriter))?;
+    let block = source.spec.volume_mode.as_deref() == Some("Block");
+    let fs_type = source.csi.fs_type.as_deref().unwrap_or_default();
+    let mount_options = source.spec.mount_options.as_deref().unwrap_or_default();
+    let noted = has_finalizer(&attachment.metadata, driver) && annotated_id(attachment) == Some(&node_id);
+    let unheld = source.volume.filter(|volume| !has_finalizer(&volume.metadata, driver));
+    if !noted || unheld.is_some() {
+        let attachment = (!noted).then(|| attachment.clone());
+        return Ok(Action::Hold { attachment, node_id, volume: unheld.cloned() });
+    }
+    let request = ControllerPublishVolumeRequest {
+        volume_id: source.csi.volume_handle.clone(),
+        node_id,
+        volume_capability: Some(volume_capability(mode, block, fs_type, mount_options)),
+        readonly: source.csi.read_only.unwrap_or(false) && driver.can(Rpc::PublishReadonly),
+        volume_context: source.csi.volume_attributes.clone().unwrap_or_default().into_iter().collect(),
+        ..ControllerPublishVolumeRequest::default()
+    };
+    let secret = source.csi.controller_publish_secret_ref.clone();
+    Ok(Action::Publish { attachment: attachment.clone(), request: Box::new(request), secret })
+}
+
+fn detach(
+    attachment: &Arc<VolumeAttachment>,
+    world: &World,
+    driver: &DriverInfo,
+    known: Option<&Known>,
+) -> Result<Action, Obstacle> {
+    if known == Some(&Known::Unpublished) {
+        return Ok(Action::Release(attachment.clone()));
+    }
+    let source = Source::of(attachment, world, driver)?;
+    let node_id = node_id(attachment, world, driver).or_else(|| annotated_id(attachment).cloned());
+    let request = ControllerUnpublishVolumeRequest {
+        volume_id: source.csi.volume_handle.clone(),
+        node_id: node_id.ok_or_else(|| no_node(attachment, driver))?,
+        ..ControllerUnpublishVolumeRequest::default()
+    };
+    let secret = source.csi.controller_publish_secret_ref.clone();
+    Ok(Action::Unpublish { attachment: attachment.clone(), request: Box::new(request), secret })
+}
+
+/// The volume that an attachment is about.
+struct Source<'w> {
+    /// None if the attachment has the volume within itself.
+    volume: Option<&'w Arc<PersistentVolume>>,
+    spec: &'w PersistentVolumeSpec,
+    csi: &'w CSIPersistentVolumeSource,
+}
+
+impl<'w> Source<'w> {
+    fn of(attachment: &'w VolumeAttachment, world: &'w World, driver: &DriverInfo) -> Result<Self, Obstacle> {
+        let source = &attachment.spec.source;
+        let foreign = || Obstacle::Foreign(driver.name.clone());
+        let (volume, spec) = match (&source.persistent_volume_name, &source.inline_volume_spec) {
+            (Some(name), None) => {
+                let volume = world.volumes.named(name).ok_or_else(|| Obstacle::NoVolume(name.clone()))?;
+                (Some(volume), volume.spec.as_ref().ok_or_else(foreign)?)
+            }
+            (None, Some(inline)) => (None, inline),
+            (Some(_), Some(_)) | (None, None) => return Err(Obstacle::BadSource),
+        };
+        let csi = spec.csi.as_ref().filter(|csi| csi.driver == driver.name).ok_or_else(foreign)?;
+        Ok(Self { volume, spec, csi })
+    }
+}
+
+/// Whether this driver's attacher holds the object.
+fn has_finalizer(meta: &ObjectMeta, driver: &DriverInfo) -> bool {
+    let ours = attacher_finalizer(&driver.name);
+    meta.finalizers.iter().flatten().any(|finalizer| *finalizer == ours)
+}
+
+fn node_id(attachment: &VolumeAttachment, world: &World, driver: &DriverInfo) -> Option<String> {
+    let csi_node = world.csi_nodes.named(&attachment.spec.node_name)?;
+    let registered = csi_node.spec.drivers.iter().find(|registered| registered.name == driver.name);
+    registered.map(|registered| registered.node_id.clone())
+}
+
+fn annotated_id(attachment: &VolumeAttachment) -> Option<&String> {
+    attachment.metadata.annotations.as_ref()?.get(NODE_ID)
+}
+
+fn no_node(attachment: &VolumeAttachment, driver: &DriverInfo) -> Obstacle {
+    Obstacle::NoNode { node: attachment.spec.node_name.clone(), driver: driver.name.clone() }
+}

@@ -1,0 +1,96 @@
+//! Whether a claim is to be provisioned now, and what to do after a failure.
+//!
+//! Upstream: `shouldProvision`, `provisionClaimOperation` and `provisionVolumeErrorHandling` in
+//! sig-storage-lib-external-provisioner `controller/controller.go`.
+
+use std::sync::Arc;
+
+use claimcheck_informer::World;
+use claimcheck_model::{SELECTED_NODE, STORAGE_PROVISIONER, STORAGE_PROVISIONER_BETA};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+
+use super::{
+    request::{Job, Refusal, volume_name},
+    topology::TopologyError,
+};
+use crate::{provisioner::Settings, rpc::Certainty};
+
+/// What to do for a claim.
+#[derive(Clone, Debug)]
+pub(super) enum Action {
+    /// Make its volume.
+    Provision(Box<Job>),
+    /// Tell that it cannot be done, and look again later.
+    Refuse {
+        /// The claim.
+        claim: Arc<PersistentVolumeClaim>,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// Tell why the selected node will not do, and let the scheduler choose another.
+    Reschedule {
+        /// The claim.
+        claim: Arc<PersistentVolumeClaim>,
+        /// Why.
+        refusal: Refusal,
+    },
+}
+
+/// Plans a claim. It need not exist any more: one whose CreateVolume may still be going on is provisioned
+/// to the end, so that its volume gets an object and is then released and deleted like any other.
+pub(super) fn plan(claim: &Arc<PersistentVolumeClaim>, world: &World, settings: &Settings) -> Option<Action> {
+    let spec = claim.spec.as_ref()?;
+    if spec.volume_name.as_ref().is_some_and(|name| !name.is_empty()) {
+        return None;
+    }
+    if !is_for(claim, &settings.driver.name) || world.volumes.named(&volume_name(claim)).is_some() {
+        return None;
+    }
+    let class_name = spec.storage_class_name.clone().unwrap_or_default();
+    let Some(class) = world.classes.named(&class_name) else {
+        return Some(Action::Refuse { claim: claim.clone(), refusal: Refusal::NoClass(class_name) });
+    };
+    if class.provisioner != settings.driver.name {
+        return None;
+    }
+    if class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer") && selected_node(claim).is_none() {
+        return None;
+    }
+    Some(match Job::new(claim, class, world, settings) {
+        Ok(job) => Action::Provision(Box::new(job)),
+        Err(refusal @ Refusal::Topology(TopologyError::NodeGone { .. })) => {
+            Action::Reschedule { claim: claim.clone(), refusal }
+        }
+        Err(refusal) => Action::Refuse { claim: claim.clone(), refusal },
+    })
+}
+
+/// What follows from a CreateVolume that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// A volume may exist or come to exist: the same call again, even if the claim goes away.
+    RepeatTillCertain,
+    /// There is no volume: again, if the claim still wants one then.
+    Retry,
+    /// There is no volume: let the scheduler choose another node.
+    Reschedule,
+}
+
+/// Upstream: `checkError` in external-provisioner `pkg/controller/controller.go`.
+pub(super) fn after_failure(certainty: Certainty, may_reschedule: bool) -> Next {
+    match certainty {
+        Certainty::Unknown => Next::RepeatTillCertain,
+        Certainty::Exhausted if may_reschedule => Next::Reschedule,
+        Certainty::Exhausted | Certainty::Final | Certainty::Infeasible => Next::Retry,
+    }
+}
+
+fn is_for(claim: &PersistentVolumeClaim, driver: &str) -> bool {
+    let annotations = claim.metadata.annotations.as_ref();
+    let named = |key| annotations.and_then(|all| all.get(key));
+    named(STORAGE_PROVISIONER).or_else(|| named(STORAGE_PROVISIONER_BETA)).is_some_and(|name| name == driver)
+}
+
+fn selected_node(claim: &PersistentVolumeClaim) -> Option<&String> {
+    claim.metadata.annotations.as_ref()?.get(SELECTED_NODE).filter(|node| !node.is_empty())
+}

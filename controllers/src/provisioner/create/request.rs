@@ -1,0 +1,286 @@
+//! The CreateVolume request for a claim, and the PersistentVolume that its answer makes.
+//!
+//! Upstream: `prepareProvision` and `Provision` in external-provisioner `pkg/controller/controller.go`.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use claimcheck_csi::v1::{
+    CapacityRange, CreateVolumeRequest, Volume, VolumeCapability, controller_service_capability::rpc::Type as Rpc,
+};
+use claimcheck_informer::{World, quantity, reference};
+use claimcheck_model::{PROVISIONED_BY, PROVISIONER_FINALIZER, SELECTED_NODE};
+use k8s_openapi::{
+    api::{
+        core::v1::{
+            CSIPersistentVolumeSource, PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimSpec,
+            PersistentVolumeSpec, SecretReference,
+        },
+        storage::v1::StorageClass,
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+
+use super::{
+    secrets::{self, Purpose, RESERVED, SecretError, is_secret_parameter},
+    topology::{self, TopologyError},
+};
+use crate::{
+    provisioner::{DELETION_SECRET_NAME, DELETION_SECRET_NAMESPACE, Settings},
+    rpc::{AccessModeError, access_mode, volume_capability},
+};
+
+/// A volume attribute: which provisioner made the volume.
+const IDENTITY: &str = "storage.kubernetes.io/csiProvisionerIdentity";
+/// On a volume: the secret with which it is modified, for the resizer.
+const MODIFY_SECRET_NAME: &str = "volume.kubernetes.io/controller-modify-secret-name";
+const MODIFY_SECRET_NAMESPACE: &str = "volume.kubernetes.io/controller-modify-secret-namespace";
+
+/// A claim for which no volume can be made as things are.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Refusal {
+    /// Its class is gone.
+    #[error("storageclass {0:?} not found; create it, or a claim of another class")]
+    NoClass(String),
+    /// Something that only existing volumes have.
+    #[error("a claim with a selector can only be bound to an existing volume; remove the selector")]
+    Selector,
+    /// Something that this provisioner does not do.
+    #[error("this provisioner cannot make volumes with {0}; remove it from the claim")]
+    Unsupported(&'static str),
+    /// No request, or one that is no number.
+    #[error("the claim's storage request {0:?} is not a size")]
+    Size(String),
+    /// The class says twice what file system to make.
+    #[error("the class has both fstype and csi.storage.k8s.io/fstype; keep the latter")]
+    TwoFsTypes,
+    /// A misspelt parameter, most likely.
+    #[error("the class has the unknown parameter {0:?} with the reserved prefix csi.storage.k8s.io/; remove it")]
+    UnknownParameter(String),
+    /// See the error.
+    #[error(transparent)]
+    AccessMode(#[from] AccessModeError),
+    /// See the error.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+    /// See the error.
+    #[error(transparent)]
+    Topology(#[from] TopologyError),
+}
+
+/// A driver's answer that cannot become a volume.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("created volume capacity {got} less than requested capacity {wanted}")]
+pub(super) struct TooSmall {
+    got: i64,
+    wanted: i64,
+}
+
+/// All that is needed to make a volume.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Job {
+    /// Whom it is for.
+    pub(super) claim: Arc<PersistentVolumeClaim>,
+    /// What to ask of the driver, without secrets.
+    pub(super) request: CreateVolumeRequest,
+    /// The secret that the request needs.
+    pub(super) secret: Option<SecretReference>,
+    /// Another node may be chosen if this one has no room.
+    pub(super) may_reschedule: bool,
+    /// The volume, but for what the driver says of it.
+    volume: PersistentVolume,
+    has_topology: bool,
+}
+
+impl Job {
+    /// The job for this claim. Equal claims, classes and nodes give equal jobs, so a call that is repeated
+    /// since its outcome was unknown is the same call.
+    pub(super) fn new(
+        claim: &Arc<PersistentVolumeClaim>,
+        class: &StorageClass,
+        world: &World,
+        settings: &Settings,
+    ) -> Result<Self, Refusal> {
+        let empty = PersistentVolumeClaimSpec::default();
+        let spec = claim.spec.as_ref().unwrap_or(&empty);
+        check_supported(spec)?;
+        let name = volume_name(claim);
+        let parameters = class.parameters.clone().unwrap_or_default();
+        let block = spec.volume_mode.as_deref() == Some("Block");
+        let fs_type = fs_type(&parameters)?;
+        let secret = |purpose| secrets::reference(purpose, &parameters, &name, claim);
+        let provision_secret = secret(Purpose::Provision)?;
+        let selected = claim.metadata.annotations.as_ref().and_then(|all| all.get(SELECTED_NODE));
+        let has_topology = settings.driver.has_topology();
+        let accessibility = if has_topology {
+            let allowed = class.allowed_topologies.as_deref().unwrap_or_default();
+            let claim_name = claim.metadata.name.as_deref().unwrap_or_default();
+            let selected = selected.map(String::as_str);
+            let (driver, strict) = (&settings.driver.name, settings.strict_topology);
+            topology::requirement(world, driver, claim_name, allowed, selected, strict)?
+        } else {
+            None
+        };
+        let request = CreateVolumeRequest {
+            name: name.clone(),
+            capacity_range: Some(CapacityRange { required_bytes: requested_bytes(spec)?, limit_bytes: 0 }),
+            volume_capabilities: capabilities(spec, class, block, &fs_type, settings)?,
+            parameters: driver_parameters(&parameters, claim, &name, settings)?,
+            accessibility_requirements: accessibility,
+            ..CreateVolumeRequest::default()
+        };
+        let mut annotations = BTreeMap::from([(PROVISIONED_BY.to_owned(), settings.driver.name.clone())]);
+        annotate(&mut annotations, DELETION_SECRET_NAME, DELETION_SECRET_NAMESPACE, provision_secret.as_ref());
+        if let Some(modify) = secret(Purpose::ControllerModify)? {
+            annotate(&mut annotations, MODIFY_SECRET_NAME, MODIFY_SECRET_NAMESPACE, Some(&modify));
+        }
+        let source = CSIPersistentVolumeSource {
+            driver: settings.driver.name.clone(),
+            fs_type: (!block && !fs_type.is_empty()).then_some(fs_type),
+            controller_publish_secret_ref: secret(Purpose::ControllerPublish)?,
+            node_stage_secret_ref: secret(Purpose::NodeStage)?,
+            node_publish_secret_ref: secret(Purpose::NodePublish)?,
+            controller_expand_secret_ref: secret(Purpose::ControllerExpand)?,
+            node_expand_secret_ref: secret(Purpose::NodeExpand)?,
+            volume_attributes: Some(BTreeMap::from([(IDENTITY.to_owned(), settings.identity.clone())])),
+            ..CSIPersistentVolumeSource::default()
+        };
+        let volume = PersistentVolume {
+            metadata: ObjectMeta {
+                name: Some(name),
+                annotations: Some(annotations),
+                finalizers: Some(vec![PROVISIONER_FINALIZER.to_owned()]),
+                ..ObjectMeta::default()
+            },
+            spec: Some(PersistentVolumeSpec {
+                access_modes: spec.access_modes.clone(),
+                claim_ref: Some(reference(&**claim)),
+                csi: Some(source),
+                mount_options: class.mount_options.clone(),
+                persistent_volume_reclaim_policy: class.reclaim_policy.clone(),
+                storage_class_name: class.metadata.name.clone(),
+                volume_mode: spec.volume_mode.clone(),
+                ..PersistentVolumeSpec::default()
+            }),
+            status: None,
+        };
+        let may_reschedule = has_topology && selected.is_some();
+        Ok(Self { claim: claim.clone(), request, secret: provision_secret, may_reschedule, volume, has_topology })
+    }
+
+    /// The volume that the driver's answer makes. A capacity of 0 means that the driver does not know.
+    pub(super) fn finish(&self, answer: Volume) -> Result<PersistentVolume, TooSmall> {
+        let wanted = self.request.capacity_range.as_ref().map_or(0, |range| range.required_bytes);
+        let got = if answer.capacity_bytes == 0 { wanted } else { answer.capacity_bytes };
+        if got < wanted {
+            return Err(TooSmall { got, wanted });
+        }
+        let mut volume = self.volume.clone();
+        if let Some(spec) = &mut volume.spec {
+            spec.capacity = Some(BTreeMap::from([("storage".to_owned(), quantity::from_bytes(got))]));
+            if self.has_topology {
+                spec.node_affinity = topology::node_affinity(&answer.accessible_topology);
+            }
+            if let Some(csi) = &mut spec.csi {
+                csi.volume_handle = answer.volume_id;
+                csi.volume_attributes.get_or_insert_default().extend(answer.volume_context);
+            }
+        }
+        Ok(volume)
+    }
+}
+
+/// The name of a claim's volume, for Kubernetes and for the driver: the same at every try.
+pub(super) fn volume_name(claim: &PersistentVolumeClaim) -> String {
+    format!("pvc-{}", claim.metadata.uid.as_deref().unwrap_or_default())
+}
+
+fn check_supported(spec: &PersistentVolumeClaimSpec) -> Result<(), Refusal> {
+    if spec.selector.is_some() {
+        return Err(Refusal::Selector);
+    }
+    if spec.data_source.is_some() || spec.data_source_ref.is_some() {
+        return Err(Refusal::Unsupported("a data source"));
+    }
+    if spec.volume_attributes_class_name.as_ref().is_some_and(|class| !class.is_empty()) {
+        return Err(Refusal::Unsupported("a volume attributes class"));
+    }
+    Ok(())
+}
+
+fn requested_bytes(spec: &PersistentVolumeClaimSpec) -> Result<i64, Refusal> {
+    let requests = spec.resources.as_ref().and_then(|resources| resources.requests.as_ref());
+    let request = requests.and_then(|requests| requests.get("storage"));
+    let size = request.and_then(quantity::bytes);
+    size.ok_or_else(|| Refusal::Size(request.map(|request| request.0.clone()).unwrap_or_default()))
+}
+
+/// One capability per access mode, since each is asked for on its own.
+fn capabilities(
+    spec: &PersistentVolumeClaimSpec,
+    class: &StorageClass,
+    block: bool,
+    fs_type: &str,
+    settings: &Settings,
+) -> Result<Vec<VolumeCapability>, AccessModeError> {
+    let multi_writer = settings.driver.can(Rpc::SingleNodeMultiWriter);
+    let mount_options = class.mount_options.as_deref().unwrap_or_default();
+    let modes = spec.access_modes.as_deref().unwrap_or_default();
+    let capability = |mode: &String| {
+        let mode = access_mode(std::slice::from_ref(mode), multi_writer)?;
+        Ok(volume_capability(mode, block, fs_type, mount_options))
+    };
+    modes.iter().map(capability).collect()
+}
+
+/// The file system to make: the reserved parameter, or the older plain one in any case.
+fn fs_type(parameters: &BTreeMap<String, String>) -> Result<String, Refusal> {
+    let is_fs_type = |key: &str| key.eq_ignore_ascii_case("fstype") || key.strip_prefix(RESERVED) == Some("fstype");
+    let mut found = parameters.iter().filter(|(key, _)| is_fs_type(key)).map(|(_, value)| value.clone());
+    let first = found.next().unwrap_or_default();
+    if found.next().is_some() { Err(Refusal::TwoFsTypes) } else { Ok(first) }
+}
+
+/// What of the class's parameters is for the driver and, if wished, for whom the volume is.
+fn driver_parameters(
+    parameters: &BTreeMap<String, String>,
+    claim: &PersistentVolumeClaim,
+    volume: &str,
+    settings: &Settings,
+) -> Result<HashMap<String, String>, Refusal> {
+    let mut passed = HashMap::new();
+    for (key, value) in parameters {
+        match key.strip_prefix(RESERVED) {
+            None => drop(passed.insert(key.clone(), value.clone())),
+            Some("fstype") => {}
+            Some(_) if is_secret_parameter(key) => {}
+            Some(_) => return Err(Refusal::UnknownParameter(key.clone())),
+        }
+    }
+    if settings.extra_create_metadata {
+        let meta = &claim.metadata;
+        for (key, value) in [
+            ("pvc/name", meta.name.as_deref()),
+            ("pvc/namespace", meta.namespace.as_deref()),
+            ("pv/name", Some(volume)),
+        ] {
+            passed.insert(format!("{RESERVED}{key}"), value.unwrap_or_default().to_owned());
+        }
+    }
+    Ok(passed)
+}
+
+/// Notes a secret for later; empty values say that there is none, as upstream writes it.
+fn annotate(
+    annotations: &mut BTreeMap<String, String>,
+    name_key: &str,
+    namespace_key: &str,
+    secret: Option<&SecretReference>,
+) {
+    let name = secret.and_then(|secret| secret.name.clone()).unwrap_or_default();
+    let namespace = secret.and_then(|secret| secret.namespace.clone()).unwrap_or_default();
+    annotations.insert(name_key.to_owned(), name);
+    annotations.insert(namespace_key.to_owned(), namespace);
+}

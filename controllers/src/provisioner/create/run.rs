@@ -1,0 +1,201 @@
+//! Calls CreateVolume and makes PersistentVolume objects.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use claimcheck_csi::{Driver, v1::DeleteVolumeRequest};
+use claimcheck_informer::{Backoff, Change, ClaimBy, ClassBy, EventType, Kind, KindSet, World};
+use claimcheck_model::{ObjectKey, SELECTED_NODE};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use serde_json::json;
+use tracing::info;
+
+use super::{
+    plan::{Action, Next, after_failure, plan},
+    request::Job,
+};
+use crate::{
+    Failure,
+    context::Context,
+    provisioner::Settings,
+    rpc::{Certainty, RpcFailure, call, credentials},
+    shell::{Controller, Done, Plan},
+};
+
+/// A claim, told apart from later ones of the same name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ClaimId {
+    key: ObjectKey,
+    uid: String,
+}
+
+/// The controller that makes volumes.
+pub(crate) struct Claims {
+    driver: Driver,
+    settings: Settings,
+    /// Claims with a CreateVolume of unknown outcome, by uid: they are worked on until it is known, also
+    /// after they are deleted.
+    in_doubt: Mutex<HashMap<String, Arc<PersistentVolumeClaim>>>,
+}
+
+impl Controller for Claims {
+    type Key = ClaimId;
+    type Action = Action;
+
+    const NAME: &'static str = "provisioner";
+    /// As many CreateVolume at a time; upstream's default is 100.
+    const WORKERS: usize = 32;
+    const BACKOFF: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(60) };
+
+    fn kinds() -> KindSet {
+        KindSet::of(&[Kind::Claim, Kind::Class, Kind::CsiNode])
+    }
+
+    fn wakes(&self, change: &Change, world: &World) -> Vec<ClaimId> {
+        match change.kind {
+            Kind::Claim => change.object::<PersistentVolumeClaim>().map(|claim| id(claim)).into_iter().collect(),
+            Kind::Class => of_class(&change.key.name, world).collect(),
+            // A driver that came up on a node may be what claims wait for.
+            Kind::CsiNode => {
+                let classes = world.classes.by(ClassBy::Provisioner, &self.settings.driver.name);
+                let names = classes.filter_map(|class| class.metadata.name.as_deref());
+                names.flat_map(|class| of_class(class, world)).collect()
+            }
+            Kind::Volume | Kind::Pod | Kind::Node | Kind::Attachment | Kind::CsiDriver => Vec::new(),
+        }
+    }
+
+    fn plan(&self, id: &ClaimId, world: &World, _: Timestamp) -> Plan<Action> {
+        let living = world.claims.get(&id.key).filter(|claim| claim.metadata.uid.as_deref() == Some(&id.uid));
+        let claim = living.cloned().or_else(|| self.in_doubt().get(&id.uid).cloned());
+        let action = claim.and_then(|claim| plan(&claim, world, &self.settings));
+        if action.is_none() {
+            self.in_doubt().remove(&id.uid);
+        }
+        action.into_iter().collect::<Vec<_>>().into()
+    }
+
+    async fn act(&self, context: &Context, id: &ClaimId, action: Action) -> Result<Done, Failure> {
+        match action {
+            Action::Provision(job) => self.provision(context, id, &job).await,
+            Action::Refuse { claim, refusal } => {
+                failed(context, &claim, &refusal.to_string());
+                Err(refusal.into())
+            }
+            Action::Reschedule { claim, refusal } => {
+                failed(context, &claim, &refusal.to_string());
+                reschedule(context, &claim).await
+            }
+        }
+    }
+}
+
+impl Claims {
+    pub(crate) fn new(driver: Driver, settings: Settings) -> Self {
+        Self { driver, settings, in_doubt: Mutex::default() }
+    }
+
+    async fn provision(&self, context: &Context, id: &ClaimId, job: &Job) -> Result<Done, Failure> {
+        let message = format!("External provisioner is provisioning volume for claim {:?}", id.key.to_string());
+        context.event(&*job.claim, EventType::Normal, "Provisioning", message);
+        let secrets = credentials(&context.client, job.secret.as_ref())
+            .await
+            .inspect_err(|error| failed(context, &job.claim, &error.to_string()))?;
+        let mut request = job.request.clone();
+        request.secrets = secrets.clone();
+        let mut controller = self.driver.controller();
+        let answer = match call(controller.create_volume(request)).await {
+            Ok(answer) => answer.volume.unwrap_or_default(),
+            Err(failure) => return self.not_created(context, id, job, failure).await,
+        };
+        // From here on a volume exists, and is not to be lost sight of until it has its object.
+        self.in_doubt().insert(id.uid.clone(), job.claim.clone());
+        let handle = answer.volume_id.clone();
+        let volume = match job.finish(answer) {
+            Ok(volume) => volume,
+            Err(too_small) => {
+                failed(context, &job.claim, &too_small.to_string());
+                let request = DeleteVolumeRequest { volume_id: handle, secrets };
+                call(controller.delete_volume(request)).await?;
+                return Err(too_small.into());
+            }
+        };
+        match context.create(&volume).await {
+            // Stale: it is there already, from a try whose answer was lost.
+            Ok(()) | Err(Failure::Stale) => {}
+            Err(Failure::Later(error)) => {
+                failed(context, &job.claim, &error.to_string());
+                return Err(Failure::Later(error));
+            }
+        }
+        self.in_doubt().remove(&id.uid);
+        info!(claim = %id.key, handle, "provisioned");
+        let message = format!("Successfully provisioned volume {}", job.request.name);
+        context.event(&*job.claim, EventType::Normal, "ProvisioningSucceeded", message);
+        Ok(Done::Wrote)
+    }
+
+    async fn not_created(
+        &self,
+        context: &Context,
+        id: &ClaimId,
+        job: &Job,
+        failure: RpcFailure,
+    ) -> Result<Done, Failure> {
+        let message = match failure.certainty {
+            Certainty::Infeasible => format!(
+                "Volume provisioning failed with infeasible error. Retries will be delayed. {failure}"
+            ),
+            Certainty::Final | Certainty::Exhausted | Certainty::Unknown => {
+                format!("failed to provision volume with StorageClass {:?}: {failure}", class_of(&job.claim))
+            }
+        };
+        failed(context, &job.claim, &message);
+        match after_failure(failure.certainty, job.may_reschedule) {
+            Next::RepeatTillCertain => {
+                self.in_doubt().insert(id.uid.clone(), job.claim.clone());
+                Err(failure.into())
+            }
+            Next::Retry => {
+                self.in_doubt().remove(&id.uid);
+                Err(failure.into())
+            }
+            Next::Reschedule => {
+                self.in_doubt().remove(&id.uid);
+                reschedule(context, &job.claim).await
+            }
+        }
+    }
+
+    // Nothing panics while it is locked, so a poisoned one is whole.
+    fn in_doubt(&self) -> MutexGuard<'_, HashMap<String, Arc<PersistentVolumeClaim>>> {
+        self.in_doubt.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn id(claim: &PersistentVolumeClaim) -> ClaimId {
+    ClaimId { key: claimcheck_informer::key_of(claim), uid: claim.metadata.uid.clone().unwrap_or_default() }
+}
+
+fn of_class<'w>(class: &str, world: &'w World) -> impl Iterator<Item = ClaimId> + 'w {
+    world.claims.by(ClaimBy::Unbound, class).map(|claim| id(claim)).collect::<Vec<_>>().into_iter()
+}
+
+fn class_of(claim: &PersistentVolumeClaim) -> &str {
+    claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref()).unwrap_or_default()
+}
+
+fn failed(context: &Context, claim: &PersistentVolumeClaim, message: &str) {
+    context.event(claim, EventType::Warning, "ProvisioningFailed", message);
+}
+
+/// Takes the scheduler's choice off the claim, upon which it chooses anew.
+async fn reschedule(context: &Context, claim: &PersistentVolumeClaim) -> Result<Done, Failure> {
+    let patch = json!({"metadata": {"annotations": {SELECTED_NODE: null}}});
+    context.patch(claim, patch).await?;
+    Ok(Done::Wrote)
+}

@@ -1,0 +1,204 @@
+//! Where a volume may be made: what CreateVolume is told about topology, and what its answer says about
+//! nodes.
+//!
+//! Upstream: external-provisioner `pkg/controller/topology.go`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use claimcheck_csi::v1::{Topology, TopologyRequirement};
+use claimcheck_informer::World;
+use k8s_openapi::api::{
+    core::v1::{
+        Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, TopologySelectorTerm, VolumeNodeAffinity,
+    },
+    storage::v1::CSINode,
+};
+
+/// Topology keys and their values, all of which hold.
+type Segments = BTreeMap<String, String>;
+
+/// No place can be named for a volume.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum TopologyError {
+    /// The node is gone, so that another must be chosen.
+    #[error("the selected node {node} does not exist any more")]
+    NodeGone {
+        /// Its name.
+        node: String,
+    },
+    /// The driver is not on the node, or not yet.
+    #[error("no topology key found for node {node}; is the driver {driver} running there?")]
+    NoKeys {
+        /// The node.
+        node: String,
+        /// The driver.
+        driver: String,
+    },
+    /// The labels are written together with the CSINode, but by two requests.
+    #[error("node {node} lacks the label {key} that its CSINode announces")]
+    NoLabel {
+        /// The node.
+        node: String,
+        /// The label's key.
+        key: String,
+    },
+    /// The class excludes the node.
+    #[error("the topology of the selected node {node} is not among the class's allowed topologies")]
+    NotAllowed {
+        /// The node.
+        node: String,
+    },
+    /// The driver registered on no node.
+    #[error("no available topology found; is the driver {driver} running on any node?")]
+    NoneAtAll {
+        /// The driver.
+        driver: String,
+    },
+}
+
+/// Where the volume for a claim must, and should rather, be made; none leaves it to the driver.
+///
+/// Costs as much as there are nodes, unless the class or strictness narrows it down: the driver is to be
+/// told of every place there is, so that it can spread a volume over several.
+pub(super) fn requirement(
+    world: &World,
+    driver: &str,
+    claim: &str,
+    allowed: &[TopologySelectorTerm],
+    selected: Option<&str>,
+    strict: bool,
+) -> Result<Option<TopologyRequirement>, TopologyError> {
+    let allowed = flatten(allowed);
+    let selected = match selected {
+        Some(node) => Some((node, segments_of_selected(world, driver, node)?)),
+        None => None,
+    };
+    let requisite: BTreeSet<Segments> = match &selected {
+        Some((node, here)) if strict => {
+            if !allowed.is_empty() && !allowed.iter().any(|term| is_subset(term, here)) {
+                return Err(TopologyError::NotAllowed { node: (*node).to_owned() });
+            }
+            [here.clone()].into()
+        }
+        Some(_) | None if !allowed.is_empty() => allowed,
+        Some((_, here)) => everywhere(world, &here.keys().cloned().collect::<Vec<_>>()),
+        None => everywhere(world, &keys_of_any_node(world, driver)),
+    };
+    if requisite.is_empty() {
+        return Err(TopologyError::NoneAtAll { driver: driver.to_owned() });
+    }
+    // A set, so they are sorted and told apart.
+    let mut preferred: Vec<Segments> = requisite.iter().cloned().collect();
+    let first = match &selected {
+        Some((node, here)) => preferred
+            .iter()
+            .position(|term| is_subset(term, here))
+            .ok_or_else(|| TopologyError::NotAllowed { node: (*node).to_owned() })?,
+        None => spread(claim) % preferred.len(),
+    };
+    preferred.rotate_left(first);
+    Ok(Some(TopologyRequirement {
+        requisite: requisite.into_iter().map(topology).collect(),
+        preferred: preferred.into_iter().map(topology).collect(),
+    }))
+}
+
+/// The nodes that reach a volume which the driver says is accessible from here.
+pub(super) fn node_affinity(accessible: &[Topology]) -> Option<VolumeNodeAffinity> {
+    let terms: Vec<NodeSelectorTerm> = accessible
+        .iter()
+        .filter(|topology| !topology.segments.is_empty())
+        .map(|topology| {
+            let segments: BTreeMap<_, _> = topology.segments.iter().collect();
+            let requirements = segments.into_iter().map(|(key, value)| NodeSelectorRequirement {
+                key: key.clone(),
+                operator: "In".to_owned(),
+                values: Some(vec![value.clone()]),
+            });
+            NodeSelectorTerm { match_expressions: Some(requirements.collect()), match_fields: None }
+        })
+        .collect();
+    let selector = NodeSelector { node_selector_terms: terms };
+    (!selector.node_selector_terms.is_empty()).then_some(VolumeNodeAffinity { required: Some(selector) })
+}
+
+fn topology(segments: Segments) -> Topology {
+    Topology { segments: segments.into_iter().collect() }
+}
+
+fn segments_of_selected(world: &World, driver: &str, name: &str) -> Result<Segments, TopologyError> {
+    let gone = || TopologyError::NodeGone { node: name.to_owned() };
+    let csi_node = world.csi_nodes.named(name).ok_or_else(gone)?;
+    let node = world.nodes.named(name).ok_or_else(gone)?;
+    let keys = keys_of(csi_node, driver);
+    if keys.is_empty() {
+        return Err(TopologyError::NoKeys { node: name.to_owned(), driver: driver.to_owned() });
+    }
+    segments(node, keys).map_err(|key| TopologyError::NoLabel { node: name.to_owned(), key })
+}
+
+fn keys_of<'n>(csi_node: &'n CSINode, driver: &str) -> &'n [String] {
+    let drivers = &csi_node.spec.drivers;
+    let registered = drivers.iter().find(|registered| registered.name == driver);
+    registered.and_then(|registered| registered.topology_keys.as_deref()).unwrap_or_default()
+}
+
+/// All nodes of a driver have the same keys, or are about to; any will do. The first by name, so that a
+/// repeated call says the same.
+fn keys_of_any_node(world: &World, driver: &str) -> Vec<String> {
+    let with_keys = world.csi_nodes.iter().filter(|csi_node| !keys_of(csi_node, driver).is_empty());
+    let first = with_keys.min_by_key(|csi_node| csi_node.metadata.name.clone());
+    first.map(|csi_node| keys_of(csi_node, driver).to_vec()).unwrap_or_default()
+}
+
+/// The different places of all nodes that have these labels.
+fn everywhere(world: &World, keys: &[String]) -> BTreeSet<Segments> {
+    if keys.is_empty() {
+        return BTreeSet::new();
+    }
+    world.nodes.iter().filter_map(|node| segments(node, keys).ok()).collect()
+}
+
+/// The node's values of these labels, or the first that is missing.
+fn segments(node: &Node, keys: &[String]) -> Result<Segments, String> {
+    let labels = node.metadata.labels.as_ref();
+    keys.iter()
+        .map(|key| match labels.and_then(|labels| labels.get(key)) {
+            Some(value) => Ok((key.clone(), value.clone())),
+            None => Err(key.clone()),
+        })
+        .collect()
+}
+
+/// Every combination of one value per key, of every term.
+fn flatten(terms: &[TopologySelectorTerm]) -> BTreeSet<Segments> {
+    let combinations = |term: &TopologySelectorTerm| {
+        let expressions = term.match_label_expressions.as_deref().unwrap_or_default();
+        expressions.iter().fold(vec![Segments::new()], |combined, expression| {
+            let with = |segments: &Segments, value: &String| {
+                let mut segments = segments.clone();
+                segments.insert(expression.key.clone(), value.clone());
+                segments
+            };
+            combined.iter().flat_map(|old| expression.values.iter().map(|value| with(old, value))).collect()
+        })
+    };
+    terms.iter().flat_map(combinations).filter(|segments| !segments.is_empty()).collect()
+}
+
+fn is_subset(small: &Segments, large: &Segments) -> bool {
+    small.iter().all(|(key, value)| large.get(key) == Some(value))
+}
+
+/// Spreads the claims of a StatefulSet (`<claim>-<set>-<number>`) over places: equal sets begin at the same
+/// place, so that several claims of one pod land together, and the number counts on from there.
+fn spread(claim: &str) -> usize {
+    let numbered = claim.rsplit_once('-').and_then(|(stem, end)| Some((stem, end.parse::<u32>().ok()?)));
+    let (set, number) = match numbered {
+        Some((stem, number)) => (stem.rsplit_once('-').map_or(stem, |(_, set)| set), number),
+        None => (claim, 0),
+    };
+    // FNV-1, 32 bits, as upstream, so that a claim lands where the stock provisioner would put it.
+    let hash = set.bytes().fold(0x811c_9dc5_u32, |hash, byte| hash.wrapping_mul(0x0100_0193) ^ u32::from(byte));
+    hash.wrapping_add(number) as usize
+}

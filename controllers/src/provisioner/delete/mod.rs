@@ -1,0 +1,6 @@
+//! Unmakes released volumes. `plan.rs` decides the next step, `run.rs` takes it.
+
+mod plan;
+mod run;
+
+pub(super) use run::Volumes;

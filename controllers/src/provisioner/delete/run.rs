@@ -1,0 +1,125 @@
+//! Calls DeleteVolume and takes PersistentVolume objects away.
+
+use std::{
+    collections::HashSet,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use claimcheck_csi::{Driver, v1::DeleteVolumeRequest};
+use claimcheck_informer::{Backoff, Change, EventType, Kind, KindSet, World};
+use claimcheck_model::PROVISIONER_FINALIZER;
+use jiff::Timestamp;
+use k8s_openapi::api::{core::v1::PersistentVolume, storage::v1::VolumeAttachment};
+use serde_json::json;
+use tracing::info;
+
+use super::plan::{Action, plan};
+use crate::{
+    Failure,
+    context::Context,
+    provisioner::Settings,
+    rpc::{call, credentials},
+    shell::{Controller, Done, Plan},
+};
+
+/// The controller that unmakes volumes.
+pub(crate) struct Volumes {
+    driver: Driver,
+    settings: Settings,
+    /// Uids of the volumes that the driver deleted and whose objects are still there.
+    deleted: Mutex<HashSet<String>>,
+}
+
+impl Controller for Volumes {
+    type Key = String;
+    type Action = Action;
+
+    const NAME: &'static str = "provisioner-deletion";
+    /// As many DeleteVolume at a time.
+    const WORKERS: usize = 32;
+    const BACKOFF: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(60) };
+
+    fn kinds() -> KindSet {
+        KindSet::of(&[Kind::Volume, Kind::Attachment])
+    }
+
+    fn wakes(&self, change: &Change, _: &World) -> Vec<String> {
+        match change.kind {
+            Kind::Volume => {
+                if change.new.is_none()
+                    && let Some(uid) = change.object::<PersistentVolume>().and_then(|gone| gone.metadata.uid.as_ref())
+                {
+                    self.deleted().remove(uid);
+                }
+                vec![change.key.name.clone()]
+            }
+            // Only its end can set a volume free.
+            Kind::Attachment if change.new.is_none() => {
+                let gone = change.object::<VolumeAttachment>();
+                gone.and_then(|gone| gone.spec.source.persistent_volume_name.clone()).into_iter().collect()
+            }
+            Kind::Attachment
+            | Kind::Claim
+            | Kind::Class
+            | Kind::Pod
+            | Kind::Node
+            | Kind::CsiDriver
+            | Kind::CsiNode => Vec::new(),
+        }
+    }
+
+    fn plan(&self, volume: &String, world: &World, _: Timestamp) -> Plan<Action> {
+        let is_deleted = |volume: &PersistentVolume| self.deleted().contains(uid(volume));
+        let action = plan(volume, world, &self.settings.driver.name, is_deleted);
+        action.into_iter().collect::<Vec<_>>().into()
+    }
+
+    async fn act(&self, context: &Context, _: &String, action: Action) -> Result<Done, Failure> {
+        match action {
+            Action::AddFinalizer(volume) => {
+                let mut finalizers = volume.metadata.finalizers.clone().unwrap_or_default();
+                finalizers.push(PROVISIONER_FINALIZER.to_owned());
+                context.patch(&*volume, json!({"metadata": {"finalizers": finalizers}})).await?;
+            }
+            Action::RemoveFinalizer(volume) => {
+                let mut finalizers = volume.metadata.finalizers.clone().unwrap_or_default();
+                finalizers.retain(|finalizer| finalizer != PROVISIONER_FINALIZER);
+                context.patch(&*volume, json!({"metadata": {"finalizers": finalizers}})).await?;
+            }
+            Action::DeleteVolume { volume, handle, secret } => {
+                let deleted = async {
+                    let secrets = credentials(&context.client, secret.as_ref()).await?;
+                    let request = DeleteVolumeRequest { volume_id: handle, secrets };
+                    call(self.driver.controller().delete_volume(request)).await?;
+                    Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+                };
+                if let Err(error) = deleted.await {
+                    context.event(&*volume, EventType::Warning, "VolumeFailedDelete", error.to_string());
+                    return Err(Failure::Later(error));
+                }
+                self.deleted().insert(uid(&volume).to_owned());
+            }
+            Action::DeleteObject(volume) => {
+                context.delete(&*volume).await?;
+                info!(volume = volume.metadata.name, "deleted");
+            }
+        }
+        Ok(Done::Wrote)
+    }
+}
+
+impl Volumes {
+    pub(crate) fn new(driver: Driver, settings: Settings) -> Self {
+        Self { driver, settings, deleted: Mutex::default() }
+    }
+
+    // Nothing panics while it is locked, so a poisoned one is whole.
+    fn deleted(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.deleted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn uid(volume: &PersistentVolume) -> &str {
+    volume.metadata.uid.as_deref().unwrap_or_default()
+}

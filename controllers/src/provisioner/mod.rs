@@ -1,0 +1,53 @@
+//! The provisioner: makes volumes for claims, and unmakes those that were released.
+//!
+//! ```text
+//! claim, class, CSINodes ──plan──> Job ──CreateVolume──> PersistentVolume
+//! released volume ──plan──> DeleteVolume ──> finalizer off ──> PersistentVolume deleted
+//! ```
+//!
+//! Upstream: kubernetes-csi/external-provisioner on kubernetes-sigs/sig-storage-lib-external-provisioner.
+//! Two controllers: `create/` plans claims and `delete/` plans volumes. Unlike upstream a volume that is
+//! still attached is not an error to be tried again: the end of its attachment wakes it.
+
+mod create;
+mod delete;
+
+use std::error::Error;
+
+use claimcheck_csi::Driver;
+
+use crate::{
+    Options,
+    context::Context,
+    rpc::{DriverInfo, connect},
+    shell,
+};
+
+/// On a volume: the secret with which it is to be deleted; empty if none is needed.
+const DELETION_SECRET_NAME: &str = "volume.kubernetes.io/provisioner-deletion-secret-name";
+/// The namespace of [`DELETION_SECRET_NAME`].
+const DELETION_SECRET_NAMESPACE: &str = "volume.kubernetes.io/provisioner-deletion-secret-namespace";
+
+/// How to provision.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Settings {
+    /// The driver that is spoken to.
+    pub(crate) driver: DriverInfo,
+    /// Goes into every volume's attributes, so that a volume shows which provisioner made it.
+    pub(crate) identity: String,
+    /// Tell the driver for which claim a volume is, as parameters (`--extra-create-metadata` upstream).
+    pub(crate) extra_create_metadata: bool,
+    /// Ask for the selected node's topology and no other (`--strict-topology` upstream).
+    pub(crate) strict_topology: bool,
+}
+
+/// Works until the future is dropped. Waits for the driver to answer first.
+pub(crate) async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let (driver, info): (Driver, DriverInfo) = connect(&options).await?;
+    let identity = format!("{}-{}", uuid::Uuid::new_v4().simple(), info.name);
+    let settings = Settings { driver: info, identity, ..Settings::default() };
+    let claims = create::Claims::new(driver.clone(), settings.clone());
+    let volumes = delete::Volumes::new(driver, settings);
+    tokio::join!(shell::run(claims, context.clone()), shell::run(volumes, context));
+    Ok(())
+}

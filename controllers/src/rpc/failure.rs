@@ -1,0 +1,85 @@
+//! What a failed call tells about the volume: surely nothing happens any more, or perhaps it does.
+
+use tonic::{Code, Status};
+
+/// Whether the operation may still be going on in the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Certainty {
+    /// The driver refused: nothing was done and nothing is being done.
+    Final,
+    /// The driver refused for want of room: another node or topology may have some.
+    Exhausted,
+    /// The driver refused because the request itself is wrong; it will not get better by itself.
+    Infeasible,
+    /// Nobody knows: the call timed out, the connection broke, or the driver says it is still busy.
+    /// The same call must be repeated until it ends one way or the other.
+    Unknown,
+}
+
+/// A call that did not succeed.
+#[derive(Debug, thiserror::Error)]
+#[error("rpc error: code = {code} desc = {message}")]
+pub struct RpcFailure {
+    /// What it tells about the volume.
+    pub certainty: Certainty,
+    /// The gRPC status code's number.
+    pub number: i32,
+    code: String,
+    message: String,
+}
+
+impl From<Status> for RpcFailure {
+    /// Upstream: `checkError` in external-provisioner `pkg/controller/controller.go`. Beyond it, a status
+    /// that tonic itself made of a broken connection counts as unknown, whatever code it chose: the
+    /// driver may have got the request.
+    fn from(status: Status) -> Self {
+        let local = std::error::Error::source(&status).is_some();
+        let certainty = match status.code() {
+            _ if local => Certainty::Unknown,
+            Code::Cancelled | Code::DeadlineExceeded | Code::Unavailable | Code::Aborted | Code::Unknown => {
+                Certainty::Unknown
+            }
+            Code::ResourceExhausted => Certainty::Exhausted,
+            Code::InvalidArgument => Certainty::Infeasible,
+            Code::Ok
+            | Code::NotFound
+            | Code::AlreadyExists
+            | Code::PermissionDenied
+            | Code::FailedPrecondition
+            | Code::OutOfRange
+            | Code::Unimplemented
+            | Code::Internal
+            | Code::DataLoss
+            | Code::Unauthenticated => Certainty::Final,
+        };
+        let number = i32::from(status.code());
+        Self { certainty, number, code: format!("{:?}", status.code()), message: status.message().to_owned() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_driver_that_answered_is_final() {
+        for (status, certainty) in [
+            (Status::internal("disk on fire"), Certainty::Final),
+            (Status::already_exists("other size"), Certainty::Final),
+            (Status::resource_exhausted("full"), Certainty::Exhausted),
+            (Status::invalid_argument("what?"), Certainty::Infeasible),
+            (Status::aborted("pending"), Certainty::Unknown),
+            (Status::deadline_exceeded("slow"), Certainty::Unknown),
+            (Status::unavailable("gone"), Certainty::Unknown),
+            (Status::from_error("broken pipe".into()), Certainty::Unknown),
+        ] {
+            assert_eq!(RpcFailure::from(status.clone()).certainty, certainty, "{status:?}");
+        }
+    }
+
+    #[test]
+    fn reads_as_people_know_it_from_stock_components() {
+        let failure = RpcFailure::from(Status::internal("disk on fire"));
+        assert_eq!(failure.to_string(), "rpc error: code = Internal desc = disk on fire");
+    }
+}

@@ -1,0 +1,12 @@
+//! What provisioner and attacher share when they call a driver's controller service: how claims and
+//! volumes read as CSI capabilities, where secrets come from, and what an error tells about the volume.
+
+mod capability;
+mod driver;
+mod failure;
+mod secrets;
+
+pub use capability::{AccessModeError, access_mode, volume_capability};
+pub use driver::DriverInfo;
+pub use failure::{Certainty, RpcFailure};
+pub use secrets::{SecretError, credentials};

@@ -1,0 +1,54 @@
+//! Reads the Secret that a driver wants with a call. On demand and never kept: secrets are not watched, so
+//! a rotated one counts from the next call on. Their values appear in no log and no error.
+
+use std::collections::HashMap;
+
+use k8s_openapi::api::core::v1::{Secret, SecretReference};
+use kube::{Api, Client};
+
+/// A secret that could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum SecretError {
+    /// The API server did not give it.
+    #[error("cannot read secret {namespace}/{name}; create it, or allow this controller to get it")]
+    Get {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+        /// The API server's answer.
+        source: Box<kube::Error>,
+    },
+    /// CSI carries secrets as strings.
+    #[error("key {key} of secret {namespace}/{name} is not UTF-8, which CSI requires")]
+    NotText {
+        /// The secret's namespace.
+        namespace: String,
+        /// The secret's name.
+        name: String,
+        /// The key in its data.
+        key: String,
+    },
+}
+
+/// The data of the secret; empty if the call needs none.
+pub async fn credentials(
+    client: &Client,
+    reference: Option<&SecretReference>,
+) -> Result<HashMap<String, String>, SecretError> {
+    let Some(reference) = reference else { return Ok(HashMap::new()) };
+    let namespace = reference.namespace.clone().unwrap_or_default();
+    let name = reference.name.clone().unwrap_or_default();
+    let secret = match Api::<Secret>::namespaced(client.clone(), &namespace).get(&name).await {
+        Ok(secret) => secret,
+        Err(source) => return Err(SecretError::Get { namespace, name, source: Box::new(source) }),
+    };
+    let mut data = HashMap::new();
+    for (key, value) in secret.data.unwrap_or_default() {
+        match String::from_utf8(value.0) {
+            Ok(text) => data.insert(key, text),
+            Err(_) => return Err(SecretError::NotText { namespace, name, key }),
+        };
+    }
+    Ok(data)
+}
