@@ -4,7 +4,10 @@
 //! written again. Recording never waits and never fails; when the API server is too slow the events that
 //! don't fit the buffer are dropped, as upstream.
 
-use std::collections::{HashMap, VecDeque};
+use std::{
+    collections::{HashMap, VecDeque},
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -24,6 +27,10 @@ use tracing::warn;
 const BUFFER: usize = 4096;
 /// Events whose repetition is recognised.
 const REMEMBERED: usize = 4096;
+
+/// Repetitions closer to each other than this are not counted: an object that is looked at often is no
+/// news, and each count is a write.
+const QUIET: Duration = Duration::from_secs(10);
 
 /// Whether an event is good or bad news.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -156,7 +163,8 @@ impl Writer {
         let now = Timestamp::now();
         // A version that moved on does not make it another event.
         let identity = Occurrence { resource_version: None, ..occurrence.clone() };
-        if let Some((name, count)) = self.written.again(&identity) {
+        if let Some(earlier) = self.written.again(&identity, now) {
+            let Some((name, count)) = earlier else { return };
             let patch = json!({"count": count, "lastTimestamp": Time(now)});
             match events.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
                 Ok(_) => return,
@@ -167,7 +175,7 @@ impl Writer {
         }
         let event = self.event(occurrence, namespace, now);
         match events.create(&PostParams::default(), &event).await {
-            Ok(event) => self.written.first(identity, event.metadata.name.unwrap_or_default()),
+            Ok(event) => self.written.first(identity, event.metadata.name.unwrap_or_default(), now),
             Err(error) => {
                 warn!(%error, reason = identity.reason, object = identity.name, "an event was not written")
             }
@@ -207,31 +215,43 @@ impl Writer {
 /// The events written last, and how often each happened.
 #[derive(Default)]
 struct Written {
-    names: HashMap<Occurrence, (String, i32)>,
+    events: HashMap<Occurrence, Series>,
     oldest_first: VecDeque<Occurrence>,
 }
 
+/// One event, and its repetitions.
+struct Series {
+    name: String,
+    count: i32,
+    counted: Timestamp,
+}
+
 impl Written {
-    /// The name and new count of an event that happened before.
-    fn again(&mut self, occurrence: &Occurrence) -> Option<(String, i32)> {
-        let (name, count) = self.names.get_mut(occurrence)?;
-        *count = count.saturating_add(1);
-        Some((name.clone(), *count))
+    /// Of an event that happened before: its name and new count, or none if it is too soon to count it.
+    fn again(&mut self, occurrence: &Occurrence, now: Timestamp) -> Option<Option<(String, i32)>> {
+        let series = self.events.get_mut(occurrence)?;
+        if now.duration_since(series.counted).unsigned_abs() < QUIET {
+            return Some(None);
+        }
+        series.count = series.count.saturating_add(1);
+        series.counted = now;
+        Some(Some((series.name.clone(), series.count)))
     }
 
-    fn first(&mut self, occurrence: Occurrence, name: String) {
-        if self.names.insert(occurrence.clone(), (name, 1)).is_none() {
+    fn first(&mut self, occurrence: Occurrence, name: String, now: Timestamp) {
+        let series = Series { name, count: 1, counted: now };
+        if self.events.insert(occurrence.clone(), series).is_none() {
             self.oldest_first.push_back(occurrence);
         }
         if self.oldest_first.len() > REMEMBERED
             && let Some(oldest) = self.oldest_first.pop_front()
         {
-            self.names.remove(&oldest);
+            self.events.remove(&oldest);
         }
     }
 
     fn forget(&mut self, occurrence: &Occurrence) {
-        self.names.remove(occurrence);
+        self.events.remove(occurrence);
         self.oldest_first.retain(|remembered| remembered != occurrence);
     }
 }

@@ -15,6 +15,9 @@ use crate::quantity;
 /// The term of pods that no node was chosen for, in [`PodBy::Node`].
 pub const UNSCHEDULED: &str = "";
 
+/// The term of default classes, in [`ClassBy::Default`].
+pub const DEFAULT_CLASSES: &str = "true";
+
 /// An index of a kind, as a position.
 pub trait Slot: Copy + std::fmt::Debug + Send + Sync + 'static {
     /// How many indexes the kind has.
@@ -64,7 +67,7 @@ slots! {
     PodBy { Node, Claim }
     ClaimBy { Volume, Unbound }
     VolumeBy { Claim, Class, Handle, Available }
-    ClassBy { Provisioner }
+    ClassBy { Provisioner, Default }
     AttachmentBy { Volume, Node }
 }
 
@@ -105,6 +108,8 @@ pub enum VolumeBy {
 pub enum ClassBy {
     /// `provisioner`.
     Provisioner,
+    /// [`DEFAULT_CLASSES`] of those annotated as default.
+    Default,
 }
 
 /// Indexes of volume attachments.
@@ -226,7 +231,12 @@ impl Indexed for StorageClass {
     type By = ClassBy;
 
     fn terms(&self) -> Vec<Term<ClassBy>> {
-        vec![Term::new(ClassBy::Provisioner, self.provisioner.clone())]
+        let provisioner = Term::new(ClassBy::Provisioner, self.provisioner.clone());
+        let annotations = self.metadata.annotations.as_ref();
+        let default = annotations.and_then(|annotations| annotations.get(claimcheck_model::DEFAULT_CLASS));
+        let default =
+            default.filter(|value| *value == "true").map(|_| Term::new(ClassBy::Default, DEFAULT_CLASSES));
+        [provisioner].into_iter().chain(default).collect()
     }
 }
 

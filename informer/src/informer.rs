@@ -138,6 +138,12 @@ impl Informer {
         self.shared.change(|world| world.apply(slim(object)));
     }
 
+    /// Enters what a successful write did, where its answer was not the object (a pod's binding). Ignored
+    /// if another version is held by now; the watch brings the true one.
+    pub fn assume<K: Watchable>(&self, object: K) {
+        self.shared.change(|world| K::store_mut(world).assume(Arc::new(slim(object))).map(Change::from));
+    }
+
     /// Takes out an object that was found to be gone.
     pub fn forget(&self, kind: Kind, key: &ObjectKey) {
         self.shared.change(|world| world.forget(kind, key));

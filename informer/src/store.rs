@@ -115,12 +115,7 @@ impl<K: Indexed> Store<K> {
         if held.is_some_and(|held| !is_newer(object.metadata(), held.metadata())) {
             return None;
         }
-        let old = self.objects.insert(key.clone(), object.clone());
-        if let Some(old) = &old {
-            self.unindex(&key, old);
-        }
-        self.index(&key, &object);
-        Some(Delta { key, old, new: Some(object) })
+        Some(self.replace(key, object))
     }
 
     /// Takes in a deletion, given the last state of the object. An object that took the name since (of
@@ -141,6 +136,30 @@ impl<K: Indexed> Store<K> {
         let uid = self.objects.get(key)?.metadata().uid.clone();
         self.tombstones.add(uid, None);
         self.drop_key(key.clone())
+    }
+
+    /// Replaces the held object by one that shows what a write did, where its answer did not: the object is
+    /// taken as of the version held. None, and no change, if the versions differ: then a newer one is known.
+    pub fn assume(&mut self, object: Arc<K>) -> Option<Delta<K>> {
+        let key = key_of(&*object);
+        let held = self.objects.get(&key)?.metadata();
+        let same = (&held.uid, &held.resource_version)
+            == (&object.metadata().uid, &object.metadata().resource_version);
+        same.then(|| self.replace(key, object))
+    }
+
+    /// Whether the deletion of the object of this uid was seen, not too long ago: "no" is not certain.
+    pub fn saw_deletion(&self, uid: &str) -> bool {
+        self.tombstones.versions.contains_key(uid)
+    }
+
+    fn replace(&mut self, key: ObjectKey, object: Arc<K>) -> Delta<K> {
+        let old = self.objects.insert(key.clone(), object.clone());
+        if let Some(old) = &old {
+            self.unindex(&key, old);
+        }
+        self.index(&key, &object);
+        Delta { key, old, new: Some(object) }
     }
 
     fn drop_key(&mut self, key: ObjectKey) -> Option<Delta<K>> {
