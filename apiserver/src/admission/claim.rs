@@ -1,0 +1,121 @@
+//! Claims: the default class, what a claim must say, what of it may change, and growing.
+//!
+//! Mirrors plugin/pkg/admission/storage/{storageclass/setdefault,persistentvolume/resize} and
+//! ValidatePersistentVolumeClaim in pkg/apis/core/validation.
+
+use serde_json::Value;
+
+use super::volume::check_access_modes;
+use crate::quantity::Quantity;
+use crate::resources::{Resource, Shelf};
+use crate::status::{FieldError, Result, Status};
+use crate::store::{Key, Store};
+
+const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
+const DEFAULT_CLASS_BETA: &str = "storageclass.beta.kubernetes.io/is-default-class";
+const CLASS_BETA: &str = "volume.beta.kubernetes.io/storage-class";
+
+/// A claim that names no class gets the default one; of several the newest, and by name among equals.
+pub fn set_default_class(store: &Store, claim: &mut Value) {
+    if !claim["spec"]["storageClassName"].is_null() || !claim["metadata"]["annotations"][CLASS_BETA].is_null()
+    {
+        return;
+    }
+    let (classes, _) = store.list(Shelf::Classes, None, None);
+    let mut defaults: Vec<_> = classes.iter().filter(|class| is_default(&class.value)).collect();
+    let age = |class: &Value| class["metadata"]["creationTimestamp"].as_str().unwrap_or_default().to_owned();
+    defaults.sort_by(|a, b| age(&b.value).cmp(&age(&a.value)).then_with(|| a.key.cmp(&b.key)));
+    if let Some(class) = defaults.first() {
+        claim["spec"]["storageClassName"] = (*class.key.name).into();
+    }
+}
+
+/// Whether claims without a class go to this one.
+pub fn is_default(class: &Value) -> bool {
+    let annotations = &class["metadata"]["annotations"];
+    annotations[DEFAULT_CLASS] == "true" || annotations[DEFAULT_CLASS_BETA] == "true"
+}
+
+/// What a claim must say.
+pub fn validate(claim: &Value) -> Vec<FieldError> {
+    let spec = &claim["spec"];
+    let mut errors = check_access_modes(spec, "at least 1 access mode is required");
+    let storage = &spec["resources"]["requests"]["storage"];
+    match storage.as_str().map(str::parse::<Quantity>) {
+        Some(Ok(quantity)) if quantity.nanos() > 0 => {}
+        Some(_) => {
+            errors.push(FieldError::invalid("spec.resources[storage]", storage, "must be greater than zero"));
+        }
+        None => errors.push(FieldError::required("spec.resources[storage]", "")),
+    }
+    let modes = ["Block", "Filesystem"];
+    if !modes.iter().any(|mode| spec["volumeMode"] == *mode) {
+        errors.push(FieldError::not_supported("spec.volumeMode", &spec["volumeMode"], &modes));
+    }
+    errors
+}
+
+/// What of a claim may change: the volume's name and the class while they are empty, and, once it is
+/// bound, the requested size (upwards, or back to what it has) and the attributes class.
+pub fn validate_update(old: &Value, new: &Value) -> Vec<FieldError> {
+    let (was, is) = (&old["spec"], &new["spec"]);
+    let bound = old["status"]["phase"] == "Bound";
+    let mut allowed = was.clone();
+    let unset = |value: &Value| value.is_null() || value == "";
+    if unset(&was["volumeName"]) && !is["volumeName"].is_null() {
+        allowed["volumeName"] = is["volumeName"].clone();
+    }
+    // A claim made before any default class existed may be given one later.
+    if was["storageClassName"].is_null() && !is["storageClassName"].is_null() {
+        allowed["storageClassName"] = is["storageClassName"].clone();
+    }
+    if bound {
+        if !is["resources"]["requests"].is_null() {
+            allowed["resources"]["requests"] = is["resources"]["requests"].clone();
+        }
+        if !is["volumeAttributesClassName"].is_null() {
+            allowed["volumeAttributesClassName"] = is["volumeAttributesClassName"].clone();
+        }
+    }
+    if allowed != *is {
+        let message = "spec is immutable after creation except resources.requests and \
+                       volumeAttributesClassName for bound claims";
+        return vec![FieldError::forbidden(
+            "spec",
+            format!("{message}\n{}", super::difference::claim(was, is)),
+        )];
+    }
+    if bound && requested(new) < requested(old) && requested(new) <= capacity(old) {
+        let message = "field can not be less than status.capacity";
+        return vec![FieldError::forbidden("spec.resources.requests.storage", message)];
+    }
+    Vec::new()
+}
+
+/// A claim may only grow where its class lets it.
+pub fn resize(store: &Store, resource: &Resource, old: &Value, new: &Value) -> Result<()> {
+    let grows = requested(new) > requested(old);
+    if !grows || old["status"]["phase"] != "Bound" {
+        return Ok(());
+    }
+    let class = new["spec"]["storageClassName"].as_str().unwrap_or_default();
+    let class = store.get(Shelf::Classes, &Key::cluster(class));
+    if class.is_some_and(|class| class.value["allowVolumeExpansion"] == true) {
+        return Ok(());
+    }
+    let why = "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc \
+               must support resize";
+    Err(Status::forbidden(resource, new["metadata"]["name"].as_str().unwrap_or_default(), why))
+}
+
+fn requested(claim: &Value) -> Option<i128> {
+    nanos(&claim["spec"]["resources"]["requests"]["storage"])
+}
+
+fn capacity(claim: &Value) -> Option<i128> {
+    nanos(&claim["status"]["capacity"]["storage"])
+}
+
+fn nanos(quantity: &Value) -> Option<i128> {
+    quantity.as_str()?.parse().ok().map(Quantity::nanos)
+}

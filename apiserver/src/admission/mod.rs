@@ -1,0 +1,48 @@
+//! What the cluster adds to an object or refuses, beside what its kind alone demands: a short list of
+//! plain functions. Each file holds the rules of one kind.
+
+pub mod attachment;
+pub mod claim;
+pub mod class;
+mod difference;
+pub mod driver;
+pub mod volume;
+
+use serde_json::{Value, json};
+
+use crate::request::ObjectPath;
+use crate::resources::Shelf;
+use crate::status::Result;
+use crate::store::Store;
+
+/// Rules for a new object, in this order.
+pub fn create(store: &Store, path: &ObjectPath, object: &mut Value) -> Result<()> {
+    match path.resource.shelf {
+        Shelf::Claims => {
+            claim::set_default_class(store, object);
+            protect(object, "kubernetes.io/pvc-protection");
+        }
+        Shelf::Volumes => protect(object, "kubernetes.io/pv-protection"),
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Rules for a change from `old` to `new`.
+pub fn update(store: &Store, path: &ObjectPath, old: &Value, new: &Value) -> Result<()> {
+    match path.resource.shelf {
+        Shelf::Claims => claim::resize(store, path.resource, old, new),
+        _ => Ok(()),
+    }
+}
+
+/// Enters the finalizer that the protection controller takes out when the object is no longer in use.
+///
+/// Mirrors plugin/pkg/admission/storage/storageobjectinuseprotection.
+fn protect(object: &mut Value, finalizer: &str) {
+    match &mut object["metadata"]["finalizers"] {
+        Value::Array(finalizers) if finalizers.iter().any(|held| held == finalizer) => {}
+        Value::Array(finalizers) => finalizers.push(finalizer.into()),
+        unset => *unset = json!([finalizer]),
+    }
+}

@@ -1,0 +1,92 @@
+//! Volumes: what a volume must say, and what of it may change.
+//!
+//! Mirrors ValidatePersistentVolume in pkg/apis/core/validation.
+
+use serde_json::Value;
+
+use super::difference;
+use crate::quantity::Quantity;
+use crate::status::FieldError;
+
+const ACCESS_MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
+const RECLAIM_POLICIES: [&str; 3] = ["Delete", "Recycle", "Retain"];
+
+/// What a volume must say.
+pub fn validate(volume: &Value) -> Vec<FieldError> {
+    let spec = &volume["spec"];
+    let mut errors = check_access_modes(spec, "");
+    let storage = &spec["capacity"]["storage"];
+    match storage.as_str().map(str::parse::<Quantity>) {
+        Some(Ok(quantity)) if quantity.nanos() > 0 => {}
+        Some(_) => {
+            errors.push(FieldError::invalid("spec.capacity[storage]", storage, "must be greater than zero"));
+        }
+        None => errors.push(FieldError::required("spec.capacity", "")),
+    }
+    if !RECLAIM_POLICIES.iter().any(|policy| spec["persistentVolumeReclaimPolicy"] == *policy) {
+        let policy = &spec["persistentVolumeReclaimPolicy"];
+        errors.push(FieldError::not_supported(
+            "spec.persistentVolumeReclaimPolicy",
+            policy,
+            &RECLAIM_POLICIES,
+        ));
+    }
+    match difference::sources().filter(|source| !spec[source].is_null()).collect::<Vec<_>>()[..] {
+        [] => errors.push(FieldError::required("spec", "must specify a volume type")),
+        [_] => {}
+        [_, ref further @ ..] => errors.extend(further.iter().map(|source| {
+            FieldError::forbidden(format!("spec.{source}"), "may not specify more than 1 volume type")
+        })),
+    }
+    if spec["csi"].is_object() {
+        for field in ["driver", "volumeHandle"] {
+            if spec["csi"][field].as_str().unwrap_or_default().is_empty() {
+                errors.push(FieldError::required(format!("spec.csi.{field}"), ""));
+            }
+        }
+    }
+    errors
+}
+
+/// The source and the mode of a volume stand.
+pub fn validate_update(old: &Value, new: &Value) -> Vec<FieldError> {
+    let (was, is) = (&old["spec"], &new["spec"]);
+    let mut errors = Vec::new();
+    if difference::sources().any(|source| without_secrets(&was[source]) != without_secrets(&is[source])) {
+        let message = "spec.persistentvolumesource is immutable after creation";
+        let difference = difference::volume_source(was, is);
+        errors.push(FieldError::forbidden("spec.persistentvolumesource", format!("{message}\n{difference}")));
+    }
+    if was["volumeMode"] != is["volumeMode"] {
+        errors.push(FieldError::immutable("spec.volumeMode", &is["volumeMode"]));
+    }
+    if !was["nodeAffinity"].is_null() && was["nodeAffinity"] != is["nodeAffinity"] {
+        errors.push(FieldError::invalid("spec.nodeAffinity", &is["nodeAffinity"], "field is immutable"));
+    }
+    errors
+}
+
+/// The secret for expansion may be named later.
+fn without_secrets(source: &Value) -> Value {
+    let mut source = source.clone();
+    if let Value::Object(fields) = &mut source {
+        fields.shift_remove("controllerExpandSecretRef");
+    }
+    source
+}
+
+/// At least one access mode, all known, `ReadWriteOncePod` alone.
+pub fn check_access_modes(spec: &Value, when_empty: &str) -> Vec<FieldError> {
+    let modes = spec["accessModes"].as_array().map_or(&[][..], Vec::as_slice);
+    if modes.is_empty() {
+        return vec![FieldError::required("spec.accessModes", when_empty)];
+    }
+    let unknown = modes.iter().filter(|mode| !ACCESS_MODES.iter().any(|known| *mode == known));
+    let mut errors: Vec<_> =
+        unknown.map(|mode| FieldError::not_supported("spec.accessModes", mode, &ACCESS_MODES)).collect();
+    if modes.len() > 1 && modes.iter().any(|mode| mode == "ReadWriteOncePod") {
+        let message = "may not use ReadWriteOncePod with other access modes";
+        errors.push(FieldError::forbidden("spec.accessModes", message));
+    }
+    errors
+}

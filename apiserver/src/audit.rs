@@ -1,0 +1,97 @@
+//! Who asked for what: counters in memory, and one JSON line per request in a file if wanted.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::json;
+
+/// How often one client did one thing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestCount {
+    /// The first word of the client's user agent.
+    pub agent: String,
+    /// The Kubernetes verb, e.g. `create` or `watch`.
+    pub verb: &'static str,
+    /// The resource with its subresource, e.g. `pods/status`, or the path of what is no object.
+    pub resource: String,
+    /// How many requests.
+    pub count: u64,
+}
+
+/// What is known of a request when it has been answered.
+#[derive(Debug)]
+pub struct Entry<'a> {
+    /// The first word of the client's user agent.
+    pub agent: &'a str,
+    /// The Kubernetes verb.
+    pub verb: &'static str,
+    /// As in [`RequestCount::resource`].
+    pub resource: String,
+    /// Path and query.
+    pub uri: &'a str,
+    /// The HTTP status.
+    pub code: u16,
+    /// Bytes of the request's body.
+    pub request_bytes: u64,
+    /// Bytes of the answer's body; 0 for a stream.
+    pub response_bytes: u64,
+    /// Until the answer was ready; for a watch, until it began.
+    pub took: Duration,
+}
+
+/// Counters and log.
+pub struct Audit {
+    counts: Mutex<BTreeMap<(String, &'static str, String), u64>>,
+    log: Option<Mutex<BufWriter<File>>>,
+}
+
+impl Audit {
+    /// Counters at zero; lines are appended to `path`, if any.
+    pub fn open(path: Option<&Path>) -> io::Result<Self> {
+        let open = |path| OpenOptions::new().create(true).append(true).open(path);
+        let log = path.map(open).transpose()?.map(|file| Mutex::new(BufWriter::new(file)));
+        Ok(Self { counts: Mutex::default(), log })
+    }
+
+    /// Enters one request.
+    pub fn record(&self, entry: Entry<'_>) {
+        if let Some(log) = &self.log {
+            let line = json!({
+                "wall": jiff::Timestamp::now().to_string(),
+                "who": entry.agent,
+                "verb": entry.verb,
+                "resource": entry.resource,
+                "uri": entry.uri,
+                "code": entry.code,
+                "request_bytes": entry.request_bytes,
+                "response_bytes": entry.response_bytes,
+                "ms": entry.took.as_secs_f64() * 1e3,
+            });
+            let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
+            // Each line is complete on disk, so that the log of a killed run can be read.
+            if let Err(error) = writeln!(log, "{line}").and_then(|()| log.flush()) {
+                tracing::warn!(%error, "could not write to the audit log");
+            }
+        }
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        *counts.entry((entry.agent.to_owned(), entry.verb, entry.resource)).or_default() += 1;
+    }
+
+    /// The counters, ordered by client, verb and resource.
+    pub fn counts(&self) -> Vec<RequestCount> {
+        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        counts
+            .iter()
+            .map(|((agent, verb, resource), &count)| RequestCount {
+                agent: agent.clone(),
+                verb,
+                resource: resource.clone(),
+                count,
+            })
+            .collect()
+    }
+}

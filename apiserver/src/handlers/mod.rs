@@ -1,0 +1,124 @@
+//! One file per verb. Each takes a [`Call`] and answers it; what is peculiar to a kind stands on its row
+//! in `resources` and in `admission`.
+
+mod body;
+mod create;
+mod delete;
+mod get;
+mod list;
+mod patch;
+mod update;
+mod watch;
+
+pub(crate) use delete::{Manner, delete_object};
+
+use http::StatusCode;
+use http::header::{ACCEPT, HeaderValue, WARNING};
+use http::request::Parts;
+use hyper::body::Bytes;
+use serde_json::Value;
+
+use crate::api::Api;
+use crate::request::{ObjectPath, Query};
+use crate::response::{self, Answer};
+use crate::status::{Result, Status};
+use crate::store::{Key, Object, Store};
+use crate::table;
+
+/// A request for objects, read but not yet understood.
+pub struct Call<'a> {
+    /// What connections share.
+    pub api: &'a Api,
+    /// What it is about.
+    pub path: &'a ObjectPath,
+    /// Its query.
+    pub query: Query,
+    /// Its headers.
+    pub head: &'a Parts,
+    /// Its body, empty if it has none.
+    pub body: Bytes,
+}
+
+/// Answers `call` by its verb.
+pub async fn dispatch(call: Call<'_>, verb: &'static str) -> Result<Answer> {
+    let resource = call.path.resource;
+    match &call.path.subresource {
+        None if !resource.verbs().contains(&verb) => return Err(Status::method_not_allowed()),
+        None => {}
+        Some(name) => {
+            let subresource = resource.subresource(name).ok_or_else(Status::unknown_resource)?;
+            if !subresource.verbs.contains(&verb) {
+                return Err(Status::method_not_allowed());
+            }
+        }
+    }
+    match verb {
+        "get" => get::handle(&call),
+        "list" => list::handle(&call),
+        "watch" => watch::handle(&call),
+        "create" => create::handle(&call),
+        "update" => update::handle(&call),
+        "patch" => patch::handle(&call),
+        "delete" => delete::handle(&call),
+        "deletecollection" => delete::handle_collection(&call),
+        _ => Err(Status::method_not_allowed()),
+    }
+}
+
+impl Call<'_> {
+    fn store(&self) -> &Store {
+        &self.api.store
+    }
+
+    /// The name in the path.
+    fn name(&self) -> Result<&str> {
+        self.path.name.as_deref().ok_or_else(Status::method_not_allowed)
+    }
+
+    /// The key in the path.
+    fn key(&self) -> Result<Key> {
+        Ok(Key::new(self.path.namespace.as_deref().unwrap_or_default(), self.name()?))
+    }
+
+    /// The object in the path.
+    fn object(&self) -> Result<std::sync::Arc<Object>> {
+        let key = self.key()?;
+        let found = self.store().get(self.path.resource.shelf, &key);
+        found.ok_or_else(|| Status::not_found(self.path.resource, &key.name))
+    }
+
+    /// Whether the client would rather have a table, as kubectl does.
+    fn wants_table(&self) -> bool {
+        let accept =
+            self.head.headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+        accept.split(',').any(|part| part.contains("as=Table"))
+    }
+
+    /// One object as the answer.
+    fn answer(&self, status: StatusCode, object: &Object) -> Answer {
+        let resource = self.path.resource;
+        if self.wants_table() {
+            let table = table::Table::new(resource, self.query.get("includeObject"));
+            let version = object.version.to_string();
+            return response::json(status, &table.render(&[object], &version, None));
+        }
+        let mut text = Vec::with_capacity(object.json().len() + 64);
+        resource.write_json(object, &mut text);
+        response::bytes(status, response::JSON, Bytes::from(text))
+    }
+
+    /// One object that is not stored (a dry run) as the answer.
+    fn answer_value(&self, status: StatusCode, value: &Value) -> Answer {
+        response::json(status, &self.path.resource.present(value))
+    }
+}
+
+/// Tells the client which fields were ignored.
+fn warn(answer: &mut Answer, unknown: &[String]) {
+    for field in unknown {
+        let text = format!("299 - \"unknown field \\\"{field}\\\"\"");
+        if let Ok(value) = HeaderValue::from_str(&text) {
+            answer.headers_mut().append(WARNING, value);
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! update: a whole object replaces the one that is stored; and what updates and patches have in common.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use serde_json::Value;
+
+use super::create::check_namespace;
+use super::{Call, warn};
+use crate::admission;
+use crate::resources::Resource;
+use crate::response::Answer;
+use crate::status::{FieldError, Result, Status};
+use crate::store::{Object, Stale, has_finalizers};
+
+/// Replaces the object in the path by the one in the body.
+pub fn handle(call: &Call<'_>) -> Result<Answer> {
+    let decoded = call.decode_body()?;
+    let mut object = decoded.value;
+    check_namespace(call, &mut object)?;
+    let name = call.name()?;
+    let given = object["metadata"]["name"].as_str().unwrap_or_default();
+    if given != name {
+        return Err(Status::bad_request(format!(
+            "the name of the object ({given}) does not match the name on the URL ({name})"
+        )));
+    }
+    let written = write(call, |_| Ok(object.clone()))?;
+    let mut answer = written.answer(call);
+    warn(&mut answer, &decoded.unknown);
+    Ok(answer)
+}
+
+/// The outcome of a write.
+pub enum Written {
+    /// The object as it is stored now; for a last finalizer taken out, as it was removed.
+    Stored(Arc<Object>),
+    /// The object as it would have been stored.
+    DryRun(Value),
+}
+
+impl Written {
+    /// The object as the answer.
+    pub fn answer(&self, call: &Call<'_>) -> Answer {
+        match self {
+            Self::Stored(object) => call.answer(StatusCode::OK, object),
+            Self::DryRun(value) => call.answer_value(StatusCode::OK, value),
+        }
+    }
+}
+
+/// Replaces the object in the path by what `change` makes of it. A caller that names a version is refused
+/// when it is not the latest; for others the change is made again on what is there then.
+pub fn write(call: &Call<'_>, change: impl Fn(&Object) -> Result<Value>) -> Result<Written> {
+    let resource = call.path.resource;
+    loop {
+        let old = call.object()?;
+        let mut new = change(&old)?;
+        check_version(resource, &old, &new)?;
+        settle(call, &old, &mut new)?;
+        if new == old.value {
+            return Ok(Written::Stored(old));
+        }
+        check(call, &old, &new)?;
+        if call.query.dry_run() {
+            return Ok(Written::DryRun(new));
+        }
+        let finished = old.is_deleting() && !has_finalizers(&new) && grace_is_over(&new);
+        let stored = match finished {
+            true => call.store().remove(resource.shelf, &old, new),
+            false => call.store().replace(resource.shelf, &old, new),
+        };
+        match stored {
+            Ok(object) => return Ok(Written::Stored(object)),
+            Err(Stale) => {}
+        }
+    }
+}
+
+/// A pod in its grace period is removed by the kubelet's final deletion only. Namespaces have no grace
+/// period and go when they are empty.
+fn grace_is_over(object: &Value) -> bool {
+    object["metadata"]["deletionGracePeriodSeconds"] == 0
+}
+
+fn check_version(resource: &Resource, old: &Object, new: &Value) -> Result<()> {
+    let metadata = &new["metadata"];
+    let expected = |field: &str| metadata[field].as_str().filter(|value| !value.is_empty());
+    if expected("resourceVersion").is_some_and(|version| version != old.version.to_string()) {
+        return Err(Status::modified(resource, &old.key.name));
+    }
+    match expected("uid") {
+        Some(uid) if uid != old.uid() => Err(Status::precondition(
+            resource,
+            &old.key.name,
+            &format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", old.uid()),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Puts back what the caller may not write on this path, and completes the rest.
+fn settle(call: &Call<'_>, old: &Object, new: &mut Value) -> Result<()> {
+    let resource = call.path.resource;
+    match call.path.subresource.as_deref() {
+        None => {
+            (resource.default)(new);
+            if resource.has_status() {
+                restore(&old.value, new, "status");
+            }
+            // Upstream lets a namespace's own finalizers be changed by `finalize` only.
+            if resource.shelf == crate::resources::Shelf::Namespaces {
+                restore(&old.value, new, "spec");
+            }
+        }
+        Some("status") => {
+            // Everything but the status, and of the metadata what controllers keep beside it, stands.
+            let status = new.get("status").cloned();
+            let metadata = new["metadata"].clone();
+            *new = old.value.clone();
+            for field in ["labels", "annotations", "finalizers"] {
+                restore(&metadata, &mut new["metadata"], field);
+            }
+            match status {
+                Some(status) => new["status"] = status,
+                None => restore(&Value::Null, new, "status"),
+            }
+        }
+        Some(_) => {
+            let spec = new.get("spec").cloned().unwrap_or_default();
+            *new = old.value.clone();
+            new["spec"] = spec;
+        }
+    }
+    let (was, is) = (&old.value["metadata"], &mut new["metadata"]);
+    for field in [
+        "name",
+        "namespace",
+        "generateName",
+        "uid",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "generation",
+        "resourceVersion",
+    ] {
+        restore(was, is, field);
+    }
+    for field in ["managedFields", "selfLink"] {
+        restore(&Value::Null, is, field);
+    }
+    if resource.generation && old.value["spec"] != new["spec"] {
+        new["metadata"]["generation"] = (was["generation"].as_i64().unwrap_or_default() + 1).into();
+    }
+    Ok(())
+}
+
+/// Gives `new` the field as it is in `old`.
+fn restore(old: &Value, new: &mut Value, field: &str) {
+    match (old.get(field), new) {
+        (Some(value), new) => new[field] = value.clone(),
+        (None, Value::Object(fields)) => drop(fields.shift_remove(field)),
+        (None, _) => {}
+    }
+}
+
+/// Refuses a change that may not be.
+fn check(call: &Call<'_>, old: &Object, new: &Value) -> Result<()> {
+    let resource = call.path.resource;
+    let mut errors = Vec::new();
+    if old.is_deleting() {
+        let held = old.value["metadata"]["finalizers"].as_array().map_or(&[][..], Vec::as_slice);
+        let asked = new["metadata"]["finalizers"].as_array().map_or(&[][..], Vec::as_slice);
+        let added: Vec<_> = asked.iter().filter(|finalizer| !held.contains(finalizer)).collect();
+        if !added.is_empty() {
+            let names: Vec<_> = added.iter().map(|name| name.to_string()).collect();
+            errors.push(FieldError::forbidden(
+                "metadata.finalizers",
+                format!(
+                    "no new finalizers can be added if the object is being deleted, found new finalizers \
+                     []string{{{}}}",
+                    names.join(", ")
+                ),
+            ));
+        }
+    }
+    if call.path.subresource.is_none() {
+        errors.extend((resource.validate_update)(&old.value, new));
+        if errors.is_empty() {
+            errors.extend((resource.validate)(new));
+        }
+    }
+    if !errors.is_empty() {
+        return Err(Status::invalid(resource, &old.key.name, &errors));
+    }
+    admission::update(call.store(), call.path, &old.value, new)
+}

@@ -1,0 +1,260 @@
+//! watch: the changes of a collection from a version on, as a stream of JSON lines.
+//!
+//! Every watch reads the history of its resource from its own position and sleeps on the version of the
+//! last change, so replay and live delivery are one loop, always in order, and a slow reader holds up
+//! nobody: when the history has moved past it, it is told 410 and lists again.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::stream::{self, BoxStream, StreamExt};
+use hyper::body::Bytes;
+use serde_json::{Value, json};
+use tokio::time::{Instant, Interval, MissedTickBehavior, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::Call;
+use crate::request::Query;
+use crate::resources::Resource;
+use crate::response::{self, Answer};
+use crate::selectors::Selector;
+use crate::status::{Result, Status};
+use crate::store::{Change, ChangeKind, Object, Store, TooOld};
+use crate::table::Table;
+
+/// Changes taken from the history at a time.
+const BATCH: usize = 256;
+/// How long a watch lasts that names no time; upstream chooses 30 to 60 minutes at random.
+const LIFETIME: Duration = Duration::from_secs(45 * 60);
+/// How often an idle watch that allows it learns the current version.
+const BOOKMARKS: Duration = Duration::from_secs(60);
+
+/// Where a watch starts.
+enum Start {
+    /// After this version.
+    After(u64),
+    /// With what exists, as `ADDED`.
+    Present,
+}
+
+/// Starts a stream.
+pub fn handle(call: &Call<'_>) -> Result<Answer> {
+    let resource = call.path.resource;
+    let selector =
+        Selector::parse(resource, call.query.get("labelSelector"), call.query.get("fieldSelector"))?;
+    let lifetime = match call.query.get("timeoutSeconds") {
+        Some(text) => {
+            let seconds = text.parse().map_err(|_| Status::bad_request("timeoutSeconds must be a number"))?;
+            if seconds == 0 { LIFETIME } else { Duration::from_secs(seconds) }
+        }
+        None => LIFETIME,
+    };
+    let mut bookmarks = tokio::time::interval_at(Instant::now() + BOOKMARKS, BOOKMARKS);
+    bookmarks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut watch = Watch {
+        store: call.api.store.clone(),
+        stop: call.api.stop.clone(),
+        writer: Writer {
+            resource,
+            table: call.wants_table().then(|| Table::new(resource, call.query.get("includeObject"))),
+        },
+        selector,
+        namespace: call.path.namespace.clone(),
+        name: call.path.name.clone(),
+        bookmarks: call.query.flag("allowWatchBookmarks").then_some(bookmarks),
+        end: Instant::now() + lifetime,
+        position: 0,
+        ready: VecDeque::new(),
+        ended: false,
+    };
+    match start(&call.query)? {
+        Start::After(version) => watch.position = version,
+        Start::Present => watch.begin_with_present(call.query.flag("allowWatchBookmarks")),
+    }
+    Ok(response::stream(response::JSON, watch.into_frames()))
+}
+
+fn start(query: &Query) -> Result<Start> {
+    let version = match query.get("resourceVersion") {
+        None => 0,
+        Some(text) => text.parse().map_err(|_| {
+            Status::bad_request(format!("Invalid value: \"{text}\": invalid resource version"))
+        })?,
+    };
+    // The present is at least as new as any version, so initial events never wait for one.
+    let initial = query.get("sendInitialEvents").map(|_| query.flag("sendInitialEvents"));
+    Ok(match (initial, version) {
+        (Some(true), _) | (None, 0) => Start::Present,
+        (_, version) => Start::After(version),
+    })
+}
+
+struct Watch {
+    store: Arc<Store>,
+    stop: CancellationToken,
+    writer: Writer,
+    selector: Selector,
+    namespace: Option<String>,
+    name: Option<String>,
+    bookmarks: Option<Interval>,
+    end: Instant,
+    /// The version up to which everything has been sent.
+    position: u64,
+    ready: VecDeque<Bytes>,
+    ended: bool,
+}
+
+impl Watch {
+    fn begin_with_present(&mut self, bookmark: bool) {
+        let shelf = self.writer.resource.shelf;
+        let (objects, version) = self.store.list(shelf, self.namespace.as_deref(), None);
+        let selected = objects.iter().filter(|object| self.selects(object));
+        self.ready = selected.map(|object| self.writer.object(ChangeKind::Added, object)).collect();
+        if bookmark {
+            self.ready.push_back(self.writer.bookmark(version, true));
+        }
+        self.position = version;
+    }
+
+    fn into_frames(self) -> BoxStream<'static, Bytes> {
+        stream::unfold(self, |mut watch| async move {
+            let frame = watch.next().await?;
+            Some((frame, watch))
+        })
+        .boxed()
+    }
+
+    /// All frames that are ready, in one piece; `None` at the end.
+    async fn next(&mut self) -> Option<Bytes> {
+        let mut wake = self.store.subscribe(self.writer.resource.shelf);
+        loop {
+            if let Some(frames) = self.take_ready() {
+                return Some(frames);
+            }
+            if self.ended {
+                return None;
+            }
+            wake.mark_unchanged();
+            if self.advance() {
+                continue;
+            }
+            let bookmark = async {
+                match &mut self.bookmarks {
+                    Some(interval) => interval.tick().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                // The store outlives its watches, so this never fails.
+                _ = wake.changed() => {}
+                _ = bookmark => {
+                    // Nothing is pending, so everything up to the present has been sent. The version is
+                    // read first: what comes in between is then sent after the bookmark.
+                    let version = self.store.version();
+                    if !self.advance() && version > self.position {
+                        self.position = version;
+                        self.ready.push_back(self.writer.bookmark(version, false));
+                    }
+                }
+                () = sleep_until(self.end) => self.ended = true,
+                () = self.stop.cancelled() => self.ended = true,
+            }
+        }
+    }
+
+    /// Takes the next changes from the history; true if there were any.
+    fn advance(&mut self) -> bool {
+        match self.store.changes(self.writer.resource.shelf, self.position, BATCH) {
+            Ok(changes) => {
+                for change in &changes {
+                    self.position = change.version();
+                    if let Some(frame) = self.frame(change) {
+                        self.ready.push_back(frame);
+                    }
+                }
+                !changes.is_empty()
+            }
+            Err(TooOld { oldest }) => {
+                let message = format!("too old resource version: {} ({oldest})", self.position);
+                self.ready.push_back(line("ERROR", &Status::expired(message).to_value()));
+                self.ended = true;
+                true
+            }
+        }
+    }
+
+    fn take_ready(&mut self) -> Option<Bytes> {
+        match self.ready.len() {
+            0 => None,
+            1 => self.ready.pop_front(),
+            _ => Some(Bytes::from(self.ready.drain(..).collect::<Vec<_>>().concat())),
+        }
+    }
+
+    fn selects(&self, object: &Object) -> bool {
+        self.namespace.as_deref().is_none_or(|namespace| *object.key.namespace == *namespace)
+            && self.name.as_deref().is_none_or(|name| *object.key.name == *name)
+            && self.selector.matches(object)
+    }
+
+    /// The event of a change, if this watch is to see it. An object that comes to be selected appears as
+    /// added, one that no longer is as deleted.
+    fn frame(&self, change: &Change) -> Option<Bytes> {
+        let was = change.previous.as_deref().is_some_and(|previous| self.selects(previous));
+        let is = change.kind != ChangeKind::Deleted && self.selects(&change.object);
+        let kind = match (was, is) {
+            (false, false) => return None,
+            (false, true) => ChangeKind::Added,
+            (true, true) => ChangeKind::Modified,
+            (true, false) => ChangeKind::Deleted,
+        };
+        if kind == change.kind && self.writer.shares_frames() {
+            return Some(change.frame(|| self.writer.object(kind, &change.object)));
+        }
+        Some(self.writer.object(kind, &change.object))
+    }
+}
+
+/// How the events of one watch are written.
+struct Writer {
+    resource: &'static Resource,
+    table: Option<Table>,
+}
+
+impl Writer {
+    /// Whether others who watch the same objects are sent the same bytes.
+    fn shares_frames(&self) -> bool {
+        self.table.is_none() && self.resource.view.is_none()
+    }
+
+    fn object(&self, kind: ChangeKind, object: &Object) -> Bytes {
+        if let Some(table) = &self.table {
+            return line(kind.name(), &table.render(&[object], &object.version.to_string(), None));
+        }
+        let mut text = Vec::with_capacity(object.json().len() + 96);
+        text.extend_from_slice(b"{\"type\":\"");
+        text.extend_from_slice(kind.name().as_bytes());
+        text.extend_from_slice(b"\",\"object\":");
+        self.resource.write_json(object, &mut text);
+        text.extend_from_slice(b"}\n");
+        Bytes::from(text)
+    }
+
+    fn bookmark(&self, version: u64, initial_events_end: bool) -> Bytes {
+        let mut metadata = json!({ "resourceVersion": version.to_string() });
+        if initial_events_end {
+            metadata["annotations"] = json!({ "k8s.io/initial-events-end": "true" });
+        }
+        let (kind, api_version, empty) =
+            (self.resource.kind, self.resource.api_version(), self.resource.empty);
+        Bytes::from(format!(
+            "{{\"type\":\"BOOKMARK\",\"object\":{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\
+             \"metadata\":{metadata}{empty}}}}}\n"
+        ))
+    }
+}
+
+fn line(kind: &str, object: &Value) -> Bytes {
+    Bytes::from(format!("{}\n", json!({ "type": kind, "object": object })))
+}

@@ -1,0 +1,70 @@
+//! Names of objects: which are valid, and how `generateName` is completed.
+//!
+//! Mirrors apimachinery pkg/util/validation and apiserver pkg/storage/names.
+
+/// What upstream says of a name that is no DNS subdomain.
+const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, \
+    '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for \
+    validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+
+/// What upstream says of a name that is no DNS label.
+const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', \
+    and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for \
+    validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
+
+/// Why `name` is no DNS label (`label`) or subdomain, if so.
+pub fn fault(name: &str, label: bool) -> Option<String> {
+    let (limit, message) = if label { (63, LABEL) } else { (253, SUBDOMAIN) };
+    if name.len() > limit {
+        return Some(format!("must be no more than {limit} bytes"));
+    }
+    let parts = |name: &str| if label { is_label(name) } else { name.split('.').all(is_label) };
+    (!parts(name)).then(|| message.to_owned())
+}
+
+fn is_label(part: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    !part.is_empty()
+        && part.bytes().all(|byte| plain(byte) || byte == b'-')
+        && part.bytes().next().is_some_and(plain)
+        && part.bytes().last().is_some_and(plain)
+}
+
+/// `base` with five random characters, none of which can form a word.
+pub fn generate(base: &str) -> String {
+    const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+    const SUFFIX: usize = 5;
+    // Upstream cuts the base so that the whole fits into a label.
+    let mut end = base.len().min(63 - SUFFIX);
+    while !base.is_char_boundary(end) {
+        end -= 1;
+    }
+    let random = uuid::Uuid::new_v4();
+    let suffix = random.as_bytes()[..SUFFIX]
+        .iter()
+        .map(|byte| char::from(ALPHABET[usize::from(*byte) % ALPHABET.len()]));
+    base[..end].chars().chain(suffix).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn valid_and_invalid_names() {
+        for name in ["a", "a-b.c", "1", &"x".repeat(253)] {
+            assert_eq!(fault(name, false), None, "{name}");
+        }
+        for name in ["", "A", "a_b", "-a", "a-", "a..b", ".a", &"x".repeat(254)] {
+            assert!(fault(name, false).is_some(), "{name}");
+        }
+        assert!(fault("a.b", true).is_some());
+    }
+
+    #[test]
+    fn generated_names_are_valid_and_differ() {
+        let names = [generate("pvc-"), generate("pvc-"), generate(&"x".repeat(80))];
+        assert_ne!(names[0], names[1]);
+        assert!(names.iter().all(|name| fault(name, true).is_none()), "{names:?}");
+    }
+}

@@ -1,0 +1,128 @@
+//! Namespaces, leases, and the kinds that only have to be kept: config maps, secrets, service accounts,
+//! priority classes.
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, ServiceAccount};
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use serde_json::{Value, json};
+
+use super::decode::decode;
+use super::{BASE, Resource, Shelf, Subresource, cells, columns, default_to, status_of};
+use crate::kubeconfig::base64;
+use crate::status::FieldError;
+
+pub(super) fn rows() -> Vec<Resource> {
+    vec![
+        Resource {
+            shelf: Shelf::ConfigMaps,
+            kind: "ConfigMap",
+            plural: "configmaps",
+            singular: "configmap",
+            short_names: &["cm"],
+            namespaced: true,
+            decode: decode::<ConfigMap>,
+            validate_update: immutable_data,
+            ..BASE
+        },
+        Resource {
+            shelf: Shelf::Namespaces,
+            kind: "Namespace",
+            plural: "namespaces",
+            singular: "namespace",
+            short_names: &["ns"],
+            subresources: const {
+                &[
+                    Subresource { name: "finalize", kind: "Namespace", verbs: &["update"] },
+                    status_of("Namespace"),
+                ]
+            },
+            returns_deleted: true,
+            label_names: true,
+            decode: decode::<Namespace>,
+            default: default_namespace,
+            begin: |namespace| namespace["status"] = json!({ "phase": "Active" }),
+            fields: &[super::Field { name: "status.phase", pointers: &["/status/phase"], unset: "" }],
+            columns: columns::NAMESPACE,
+            cells: cells::namespace,
+            empty: r#","spec":{},"status":{}"#,
+            ..BASE
+        },
+        Resource {
+            shelf: Shelf::Secrets,
+            kind: "Secret",
+            plural: "secrets",
+            singular: "secret",
+            namespaced: true,
+            decode: decode::<Secret>,
+            default: default_secret,
+            validate_update: immutable_data,
+            fields: &[super::Field { name: "type", pointers: &["/type"], unset: "" }],
+            ..BASE
+        },
+        Resource {
+            shelf: Shelf::ServiceAccounts,
+            kind: "ServiceAccount",
+            plural: "serviceaccounts",
+            singular: "serviceaccount",
+            short_names: &["sa"],
+            namespaced: true,
+            returns_deleted: true,
+            decode: decode::<ServiceAccount>,
+            ..BASE
+        },
+        Resource {
+            shelf: Shelf::Leases,
+            group: "coordination.k8s.io",
+            kind: "Lease",
+            plural: "leases",
+            singular: "lease",
+            namespaced: true,
+            decode: decode::<Lease>,
+            columns: columns::LEASE,
+            cells: cells::lease,
+            empty: r#","spec":{}"#,
+            ..BASE
+        },
+        Resource {
+            shelf: Shelf::PriorityClasses,
+            group: "scheduling.k8s.io",
+            kind: "PriorityClass",
+            plural: "priorityclasses",
+            singular: "priorityclass",
+            short_names: &["pc"],
+            decode: decode::<PriorityClass>,
+            default: |class| default_to(class, "preemptionPolicy", "PreemptLowerPriority"),
+            empty: r#","value":0"#,
+            ..BASE
+        },
+    ]
+}
+
+fn default_namespace(namespace: &mut Value) {
+    let name = namespace["metadata"]["name"].clone();
+    // Upstream keeps this label equal to the name, so that selectors can name a namespace.
+    namespace["metadata"]["labels"]["kubernetes.io/metadata.name"] = name;
+    if namespace["metadata"]["uid"].is_null() {
+        namespace["spec"]["finalizers"] = json!(["kubernetes"]);
+    }
+}
+
+fn default_secret(secret: &mut Value) {
+    default_to(secret, "type", "Opaque");
+    // Plain texts are for writing only.
+    let Some(fields) = secret.as_object_mut() else { return };
+    if let Some(Value::Object(plain)) = fields.shift_remove("stringData") {
+        for (name, text) in plain {
+            secret["data"][name] = base64(text.as_str().unwrap_or_default().as_bytes()).into();
+        }
+    }
+}
+
+fn immutable_data(old: &Value, new: &Value) -> Vec<FieldError> {
+    if old["immutable"] != true {
+        return Vec::new();
+    }
+    let fields = ["immutable", "data", "binaryData"];
+    let changed = fields.into_iter().filter(|field| old[field] != new[field]);
+    changed.map(|field| FieldError::forbidden(field, "field is immutable when `immutable` is set")).collect()
+}

@@ -1,0 +1,253 @@
+//! Reading bodies by the types of k8s-openapi: unknown fields are pruned and reported, wrong types refused.
+//!
+//! The wording of errors is that of Go's decoder, since clients and their tests match on it.
+
+use std::any::type_name;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use super::Resource;
+use crate::quantity::{self, Quantity};
+
+/// A body that fits its kind.
+#[derive(Debug)]
+pub struct Decoded {
+    /// The object, without kind, `apiVersion` and unknown fields.
+    pub value: Value,
+    /// Paths of the fields that were dropped.
+    pub unknown: Vec<String>,
+}
+
+/// Why a body does not fit its kind, in Go's words.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct DecodeError(String);
+
+/// Reads `value` as a `T`.
+pub fn decode<T: DeserializeOwned + Serialize>(
+    resource: &Resource,
+    value: Value,
+) -> Result<Decoded, DecodeError> {
+    let mut value = value;
+    if let Value::Object(fields) = &mut value {
+        fields.remove("kind");
+        fields.remove("apiVersion");
+    }
+    read_quantities(resource, &mut value)?;
+    let typed = T::deserialize(&value).map_err(|_| describe::<T>(resource, &value))?;
+    let mut known = serde_json::to_value(typed).map_err(|error| DecodeError(error.to_string()))?;
+    if let Value::Object(fields) = &mut known {
+        fields.shift_remove("kind");
+        fields.shift_remove("apiVersion");
+    }
+    let mut unknown = Vec::new();
+    find_unknown(&value, &known, "", &mut unknown);
+    tidy(&mut known);
+    if known["metadata"].is_null() {
+        known["metadata"] = Value::Object(Map::new());
+    }
+    Ok(Decoded { value: known, unknown })
+}
+
+/// Fields of `given` that have a value and are not in `known`.
+fn find_unknown(given: &Value, known: &Value, path: &str, unknown: &mut Vec<String>) {
+    match (given, known) {
+        (Value::Object(given), Value::Object(known)) => {
+            for (name, value) in given.iter().filter(|(_, value)| !value.is_null()) {
+                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                match known.get(name) {
+                    Some(known) => find_unknown(value, known, &path, unknown),
+                    None => unknown.push(path),
+                }
+            }
+        }
+        (Value::Array(given), Value::Array(known)) => {
+            for (index, (given, known)) in given.iter().zip(known).enumerate() {
+                find_unknown(given, known, &format!("{path}[{index}]"), unknown);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Drops what Go's `omitempty` drops: empty lists, and the maps of metadata when they are empty.
+fn tidy(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|name, value| {
+                tidy(value);
+                match value {
+                    Value::Array(items) => !items.is_empty(),
+                    Value::Object(fields) => {
+                        !fields.is_empty()
+                            || !matches!(name.as_str(), "labels" | "annotations" | "requests" | "limits")
+                    }
+                    Value::Null => false,
+                    Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
+                }
+            });
+        }
+        Value::Array(items) => items.iter_mut().for_each(tidy),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// Puts the quantities of `value` into their canonical form.
+fn read_quantities(resource: &Resource, value: &mut Value) -> Result<(), DecodeError> {
+    for pattern in resource.quantities {
+        visit(value, pattern, &mut |quantity| {
+            let text = match &*quantity {
+                Value::String(text) => text.clone(),
+                Value::Number(number) => number.to_string(),
+                Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => return Ok(()),
+            };
+            let parsed: Quantity = text.parse().map_err(|_| DecodeError(quantity::SYNTAX.to_owned()))?;
+            *quantity = parsed.to_string().into();
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+fn visit(
+    value: &mut Value,
+    pattern: &str,
+    act: &mut impl FnMut(&mut Value) -> Result<(), DecodeError>,
+) -> Result<(), DecodeError> {
+    let (head, rest) = pattern.split_once('/').unwrap_or((pattern, ""));
+    let step = |child: &mut Value| if rest.is_empty() { act(child) } else { visit(child, rest, act) };
+    match (head, value) {
+        ("*", Value::Object(fields)) => fields.values_mut().try_for_each(step),
+        ("*", Value::Array(items)) => items.iter_mut().try_for_each(step),
+        (name, Value::Object(fields)) => fields.get_mut(name).map_or(Ok(()), step),
+        _ => Ok(()),
+    }
+}
+
+/// Says where `value` is no `T`. Reading its text again tells the position of the fault, which serde does
+/// not tell for a value; that costs only those who send nonsense.
+fn describe<T: DeserializeOwned>(resource: &Resource, value: &Value) -> DecodeError {
+    let text = value.to_string();
+    let Err(error) = serde_json::from_str::<T>(&text) else {
+        return DecodeError(format!("cannot be read as {}", type_name::<T>()));
+    };
+    let fault = error.to_string();
+    let fault = fault.split(" at line ").next().unwrap_or_default();
+    let Some((found, expected)) =
+        fault.strip_prefix("invalid type: ").and_then(|f| f.split_once(", expected "))
+    else {
+        return DecodeError(fault.to_owned());
+    };
+    let found = match found.split([' ', '`']).next().unwrap_or_default() {
+        "boolean" => "bool",
+        "integer" | "floating" => "number",
+        "sequence" => "array",
+        "map" => "object",
+        other => other,
+    };
+    let expected = match expected {
+        "a string" => "string".to_owned(),
+        "a boolean" => "bool".to_owned(),
+        "i32" => "int32".to_owned(),
+        "i64" => "int64".to_owned(),
+        "a sequence" => "[]".to_owned(),
+        "a map" => "map[string]".to_owned(),
+        "struct ObjectMeta" | "ObjectMeta" => "v1.ObjectMeta".to_owned(),
+        other => format!("v1.{}", other.trim_start_matches("struct ")),
+    };
+    let path = path_at(&text, error.column());
+    let owner = match path.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] | [_] => resource.kind.to_owned(),
+        ["metadata", ..] => "ObjectMeta".to_owned(),
+        ["spec", ..] => format!("{}Spec", resource.kind),
+        ["status", ..] => format!("{}Status", resource.kind),
+        _ => resource.kind.to_owned(),
+    };
+    let field = path.join(".");
+    DecodeError(format!(
+        "json: cannot unmarshal {found} into Go struct field {owner}.{field} of type {expected}"
+    ))
+}
+
+/// The names of the fields that enclose the byte before `column` (from 1) of the compact JSON `text`.
+fn path_at(text: &str, column: usize) -> Vec<String> {
+    let mut path: Vec<Option<String>> = Vec::new();
+    let mut bytes = text.bytes().enumerate().take(column);
+    let mut last_string = String::new();
+    while let Some((at, byte)) = bytes.next() {
+        match byte {
+            b'"' => {
+                let mut escaped = false;
+                let end = bytes.find(|(_, byte)| {
+                    let closes = *byte == b'"' && !escaped;
+                    escaped = *byte == b'\\' && !escaped;
+                    closes
+                });
+                let end = end.map_or(column, |(end, _)| end);
+                last_string = text.get(at + 1..end).unwrap_or_default().to_owned();
+            }
+            b'{' | b'[' => path.push(None),
+            // The error of a whole object or list is placed at its end: keep what encloses it.
+            b'}' | b']' if at + 1 < column => drop(path.pop()),
+            b':' => {
+                if let Some(field) = path.last_mut() {
+                    *field = Some(std::mem::take(&mut last_string));
+                }
+            }
+            _ => {}
+        }
+    }
+    path.into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::resources::{Shelf, stored};
+
+    fn claim(value: Value) -> Result<Decoded, DecodeError> {
+        let claims = stored(Shelf::Claims);
+        (claims.decode)(claims, value)
+    }
+
+    #[test]
+    fn unknown_fields_are_dropped_and_named() {
+        let decoded =
+            claim(json!({ "spec": { "storage": "1", "volumeName": "v", "selector": null } })).unwrap();
+        assert_eq!(decoded.unknown, ["spec.storage"]);
+        assert_eq!(decoded.value["spec"], json!({ "volumeName": "v" }));
+    }
+
+    #[test]
+    fn wrong_types_are_described_as_go_does() {
+        let table = [
+            (
+                json!({ "spec": "x" }),
+                "string into Go struct field PersistentVolumeClaim.spec of type v1.PersistentVolumeClaimSpec",
+            ),
+            (
+                json!({ "metadata": { "name": true } }),
+                "bool into Go struct field ObjectMeta.metadata.name of type string",
+            ),
+            (
+                json!({ "metadata": { "labels": { "a": "b" } }, "spec": { "volumeName": 1 } }),
+                "number into Go struct field PersistentVolumeClaimSpec.spec.volumeName of type string",
+            ),
+        ];
+        for (body, expected) in table {
+            assert_eq!(claim(body).unwrap_err().to_string(), format!("json: cannot unmarshal {expected}"));
+        }
+    }
+
+    #[test]
+    fn quantities_become_canonical() {
+        let body = json!({ "spec": { "resources": { "requests": { "storage": "1024Mi" } } } });
+        assert_eq!(claim(body).unwrap().value["spec"]["resources"]["requests"]["storage"], "1Gi");
+        let body = json!({ "spec": { "resources": { "requests": { "storage": "1Xi" } } } });
+        assert!(claim(body).unwrap_err().to_string().starts_with("quantities must match"));
+    }
+}

@@ -1,0 +1,114 @@
+//! Events: one shelf, two shapes. Core events are stored; `events.k8s.io` is a view that renames fields.
+//!
+//! Mirrors pkg/apis/events/v1/conversion.go.
+
+use k8s_openapi::api::core::v1::Event;
+use serde_json::Value;
+
+use super::decode::{DecodeError, Decoded, decode};
+use super::{BASE, Field, Resource, Shelf, cells, columns};
+
+/// Field of a core event, field of an `events.k8s.io` event.
+const RENAMED: [(&str, &str); 7] = [
+    ("involvedObject", "regarding"),
+    ("message", "note"),
+    ("source", "deprecatedSource"),
+    ("firstTimestamp", "deprecatedFirstTimestamp"),
+    ("lastTimestamp", "deprecatedLastTimestamp"),
+    ("count", "deprecatedCount"),
+    ("reportingComponent", "reportingController"),
+];
+
+pub(super) fn rows() -> Vec<Resource> {
+    let core = Resource {
+        decode: decode::<Event>,
+        fields: &[
+            Field { name: "involvedObject.kind", pointers: &["/involvedObject/kind"], unset: "" },
+            Field { name: "involvedObject.namespace", pointers: &["/involvedObject/namespace"], unset: "" },
+            Field { name: "involvedObject.name", pointers: &["/involvedObject/name"], unset: "" },
+            Field { name: "involvedObject.uid", pointers: &["/involvedObject/uid"], unset: "" },
+            Field { name: "involvedObject.apiVersion", pointers: &["/involvedObject/apiVersion"], unset: "" },
+            Field {
+                name: "involvedObject.resourceVersion",
+                pointers: &["/involvedObject/resourceVersion"],
+                unset: "",
+            },
+            Field { name: "involvedObject.fieldPath", pointers: &["/involvedObject/fieldPath"], unset: "" },
+            Field { name: "reason", pointers: &["/reason"], unset: "" },
+            Field { name: "reportingComponent", pointers: &["/reportingComponent"], unset: "" },
+            Field { name: "source", pointers: &["/source/component", "/reportingComponent"], unset: "" },
+            Field { name: "type", pointers: &["/type"], unset: "" },
+        ],
+        empty: r#","involvedObject":{},"source":{}"#,
+        ..base()
+    };
+    let view = Resource {
+        group: "events.k8s.io",
+        decode: decode_view,
+        fields: &[
+            Field { name: "regarding.kind", pointers: &["/involvedObject/kind"], unset: "" },
+            Field { name: "regarding.namespace", pointers: &["/involvedObject/namespace"], unset: "" },
+            Field { name: "regarding.name", pointers: &["/involvedObject/name"], unset: "" },
+            Field { name: "regarding.uid", pointers: &["/involvedObject/uid"], unset: "" },
+            Field { name: "reason", pointers: &["/reason"], unset: "" },
+            Field { name: "reportingController", pointers: &["/reportingComponent"], unset: "" },
+            Field { name: "type", pointers: &["/type"], unset: "" },
+        ],
+        view: Some(rename_to_view),
+        ..base()
+    };
+    vec![core, view]
+}
+
+/// What both shapes have in common.
+fn base() -> Resource {
+    Resource {
+        shelf: Shelf::Events,
+        kind: "Event",
+        plural: "events",
+        singular: "event",
+        short_names: &["ev"],
+        namespaced: true,
+        columns: columns::EVENT,
+        cells: cells::event,
+        ..BASE
+    }
+}
+
+fn decode_view(resource: &Resource, value: Value) -> Result<Decoded, DecodeError> {
+    let decoded = decode::<k8s_openapi::api::events::v1::Event>(resource, value)?;
+    Ok(Decoded { value: rename_to_core(decoded.value), unknown: decoded.unknown })
+}
+
+fn rename_to_view(event: Value) -> Value {
+    rename(event, |name| RENAMED.iter().find(|(core, _)| *core == name).map(|(_, view)| *view))
+}
+
+fn rename_to_core(event: Value) -> Value {
+    rename(event, |name| RENAMED.iter().find(|(_, view)| *view == name).map(|(core, _)| *core))
+}
+
+fn rename(event: Value, new_name: impl Fn(&str) -> Option<&'static str>) -> Value {
+    let Value::Object(fields) = event else { return event };
+    let rename = |(name, value): (String, Value)| (new_name(&name).map_or(name, str::to_owned), value);
+    Value::Object(fields.into_iter().map(rename).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_view_loses_nothing() {
+        let core = json!({
+            "involvedObject": { "kind": "Pod" }, "message": "m", "reason": "r", "count": 2,
+            "source": { "component": "c" }, "reportingComponent": "c",
+        });
+        let view = rename_to_view(core.clone());
+        assert_eq!(view["regarding"]["kind"], "Pod");
+        assert_eq!(view["note"], "m");
+        assert_eq!(rename_to_core(view), core);
+    }
+}

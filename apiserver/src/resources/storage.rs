@@ -1,0 +1,190 @@
+//! Volumes, claims, and the group `storage.k8s.io`. What may change in them stands in `admission`.
+
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::storage::v1::{
+    CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment, VolumeAttributesClass,
+};
+use serde_json::{Value, json};
+
+use super::decode::decode;
+use super::{BASE, Field, Resource, Shelf, cells, columns, default_to, status_of};
+use crate::admission::{attachment, claim, class, driver, volume};
+use crate::time;
+
+const GROUP: &str = "storage.k8s.io";
+
+pub(super) fn rows() -> Vec<Resource> {
+    vec![
+        Resource {
+            shelf: Shelf::Claims,
+            kind: "PersistentVolumeClaim",
+            plural: "persistentvolumeclaims",
+            singular: "persistentvolumeclaim",
+            short_names: &["pvc"],
+            namespaced: true,
+            subresources: const { &[status_of("PersistentVolumeClaim")] },
+            returns_deleted: true,
+            decode: decode::<PersistentVolumeClaim>,
+            quantities: &[
+                "spec/resources/requests/*",
+                "spec/resources/limits/*",
+                "status/capacity/*",
+                "status/allocatedResources/*",
+            ],
+            default: default_claim,
+            begin: |claim| claim["status"] = json!({ "phase": "Pending" }),
+            validate: claim::validate,
+            validate_update: claim::validate_update,
+            columns: columns::CLAIM,
+            cells: cells::claim,
+            empty: r#","spec":{"resources":{}},"status":{}"#,
+            ..BASE
+        },
+        Resource {
+            shelf: Shelf::Volumes,
+            kind: "PersistentVolume",
+            plural: "persistentvolumes",
+            singular: "persistentvolume",
+            short_names: &["pv"],
+            subresources: const { &[status_of("PersistentVolume")] },
+            returns_deleted: true,
+            decode: decode::<PersistentVolume>,
+            quantities: &["spec/capacity/*"],
+            default: |volume| {
+                default_to(&mut volume["spec"], "persistentVolumeReclaimPolicy", "Retain");
+                default_to(&mut volume["spec"], "volumeMode", "Filesystem");
+            },
+            begin: |volume| {
+                volume["status"] = json!({ "phase": "Pending", "lastPhaseTransitionTime": time::now() });
+            },
+            validate: volume::validate,
+            validate_update: volume::validate_update,
+            columns: columns::VOLUME,
+            cells: cells::volume,
+            empty: r#","spec":{},"status":{}"#,
+            ..BASE
+        },
+        Resource {
+            shelf: Shelf::Drivers,
+            kind: "CSIDriver",
+            plural: "csidrivers",
+            singular: "csidriver",
+            decode: decode::<CSIDriver>,
+            default: default_driver,
+            validate_update: driver::validate_update,
+            columns: columns::DRIVER,
+            cells: cells::driver,
+            empty: r#","spec":{}"#,
+            ..STORAGE
+        },
+        Resource {
+            shelf: Shelf::CsiNodes,
+            kind: "CSINode",
+            plural: "csinodes",
+            singular: "csinode",
+            decode: decode::<CSINode>,
+            // Go writes the list even when it is empty.
+            default: |node| default_to(&mut node["spec"], "drivers", json!([])),
+            columns: columns::CSI_NODE,
+            cells: cells::csi_node,
+            empty: r#","spec":{"drivers":null}"#,
+            ..STORAGE
+        },
+        Resource {
+            shelf: Shelf::Capacities,
+            kind: "CSIStorageCapacity",
+            plural: "csistoragecapacities",
+            singular: "csistoragecapacity",
+            namespaced: true,
+            decode: decode::<CSIStorageCapacity>,
+            quantities: &["capacity", "maximumVolumeSize"],
+            columns: columns::CAPACITY,
+            cells: cells::capacity,
+            empty: r#","storageClassName":"""#,
+            ..STORAGE
+        },
+        Resource {
+            shelf: Shelf::Classes,
+            kind: "StorageClass",
+            plural: "storageclasses",
+            singular: "storageclass",
+            short_names: &["sc"],
+            decode: decode::<StorageClass>,
+            default: |class| {
+                default_to(class, "reclaimPolicy", "Delete");
+                default_to(class, "volumeBindingMode", "Immediate");
+            },
+            validate: class::validate,
+            validate_update: class::validate_update,
+            columns: columns::CLASS,
+            cells: cells::class,
+            empty: r#","provisioner":"""#,
+            ..STORAGE
+        },
+        Resource {
+            shelf: Shelf::Attachments,
+            kind: "VolumeAttachment",
+            plural: "volumeattachments",
+            singular: "volumeattachment",
+            subresources: const { &[status_of("VolumeAttachment")] },
+            decode: decode::<VolumeAttachment>,
+            // Unlike the status of other kinds, upstream lets this one be given at creation, but nobody does.
+            begin: |attachment| attachment["status"] = json!({ "attached": false }),
+            validate: attachment::validate,
+            validate_update: attachment::validate_update,
+            fields: &[
+                Field { name: "spec.attacher", pointers: &["/spec/attacher"], unset: "" },
+                Field { name: "spec.nodeName", pointers: &["/spec/nodeName"], unset: "" },
+            ],
+            columns: columns::ATTACHMENT,
+            cells: cells::attachment,
+            empty: r#","spec":{"attacher":"","source":{},"nodeName":""},"status":{"attached":false}"#,
+            ..STORAGE
+        },
+        Resource {
+            shelf: Shelf::AttributesClasses,
+            kind: "VolumeAttributesClass",
+            plural: "volumeattributesclasses",
+            singular: "volumeattributesclass",
+            short_names: &["vac"],
+            decode: decode::<VolumeAttributesClass>,
+            validate_update: class::validate_attributes_update,
+            columns: columns::ATTRIBUTES_CLASS,
+            cells: cells::attributes_class,
+            empty: r#","driverName":"""#,
+            ..STORAGE
+        },
+    ]
+}
+
+const STORAGE: Resource = Resource { group: GROUP, returns_deleted: true, ..BASE };
+
+fn default_claim(claim: &mut Value) {
+    let spec = &mut claim["spec"];
+    default_to(spec, "volumeMode", "Filesystem");
+    // The two data sources mirror one another as long as only the newer form is able to say it.
+    let local = ["PersistentVolumeClaim", "VolumeSnapshot"];
+    let reference = spec["dataSourceRef"].clone();
+    if spec["dataSource"].is_object() && reference.is_null() {
+        spec["dataSourceRef"] = spec["dataSource"].clone();
+    } else if spec["dataSource"].is_null()
+        && reference["namespace"].is_null()
+        && local.iter().any(|kind| reference["kind"] == *kind)
+    {
+        spec["dataSource"] = reference;
+    }
+    if let Value::Object(fields) = spec {
+        fields.retain(|_, value| !value.is_null());
+    }
+}
+
+fn default_driver(driver: &mut Value) {
+    let spec = &mut driver["spec"];
+    default_to(spec, "attachRequired", true);
+    default_to(spec, "podInfoOnMount", false);
+    default_to(spec, "volumeLifecycleModes", json!(["Persistent"]));
+    default_to(spec, "storageCapacity", false);
+    default_to(spec, "fsGroupPolicy", "ReadWriteOnceWithFSType");
+    default_to(spec, "requiresRepublish", false);
+    default_to(spec, "seLinuxMount", false);
+}

@@ -1,0 +1,340 @@
+//! Failures as Kubernetes `Status` objects, with upstream's reasons, codes and wording.
+//!
+//! Mirrors apimachinery pkg/api/errors and pkg/util/validation/field.
+
+use http::StatusCode;
+use http::header::{HeaderValue, RETRY_AFTER};
+use serde_json::{Map, Value, json};
+
+use crate::request::ObjectPath;
+use crate::resources::Resource;
+use crate::response::{self, Answer};
+
+/// Why a request failed. Boxed, since it travels in every handler's `Result`.
+#[derive(Debug)]
+pub struct Status(Box<Failure>);
+
+#[derive(Debug)]
+struct Failure {
+    code: StatusCode,
+    reason: &'static str,
+    message: String,
+    details: Option<Value>,
+}
+
+/// The result of a handler.
+pub type Result<T, E = Status> = std::result::Result<T, E>;
+
+impl Status {
+    fn new(
+        code: StatusCode,
+        reason: &'static str,
+        message: impl Into<String>,
+        details: Option<Value>,
+    ) -> Self {
+        Self(Box::new(Failure { code, reason, message: message.into(), details }))
+    }
+
+    /// 400: the request itself makes no sense.
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "BadRequest", message, None)
+    }
+
+    /// 401: the token is unknown.
+    pub fn unauthorized() -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized", None)
+    }
+
+    /// 403 for a caller without a token, who wanted to do `verb` on `path`.
+    pub fn anonymous(verb: &str, path: &ObjectPath) -> Self {
+        let Resource { plural, group, .. } = path.resource;
+        let scope = match &path.namespace {
+            Some(namespace) => format!("in the namespace \"{namespace}\""),
+            None => "at the cluster scope".to_owned(),
+        };
+        let subject = path.resource.qualified_plural();
+        let named = path.name.as_ref().map(|name| format!(" \"{name}\"")).unwrap_or_default();
+        let message = format!(
+            "{subject}{named} is forbidden: User \"system:anonymous\" cannot {verb} resource \"{plural}\" \
+             in API group \"{group}\" {scope}"
+        );
+        let details = details(path.name.as_deref(), group, plural);
+        Self::new(StatusCode::FORBIDDEN, "Forbidden", message, Some(details))
+    }
+
+    /// 403 for a caller without a token, on a path that is no object.
+    pub fn anonymous_path(verb: &str, path: &str) -> Self {
+        let message = format!("forbidden: User \"system:anonymous\" cannot {verb} path \"{path}\"");
+        Self::new(StatusCode::FORBIDDEN, "Forbidden", message, Some(json!({})))
+    }
+
+    /// 403: admission refuses `name`.
+    pub fn forbidden(resource: &Resource, name: &str, why: &str) -> Self {
+        let message = format!("{} \"{name}\" is forbidden: {why}", resource.qualified_plural());
+        let details = details(Some(name), resource.group, resource.plural);
+        Self::new(StatusCode::FORBIDDEN, "Forbidden", message, Some(details))
+    }
+
+    /// 403: nothing new may be made in a namespace that goes away.
+    pub fn namespace_terminating(resource: &Resource, name: &str, namespace: &str) -> Self {
+        let why =
+            format!("unable to create new content in namespace {namespace} because it is being terminated");
+        let mut status = Self::forbidden(resource, name, &why);
+        let cause = json!([{
+            "reason": "NamespaceTerminating",
+            "message": format!("namespace {namespace} is being terminated"),
+            "field": "metadata.namespace",
+        }]);
+        if let Some(Value::Object(details)) = &mut status.0.details {
+            details.insert("causes".to_owned(), cause);
+        }
+        status
+    }
+
+    /// 404: no such object.
+    pub fn not_found(resource: &Resource, name: &str) -> Self {
+        let message = format!("{} \"{name}\" not found", resource.qualified_plural());
+        let details = details(Some(name), resource.group, resource.plural);
+        Self::new(StatusCode::NOT_FOUND, "NotFound", message, Some(details))
+    }
+
+    /// 404: nothing is served at this path.
+    pub fn unknown_resource() -> Self {
+        let message = "the server could not find the requested resource";
+        Self::new(StatusCode::NOT_FOUND, "NotFound", message, Some(json!({})))
+    }
+
+    /// 405: the path is known, the verb is not.
+    pub fn method_not_allowed() -> Self {
+        let message = "the server does not allow this method on the requested resource";
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message, Some(json!({})))
+    }
+
+    /// 409: the name is taken.
+    pub fn already_exists(resource: &Resource, name: &str) -> Self {
+        let message = format!("{} \"{name}\" already exists", resource.qualified_plural());
+        let details = details(Some(name), resource.group, resource.plural);
+        Self::new(StatusCode::CONFLICT, "AlreadyExists", message, Some(details))
+    }
+
+    /// 409: the caller decided on a version that is no longer the latest.
+    pub fn modified(resource: &Resource, name: &str) -> Self {
+        let why =
+            "the object has been modified; please apply your changes to the latest version and try again";
+        Self::conflict(&resource.qualified_plural(), resource.group, resource.plural, name, why)
+    }
+
+    /// 409: a precondition does not hold; upstream names the kind here, not the plural.
+    pub fn precondition(resource: &Resource, name: &str, why: &str) -> Self {
+        Self::conflict(&resource.qualified_kind(), resource.group, resource.kind, name, why)
+    }
+
+    /// 409: the operation does not fit the state of the object.
+    pub fn refused(resource: &Resource, subresource: &str, name: &str, why: &str) -> Self {
+        let kind = format!("{}/{subresource}", resource.plural);
+        Self::conflict(&kind, resource.group, &kind, name, why)
+    }
+
+    fn conflict(subject: &str, group: &str, kind: &str, name: &str, why: &str) -> Self {
+        let message = format!("Operation cannot be fulfilled on {subject} \"{name}\": {why}");
+        Self::new(StatusCode::CONFLICT, "Conflict", message, Some(details(Some(name), group, kind)))
+    }
+
+    /// 410: the version is older than what the history still holds.
+    pub fn expired(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::GONE, "Expired", message, None)
+    }
+
+    /// 413: the body is larger than an object may be.
+    pub fn too_large(limit: usize) -> Self {
+        let message = format!("Request entity too large: limit is {limit}");
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message, None)
+    }
+
+    /// 415: the body is of a media type that is not read here.
+    pub fn unsupported_body() -> Self {
+        let message = "the body of the request was in an unknown format - accepted media types include: \
+                       application/json, application/yaml, application/vnd.kubernetes.protobuf";
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message, None)
+    }
+
+    /// 415: no such patch type.
+    pub fn unsupported_patch() -> Self {
+        let message = "415: Unsupported Media Type";
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message, Some(json!({})))
+    }
+
+    /// 415: server-side apply, which this server does not have.
+    pub fn apply_unsupported() -> Self {
+        let message = "this API server does not support server-side apply: use a merge, strategic merge or \
+                       JSON patch, or kubectl without --server-side";
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message, None)
+    }
+
+    /// 422: one or more fields are not valid.
+    pub fn invalid(resource: &Resource, name: &str, errors: &[FieldError]) -> Self {
+        Self::invalid_kind(&resource.qualified_kind(), resource.group, resource.kind, name, errors)
+    }
+
+    /// 422 for something that is no resource, such as the options of a request.
+    pub fn invalid_kind(subject: &str, group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
+        let texts: Vec<String> = errors.iter().map(|e| format!("{}: {}", e.field, e.body())).collect();
+        let joined = match &texts[..] {
+            [one] => one.clone(),
+            many => format!("[{}]", many.join(", ")),
+        };
+        let causes: Vec<Value> = errors
+            .iter()
+            .map(|e| json!({ "reason": e.problem.reason(), "message": e.body(), "field": e.field }))
+            .collect();
+        let mut details = details(Some(name).filter(|name| !name.is_empty()), group, kind);
+        if let Value::Object(details) = &mut details {
+            details.insert("causes".to_owned(), Value::Array(causes));
+        }
+        let message = format!("{subject} \"{name}\" is invalid: {joined}");
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message, Some(details))
+    }
+
+    /// 422 for a JSON patch that does not apply.
+    pub fn patch_rejected() -> Self {
+        let message = "the server rejected our request due to an error in our request";
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message, Some(json!({})))
+    }
+
+    /// 500: an invariant of the server does not hold.
+    pub fn internal(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message, None)
+    }
+
+    /// 504: the caller asks for a version from the future.
+    pub fn version_too_large(asked: u64, current: u64) -> Self {
+        let details = json!({
+            "causes": [{ "reason": "ResourceVersionTooLarge", "message": "Too large resource version" }],
+            "retryAfterSeconds": 1,
+        });
+        let message = format!("Timeout: Too large resource version: {asked}, current: {current}");
+        Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message, Some(details))
+    }
+
+    /// The `Status` object.
+    pub fn to_value(&self) -> Value {
+        let Failure { code, reason, message, details } = &*self.0;
+        let mut value = json!({
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": message,
+            "reason": reason,
+        });
+        if let Some(details) = details {
+            value["details"] = details.clone();
+        }
+        value["code"] = code.as_u16().into();
+        value
+    }
+
+    /// The answer that carries it.
+    pub fn into_answer(self) -> Answer {
+        let mut answer = response::json(self.0.code, &self.to_value());
+        if self.0.code == StatusCode::GATEWAY_TIMEOUT {
+            answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        answer
+    }
+}
+
+fn details(name: Option<&str>, group: &str, kind: &str) -> Value {
+    let mut map = Map::new();
+    if let Some(name) = name {
+        map.insert("name".to_owned(), name.into());
+    }
+    if !group.is_empty() {
+        map.insert("group".to_owned(), group.into());
+    }
+    map.insert("kind".to_owned(), kind.into());
+    Value::Object(map)
+}
+
+/// One field that is not as it must be.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FieldError {
+    field: String,
+    problem: Problem,
+    detail: String,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Problem {
+    Required,
+    Invalid(String),
+    NotSupported(String),
+    Forbidden,
+    Duplicate(String),
+    NotFound(String),
+}
+
+impl Problem {
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::Required => "FieldValueRequired",
+            Self::Invalid(_) => "FieldValueInvalid",
+            Self::NotSupported(_) => "FieldValueNotSupported",
+            Self::Forbidden => "FieldValueForbidden",
+            Self::Duplicate(_) => "FieldValueDuplicate",
+            Self::NotFound(_) => "FieldValueNotFound",
+        }
+    }
+}
+
+impl FieldError {
+    /// The field must be set; `detail` may be empty.
+    pub fn required(field: impl Into<String>, detail: &str) -> Self {
+        Self { field: field.into(), problem: Problem::Required, detail: detail.to_owned() }
+    }
+
+    /// The field's `value` is not acceptable, because of `detail`.
+    pub fn invalid(field: impl Into<String>, value: &Value, detail: impl Into<String>) -> Self {
+        Self { field: field.into(), problem: Problem::Invalid(value.to_string()), detail: detail.into() }
+    }
+
+    /// The field's `value` is none of `supported`.
+    pub fn not_supported(field: impl Into<String>, value: &Value, supported: &[&str]) -> Self {
+        let mut supported: Vec<String> = supported.iter().map(|s| format!("\"{s}\"")).collect();
+        supported.sort();
+        let detail = format!("supported values: {}", supported.join(", "));
+        Self { field: field.into(), problem: Problem::NotSupported(value.to_string()), detail }
+    }
+
+    /// The field may not be set, or not be changed.
+    pub fn forbidden(field: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self { field: field.into(), problem: Problem::Forbidden, detail: detail.into() }
+    }
+
+    /// The field's `value` occurs twice.
+    pub fn duplicate(field: impl Into<String>, value: &Value) -> Self {
+        Self { field: field.into(), problem: Problem::Duplicate(value.to_string()), detail: String::new() }
+    }
+
+    /// The field's `value` names something that is not there.
+    pub fn not_found(field: impl Into<String>, value: &Value) -> Self {
+        Self { field: field.into(), problem: Problem::NotFound(value.to_string()), detail: String::new() }
+    }
+
+    /// The field was set once and stays so.
+    pub fn immutable(field: impl Into<String>, value: &Value) -> Self {
+        Self::invalid(field, value, "field is immutable")
+    }
+
+    fn body(&self) -> String {
+        let head = match &self.problem {
+            Problem::Required => "Required value".to_owned(),
+            Problem::Invalid(value) => format!("Invalid value: {value}"),
+            Problem::NotSupported(value) => format!("Unsupported value: {value}"),
+            Problem::Forbidden => "Forbidden".to_owned(),
+            Problem::Duplicate(value) => format!("Duplicate value: {value}"),
+            Problem::NotFound(value) => format!("Not found: {value}"),
+        };
+        if self.detail.is_empty() { head } else { format!("{head}: {}", self.detail) }
+    }
+}

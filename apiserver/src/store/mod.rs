@@ -1,0 +1,350 @@
+//! The store: every object by key, one version counter for all, a ring of changes per resource.
+//!
+//! Objects are shared and never changed in place (copy on write): a reader holds an `Arc` and no lock, a
+//! writer brings a new value and the version that it was decided on. The lock is held for the map
+//! operations only, never across an await, and the cost of a write does not depend on how many objects
+//! there are.
+
+mod history;
+mod object;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Bound;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use serde_json::Value;
+use tokio::sync::{mpsc, watch};
+
+pub use history::{Change, ChangeKind, History, TooOld};
+pub use object::{Key, Object, has_finalizers};
+
+use crate::resources::Shelf;
+
+/// Why an object could not be created.
+#[derive(Debug, PartialEq)]
+pub enum CreateError {
+    /// The key is taken.
+    Exists,
+    /// Its namespace does not exist.
+    NamespaceMissing,
+    /// Its namespace is going away.
+    NamespaceTerminating,
+}
+
+/// The object is gone, or its version is not the one that the writer decided on.
+#[derive(Debug, PartialEq)]
+pub struct Stale;
+
+/// What the collector has to look at.
+#[derive(Debug)]
+pub enum Notice {
+    /// An object is gone; its dependents may have to go, and its namespace may be empty now.
+    Removed {
+        /// The uid that dependents name.
+        uid: String,
+        /// Empty for cluster-scoped objects.
+        namespace: String,
+    },
+    /// An object names an owner that does not exist.
+    Orphaned {
+        /// Where it lies.
+        shelf: Shelf,
+        /// Which one it is.
+        key: Key,
+    },
+    /// A namespace is to be emptied.
+    Terminating {
+        /// Its name.
+        namespace: String,
+    },
+}
+
+/// All objects of the cluster.
+pub struct Store {
+    state: RwLock<State>,
+    /// Per shelf, the version of the last change: what watches sleep on.
+    latest: Vec<watch::Sender<u64>>,
+    notices: mpsc::UnboundedSender<Notice>,
+}
+
+struct State {
+    version: u64,
+    shelves: Vec<ShelfState>,
+    /// Every object by uid, and by the uids of its owners.
+    uids: HashMap<String, (Shelf, Key)>,
+    dependents: HashMap<String, HashSet<(Shelf, Key)>>,
+    /// How many objects each namespace holds.
+    population: HashMap<String, usize>,
+}
+
+struct ShelfState {
+    objects: BTreeMap<Key, Arc<Object>>,
+    history: History,
+}
+
+impl Store {
+    /// An empty store that keeps `history` changes per resource, and the notices for its collector.
+    pub fn new(history: usize) -> (Arc<Self>, mpsc::UnboundedReceiver<Notice>) {
+        let (notices, receiver) = mpsc::unbounded_channel();
+        let shelf = || ShelfState { objects: BTreeMap::new(), history: History::new(history) };
+        let state = State {
+            version: 1,
+            shelves: (0..Shelf::COUNT).map(|_| shelf()).collect(),
+            uids: HashMap::new(),
+            dependents: HashMap::new(),
+            population: HashMap::new(),
+        };
+        let latest = (0..Shelf::COUNT).map(|_| watch::Sender::new(1)).collect();
+        (Arc::new(Self { state: RwLock::new(state), latest, notices }), receiver)
+    }
+
+    /// The version of the last write.
+    pub fn version(&self) -> u64 {
+        self.read().version
+    }
+
+    /// One object.
+    pub fn get(&self, shelf: Shelf, key: &Key) -> Option<Arc<Object>> {
+        self.read().shelves[shelf as usize].objects.get(key).cloned()
+    }
+
+    /// The objects of one namespace (or all) after `after`, in order of their keys, and the version that
+    /// this is the state of.
+    pub fn list(
+        &self,
+        shelf: Shelf,
+        namespace: Option<&str>,
+        after: Option<&Key>,
+    ) -> (Vec<Arc<Object>>, u64) {
+        let state = self.read();
+        let objects = range(&state.shelves[shelf as usize].objects, namespace, after).cloned().collect();
+        (objects, state.version)
+    }
+
+    /// As [`Store::list`], but as it was at `version`, found by undoing the changes since.
+    ///
+    /// # Errors
+    /// [`TooOld`] when the history no longer reaches back that far.
+    pub fn list_at(
+        &self,
+        shelf: Shelf,
+        namespace: Option<&str>,
+        after: Option<&Key>,
+        version: u64,
+    ) -> Result<Vec<Arc<Object>>, TooOld> {
+        let state = self.read();
+        let ShelfState { objects, history } = &state.shelves[shelf as usize];
+        let since = history.since(version)?;
+        if since.len() == 0 {
+            return Ok(range(objects, namespace, after).cloned().collect());
+        }
+        let mut past = objects.clone();
+        for change in since.rev() {
+            match &change.previous {
+                Some(previous) => past.insert(previous.key.clone(), previous.clone()),
+                None => past.remove(&change.object.key),
+            };
+        }
+        Ok(range(&past, namespace, after).cloned().collect())
+    }
+
+    /// At most `limit` changes of one resource after `version`, oldest first.
+    ///
+    /// # Errors
+    /// [`TooOld`] when some of them are no longer in the history.
+    pub fn changes(&self, shelf: Shelf, version: u64, limit: usize) -> Result<Vec<Arc<Change>>, TooOld> {
+        Ok(self.read().shelves[shelf as usize].history.since(version)?.take(limit).cloned().collect())
+    }
+
+    /// Wakes at every change of one resource.
+    pub fn subscribe(&self, shelf: Shelf) -> watch::Receiver<u64> {
+        self.latest[shelf as usize].subscribe()
+    }
+
+    /// Enters a new object. Its namespace is checked under the same lock, so that nothing is created in a
+    /// namespace that has just been found empty.
+    ///
+    /// # Errors
+    /// [`CreateError`] tells what stands in the way.
+    pub fn create(&self, shelf: Shelf, key: Key, value: Value) -> Result<Arc<Object>, CreateError> {
+        let mut state = self.write();
+        if shelf.namespaced() {
+            let namespace = Key::cluster(&key.namespace);
+            match state.shelves[Shelf::Namespaces as usize].objects.get(&namespace) {
+                None => return Err(CreateError::NamespaceMissing),
+                Some(namespace) if namespace.is_deleting() => return Err(CreateError::NamespaceTerminating),
+                Some(_) => {}
+            }
+        }
+        if state.shelves[shelf as usize].objects.contains_key(&key) {
+            return Err(CreateError::Exists);
+        }
+        let object = self.enter(&mut state, shelf, key, value, None);
+        Ok(object)
+    }
+
+    /// Replaces the object that is at `expected` by `value`.
+    ///
+    /// # Errors
+    /// [`Stale`] when it is at another version, or gone.
+    pub fn replace(&self, shelf: Shelf, expected: &Object, value: Value) -> Result<Arc<Object>, Stale> {
+        let mut state = self.write();
+        let previous = state.current(shelf, expected)?;
+        let object = self.enter(&mut state, shelf, previous.key.clone(), value, Some(previous));
+        if shelf == Shelf::Namespaces && object.is_deleting() {
+            self.notify(Notice::Terminating { namespace: object.key.name.to_string() });
+        }
+        Ok(object)
+    }
+
+    /// Removes the object that is at `expected`; watchers see `last` as its last state.
+    ///
+    /// # Errors
+    /// [`Stale`] when it is at another version, or gone.
+    pub fn remove(&self, shelf: Shelf, expected: &Object, last: Value) -> Result<Arc<Object>, Stale> {
+        let mut state = self.write();
+        let previous = state.current(shelf, expected)?;
+        Ok(self.take(&mut state, shelf, previous, last))
+    }
+
+    /// Removes a namespace if it is terminating, holds nothing, and no finalizer keeps it.
+    pub fn remove_empty_namespace(&self, name: &str) -> bool {
+        let mut state = self.write();
+        let key = Key::cluster(name);
+        let Some(namespace) = state.shelves[Shelf::Namespaces as usize].objects.get(&key).cloned() else {
+            return false;
+        };
+        if !namespace.is_deleting() || namespace.has_finalizers() || state.population.contains_key(name) {
+            return false;
+        }
+        let last = namespace.value.clone();
+        self.take(&mut state, Shelf::Namespaces, namespace, last);
+        true
+    }
+
+    /// Where the object with this uid lies.
+    pub fn find(&self, uid: &str) -> Option<(Shelf, Key)> {
+        self.read().uids.get(uid).cloned()
+    }
+
+    /// The objects that name `uid` as an owner.
+    pub fn dependents(&self, uid: &str) -> Vec<(Shelf, Key)> {
+        self.read().dependents.get(uid).map(|keys| keys.iter().cloned().collect()).unwrap_or_default()
+    }
+
+    fn enter(
+        &self,
+        state: &mut State,
+        shelf: Shelf,
+        key: Key,
+        value: Value,
+        previous: Option<Arc<Object>>,
+    ) -> Arc<Object> {
+        state.version += 1;
+        let object = Arc::new(Object::new(key, state.version, value));
+        match &previous {
+            Some(previous) => state.unlink(shelf, previous),
+            None => {
+                if shelf.namespaced() {
+                    *state.population.entry(object.key.namespace.to_string()).or_default() += 1;
+                }
+                state.uids.insert(object.uid().to_owned(), (shelf, object.key.clone()));
+            }
+        }
+        if state.link(shelf, &object) {
+            self.notify(Notice::Orphaned { shelf, key: object.key.clone() });
+        }
+        state.shelves[shelf as usize].objects.insert(object.key.clone(), object.clone());
+        let kind = if previous.is_some() { ChangeKind::Modified } else { ChangeKind::Added };
+        self.record(state, shelf, Change::new(kind, object.clone(), previous));
+        object
+    }
+
+    fn take(&self, state: &mut State, shelf: Shelf, previous: Arc<Object>, last: Value) -> Arc<Object> {
+        state.version += 1;
+        let object = Arc::new(Object::new(previous.key.clone(), state.version, last));
+        state.shelves[shelf as usize].objects.remove(&previous.key);
+        state.unlink(shelf, &previous);
+        state.uids.remove(previous.uid());
+        let namespace = previous.key.namespace.to_string();
+        if let Some(count) = state.population.get_mut(&namespace) {
+            *count -= 1;
+            if *count == 0 {
+                state.population.remove(&namespace);
+            }
+        }
+        self.notify(Notice::Removed { uid: previous.uid().to_owned(), namespace });
+        self.record(state, shelf, Change::new(ChangeKind::Deleted, object.clone(), Some(previous)));
+        object
+    }
+
+    fn record(&self, state: &mut State, shelf: Shelf, change: Change) {
+        let version = change.version();
+        state.shelves[shelf as usize].history.push(Arc::new(change));
+        self.latest[shelf as usize].send_replace(version);
+    }
+
+    fn notify(&self, notice: Notice) {
+        // Without a collector (a server that is stopping) nobody needs to know.
+        self.notices.send(notice).ok();
+    }
+
+    // A panic under the lock leaves at worst one half-entered object; refusing all requests is no better.
+    fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn current(&self, shelf: Shelf, expected: &Object) -> Result<Arc<Object>, Stale> {
+        match self.shelves[shelf as usize].objects.get(&expected.key) {
+            Some(object) if object.version == expected.version => Ok(object.clone()),
+            _ => Err(Stale),
+        }
+    }
+
+    /// Enters `object` under its owners; true if one of them does not exist.
+    fn link(&mut self, shelf: Shelf, object: &Object) -> bool {
+        let mut orphaned = false;
+        for owner in object.owners() {
+            orphaned |= !self.uids.contains_key(owner);
+            self.dependents.entry(owner.to_owned()).or_default().insert((shelf, object.key.clone()));
+        }
+        orphaned
+    }
+
+    fn unlink(&mut self, shelf: Shelf, object: &Object) {
+        let entry = (shelf, object.key.clone());
+        for owner in object.owners() {
+            if let Some(dependents) = self.dependents.get_mut(owner) {
+                dependents.remove(&entry);
+                if dependents.is_empty() {
+                    self.dependents.remove(owner);
+                }
+            }
+        }
+    }
+}
+
+fn range<'a>(
+    objects: &'a BTreeMap<Key, Arc<Object>>,
+    namespace: Option<&'a str>,
+    after: Option<&Key>,
+) -> impl Iterator<Item = &'a Arc<Object>> {
+    let start = match (after, namespace) {
+        (Some(after), _) => Bound::Excluded(after.clone()),
+        (None, Some(namespace)) => Bound::Included(Key::new(namespace, "")),
+        (None, None) => Bound::Unbounded,
+    };
+    objects
+        .range((start, Bound::Unbounded))
+        .map(|(_, object)| object)
+        .take_while(move |object| namespace.is_none_or(|namespace| *object.key.namespace == *namespace))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,78 @@
+//! A stored object: its key, its version, its value, and its JSON text once somebody needed it.
+
+use std::sync::OnceLock;
+
+use hyper::body::Bytes;
+use serde_json::Value;
+
+/// Where an object lies within its resource. Keys order by namespace, then name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    /// Empty for cluster-scoped objects.
+    pub namespace: Box<str>,
+    /// The object's name.
+    pub name: Box<str>,
+}
+
+impl Key {
+    /// The key of an object in a namespace.
+    pub fn new(namespace: &str, name: &str) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+
+    /// The key of a cluster-scoped object.
+    pub fn cluster(name: &str) -> Self {
+        Self::new("", name)
+    }
+}
+
+/// One state of one object. `value` has neither `kind` nor `apiVersion`: those belong to the resource it is
+/// read through.
+#[derive(Debug)]
+pub struct Object {
+    /// Where it lies.
+    pub key: Key,
+    /// The version of the write that made this state.
+    pub version: u64,
+    /// The object, with `metadata.resourceVersion` set.
+    pub value: Value,
+    json: OnceLock<Bytes>,
+}
+
+impl Object {
+    pub(super) fn new(key: Key, version: u64, mut value: Value) -> Self {
+        value["metadata"]["resourceVersion"] = version.to_string().into();
+        Self { key, version, value, json: OnceLock::new() }
+    }
+
+    /// Its JSON text, without `kind` and `apiVersion`; written once however many read it.
+    pub fn json(&self) -> &Bytes {
+        self.json.get_or_init(|| Bytes::from(self.value.to_string()))
+    }
+
+    /// Its unique id.
+    pub fn uid(&self) -> &str {
+        self.value["metadata"]["uid"].as_str().unwrap_or_default()
+    }
+
+    /// Whether its deletion has begun.
+    pub fn is_deleting(&self) -> bool {
+        !self.value["metadata"]["deletionTimestamp"].is_null()
+    }
+
+    /// Whether somebody still has to agree to its deletion.
+    pub fn has_finalizers(&self) -> bool {
+        has_finalizers(&self.value)
+    }
+
+    /// The uids of its owners.
+    pub fn owners(&self) -> impl Iterator<Item = &str> {
+        let references = self.value["metadata"]["ownerReferences"].as_array();
+        references.into_iter().flatten().filter_map(|reference| reference["uid"].as_str())
+    }
+}
+
+/// Whether `metadata.finalizers` holds any.
+pub fn has_finalizers(value: &Value) -> bool {
+    value["metadata"]["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty())
+}

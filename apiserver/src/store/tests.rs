@@ -1,0 +1,95 @@
+//! The store's promises: versions, staleness, history, indexes.
+
+use serde_json::json;
+
+use super::*;
+
+fn store(history: usize) -> (Arc<Store>, mpsc::UnboundedReceiver<Notice>) {
+    let (store, notices) = Store::new(history);
+    store
+        .create(Shelf::Namespaces, Key::cluster("a"), json!({"metadata": {"name": "a", "uid": "ns"}}))
+        .unwrap();
+    (store, notices)
+}
+
+fn object(name: &str, owners: &[&str]) -> Value {
+    let owners: Vec<_> = owners.iter().map(|uid| json!({ "uid": uid })).collect();
+    json!({ "metadata": { "name": name, "uid": format!("uid-{name}"), "ownerReferences": owners } })
+}
+
+fn names(objects: &[Arc<Object>]) -> Vec<&str> {
+    objects.iter().map(|object| &*object.key.name).collect()
+}
+
+#[test]
+fn versions_rise_over_all_resources() {
+    let (store, _notices) = store(10);
+    let pod = store.create(Shelf::Pods, Key::new("a", "p"), object("p", &[])).unwrap();
+    let node = store.create(Shelf::Nodes, Key::cluster("n"), object("n", &[])).unwrap();
+    assert!(pod.version < node.version);
+    assert_eq!(pod.value["metadata"]["resourceVersion"], pod.version.to_string());
+    assert_eq!(store.version(), node.version);
+}
+
+#[test]
+fn a_stale_writer_is_refused() {
+    let (store, _notices) = store(10);
+    let first = store.create(Shelf::Pods, Key::new("a", "p"), object("p", &[])).unwrap();
+    let second = store.replace(Shelf::Pods, &first, first.value.clone()).unwrap();
+    assert_eq!(store.replace(Shelf::Pods, &first, first.value.clone()).unwrap_err(), Stale);
+    assert_eq!(store.remove(Shelf::Pods, &first, first.value.clone()).unwrap_err(), Stale);
+    store.remove(Shelf::Pods, &second, second.value.clone()).unwrap();
+    assert_eq!(store.remove(Shelf::Pods, &second, second.value.clone()).unwrap_err(), Stale);
+}
+
+#[test]
+fn creation_needs_a_living_namespace() {
+    let (store, _notices) = store(10);
+    let create =
+        |namespace: &str| store.create(Shelf::Pods, Key::new(namespace, "p"), object("p", &[])).err();
+    assert_eq!(create("b"), Some(CreateError::NamespaceMissing));
+    assert_eq!(create("a"), None);
+    assert_eq!(create("a"), Some(CreateError::Exists));
+    let namespace = store.get(Shelf::Namespaces, &Key::cluster("a")).unwrap();
+    let mut dying = namespace.value.clone();
+    dying["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+    store.replace(Shelf::Namespaces, &namespace, dying).unwrap();
+    assert_eq!(create("a"), Some(CreateError::NamespaceTerminating));
+    assert!(!store.remove_empty_namespace("a"), "a pod is left in it");
+    let pod = store.get(Shelf::Pods, &Key::new("a", "p")).unwrap();
+    store.remove(Shelf::Pods, &pod, pod.value.clone()).unwrap();
+    assert!(store.remove_empty_namespace("a"));
+    assert_eq!(create("a"), Some(CreateError::NamespaceMissing));
+}
+
+#[test]
+fn the_past_can_be_listed_until_it_leaves_the_history() {
+    let (store, _notices) = store(3);
+    let p = store.create(Shelf::Pods, Key::new("a", "p"), object("p", &[])).unwrap();
+    let q = store.create(Shelf::Pods, Key::new("a", "q"), object("q", &[])).unwrap();
+    let removed = store.remove(Shelf::Pods, &p, p.value.clone()).unwrap();
+    let at = |version| store.list_at(Shelf::Pods, Some("a"), None, version);
+    assert_eq!(names(&at(p.version).unwrap()), ["p"]);
+    assert_eq!(names(&at(q.version).unwrap()), ["p", "q"]);
+    assert_eq!(names(&at(removed.version).unwrap()), ["q"]);
+    assert_eq!(names(&store.list_at(Shelf::Pods, None, Some(&p.key), q.version).unwrap()), ["q"]);
+    store.replace(Shelf::Pods, &q, q.value.clone()).unwrap();
+    assert_eq!(at(p.version - 1).unwrap_err(), TooOld { oldest: p.version });
+    let kinds: Vec<_> = store.changes(Shelf::Pods, p.version, 9).unwrap().iter().map(|c| c.kind).collect();
+    assert_eq!(kinds, [ChangeKind::Added, ChangeKind::Deleted, ChangeKind::Modified]);
+}
+
+#[test]
+fn dependents_follow_their_references() {
+    let (store, mut notices) = store(10);
+    store.create(Shelf::Pods, Key::new("a", "owner"), object("owner", &[])).unwrap();
+    let child = store.create(Shelf::Claims, Key::new("a", "c"), object("c", &["uid-owner"])).unwrap();
+    assert_eq!(store.dependents("uid-owner"), [(Shelf::Claims, Key::new("a", "c"))]);
+    assert!(notices.try_recv().is_err(), "its owner exists");
+    let child = store.replace(Shelf::Claims, &child, object("c", &["uid-nobody"])).unwrap();
+    assert_eq!(store.dependents("uid-owner"), []);
+    assert!(matches!(notices.try_recv(), Ok(Notice::Orphaned { shelf: Shelf::Claims, .. })));
+    store.remove(Shelf::Claims, &child, child.value.clone()).unwrap();
+    assert!(matches!(notices.try_recv(), Ok(Notice::Removed { uid, .. }) if uid == "uid-c"));
+    assert_eq!(store.dependents("uid-nobody"), []);
+}

@@ -1,0 +1,293 @@
+//! Strategic merge patch: a merge patch that knows how the lists of Kubernetes objects are keyed.
+//!
+//! Mirrors apimachinery pkg/util/strategicpatch. The keys are those of the `patchMergeKey` annotations in
+//! the OpenAPI definitions of the kinds that are served; a list without one is replaced.
+
+use serde_json::{Map, Value};
+
+/// Why a patch cannot be applied.
+#[derive(Debug, thiserror::Error, PartialEq)]
+pub enum MergeError {
+    /// An item of a keyed list lacks its key.
+    #[error("map: {item} does not contain declared merge key: {key}")]
+    NoKey {
+        /// The item.
+        item: String,
+        /// The field that identifies items.
+        key: &'static str,
+    },
+    /// A `$patch` directive is none that exists.
+    #[error("unknown patch type: {0}")]
+    UnknownDirective(String),
+}
+
+/// How a list is merged.
+#[derive(Clone, Copy, PartialEq)]
+enum Strategy {
+    /// Items are objects with this key.
+    ByKey(&'static str),
+    /// Items are scalars, each of which occurs once.
+    Set,
+    /// The patch's list replaces the other.
+    Replace,
+}
+
+/// By the name of the field; none of these names occurs with another meaning in the kinds that are served.
+fn strategy(field: &str) -> Strategy {
+    match field {
+        "containers"
+        | "initContainers"
+        | "ephemeralContainers"
+        | "volumes"
+        | "env"
+        | "imagePullSecrets"
+        | "schedulingGates"
+        | "resourceClaims"
+        | "drivers"
+        | "secrets" => Strategy::ByKey("name"),
+        "ports" => Strategy::ByKey("containerPort"),
+        "volumeMounts" => Strategy::ByKey("mountPath"),
+        "volumeDevices" => Strategy::ByKey("devicePath"),
+        "conditions" | "addresses" => Strategy::ByKey("type"),
+        "ownerReferences" => Strategy::ByKey("uid"),
+        "hostAliases" | "podIPs" | "hostIPs" => Strategy::ByKey("ip"),
+        "topologySpreadConstraints" => Strategy::ByKey("topologyKey"),
+        "finalizers" | "podCIDRs" => Strategy::Set,
+        _ => Strategy::Replace,
+    }
+}
+
+/// `original` with `patch` applied.
+pub fn merge(original: Value, patch: &Value) -> Result<Value, MergeError> {
+    match (original, patch) {
+        (Value::Object(original), Value::Object(patch)) => Ok(Value::Object(merge_objects(original, patch)?)),
+        (_, Value::Object(patch)) => Ok(Value::Object(merge_objects(Map::new(), patch)?)),
+        (_, other) => Ok(other.clone()),
+    }
+}
+
+fn merge_objects(
+    mut original: Map<String, Value>,
+    patch: &Map<String, Value>,
+) -> Result<Map<String, Value>, MergeError> {
+    match patch.get("$patch").and_then(Value::as_str) {
+        None | Some("merge") => {}
+        Some("replace") => return Ok(without_directives(patch)),
+        Some("delete") => return Ok(Map::new()),
+        Some(other) => return Err(MergeError::UnknownDirective(other.to_owned())),
+    }
+    if let Some(Value::Array(keys)) = patch.get("$retainKeys") {
+        original.retain(|name, _| keys.iter().any(|key| key == name));
+    }
+    for (name, value) in patch {
+        if let Some(field) = name.strip_prefix("$deleteFromPrimitiveList/") {
+            if let (Some(Value::Array(items)), Value::Array(gone)) = (original.get_mut(field), value) {
+                items.retain(|item| !gone.contains(item));
+            }
+            continue;
+        }
+        if name.starts_with('$') {
+            continue;
+        }
+        if value.is_null() {
+            original.shift_remove(name);
+            continue;
+        }
+        let old = original.get_mut(name).map(Value::take).unwrap_or_default();
+        let new = match (old, value) {
+            (Value::Array(old), Value::Array(items)) => {
+                let order = patch.get(&format!("$setElementOrder/{name}")).and_then(Value::as_array);
+                Value::Array(merge_lists(strategy(name), old, items, order)?)
+            }
+            (Value::Null, Value::Array(items)) => {
+                Value::Array(merge_lists(strategy(name), Vec::new(), items, None)?)
+            }
+            (old, value) => merge(old, value)?,
+        };
+        original.insert(name.clone(), new);
+    }
+    // An order may be given for a list that is otherwise left alone.
+    for (name, order) in patch {
+        let field = name.strip_prefix("$setElementOrder/").filter(|field| !patch.contains_key(*field));
+        if let (Some(field), Value::Array(order)) = (field, order)
+            && let Some(Value::Array(items)) = original.get_mut(field)
+        {
+            let merged = std::mem::take(items);
+            *items = arrange(strategy(field), merged.clone(), &merged, order);
+        }
+    }
+    Ok(original)
+}
+
+fn without_directives(patch: &Map<String, Value>) -> Map<String, Value> {
+    patch.iter().filter(|(name, _)| !name.starts_with('$')).map(|(n, v)| (n.clone(), v.clone())).collect()
+}
+
+fn merge_lists(
+    strategy: Strategy,
+    original: Vec<Value>,
+    patch: &[Value],
+    order: Option<&Vec<Value>>,
+) -> Result<Vec<Value>, MergeError> {
+    let merged = match strategy {
+        Strategy::Replace => return Ok(patch.to_vec()),
+        Strategy::Set => {
+            let mut merged = original.clone();
+            for item in patch {
+                if !merged.contains(item) {
+                    merged.push(item.clone());
+                }
+            }
+            merged
+        }
+        Strategy::ByKey(key) => match merge_keyed(key, original.clone(), patch)? {
+            Keyed::Merged(merged) => merged,
+            Keyed::Replaced(items) => return Ok(items),
+        },
+    };
+    Ok(arrange(strategy, merged, &original, order.map_or(patch, Vec::as_slice)))
+}
+
+enum Keyed {
+    Merged(Vec<Value>),
+    Replaced(Vec<Value>),
+}
+
+fn merge_keyed(key: &'static str, original: Vec<Value>, patch: &[Value]) -> Result<Keyed, MergeError> {
+    // One directive among the items turns the whole list into a replacement.
+    if patch.iter().any(|item| item["$patch"] == "replace") {
+        let items = patch.iter().filter(|item| item["$patch"] != "replace");
+        return Ok(Keyed::Replaced(items.cloned().collect()));
+    }
+    let mut merged = original;
+    for item in patch {
+        let id = &item[key];
+        if id.is_null() {
+            return Err(MergeError::NoKey { item: item.to_string(), key });
+        }
+        let place = merged.iter().position(|other| other[key] == *id);
+        match (place, item["$patch"].as_str()) {
+            (Some(place), Some("delete")) => drop(merged.remove(place)),
+            (None, Some("delete")) => {}
+            (Some(place), _) => merged[place] = merge(merged[place].take(), item)?,
+            (None, _) => merged.push(merge(Value::Null, item)?),
+        }
+    }
+    Ok(Keyed::Merged(merged))
+}
+
+/// Puts merged items into order: those that `order` names stand as it says, the others as they stood, and
+/// of two candidates the named one goes first unless the original had them the other way round.
+fn arrange(strategy: Strategy, merged: Vec<Value>, original: &[Value], order: &[Value]) -> Vec<Value> {
+    let same = |a: &Value, b: &Value| match strategy {
+        Strategy::ByKey(key) => a[key] == b[key],
+        Strategy::Set | Strategy::Replace => a == b,
+    };
+    let place = |list: &[Value], item: &Value| list.iter().position(|other| same(other, item));
+    let (mut named, others): (Vec<_>, Vec<_>) =
+        merged.into_iter().partition(|item| place(order, item).is_some());
+    named.sort_by_key(|item| place(order, item));
+    let mut arranged = Vec::with_capacity(named.len() + others.len());
+    let mut named = named.into_iter().peekable();
+    for other in others {
+        while let Some(candidate) = named.peek() {
+            let before = match (place(original, &other), place(original, candidate)) {
+                (Some(other), Some(candidate)) => other < candidate,
+                _ => false,
+            };
+            if before {
+                break;
+            }
+            arranged.extend(named.next());
+        }
+        arranged.push(other);
+    }
+    arranged.extend(named);
+    arranged
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn patches() {
+        let table = [
+            (
+                "a map merges",
+                json!({"a": {"b": 1, "c": 2}}),
+                json!({"a": {"c": null, "d": 3}}),
+                json!({"a": {"b": 1, "d": 3}}),
+            ),
+            ("a plain list is replaced", json!({"args": [1, 2]}), json!({"args": [3]}), json!({"args": [3]})),
+            (
+                "finalizers are a set",
+                json!({"finalizers": ["a"]}),
+                json!({"finalizers": ["b", "a"]}),
+                json!({"finalizers": ["b", "a"]}),
+            ),
+            (
+                "a new finalizer goes first",
+                json!({"finalizers": ["a"]}),
+                json!({"finalizers": ["b"]}),
+                json!({"finalizers": ["b", "a"]}),
+            ),
+            (
+                "scalars leave a set",
+                json!({"finalizers": ["a", "b"]}),
+                json!({"$deleteFromPrimitiveList/finalizers": ["a"], "$setElementOrder/finalizers": ["b"]}),
+                json!({"finalizers": ["b"]}),
+            ),
+            (
+                "conditions merge by type",
+                json!({"conditions": [{"type": "A", "status": "False", "x": 1}, {"type": "B"}]}),
+                json!({"conditions": [{"type": "A", "status": "True"}], "$setElementOrder/conditions": [{"type": "A"}, {"type": "B"}]}),
+                json!({"conditions": [{"type": "A", "status": "True", "x": 1}, {"type": "B"}]}),
+            ),
+            (
+                "an item is deleted",
+                json!({"volumes": [{"name": "a"}, {"name": "b"}]}),
+                json!({"volumes": [{"name": "a", "$patch": "delete"}]}),
+                json!({"volumes": [{"name": "b"}]}),
+            ),
+            (
+                "a list is replaced on demand",
+                json!({"volumes": [{"name": "a"}, {"name": "b"}]}),
+                json!({"volumes": [{"$patch": "replace"}, {"name": "c"}]}),
+                json!({"volumes": [{"name": "c"}]}),
+            ),
+            (
+                "a map is replaced on demand",
+                json!({"spec": {"a": 1}}),
+                json!({"spec": {"$patch": "replace", "b": 2}}),
+                json!({"spec": {"b": 2}}),
+            ),
+            (
+                "other keys of a union go",
+                json!({"volumes": [{"name": "a", "emptyDir": {}}]}),
+                json!({"volumes": [{"name": "a", "$retainKeys": ["name", "hostPath"], "hostPath": {"path": "/"}}]}),
+                json!({"volumes": [{"name": "a", "hostPath": {"path": "/"}}]}),
+            ),
+            (
+                "an order alone",
+                json!({"env": [{"name": "a"}, {"name": "b"}]}),
+                json!({"$setElementOrder/env": [{"name": "b"}, {"name": "a"}]}),
+                json!({"env": [{"name": "b"}, {"name": "a"}]}),
+            ),
+        ];
+        for (what, original, patch, expected) in table {
+            assert_eq!(merge(original, &patch).unwrap(), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn errors_name_the_fault() {
+        let patch = json!({"volumes": [{"emptyDir": {}}]});
+        let error = merge(json!({"volumes": []}), &patch).unwrap_err();
+        assert!(matches!(error, MergeError::NoKey { key: "name", .. }));
+        let error = merge(json!({}), &json!({"$patch": "x"})).unwrap_err();
+        assert_eq!(error, MergeError::UnknownDirective("x".to_owned()));
+    }
+}

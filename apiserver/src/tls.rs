@@ -1,0 +1,66 @@
+//! The certificates of one run: a CA made at start, and a server certificate signed by it.
+//!
+//! Both are ECDSA P-256, because those keys are made in well under a millisecond; RSA would cost more than
+//! the rest of the start together. Neither key is ever written to disk.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    KeyUsagePurpose, SanType,
+};
+use rustls::ServerConfig;
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+
+/// Why no TLS identity could be made.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A key or certificate could not be made.
+    #[error("could not make the certificates of this run")]
+    Certificate(#[from] rcgen::Error),
+    /// rustls refused the certificate.
+    #[error("could not set up TLS with the certificate of this run")]
+    Config(#[from] rustls::Error),
+}
+
+/// What the server proves itself with.
+pub struct Identity {
+    /// The CA certificate that clients trust, PEM.
+    pub ca_pem: String,
+    /// TLS settings of the listener, with ALPN for HTTP/2 and HTTP/1.1.
+    pub config: Arc<ServerConfig>,
+}
+
+impl Identity {
+    /// Makes a CA and a server certificate valid for `address`, the loopback addresses and `localhost`.
+    pub fn generate(address: IpAddr) -> Result<Self, TlsError> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, "claimcheck-ca");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let ca = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
+
+        let names = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"];
+        let mut params = CertificateParams::new(names.map(String::from))?;
+        params.distinguished_name.push(DnType::CommonName, "claimcheck-apiserver");
+        for ip in [address, IpAddr::from([127, 0, 0, 1]), IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1])] {
+            params.subject_alt_names.push(SanType::IpAddress(ip));
+        }
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        let key = KeyPair::generate()?;
+        let certificate = params.signed_by(&key, &ca)?;
+
+        // The provider is named here rather than installed, so that an embedding program keeps its choice.
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_single_cert(
+                vec![certificate.der().clone()],
+                PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der())),
+            )?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Self { ca_pem: ca.pem(), config: Arc::new(config) })
+    }
+}
