@@ -1,3 +1,29 @@
 //! CSI v1 over gRPC: bindings, unix-socket client and server, the recording tap.
+//!
+//! ```text
+//!   controllers, node agent                                        driver process
+//!   Driver ─ .identity() .controller() .node() ─┐                ┌─ Services
+//!                                               v                │
+//!                       tap::Tapped ──> reconnecting channel ══ unix socket ══ Server
+//!                          │    ^
+//!               TapRecord  v    │ FaultPlan
+//!                       tap socket ══ tap::listen (the harness)
+//! ```
+//!
+//! Start at [`Driver`] to call a driver, at [`Server`] to be one, and at [`tap`] to watch. The messages
+//! and generated clients and servers are in [`v1`]; their source is `proto/csi.proto`.
 
+mod client;
+mod endpoint;
+mod server;
+mod socket;
+pub mod tap;
 pub mod v1;
+
+pub use client::{
+    Driver, DriverService, KUBELET_DEADLINE, NotReady, NotReadyCause, SIDECAR_DEADLINE, connect,
+};
+pub use endpoint::{Endpoint, EndpointError};
+pub use server::{ServeError, Server, Services};
+pub use socket::BindError;
+pub use tonic::{Code, Status};

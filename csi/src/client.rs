@@ -1,0 +1,190 @@
+//! The handle on a driver: typed clients over one tapped connection, which comes back as the driver does.
+
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use hyper_util::rt::TokioIo;
+use thiserror::Error;
+use tokio::{
+    net::{TcpStream, UnixStream},
+    time::{Instant, sleep, timeout_at},
+};
+use tonic::{Status, transport::Channel};
+use tower::service_fn;
+
+use crate::{
+    endpoint::Endpoint,
+    tap::{Context, Tap, Tapped},
+    v1::{
+        ProbeRequest, controller_client::ControllerClient, group_controller_client::GroupControllerClient,
+        identity_client::IdentityClient, node_client::NodeClient,
+    },
+};
+
+/// The deadline of a call by default, that of the external-attacher (`--timeout`).
+pub const SIDECAR_DEADLINE: Duration = Duration::from_secs(15);
+/// The kubelet's deadline of a call (`csiTimeout` in pkg/volume/csi/csi_plugin.go).
+pub const KUBELET_DEADLINE: Duration = Duration::from_secs(120);
+
+/// Between attempts to reach a driver that starts: from the first, doubling up to the last.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(200));
+
+/// A channel to a driver under the tap.
+pub type DriverService = Tapped<Channel>;
+
+/// A driver at an endpoint, as one component sees it. Clones share the connection.
+///
+/// Connects with the first call and again with the first call after the driver went away: a driver may
+/// die and come back at the same socket. A call that was under way then fails as `Unavailable`.
+#[derive(Clone, Debug)]
+pub struct Driver {
+    endpoint: Arc<Endpoint>,
+    channel: Channel,
+    context: Arc<Context>,
+}
+
+/// Why a driver is not ready.
+#[derive(Debug, Error)]
+#[error("the driver at {endpoint} is not ready after {waited:?}: look into its log")]
+pub struct NotReady {
+    /// Where it should answer.
+    pub endpoint: Endpoint,
+    /// How long it was given.
+    pub waited: Duration,
+    /// How the last attempt failed.
+    #[source]
+    pub last: NotReadyCause,
+}
+
+/// How an attempt to reach a driver failed.
+#[derive(Debug, Error)]
+pub enum NotReadyCause {
+    /// Nobody listens.
+    #[error("cannot connect")]
+    Connect(#[source] std::io::Error),
+    /// Probe failed.
+    #[error("cannot probe")]
+    Probe(#[source] Box<Status>),
+    /// Probe says that the driver is still starting.
+    #[error("it says that it is still starting")]
+    Starting,
+    /// The time was up before the first attempt had an answer.
+    #[error("no answer yet")]
+    Silent,
+}
+
+impl Driver {
+    /// A handle for `component` (e.g. `provisioner`, `node/<name>`), with [`SIDECAR_DEADLINE`].
+    /// Does not connect yet. Must be called within a tokio runtime.
+    pub fn new(endpoint: Endpoint, tap: Tap, component: impl Into<String>) -> Self {
+        let context =
+            Context { tap, component: component.into(), driver: OnceLock::new(), deadline: SIDECAR_DEADLINE };
+        Self { channel: connect(&endpoint), endpoint: Arc::new(endpoint), context: Arc::new(context) }
+    }
+
+    /// The same handle with another deadline for calls that bring none of their own.
+    #[must_use]
+    pub fn with_deadline(self, deadline: Duration) -> Self {
+        let Context { tap, component, driver, .. } = &*self.context;
+        let context =
+            Context { tap: tap.clone(), component: component.clone(), driver: driver.clone(), deadline };
+        Self { context: Arc::new(context), ..self }
+    }
+
+    /// Tells the tap the driver's name, where it is known without GetPluginInfo; the first name stays.
+    #[must_use]
+    pub fn named(self, name: impl Into<String>) -> Self {
+        drop(self.context.driver.set(name.into()));
+        self
+    }
+
+    /// Where it is.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// The Identity service.
+    pub fn identity(&self) -> IdentityClient<DriverService> {
+        IdentityClient::new(self.service())
+    }
+
+    /// The Controller service.
+    pub fn controller(&self) -> ControllerClient<DriverService> {
+        ControllerClient::new(self.service())
+    }
+
+    /// The Node service.
+    pub fn node(&self) -> NodeClient<DriverService> {
+        NodeClient::new(self.service())
+    }
+
+    /// The GroupController service.
+    pub fn group_controller(&self) -> GroupControllerClient<DriverService> {
+        GroupControllerClient::new(self.service())
+    }
+
+    /// The tapped channel, for any other client.
+    pub fn service(&self) -> DriverService {
+        Tapped::new(self.channel.clone(), Arc::clone(&self.context))
+    }
+
+    /// Waits until the driver listens and its Probe says ready, for at most `limit`.
+    ///
+    /// Nothing announces a socket, so this tries, with growing pauses. Attempts to connect are not
+    /// RPCs and so not recorded; every Probe is.
+    ///
+    /// # Errors
+    /// [`NotReady`] when `limit` has passed; its source says how the last attempt failed.
+    pub async fn wait_ready(&self, limit: Duration) -> Result<(), NotReady> {
+        let deadline = Instant::now() + limit;
+        let mut last = NotReadyCause::Silent;
+        let mut pause = BACKOFF.0;
+        loop {
+            match timeout_at(deadline, self.try_ready()).await {
+                Ok(Ok(())) => return Ok(()),
+                Ok(Err(cause)) => last = cause,
+                // What is known from before says more than that there was no time left.
+                Err(_) => {}
+            }
+            if Instant::now() + pause >= deadline {
+                return Err(NotReady { endpoint: (*self.endpoint).clone(), waited: limit, last });
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(BACKOFF.1);
+        }
+    }
+
+    async fn try_ready(&self) -> Result<(), NotReadyCause> {
+        match &*self.endpoint {
+            Endpoint::Unix(path) => UnixStream::connect(path).await.map(drop),
+            Endpoint::Tcp(address) => TcpStream::connect(address).await.map(drop),
+        }
+        .map_err(NotReadyCause::Connect)?;
+        let probe = self.identity().probe(ProbeRequest {}).await;
+        match probe.map_err(|status| NotReadyCause::Probe(Box::new(status)))?.into_inner().ready {
+            None | Some(true) => Ok(()),
+            Some(false) => Err(NotReadyCause::Starting),
+        }
+    }
+}
+
+/// A channel that connects with the first call, and again whenever the connection was lost.
+/// Must be called within a tokio runtime.
+pub fn connect(endpoint: &Endpoint) -> Channel {
+    match endpoint {
+        Endpoint::Unix(path) => {
+            let path = path.clone();
+            let connector = service_fn(move |_| {
+                let path = path.clone();
+                async move { UnixStream::connect(path).await.map(TokioIo::new) }
+            });
+            // A unix socket has no host; gRPC's own clients say `localhost`, and servers check for one.
+            Channel::from_static("http://localhost").connect_with_connector_lazy(connector)
+        }
+        Endpoint::Tcp(address) => Channel::from_shared(format!("http://{address}"))
+            .expect("parsing the endpoint checked that it is host:port")
+            .connect_lazy(),
+    }
+}

@@ -1,0 +1,102 @@
+//! Serves gRPC on a unix socket: drivers, plugin registration, and the drivers of tests.
+
+use std::{
+    collections::BTreeMap,
+    convert::Infallible,
+    path::Path,
+    task::{Context, Poll},
+};
+
+use http::{Request, Response};
+use thiserror::Error;
+use tonic::{
+    Status,
+    body::Body,
+    codegen::{BoxFuture, Service},
+    server::NamedService,
+    transport,
+};
+use tower::{ServiceExt, util::BoxCloneSyncService};
+
+use crate::socket::{self, BindError};
+
+/// Why serving ended early.
+#[derive(Debug, Error)]
+#[error("serving gRPC failed")]
+pub struct ServeError(#[source] transport::Error);
+
+/// The services of a server, told apart by the first segment of the path.
+///
+/// tonic's own router would bring in all of axum for this.
+#[derive(Clone, Debug, Default)]
+pub struct Services(BTreeMap<&'static str, BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>>);
+
+impl Services {
+    /// With one more service, e.g. `NodeServer::new(node)`.
+    #[must_use]
+    pub fn with<S>(mut self, service: S) -> Self
+    where
+        S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>
+            + NamedService
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+        S::Future: Send + 'static,
+    {
+        self.0.insert(S::NAME, BoxCloneSyncService::new(service));
+        self
+    }
+}
+
+impl Service<Request<Body>> for Services {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<Response<Body>, Infallible>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let path = request.uri().path();
+        let service = path.split('/').nth(1).and_then(|name| self.0.get(name)).cloned();
+        match service {
+            Some(service) => Box::pin(service.oneshot(request)),
+            None => {
+                let status = Status::unimplemented(format!("no service here has {path}"));
+                Box::pin(std::future::ready(Ok(status.into_http())))
+            }
+        }
+    }
+}
+
+/// A socket that listens already; clients may connect and wait for [`Self::serve`].
+#[derive(Debug)]
+pub struct Server(socket::Listener);
+
+impl Server {
+    /// Listens at `path`. A dead server's socket is replaced. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// [`BindError`], among others if a live server answers there.
+    pub fn bind(path: &Path) -> Result<Self, BindError> {
+        socket::Listener::bind(path).map(Self)
+    }
+
+    /// Serves until `shutdown` completes; then the socket file goes, calls under way are finished, and
+    /// no new ones taken.
+    ///
+    /// # Errors
+    /// [`ServeError`] if accepting connections fails for good.
+    pub async fn serve(
+        self,
+        services: Services,
+        shutdown: impl Future<Output = ()>,
+    ) -> Result<(), ServeError> {
+        transport::Server::builder()
+            .serve_with_incoming_shutdown(services, self.0, shutdown)
+            .await
+            .map_err(ServeError)
+    }
+}

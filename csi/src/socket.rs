@@ -1,0 +1,128 @@
+//! Unix sockets as servers need them: taking over from a dead predecessor, and leaving nothing behind.
+
+use std::{
+    io,
+    os::unix::{fs::FileTypeExt, net},
+    path::{Path, PathBuf},
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use thiserror::Error;
+use tokio::net::{UnixListener, UnixStream};
+use tokio_stream::Stream;
+
+/// The longest path of a unix socket: `sun_path` has 108 bytes, the last of which is zero.
+pub(crate) const PATH_LIMIT: usize = 107;
+
+/// Why a server cannot listen at its socket.
+#[derive(Debug, Error)]
+pub enum BindError {
+    /// Another server answers there.
+    #[error("another server already answers at {}: stop it, or choose another socket", .0.display())]
+    InUse(PathBuf),
+    /// Something else has that name.
+    #[error("{} exists and is no socket: remove it, or choose another path", .0.display())]
+    NotASocket(PathBuf),
+    /// The kernel's limit.
+    #[error("socket path {} is longer than {PATH_LIMIT} bytes: choose a shorter directory", .0.display())]
+    PathTooLong(PathBuf),
+    /// The socket could not be made.
+    #[error("cannot listen at {}: check that its directory exists and may be written to", .path.display())]
+    Io {
+        /// Where.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// A listening unix socket, whose file goes with it.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    inner: UnixListener,
+    path: PathBuf,
+}
+
+impl Listener {
+    /// Listens at `path`, in the place of a dead server's socket if need be.
+    pub(crate) fn bind(path: &Path) -> Result<Self, BindError> {
+        if path.as_os_str().len() > PATH_LIMIT {
+            return Err(BindError::PathTooLong(path.to_owned()));
+        }
+        let failed = |source| BindError::Io { path: path.to_owned(), source };
+        remove_stale(path)?;
+        let inner = UnixListener::bind(path).map_err(failed)?;
+        Ok(Self { inner, path: path.to_owned() })
+    }
+
+    /// The next connection.
+    pub(crate) async fn accept(&mut self) -> io::Result<UnixStream> {
+        self.inner.accept().await.map(|(stream, _)| stream)
+    }
+}
+
+fn remove_stale(path: &Path) -> Result<(), BindError> {
+    let failed = |source| BindError::Io { path: path.to_owned(), source };
+    match path.symlink_metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(failed(error)),
+        Ok(meta) if !meta.file_type().is_socket() => Err(BindError::NotASocket(path.to_owned())),
+        // Whether anybody is behind it only a connection tells.
+        Ok(_) => match net::UnixStream::connect(path) {
+            Ok(_) => Err(BindError::InUse(path.to_owned())),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                std::fs::remove_file(path).map_err(failed)
+            }
+            Err(error) => Err(failed(error)),
+        },
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        // While still listening, so that it cannot be the file of a successor.
+        if let Err(error) = std::fs::remove_file(&self.path) {
+            tracing::debug!(%error, path = %self.path.display(), "socket file was gone already");
+        }
+    }
+}
+
+impl Stream for Listener {
+    type Item = io::Result<UnixStream>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.inner.poll_accept(cx).map(|accepted| Some(accepted.map(|(stream, _)| stream)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn takes_over_a_dead_socket_but_not_a_live_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        // A std listener leaves its file, as a killed process does.
+        drop(net::UnixListener::bind(&path).unwrap());
+        assert!(path.exists());
+        let live = Listener::bind(&path).unwrap();
+        assert!(matches!(Listener::bind(&path), Err(BindError::InUse(p)) if p == path));
+        drop(live);
+        assert!(!path.exists());
+    }
+
+    #[tokio::test]
+    async fn leaves_other_files_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("precious");
+        std::fs::write(&path, "data").unwrap();
+        assert!(matches!(Listener::bind(&path), Err(BindError::NotASocket(_))));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "data");
+        assert!(matches!(Listener::bind(&dir.path().join("no/dir")), Err(BindError::Io { .. })));
+        let long = dir.path().join("x".repeat(PATH_LIMIT));
+        assert!(matches!(Listener::bind(&long), Err(BindError::PathTooLong(_))));
+    }
+}

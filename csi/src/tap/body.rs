@@ -1,0 +1,93 @@
+//! The answer on its way back: passes every frame on and ends the call's record with the last.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use http::{HeaderMap, Response};
+use http_body::{Frame, SizeHint};
+use tokio::time::{Instant, Sleep, sleep_until};
+use tonic::{Status, body::Body, codegen::Bytes};
+
+use super::service::{Call, broken, deadline_exceeded};
+
+/// A response body under the tap. Streams pass frame by frame, as they come.
+#[derive(Debug)]
+pub struct TappedBody {
+    inner: Body,
+    call: Call,
+    /// The data so far, if the response tells something.
+    kept: Option<Vec<u8>>,
+    deadline: Pin<Box<Sleep>>,
+}
+
+impl TappedBody {
+    /// Wraps the body; an answer that is nothing but a status ends the call at once.
+    pub(super) fn around(response: Response<Body>, mut call: Call, deadline: Instant) -> Response<Self> {
+        if let Some(status) = Status::from_header_map(response.headers()) {
+            call.end(&status);
+        }
+        let kept = call.reads_response().then(Vec::new);
+        response.map(|inner| Self { inner, call, kept, deadline: Box::pin(sleep_until(deadline)) })
+    }
+
+    fn note(&mut self, frame: &Frame<Bytes>) {
+        if let (Some(kept), Some(data)) = (&mut self.kept, frame.data_ref()) {
+            kept.extend_from_slice(data);
+        }
+        if let Some(trailers) = frame.trailers_ref() {
+            self.end(trailers);
+        }
+    }
+
+    fn end(&mut self, trailers: &HeaderMap) {
+        if let Some(kept) = self.kept.take() {
+            self.call.learn(&kept);
+        }
+        self.call.end(&Status::from_header_map(trailers).unwrap_or_else(no_status));
+    }
+}
+
+/// What a stream means that ends without saying how; tonic's clients see it as `Unknown` too.
+fn no_status() -> Status {
+    Status::unknown("the driver's answer has no status")
+}
+
+impl http_body::Body for TappedBody {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let this = self.get_mut();
+        if let Poll::Ready(frame) = Pin::new(&mut this.inner).poll_frame(cx) {
+            return Poll::Ready(match frame {
+                Some(Ok(frame)) => {
+                    this.note(&frame);
+                    Some(Ok(frame))
+                }
+                Some(Err(status)) => {
+                    let status = broken(status);
+                    this.call.end(&status);
+                    Some(Err(status))
+                }
+                None => {
+                    this.call.end(&no_status());
+                    None
+                }
+            });
+        }
+        ready!(this.deadline.as_mut().poll(cx));
+        let status = deadline_exceeded();
+        this.call.end(&status);
+        Poll::Ready(Some(Err(status)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}

@@ -1,0 +1,60 @@
+//! gRPC status codes by name, as every tool around Kubernetes spells them.
+//!
+//! The names are those of gRPC's Go library (`codes.Code.String`), which the CSI sidecars put into logs
+//! and into the `grpc_status_code` label of their metrics; tonic's own `Debug` names differ in three places.
+
+use serde::{Deserialize, Deserializer, Serializer, de::Error as _};
+use tonic::Code;
+
+const NAMES: [(Code, &str); 17] = [
+    (Code::Ok, "OK"),
+    (Code::Cancelled, "Canceled"),
+    (Code::Unknown, "Unknown"),
+    (Code::InvalidArgument, "InvalidArgument"),
+    (Code::DeadlineExceeded, "DeadlineExceeded"),
+    (Code::NotFound, "NotFound"),
+    (Code::AlreadyExists, "AlreadyExists"),
+    (Code::PermissionDenied, "PermissionDenied"),
+    (Code::ResourceExhausted, "ResourceExhausted"),
+    (Code::FailedPrecondition, "FailedPrecondition"),
+    (Code::Aborted, "Aborted"),
+    (Code::OutOfRange, "OutOfRange"),
+    (Code::Unimplemented, "Unimplemented"),
+    (Code::Internal, "Internal"),
+    (Code::Unavailable, "Unavailable"),
+    (Code::DataLoss, "DataLoss"),
+    (Code::Unauthenticated, "Unauthenticated"),
+];
+
+/// The name of a code, e.g. `OK`, `Canceled` or `DeadlineExceeded`.
+pub fn code_name(code: Code) -> &'static str {
+    NAMES.iter().find(|(c, _)| *c == code).map_or("Unknown", |(_, name)| name)
+}
+
+/// The code of that name, if there is one.
+pub fn code_from_name(name: &str) -> Option<Code> {
+    NAMES.iter().find(|(_, n)| *n == name).map(|(code, _)| *code)
+}
+
+pub(super) fn serialize<S: Serializer>(code: &Code, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(code_name(*code))
+}
+
+pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Code, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    code_from_name(&name).ok_or_else(|| D::Error::custom(format!("no gRPC code is called {name:?}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_has_a_name_of_its_own() {
+        for number in 0..17 {
+            let code = Code::from(number);
+            assert_eq!(code_from_name(code_name(code)), Some(code), "code {number}");
+        }
+        assert_eq!(code_from_name("Ok"), None);
+    }
+}

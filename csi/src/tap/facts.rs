@@ -1,0 +1,222 @@
+//! Reads from the messages on the wire what a record needs: whose volume, which node, which path.
+//!
+//! One table says it for all of CSI. Working on the encoded messages keeps callers free of it: they use
+//! the plain generated clients, and the tap cannot be forgotten. The second decoding costs about a
+//! microsecond a call.
+
+use prost::Message;
+
+use crate::v1;
+
+/// What a request tells.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Facts {
+    pub(super) volume_id: Option<String>,
+    pub(super) volume_name: Option<String>,
+    pub(super) node: Option<String>,
+    pub(super) target: Option<String>,
+    /// The values of the request's secrets, only to take them out of messages.
+    secrets: Vec<String>,
+}
+
+/// What a successful response adds.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Learned {
+    /// The id that CreateVolume gave.
+    VolumeId(String),
+    /// The name that the driver gives itself.
+    DriverName(String),
+}
+
+/// One line per request: the RPC, its message, which field is which fact, and `secrets` if it has any.
+macro_rules! requests {
+    ($($rpc:literal $message:ident { $($fact:ident: $field:ident),* } $($secrets:ident)?;)*) => {
+        /// Whether a request of this RPC is worth reading.
+        fn is_listed(rpc: &str) -> bool {
+            matches!(rpc, $($rpc)|*)
+        }
+
+        fn read(rpc: &str, message: &[u8]) -> Option<Facts> {
+            match rpc {
+                $($rpc => {
+                    let message = v1::$message::decode(message).ok()?;
+                    Some(Facts {
+                        $($fact: present(message.$field),)*
+                        $($secrets: message.$secrets.into_values().filter(|s| !s.is_empty()).collect(),)?
+                        ..Facts::default()
+                    })
+                })*
+                _ => None,
+            }
+        }
+
+        #[cfg(test)]
+        const SECRET_MESSAGES: &[&str] = &[$($(requests!(@name $message $secrets),)?)*];
+    };
+    (@name $message:ident secrets) => { stringify!($message) };
+}
+
+requests! {
+    "Controller/CreateVolume" CreateVolumeRequest { volume_name: name } secrets;
+    "Controller/DeleteVolume" DeleteVolumeRequest { volume_id: volume_id } secrets;
+    "Controller/ControllerPublishVolume" ControllerPublishVolumeRequest { volume_id: volume_id, node: node_id } secrets;
+    "Controller/ControllerUnpublishVolume" ControllerUnpublishVolumeRequest { volume_id: volume_id, node: node_id } secrets;
+    "Controller/ValidateVolumeCapabilities" ValidateVolumeCapabilitiesRequest { volume_id: volume_id } secrets;
+    "Controller/ControllerGetVolume" ControllerGetVolumeRequest { volume_id: volume_id };
+    "Controller/ControllerModifyVolume" ControllerModifyVolumeRequest { volume_id: volume_id } secrets;
+    "Controller/ControllerExpandVolume" ControllerExpandVolumeRequest { volume_id: volume_id } secrets;
+    "Controller/CreateSnapshot" CreateSnapshotRequest { volume_id: source_volume_id } secrets;
+    "Controller/DeleteSnapshot" DeleteSnapshotRequest {} secrets;
+    "Controller/ListSnapshots" ListSnapshotsRequest { volume_id: source_volume_id } secrets;
+    "Controller/GetSnapshot" GetSnapshotRequest {} secrets;
+    "GroupController/CreateVolumeGroupSnapshot" CreateVolumeGroupSnapshotRequest {} secrets;
+    "GroupController/DeleteVolumeGroupSnapshot" DeleteVolumeGroupSnapshotRequest {} secrets;
+    "GroupController/GetVolumeGroupSnapshot" GetVolumeGroupSnapshotRequest {} secrets;
+    "SnapshotMetadata/GetMetadataAllocated" GetMetadataAllocatedRequest {} secrets;
+    "SnapshotMetadata/GetMetadataDelta" GetMetadataDeltaRequest {} secrets;
+    "Node/NodeStageVolume" NodeStageVolumeRequest { volume_id: volume_id, target: staging_target_path } secrets;
+    "Node/NodeUnstageVolume" NodeUnstageVolumeRequest { volume_id: volume_id, target: staging_target_path };
+    "Node/NodePublishVolume" NodePublishVolumeRequest { volume_id: volume_id, target: target_path } secrets;
+    "Node/NodeUnpublishVolume" NodeUnpublishVolumeRequest { volume_id: volume_id, target: target_path };
+    "Node/NodeGetVolumeStats" NodeGetVolumeStatsRequest { volume_id: volume_id, target: volume_path };
+    "Node/NodeExpandVolume" NodeExpandVolumeRequest { volume_id: volume_id, target: volume_path } secrets;
+}
+
+const CREATE_VOLUME: &str = "Controller/CreateVolume";
+const GET_PLUGIN_INFO: &str = "Identity/GetPluginInfo";
+
+/// Whether the request of this method tells anything. All of CSI's requests are single messages.
+pub(super) fn reads_request(method: &str) -> bool {
+    rpc_of(method).is_some_and(is_listed)
+}
+
+/// Whether the response of this method tells anything.
+pub(super) fn reads_response(method: &str) -> bool {
+    matches!(rpc_of(method), Some(CREATE_VOLUME | GET_PLUGIN_INFO))
+}
+
+/// What the request body tells; nothing if it cannot be read.
+pub(super) fn of_request(method: &str, body: &[u8]) -> Facts {
+    rpc_of(method).zip(unframed(body)).and_then(|(rpc, message)| read(rpc, message)).unwrap_or_default()
+}
+
+/// What the response body adds.
+pub(super) fn of_response(method: &str, body: &[u8]) -> Option<Learned> {
+    let message = unframed(body)?;
+    match rpc_of(method)? {
+        CREATE_VOLUME => {
+            let volume = v1::CreateVolumeResponse::decode(message).ok()?.volume?;
+            present(volume.volume_id).map(Learned::VolumeId)
+        }
+        GET_PLUGIN_INFO => {
+            let info = v1::GetPluginInfoResponse::decode(message).ok()?;
+            present(info.name).map(Learned::DriverName)
+        }
+        _ => None,
+    }
+}
+
+impl Facts {
+    /// `text` without the secrets of the request, should the driver have quoted one.
+    pub(super) fn without_secrets(&self, text: &str) -> String {
+        let mut secrets: Vec<&String> = self.secrets.iter().collect();
+        // A secret may contain another.
+        secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+        secrets.into_iter().fold(text.to_owned(), |text, secret| text.replace(secret, "***stripped***"))
+    }
+}
+
+fn rpc_of(method: &str) -> Option<&str> {
+    method.strip_prefix("/csi.v1.")
+}
+
+/// The message behind gRPC's prefix: a compression flag and four bytes of length.
+fn unframed(body: &[u8]) -> Option<&[u8]> {
+    let (&[compressed, a, b, c, d], rest) = body.split_first_chunk()?;
+    let length = usize::try_from(u32::from_be_bytes([a, b, c, d])).ok()?;
+    if compressed == 0 { rest.get(..length) } else { None }
+}
+
+fn present(text: String) -> Option<String> {
+    (!text.is_empty()).then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn framed(message: &impl Message) -> Vec<u8> {
+        let bytes = message.encode_to_vec();
+        let length = u32::try_from(bytes.len()).unwrap().to_be_bytes();
+        [&[0][..], &length, &bytes].concat()
+    }
+
+    #[test]
+    fn every_request_with_secrets_in_the_proto_is_in_the_table() {
+        let proto = include_str!("../../proto/csi.proto");
+        let in_proto: Vec<&str> = proto
+            .split("\nmessage ")
+            .skip(1)
+            .filter(|text| text.split("\n}").next().unwrap().contains(" secrets ="))
+            .map(|text| text.split_whitespace().next().unwrap())
+            .collect();
+        assert_eq!(in_proto.len(), 18);
+        for message in in_proto {
+            assert!(SECRET_MESSAGES.contains(&message), "{message}");
+        }
+    }
+
+    #[test]
+    fn requests_tell_volume_node_and_path() {
+        let publish = v1::ControllerPublishVolumeRequest {
+            volume_id: "v".into(),
+            node_id: "n".into(),
+            ..Default::default()
+        };
+        let facts = of_request("/csi.v1.Controller/ControllerPublishVolume", &framed(&publish));
+        let expected = Facts { volume_id: Some("v".into()), node: Some("n".into()), ..Facts::default() };
+        assert_eq!(facts, expected);
+
+        let publish = v1::NodePublishVolumeRequest {
+            volume_id: "v".into(),
+            staging_target_path: "/staging".into(),
+            target_path: "/target".into(),
+            ..Default::default()
+        };
+        let facts = of_request("/csi.v1.Node/NodePublishVolume", &framed(&publish));
+        let expected =
+            Facts { volume_id: Some("v".into()), target: Some("/target".into()), ..Facts::default() };
+        assert_eq!(facts, expected);
+    }
+
+    #[test]
+    fn responses_tell_the_new_volume_and_the_driver() {
+        let volume = v1::Volume { volume_id: "v".into(), ..Default::default() };
+        let created = framed(&v1::CreateVolumeResponse { volume: Some(volume) });
+        let learned = of_response("/csi.v1.Controller/CreateVolume", &created);
+        assert_eq!(learned, Some(Learned::VolumeId("v".into())));
+        assert_eq!(of_response("/csi.v1.Controller/DeleteVolume", &created), None);
+    }
+
+    #[test]
+    fn what_cannot_be_read_tells_nothing() {
+        let whole = framed(&v1::DeleteVolumeRequest { volume_id: "volume".into(), ..Default::default() });
+        let method = "/csi.v1.Controller/DeleteVolume";
+        assert!(of_request(method, &whole).volume_id.is_some());
+        let mut compressed = whole.clone();
+        compressed[0] = 1;
+        for body in [&[][..], &whole[..3], &whole[..8], &compressed] {
+            assert_eq!(of_request(method, body), Facts::default());
+        }
+        assert_eq!(of_request("/other.v1.Service/DeleteVolume", &whole), Facts::default());
+    }
+
+    #[test]
+    fn secrets_are_taken_out_longest_first() {
+        let facts = Facts { secrets: vec!["abc".into(), "abcdef".into()], ..Facts::default() };
+        assert_eq!(
+            facts.without_secrets("bad key abcdef, or abc"),
+            "bad key ***stripped***, or ***stripped***"
+        );
+    }
+}

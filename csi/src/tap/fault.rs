@@ -1,0 +1,188 @@
+//! Faults: what shall go wrong with which RPC. Pure decision; [`super::Tapped`] carries it out.
+
+use std::sync::{
+    Arc, PoisonError, RwLock,
+    atomic::{AtomicU32, Ordering},
+};
+
+use serde::{Deserialize, Serialize};
+use tonic::Code;
+
+use super::{code, facts::Facts};
+
+/// An ordered list of rules; the first that hits decides. JSON: the bare list, e.g.
+///
+/// ```json
+/// [{"method": "NodeStageVolume", "action": "hang", "count": 1},
+///  {"method": "CreateVolume", "volume": "pvc-7", "action": {"error": {"code": "ResourceExhausted"}}}]
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct FaultPlan {
+    /// The rules, most important first.
+    pub rules: Vec<FaultRule>,
+}
+
+/// Which calls to spoil, and how.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FaultRule {
+    /// The RPC: `NodeStageVolume`, or the full path `/csi.v1.Node/NodeStageVolume`.
+    pub method: String,
+    /// Only calls of this component, e.g. `node/worker-1`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub component: Option<String>,
+    /// Only calls whose volume id or requested volume name contains this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume: Option<String>,
+    /// Lets this many matching calls through first. Each process counts for itself.
+    #[serde(default)]
+    pub skip: u32,
+    /// Spoils this many calls after those; without it, all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<u32>,
+    /// What happens to the call.
+    pub action: FaultAction,
+}
+
+/// What happens to a spoilt call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum FaultAction {
+    /// It reaches the driver late.
+    Delay {
+        /// By this many milliseconds.
+        ms: u64,
+    },
+    /// It never reaches the driver and fails at once.
+    Error {
+        /// With this code, by its gRPC name in JSON.
+        #[serde(with = "code")]
+        code: Code,
+        /// And this message.
+        #[serde(default)]
+        message: String,
+    },
+    /// It never reaches the driver and never answers: the deadline ends it.
+    Hang,
+    /// The driver acts, but the answer is lost: `Unavailable`.
+    DropAfter,
+}
+
+impl FaultRule {
+    /// A rule for every call of `method`.
+    pub fn new(method: impl Into<String>, action: FaultAction) -> Self {
+        Self { method: method.into(), component: None, volume: None, skip: 0, count: None, action }
+    }
+
+    /// Only the first `count` matching calls of a process.
+    pub fn times(self, count: u32) -> Self {
+        Self { count: Some(count), ..self }
+    }
+
+    /// Only calls of `component`.
+    pub fn of_component(self, component: impl Into<String>) -> Self {
+        Self { component: Some(component.into()), ..self }
+    }
+
+    /// Only calls on volumes whose id or requested name contains `part`.
+    pub fn on_volume(self, part: impl Into<String>) -> Self {
+        Self { volume: Some(part.into()), ..self }
+    }
+
+    fn matches(&self, component: &str, method: &str, facts: &Facts) -> bool {
+        let volumes = [&facts.volume_id, &facts.volume_name];
+        let is_method = self.method == method || method.rsplit('/').next() == Some(&self.method);
+        is_method
+            && self.component.as_ref().is_none_or(|c| c == component)
+            && self.volume.as_ref().is_none_or(|part| volumes.into_iter().flatten().any(|v| v.contains(part)))
+    }
+}
+
+impl From<FaultRule> for FaultPlan {
+    fn from(rule: FaultRule) -> Self {
+        Self { rules: vec![rule] }
+    }
+}
+
+/// The plan in force in a process; clones share it, and it may be replaced at any time.
+#[derive(Clone, Debug, Default)]
+pub struct Faults(Arc<RwLock<Vec<Armed>>>);
+
+#[derive(Debug)]
+struct Armed {
+    rule: FaultRule,
+    matched: AtomicU32,
+}
+
+impl Faults {
+    /// Replaces the plan; all counts start afresh. An empty plan ends all faults.
+    pub fn set(&self, plan: FaultPlan) {
+        let armed = plan.rules.into_iter().map(|rule| Armed { rule, matched: AtomicU32::new(0) }).collect();
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = armed;
+    }
+
+    /// What shall happen to this call. Every rule that matches counts it, down to the one that hits.
+    pub(super) fn next(&self, component: &str, method: &str, facts: &Facts) -> Option<FaultAction> {
+        let armed = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        armed.iter().filter(|armed| armed.rule.matches(component, method, facts)).find_map(|armed| {
+            let nth = armed.matched.fetch_add(1, Ordering::Relaxed);
+            let spoilt = nth.checked_sub(armed.rule.skip)?;
+            armed.rule.count.is_none_or(|count| spoilt < count).then(|| armed.rule.action.clone())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STAGE: &str = "/csi.v1.Node/NodeStageVolume";
+
+    fn volume(id: &str) -> Facts {
+        Facts { volume_id: Some(id.into()), ..Facts::default() }
+    }
+
+    #[test]
+    fn a_rule_hits_its_method_component_and_volume_only() {
+        let faults = Faults::default();
+        let rule = FaultRule::new("NodeStageVolume", FaultAction::Hang).of_component("node/a").on_volume("7");
+        faults.set(rule.into());
+        for (component, method, id, hit) in [
+            ("node/a", STAGE, "vol-7", true),
+            ("node/b", STAGE, "vol-7", false),
+            ("node/a", STAGE, "vol-8", false),
+            ("node/a", "/csi.v1.Node/NodeUnstageVolume", "vol-7", false),
+        ] {
+            let expected = hit.then_some(FaultAction::Hang);
+            assert_eq!(faults.next(component, method, &volume(id)), expected, "{component} {method} {id}");
+        }
+        assert_eq!(faults.next("node/a", STAGE, &Facts::default()), None);
+    }
+
+    #[test]
+    fn skip_and_count_make_a_window_and_later_rules_take_over() {
+        let faults = Faults::default();
+        let hang = FaultRule { skip: 1, count: Some(2), ..FaultRule::new(STAGE, FaultAction::Hang) };
+        let lose = FaultRule::new("NodeStageVolume", FaultAction::DropAfter).times(1);
+        faults.set(FaultPlan { rules: vec![hang, lose] });
+        let seen: Vec<_> = (0..5).map(|_| faults.next("n", STAGE, &volume("v"))).collect();
+        let (hang, lose) = (Some(FaultAction::Hang), Some(FaultAction::DropAfter));
+        assert_eq!(seen, [lose, hang.clone(), hang, None, None]);
+    }
+
+    #[test]
+    fn a_plan_is_compact_json_and_misspelt_fields_are_errors() {
+        let text = r#"[{"method":"CreateVolume","count":1,"action":{"error":{"code":"Aborted"}}},
+                       {"method":"NodeStageVolume","action":"hang"},
+                       {"method":"DeleteVolume","action":{"delay":{"ms":5}}}]"#;
+        let plan: FaultPlan = serde_json::from_str(text).unwrap();
+        let aborted = FaultAction::Error { code: Code::Aborted, message: String::new() };
+        assert_eq!(plan.rules[0], FaultRule::new("CreateVolume", aborted).times(1));
+        assert_eq!(plan.rules[2].action, FaultAction::Delay { ms: 5 });
+        let again = serde_json::to_string(&plan).unwrap();
+        assert_eq!(serde_json::from_str::<FaultPlan>(&again).unwrap(), plan);
+        let misspelt = r#"[{"method":"CreateVolume","action":"hang","times":1}]"#;
+        assert!(serde_json::from_str::<FaultPlan>(misspelt).is_err());
+    }
+}

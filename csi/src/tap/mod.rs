@@ -1,0 +1,121 @@
+//! The tap: records every RPC between a component and its driver, and can spoil it.
+//!
+//! ```text
+//!  generated client ─> Tapped ─────────────────────────> channel ─> driver
+//!                        │  ^
+//!       facts (table) <──┤  └── Faults: delay, error, hang, drop_after
+//!                        v
+//!         Sink: none | channel | socket ──/cc/tap.sock──> listen ─> TapRecord ...
+//!                                   ^────── fault plans ─────┘
+//! ```
+//!
+//! The end record is in the sink before the caller sees the result. So whoever sees a write to the API
+//! server that follows from an RPC knows that the record of the RPC is on its way already.
+
+mod body;
+mod code;
+mod facts;
+mod fault;
+mod listen;
+mod record;
+mod service;
+mod sink;
+
+use std::{io, path::Path, path::PathBuf, sync::Arc};
+
+use thiserror::Error;
+use tokio::sync::mpsc;
+
+pub use code::{code_from_name, code_name};
+pub use fault::{FaultAction, FaultPlan, FaultRule, Faults};
+pub use listen::{FaultControl, listen};
+pub use record::{CallId, Edge, TapRecord};
+pub use service::Tapped;
+
+pub(crate) use service::Context;
+use sink::{Sink, Socket};
+
+/// The environment variable that names the tap socket.
+pub const TAP_ENV: &str = "CLAIMCHECK_TAP";
+/// The environment variable that holds a [`FaultPlan`] as JSON.
+pub const FAULTS_ENV: &str = "CLAIMCHECK_FAULTS";
+
+/// Why a process cannot have the tap that it was told to have.
+#[derive(Debug, Error)]
+pub enum TapError {
+    /// Nobody listens there.
+    #[error("cannot connect to the tap at {}: start its listener first, or unset {TAP_ENV}", .path.display())]
+    Connect {
+        /// The socket.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// The plan is no plan.
+    #[error("{FAULTS_ENV} is not a fault plan: give a JSON list of rules with `method` and `action`")]
+    Faults(#[source] serde_json::Error),
+}
+
+/// Where the records of this process go and which faults are in force; clones share both.
+#[derive(Clone, Debug)]
+pub struct Tap {
+    sink: Arc<Sink>,
+    faults: Faults,
+}
+
+impl Tap {
+    /// Records nothing. Faults work all the same.
+    pub fn none() -> Self {
+        Self::with_sink(Sink::None)
+    }
+
+    /// Records into a channel, for callers in the same process.
+    pub fn channel() -> (Self, mpsc::UnboundedReceiver<TapRecord>) {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        (Self::with_sink(Sink::Channel(sender)), receiver)
+    }
+
+    /// Records into the socket at `path`, where [`listen`] listens, and takes fault plans from it.
+    /// Should the socket break later, the process goes on without records and warns once.
+    ///
+    /// # Errors
+    /// [`TapError::Connect`] if nobody listens there.
+    pub fn connect(path: &Path) -> Result<Self, TapError> {
+        let faults = Faults::default();
+        let socket = Socket::connect(path, faults.clone())
+            .map_err(|source| TapError::Connect { path: path.to_owned(), source })?;
+        Ok(Self { sink: Arc::new(Sink::Socket(socket)), faults })
+    }
+
+    /// The tap that the environment asks for: [`TAP_ENV`] and [`FAULTS_ENV`], each optional.
+    ///
+    /// # Errors
+    /// [`TapError`] if a variable is set to something that does not work. Going on without would look
+    /// like a driver that is never called.
+    pub fn from_env() -> Result<Self, TapError> {
+        let tap = match std::env::var_os(TAP_ENV) {
+            Some(path) => Self::connect(Path::new(&path))?,
+            None => Self::none(),
+        };
+        match std::env::var(FAULTS_ENV) {
+            Ok(plan) => Ok(tap.with_faults(serde_json::from_str(&plan).map_err(TapError::Faults)?)),
+            Err(_) => Ok(tap),
+        }
+    }
+
+    /// The same tap with this plan in force.
+    pub fn with_faults(self, plan: FaultPlan) -> Self {
+        self.faults.set(plan);
+        self
+    }
+
+    /// The faults in force, to replace them at any time.
+    pub fn faults(&self) -> &Faults {
+        &self.faults
+    }
+
+    fn with_sink(sink: Sink) -> Self {
+        Self { sink: Arc::new(sink), faults: Faults::default() }
+    }
+}

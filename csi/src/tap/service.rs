@@ -1,0 +1,292 @@
+//! The tower layer itself: a service around a channel that records each call and carries out faults.
+
+use std::{
+    mem,
+    sync::{Arc, OnceLock},
+    task,
+    time::Duration,
+};
+
+use claimcheck_model::Stamp;
+use http::{HeaderMap, HeaderValue, Request, Response};
+use http_body_util::{BodyExt, Full};
+use tokio::time::{Instant, sleep, sleep_until};
+use tonic::{
+    Code, Status,
+    body::Body,
+    codegen::{BoxFuture, Service, StdError},
+};
+
+use super::{
+    Tap,
+    body::TappedBody,
+    facts::{self, Facts, Learned},
+    fault::FaultAction,
+    record::{CallId, Edge, TapRecord},
+};
+
+const GRPC_TIMEOUT: &str = "grpc-timeout";
+
+/// A channel whose calls are recorded, have a deadline, and may be spoilt by a fault.
+///
+/// Otherwise it is transparent: messages, metadata and status pass unchanged, methods that it does not
+/// know pass unread. A call that got no answer because the connection failed is `Unavailable` and one
+/// past its deadline `DeadlineExceeded`, as they are with gRPC's own clients; tonic would say `Unknown`
+/// and `Cancelled`.
+#[derive(Clone, Debug)]
+pub struct Tapped<S> {
+    inner: S,
+    context: Arc<Context>,
+}
+
+/// What all calls of one driver handle have in common.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) tap: Tap,
+    pub(crate) component: String,
+    /// The driver's name, once it has told it.
+    pub(crate) driver: OnceLock<String>,
+    /// For calls that bring no deadline of their own.
+    pub(crate) deadline: Duration,
+}
+
+impl<S> Tapped<S> {
+    pub(crate) fn new(inner: S, context: Arc<Context>) -> Self {
+        Self { inner, context }
+    }
+}
+
+impl<S> Service<Request<Body>> for Tapped<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>> + Clone + Send + 'static,
+    S::Error: Into<StdError>,
+    S::Future: Send,
+{
+    type Response = Response<TappedBody>;
+    type Error = Status;
+    type Future = BoxFuture<Self::Response, Status>;
+
+    fn poll_ready(&mut self, cx: &mut task::Context<'_>) -> task::Poll<Result<(), Status>> {
+        self.inner.poll_ready(cx).map_err(|error| unanswered(error.into()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let clone = self.inner.clone();
+        // Only this one is known to be ready.
+        let inner = mem::replace(&mut self.inner, clone);
+        Box::pin(tapped(inner, Arc::clone(&self.context), request))
+    }
+}
+
+async fn tapped<S>(
+    inner: S,
+    context: Arc<Context>,
+    mut request: Request<Body>,
+) -> Result<Response<TappedBody>, Status>
+where
+    S: Service<Request<Body>, Response = Response<Body>>,
+    S::Error: Into<StdError>,
+{
+    let limit = deadline_of(request.headers()).unwrap_or_else(|| {
+        let limit = context.deadline;
+        request.headers_mut().insert(GRPC_TIMEOUT, header_of(limit));
+        limit
+    });
+    let (request, facts) = read(request).await?;
+    let deadline = Instant::now() + limit;
+    let mut call = Call::start(context, request.uri().path().to_owned(), facts);
+    let outcome = tokio::select! {
+        // tonic has the same deadline, but calls it `Cancelled`.
+        biased;
+        () = sleep_until(deadline) => Err(deadline_exceeded()),
+        outcome = attempt(inner, request, call.fault()) => outcome,
+    };
+    match outcome {
+        Ok(response) => Ok(TappedBody::around(response, call, deadline)),
+        Err(status) => {
+            call.end(&status);
+            Err(status)
+        }
+    }
+}
+
+/// The call itself, unless a fault is in its way.
+async fn attempt<S>(
+    mut inner: S,
+    request: Request<Body>,
+    fault: Option<FaultAction>,
+) -> Result<Response<Body>, Status>
+where
+    S: Service<Request<Body>, Response = Response<Body>>,
+    S::Error: Into<StdError>,
+{
+    let lost = match fault {
+        None => false,
+        Some(FaultAction::Delay { ms }) => {
+            sleep(Duration::from_millis(ms)).await;
+            false
+        }
+        Some(FaultAction::Error { code, message }) => return Err(Status::new(code, message)),
+        Some(FaultAction::Hang) => std::future::pending().await,
+        Some(FaultAction::DropAfter) => true,
+    };
+    let response = inner.call(request).await.map_err(|error| unanswered(error.into()))?;
+    if lost {
+        // The driver is done only when its answer is complete.
+        response.into_body().collect().await.map_err(broken)?;
+        return Err(Status::unavailable("the answer was lost (injected fault)"));
+    }
+    Ok(response)
+}
+
+/// Takes the facts from a request that has any; leaves every other unread.
+async fn read(request: Request<Body>) -> Result<(Request<Body>, Facts), Status> {
+    if !facts::reads_request(request.uri().path()) {
+        return Ok((request, Facts::default()));
+    }
+    let (head, body) = request.into_parts();
+    let bytes = body.collect().await?.to_bytes();
+    let facts = facts::of_request(head.uri.path(), &bytes);
+    Ok((Request::from_parts(head, Body::new(Full::new(bytes))), facts))
+}
+
+/// A call that has been recorded as started. Ends exactly once: dropping it is `Canceled`.
+#[derive(Debug)]
+pub(super) struct Call {
+    context: Arc<Context>,
+    id: CallId,
+    method: String,
+    facts: Facts,
+    ended: bool,
+}
+
+impl Call {
+    fn start(context: Arc<Context>, method: String, facts: Facts) -> Self {
+        let call = Self { context, id: CallId::next(), method, facts, ended: false };
+        call.record(Edge::Start);
+        call
+    }
+
+    fn fault(&self) -> Option<FaultAction> {
+        self.context.tap.faults.next(&self.context.component, &self.method, &self.facts)
+    }
+
+    /// Whether the response body is worth keeping for [`Self::learn`].
+    pub(super) fn reads_response(&self) -> bool {
+        facts::reads_response(&self.method)
+    }
+
+    /// Adds what a successful response tells.
+    pub(super) fn learn(&mut self, body: &[u8]) {
+        match facts::of_response(&self.method, body) {
+            Some(Learned::VolumeId(id)) => self.facts.volume_id = Some(id),
+            // A driver that restarts says the same again.
+            Some(Learned::DriverName(name)) => drop(self.context.driver.set(name)),
+            None => {}
+        }
+    }
+
+    /// Records the end, unless it is recorded already.
+    pub(super) fn end(&mut self, status: &Status) {
+        if mem::replace(&mut self.ended, true) {
+            return;
+        }
+        let failed = status.code() != Code::Ok;
+        let message = failed.then(|| self.facts.without_secrets(status.message()));
+        self.record(Edge::End { code: status.code(), message });
+    }
+
+    fn record(&self, edge: Edge) {
+        let Facts { volume_id, volume_name, node, target, .. } = self.facts.clone();
+        self.context.tap.sink.write(TapRecord {
+            at: Stamp::now(),
+            id: self.id,
+            edge,
+            component: self.context.component.clone(),
+            method: self.method.clone(),
+            driver: self.context.driver.get().cloned(),
+            volume_id,
+            volume_name,
+            node,
+            target,
+        });
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        self.end(&Status::cancelled("the caller did not wait for the answer"));
+    }
+}
+
+/// The status of a call whose deadline has passed.
+pub(super) fn deadline_exceeded() -> Status {
+    Status::deadline_exceeded("the driver did not answer in time")
+}
+
+/// The status of a call whose answer broke off.
+pub(super) fn broken(status: Status) -> Status {
+    Status::unavailable(format!("the connection to the driver broke: {}", status.message()))
+}
+
+/// The status of a call that the connection could not carry.
+fn unanswered(error: StdError) -> Status {
+    let mut message = format!("no answer from the driver: {error}");
+    let mut source = error.source();
+    while let Some(error) = source {
+        message = format!("{message}: {error}");
+        source = error.source();
+    }
+    Status::unavailable(message)
+}
+
+/// The deadline that the caller set with `Request::set_timeout`, by gRPC's header.
+fn deadline_of(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get(GRPC_TIMEOUT)?.to_str().ok()?;
+    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    // gRPC allows eight digits, so no unit overflows.
+    let number = number.parse::<u32>().ok().map(u64::from)?;
+    Some(match unit {
+        "H" => Duration::from_secs(number * 3600),
+        "M" => Duration::from_secs(number * 60),
+        "S" => Duration::from_secs(number),
+        "m" => Duration::from_millis(number),
+        "u" => Duration::from_micros(number),
+        "n" => Duration::from_nanos(number),
+        _ => return None,
+    })
+}
+
+/// A deadline as gRPC's header: milliseconds, in eight digits (a good day) at most.
+fn header_of(deadline: Duration) -> HeaderValue {
+    let millis = deadline.as_millis().min(99_999_999);
+    HeaderValue::from_str(&format!("{millis}m")).expect("digits and a letter")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_deadline_header_is_read_in_every_unit() {
+        for (text, expected) in [
+            ("2H", Some(Duration::from_secs(7200))),
+            ("3M", Some(Duration::from_secs(180))),
+            ("4S", Some(Duration::from_secs(4))),
+            ("5m", Some(Duration::from_millis(5))),
+            ("6u", Some(Duration::from_micros(6))),
+            ("7n", Some(Duration::from_nanos(7))),
+            ("7", None),
+            ("", None),
+            ("sS", None),
+        ] {
+            let headers = HeaderMap::from_iter([(
+                http::HeaderName::from_static(GRPC_TIMEOUT),
+                HeaderValue::from_static(text),
+            )]);
+            assert_eq!(deadline_of(&headers), expected, "{text}");
+        }
+        assert_eq!(header_of(Duration::from_secs(15)), "15000m");
+        assert_eq!(header_of(Duration::MAX), "99999999m");
+    }
+}

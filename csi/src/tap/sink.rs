@@ -1,0 +1,102 @@
+//! Where records go: nowhere, into a channel, or down the tap socket, up which fault plans may come.
+
+use std::{
+    io::{self, BufRead, BufReader, Write},
+    net::Shutdown,
+    os::unix::net::UnixStream,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError, Weak},
+    time::Duration,
+};
+
+use serde::Serialize;
+use tokio::sync::mpsc;
+use tracing::{debug, warn};
+
+use super::{fault::Faults, listen::FaultsArmed, record::TapRecord};
+
+/// How long a write may wait for a reader that does not read, before the component goes on without a tap.
+const WRITE_LIMIT: Duration = Duration::from_secs(2);
+
+/// Takes the records of a process.
+#[derive(Debug)]
+pub(super) enum Sink {
+    None,
+    Channel(mpsc::UnboundedSender<TapRecord>),
+    Socket(Arc<Socket>),
+}
+
+impl Sink {
+    /// Hands the record over; when this returns, nobody can overtake it.
+    pub(super) fn write(&self, record: TapRecord) {
+        match self {
+            Self::None => {}
+            // Whoever dropped the receiver wants no more records.
+            Self::Channel(records) => drop(records.send(record)),
+            Self::Socket(socket) => socket.write_line(&record),
+        }
+    }
+}
+
+/// The connection of a process to the tap socket.
+///
+/// Writes block, on purpose: a record must be in the socket before the RPC's result is acted upon, and
+/// a line into a socket buffer takes microseconds.
+#[derive(Debug)]
+pub(super) struct Socket {
+    /// `None` once it broke.
+    stream: Mutex<Option<UnixStream>>,
+}
+
+impl Socket {
+    /// Connects, and lets the other side replace the plan in `faults` from then on.
+    pub(super) fn connect(path: &Path, faults: Faults) -> io::Result<Arc<Self>> {
+        let stream = UnixStream::connect(path)?;
+        stream.set_write_timeout(Some(WRITE_LIMIT))?;
+        let reader = stream.try_clone()?;
+        let socket = Arc::new(Self { stream: Mutex::new(Some(stream)) });
+        let weak = Arc::downgrade(&socket);
+        std::thread::Builder::new()
+            .name("tap-faults".to_owned())
+            .spawn(move || receive_plans(reader, &weak, &faults))?;
+        Ok(socket)
+    }
+
+    fn write_line(&self, line: &impl Serialize) {
+        let mut bytes = serde_json::to_vec(line).expect("records are plain structs with string keys");
+        bytes.push(b'\n');
+        let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(writer) = stream.as_mut()
+            && let Err(error) = writer.write_all(&bytes)
+        {
+            warn!(%error, "the tap socket broke: RPCs are no longer recorded");
+            *stream = None;
+        }
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let stream = self.stream.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(stream) = stream {
+            // Ends the thread, which holds the stream open. If it cannot, the stream is closed already.
+            drop(stream.shutdown(Shutdown::Both));
+        }
+    }
+}
+
+/// Puts every plan that arrives in force and acknowledges it, until the connection ends.
+fn receive_plans(reader: UnixStream, socket: &Weak<Socket>, faults: &Faults) {
+    for line in BufReader::new(reader).lines() {
+        let Ok(line) = line else { return };
+        match serde_json::from_str(&line) {
+            Ok(plan) => faults.set(plan),
+            Err(error) => {
+                debug!(%error, "no fault plan, left aside");
+                continue;
+            }
+        }
+        let Some(socket) = socket.upgrade() else { return };
+        socket.write_line(&FaultsArmed { armed: true });
+    }
+}
