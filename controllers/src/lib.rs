@@ -10,7 +10,16 @@
 //! read as its `plan.rs` (what it looks at and decides) and its `run.rs` (which changes wake which keys,
 //! who carries the actions out). Who writes which field is a rule of the whole system: one planner each.
 
+mod attachdetach;
+mod attacher;
+mod binder;
+mod claims;
 mod context;
+mod protection;
+mod provisioner;
+mod rpc;
+mod scheduler;
+mod selector;
 mod shell;
 mod start;
 

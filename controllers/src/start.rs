@@ -7,7 +7,7 @@ use kube::Client;
 use tokio::task::JoinSet;
 use tracing::info;
 
-use crate::context::Context;
+use crate::{attachdetach, attacher, binder, context::Context, protection, provisioner, scheduler, shell};
 
 /// A controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -128,9 +128,29 @@ pub async fn run(
         info!(controller = %name, "starts");
         // The components of events are upstream's names, which people and dashboards look for.
         match *name {
-            name => {
-                let _ = (context, options);
-                running.spawn(ended(name, async { Ok(()) }));
+            Name::Binder => {
+                let context = context("persistentvolume-controller");
+                running.spawn(endless(shell::run(binder::Binder, context)));
+            }
+            Name::Scheduler => {
+                let context = context("default-scheduler");
+                running.spawn(endless(shell::run(scheduler::Scheduler::default(), context)));
+            }
+            Name::Protection => {
+                let claims = shell::run(protection::Claims, context("pvc-protection-controller"));
+                let volumes = shell::run(protection::Volumes, context("pv-protection-controller"));
+                running.spawn(endless(async {
+                    tokio::join!(claims, volumes);
+                }));
+            }
+            Name::AttachDetach => {
+                running.spawn(ended(*name, attachdetach::run(context("attachdetach-controller"), options)));
+            }
+            Name::Provisioner => {
+                running.spawn(ended(*name, provisioner::run(context("external-provisioner"), options)));
+            }
+            Name::Attacher => {
+                running.spawn(ended(*name, attacher::run(context("external-attacher"), options)));
             }
         }
     }
@@ -145,6 +165,12 @@ pub async fn run(
 }
 
 type AnyError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A controller that needs nothing but the API server, and so never ends by itself.
+async fn endless(run: impl Future<Output = ()>) -> Result<(), Error> {
+    run.await;
+    Ok(())
+}
 
 async fn ended(name: Name, run: impl Future<Output = Result<(), AnyError>>) -> Result<(), Error> {
     run.await.map_err(|source| Error::Ended { name, source })

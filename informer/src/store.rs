@@ -70,12 +70,17 @@ impl<K: Indexed> Store<K> {
     }
 
     /// The objects that have `term` in this index, lowest rank first, then by key.
-    pub fn by(&self, index: K::By, term: &str) -> impl Iterator<Item = &Arc<K>> {
+    pub fn by<'a>(&'a self, index: K::By, term: &str) -> impl Iterator<Item = &'a Arc<K>> + use<'a, K> {
         self.by_rank(index, term, i64::MIN)
     }
 
     /// Like [`Store::by`], from rank `least` on.
-    pub fn by_rank(&self, index: K::By, term: &str, least: i64) -> impl Iterator<Item = &Arc<K>> {
+    pub fn by_rank<'a>(
+        &'a self,
+        index: K::By,
+        term: &str,
+        least: i64,
+    ) -> impl Iterator<Item = &'a Arc<K>> + use<'a, K> {
         self.indexes[index.slot()]
             .get(term)
             .into_iter()

@@ -1,0 +1,192 @@
+//! Decides the next step for a claim.
+//!
+//! Upstream: `syncClaim`, `syncUnboundClaim`, `syncBoundClaim` and `provisionClaim` in
+//! `pkg/controller/volume/persistentvolume/pv_controller.go`.
+
+use std::sync::Arc;
+
+use claimcheck_informer::{EventType, PodBy, World, key_of};
+use claimcheck_model::{BIND_COMPLETED, ObjectKey, STORAGE_PROVISIONER};
+use k8s_openapi::api::{
+    core::v1::{PersistentVolume, PersistentVolumeClaim},
+    storage::v1::StorageClass,
+};
+
+use super::{
+    action::{Absent, Action, Subject, VolumePhase},
+    fit,
+};
+use crate::claims::{
+    annotation, binds_late, claim_phase, claim_ref, class_name, default_class, is_deleting, is_meant_for,
+    lacks_class, name, ref_uid, satisfies, selected_node, volume_name, volume_phase,
+};
+
+type Claim = Arc<PersistentVolumeClaim>;
+type Volume = Arc<PersistentVolume>;
+
+/// The next steps for a claim; none if it is as it should be, or waits for something.
+pub fn plan_claim(key: &ObjectKey, world: &World) -> Vec<Action> {
+    let Some(claim) = world.claims.get(key) else { return Vec::new() };
+    if annotation(&**claim, BIND_COMPLETED).is_some() {
+        return plan_completed(claim, world);
+    }
+    match volume_name(claim) {
+        Some(wanted) => plan_requested(claim, wanted, world),
+        // Who deletes a claim wants no volume for it. One that is half bound needs no more either: its
+        // volume becomes Released with the claim's end.
+        None if is_deleting(&**claim) => Vec::new(),
+        None => plan_open(claim, world),
+    }
+}
+
+/// A claim that was bound before.
+fn plan_completed(claim: &Claim, world: &World) -> Vec<Action> {
+    let Some(volume_name) = volume_name(claim) else {
+        let message = "Bound claim has lost reference to PersistentVolume. Data on the volume is lost!";
+        return lost(claim, None, "ClaimLost", message);
+    };
+    let Some(volume) = world.volumes.named(volume_name) else {
+        let message = "Bound claim has lost its PersistentVolume. Data on the volume is lost!";
+        return lost(claim, Some(Absent::Volume(ObjectKey::cluster(volume_name))), "ClaimLost", message);
+    };
+    if claim_ref(volume).is_none() || is_meant_for(volume, claim) {
+        return bind(claim, volume);
+    }
+    let message = "Two claims are bound to the same volume, this one is bound incorrectly";
+    lost(claim, None, "ClaimMisbound", message)
+}
+
+/// A claim whose user asked for a certain volume.
+fn plan_requested(claim: &Claim, wanted: &str, world: &World) -> Vec<Action> {
+    let Some(volume) = world.volumes.named(wanted) else { return pending(claim) };
+    if is_meant_for(volume, claim) {
+        return bind(claim, volume);
+    }
+    if claim_ref(volume).is_some() {
+        let message = format!("volume \"{wanted}\" already bound to a different claim.");
+        return with_event(pending(claim), claim, EventType::Warning, "FailedBinding", message);
+    }
+    match satisfies(volume, claim) {
+        Ok(()) => bind(claim, volume),
+        Err(mismatch) => {
+            let message = format!("Cannot bind to requested volume \"{wanted}\": {mismatch}");
+            with_event(pending(claim), claim, EventType::Warning, "VolumeMismatch", message)
+        }
+    }
+}
+
+/// A claim that takes any volume that fits.
+fn plan_open(claim: &Claim, world: &World) -> Vec<Action> {
+    if let Some(volume) = fit::meant_for(claim, world) {
+        return bind(claim, volume);
+    }
+    let class = Some(class_name(claim)).filter(|name| !name.is_empty());
+    let known = class.and_then(|name| world.classes.named(name));
+    let late = known.is_some_and(|class| binds_late(class));
+    // Under late binding only the scheduler knows which of the free volumes the pod can reach.
+    if !late && let Some(volume) = fit::smallest(claim, world, |_| true) {
+        return bind(claim, volume);
+    }
+    match (class, known) {
+        (None, _) => plan_classless(claim, world),
+        (Some(_), Some(_)) if late && selected_node(claim).is_none() => wait_for_pod(claim, world),
+        (Some(_), Some(class)) => plan_provisioning(claim, class),
+        (Some(name), None) => {
+            let message = format!("storageclass.storage.k8s.io \"{name}\" not found");
+            with_event(pending(claim), claim, EventType::Warning, "ProvisioningFailed", message)
+        }
+    }
+}
+
+/// No volume fits, and there is no class to make one. A claim that said nothing about a class gets the
+/// default one as soon as there is one (KEP-3333).
+fn plan_classless(claim: &Claim, world: &World) -> Vec<Action> {
+    if lacks_class(claim)
+        && let Some(class) = default_class(world)
+    {
+        return vec![Action::AssignClass(claim.clone(), name(class).to_owned())];
+    }
+    let message = "no persistent volumes available for this claim and no storage class is set";
+    with_event(pending(claim), claim, EventType::Normal, "FailedBinding", message.to_owned())
+}
+
+/// The scheduler has not chosen a node yet.
+fn wait_for_pod(claim: &Claim, world: &World) -> Vec<Action> {
+    let mut pods = world.pods.by(PodBy::Claim, &key_of(&**claim).to_string());
+    let (reason, message) = match pods.next() {
+        None => {
+            ("WaitForFirstConsumer", "waiting for first consumer to be created before binding".to_owned())
+        }
+        Some(pod) => ("WaitForPodScheduled", format!("waiting for pod {} to be scheduled", name(&**pod))),
+    };
+    with_event(pending(claim), claim, EventType::Normal, reason, message)
+}
+
+/// Asks the class's provisioner, once.
+fn plan_provisioning(claim: &Claim, class: &StorageClass) -> Vec<Action> {
+    let provisioner = &class.provisioner;
+    if provisioner == "kubernetes.io/no-provisioner" {
+        let message = format!("no volume fits, and class \"{}\" has no provisioner", name(class));
+        return with_event(pending(claim), claim, EventType::Warning, "ProvisioningFailed", message);
+    }
+    if annotation(&**claim, STORAGE_PROVISIONER) == Some(provisioner) {
+        return pending(claim);
+    }
+    let message = format!(
+        "Waiting for a volume to be created either by the external provisioner '{provisioner}' or manually by \
+         the system administrator. If volume creation is delayed, please verify that the provisioner is \
+         running and correctly registered."
+    );
+    let ask = vec![Action::AskProvisioner(claim.clone(), provisioner.clone())];
+    with_event(ask, claim, EventType::Normal, "ExternalProvisioning", message)
+}
+
+/// The first step that is missing of a binding.
+fn bind(claim: &Claim, volume: &Volume) -> Vec<Action> {
+    let pointed = claim_ref(volume).is_some_and(|reference| {
+        is_meant_for(volume, claim) && ref_uid(reference) == claim.metadata.uid.as_deref()
+    });
+    let completed = annotation(&**claim, BIND_COMPLETED).is_some() && volume_name(claim).is_some();
+    let status_modes = claim.status.as_ref().and_then(|status| status.access_modes.as_ref());
+    let modes = volume.spec.as_ref().and_then(|spec| spec.access_modes.as_ref());
+    if !pointed {
+        vec![Action::PointVolume(volume.clone(), claim.clone())]
+    } else if volume_phase(volume) != VolumePhase::Bound.name() {
+        vec![Action::SetVolumePhase(volume.clone(), VolumePhase::Bound)]
+    } else if !completed {
+        vec![Action::PointClaim(claim.clone(), volume.clone())]
+    } else if claim_phase(claim) != "Bound" || status_modes != modes {
+        vec![Action::SetClaimBound(claim.clone(), volume.clone())]
+    } else {
+        Vec::new()
+    }
+}
+
+/// The claim is not bound, and says so.
+fn pending(claim: &Claim) -> Vec<Action> {
+    match claim_phase(claim) {
+        "Pending" => Vec::new(),
+        _ => vec![Action::SetClaimPending(claim.clone())],
+    }
+}
+
+/// The claim's data is lost, once `absent` is confirmed.
+fn lost(claim: &Claim, absent: Option<Absent>, reason: &'static str, message: &str) -> Vec<Action> {
+    if claim_phase(claim) == "Lost" {
+        return Vec::new();
+    }
+    let confirm = absent.map(Action::Confirm);
+    let actions = confirm.into_iter().chain([Action::SetClaimLost(claim.clone())]).collect();
+    with_event(actions, claim, EventType::Warning, reason, message.to_owned())
+}
+
+fn with_event(
+    mut actions: Vec<Action>,
+    claim: &Claim,
+    event_type: EventType,
+    reason: &'static str,
+    message: String,
+) -> Vec<Action> {
+    actions.push(Action::Event(Subject::Claim(claim.clone()), event_type, reason, message));
+    actions
+}

@@ -1,0 +1,189 @@
+//! What claims and volumes say about themselves, as binder and scheduler read it.
+//!
+//! Upstream: `component-helpers/storage/volume/pv_helpers.go`.
+
+use claimcheck_informer::{Cached, ClassBy, DEFAULT_CLASSES, World, quantity};
+use claimcheck_model::{BIND_COMPLETED, ObjectKey, SELECTED_NODE};
+use k8s_openapi::api::{
+    core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim},
+    storage::v1::StorageClass,
+};
+
+use crate::selector;
+
+/// The older way to say a class, which still wins over the field.
+const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
+
+/// An annotation's value.
+pub fn annotation<'a, K: Cached>(object: &'a K, key: &str) -> Option<&'a str> {
+    object.metadata().annotations.as_ref()?.get(key).map(String::as_str)
+}
+
+/// Whether an object is being deleted.
+pub fn is_deleting<K: Cached>(object: &K) -> bool {
+    object.metadata().deletion_timestamp.is_some()
+}
+
+/// An object's name.
+pub fn name<K: Cached>(object: &K) -> &str {
+    object.metadata().name.as_deref().unwrap_or_default()
+}
+
+/// The class a claim asks for; empty if it asks for a volume without class.
+pub fn class_name(claim: &PersistentVolumeClaim) -> &str {
+    annotation(claim, BETA_CLASS)
+        .or_else(|| claim.spec.as_ref()?.storage_class_name.as_deref())
+        .unwrap_or_default()
+}
+
+/// Whether a claim says nothing about its class at all, so that it may get the default one.
+pub fn lacks_class(claim: &PersistentVolumeClaim) -> bool {
+    annotation(claim, BETA_CLASS).is_none()
+        && claim.spec.as_ref().is_none_or(|spec| spec.storage_class_name.is_none())
+}
+
+/// The default class: the newest where several are annotated (`GetDefaultClass` in `pkg/volume/util`).
+pub fn default_class(world: &World) -> Option<&StorageClass> {
+    let defaults = world.classes.by(ClassBy::Default, DEFAULT_CLASSES);
+    // By name among those of the same second, the first one winning, so that everybody agrees.
+    let newest = defaults.max_by(|a, b| {
+        let created = |class: &StorageClass| class.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        created(a).cmp(&created(b)).then_with(|| name(&***b).cmp(name(&***a)))
+    });
+    newest.map(|class| &**class)
+}
+
+/// Whether volumes of the class wait for a pod.
+pub fn binds_late(class: &StorageClass) -> bool {
+    class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer")
+}
+
+/// The node that the scheduler chose for a claim that binds late.
+pub fn selected_node(claim: &PersistentVolumeClaim) -> Option<&str> {
+    annotation(claim, SELECTED_NODE).filter(|node| !node.is_empty())
+}
+
+/// The volume a claim names; none if it names none yet.
+pub fn volume_name(claim: &PersistentVolumeClaim) -> Option<&str> {
+    claim.spec.as_ref()?.volume_name.as_deref().filter(|name| !name.is_empty())
+}
+
+/// Whether the binder finished its side of the claim.
+pub fn is_bound(claim: &PersistentVolumeClaim) -> bool {
+    volume_name(claim).is_some() && annotation(claim, BIND_COMPLETED).is_some()
+}
+
+/// A claim's phase.
+pub fn claim_phase(claim: &PersistentVolumeClaim) -> &str {
+    claim.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+}
+
+/// A volume's phase.
+pub fn volume_phase(volume: &PersistentVolume) -> &str {
+    volume.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
+}
+
+/// The claim that a volume is bound to, or meant for.
+pub fn claim_ref(volume: &PersistentVolume) -> Option<&ObjectReference> {
+    volume.spec.as_ref()?.claim_ref.as_ref()
+}
+
+/// The uid in a reference; none if it was left out, as in a claimRef that an admin wrote.
+pub fn ref_uid(reference: &ObjectReference) -> Option<&str> {
+    reference.uid.as_deref().filter(|uid| !uid.is_empty())
+}
+
+/// The key that a reference names.
+pub fn ref_key(reference: &ObjectReference) -> ObjectKey {
+    ObjectKey::new(
+        reference.namespace.as_deref().unwrap_or_default(),
+        reference.name.as_deref().unwrap_or_default(),
+    )
+}
+
+/// Whether a volume is bound to, or meant for, this claim: the names agree, and the uids if the volume
+/// names one.
+pub fn is_meant_for(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
+    claim_ref(volume).is_some_and(|reference| {
+        reference.namespace == claim.metadata.namespace
+            && reference.name == claim.metadata.name
+            && ref_uid(reference).is_none_or(|uid| claim.metadata.uid.as_deref() == Some(uid))
+    })
+}
+
+/// Bytes a claim asks for.
+pub fn requested(claim: &PersistentVolumeClaim) -> i64 {
+    let resources = claim.spec.as_ref().and_then(|spec| spec.resources.as_ref());
+    let storage = resources.and_then(|resources| resources.requests.as_ref()?.get("storage"));
+    storage.and_then(quantity::bytes).unwrap_or(0)
+}
+
+/// Bytes a volume has.
+pub fn capacity(volume: &PersistentVolume) -> i64 {
+    let capacity = volume.spec.as_ref().and_then(|spec| spec.capacity.as_ref());
+    capacity.and_then(|capacity| capacity.get("storage")).and_then(quantity::bytes).unwrap_or(0)
+}
+
+/// Why a volume cannot serve a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mismatch {
+    /// It is smaller than requested.
+    TooSmall,
+    /// It is of another class.
+    Class,
+    /// It lacks an access mode.
+    AccessModes,
+    /// One is a block device, the other a filesystem.
+    VolumeMode,
+    /// The claim's selector does not select it.
+    Selector,
+    /// It has other volume attributes.
+    AttributesClass,
+}
+
+impl std::fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::TooSmall => "requested PV is too small",
+            Self::Class => "storageClassName does not match",
+            Self::AccessModes => "incompatible accessMode",
+            Self::VolumeMode => "incompatible volumeMode",
+            Self::Selector => "selector does not match",
+            Self::AttributesClass => "volumeAttributesClassName does not match",
+        })
+    }
+}
+
+/// Whether a volume that the user tied to the claim can serve it. The selector is not asked: the tie is
+/// the more explicit wish (`checkVolumeSatisfyClaim` in pv_controller.go).
+pub fn satisfies(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> Result<(), Mismatch> {
+    let (Some(has), Some(wants)) = (&volume.spec, &claim.spec) else { return Err(Mismatch::TooSmall) };
+    let modes = has.access_modes.as_deref().unwrap_or_default();
+    let set = |name: &Option<String>| name.clone().filter(|name| !name.is_empty());
+    if capacity(volume) < requested(claim) {
+        Err(Mismatch::TooSmall)
+    } else if has.storage_class_name.as_deref().unwrap_or_default() != class_name(claim) {
+        Err(Mismatch::Class)
+    } else if volume_mode(has.volume_mode.as_deref()) != volume_mode(wants.volume_mode.as_deref()) {
+        Err(Mismatch::VolumeMode)
+    } else if set(&has.volume_attributes_class_name) != set(&wants.volume_attributes_class_name) {
+        Err(Mismatch::AttributesClass)
+    } else if !wants.access_modes.iter().flatten().all(|mode| modes.contains(mode)) {
+        Err(Mismatch::AccessModes)
+    } else {
+        Ok(())
+    }
+}
+
+/// Whether a free volume can serve the claim.
+pub fn matches(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> Result<(), Mismatch> {
+    satisfies(volume, claim)?;
+    let selector = claim.spec.as_ref().and_then(|spec| spec.selector.as_ref());
+    let selected = selector::selects(selector, volume.metadata.labels.as_ref());
+    if selected { Ok(()) } else { Err(Mismatch::Selector) }
+}
+
+/// The volume mode, which is a filesystem if nothing is said.
+fn volume_mode(mode: Option<&str>) -> &str {
+    mode.unwrap_or("Filesystem")
+}

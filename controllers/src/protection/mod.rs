@@ -1,0 +1,15 @@
+//! Protection: holds a claim that is being deleted while pods use it, and a volume while it is bound.
+//!
+//! The API server's admission adds the finalizers at creation; the plans here add one that is missing
+//! nevertheless, and remove it once nobody needs the object. Upstream:
+//! `pkg/controller/volume/pvcprotection` and `pvprotection`.
+//!
+//! Upstream lists the namespace's pods live before it removes a claim's finalizer, so that a pod which its
+//! cache has not seen yet still counts. That is a list per deleted claim. Here the cache must do: a node
+//! never starts a pod whose claim is being deleted, so a pod that comes to be known too late waits for a
+//! claim that is gone, as it would have one moment later.
+
+mod plan;
+mod run;
+
+pub use run::{Claims, Volumes};

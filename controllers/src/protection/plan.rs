@@ -1,0 +1,146 @@
+//! Decides whether an object's protection finalizer is to be added or removed.
+
+use std::sync::Arc;
+
+use claimcheck_informer::{Cached, PodBy, World, pod_claims};
+use claimcheck_model::{ObjectKey, PV_PROTECTION, PVC_PROTECTION};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+
+use crate::claims::{is_deleting, volume_phase};
+
+/// The finalizers that an object shall have.
+#[derive(Debug, PartialEq)]
+pub struct SetFinalizers<K> {
+    /// The object, as it was when this was decided.
+    pub object: Arc<K>,
+    /// All of its finalizers.
+    pub finalizers: Vec<String>,
+}
+
+/// What to do for a claim. It is held while any pod on a node names it, one that has ended too: its
+/// volumes may still be mounted.
+pub fn plan_claim(key: &ObjectKey, world: &World) -> Option<SetFinalizers<PersistentVolumeClaim>> {
+    let claim = world.claims.get(key)?;
+    let held = || world.pods.by(PodBy::Claim, &key.to_string()).any(|pod| uses(pod, claim));
+    protect(claim, PVC_PROTECTION, held)
+}
+
+/// What to do for a volume. It is held while it is bound.
+pub fn plan_volume(key: &ObjectKey, world: &World) -> Option<SetFinalizers<PersistentVolume>> {
+    let volume = world.volumes.get(key)?;
+    protect(volume, PV_PROTECTION, || volume_phase(volume) == "Bound")
+}
+
+/// `podUsesPVC` in pvc_protection_controller.go. A pod that is on no node yet does not count: no node will
+/// start it with a claim that is being deleted. The claim of a generic ephemeral volume goes with its pod,
+/// so a pod that is shut down does not hold it.
+fn uses(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
+    let on_node = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
+    on_node
+        && pod_claims(pod).any(|used| {
+            Some(&used.claim.name) == claim.metadata.name.as_ref()
+                && (!used.ephemeral || (!is_shut_down(pod) && owns(pod, claim)))
+        })
+}
+
+/// Whether the node is done with the pod, or it was deleted by force.
+fn is_shut_down(pod: &Pod) -> bool {
+    is_deleting(pod) && pod.metadata.deletion_grace_period_seconds == Some(0)
+}
+
+fn owns(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
+    let mut owners = claim.metadata.owner_references.iter().flatten();
+    owners.any(|owner| owner.controller == Some(true) && Some(&owner.uid) == pod.metadata.uid.as_ref())
+}
+
+fn protect<K: Cached>(
+    object: &Arc<K>,
+    finalizer: &str,
+    held: impl FnOnce() -> bool,
+) -> Option<SetFinalizers<K>> {
+    let finalizers = object.metadata().finalizers.as_deref().unwrap_or_default();
+    let has = finalizers.iter().any(|held_by| held_by == finalizer);
+    let finalizers = match (is_deleting(&**object), has) {
+        (false, false) => finalizers.iter().cloned().chain([finalizer.to_owned()]).collect(),
+        (true, true) if !held() => finalizers.iter().filter(|other| *other != finalizer).cloned().collect(),
+        (false, true) | (true, _) => return None,
+    };
+    Some(SetFinalizers { object: object.clone(), finalizers })
+}
+
+#[cfg(test)]
+mod tests {
+    use claimcheck_informer::testing::{self, deleting, world};
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+
+    use super::*;
+
+    /// The finalizers that the claim `c` shall have in a world with these pods.
+    fn claim_finalizers(claim: PersistentVolumeClaim, pods: Vec<Pod>) -> Option<Vec<String>> {
+        let mut world = world([claim.into()]);
+        for pod in pods {
+            world.apply(pod);
+        }
+        plan_claim(&ObjectKey::new(testing::NAMESPACE, "c"), &world).map(|set| set.finalizers)
+    }
+
+    fn claim() -> PersistentVolumeClaim {
+        testing::claim("c", "fast", "1Gi")
+    }
+
+    fn ended(mut pod: Pod) -> Pod {
+        pod.status.as_mut().unwrap().phase = Some("Succeeded".into());
+        pod
+    }
+
+    #[test]
+    fn a_claim_is_held_while_a_pod_on_a_node_names_it() {
+        let going = || deleting(claim(), &["other", PVC_PROTECTION]);
+        let free = Some(vec!["other".to_owned()]);
+        let cases = [
+            ("unused", going(), vec![], free.clone()),
+            ("used", going(), vec![testing::pod("p", "n1", &["c"])], None),
+            ("used by an ended pod", going(), vec![ended(testing::pod("p", "n1", &["c"]))], None),
+            ("the pod has no node", going(), vec![testing::pod("p", "", &["c"])], free.clone()),
+            ("another claim is used", going(), vec![testing::pod("p", "n1", &["d"])], free),
+            ("not deleted", claim(), vec![], Some(vec![PVC_PROTECTION.to_owned()])),
+            ("let go already", deleting(claim(), &["other"]), vec![], None),
+        ];
+        for (what, claim, pods, expected) in cases {
+            assert_eq!(claim_finalizers(claim, pods), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn a_finished_pod_does_not_hold_its_ephemeral_claim() {
+        let mut owned = deleting(testing::claim("p-data", "fast", "1Gi"), &[PVC_PROTECTION]);
+        owned.metadata.owner_references = Some(vec![OwnerReference {
+            controller: Some(true),
+            uid: "uid-p".into(),
+            ..OwnerReference::default()
+        }]);
+        let mut pod = testing::pod("p", "n1", &["data"]);
+        let volume = &mut pod.spec.as_mut().unwrap().volumes.as_mut().unwrap()[0];
+        volume.persistent_volume_claim = None;
+        volume.ephemeral = Some(Default::default());
+        let key = ObjectKey::new(testing::NAMESPACE, "p-data");
+
+        let running = world([owned.clone().into(), pod.clone().into()]);
+        assert_eq!(plan_claim(&key, &running), None);
+
+        let mut pod = deleting(pod, &["held"]);
+        pod.metadata.deletion_grace_period_seconds = Some(0);
+        let finished = world([owned.into(), pod.into()]);
+        assert_eq!(plan_claim(&key, &finished).unwrap().finalizers, Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_volume_is_held_while_bound() {
+        for (phase, expected) in [("Bound", None), ("Released", Some(vec![])), ("Available", Some(vec![]))] {
+            let mut volume = deleting(testing::volume("v", "fast", "1Gi"), &[PV_PROTECTION]);
+            volume.status.as_mut().unwrap().phase = Some(phase.into());
+            let plan = plan_volume(&ObjectKey::cluster("v"), &world([volume.into()]));
+            assert_eq!(plan.map(|set| set.finalizers), expected, "{phase}");
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Wakes claims and volumes, and writes their finalizers.
+
+use claimcheck_informer::{Cached, Change, Kind, KindSet, Watchable, World, pod_claims};
+use claimcheck_model::ObjectKey;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use serde_json::json;
+
+use super::plan::{SetFinalizers, plan_claim, plan_volume};
+use crate::{
+    context::{Context, Failure},
+    shell::{Controller, Done, Plan},
+};
+
+/// The protection of claims.
+pub struct Claims;
+
+/// The protection of volumes.
+pub struct Volumes;
+
+impl Controller for Claims {
+    type Key = ObjectKey;
+    type Action = SetFinalizers<PersistentVolumeClaim>;
+
+    const NAME: &'static str = "claim protection";
+
+    fn kinds() -> KindSet {
+        KindSet::of(&[Kind::Claim, Kind::Pod])
+    }
+
+    fn wakes(&self, change: &Change, _: &World) -> Vec<ObjectKey> {
+        match change.object::<Pod>() {
+            Some(pod) => pod_claims(pod).map(|used| used.claim).collect(),
+            None => vec![change.key.clone()],
+        }
+    }
+
+    fn plan(&self, key: &ObjectKey, world: &World, _: Timestamp) -> Plan<Self::Action> {
+        Vec::from_iter(plan_claim(key, world)).into()
+    }
+
+    async fn act(&self, context: &Context, _: &ObjectKey, action: Self::Action) -> Result<Done, Failure> {
+        set(context, action).await
+    }
+}
+
+impl Controller for Volumes {
+    type Key = ObjectKey;
+    type Action = SetFinalizers<PersistentVolume>;
+
+    const NAME: &'static str = "volume protection";
+
+    fn kinds() -> KindSet {
+        KindSet::of(&[Kind::Volume])
+    }
+
+    fn wakes(&self, change: &Change, _: &World) -> Vec<ObjectKey> {
+        vec![change.key.clone()]
+    }
+
+    fn plan(&self, key: &ObjectKey, world: &World, _: Timestamp) -> Plan<Self::Action> {
+        Vec::from_iter(plan_volume(key, world)).into()
+    }
+
+    async fn act(&self, context: &Context, _: &ObjectKey, action: Self::Action) -> Result<Done, Failure> {
+        set(context, action).await
+    }
+}
+
+async fn set<K: Watchable + Cached>(context: &Context, action: SetFinalizers<K>) -> Result<Done, Failure> {
+    let patch = json!({"metadata": {"finalizers": action.finalizers}});
+    context.patch(&*action.object, patch).await?;
+    Ok(Done::Wrote)
+}

@@ -1,0 +1,20 @@
+//! The scheduler, as far as volumes need one: chooses a node for each pod, with its claims in mind.
+//!
+//! ```text
+//! pod without node ──> claims (volumes.rs) ─> nodes (nodes.rs) ──> plan.rs: selected-node, claimRef, bind
+//!                       missing, unbound,      which can run it,     ^
+//!                       bound, binding late    and why others not    └── Reservations: chosen, not yet seen
+//! ```
+//!
+//! Claims that bind late are told the node first; the pod is bound to it when they are bound. Upstream:
+//! `pkg/scheduler/framework/plugins/volumebinding` and the other filters named where they are mirrored.
+//! Not here, since no storage behaviour hangs on them: CPU and memory, pod affinity, preemption.
+
+mod action;
+mod nodes;
+mod plan;
+mod reservations;
+mod run;
+mod volumes;
+
+pub use run::Scheduler;
