@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn bad_names_are_usage_errors() {
-        for more in [["--driver-name", "-x"], ["--driver-name", "a/b"], ["--driver-name", ""]] {
+        for more in [["--driver-name", "x-"], ["--driver-name", "a/b"], ["--driver-name", ""]] {
             assert!(parse(&more).unwrap_err().to_string().contains("letters, digits"), "{more:?}");
         }
         let bad_node = ["driver", "--endpoint", "unix:///c", "--node-id", "../x", "--state-dir", "/s"];

@@ -1,0 +1,215 @@
+//! What the driver's tests share: a place to work in, requests, and a look at what is left at the end.
+
+#![expect(dead_code, reason = "each test binary uses its own part")]
+
+pub mod fake;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use claimcheck_csi::v1::{
+    CapacityRange, ControllerPublishVolumeRequest, ControllerUnpublishVolumeRequest, CreateVolumeRequest,
+    DeleteVolumeRequest, NodePublishVolumeRequest, NodeStageVolumeRequest, NodeUnpublishVolumeRequest,
+    NodeUnstageVolumeRequest, VolumeCapability,
+    volume_capability::{AccessMode, AccessType, MountVolume, access_mode::Mode},
+};
+use claimcheck_driver::{
+    Config, Driver,
+    error::Result,
+    host::Host,
+    volume::{NodeId, VolumeId},
+};
+use rustix::mount::{MountPropagationFlags, mount_change};
+use tempfile::TempDir;
+
+/// Size of image volumes in tests, bytes.
+pub const IMAGE_BYTES: i64 = 16 << 20;
+
+/// A directory for one driver's state and one kubelet's paths, gone when dropped.
+pub struct Place {
+    dir: TempDir,
+}
+
+impl Place {
+    /// On memory where there is some: records are flushed, which a disk makes slow.
+    pub fn new() -> Self {
+        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+        fs::create_dir(dir.path().join("kubelet")).unwrap();
+        fs::create_dir(dir.path().join("kubelet/staging")).unwrap();
+        Self { dir }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub fn state(&self) -> PathBuf {
+        self.dir.path().join("state")
+    }
+
+    pub fn staging(&self) -> PathBuf {
+        self.dir.path().join("kubelet/staging")
+    }
+
+    pub fn target(&self) -> PathBuf {
+        self.dir.path().join("kubelet/target")
+    }
+
+    pub fn config(&self, node: &str) -> Config {
+        Config {
+            driver_name: "test.csi.dev".into(),
+            node_id: NodeId::parse(node).unwrap(),
+            max_volumes_per_node: 0,
+            max_volume_bytes: 1 << 40,
+            state_dir: self.state(),
+        }
+    }
+
+    pub fn driver(&self, host: Arc<dyn Host>) -> Result<Driver> {
+        Driver::start(self.config("node-1"), host)
+    }
+
+    /// Names of the volume directories.
+    pub fn volumes(&self) -> Vec<String> {
+        let dir = self.state().join("volumes");
+        if !dir.exists() {
+            return Vec::new();
+        }
+        fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
+    /// Everything in a volume is complete: a record, content of the right kind and size, no drafts.
+    pub fn assert_whole(&self, context: &str) {
+        for name in self.volumes() {
+            let dir = self.state().join("volumes").join(name);
+            let record: serde_json::Value =
+                serde_json::from_slice(&fs::read(dir.join("volume.json")).unwrap()).unwrap();
+            let mut files: Vec<_> =
+                fs::read_dir(&dir).unwrap().map(|f| f.unwrap().file_name().into_string().unwrap()).collect();
+            files.sort();
+            match record["kind"].as_str() {
+                Some("directory") => assert_eq!(files, ["data", "volume.json"], "{context}"),
+                Some("image") => {
+                    assert_eq!(files, ["image", "volume.json"], "{context}");
+                    let size = fs::metadata(dir.join("image")).unwrap().len();
+                    assert_eq!(Some(size), record["capacity_bytes"].as_u64(), "{context}");
+                }
+                other => panic!("{context}: kind {other:?}"),
+            }
+        }
+    }
+}
+
+/// The name under which [`create`] makes its volume.
+pub const NAME: &str = "pvc-0001";
+
+pub fn id() -> String {
+    VolumeId::from_name(NAME).to_string()
+}
+
+pub fn capability(mode: Mode, flags: &[&str]) -> VolumeCapability {
+    VolumeCapability {
+        access_mode: Some(AccessMode { mode: mode.into() }),
+        access_type: Some(AccessType::Mount(MountVolume {
+            mount_flags: flags.iter().map(|flag| (*flag).to_owned()).collect(),
+            ..Default::default()
+        })),
+    }
+}
+
+fn writer() -> VolumeCapability {
+    capability(Mode::SingleNodeWriter, &["noexec"])
+}
+
+pub fn create(kind: &str) -> CreateVolumeRequest {
+    CreateVolumeRequest {
+        name: NAME.into(),
+        capacity_range: Some(CapacityRange { required_bytes: IMAGE_BYTES, limit_bytes: 0 }),
+        volume_capabilities: vec![writer()],
+        parameters: [("kind".to_owned(), kind.to_owned())].into(),
+        ..Default::default()
+    }
+}
+
+pub fn delete() -> DeleteVolumeRequest {
+    DeleteVolumeRequest { volume_id: id(), ..Default::default() }
+}
+
+pub fn attach(node: &str) -> ControllerPublishVolumeRequest {
+    ControllerPublishVolumeRequest {
+        volume_id: id(),
+        node_id: node.into(),
+        volume_capability: Some(writer()),
+        ..Default::default()
+    }
+}
+
+pub fn detach(node: &str) -> ControllerUnpublishVolumeRequest {
+    ControllerUnpublishVolumeRequest { volume_id: id(), node_id: node.into(), ..Default::default() }
+}
+
+pub fn stage(path: &Path) -> NodeStageVolumeRequest {
+    NodeStageVolumeRequest {
+        volume_id: id(),
+        staging_target_path: path.display().to_string(),
+        volume_capability: Some(writer()),
+        ..Default::default()
+    }
+}
+
+pub fn unstage(path: &Path) -> NodeUnstageVolumeRequest {
+    NodeUnstageVolumeRequest { volume_id: id(), staging_target_path: path.display().to_string() }
+}
+
+pub fn publish(staging: &Path, target: &Path, readonly: bool) -> NodePublishVolumeRequest {
+    NodePublishVolumeRequest {
+        volume_id: id(),
+        staging_target_path: staging.display().to_string(),
+        target_path: target.display().to_string(),
+        volume_capability: Some(writer()),
+        readonly,
+        ..Default::default()
+    }
+}
+
+pub fn unpublish(target: &Path) -> NodeUnpublishVolumeRequest {
+    NodeUnpublishVolumeRequest { volume_id: id(), target_path: target.display().to_string() }
+}
+
+/// Runs `test` on a thread with a mount table of its own, so that whatever happens nothing stays mounted.
+/// Says why and returns `false` where that is not permitted.
+pub fn with_private_mounts(test: impl FnOnce() + Send + 'static) -> bool {
+    let thread = std::thread::spawn(|| {
+        if let Err(error) = nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS) {
+            println!("skipped: a private mount namespace needs root ({error})");
+            return false;
+        }
+        mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC).unwrap();
+        test();
+        true
+    });
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Whether volumes of `kind` can be tried here; says why not.
+pub fn possible(kind: &str, host: &dyn Host) -> bool {
+    match (kind, host.probe_loop()) {
+        ("image", Err(error)) => {
+            println!("skipped: kind image needs loop devices ({error})");
+            false
+        }
+        _ => true,
+    }
+}
+
+/// Loop devices whose file lies below `dir`, as the kernel lists them.
+pub fn loops_below(dir: &Path) -> Vec<String> {
+    let Ok(devices) = fs::read_dir("/sys/block") else { return Vec::new() };
+    let backing = |device: fs::DirEntry| fs::read_to_string(device.path().join("loop/backing_file")).ok();
+    // Below a private mount the kernel names files from that mount's root, so only the tail can be compared.
+    let tail = dir.file_name().unwrap().to_str().unwrap();
+    devices.filter_map(|device| backing(device.unwrap())).filter(|file| file.contains(tail)).collect()
+}
