@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use claimcheck_csi::Endpoint;
 use clap::Parser;
 
 use crate::{driver::Config, volume::NodeId};
@@ -14,7 +15,7 @@ pub const DRIVER_NAME: &str = "claimcheck.csi.dev";
 pub struct Args {
     /// Unix socket to listen on, for example unix:///csi/csi.sock
     #[arg(long, value_name = "URL", env = "CSI_ENDPOINT")]
-    pub endpoint: String,
+    pub endpoint: Endpoint,
 
     /// The node that this process serves
     #[arg(long, value_name = "ID", value_parser = parse_node_id)]

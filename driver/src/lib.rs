@@ -31,9 +31,11 @@ pub mod mount_options;
 mod node;
 pub mod parameters;
 mod recovery;
+mod run;
 mod size;
 mod store;
 pub mod volume;
 
 pub use args::{Args, DRIVER_NAME};
 pub use driver::{Config, Driver};
+pub use run::{RunError, run};

@@ -56,7 +56,17 @@ pub struct Store {
 /// The exclusive right to act on a volume, until dropped.
 #[derive(Debug)]
 pub struct Lock {
-    _directory: File,
+    directory: File,
+}
+
+impl Drop for Lock {
+    /// Unlocks rather than only closing: a child between fork and exec (mkfs for another volume) has a copy of
+    /// the descriptor and would keep the lock a moment longer.
+    fn drop(&mut self) {
+        if let Err(error) = flock(&self.directory, FlockOperation::Unlock) {
+            tracing::warn!(%error, "cannot unlock a volume before closing its directory");
+        }
+    }
 }
 
 enum Attempt {
@@ -146,7 +156,7 @@ impl Store {
             let ours = fstat(&directory).map_err(io::Error::from).doing("look at", &dir)?;
             let ours = FileId { device: ours.st_dev, inode: ours.st_ino };
             if self.host.file_id(&dir).doing("look at", &dir)? == Some(ours) {
-                return Ok(Attempt::Locked(Lock { _directory: directory }));
+                return Ok(Attempt::Locked(Lock { directory }));
             }
         }
     }

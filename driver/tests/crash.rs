@@ -49,15 +49,17 @@ fn call(driver: &Driver, place: &Place, kind: &str, call: &str) -> Result<()> {
 }
 
 /// Starts a driver and makes calls from the `next` one on. `Err` says which call failed; a failed start is
-/// put down to the call that would have been made.
-fn run(
-    host: Arc<dyn Host>,
+/// put down to the call that would have been made. What a driver finds it puts right before it serves.
+fn run<H: Host + 'static>(
+    host: Arc<FaultHost<H>>,
     place: &Place,
     kind: &str,
     next: usize,
 ) -> std::result::Result<(), (usize, Error)> {
-    let driver = place.driver(host).map_err(|error| (next, error))?;
-    place.assert_whole("after a start");
+    let driver = place.driver(host.clone()).map_err(|error| (next, error))?;
+    if !host.crashed() {
+        place.assert_whole("after a start");
+    }
     for (index, name) in CALLS.iter().enumerate().skip(next) {
         match call(&driver, place, kind, name) {
             Ok(()) => {}
@@ -127,14 +129,15 @@ fn on_fake_host(kind: &str) {
                 assert!(successor.crashed(), "{context}: call {} failed: {error:?}", CALLS[*failed]);
                 second_crashes += 1;
                 let next = resume_at(*failed, after);
-                let (failed, error) = match run(Arc::new(host.clone()), &place, kind, next) {
-                    Ok(()) => {
-                        assert_nothing_left(&place, &context);
-                        assert!(host.mounts().is_empty(), "{context}: {:?}", host.mounts());
-                        continue;
-                    }
-                    Err(failure) => failure,
-                };
+                let (failed, error) =
+                    match run(Arc::new(FaultHost::recording(host.clone())), &place, kind, next) {
+                        Ok(()) => {
+                            assert_nothing_left(&place, &context);
+                            assert!(host.mounts().is_empty(), "{context}: {:?}", host.mounts());
+                            continue;
+                        }
+                        Err(failure) => failure,
+                    };
                 panic!("{context}: call {} failed: {error:?}", CALLS[failed]);
             }
             assert_nothing_left(&place, &context);
@@ -165,7 +168,8 @@ fn on_real_host(kind: &'static str) {
                 let first = Arc::new(FaultHost::crashing_after(RealHost, before));
                 let (failed, error) = run(first.clone(), &place, kind, 0).expect_err(&context);
                 assert!(first.crashed(), "{context}: {error:?}");
-                let outcome = run(Arc::new(RealHost), &place, kind, resume_at(failed, after));
+                let outcome =
+                    run(Arc::new(FaultHost::recording(RealHost)), &place, kind, resume_at(failed, after));
                 if let Err((failed, error)) = outcome {
                     panic!("{context}: call {} failed: {error:?}", CALLS[failed]);
                 }

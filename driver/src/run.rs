@@ -1,0 +1,82 @@
+//! The life of a driver process: start, serve, stop.
+
+use std::{io, path::PathBuf, sync::Arc};
+
+use claimcheck_csi::{
+    BindError, Endpoint, ServeError, Server, Services,
+    v1::{controller_server::ControllerServer, identity_server::IdentityServer, node_server::NodeServer},
+};
+use thiserror::Error;
+use tracing::info;
+
+use crate::{
+    args::Args,
+    driver::{Config, Driver},
+    error::Error,
+    host::{Host, RealHost},
+};
+
+/// Why a driver cannot run.
+#[derive(Debug, Error)]
+pub enum RunError {
+    /// The endpoint is no unix socket.
+    #[error("--endpoint {0}: the driver serves unix sockets only; write unix:///path")]
+    NotUnix(Endpoint),
+    /// The state directory cannot be named independently of the current directory.
+    #[error("--state-dir {}: not a usable path", .path.display())]
+    StateDir {
+        /// As given.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The state directory cannot be opened or put right.
+    #[error("cannot start on --state-dir {}", .path.display())]
+    Start {
+        /// The state directory.
+        path: PathBuf,
+        /// What failed in it.
+        source: Error,
+    },
+    /// Starting was cut short.
+    #[error("the driver has a defect")]
+    Defect(#[source] tokio::task::JoinError),
+    /// Nobody can connect.
+    #[error("cannot listen")]
+    Bind(#[from] BindError),
+    /// Connections can no longer be taken.
+    #[error("stopped serving")]
+    Serve(#[from] ServeError),
+}
+
+/// Serves the driver until `shutdown` completes; calls under way are finished first, and the socket goes.
+///
+/// The socket is made only once the state directory is in order, so that whoever can connect finds a driver
+/// that is ready.
+///
+/// # Errors
+/// [`RunError`] if the driver cannot start, listen or go on serving. Failed calls are answered, not returned.
+pub async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<(), RunError> {
+    let Endpoint::Unix(socket) = args.endpoint.clone() else {
+        return Err(RunError::NotUnix(args.endpoint));
+    };
+    let mut config = Config::from(args);
+    config.state_dir = std::path::absolute(&config.state_dir)
+        .map_err(|source| RunError::StateDir { path: config.state_dir.clone(), source })?;
+    let (path, node) = (config.state_dir.clone(), config.node_id.clone());
+    let host: Arc<dyn Host> = Arc::new(RealHost);
+    let driver = tokio::task::spawn_blocking(move || Driver::start(config, host))
+        .await
+        .map_err(RunError::Defect)?
+        .map_err(|source| RunError::Start { path: path.clone(), source })?;
+
+    let services = Services::default()
+        .with(IdentityServer::new(driver.clone()))
+        .with(ControllerServer::new(driver.clone()))
+        .with(NodeServer::new(driver));
+    let server = Server::bind(&socket)?;
+    info!(endpoint = %socket.display(), %node, state_dir = %path.display(), "serving");
+    server.serve(services, shutdown).await?;
+    info!(endpoint = %socket.display(), "stopped");
+    Ok(())
+}
