@@ -8,6 +8,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     tonic_prost_build::configure()
         // What k8s-openapi uses for string maps, so that contexts and parameters pass through unchanged.
         .btree_map(".")
+        // CSI lets a plugin leave RPCs out; those answer `Unimplemented`.
+        .generate_default_stubs(true)
         .compile_fds(files)?;
     Ok(())
 }

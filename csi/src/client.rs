@@ -84,7 +84,8 @@ impl Driver {
         Self { channel: connect(&endpoint), endpoint: Arc::new(endpoint), context: Arc::new(context) }
     }
 
-    /// The same handle with another deadline for calls that bring none of their own.
+    /// The same handle with another deadline for calls that bring none of their own. Clones made
+    /// before keep theirs.
     #[must_use]
     pub fn with_deadline(self, deadline: Duration) -> Self {
         let Context { tap, component, driver, .. } = &*self.context;

@@ -20,8 +20,15 @@ mod listen;
 mod record;
 mod service;
 mod sink;
+#[cfg(test)]
+mod timing_tests;
 
-use std::{io, path::Path, path::PathBuf, sync::Arc};
+use std::{
+    ffi::OsString,
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use thiserror::Error;
 use tokio::sync::mpsc;
@@ -94,13 +101,20 @@ impl Tap {
     /// [`TapError`] if a variable is set to something that does not work. Going on without would look
     /// like a driver that is never called.
     pub fn from_env() -> Result<Self, TapError> {
-        let tap = match std::env::var_os(TAP_ENV) {
+        Self::asked_for(std::env::var_os(TAP_ENV), std::env::var_os(FAULTS_ENV))
+    }
+
+    fn asked_for(socket: Option<OsString>, faults: Option<OsString>) -> Result<Self, TapError> {
+        let tap = match socket {
             Some(path) => Self::connect(Path::new(&path))?,
             None => Self::none(),
         };
-        match std::env::var(FAULTS_ENV) {
-            Ok(plan) => Ok(tap.with_faults(serde_json::from_str(&plan).map_err(TapError::Faults)?)),
-            Err(_) => Ok(tap),
+        match faults {
+            Some(plan) => {
+                let plan = serde_json::from_str(&plan.to_string_lossy()).map_err(TapError::Faults)?;
+                Ok(tap.with_faults(plan))
+            }
+            None => Ok(tap),
         }
     }
 
@@ -117,5 +131,23 @@ impl Tap {
 
     fn with_sink(sink: Sink) -> Self {
         Self { sink: Arc::new(sink), faults: Faults::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{facts::Facts, *};
+
+    #[test]
+    fn the_environment_may_ask_for_faults_but_not_for_nonsense() {
+        let plan = r#"[{"method":"NodeStageVolume","action":"hang"}]"#;
+        let tap = Tap::asked_for(None, Some(plan.into())).unwrap();
+        let action = tap.faults().next("node/a", "/csi.v1.Node/NodeStageVolume", &Facts::default());
+        assert_eq!(action, Some(FaultAction::Hang));
+
+        let nonsense = Tap::asked_for(None, Some(r#"[{"method":"NodeStageVolume"}]"#.into()));
+        assert!(matches!(nonsense, Err(TapError::Faults(_))));
+        let nowhere = Tap::asked_for(Some("/no/tap.sock".into()), None);
+        assert!(matches!(nowhere, Err(TapError::Connect { .. })));
     }
 }

@@ -1,0 +1,146 @@
+//! Faults and deadlines under paused time: the layer around a driver that is a function.
+
+use std::{
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use http::{HeaderMap, Request, Response};
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use prost::Message;
+use tokio::{
+    sync::mpsc::UnboundedReceiver,
+    time::{Instant, sleep},
+};
+use tonic::{Code, Status, body::Body, codegen::Bytes};
+use tower::{service_fn, util::BoxCloneSyncService};
+
+use super::{Context, FaultAction, FaultPlan, FaultRule, Tap, TapRecord, Tapped};
+use crate::v1::{DeleteVolumeRequest, DeleteVolumeResponse, controller_client::ControllerClient};
+
+const DEADLINE: Duration = Duration::from_secs(15);
+
+/// What the driver did, and what the tap saw of it.
+struct Bench {
+    acted: Arc<AtomicU32>,
+    records: UnboundedReceiver<TapRecord>,
+}
+
+impl Bench {
+    fn acted(&self) -> u32 {
+        self.acted.load(Ordering::Relaxed)
+    }
+
+    fn codes(&mut self) -> Vec<Option<Code>> {
+        std::iter::from_fn(|| self.records.try_recv().ok()).map(|record| record.code()).collect()
+    }
+}
+
+type Client = ControllerClient<Tapped<BoxCloneSyncService<Request<Body>, Response<Body>, Status>>>;
+
+/// A driver that answers after `takes`, under the tap.
+fn driver(takes: Duration, plan: impl Into<FaultPlan>) -> (Bench, Client) {
+    let (tap, records) = Tap::channel();
+    let acted = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&acted);
+    let service = service_fn(move |_: Request<Body>| {
+        let count = Arc::clone(&count);
+        async move {
+            count.fetch_add(1, Ordering::Relaxed);
+            sleep(takes).await;
+            Ok(answer())
+        }
+    });
+    let context = Context {
+        tap: tap.with_faults(plan.into()),
+        component: "provisioner".into(),
+        driver: OnceLock::new(),
+        deadline: DEADLINE,
+    };
+    let tapped = Tapped::new(BoxCloneSyncService::new(service), Arc::new(context));
+    (Bench { acted, records }, ControllerClient::new(tapped))
+}
+
+/// An empty message, framed, and an OK in the trailers.
+fn answer() -> Response<Body> {
+    assert_eq!(DeleteVolumeResponse {}.encoded_len(), 0);
+    let data = Frame::data(Bytes::from_static(&[0; 5]));
+    let trailers = Frame::trailers(HeaderMap::from_iter([(
+        http::HeaderName::from_static("grpc-status"),
+        http::HeaderValue::from_static("0"),
+    )]));
+    let frames = tokio_stream::iter([Ok::<_, Status>(data), Ok(trailers)]);
+    Response::new(Body::new(StreamBody::new(frames).boxed_unsync()))
+}
+
+fn delete() -> DeleteVolumeRequest {
+    DeleteVolumeRequest { volume_id: "v".into(), ..Default::default() }
+}
+
+const AT_ONCE: Duration = Duration::ZERO;
+
+#[tokio::test(start_paused = true)]
+async fn a_delay_puts_the_call_off_and_nothing_else() {
+    let rule = FaultRule::new("DeleteVolume", FaultAction::Delay { ms: 700 }).times(1);
+    let (mut bench, mut client) = driver(AT_ONCE, rule);
+    for expected in [Duration::from_millis(700), AT_ONCE] {
+        let start = Instant::now();
+        client.delete_volume(delete()).await.unwrap();
+        assert_eq!(start.elapsed(), expected);
+    }
+    assert_eq!(bench.codes(), [None, Some(Code::Ok), None, Some(Code::Ok)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hang_ends_with_the_deadline_and_never_reaches_the_driver() {
+    let (mut bench, mut client) = driver(AT_ONCE, FaultRule::new("DeleteVolume", FaultAction::Hang));
+    let start = Instant::now();
+    let status = client.delete_volume(delete()).await.unwrap_err();
+    assert_eq!((status.code(), start.elapsed()), (Code::DeadlineExceeded, DEADLINE));
+    assert_eq!(bench.acted(), 0);
+    assert_eq!(bench.codes(), [None, Some(Code::DeadlineExceeded)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_deadline_of_a_call_goes_before_that_of_the_handle() {
+    let (bench, mut client) = driver(Duration::from_secs(3600), FaultPlan::default());
+    let mut request = tonic::Request::new(delete());
+    request.set_timeout(Duration::from_secs(120));
+    let start = Instant::now();
+    let status = client.delete_volume(request).await.unwrap_err();
+    assert_eq!((status.code(), start.elapsed()), (Code::DeadlineExceeded, Duration::from_secs(120)));
+    assert_eq!(bench.acted(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_answer_comes_after_the_driver_acted() {
+    let rule = FaultRule::new("DeleteVolume", FaultAction::DropAfter).times(1);
+    let (mut bench, mut client) = driver(Duration::from_secs(1), rule);
+    let start = Instant::now();
+    let status = client.delete_volume(delete()).await.unwrap_err();
+    assert_eq!((status.code(), start.elapsed()), (Code::Unavailable, Duration::from_secs(1)));
+    assert_eq!(bench.acted(), 1);
+    client.delete_volume(delete()).await.unwrap();
+    assert_eq!(bench.codes(), [None, Some(Code::Unavailable), None, Some(Code::Ok)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_injected_error_keeps_its_code_and_message() {
+    let action = FaultAction::Error { code: Code::ResourceExhausted, message: "full".into() };
+    let (bench, mut client) = driver(AT_ONCE, FaultRule::new("DeleteVolume", action));
+    let status = client.delete_volume(delete()).await.unwrap_err();
+    assert_eq!((status.code(), status.message()), (Code::ResourceExhausted, "full"));
+    assert_eq!(bench.acted(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_gives_up_ends_the_record() {
+    let (mut bench, mut client) = driver(Duration::from_secs(60), FaultPlan::default());
+    let call = tokio::time::timeout(Duration::from_secs(1), client.delete_volume(delete()));
+    assert!(call.await.is_err());
+    assert_eq!(bench.codes(), [None, Some(Code::Cancelled)]);
+}
