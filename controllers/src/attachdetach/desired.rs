@@ -14,16 +14,16 @@ const KEEP_TERMINATED: &str = "volumes.kubernetes.io/keep-terminated-pod-volumes
 
 /// Who wants a volume.
 #[derive(Debug, Default)]
-pub(super) struct Desired {
+pub struct Desired {
     /// The pods that keep the volume where it is, by node. Never an empty list.
-    pub(super) pods: BTreeMap<String, Vec<Arc<Pod>>>,
+    pub pods: BTreeMap<String, Vec<Arc<Pod>>>,
     /// Claim and volume are bound to each other, so that the volume may be attached anew. A claim that
     /// vanished under a running pod takes nothing away from it, but brings nothing either.
-    pub(super) bound: bool,
+    pub bound: bool,
 }
 
 impl Desired {
-    pub(super) fn of(volume: &CsiVolume<'_>, world: &World) -> Self {
+    pub fn of(volume: &CsiVolume<'_>, world: &World) -> Self {
         let Some(key) = volume.claim_key() else { return Self::default() };
         let claim = world.claims.get(&key);
         let claim_uid = volume.claim.and_then(|claim| claim.uid.as_ref());
@@ -47,7 +47,7 @@ impl Desired {
 }
 
 /// The node that a pod was scheduled to.
-pub(super) fn node_of(pod: &Pod) -> Option<&str> {
+pub fn node_of(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref()?.node_name.as_deref().filter(|node| !node.is_empty())
 }
 

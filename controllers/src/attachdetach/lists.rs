@@ -22,7 +22,7 @@ use crate::context::Context;
 /// A node's list that could not be written. One write serves many volumes, so the error is shared.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("cannot write volumesAttached of node {node}; nothing will be detached from it until that works")]
-pub(super) struct WriteError {
+pub struct WriteError {
     node: String,
     #[source]
     source: Arc<kube::Error>,
@@ -30,18 +30,18 @@ pub(super) struct WriteError {
 
 /// A change of a node's list.
 #[derive(Clone, Debug)]
-pub(super) struct Edit {
+pub struct Edit {
     /// The volume's name in the list.
-    pub(super) unique: String,
+    pub unique: String,
     /// Whether it shall be in it.
-    pub(super) listed: bool,
+    pub listed: bool,
     /// To be written even if the cache says that nothing would change: the cache is in doubt.
-    pub(super) doubtful: bool,
+    pub doubtful: bool,
 }
 
 /// The lists of all nodes.
 #[derive(Default)]
-pub(super) struct Lists {
+pub struct Lists {
     nodes: Mutex<HashMap<String, Arc<List>>>,
 }
 
@@ -61,7 +61,7 @@ impl Lists {
     ///
     /// No resourceVersion goes along: the field has this one writer, while the node itself writes other
     /// fields of its status all the time, and each of those writes would make this one fail.
-    pub(super) async fn edit(&self, context: &Context, node: &str, edit: Edit) -> Result<(), WriteError> {
+    pub async fn edit(&self, context: &Context, node: &str, edit: Edit) -> Result<(), WriteError> {
         let list = lock(&self.nodes).entry(node.to_owned()).or_default().clone();
         let (done, mut written) = oneshot::channel();
         lock(&list.waiting).push(Waiting { edit, done });
@@ -127,7 +127,8 @@ mod tests {
     use super::*;
 
     fn node(listed: &[&str]) -> Node {
-        let attached = listed.iter().map(|name| AttachedVolume { name: (*name).into(), device_path: String::new() });
+        let attached =
+            listed.iter().map(|name| AttachedVolume { name: (*name).into(), device_path: String::new() });
         let status = NodeStatus { volumes_attached: Some(attached.collect()), ..NodeStatus::default() };
         Node { status: Some(status), ..Node::default() }
     }

@@ -28,13 +28,13 @@ mod plan_tests;
 #[cfg(test)]
 mod properties;
 
-pub use plan::MAX_WAIT_FOR_UNMOUNT;
-pub use volume::attachment_name;
-
 use crate::{Options, context::Context, shell};
 
 /// Works until the future is dropped.
-pub(crate) async fn run(context: Context, _: Options) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+pub(crate) async fn run(
+    context: Context,
+    _: Options,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     shell::run(run::AttachDetach::default(), context).await;
     Ok(())
 }

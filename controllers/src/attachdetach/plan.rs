@@ -14,7 +14,9 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
     api::{
         core::v1::{Node, ObjectReference, Pod},
-        storage::v1::{VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec, VolumeAttachmentStatus},
+        storage::v1::{
+            VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec, VolumeAttachmentStatus,
+        },
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
@@ -47,7 +49,7 @@ pub struct Memory {
 
 impl Memory {
     /// Notes how a write of the node's list went.
-    pub(super) fn note_write(&mut self, node: &str, succeeded: bool) {
+    pub fn note_write(&mut self, node: &str, succeeded: bool) {
         if succeeded {
             self.doubtful.remove(node);
         } else {
@@ -281,7 +283,8 @@ impl<'w> Planner<'w> {
         if self.memory.errors.get(node).map(String::as_str) != Some(error) {
             let message = format!("AttachVolume.Attach failed for volume {:?} : {error}", self.volume.name);
             for pod in pods {
-                self.warnings.push(Action::Warn { pod: Box::new(reference(&**pod)), message: message.clone() });
+                self.warnings
+                    .push(Action::Warn { pod: Box::new(reference(&**pod)), message: message.clone() });
             }
         }
         self.plan.memory.errors.insert(node.to_owned(), error.to_owned());
@@ -321,7 +324,9 @@ fn who_uses(pod: &Pod, users: &[&Arc<Pod>]) -> String {
         .collect();
     let others = users.len() - local.len();
     match (local.is_empty(), others) {
-        (true, 0) => "Volume is already exclusively attached to one node and can't be attached to another".into(),
+        (true, 0) => {
+            "Volume is already exclusively attached to one node and can't be attached to another".into()
+        }
         (true, others) => format!("Volume is already used by {others} pod(s) in different namespaces"),
         (false, 0) => format!("Volume is already used by pod(s) {}", local.join(", ")),
         (false, others) => {
@@ -337,12 +342,12 @@ pub(super) fn is_managed(node: &Node) -> bool {
     node.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(CONTROLLER_MANAGED_ATTACH))
 }
 
-pub(super) fn is_out_of_service(node: &Node) -> bool {
+pub fn is_out_of_service(node: &Node) -> bool {
     let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
     taints.into_iter().any(|taint| taint.key == OUT_OF_SERVICE)
 }
 
-pub(super) fn is_ready(node: &Node) -> bool {
+pub fn is_ready(node: &Node) -> bool {
     let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }

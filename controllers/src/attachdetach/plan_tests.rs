@@ -5,8 +5,8 @@ use claimcheck_model::CONTROLLER_MANAGED_ATTACH;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::{
     core::v1::{
-        AttachedVolume, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStatus, Node,
-        NodeSpec, PersistentVolume, PersistentVolumeClaim, Pod, Taint,
+        AttachedVolume, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStatus,
+        Node, NodeSpec, PersistentVolume, PersistentVolumeClaim, Pod, Taint,
     },
     storage::v1::{VolumeAttachment, VolumeError},
 };
@@ -100,7 +100,9 @@ pub(super) fn shorts(plan: &Plan) -> Vec<String> {
             format!("list on {node} for {}", pods.len())
         }
         Action::List { node, waiting: None, .. } => format!("unlist on {node}"),
-        Action::Warn { pod, message } => format!("warn {}: {message}", pod.name.as_deref().unwrap_or_default()),
+        Action::Warn { pod, message } => {
+            format!("warn {}: {message}", pod.name.as_deref().unwrap_or_default())
+        }
     };
     plan.actions.iter().map(short).collect()
 }
@@ -176,7 +178,11 @@ fn detach_in_order() {
         ("unlisted", world![node("a", false, false), attachment("a", true)], vec!["detach a"]),
         ("in use after all", world![node("a", false, true), attachment("a", true)], vec![]),
         ("never attached", world![node("a", false, false), attachment("a", false)], vec!["detach a"]),
-        ("pod ends", world![node("a", true, false), attachment("a", true), ended("p", "a")], vec!["unlist on a"]),
+        (
+            "pod ends",
+            world![node("a", true, false), attachment("a", true), ended("p", "a")],
+            vec!["unlist on a"],
+        ),
         (
             "containers run",
             world![node("a", true, false), attachment("a", true), ending("p", "a", true)],
@@ -242,15 +248,19 @@ fn one_node_at_a_time() {
     for (what, world, expected) in [
         (
             "used by a pod",
-            world![node("a", true, true), node("b", false, false), attachment("a", true), pod("p", "a"), pod("q", "b")],
+            world![
+                node("a", true, true),
+                node("b", false, false),
+                attachment("a", true),
+                pod("p", "a"),
+                pod("q", "b")
+            ],
             vec![format!("warn q: {here} used by pod(s) p")],
         ),
         (
             "its pod is gone",
             world![node("a", true, true), node("b", false, false), attachment("a", true), pod("q", "b")],
-            vec![format!(
-                "warn q: {here} exclusively attached to one node and can't be attached to another"
-            )],
+            vec![format!("warn q: {here} exclusively attached to one node and can't be attached to another")],
         ),
         (
             "still detaching",
@@ -260,16 +270,12 @@ fn one_node_at_a_time() {
                 testing::deleting(attachment("a", true), &["f"]),
                 pod("q", "b")
             ],
-            vec![format!(
-                "warn q: {here} exclusively attached to one node and can't be attached to another"
-            )],
+            vec![format!("warn q: {here} exclusively attached to one node and can't be attached to another")],
         ),
         (
             "made by hand",
             world![node("b", false, false), testing::attachment("x", "pv", "a", false), pod("q", "b")],
-            vec![format!(
-                "warn q: {here} exclusively attached to one node and can't be attached to another"
-            )],
+            vec![format!("warn q: {here} exclusively attached to one node and can't be attached to another")],
         ),
     ] {
         assert_eq!(run(&world), expected, "{what}");
@@ -296,7 +302,8 @@ fn pods_of_other_namespaces_are_counted_and_not_named() {
     let mut foreign = pod("secret", "a");
     foreign.metadata.namespace = Some("other".into());
     // The same claim name in another namespace is another claim: the pod does not use this volume.
-    let world = world![node("a", true, true), node("b", false, false), attachment("a", true), foreign, pod("q", "b")];
+    let world =
+        world![node("a", true, true), node("b", false, false), attachment("a", true), foreign, pod("q", "b")];
     assert!(run(&world)[0].ends_with("exclusively attached to one node and can't be attached to another"));
 }
 

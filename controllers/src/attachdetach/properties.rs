@@ -83,7 +83,8 @@ impl Simulation {
     fn take(&mut self, step: &Step) {
         match *step {
             Step::TogglePod(index) => {
-                let (name, pod) = (NODES[index], testing::pod(&format!("pod-{index}"), NODES[index], &["data"]));
+                let (name, pod) =
+                    (NODES[index], testing::pod(&format!("pod-{index}"), NODES[index], &["data"]));
                 if self.pods.remove(name) {
                     self.seen.pods.remove(&pod);
                     // A pod that comes back is another one.

@@ -28,7 +28,7 @@ use crate::{
 
 /// The attach/detach controller.
 #[derive(Default)]
-pub(crate) struct AttachDetach {
+pub struct AttachDetach {
     lists: Lists,
     /// By volume; only those with something to remember.
     memories: Mutex<HashMap<String, Memory>>,
@@ -82,7 +82,13 @@ impl Controller for AttachDetach {
                 written?;
                 // The trailing blank is upstream's, and people's scripts match on it.
                 let message = format!("AttachVolume.Attach succeeded for volume {volume:?} ");
-                tell(context, &waiting.unwrap_or_default(), EventType::Normal, "SuccessfulAttachVolume", &message);
+                tell(
+                    context,
+                    &waiting.unwrap_or_default(),
+                    EventType::Normal,
+                    "SuccessfulAttachVolume",
+                    &message,
+                );
             }
             Action::Detach { attachment } => {
                 info!(volume, node = attachment.spec.node_name, "detaches");

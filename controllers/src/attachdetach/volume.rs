@@ -14,20 +14,20 @@ pub fn attachment_name(handle: &str, driver: &str, node: &str) -> String {
 
 /// What counts of a CSI volume.
 #[derive(Debug)]
-pub(super) struct CsiVolume<'w> {
-    pub(super) name: &'w str,
-    pub(super) driver: &'w str,
-    pub(super) handle: &'w str,
+pub struct CsiVolume<'w> {
+    pub name: &'w str,
+    pub driver: &'w str,
+    pub handle: &'w str,
     /// The volume may be attached to several nodes at a time.
-    pub(super) shared: bool,
-    pub(super) claim: Option<&'w ObjectReference>,
+    pub shared: bool,
+    pub claim: Option<&'w ObjectReference>,
     /// Its name in `node.status`.
-    pub(super) unique: String,
+    pub unique: String,
 }
 
 impl<'w> CsiVolume<'w> {
     /// None if the volume is not of CSI.
-    pub(super) fn of(volume: &'w PersistentVolume) -> Option<Self> {
+    pub fn of(volume: &'w PersistentVolume) -> Option<Self> {
         let spec = volume.spec.as_ref()?;
         let csi = spec.csi.as_ref()?;
         Some(Self {
@@ -41,14 +41,14 @@ impl<'w> CsiVolume<'w> {
     }
 
     /// The key of the claim that the volume is bound to.
-    pub(super) fn claim_key(&self) -> Option<ObjectKey> {
+    pub fn claim_key(&self) -> Option<ObjectKey> {
         let claim = self.claim?;
         Some(ObjectKey::new(claim.namespace.clone().unwrap_or_default(), claim.name.clone()?))
     }
 
     /// Whether the driver takes part in attaching at all. One without a CSIDriver object does.
     /// Upstream: `CanAttach` in `pkg/volume/csi/csi_plugin.go`.
-    pub(super) fn attachable(&self, world: &World) -> bool {
+    pub fn attachable(&self, world: &World) -> bool {
         let driver = world.csi_drivers.named(self.driver);
         driver.and_then(|driver| driver.spec.attach_required).unwrap_or(true)
     }

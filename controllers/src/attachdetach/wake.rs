@@ -99,7 +99,8 @@ fn add_of_lists(volumes: &mut BTreeSet<String>, old: Option<&Node>, new: Option<
         (attached, in_use.cloned().collect::<BTreeSet<String>>())
     };
     let ((old_attached, old_in_use), (attached, in_use)) = (sets(old), sets(new));
-    let changed = old_attached.symmetric_difference(&attached).chain(old_in_use.symmetric_difference(&in_use));
+    let changed =
+        old_attached.symmetric_difference(&attached).chain(old_in_use.symmetric_difference(&in_use));
     for unique in changed {
         if let Some(handle) = unique.strip_prefix("kubernetes.io/csi/") {
             let named = world.volumes.by(VolumeBy::Handle, handle);

@@ -22,8 +22,8 @@ use std::error::Error;
 use crate::{Options, context::Context, rpc::connect, shell};
 
 /// Works until the future is dropped. Waits for the driver to answer first.
-pub(crate) async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error + Send + Sync>> {
-    let (driver, info) = connect(&options).await?;
+pub async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let (driver, info) = connect(&options, "attacher").await?;
     shell::run(run::Attacher::new(driver, info), context).await;
     Ok(())
 }

@@ -19,11 +19,11 @@ use k8s_openapi::{
 use crate::rpc::{AccessModeError, DriverInfo, access_mode, volume_capability};
 
 /// On an attachment: what the driver called the node, for the time when its CSINode is gone.
-pub(super) const NODE_ID: &str = "csi.alpha.kubernetes.io/node-id";
+pub const NODE_ID: &str = "csi.alpha.kubernetes.io/node-id";
 
 /// What the attacher did to an attachment and has not written down yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Known {
+pub enum Known {
     /// The driver published the volume and gave this context.
     Published(BTreeMap<String, String>),
     /// The driver unpublished the volume.
@@ -32,7 +32,7 @@ pub(super) enum Known {
 
 /// A step.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Action {
+pub enum Action {
     /// Note on these objects that a call will follow, so that neither goes without its counterpart.
     Hold {
         /// The attachment, if it lacks the finalizer or the node's id.
@@ -84,7 +84,7 @@ pub(super) enum Action {
 
 /// Why a call cannot be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Obstacle {
+pub enum Obstacle {
     /// It was force-deleted, or not created yet.
     #[error("persistentvolume {0:?} not found")]
     NoVolume(String),
@@ -111,7 +111,7 @@ pub(super) enum Obstacle {
 }
 
 /// Plans the attachment of this name.
-pub(super) fn plan_attachment(
+pub fn plan_attachment(
     name: &str,
     world: &World,
     driver: &DriverInfo,
@@ -122,7 +122,8 @@ pub(super) fn plan_attachment(
     let attached = attachment.status.as_ref().is_some_and(|status| status.attached);
     if !driver.can(Rpc::PublishUnpublishVolume) {
         let attachment = attachment.clone();
-        return (!deleting && !attached).then(|| Action::MarkAttached { attachment, metadata: BTreeMap::new() });
+        return (!deleting && !attached)
+            .then(|| Action::MarkAttached { attachment, metadata: BTreeMap::new() });
     }
     let step = match (deleting, attached) {
         (false, true) => return None,
@@ -136,7 +137,7 @@ pub(super) fn plan_attachment(
 
 /// Plans the volume of this name: the finalizer stays until the volume goes, since it may well be attached
 /// again before.
-pub(super) fn plan_volume(name: &str, world: &World, driver: &DriverInfo) -> Option<Action> {
+pub fn plan_volume(name: &str, world: &World, driver: &DriverInfo) -> Option<Action> {
     let volume = world.volumes.named(name)?;
     let goes = volume.metadata.deletion_timestamp.is_some() && has_finalizer(&volume.metadata, driver);
     let attached = world.attachments.count(AttachmentBy::Volume, name) > 0;
@@ -177,7 +178,7 @@ fn attach(
         node_id,
         volume_capability: Some(volume_capability(mode, block, fs_type, mount_options)),
         readonly: source.csi.read_only.unwrap_or(false) && driver.can(Rpc::PublishReadonly),
-        volume_context: source.csi.volume_attributes.clone().unwrap_or_default().into_iter().collect(),
+        volume_context: source.csi.volume_attributes.clone().unwrap_or_default(),
         ..ControllerPublishVolumeRequest::default()
     };
     let secret = source.csi.controller_publish_secret_ref.clone();

@@ -21,13 +21,13 @@ use super::plan::{Action, Known, NODE_ID, plan_attachment, plan_volume};
 use crate::{
     Failure,
     context::Context,
-    rpc::{DriverInfo, RpcFailure, call, credentials},
+    rpc::{DriverInfo, RpcFailure, credentials},
     shell::{Controller, Done, Plan},
 };
 
 /// What a reconciliation is about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Key {
+pub enum Key {
     /// The attachment of this name.
     Attachment(String),
     /// The volume of this name.
@@ -35,7 +35,7 @@ pub(super) enum Key {
 }
 
 /// The attacher of one driver.
-pub(super) struct Attacher {
+pub struct Attacher {
     driver: Driver,
     info: DriverInfo,
     /// By the attachment's uid.
@@ -103,11 +103,12 @@ impl Controller for Attacher {
             Action::Publish { attachment, mut request, secret } => {
                 let published = async {
                     request.secrets = credentials(&context.client, secret.as_ref()).await?;
-                    Ok(call(self.driver.controller().controller_publish_volume(*request)).await?)
+                    let answer = self.driver.controller().controller_publish_volume(*request).await;
+                    Ok(answer.map_err(RpcFailure::from)?.into_inner())
                 };
                 match published.await {
                     Ok(answer) => {
-                        let metadata = answer.publish_context.into_iter().collect();
+                        let metadata = answer.publish_context;
                         self.know(&attachment, Known::Published(metadata));
                     }
                     Err(error) => return self.failed(context, &attachment, error).await,
@@ -118,12 +119,17 @@ impl Controller for Attacher {
                 let status = json!({"attached": true, "attachmentMetadata": metadata, "attachError": null});
                 context.patch_status(&*attachment, status).await?;
                 self.forget(&attachment);
-                info!(volume = attachment.spec.source.persistent_volume_name, node = attachment.spec.node_name, "attached");
+                info!(
+                    volume = attachment.spec.source.persistent_volume_name,
+                    node = attachment.spec.node_name,
+                    "attached"
+                );
             }
             Action::Unpublish { attachment, mut request, secret } => {
                 let unpublished = async {
                     request.secrets = credentials(&context.client, secret.as_ref()).await?;
-                    Ok(call(self.driver.controller().controller_unpublish_volume(*request)).await?)
+                    let answer = self.driver.controller().controller_unpublish_volume(*request).await;
+                    Ok(answer.map_err(RpcFailure::from)?)
                 };
                 match unpublished.await {
                     Ok(_) => self.know(&attachment, Known::Unpublished),
@@ -135,13 +141,19 @@ impl Controller for Attacher {
             Action::Release(attachment) => {
                 let finalizers = self.without_finalizer(&attachment.metadata);
                 context.patch(&*attachment, finalizers).await?;
-                info!(volume = attachment.spec.source.persistent_volume_name, node = attachment.spec.node_name, "detached");
+                info!(
+                    volume = attachment.spec.source.persistent_volume_name,
+                    node = attachment.spec.node_name,
+                    "detached"
+                );
             }
             Action::MarkDetached(attachment) => {
                 let status = json!({"attached": false, "attachmentMetadata": null, "detachError": null});
                 context.patch_status(&*attachment, status).await?;
             }
-            Action::Fail { attachment, error } => return self.failed(context, &attachment, Box::new(error)).await,
+            Action::Fail { attachment, error } => {
+                return self.failed(context, &attachment, Box::new(error)).await;
+            }
             Action::ReleaseVolume(volume) => {
                 context.patch(&*volume, self.without_finalizer(&volume.metadata)).await?;
             }
@@ -151,7 +163,7 @@ impl Controller for Attacher {
 }
 
 impl Attacher {
-    pub(super) fn new(driver: Driver, info: DriverInfo) -> Self {
+    pub fn new(driver: Driver, info: DriverInfo) -> Self {
         Self { driver, info, known: Mutex::default() }
     }
 
@@ -186,9 +198,15 @@ impl Attacher {
         let message = error.to_string();
         if old.and_then(|old| old.message.as_ref()) != Some(&message) {
             let error_code = error.downcast_ref::<RpcFailure>().map(|failure| failure.number);
-            let written = VolumeError { error_code, message: Some(message), time: Some(Time(Timestamp::now())) };
-            if let Err(Failure::Later(cause)) = context.patch_status(attachment, json!({ field: written })).await {
-                warn!(attachment = attachment.metadata.name, cause, "the error cannot be written to its status");
+            let written =
+                VolumeError { error_code, message: Some(message), time: Some(Time(Timestamp::now())) };
+            if let Err(Failure::Later(cause)) =
+                context.patch_status(attachment, json!({ field: written })).await
+            {
+                warn!(
+                    attachment = attachment.metadata.name,
+                    cause, "the error cannot be written to its status"
+                );
             }
         }
         Err(Failure::Later(error))

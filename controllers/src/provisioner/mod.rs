@@ -14,8 +14,6 @@ mod delete;
 
 use std::error::Error;
 
-use claimcheck_csi::Driver;
-
 use crate::{
     Options,
     context::Context,
@@ -30,20 +28,20 @@ const DELETION_SECRET_NAMESPACE: &str = "volume.kubernetes.io/provisioner-deleti
 
 /// How to provision.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Settings {
+pub struct Settings {
     /// The driver that is spoken to.
-    pub(crate) driver: DriverInfo,
+    pub driver: DriverInfo,
     /// Goes into every volume's attributes, so that a volume shows which provisioner made it.
-    pub(crate) identity: String,
+    pub identity: String,
     /// Tell the driver for which claim a volume is, as parameters (`--extra-create-metadata` upstream).
-    pub(crate) extra_create_metadata: bool,
+    pub extra_create_metadata: bool,
     /// Ask for the selected node's topology and no other (`--strict-topology` upstream).
-    pub(crate) strict_topology: bool,
+    pub strict_topology: bool,
 }
 
 /// Works until the future is dropped. Waits for the driver to answer first.
-pub(crate) async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error + Send + Sync>> {
-    let (driver, info): (Driver, DriverInfo) = connect(&options).await?;
+pub async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let (driver, info) = connect(&options, "provisioner").await?;
     let identity = format!("{}-{}", uuid::Uuid::new_v4().simple(), info.name);
     let settings = Settings { driver: info, identity, ..Settings::default() };
     let claims = create::Claims::new(driver.clone(), settings.clone());

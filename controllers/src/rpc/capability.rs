@@ -21,7 +21,9 @@ pub enum AccessModeError {
     #[error("ReadOnlyMany cannot be combined with ReadWriteOnce in CSI; request one of them")]
     OnceAndReadOnlyMany,
     /// None given, or unknown ones.
-    #[error("no CSI access mode for [{0}]; use ReadWriteOnce, ReadWriteOncePod, ReadWriteMany or ReadOnlyMany")]
+    #[error(
+        "no CSI access mode for [{0}]; use ReadWriteOnce, ReadWriteOncePod, ReadWriteMany or ReadOnlyMany"
+    )]
     Unsupported(String),
 }
 
@@ -50,7 +52,12 @@ pub fn access_mode(modes: &[String], single_node_multi_writer: bool) -> Result<M
 
 /// A capability for `mode`: a block device, or a mount with `fs_type` (empty leaves it to the driver) and
 /// mount options.
-pub fn volume_capability(mode: Mode, block: bool, fs_type: &str, mount_options: &[String]) -> VolumeCapability {
+pub fn volume_capability(
+    mode: Mode,
+    block: bool,
+    fs_type: &str,
+    mount_options: &[String],
+) -> VolumeCapability {
     let access_type = if block {
         AccessType::Block(BlockVolume {})
     } else {
@@ -60,10 +67,7 @@ pub fn volume_capability(mode: Mode, block: bool, fs_type: &str, mount_options: 
             ..MountVolume::default()
         })
     };
-    VolumeCapability {
-        access_mode: Some(AccessMode { mode: mode.into() }),
-        access_type: Some(access_type),
-    }
+    VolumeCapability { access_mode: Some(AccessMode { mode: mode.into() }), access_type: Some(access_type) }
 }
 
 #[cfg(test)]

@@ -23,7 +23,8 @@ pub struct DriverInfo {
 }
 
 impl DriverInfo {
-    /// A driver with these abilities.
+    /// A driver with these abilities, for planners' tests.
+    #[cfg(test)]
     pub fn new(name: &str, services: &[Service], rpcs: &[Rpc]) -> Self {
         Self {
             name: name.to_owned(),

@@ -1,7 +1,7 @@
 //! Reads the Secret that a driver wants with a call. On demand and never kept: secrets are not watched, so
 //! a rotated one counts from the next call on. Their values appear in no log and no error.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Secret, SecretReference};
 use kube::{Api, Client};
@@ -35,15 +35,15 @@ pub enum SecretError {
 pub async fn credentials(
     client: &Client,
     reference: Option<&SecretReference>,
-) -> Result<HashMap<String, String>, SecretError> {
-    let Some(reference) = reference else { return Ok(HashMap::new()) };
+) -> Result<BTreeMap<String, String>, SecretError> {
+    let Some(reference) = reference else { return Ok(BTreeMap::new()) };
     let namespace = reference.namespace.clone().unwrap_or_default();
     let name = reference.name.clone().unwrap_or_default();
     let secret = match Api::<Secret>::namespaced(client.clone(), &namespace).get(&name).await {
         Ok(secret) => secret,
         Err(source) => return Err(SecretError::Get { namespace, name, source: Box::new(source) }),
     };
-    let mut data = HashMap::new();
+    let mut data = BTreeMap::new();
     for (key, value) in secret.data.unwrap_or_default() {
         match String::from_utf8(value.0) {
             Ok(text) => data.insert(key, text),

@@ -10,4 +10,4 @@ mod topology;
 #[cfg(test)]
 mod plan_tests;
 
-pub(super) use run::Claims;
+pub use run::Claims;

@@ -17,7 +17,7 @@ use crate::{provisioner::Settings, rpc::Certainty};
 
 /// What to do for a claim.
 #[derive(Clone, Debug)]
-pub(super) enum Action {
+pub enum Action {
     /// Make its volume.
     Provision(Box<Job>),
     /// Tell that it cannot be done, and look again later.
@@ -38,7 +38,7 @@ pub(super) enum Action {
 
 /// Plans a claim. It need not exist any more: one whose CreateVolume may still be going on is provisioned
 /// to the end, so that its volume gets an object and is then released and deleted like any other.
-pub(super) fn plan(claim: &Arc<PersistentVolumeClaim>, world: &World, settings: &Settings) -> Option<Action> {
+pub fn plan(claim: &Arc<PersistentVolumeClaim>, world: &World, settings: &Settings) -> Option<Action> {
     let spec = claim.spec.as_ref()?;
     if spec.volume_name.as_ref().is_some_and(|name| !name.is_empty()) {
         return None;
@@ -53,7 +53,8 @@ pub(super) fn plan(claim: &Arc<PersistentVolumeClaim>, world: &World, settings: 
     if class.provisioner != settings.driver.name {
         return None;
     }
-    if class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer") && selected_node(claim).is_none() {
+    if class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer") && selected_node(claim).is_none()
+    {
         return None;
     }
     Some(match Job::new(claim, class, world, settings) {
@@ -67,7 +68,7 @@ pub(super) fn plan(claim: &Arc<PersistentVolumeClaim>, world: &World, settings: 
 
 /// What follows from a CreateVolume that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub enum Next {
     /// A volume may exist or come to exist: the same call again, even if the claim goes away.
     RepeatTillCertain,
     /// There is no volume: again, if the claim still wants one then.
@@ -77,7 +78,7 @@ pub(super) enum Next {
 }
 
 /// Upstream: `checkError` in external-provisioner `pkg/controller/controller.go`.
-pub(super) fn after_failure(certainty: Certainty, may_reschedule: bool) -> Next {
+pub fn after_failure(certainty: Certainty, may_reschedule: bool) -> Next {
     match certainty {
         Certainty::Unknown => Next::RepeatTillCertain,
         Certainty::Exhausted if may_reschedule => Next::Reschedule,

@@ -2,13 +2,11 @@
 //!
 //! Upstream: `prepareProvision` and `Provision` in external-provisioner `pkg/controller/controller.go`.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use claimcheck_csi::v1::{
-    CapacityRange, CreateVolumeRequest, Volume, VolumeCapability, controller_service_capability::rpc::Type as Rpc,
+    CapacityRange, CreateVolumeRequest, Volume, VolumeCapability,
+    controller_service_capability::rpc::Type as Rpc,
 };
 use claimcheck_informer::{World, quantity, reference};
 use claimcheck_model::{PROVISIONED_BY, PROVISIONER_FINALIZER, SELECTED_NODE};
@@ -40,7 +38,7 @@ const MODIFY_SECRET_NAMESPACE: &str = "volume.kubernetes.io/controller-modify-se
 
 /// A claim for which no volume can be made as things are.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Refusal {
+pub enum Refusal {
     /// Its class is gone.
     #[error("storageclass {0:?} not found; create it, or a claim of another class")]
     NoClass(String),
@@ -57,7 +55,9 @@ pub(super) enum Refusal {
     #[error("the class has both fstype and csi.storage.k8s.io/fstype; keep the latter")]
     TwoFsTypes,
     /// A misspelt parameter, most likely.
-    #[error("the class has the unknown parameter {0:?} with the reserved prefix csi.storage.k8s.io/; remove it")]
+    #[error(
+        "the class has the unknown parameter {0:?} with the reserved prefix csi.storage.k8s.io/; remove it"
+    )]
     UnknownParameter(String),
     /// See the error.
     #[error(transparent)]
@@ -73,22 +73,22 @@ pub(super) enum Refusal {
 /// A driver's answer that cannot become a volume.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("created volume capacity {got} less than requested capacity {wanted}")]
-pub(super) struct TooSmall {
+pub struct TooSmall {
     got: i64,
     wanted: i64,
 }
 
 /// All that is needed to make a volume.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Job {
+pub struct Job {
     /// Whom it is for.
-    pub(super) claim: Arc<PersistentVolumeClaim>,
+    pub claim: Arc<PersistentVolumeClaim>,
     /// What to ask of the driver, without secrets.
-    pub(super) request: CreateVolumeRequest,
+    pub request: CreateVolumeRequest,
     /// The secret that the request needs.
-    pub(super) secret: Option<SecretReference>,
+    pub secret: Option<SecretReference>,
     /// Another node may be chosen if this one has no room.
-    pub(super) may_reschedule: bool,
+    pub may_reschedule: bool,
     /// The volume, but for what the driver says of it.
     volume: PersistentVolume,
     has_topology: bool,
@@ -97,7 +97,7 @@ pub(super) struct Job {
 impl Job {
     /// The job for this claim. Equal claims, classes and nodes give equal jobs, so a call that is repeated
     /// since its outcome was unknown is the same call.
-    pub(super) fn new(
+    pub fn new(
         claim: &Arc<PersistentVolumeClaim>,
         class: &StorageClass,
         world: &World,
@@ -132,7 +132,12 @@ impl Job {
             ..CreateVolumeRequest::default()
         };
         let mut annotations = BTreeMap::from([(PROVISIONED_BY.to_owned(), settings.driver.name.clone())]);
-        annotate(&mut annotations, DELETION_SECRET_NAME, DELETION_SECRET_NAMESPACE, provision_secret.as_ref());
+        annotate(
+            &mut annotations,
+            DELETION_SECRET_NAME,
+            DELETION_SECRET_NAMESPACE,
+            provision_secret.as_ref(),
+        );
         if let Some(modify) = secret(Purpose::ControllerModify)? {
             annotate(&mut annotations, MODIFY_SECRET_NAME, MODIFY_SECRET_NAMESPACE, Some(&modify));
         }
@@ -167,11 +172,18 @@ impl Job {
             status: None,
         };
         let may_reschedule = has_topology && selected.is_some();
-        Ok(Self { claim: claim.clone(), request, secret: provision_secret, may_reschedule, volume, has_topology })
+        Ok(Self {
+            claim: claim.clone(),
+            request,
+            secret: provision_secret,
+            may_reschedule,
+            volume,
+            has_topology,
+        })
     }
 
     /// The volume that the driver's answer makes. A capacity of 0 means that the driver does not know.
-    pub(super) fn finish(&self, answer: Volume) -> Result<PersistentVolume, TooSmall> {
+    pub fn finish(&self, answer: Volume) -> Result<PersistentVolume, TooSmall> {
         let wanted = self.request.capacity_range.as_ref().map_or(0, |range| range.required_bytes);
         let got = if answer.capacity_bytes == 0 { wanted } else { answer.capacity_bytes };
         if got < wanted {
@@ -193,7 +205,7 @@ impl Job {
 }
 
 /// The name of a claim's volume, for Kubernetes and for the driver: the same at every try.
-pub(super) fn volume_name(claim: &PersistentVolumeClaim) -> String {
+pub fn volume_name(claim: &PersistentVolumeClaim) -> String {
     format!("pvc-{}", claim.metadata.uid.as_deref().unwrap_or_default())
 }
 
@@ -237,7 +249,8 @@ fn capabilities(
 
 /// The file system to make: the reserved parameter, or the older plain one in any case.
 fn fs_type(parameters: &BTreeMap<String, String>) -> Result<String, Refusal> {
-    let is_fs_type = |key: &str| key.eq_ignore_ascii_case("fstype") || key.strip_prefix(RESERVED) == Some("fstype");
+    let is_fs_type =
+        |key: &str| key.eq_ignore_ascii_case("fstype") || key.strip_prefix(RESERVED) == Some("fstype");
     let mut found = parameters.iter().filter(|(key, _)| is_fs_type(key)).map(|(_, value)| value.clone());
     let first = found.next().unwrap_or_default();
     if found.next().is_some() { Err(Refusal::TwoFsTypes) } else { Ok(first) }
@@ -249,8 +262,8 @@ fn driver_parameters(
     claim: &PersistentVolumeClaim,
     volume: &str,
     settings: &Settings,
-) -> Result<HashMap<String, String>, Refusal> {
-    let mut passed = HashMap::new();
+) -> Result<BTreeMap<String, String>, Refusal> {
+    let mut passed = BTreeMap::new();
     for (key, value) in parameters {
         match key.strip_prefix(RESERVED) {
             None => drop(passed.insert(key.clone(), value.clone())),

@@ -22,19 +22,19 @@ use crate::{
     Failure,
     context::Context,
     provisioner::Settings,
-    rpc::{Certainty, RpcFailure, call, credentials},
+    rpc::{Certainty, RpcFailure, credentials},
     shell::{Controller, Done, Plan},
 };
 
 /// A claim, told apart from later ones of the same name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct ClaimId {
+pub struct ClaimId {
     key: ObjectKey,
     uid: String,
 }
 
 /// The controller that makes volumes.
-pub(crate) struct Claims {
+pub struct Claims {
     driver: Driver,
     settings: Settings,
     /// Claims with a CreateVolume of unknown outcome, by uid: they are worked on until it is known, also
@@ -57,7 +57,9 @@ impl Controller for Claims {
 
     fn wakes(&self, change: &Change, world: &World) -> Vec<ClaimId> {
         match change.kind {
-            Kind::Claim => change.object::<PersistentVolumeClaim>().map(|claim| id(claim)).into_iter().collect(),
+            Kind::Claim => {
+                change.object::<PersistentVolumeClaim>().map(|claim| id(claim)).into_iter().collect()
+            }
             Kind::Class => of_class(&change.key.name, world).collect(),
             // A driver that came up on a node may be what claims wait for.
             Kind::CsiNode => {
@@ -95,12 +97,13 @@ impl Controller for Claims {
 }
 
 impl Claims {
-    pub(crate) fn new(driver: Driver, settings: Settings) -> Self {
+    pub fn new(driver: Driver, settings: Settings) -> Self {
         Self { driver, settings, in_doubt: Mutex::default() }
     }
 
     async fn provision(&self, context: &Context, id: &ClaimId, job: &Job) -> Result<Done, Failure> {
-        let message = format!("External provisioner is provisioning volume for claim {:?}", id.key.to_string());
+        let message =
+            format!("External provisioner is provisioning volume for claim {:?}", id.key.to_string());
         context.event(&*job.claim, EventType::Normal, "Provisioning", message);
         let secrets = credentials(&context.client, job.secret.as_ref())
             .await
@@ -108,9 +111,9 @@ impl Claims {
         let mut request = job.request.clone();
         request.secrets = secrets.clone();
         let mut controller = self.driver.controller();
-        let answer = match call(controller.create_volume(request)).await {
-            Ok(answer) => answer.volume.unwrap_or_default(),
-            Err(failure) => return self.not_created(context, id, job, failure).await,
+        let answer = match controller.create_volume(request).await {
+            Ok(answer) => answer.into_inner().volume.unwrap_or_default(),
+            Err(status) => return self.not_created(context, id, job, status.into()).await,
         };
         // From here on a volume exists, and is not to be lost sight of until it has its object.
         self.in_doubt().insert(id.uid.clone(), job.claim.clone());
@@ -120,7 +123,7 @@ impl Claims {
             Err(too_small) => {
                 failed(context, &job.claim, &too_small.to_string());
                 let request = DeleteVolumeRequest { volume_id: handle, secrets };
-                call(controller.delete_volume(request)).await?;
+                controller.delete_volume(request).await.map_err(RpcFailure::from)?;
                 return Err(too_small.into());
             }
         };

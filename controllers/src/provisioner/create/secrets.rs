@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, SecretReference};
 
 /// Class parameters with this prefix are for Kubernetes and do not reach the driver.
-pub(super) const RESERVED: &str = "csi.storage.k8s.io/";
+pub const RESERVED: &str = "csi.storage.k8s.io/";
 
 /// A call that may need a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub enum Purpose {
     /// CreateVolume, DeleteVolume.
     Provision,
     /// ControllerPublishVolume, ControllerUnpublishVolume.
@@ -31,7 +31,7 @@ pub(super) enum Purpose {
 
 impl Purpose {
     /// All of them.
-    pub(super) const ALL: [Purpose; 7] = [
+    pub const ALL: [Purpose; 7] = [
         Self::Provision,
         Self::ControllerPublish,
         Self::NodeStage,
@@ -57,7 +57,7 @@ impl Purpose {
 
 /// A class whose secrets are not named properly.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum SecretError {
+pub enum SecretError {
     /// One parameter of the pair is missing or empty.
     #[error("the class parameters {key}name and {key}namespace must both be set, or neither")]
     HalfNamed {
@@ -73,7 +73,9 @@ pub(super) enum SecretError {
         token: String,
     },
     /// The name came out empty or with characters that names cannot have.
-    #[error("the class parameter value {template:?} resolves to {resolved:?}, which cannot be the name of a {what}")]
+    #[error(
+        "the class parameter value {template:?} resolves to {resolved:?}, which cannot be the name of a {what}"
+    )]
     BadName {
         /// The value.
         template: String,
@@ -85,14 +87,14 @@ pub(super) enum SecretError {
 }
 
 /// Whether a reserved class parameter is one that names a secret.
-pub(super) fn is_secret_parameter(key: &str) -> bool {
+pub fn is_secret_parameter(key: &str) -> bool {
     let Some(key) = key.strip_prefix(RESERVED) else { return false };
     let stem = key.strip_suffix("secret-name").or_else(|| key.strip_suffix("secret-namespace"));
     stem.is_some_and(|stem| stem.is_empty() || Purpose::ALL.iter().any(|purpose| purpose.infix() == stem))
 }
 
 /// The secret that the class names for this purpose, or for all; none if it names none.
-pub(super) fn reference(
+pub fn reference(
     purpose: Purpose,
     parameters: &BTreeMap<String, String>,
     volume: &str,
@@ -167,7 +169,8 @@ fn resolve<'v>(
 
 /// A DNS label or, for secrets, a DNS subdomain (RFC 1123). This keeps `../` out of request paths.
 fn is_name(name: &str, dots: bool) -> bool {
-    let (longest, labels): (_, Vec<&str>) = if dots { (253, name.split('.').collect()) } else { (63, vec![name]) };
+    let (longest, labels): (_, Vec<&str>) =
+        if dots { (253, name.split('.').collect()) } else { (63, vec![name]) };
     name.len() <= longest
         && labels.iter().all(|label| {
             let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
@@ -182,7 +185,8 @@ mod tests {
     use super::*;
 
     fn named(purpose: Purpose, parameters: &[(&str, &str)]) -> Result<Option<(String, String)>, SecretError> {
-        let parameters = parameters.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let parameters =
+            parameters.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         let mut claim = testing::claim("data", "fast", "1Gi");
         testing::annotate(&mut claim.metadata, "team", "blue");
         let reference = reference(purpose, &parameters, "pvc-1", &claim)?;
@@ -195,7 +199,10 @@ mod tests {
 
     #[test]
     fn own_secret_before_the_default_one() {
-        let default = [("csi.storage.k8s.io/secret-name", "all"), ("csi.storage.k8s.io/secret-namespace", "kube-system")];
+        let default = [
+            ("csi.storage.k8s.io/secret-name", "all"),
+            ("csi.storage.k8s.io/secret-namespace", "kube-system"),
+        ];
         let both = [
             default[0],
             default[1],

@@ -9,7 +9,8 @@ use claimcheck_csi::v1::{Topology, TopologyRequirement};
 use claimcheck_informer::World;
 use k8s_openapi::api::{
     core::v1::{
-        Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, TopologySelectorTerm, VolumeNodeAffinity,
+        Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, TopologySelectorTerm,
+        VolumeNodeAffinity,
     },
     storage::v1::CSINode,
 };
@@ -19,7 +20,7 @@ type Segments = BTreeMap<String, String>;
 
 /// No place can be named for a volume.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum TopologyError {
+pub enum TopologyError {
     /// The node is gone, so that another must be chosen.
     #[error("the selected node {node} does not exist any more")]
     NodeGone {
@@ -60,7 +61,7 @@ pub(super) enum TopologyError {
 ///
 /// Costs as much as there are nodes, unless the class or strictness narrows it down: the driver is to be
 /// told of every place there is, so that it can spread a volume over several.
-pub(super) fn requirement(
+pub fn requirement(
     world: &World,
     driver: &str,
     claim: &str,
@@ -104,13 +105,12 @@ pub(super) fn requirement(
 }
 
 /// The nodes that reach a volume which the driver says is accessible from here.
-pub(super) fn node_affinity(accessible: &[Topology]) -> Option<VolumeNodeAffinity> {
+pub fn node_affinity(accessible: &[Topology]) -> Option<VolumeNodeAffinity> {
     let terms: Vec<NodeSelectorTerm> = accessible
         .iter()
         .filter(|topology| !topology.segments.is_empty())
         .map(|topology| {
-            let segments: BTreeMap<_, _> = topology.segments.iter().collect();
-            let requirements = segments.into_iter().map(|(key, value)| NodeSelectorRequirement {
+            let requirements = topology.segments.iter().map(|(key, value)| NodeSelectorRequirement {
                 key: key.clone(),
                 operator: "In".to_owned(),
                 values: Some(vec![value.clone()]),
@@ -123,7 +123,7 @@ pub(super) fn node_affinity(accessible: &[Topology]) -> Option<VolumeNodeAffinit
 }
 
 fn topology(segments: Segments) -> Topology {
-    Topology { segments: segments.into_iter().collect() }
+    Topology { segments }
 }
 
 fn segments_of_selected(world: &World, driver: &str, name: &str) -> Result<Segments, TopologyError> {
@@ -199,6 +199,7 @@ fn spread(claim: &str) -> usize {
         None => (claim, 0),
     };
     // FNV-1, 32 bits, as upstream, so that a claim lands where the stock provisioner would put it.
-    let hash = set.bytes().fold(0x811c_9dc5_u32, |hash, byte| hash.wrapping_mul(0x0100_0193) ^ u32::from(byte));
+    let hash =
+        set.bytes().fold(0x811c_9dc5_u32, |hash, byte| hash.wrapping_mul(0x0100_0193) ^ u32::from(byte));
     hash.wrapping_add(number) as usize
 }

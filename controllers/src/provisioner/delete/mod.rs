@@ -3,4 +3,4 @@
 mod plan;
 mod run;
 
-pub(super) use run::Volumes;
+pub use run::Volumes;

@@ -14,7 +14,7 @@ use crate::provisioner::{DELETION_SECRET_NAME, DELETION_SECRET_NAMESPACE};
 
 /// A step.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Action {
+pub enum Action {
     /// Hold the object until the driver deleted the volume.
     AddFinalizer(Arc<PersistentVolume>),
     /// Let go of the object.
@@ -38,7 +38,7 @@ pub(super) enum Action {
 /// being deleted nobody else touches its finalizers, so the write cannot collide with the attacher's and
 /// the protection controller's. A crash in between is harmless: the volume is Released still, and
 /// DeleteVolume of a volume that is gone succeeds.
-pub(super) fn plan(
+pub fn plan(
     name: &str,
     world: &World,
     driver: &str,
@@ -52,7 +52,8 @@ pub(super) fn plan(
     }
     let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
     let deleting = volume.metadata.deletion_timestamp.is_some();
-    let held = volume.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == PROVISIONER_FINALIZER);
+    let held =
+        volume.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == PROVISIONER_FINALIZER);
     if spec.persistent_volume_reclaim_policy.as_deref() != Some("Delete") {
         return held.then(|| Action::RemoveFinalizer(volume.clone()));
     }
@@ -67,7 +68,11 @@ pub(super) fn plan(
         Some("Released") if held || !deleting => {
             let attached = world.attachments.count(AttachmentBy::Volume, name) > 0;
             let handle = csi.volume_handle.clone();
-            (!attached).then(|| Action::DeleteVolume { volume: volume.clone(), handle, secret: secret(volume) })
+            (!attached).then(|| Action::DeleteVolume {
+                volume: volume.clone(),
+                handle,
+                secret: secret(volume),
+            })
         }
         _ => None,
     }
@@ -82,7 +87,8 @@ fn is_ours(volume: &PersistentVolume, driver: &str, source: &str) -> bool {
 }
 
 fn secret(volume: &PersistentVolume) -> Option<SecretReference> {
-    let annotation = |key| volume.metadata.annotations.as_ref()?.get(key).filter(|value| !value.is_empty()).cloned();
+    let annotation =
+        |key| volume.metadata.annotations.as_ref()?.get(key).filter(|value| !value.is_empty()).cloned();
     let (name, namespace) = (annotation(DELETION_SECRET_NAME)?, annotation(DELETION_SECRET_NAMESPACE)?);
     Some(SecretReference { name: Some(name), namespace: Some(namespace) })
 }

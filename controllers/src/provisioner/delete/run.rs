@@ -19,12 +19,12 @@ use crate::{
     Failure,
     context::Context,
     provisioner::Settings,
-    rpc::{call, credentials},
+    rpc::{RpcFailure, credentials},
     shell::{Controller, Done, Plan},
 };
 
 /// The controller that unmakes volumes.
-pub(crate) struct Volumes {
+pub struct Volumes {
     driver: Driver,
     settings: Settings,
     /// Uids of the volumes that the driver deleted and whose objects are still there.
@@ -48,7 +48,8 @@ impl Controller for Volumes {
         match change.kind {
             Kind::Volume => {
                 if change.new.is_none()
-                    && let Some(uid) = change.object::<PersistentVolume>().and_then(|gone| gone.metadata.uid.as_ref())
+                    && let Some(uid) =
+                        change.object::<PersistentVolume>().and_then(|gone| gone.metadata.uid.as_ref())
                 {
                     self.deleted().remove(uid);
                 }
@@ -91,7 +92,7 @@ impl Controller for Volumes {
                 let deleted = async {
                     let secrets = credentials(&context.client, secret.as_ref()).await?;
                     let request = DeleteVolumeRequest { volume_id: handle, secrets };
-                    call(self.driver.controller().delete_volume(request)).await?;
+                    self.driver.controller().delete_volume(request).await.map_err(RpcFailure::from)?;
                     Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
                 };
                 if let Err(error) = deleted.await {
@@ -110,7 +111,7 @@ impl Controller for Volumes {
 }
 
 impl Volumes {
-    pub(crate) fn new(driver: Driver, settings: Settings) -> Self {
+    pub fn new(driver: Driver, settings: Settings) -> Self {
         Self { driver, settings, deleted: Mutex::default() }
     }
 

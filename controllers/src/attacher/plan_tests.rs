@@ -1,0 +1,191 @@
+//! Attachments and the next step of each.
+
+use std::collections::BTreeMap;
+
+use claimcheck_csi::v1::{
+    controller_service_capability::rpc::Type as Rpc,
+    volume_capability::{AccessType, access_mode::Mode},
+};
+use claimcheck_informer::{
+    World,
+    testing::{self, DRIVER, deleting},
+};
+use claimcheck_model::attacher_finalizer;
+use k8s_openapi::api::{core::v1::PersistentVolume, storage::v1::VolumeAttachment};
+
+use super::plan::{Action, Known, NODE_ID, plan_attachment, plan_volume};
+use crate::rpc::DriverInfo;
+
+fn driver() -> DriverInfo {
+    DriverInfo::new(DRIVER, &[], &[Rpc::PublishUnpublishVolume])
+}
+
+fn finalizer() -> String {
+    attacher_finalizer(DRIVER)
+}
+
+fn attachment(attached: bool) -> VolumeAttachment {
+    testing::attachment("va", "pv", "node", attached)
+}
+
+/// An attachment that notes that a call will follow.
+fn held(attached: bool) -> VolumeAttachment {
+    let mut attachment = attachment(attached);
+    attachment.metadata.finalizers = Some(vec![finalizer()]);
+    testing::annotate(&mut attachment.metadata, NODE_ID, "node");
+    attachment
+}
+
+fn going(attached: bool) -> VolumeAttachment {
+    deleting(held(attached), &[&finalizer()])
+}
+
+fn volume(finalizers: &[&str]) -> PersistentVolume {
+    let mut volume = testing::volume("pv", "fast", "1Gi");
+    volume.metadata.finalizers = Some(finalizers.iter().map(ToString::to_string).collect());
+    volume
+}
+
+macro_rules! world {
+    ($($object:expr),* $(,)?) => {{
+        let mut world = World::default();
+        $(world.apply($object);)*
+        world
+    }};
+}
+
+fn short(action: Option<Action>) -> String {
+    match action {
+        None => "nothing".into(),
+        Some(Action::Hold { attachment, node_id, volume }) => {
+            assert_eq!(node_id, "node");
+            format!("hold{}{}", attachment.map_or("", |_| " attachment"), volume.map_or("", |_| " volume"))
+        }
+        Some(Action::Publish { request, .. }) => {
+            format!("publish {} on {}", request.volume_id, request.node_id)
+        }
+        Some(Action::MarkAttached { metadata, .. }) => format!("attached with {}", metadata.len()),
+        Some(Action::Unpublish { request, .. }) => {
+            format!("unpublish {} from {}", request.volume_id, request.node_id)
+        }
+        Some(Action::Release(_)) => "release".into(),
+        Some(Action::MarkDetached(_)) => "detached".into(),
+        Some(Action::Fail { error, .. }) => format!("fail: {error}"),
+        Some(Action::ReleaseVolume(_)) => "release volume".into(),
+    }
+}
+
+#[test]
+fn one_step_at_a_time() {
+    let published = Known::Published(BTreeMap::from([("path".into(), "/dev/x".into())]));
+    let node = || testing::csi_node("node", None);
+    let f = finalizer();
+    let no_driver = "fail: CSINode node does not contain driver csi.test; is it running there?";
+    for (what, world, known, expected) in [
+        ("new", world![attachment(false), volume(&[]), node()], None, "hold attachment volume"),
+        ("new, volume held", world![attachment(false), volume(&[&f]), node()], None, "hold attachment"),
+        ("held, volume lost its hold", world![held(false), volume(&[]), node()], None, "hold volume"),
+        ("held", world![held(false), volume(&[&f]), node()], None, "publish handle-pv on node"),
+        ("published", world![held(false), volume(&[&f]), node()], Some(&published), "attached with 1"),
+        ("attached", world![held(true), volume(&[&f]), node()], None, "nothing"),
+        ("no volume", world![attachment(false), node()], None, "fail: persistentvolume \"pv\" not found"),
+        (
+            "volume goes",
+            world![attachment(false), deleting(volume(&[]), &["f"]), node()],
+            None,
+            "fail: PersistentVolume \"pv\" is marked for deletion",
+        ),
+        ("driver not on the node", world![attachment(false), volume(&[])], None, no_driver),
+        (
+            "deleted before it was held",
+            world![deleting(attachment(false), &["f"]), volume(&[])],
+            None,
+            "nothing",
+        ),
+        ("deleted", world![going(true), volume(&[&f]), node()], None, "unpublish handle-pv from node"),
+        (
+            "deleted while attaching",
+            world![going(false), volume(&[&f])],
+            None,
+            "unpublish handle-pv from node",
+        ),
+        (
+            "deleted after publish",
+            world![going(false), volume(&[&f])],
+            Some(&published),
+            "unpublish handle-pv from node",
+        ),
+        ("unpublished", world![going(true), volume(&[&f])], Some(&Known::Unpublished), "release"),
+        ("held by others", world![deleting(attachment(true), &["f"]), volume(&[&f])], None, "detached"),
+        ("detached, held by others", world![deleting(attachment(false), &["f"])], None, "nothing"),
+        ("no volume to detach", world![going(true)], None, "fail: persistentvolume \"pv\" not found"),
+    ] {
+        assert_eq!(short(plan_attachment("va", &world, &driver(), known)), expected, "{what}");
+    }
+}
+
+#[test]
+fn other_drivers_attachments_are_left_alone() {
+    let mut foreign = attachment(false);
+    foreign.spec.attacher = "other".into();
+    assert_eq!(plan_attachment("va", &world![foreign, volume(&[])], &driver(), None), None);
+}
+
+#[test]
+fn nothing_to_attach_is_attached_at_once_and_held_by_nobody() {
+    let trivial = DriverInfo::new(DRIVER, &[], &[]);
+    let planned = |world| short(plan_attachment("va", &world, &trivial, None));
+    assert_eq!(planned(world![attachment(false)]), "attached with 0");
+    assert_eq!(planned(world![attachment(true)]), "nothing");
+    assert_eq!(planned(world![deleting(attachment(true), &["f"])]), "nothing");
+}
+
+#[test]
+fn the_request_says_what_the_volume_says() {
+    let mut volume = volume(&[&finalizer()]);
+    let spec = volume.spec.get_or_insert_default();
+    spec.access_modes = Some(vec!["ReadOnlyMany".into()]);
+    spec.mount_options = Some(vec!["noatime".into()]);
+    let csi = spec.csi.as_mut().unwrap();
+    csi.fs_type = Some("xfs".into());
+    csi.read_only = Some(true);
+    csi.volume_attributes = Some(BTreeMap::from([("kind".into(), "image".into())]));
+    let world = world![held(false), volume, testing::csi_node("node", None)];
+    for (rpcs, readonly) in [
+        (&[Rpc::PublishUnpublishVolume][..], false),
+        (&[Rpc::PublishUnpublishVolume, Rpc::PublishReadonly], true),
+    ] {
+        let driver = DriverInfo::new(DRIVER, &[], rpcs);
+        let Some(Action::Publish { request, .. }) = plan_attachment("va", &world, &driver, None) else {
+            panic!("expected to publish")
+        };
+        assert_eq!(request.readonly, readonly);
+        assert_eq!(request.volume_context["kind"], "image");
+        let capability = request.volume_capability.unwrap();
+        assert_eq!(capability.access_mode.unwrap().mode(), Mode::MultiNodeReaderOnly);
+        let Some(AccessType::Mount(mount)) = capability.access_type else { panic!("not a mount") };
+        assert_eq!((mount.fs_type, mount.mount_flags), ("xfs".to_owned(), vec!["noatime".to_owned()]));
+    }
+}
+
+#[test]
+fn a_volume_within_the_attachment_needs_no_object() {
+    let mut inline = held(false);
+    inline.spec.source.persistent_volume_name = None;
+    inline.spec.source.inline_volume_spec = testing::volume("pv", "fast", "1Gi").spec;
+    let world = world![inline, testing::csi_node("node", None)];
+    assert_eq!(short(plan_attachment("va", &world, &driver(), None)), "publish handle-pv on node");
+}
+
+#[test]
+fn a_volume_is_let_go_when_it_goes_and_nothing_is_attached() {
+    let f = finalizer();
+    for (what, world, expected) in [
+        ("stays", world![volume(&[&f])], "nothing"),
+        ("goes", world![deleting(volume(&[]), &[&f])], "release volume"),
+        ("goes, attached", world![deleting(volume(&[]), &[&f]), attachment(true)], "nothing"),
+        ("goes, not held", world![deleting(volume(&[]), &["f"])], "nothing"),
+    ] {
+        assert_eq!(short(plan_volume("pv", &world, &driver())), expected, "{what}");
+    }
+}

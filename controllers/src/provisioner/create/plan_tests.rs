@@ -1,0 +1,356 @@
+//! Claims and what is asked of the driver for them, and what its answers make.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use claimcheck_csi::v1::{
+    CreateVolumeRequest, Topology, Volume,
+    controller_service_capability::rpc::Type as Rpc,
+    plugin_capability::service::Type as Service,
+    volume_capability::{AccessType, access_mode::Mode},
+};
+use claimcheck_informer::{
+    World,
+    testing::{self, DRIVER},
+};
+use claimcheck_model::{PROVISIONED_BY, PROVISIONER_FINALIZER, SELECTED_NODE, STORAGE_PROVISIONER};
+use k8s_openapi::{
+    api::{
+        core::v1::{
+            PersistentVolume, PersistentVolumeClaim, TopologySelectorLabelRequirement, TopologySelectorTerm,
+            TypedLocalObjectReference,
+        },
+        storage::v1::StorageClass,
+    },
+    apimachinery::pkg::apis::meta::v1::LabelSelector,
+};
+use serde_json::json;
+
+use super::{
+    plan::{Action, Next, after_failure, plan},
+    request::{Job, Refusal},
+};
+use crate::{
+    provisioner::Settings,
+    rpc::{Certainty, DriverInfo},
+};
+
+const ZONE: &str = "test/zone";
+
+fn settings(services: &[Service]) -> Settings {
+    Settings { driver: DriverInfo::new(DRIVER, services, &[]), identity: "me".into(), ..Settings::default() }
+}
+
+/// A claim that asks our driver.
+fn asking() -> PersistentVolumeClaim {
+    let mut claim = testing::claim("data", "fast", "64Mi");
+    testing::annotate(&mut claim.metadata, STORAGE_PROVISIONER, DRIVER);
+    claim
+}
+
+fn selecting(node: &str) -> PersistentVolumeClaim {
+    let mut claim = asking();
+    testing::annotate(&mut claim.metadata, SELECTED_NODE, node);
+    claim
+}
+
+fn with_parameters(parameters: &[(&str, &str)]) -> StorageClass {
+    let pairs = parameters.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+    StorageClass { parameters: Some(pairs.collect()), ..testing::class("fast", DRIVER) }
+}
+
+/// A world with this class.
+fn world(class: StorageClass) -> World {
+    let mut world = World::default();
+    world.apply(class);
+    world
+}
+
+/// Nodes a1, a2 in zone a and b1 in zone b, all with the driver.
+fn zones(class: StorageClass) -> World {
+    let mut world = world(class);
+    for (name, zone) in [("a1", "a"), ("a2", "a"), ("b1", "b")] {
+        let mut node = testing::node(name);
+        node.metadata.labels.get_or_insert_default().insert(ZONE.into(), zone.into());
+        world.apply(node);
+        let mut csi_node = testing::csi_node(name, None);
+        csi_node.spec.drivers[0].topology_keys = Some(vec![ZONE.into()]);
+        world.apply(csi_node);
+    }
+    world
+}
+
+fn planned(claim: PersistentVolumeClaim, world: &World, settings: &Settings) -> Option<Action> {
+    plan(&Arc::new(claim), world, settings)
+}
+
+fn job(claim: PersistentVolumeClaim, world: &World, settings: &Settings) -> Job {
+    match planned(claim, world, settings) {
+        Some(Action::Provision(job)) => *job,
+        other => panic!("expected to provision, not {other:?}"),
+    }
+}
+
+fn refusal(claim: PersistentVolumeClaim, world: &World) -> Refusal {
+    match planned(claim, world, &settings(&[])) {
+        Some(Action::Refuse { refusal, .. }) => refusal,
+        other => panic!("expected a refusal, not {other:?}"),
+    }
+}
+
+#[test]
+fn whose_turn_it_is() {
+    let immediate = || world(testing::class("fast", DRIVER));
+    let late = || world(testing::late_class("fast", DRIVER));
+    let mut foreign = asking();
+    testing::annotate(&mut foreign.metadata, STORAGE_PROVISIONER, "other.driver");
+    let mut beta = testing::claim("data", "fast", "1Gi");
+    testing::annotate(&mut beta.metadata, claimcheck_model::STORAGE_PROVISIONER_BETA, DRIVER);
+    let mut taken = asking();
+    taken.spec.get_or_insert_default().volume_name = Some("pv".into());
+    let mut done = immediate();
+    done.apply(testing::volume("pvc-uid-data", "fast", "1Gi"));
+    for (what, claim, world, expected) in [
+        ("immediate", asking(), immediate(), true),
+        ("beta annotation", beta, immediate(), true),
+        ("not asked yet", testing::claim("data", "fast", "1Gi"), immediate(), false),
+        ("other driver", foreign, immediate(), false),
+        ("class of another driver", asking(), world(testing::class("fast", "other")), false),
+        ("has a volume", taken, immediate(), false),
+        ("volume made, not bound yet", asking(), done, false),
+        ("late, no node yet", asking(), late(), false),
+        ("late, node given up", selecting(""), late(), false),
+        ("late, node selected", selecting("a1"), late(), true),
+    ] {
+        assert_eq!(planned(claim, &world, &settings(&[])).is_some(), expected, "{what}");
+    }
+}
+
+#[test]
+fn the_request_says_what_the_claim_and_class_say() {
+    let mut class = with_parameters(&[
+        ("kind", "image"),
+        ("csi.storage.k8s.io/fstype", "xfs"),
+        ("csi.storage.k8s.io/provisioner-secret-name", "key"),
+        ("csi.storage.k8s.io/provisioner-secret-namespace", "${pvc.namespace}"),
+    ]);
+    class.mount_options = Some(vec!["noatime".into()]);
+    let job = job(asking(), &world(class), &settings(&[]));
+    let CreateVolumeRequest { name, capacity_range, volume_capabilities, parameters, secrets, .. } =
+        job.request.clone();
+    assert_eq!(name, "pvc-uid-data");
+    assert_eq!(capacity_range.unwrap().required_bytes, 64 << 20);
+    assert_eq!(parameters, BTreeMap::from([("kind".to_owned(), "image".to_owned())]));
+    assert_eq!(secrets, BTreeMap::new(), "the planner sees no secret");
+    assert_eq!(job.secret.clone().unwrap().namespace.as_deref(), Some("default"));
+    assert_eq!(volume_capabilities.len(), 1);
+    assert_eq!(volume_capabilities[0].access_mode.unwrap().mode(), Mode::SingleNodeWriter);
+    let Some(AccessType::Mount(mount)) = &volume_capabilities[0].access_type else { panic!("not a mount") };
+    assert_eq!((mount.fs_type.as_str(), mount.mount_flags.as_slice()), ("xfs", &["noatime".to_owned()][..]));
+}
+
+#[test]
+fn block_volumes_and_extra_metadata() {
+    let mut claim = asking();
+    let spec = claim.spec.get_or_insert_default();
+    spec.volume_mode = Some("Block".into());
+    spec.access_modes = Some(vec!["ReadWriteOnce".into(), "ReadWriteMany".into()]);
+    let driver = DriverInfo::new(DRIVER, &[], &[Rpc::SingleNodeMultiWriter]);
+    let settings = Settings { driver, extra_create_metadata: true, ..Settings::default() };
+    let job = job(claim, &world(with_parameters(&[("fsType", "ext4")])), &settings);
+    let modes: Vec<Mode> = job
+        .request
+        .volume_capabilities
+        .iter()
+        .map(|capability| capability.access_mode.unwrap().mode())
+        .collect();
+    assert_eq!(modes, [Mode::SingleNodeMultiWriter, Mode::MultiNodeMultiWriter]);
+    assert!(matches!(job.request.volume_capabilities[0].access_type, Some(AccessType::Block(_))));
+    let parameters = serde_json::to_value(&job.request.parameters).unwrap();
+    assert_eq!(
+        parameters,
+        json!({
+            "csi.storage.k8s.io/pv/name": "pvc-uid-data",
+            "csi.storage.k8s.io/pvc/name": "data",
+            "csi.storage.k8s.io/pvc/namespace": "default",
+            "fsType": "ext4",
+        })
+    );
+    let volume = job.finish(Volume { volume_id: "h".into(), ..Volume::default() }).unwrap();
+    assert_eq!(volume.spec.unwrap().csi.unwrap().fs_type, None, "a device has no file system");
+}
+
+#[test]
+fn claims_that_cannot_be_served_are_refused() {
+    let plain = || world(testing::class("fast", DRIVER));
+    let change = |change: fn(&mut k8s_openapi::api::core::v1::PersistentVolumeClaimSpec)| {
+        let mut claim = asking();
+        change(claim.spec.get_or_insert_default());
+        claim
+    };
+    let reserved = ("csi.storage.k8s.io/typo", "x");
+    let two = [("fsType", "ext4"), ("csi.storage.k8s.io/fstype", "xfs")];
+    let selector = change(|spec| spec.selector = Some(LabelSelector::default()));
+    let source = change(|spec| spec.data_source = Some(TypedLocalObjectReference::default()));
+    let sizeless = change(|spec| spec.resources = None);
+    let modes = change(|spec| spec.access_modes = Some(vec!["Sometimes".into()]));
+    assert_eq!(refusal(asking(), &World::default()), Refusal::NoClass("fast".into()));
+    assert_eq!(refusal(selector, &plain()), Refusal::Selector);
+    assert_eq!(refusal(source, &plain()), Refusal::Unsupported("a data source"));
+    assert_eq!(refusal(sizeless, &plain()), Refusal::Size(String::new()));
+    assert!(matches!(refusal(modes, &plain()), Refusal::AccessMode(_)));
+    assert_eq!(refusal(asking(), &world(with_parameters(&two))), Refusal::TwoFsTypes);
+    let unknown = Refusal::UnknownParameter(reserved.0.into());
+    assert_eq!(refusal(asking(), &world(with_parameters(&[reserved]))), unknown);
+}
+
+/// The object that a stock provisioner made of the same answer (recordings/writes).
+#[test]
+fn the_volume_is_the_stock_provisioners() {
+    let mut claim = asking();
+    claim.metadata.resource_version = Some("387".into());
+    let job = job(
+        claim,
+        &zones(testing::class("fast", DRIVER)),
+        &settings(&[Service::VolumeAccessibilityConstraints]),
+    );
+    let answer = Volume {
+        capacity_bytes: 64 << 20,
+        volume_id: "4205bd0a".into(),
+        volume_context: BTreeMap::from([("kind".into(), "directory".into())]),
+        accessible_topology: vec![Topology { segments: BTreeMap::from([(ZONE.into(), "a".into())]) }],
+        ..Volume::default()
+    };
+    let volume: PersistentVolume = job.finish(answer).unwrap();
+    let expected = json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {
+            "name": "pvc-uid-data",
+            "annotations": {
+                PROVISIONED_BY: DRIVER,
+                "volume.kubernetes.io/provisioner-deletion-secret-name": "",
+                "volume.kubernetes.io/provisioner-deletion-secret-namespace": "",
+            },
+            "finalizers": [PROVISIONER_FINALIZER],
+        },
+        "spec": {
+            "capacity": {"storage": "64Mi"},
+            "csi": {
+                "driver": DRIVER,
+                "volumeHandle": "4205bd0a",
+                "volumeAttributes": {"storage.kubernetes.io/csiProvisionerIdentity": "me", "kind": "directory"},
+            },
+            "accessModes": ["ReadWriteOnce"],
+            "claimRef": {
+                "kind": "PersistentVolumeClaim",
+                "namespace": "default",
+                "name": "data",
+                "uid": "uid-data",
+                "apiVersion": "v1",
+                "resourceVersion": "387",
+            },
+            "persistentVolumeReclaimPolicy": "Delete",
+            "storageClassName": "fast",
+            "volumeMode": "Filesystem",
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [
+                {"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["a"]}]},
+            ]}},
+        },
+    });
+    assert_eq!(serde_json::to_value(&volume).unwrap(), expected);
+}
+
+#[test]
+fn the_capacity_is_the_drivers_unless_it_does_not_know() {
+    let job = job(asking(), &world(testing::class("fast", DRIVER)), &settings(&[]));
+    let capacity = |bytes| {
+        let volume = job.finish(Volume { capacity_bytes: bytes, ..Volume::default() });
+        volume.map(|volume| volume.spec.unwrap().capacity.unwrap()["storage"].0.clone())
+    };
+    assert_eq!(capacity(0).unwrap(), "64Mi");
+    assert_eq!(capacity(1 << 30).unwrap(), "1Gi");
+    assert!(capacity(1 << 20).is_err());
+}
+
+/// The zones of a requirement: requisite, preferred.
+fn zones_asked(
+    claim: PersistentVolumeClaim,
+    class: StorageClass,
+    strict: bool,
+) -> Result<(String, String), String> {
+    let settings =
+        Settings { strict_topology: strict, ..settings(&[Service::VolumeAccessibilityConstraints]) };
+    let names =
+        |topologies: &[Topology]| topologies.iter().map(|t| t.segments[ZONE].clone()).collect::<String>();
+    match planned(claim, &zones(class), &settings) {
+        Some(Action::Provision(job)) => {
+            let asked = job.request.accessibility_requirements.unwrap();
+            Ok((names(&asked.requisite), names(&asked.preferred)))
+        }
+        Some(Action::Refuse { refusal, .. }) => Err(format!("refused: {refusal}")),
+        Some(Action::Reschedule { refusal, .. }) => Err(format!("rescheduled: {refusal}")),
+        None => panic!("not planned"),
+    }
+}
+
+#[test]
+fn topology_of_the_request() {
+    let class = || testing::class("fast", DRIVER);
+    let only = |zone: &str| {
+        let requirement = TopologySelectorLabelRequirement { key: ZONE.into(), values: vec![zone.into()] };
+        let term = TopologySelectorTerm { match_label_expressions: Some(vec![requirement]) };
+        StorageClass { allowed_topologies: Some(vec![term]), ..class() }
+    };
+    let asked = |requisite: &str, preferred: &str| Ok((requisite.to_owned(), preferred.to_owned()));
+    assert_eq!(zones_asked(selecting("b1"), class(), false), asked("ab", "ba"));
+    assert_eq!(zones_asked(selecting("a2"), class(), false), asked("ab", "ab"));
+    assert_eq!(zones_asked(selecting("b1"), class(), true), asked("b", "b"));
+    assert_eq!(zones_asked(asking(), only("b"), false), asked("b", "b"));
+    assert_eq!(zones_asked(selecting("b1"), only("b"), true), asked("b", "b"));
+    for strict in [false, true] {
+        let refused = zones_asked(selecting("a1"), only("b"), strict).unwrap_err();
+        assert!(refused.starts_with("refused: the topology of the selected node a1"), "{refused}");
+    }
+    let gone = zones_asked(selecting("c1"), class(), false).unwrap_err();
+    assert_eq!(gone, "rescheduled: the selected node c1 does not exist any more");
+}
+
+/// Claims of a StatefulSet's pods begin at one zone after the other, those of one pod at the same.
+#[test]
+fn claims_of_a_set_are_spread() {
+    let first = |name: &str| {
+        let mut claim = asking();
+        claim.metadata.name = Some(name.into());
+        zones_asked(claim, testing::class("fast", DRIVER), false).unwrap().1[..1].to_owned()
+    };
+    assert_ne!(first("data-web-0"), first("data-web-1"));
+    assert_eq!(first("data-web-0"), first("data-web-2"));
+    assert_eq!(first("data-web-1"), first("logs-web-1"));
+}
+
+#[test]
+fn a_driver_with_topology_waits_for_a_node_and_one_without_does_not_ask() {
+    let empty = world(testing::class("fast", DRIVER));
+    let with = settings(&[Service::VolumeAccessibilityConstraints]);
+    assert!(matches!(planned(asking(), &empty, &with), Some(Action::Refuse { .. })));
+    assert_eq!(job(asking(), &empty, &settings(&[])).request.accessibility_requirements, None);
+}
+
+#[test]
+fn what_follows_a_failure() {
+    for (certainty, may_reschedule, next) in [
+        (Certainty::Unknown, true, Next::RepeatTillCertain),
+        (Certainty::Unknown, false, Next::RepeatTillCertain),
+        (Certainty::Exhausted, true, Next::Reschedule),
+        (Certainty::Exhausted, false, Next::Retry),
+        (Certainty::Final, true, Next::Retry),
+        (Certainty::Infeasible, true, Next::Retry),
+    ] {
+        assert_eq!(after_failure(certainty, may_reschedule), next, "{certainty:?} {may_reschedule}");
+    }
+    let late = zones(testing::late_class("fast", DRIVER));
+    assert!(
+        job(selecting("a1"), &late, &settings(&[Service::VolumeAccessibilityConstraints])).may_reschedule
+    );
+    assert!(!job(selecting("a1"), &late, &settings(&[])).may_reschedule, "the next call would be the same");
+}
