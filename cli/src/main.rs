@@ -1,2 +1,85 @@
 //! The claimcheck binary: arguments in, exit code out.
-fn main() {}
+
+mod cluster;
+mod list;
+mod run;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use claimcheck_harness::{Entry, Lane, component::Component, entry, logging};
+use claimcheck_model::Stamp;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  all cases passed and nothing was left behind
+  1  a case failed, or something was left behind
+  2  the command line cannot be used
+  3  the cluster or the driver could not be started
+  4  a threshold was broken";
+
+/// The conformance and observability harness for Kubernetes storage
+///
+/// Hands Kubernetes a claim and checks everything that happens until the data is in a Pod's hands, and until
+/// nothing is left behind.
+#[derive(Debug, Parser)]
+#[command(name = "claimcheck", version, after_help = EXIT_CODES, arg_required_else_help = true)]
+struct Cli {
+    /// More logs: -v for what happens, -vv for everything; RUST_LOG overrides it
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    verbose: u8,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// The main job: cluster up, suites, report, cluster down
+    Run(run::Args),
+    /// The catalogue: what is checked, under which upstream name, and what would be skipped why
+    List(list::Args),
+    /// A cluster to play with
+    #[command(subcommand)]
+    Cluster(cluster::Command),
+    #[command(flatten)]
+    Component(Component),
+}
+
+impl Command {
+    fn needs_cluster(&self) -> bool {
+        match self {
+            Self::Run(_) | Self::Cluster(_) => true,
+            Self::List(_) | Self::Component(_) => false,
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let began = Stamp::now();
+    let mut cli = None;
+    let lane = match entry(|| cli.insert(Cli::parse()).command.needs_cluster()) {
+        Entry::Exit(code) => return code,
+        Entry::Go(lane) => lane,
+    };
+    let Some(cli) = cli else { return ExitCode::from(2) };
+    let style = match cli.command {
+        Command::Component(_) => logging::Style::Component,
+        Command::Run(_) | Command::List(_) | Command::Cluster(_) => logging::Style::Person { verbosity: cli.verbose },
+    };
+    logging::start(style);
+    let result = match cli.command {
+        Command::Component(component) => return component.main(),
+        Command::List(args) => list::list(&args),
+        Command::Run(args) => args.run(lane.unwrap_or(Lane::User), began),
+        Command::Cluster(command) => command.run(),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("claimcheck: {error:#}");
+        ExitCode::from(3)
+    })
+}
+
+/// One runtime for the whole process.
+fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
+}

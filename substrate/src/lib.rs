@@ -18,6 +18,7 @@ mod root;
 
 pub use isolate::{IsolateError, isolate};
 pub use lane::Lane;
+pub use root::KUBELET_DIR;
 pub use process::{NodeNamespace, Process, ProcessSpec, SpawnError};
 
 /// Where an embedded cluster keeps its state, in the private namespace. Short, since unix socket paths

@@ -19,7 +19,7 @@ use nix::{
 use crate::STATE_DIR;
 
 /// Where drivers and kubelets expect the kubelet's directory.
-pub(crate) const KUBELET_DIR: &str = "/var/lib/kubelet";
+pub const KUBELET_DIR: &str = "/var/lib/kubelet";
 const OLD: &str = "/.host";
 
 /// A step of building the private root that failed.

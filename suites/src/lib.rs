@@ -1,1 +1,29 @@
-//! The catalogue: a case is a row
+//! The catalogue: a case is a row.
+//!
+//! ```text
+//! rows/*.rs (Case: name, pattern, needs, upstream suite, function) ──> catalogue()
+//!      │                                                               │ filter, skip with a reason
+//!      │ Fixture: namespace, class, claims, pods, waits                v
+//!      └────────────────────────────<──────────────────────────── Runner ──> Events
+//! ```
+//!
+//! `claimcheck run` and `cargo test --test e2e` run the same rows through the same [`Runner`]. A case
+//! sees the cluster through the API alone and, where it needs to stop or kill something, through
+//! `Session::disrupt`; it cannot tell which kind of cluster it is on. After every case everything that
+//! it made is deleted, and what is still there then fails it by name.
+//!
+//! To add a case, add a row to the file of its suite in `rows/`.
+
+mod case;
+pub mod e2e;
+mod fixture;
+mod plan;
+mod rows;
+mod run;
+mod runner;
+
+pub use case::{Binding, Case, FsType, Needs, Pattern};
+pub use plan::{Environment, Planned, plan};
+pub use rows::catalogue;
+pub use run::{Options, Outcome, Run, environment, planned};
+pub use runner::Runner;

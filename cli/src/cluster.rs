@@ -1,0 +1,67 @@
+//! `claimcheck cluster`: a cluster to play with.
+
+use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
+
+use anyhow::{Context, Result};
+use claimcheck_harness::cluster::{DriverCommand, Embedded, Options};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// What can be done with a cluster.
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    /// Start an embedded cluster and stay in the foreground; Ctrl-C ends it and leaves nothing
+    Up(Up),
+}
+
+/// What `cluster up` takes.
+#[derive(Debug, clap::Args)]
+pub struct Up {
+    /// `builtin`, or `exec:<command with {endpoint} {node_id} {state_dir}>` for a driver of your own
+    #[arg(long, default_value = "builtin")]
+    driver: DriverCommand,
+    /// How many nodes
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
+    nodes: u16,
+    /// Port of the API server on loopback; 0 takes a free one
+    #[arg(long, default_value_t = 0)]
+    port: u16,
+    /// Where to put kubeconfig and logs, which must not exist yet [default: runs/<time>-embedded]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+impl Command {
+    /// Does it.
+    pub fn run(self) -> Result<ExitCode> {
+        let Self::Up(up) = self;
+        crate::runtime()?.block_on(up.up())
+    }
+}
+
+impl Up {
+    async fn up(self) -> Result<ExitCode> {
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut terminate = signal(SignalKind::terminate())?;
+        let folder = claimcheck_harness::report::RunFolder::create(
+            self.out.as_deref(),
+            claimcheck_model::ClusterKind::Embedded,
+        )?;
+        let options = Options {
+            nodes: self.nodes.into(),
+            driver: self.driver,
+            logs: folder.cluster_dir(),
+            listen: SocketAddr::from(([127, 0, 0, 1], self.port)),
+            kubeconfig: folder.kubeconfig(),
+        };
+        let cluster = Box::pin(Embedded::up(&options)).await.context("the embedded cluster cannot be started")?;
+        println!("{} nodes with driver {} at {}", cluster.nodes().len(), cluster.driver_name(), cluster.url());
+        println!("export KUBECONFIG={}", folder.kubeconfig().display());
+        println!("Ctrl-C ends it.");
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        cluster.down().await;
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,53 @@
+//! `claimcheck list`: the catalogue.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use claimcheck_suites::{Planned, catalogue, environment, plan};
+use clap::ValueEnum;
+use comfy_table::{ContentArrangement, Table, presets::NOTHING};
+
+/// What `list` takes.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Parts of case names
+    filter: Vec<String>,
+    /// How to print it
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+    /// For how many nodes
+    #[arg(long, default_value_t = 2)]
+    nodes: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people
+    #[default]
+    Text,
+    /// For programs
+    Json,
+}
+
+/// Prints the catalogue; starts nothing.
+pub fn list(args: &Args) -> Result<ExitCode> {
+    let planned = plan(&catalogue(), &args.filter, &environment(None, args.nodes));
+    let listed: Vec<_> = planned.iter().map(Planned::listed).collect();
+    if args.format == Format::Json {
+        println!("{}", serde_json::to_string_pretty(&listed)?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = Table::new();
+    table.load_preset(NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_header(["CASE", "UPSTREAM", "NEEDS", "SKIPPED BECAUSE"]);
+    for case in listed {
+        table.add_row([
+            case.case.to_string(),
+            case.upstream.to_owned(),
+            case.needs.join(", "),
+            case.skip.unwrap_or_default(),
+        ]);
+    }
+    println!("{table}");
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,100 @@
+//! `claimcheck run`: the main job.
+
+use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
+
+use anyhow::Result;
+use claimcheck_harness::{Lane, cluster::DriverCommand};
+use claimcheck_model::Stamp;
+use claimcheck_suites::{Options, Run};
+use clap::ValueEnum;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+/// What `run` takes.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Parts of case names: only cases whose name contains one of them run
+    filter: Vec<String>,
+    /// Where the cluster comes from
+    #[arg(long, value_enum, default_value_t)]
+    cluster: Cluster,
+    /// `builtin`, or `exec:<command with {endpoint} {node_id} {state_dir}>` for a driver of your own
+    #[arg(long, default_value = "builtin")]
+    driver: DriverCommand,
+    /// How many nodes
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
+    nodes: u16,
+    /// How many cases at a time
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..))]
+    parallel: u16,
+    /// How often each case runs
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    repeat: u16,
+    /// Serve Prometheus metrics here during the run, for example 127.0.0.1:9464
+    #[arg(long, value_name = "ADDRESS")]
+    metrics_addr: Option<SocketAddr>,
+    /// The run folder, which must not exist yet [default: runs/<time>-embedded]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// The kinds of clusters that `run` can start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Cluster {
+    /// Everything ours, on this machine, without Docker
+    #[default]
+    Embedded,
+}
+
+impl Args {
+    /// Runs the suites; the exit code says how it went.
+    pub fn run(self, lane: Lane, began: Stamp) -> Result<ExitCode> {
+        let options = Options {
+            filters: self.filter,
+            driver: self.driver,
+            nodes: self.nodes.into(),
+            parallel: self.parallel.into(),
+            repeat: self.repeat.into(),
+            metrics_addr: self.metrics_addr,
+            out: self.out,
+            began,
+        };
+        if claimcheck_suites::planned(&options, lane).is_empty() {
+            eprintln!("claimcheck: no case is called like {}: see `claimcheck list`", options.filters.join(" or "));
+            return Ok(ExitCode::from(2));
+        }
+        crate::runtime()?.block_on(run(&options, lane))
+    }
+}
+
+async fn run(options: &Options, lane: Lane) -> Result<ExitCode> {
+    let interrupted = CancellationToken::new();
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let token = interrupted.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        token.cancel();
+        // Whoever asks twice does not want to wait: the kernel cleans up.
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        std::process::exit(130);
+    });
+    // Before everything is up there is nothing to end in order.
+    let run = tokio::select! {
+        run = Run::start(options, lane, interrupted.clone()) => run?,
+        () = interrupted.cancelled() => return Ok(ExitCode::from(130)),
+    };
+    run.run_all().await;
+    let outcome = run.finish(options.began).await?;
+    Ok(match (interrupted.is_cancelled(), outcome.is_good()) {
+        (true, _) => ExitCode::from(130),
+        (false, true) => ExitCode::SUCCESS,
+        (false, false) => ExitCode::from(1),
+    })
+}

@@ -1,0 +1,173 @@
+//! `--driver`: which CSI driver an embedded cluster runs, and how it is started.
+
+use std::{collections::BTreeMap, ffi::OsString, path::PathBuf, str::FromStr};
+
+use serde::Serialize;
+
+/// The placeholders of a driver command.
+const PLACEHOLDERS: [&str; 4] = ["endpoint", "node_id", "state_dir", "node_root"];
+
+/// A driver's command line, with placeholders.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub enum DriverCommand {
+    /// Our own driver: this very program, started as `driver ...`.
+    #[default]
+    Builtin,
+    /// A vendor's program and its arguments.
+    Exec(Vec<String>),
+}
+
+/// A `--driver` that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DriverCommandError {
+    /// Neither `builtin` nor `exec:`.
+    #[error("--driver {0:?} is not known: use `builtin`, or `exec:<command with {{endpoint}} {{node_id}}>`")]
+    Unknown(String),
+    /// Nothing after `exec:`.
+    #[error("--driver exec: has no command: give a program and its arguments")]
+    Empty,
+    /// A quote without its other half.
+    #[error("--driver exec: a {0} is not closed")]
+    Quote(char),
+    /// A placeholder that does not exist.
+    #[error("--driver exec: {{{0}}} is not a placeholder: use {{endpoint}}, {{node_id}}, {{state_dir}}, {{node_root}}")]
+    Placeholder(String),
+    /// The driver would not know where to listen.
+    #[error("--driver exec: the command has no {{endpoint}}: the driver must be told the socket to listen on")]
+    NoEndpoint,
+}
+
+impl FromStr for DriverCommand {
+    type Err = DriverCommandError;
+
+    fn from_str(text: &str) -> Result<Self, DriverCommandError> {
+        if text == "builtin" {
+            return Ok(Self::Builtin);
+        }
+        let command = text.strip_prefix("exec:").ok_or(DriverCommandError::Unknown(text.to_owned()))?;
+        let words = split(command)?;
+        if words.is_empty() {
+            return Err(DriverCommandError::Empty);
+        }
+        if let Some(unknown) = words.iter().flat_map(|word| placeholders(word)).find(|p| !PLACEHOLDERS.contains(p)) {
+            return Err(DriverCommandError::Placeholder(unknown.to_owned()));
+        }
+        if !words.iter().any(|word| word.contains("{endpoint}")) {
+            return Err(DriverCommandError::NoEndpoint);
+        }
+        Ok(Self::Exec(words))
+    }
+}
+
+/// What the placeholders stand for on one node.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// `unix:///...`, as the driver sees it.
+    pub endpoint: String,
+    /// The node's id for the driver.
+    pub node_id: String,
+    /// Where the driver may keep its state; the same for all nodes.
+    pub state_dir: String,
+    /// The node's kubelet directory, as the driver sees it.
+    pub node_root: String,
+}
+
+impl DriverCommand {
+    /// Program and arguments at a place; `ourselves` is this program.
+    pub fn at(&self, place: &Place, ourselves: &std::path::Path) -> (PathBuf, Vec<OsString>) {
+        match self {
+            Self::Builtin => {
+                let args = [
+                    "driver",
+                    "--endpoint",
+                    &place.endpoint,
+                    "--node-id",
+                    &place.node_id,
+                    "--state-dir",
+                    &place.state_dir,
+                ];
+                (ourselves.to_owned(), args.iter().map(OsString::from).collect())
+            }
+            Self::Exec(words) => {
+                let values = BTreeMap::from([
+                    ("endpoint", &place.endpoint),
+                    ("node_id", &place.node_id),
+                    ("state_dir", &place.state_dir),
+                    ("node_root", &place.node_root),
+                ]);
+                let mut words = words.iter().map(|word| {
+                    values.iter().fold(word.clone(), |word, (name, value)| word.replace(&format!("{{{name}}}"), value))
+                });
+                let program = words.next().unwrap_or_default();
+                (program.into(), words.map(OsString::from).collect())
+            }
+        }
+    }
+}
+
+fn placeholders(word: &str) -> Vec<&str> {
+    let inner = |part: &'_ str| part.find('}').map(|end| part[..end].len());
+    word.split('{').skip(1).filter_map(|part| inner(part).map(|end| &part[..end])).collect()
+}
+
+/// Splits as a shell does: blanks part words, single and double quotes and a backslash protect.
+fn split(command: &str) -> Result<Vec<String>, DriverCommandError> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut quote: Option<char> = None;
+    let mut chars = command.chars();
+    while let Some(c) = chars.next() {
+        match (c, quote) {
+            (c, Some(open)) if c == open => quote = None,
+            ('\\', None | Some('"')) => word.get_or_insert_default().extend(chars.next()),
+            ('\'' | '"', None) => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            (c, None) if c.is_whitespace() => words.extend(word.take()),
+            (c, _) => word.get_or_insert_default().push(c),
+        }
+    }
+    if let Some(open) = quote {
+        return Err(DriverCommandError::Quote(open));
+    }
+    words.extend(word);
+    Ok(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_split_and_checked() {
+        let exec = |words: &[&str]| Ok(DriverCommand::Exec(words.iter().map(|&w| w.to_owned()).collect()));
+        let table = [
+            ("builtin", Ok(DriverCommand::Builtin)),
+            ("exec:./d --endpoint={endpoint}", exec(&["./d", "--endpoint={endpoint}"])),
+            (r#"exec:'a b' "c \" d" e\ f {endpoint} ''"#, exec(&["a b", "c \" d", "e f", "{endpoint}", ""])),
+            ("bultin", Err(DriverCommandError::Unknown("bultin".into()))),
+            ("exec:", Err(DriverCommandError::Empty)),
+            ("exec:d '{endpoint}", Err(DriverCommandError::Quote('\''))),
+            ("exec:d {endpoint} {nodeid}", Err(DriverCommandError::Placeholder("nodeid".into()))),
+            ("exec:d", Err(DriverCommandError::NoEndpoint)),
+        ];
+        for (text, expected) in table {
+            assert_eq!(text.parse::<DriverCommand>(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn placeholders_are_filled() {
+        let place = Place {
+            endpoint: "unix:///s".into(),
+            node_id: "n".into(),
+            state_dir: "/d".into(),
+            node_root: "/k".into(),
+        };
+        let command: DriverCommand = "exec:d -e {endpoint} {node_id}{node_id} {state_dir} {node_root}".parse().unwrap();
+        let (program, args) = command.at(&place, std::path::Path::new("/us"));
+        assert_eq!(program, PathBuf::from("d"));
+        assert_eq!(args, ["-e", "unix:///s", "nn", "/d", "/k"]);
+    }
+}

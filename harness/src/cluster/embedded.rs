@@ -1,0 +1,385 @@
+//! The embedded cluster: API server in this process, components as processes around it.
+
+use std::{
+    fs, io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use claimcheck_apiserver as apiserver;
+use claimcheck_csi::{
+    Driver as DriverClient, Endpoint,
+    tap::{self, FaultControl, Tap, TapRecord},
+    v1::{
+        ControllerGetCapabilitiesRequest, GetPluginInfoRequest, ListVolumesRequest,
+        controller_service_capability::{Type as ControllerType, rpc::Type as ControllerRpc},
+    },
+};
+use claimcheck_informer::Kind;
+use claimcheck_model::{Leak, LeakKind, ObjectKey, Stamp};
+use claimcheck_substrate::{STATE_DIR, SpawnError};
+use futures::future::{join_all, try_join_all};
+use k8s_openapi::{
+    api::{
+        core::v1::Namespace,
+        storage::v1::{CSIDriver, StorageClass},
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::{
+    Api, Client, Config,
+    api::PostParams,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use super::{
+    Disruption, Victim,
+    driver_command::DriverCommand,
+    leaks,
+    node::{Common, Node},
+    observer::{Observer, On, Seen, WaitError},
+    supervisor::Supervised,
+};
+
+/// How long the components may take until all nodes are ready.
+const READY: Duration = Duration::from_secs(30);
+
+/// How to bring up an embedded cluster.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How many virtual nodes.
+    pub nodes: usize,
+    /// Which driver.
+    pub driver: DriverCommand,
+    /// An existing directory for the components' logs and the API server's audit log.
+    pub logs: PathBuf,
+    /// Where the API server listens; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Where people find the kubeconfig (mode 0600).
+    pub kubeconfig: PathBuf,
+}
+
+/// Why an embedded cluster does not come up.
+#[derive(Debug, thiserror::Error)]
+pub enum UpError {
+    /// The API server cannot be started.
+    #[error(transparent)]
+    ApiServer(#[from] apiserver::StartError),
+    /// A file cannot be written.
+    #[error("cannot write {path}")]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The tap's socket cannot be made.
+    #[error(transparent)]
+    Tap(#[from] claimcheck_csi::BindError),
+    /// The API server refuses what a cluster starts with.
+    #[error("the API server cannot be used")]
+    Api(#[from] kube::Error),
+    /// The kubeconfig of our own API server cannot be read.
+    #[error("the API server's kubeconfig cannot be used")]
+    Kubeconfig(#[from] kube::config::KubeconfigError),
+    /// A component cannot be started.
+    #[error(transparent)]
+    Spawn(#[from] SpawnError),
+    /// A node does not come up.
+    #[error(transparent)]
+    Node(Box<dyn std::error::Error + Send + Sync>),
+    /// The driver does not answer.
+    #[error("the driver on {node} does not answer; the end of its log:\n{log}")]
+    Driver {
+        /// The node.
+        node: String,
+        /// The last lines that the driver wrote.
+        log: String,
+    },
+    /// The nodes do not become ready.
+    #[error(transparent)]
+    NotReady(#[from] WaitError),
+}
+
+/// A running embedded cluster. Dropping it kills its processes.
+pub struct Embedded {
+    server: apiserver::Server,
+    client: Client,
+    observer: Observer,
+    nodes: Vec<Node>,
+    controllers: Supervised,
+    driver: DriverClient,
+    driver_name: String,
+    records: Option<mpsc::UnboundedReceiver<TapRecord>>,
+    faults: FaultControl,
+    api_ready: Stamp,
+    audit_log: PathBuf,
+}
+
+impl Embedded {
+    /// Brings a cluster up; returns when all nodes are ready and have the driver.
+    ///
+    /// # Errors
+    /// [`UpError`] says which component is at fault and, where it wrote a log, what it said last.
+    pub async fn up(options: &Options) -> Result<Self, UpError> {
+        let audit_log = options.logs.join("api.ndjson");
+        let server = apiserver::start(apiserver::Config {
+            listen: options.listen,
+            audit_log: Some(audit_log.clone()),
+            ..apiserver::Config::default()
+        })
+        .await?;
+        let api_ready = Stamp::now();
+        let common = common(options);
+        for kubeconfig in [&common.kubeconfig, &options.kubeconfig] {
+            server.write_kubeconfig(kubeconfig).map_err(writing(kubeconfig))?;
+        }
+        fs::create_dir_all(&common.state_dir).map_err(writing(&common.state_dir))?;
+        let (records, faults) = tap::listen(&common.tap)?;
+        let client = client(&server).await?;
+
+        let names: Vec<String> = (1..=options.nodes.max(1)).map(|n| format!("node-{n}")).collect();
+        let nodes = try_join_all(names.iter().map(|name| Node::start(&common, name)));
+        let (nodes, observer) = tokio::join!(nodes, Observer::start(client.clone()));
+        let nodes = nodes.map_err(|error| UpError::Node(Box::new(error)))?;
+        let controllers = start_controllers(&common, &nodes[0])?;
+        let driver = DriverClient::new(
+            Endpoint::Unix(nodes[0].paths.driver_socket()),
+            Tap::none(),
+            "harness",
+        );
+        let driver_name = driver_name(&driver, &common, &nodes[0]).await?;
+        install(&client, &driver, &driver_name).await?;
+        let cluster = Self {
+            server,
+            client,
+            observer,
+            nodes,
+            controllers,
+            driver,
+            driver_name,
+            records: Some(records),
+            faults,
+            api_ready,
+            audit_log,
+        };
+        cluster.wait_for_nodes().await?;
+        Ok(cluster)
+    }
+
+    /// A client with all rights.
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// The API server's address.
+    pub fn url(&self) -> String {
+        self.server.url()
+    }
+
+    /// Everything that can be waited for.
+    pub fn observer(&self) -> &Observer {
+        &self.observer
+    }
+
+    /// The driver's name.
+    pub fn driver_name(&self) -> &str {
+        &self.driver_name
+    }
+
+    /// The nodes' names.
+    pub fn nodes(&self) -> Vec<String> {
+        self.nodes.iter().map(|node| node.paths.name.clone()).collect()
+    }
+
+    /// When the API server began to answer.
+    pub fn api_ready(&self) -> Stamp {
+        self.api_ready
+    }
+
+    /// The API server's audit log: one JSON object a request.
+    pub fn audit_log(&self) -> &Path {
+        &self.audit_log
+    }
+
+    /// The tap's records; to be taken once.
+    pub fn take_records(&mut self) -> Option<mpsc::UnboundedReceiver<TapRecord>> {
+        self.records.take()
+    }
+
+    /// Injects faults into the components' calls to the driver.
+    pub fn faults(&self) -> &FaultControl {
+        &self.faults
+    }
+
+    /// Disrupts a component; false where there is no such node.
+    pub async fn disrupt(&self, victim: &Victim, disruption: Disruption) -> bool {
+        let find = |name: &str| self.nodes.iter().find(|node| node.paths.name == name);
+        let component = match victim {
+            Victim::Controllers => Some(&self.controllers),
+            Victim::NodeAgent(name) => find(name).map(|node| &node.agent),
+            Victim::Driver(name) => find(name).map(|node| &node.driver),
+        };
+        match component {
+            Some(component) => {
+                component.disrupt(disruption).await;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// What of the things named by `of` (volume names and handles, pod uids) is on the host: mounts of the
+    /// nodes and loop devices. Everything of this cluster's where `of` is empty.
+    pub fn host_leaks(&self, of: &[String]) -> Vec<Leak> {
+        let processes = self.nodes.iter().filter_map(|node| node.driver.pid().or(node.agent.pid()));
+        let mut left: Vec<Leak> = processes.flat_map(|pid| leaks::mounts(pid, of)).collect();
+        left.extend(leaks::loop_devices(of));
+        left
+    }
+
+    /// Volumes that the driver still has, where it can list them.
+    pub async fn backend_leaks(&self) -> Vec<Leak> {
+        let mut leaks = Vec::new();
+        let mut token = String::new();
+        loop {
+            let request = ListVolumesRequest { starting_token: token.clone(), ..Default::default() };
+            // A driver that cannot list is not at fault.
+            let Ok(answer) = self.driver.controller().list_volumes(request).await else { return leaks };
+            let answer = answer.into_inner();
+            let names = answer.entries.into_iter().filter_map(|entry| entry.volume).map(|volume| volume.volume_id);
+            leaks.extend(names.map(|name| Leak { kind: LeakKind::BackendVolume, name, case: None }));
+            token = answer.next_token;
+            if token.is_empty() {
+                return leaks;
+            }
+        }
+    }
+
+    /// Takes the cluster down in order: agents first, so that nobody calls a driver that is going.
+    pub async fn down(self) {
+        self.controllers.disrupt(Disruption::Stop).await;
+        join_all(self.nodes.iter().map(|node| node.agent.disrupt(Disruption::Stop))).await;
+        join_all(self.nodes.iter().map(|node| node.driver.disrupt(Disruption::Stop))).await;
+        self.server.shutdown().await;
+    }
+
+    async fn wait_for_nodes(&self) -> Result<(), WaitError> {
+        let names = self.nodes();
+        let on: Vec<On> =
+            names.iter().map(|name| On::Object(Kind::CsiNode, ObjectKey::cluster(name))).collect();
+        let what = format!("driver {} to be registered on all nodes", self.driver_name);
+        self.observer
+            .until(&what, READY, &on, |world| {
+                let registered = |name: &String| {
+                    let node = world.csi_nodes.get(&ObjectKey::cluster(name));
+                    node.is_some_and(|node| node.spec.drivers.iter().any(|driver| driver.name == self.driver_name))
+                };
+                match names.iter().find(|name| !registered(name)) {
+                    None => Seen::Yes(()),
+                    Some(missing) => Seen::NotYet(format!("{missing} does not have it")),
+                }
+            })
+            .await
+    }
+}
+
+fn common(options: &Options) -> Common {
+    let state = Path::new(STATE_DIR);
+    Common {
+        // The link, not its target: a program that was rebuilt meanwhile has no path any more.
+        ourselves: "/proc/self/exe".into(),
+        logs: options.logs.clone(),
+        driver: options.driver.clone(),
+        state_dir: state.join("d"),
+        kubeconfig: state.join("kubeconfig"),
+        tap: state.join("tap.sock"),
+    }
+}
+
+fn writing(path: &Path) -> impl FnOnce(io::Error) -> UpError {
+    let path = path.to_owned();
+    move |source| UpError::Write { path, source }
+}
+
+async fn client(server: &apiserver::Server) -> Result<Client, UpError> {
+    let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig())?;
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    config.headers.push((http::header::USER_AGENT, http::HeaderValue::from_static("claimcheck-harness")));
+    config.read_timeout = None;
+    Ok(Client::try_from(config)?)
+}
+
+fn start_controllers(common: &Common, first: &Node) -> Result<Supervised, SpawnError> {
+    let args = [
+        "controller".into(),
+        "all".into(),
+        "--kubeconfig".into(),
+        common.kubeconfig.clone().into(),
+        "--csi-address".into(),
+        first.paths.driver_socket().into(),
+    ];
+    let spec = common.component("controllers".to_owned(), args.into(), None);
+    let process = spec.spawn()?;
+    Ok(Supervised::new(spec, process))
+}
+
+async fn driver_name(driver: &DriverClient, common: &Common, node: &Node) -> Result<String, UpError> {
+    let answered = async {
+        driver.wait_ready(READY).await.ok()?;
+        Some(driver.identity().get_plugin_info(GetPluginInfoRequest {}).await.ok()?.into_inner().name)
+    };
+    answered.await.ok_or_else(|| {
+        let log = common.logs.join(format!("driver-{}.log", node.paths.name));
+        let log = fs::read_to_string(log).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        let log = lines[lines.len().saturating_sub(5)..].join("\n");
+        UpError::Driver { node: node.paths.name.clone(), log }
+    })
+}
+
+/// What an administrator would install with the driver: its CSIDriver object and storage classes.
+async fn install(client: &Client, driver: &DriverClient, name: &str) -> Result<(), UpError> {
+    // A driver without a controller service has nothing to attach.
+    let answer = driver.controller().controller_get_capabilities(ControllerGetCapabilitiesRequest {}).await;
+    let capabilities = answer.map(|answer| answer.into_inner().capabilities).unwrap_or_default();
+    let attaches = capabilities.into_iter().any(|capability| {
+        matches!(capability.r#type, Some(ControllerType::Rpc(rpc)) if rpc.r#type() == ControllerRpc::PublishUnpublishVolume)
+    });
+    let csi_driver: CSIDriver = serde_json::from_value(json!({
+        "metadata": { "name": name },
+        "spec": { "attachRequired": attaches, "podInfoOnMount": false, "fsGroupPolicy": "File" },
+    }))
+    .expect("a CSIDriver");
+    let create = PostParams::default();
+    let namespace =
+        Namespace { metadata: ObjectMeta { name: Some("default".into()), ..Default::default() }, ..Default::default() };
+    match Api::all(client.clone()).create(&create, &namespace).await {
+        // The server may have made it itself.
+        Err(kube::Error::Api(status)) if status.code == 409 => {}
+        other => drop(other?),
+    }
+    Api::all(client.clone()).create(&create, &csi_driver).await?;
+    let ours = name == claimcheck_driver::DRIVER_NAME;
+    let kinds: &[&str] = if ours { &["directory", "image"] } else { &["default"] };
+    for (class, binding) in kinds.iter().flat_map(|kind| [(kind, "Immediate"), (kind, "WaitForFirstConsumer")]) {
+        let late = if binding == "Immediate" { "" } else { "-late" };
+        let default = class == &kinds[0] && binding == "Immediate";
+        let class: StorageClass = serde_json::from_value(json!({
+            "metadata": {
+                "name": format!("claimcheck-{class}{late}"),
+                "annotations": { claimcheck_model::DEFAULT_CLASS: default.to_string() },
+            },
+            "provisioner": name,
+            "parameters": if ours { json!({ "kind": class }) } else { json!({}) },
+            "volumeBindingMode": binding,
+        }))
+        .expect("a StorageClass");
+        Api::all(client.clone()).create(&create, &class).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,57 @@
+//! What a case or a run has left on the host, by name.
+
+use std::fs;
+
+use claimcheck_model::{Leak, LeakKind};
+use claimcheck_substrate::{KUBELET_DIR, STATE_DIR};
+
+/// Mounts of volumes in the namespace of process `pid`: of those named by `of`, or of all if it is empty.
+pub(super) fn mounts(pid: u32, of: &[String]) -> Vec<Leak> {
+    let table = fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
+    // Field 5 is the mount point: proc(5).
+    let points = table.lines().filter_map(|line| line.split(' ').nth(4));
+    let volumes = points.filter(|point| {
+        let below = point.strip_prefix(KUBELET_DIR).unwrap_or_default();
+        below.starts_with("/pods/") || below.starts_with("/plugins/")
+    });
+    volumes.filter(|point| named(point, of)).map(|point| leak(LeakKind::Mount, point)).collect()
+}
+
+/// Loop devices on files of this cluster's.
+pub(super) fn loop_devices(of: &[String]) -> Vec<Leak> {
+    let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    devices
+        .filter_map(|device| {
+            let file = fs::read_to_string(device.path().join("loop/backing_file")).ok()?;
+            let file = file.trim();
+            let ours = file.starts_with(STATE_DIR) && named(file, of);
+            ours.then(|| leak(LeakKind::LoopDevice, &format!("{} on {file}", device.file_name().display())))
+        })
+        .collect()
+}
+
+fn named(text: &str, of: &[String]) -> bool {
+    of.is_empty() || of.iter().any(|name| text.contains(name.as_str()))
+}
+
+fn leak(kind: LeakKind, name: &str) -> Leak {
+    Leak { kind, name: name.to_owned(), case: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_select() {
+        let of = ["pvc-1".to_owned()];
+        assert!(named("/var/lib/kubelet/pods/u/volumes/kubernetes.io~csi/pvc-1/mount", &of));
+        assert!(!named("/var/lib/kubelet/pods/u/volumes/kubernetes.io~csi/pvc-2/mount", &of));
+        assert!(named("anything", &[]));
+    }
+
+    #[test]
+    fn nothing_of_ours_is_mounted_outside_of_a_run() {
+        assert_eq!(mounts(std::process::id(), &["claimcheck-no-such-volume".to_owned()]), []);
+    }
+}

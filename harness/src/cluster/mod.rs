@@ -1,0 +1,27 @@
+//! Clusters: brought up, handed to suites, taken down.
+//!
+//! Suites get a [`Cluster`]: an API client and the one door beside the API, [`Disrupt`]. They cannot
+//! tell which kind of cluster is behind it.
+
+mod driver_command;
+mod embedded;
+mod leaks;
+mod node;
+mod observer;
+mod supervisor;
+
+pub use driver_command::{DriverCommand, DriverCommandError};
+pub use embedded::{Embedded, Options, UpError};
+pub use observer::{Observer, On, Seen, WaitError};
+pub use supervisor::{Disruption, Supervised};
+
+/// What a disruptive case may hit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Victim {
+    /// The node agent of this node.
+    NodeAgent(String),
+    /// The driver's process on this node.
+    Driver(String),
+    /// The storage controllers.
+    Controllers,
+}

@@ -1,0 +1,113 @@
+//! What a case is: a row that says what it needs, and a function.
+
+use std::{fmt, sync::Arc};
+
+use claimcheck_model::CaseId;
+use futures::future::BoxFuture;
+
+use crate::fixture::Fixture;
+
+/// The function of a case.
+pub type Run = fn(Arc<Fixture>) -> BoxFuture<'static, anyhow::Result<()>>;
+
+/// A row of the catalogue.
+#[derive(Clone, Copy)]
+pub struct Case {
+    /// Our suite.
+    pub suite: &'static str,
+    /// What must hold, in words.
+    pub name: &'static str,
+    /// The Kubernetes e2e storage suite that vendors know it by.
+    pub upstream: &'static str,
+    /// How the volumes of the case are made.
+    pub pattern: Pattern,
+    /// Without what it is skipped.
+    pub needs: Needs,
+    /// The case itself.
+    pub run: Run,
+}
+
+impl Case {
+    /// Its name in reports: `suite::name[pattern]`.
+    pub fn id(&self) -> CaseId {
+        CaseId::new(self.suite, format!("{} [{}]", self.name, self.pattern))
+    }
+}
+
+/// How the volumes of a case are made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pattern {
+    /// The file system.
+    pub fs: FsType,
+    /// When claims are bound.
+    pub binding: Binding,
+}
+
+impl Pattern {
+    /// Dynamic provisioning as soon as the claim is there, the driver's default file system.
+    pub const IMMEDIATE: Self = Self { fs: FsType::Default, binding: Binding::Immediate };
+    /// The same, once a pod is scheduled.
+    pub const LATE: Self = Self { fs: FsType::Default, binding: Binding::Late };
+    /// Dynamic provisioning at once, with ext4.
+    pub const EXT4: Self = Self { fs: FsType::Ext4, binding: Binding::Immediate };
+    /// The same, once a pod is scheduled.
+    pub const EXT4_LATE: Self = Self { fs: FsType::Ext4, binding: Binding::Late };
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let binding = match self.binding {
+            Binding::Immediate => "immediate",
+            Binding::Late => "late binding",
+        };
+        write!(f, "dynamic, {}, {binding}", self.fs.name())
+    }
+}
+
+/// The file system of a volume.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FsType {
+    /// Whatever the driver takes where nobody asks.
+    #[default]
+    Default,
+    /// ext4.
+    Ext4,
+}
+
+impl FsType {
+    /// As patterns and storage classes spell it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Default => "default fs",
+            Self::Ext4 => "ext4",
+        }
+    }
+}
+
+/// When a claim is bound.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Binding {
+    /// As soon as it is there.
+    #[default]
+    Immediate,
+    /// Once a pod that uses it is scheduled: `WaitForFirstConsumer`.
+    Late,
+}
+
+/// Without what a case is skipped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// How many nodes.
+    pub nodes: usize,
+    /// The cluster lets itself be disrupted. Such a case runs alone, since it hits others too.
+    pub disrupt: bool,
+}
+
+impl Needs {
+    /// Nothing but one node.
+    pub const NOTHING: Self = Self { nodes: 1, disrupt: false };
+    /// Two nodes.
+    pub const TWO_NODES: Self = Self { nodes: 2, disrupt: false };
+    /// A cluster that may be disrupted.
+    pub const DISRUPT: Self = Self { nodes: 1, disrupt: true };
+}

@@ -1,0 +1,97 @@
+//! The main function of `cargo test --test e2e`: the catalogue on libtest-mimic.
+//!
+//! `--list` and filters work as in any Rust test, and `--test-threads` is the number of cases at a time.
+//! `--list` starts nothing.
+
+use std::{
+    process::ExitCode,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use claimcheck_harness::{Entry, cluster::DriverCommand, entry, logging};
+use claimcheck_model::{CaseResult, Stamp};
+use libtest_mimic::{Arguments, Conclusion, Failed, Trial};
+use tokio::runtime::Runtime;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    plan::{Planned, plan},
+    rows::catalogue,
+    run::{Options, Run, environment},
+};
+
+const NODES: usize = 2;
+
+/// Runs the catalogue as tests.
+pub fn main() -> ExitCode {
+    let began = Stamp::now();
+    let lane = match entry(|| !Arguments::from_args().list) {
+        Entry::Exit(code) => return code,
+        Entry::Go(lane) => lane,
+    };
+    let arguments = Arguments::from_args();
+    let planned = plan(&catalogue(), &[], &environment(lane, NODES));
+    let Some(lane) = lane else {
+        let trials = planned.into_iter().map(|planned| trial(planned, |_| Ok(()))).collect();
+        return libtest_mimic::run(&arguments, trials).exit_code();
+    };
+    logging::start(logging::Style::Person { verbosity: 0 });
+    let options = Options {
+        filters: Vec::new(),
+        driver: DriverCommand::Builtin,
+        nodes: NODES,
+        parallel: usize::MAX >> 4,
+        repeat: 1,
+        metrics_addr: None,
+        out: std::env::var_os("CLAIMCHECK_OUT").map(Into::into),
+        began,
+    };
+    match tests(&arguments, planned, &options, lane) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("claimcheck: {error:#}");
+            ExitCode::from(3)
+        }
+    }
+}
+
+fn tests(
+    arguments: &Arguments,
+    planned: Vec<Planned>,
+    options: &Options,
+    lane: claimcheck_harness::Lane,
+) -> anyhow::Result<ExitCode> {
+    let runtime = Arc::new(Runtime::new()?);
+    let run = runtime.block_on(Run::start(options, lane, CancellationToken::new()))?;
+    // The last holder finishes it; trials are dropped as they end.
+    let shared = Arc::new(Mutex::new(Some(Arc::new(run))));
+    let trials = planned.into_iter().map(|planned| {
+        let (runtime, shared) = (runtime.clone(), shared.clone());
+        trial(planned, move |planned| {
+            let run = shared.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let Some(run) = run else { return Err("the run has ended".into()) };
+            match runtime.block_on(run.run(planned)) {
+                CaseResult::Failed { why } => Err(why.into()),
+                CaseResult::Passed | CaseResult::Skipped { .. } => Ok(()),
+            }
+        })
+    });
+    let trials = trials.collect();
+    let conclusion: Conclusion = libtest_mimic::run(arguments, trials);
+    let run = shared.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let run = run.and_then(Arc::into_inner).ok_or_else(|| anyhow::anyhow!("a case still runs"))?;
+    let outcome = runtime.block_on(run.finish(options.began))?;
+    println!("report: {}", outcome.folder.display());
+    Ok(if outcome.is_good() { conclusion.exit_code() } else { ExitCode::from(1) })
+}
+
+/// A case as a test; one that would be skipped is an ignored test, its kind says why.
+fn trial(planned: Planned, run: impl Fn(&Planned) -> Result<(), Failed> + Send + 'static) -> Trial {
+    let name = planned.case.id().to_string();
+    let skip = planned.skip.clone();
+    let trial = Trial::test(name, move || run(&planned));
+    match skip {
+        Some(why) => trial.with_kind(why).with_ignored_flag(true),
+        None => trial,
+    }
+}

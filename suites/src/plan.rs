@@ -1,0 +1,122 @@
+//! Which cases run, and why the others do not: decided before anything starts.
+
+use claimcheck_model::CaseId;
+use serde::Serialize;
+
+use crate::case::{Case, FsType};
+
+/// What the cluster and the host offer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Environment {
+    /// How many nodes.
+    pub nodes: usize,
+    /// Components can be stopped and killed.
+    pub disrupt: bool,
+    /// Volumes with a file system of their own can be made: loop devices and mkfs are there.
+    pub file_systems: Result<(), &'static str>,
+}
+
+/// A case of this run.
+#[derive(Clone)]
+pub struct Planned {
+    /// The case.
+    pub case: Case,
+    /// Why it does not run; none if it does.
+    pub skip: Option<String>,
+}
+
+/// A planned case as `claimcheck list --format json` prints it.
+#[derive(Debug, Serialize)]
+pub struct Listed {
+    /// Our name.
+    pub case: CaseId,
+    /// The upstream suite.
+    pub upstream: &'static str,
+    /// What it needs, in words.
+    pub needs: Vec<String>,
+    /// Why it would be skipped.
+    pub skip: Option<String>,
+}
+
+impl Planned {
+    /// For people and programs that want to know the catalogue.
+    pub fn listed(&self) -> Listed {
+        let needs = self.case.needs;
+        let mut words = Vec::new();
+        if needs.nodes > 1 {
+            words.push(format!("{} nodes", needs.nodes));
+        }
+        if needs.disrupt {
+            words.push("disrupt".to_owned());
+        }
+        if self.case.pattern.fs != FsType::Default {
+            words.push(format!("loop devices, mkfs.{}", self.case.pattern.fs.name()));
+        }
+        Listed { case: self.case.id(), upstream: self.case.upstream, needs: words, skip: self.skip.clone() }
+    }
+}
+
+/// The cases whose name contains one of `filters` (all, if there is none), with the reasons for skips.
+pub fn plan(cases: &[Case], filters: &[String], environment: &Environment) -> Vec<Planned> {
+    let wanted = |case: &Case| {
+        let id = case.id().to_string();
+        filters.is_empty() || filters.iter().any(|filter| id.contains(filter.as_str()))
+    };
+    cases.iter().filter(|case| wanted(case)).map(|case| Planned { case: *case, skip: skip(case, environment) }).collect()
+}
+
+fn skip(case: &Case, environment: &Environment) -> Option<String> {
+    if case.needs.nodes > environment.nodes {
+        return Some(format!("needs {} nodes, the cluster has {}", case.needs.nodes, environment.nodes));
+    }
+    if case.needs.disrupt && !environment.disrupt {
+        return Some("the cluster does not let its components be disrupted".to_owned());
+    }
+    match (case.pattern.fs, environment.file_systems) {
+        (FsType::Default, _) | (_, Ok(())) => None,
+        (FsType::Ext4, Err(why)) => Some(why.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rows::catalogue;
+
+    const ALL: Environment = Environment { nodes: 2, disrupt: true, file_systems: Ok(()) };
+
+    #[test]
+    fn names_are_unique() {
+        let mut ids: Vec<String> = catalogue().iter().map(|case| case.id().to_string()).collect();
+        let count = ids.len();
+        ids.sort();
+        ids.dedup();
+        assert_eq!(ids.len(), count);
+    }
+
+    #[test]
+    fn everything_runs_where_everything_is_there() {
+        assert!(plan(&catalogue(), &[], &ALL).iter().all(|planned| planned.skip.is_none()));
+    }
+
+    #[test]
+    fn every_lack_is_a_reason() {
+        let lacks = [
+            (Environment { nodes: 1, ..ALL }, "needs 2 nodes, the cluster has 1"),
+            (Environment { disrupt: false, ..ALL }, "does not let"),
+            (Environment { file_systems: Err("no loop devices"), ..ALL }, "no loop devices"),
+        ];
+        for (environment, why) in lacks {
+            let skipped: Vec<_> = plan(&catalogue(), &[], &environment).into_iter().filter_map(|p| p.skip).collect();
+            assert!(!skipped.is_empty(), "{why}");
+            assert!(skipped.iter().all(|skip| skip.contains(why)), "{skipped:?}");
+        }
+    }
+
+    #[test]
+    fn filters_select_by_part_of_the_name() {
+        let some = plan(&catalogue(), &["volumes::".to_owned()], &ALL);
+        assert!(!some.is_empty() && some.iter().all(|planned| planned.case.suite == "volumes"));
+        assert!(plan(&catalogue(), &["no such case".to_owned()], &ALL).is_empty());
+    }
+}

@@ -1,0 +1,59 @@
+//! One volume, two nodes.
+
+use std::sync::Arc;
+
+use anyhow::{Result, ensure};
+
+use super::{case, row};
+use crate::{
+    case::{Case, Needs, Pattern},
+    fixture::{Fixture, Wanted, expect_calls},
+};
+
+const SUITE: &str = "attach";
+
+pub(super) const ROWS: &[Case] = &[
+    row(
+        SUITE,
+        "a second node waits for a ReadWriteOnce volume, then gets it",
+        "CSI Mock volume attach",
+        Pattern::IMMEDIATE,
+        Needs::TWO_NODES,
+        case!(second_node_waits),
+    ),
+    row(
+        SUITE,
+        "a second node waits for a ReadWriteOnce volume, then gets it",
+        "CSI Mock volume attach",
+        Pattern::EXT4,
+        Needs::TWO_NODES,
+        case!(second_node_waits),
+    ),
+];
+
+async fn second_node_waits(t: Arc<Fixture>) -> Result<()> {
+    let nodes = t.nodes();
+    let claim = t.claim("claim").await?;
+    let first = t.ready_pod(&Wanted::staying("first", &claim, "echo first > /data/who").on(&nodes[0])).await?;
+    let second = Wanted::staying("second", &claim, "test \"$(cat /data/who)\" = first").on(&nodes[1]);
+    let second = t.pod(&second).await?;
+    let said = t.event("second", "FailedAttachVolume").await?;
+    ensure!(said.contains("Multi-Attach error"), "the event says {said:?}");
+    let attached = t.balance_now().await?.calls.get("ControllerPublishVolume").copied();
+    ensure!(attached == Some(1), "attached {attached:?} times while the first node has the volume");
+    t.remove_pod(&first).await?;
+    t.ready(&second).await?;
+    t.remove_pod(&second).await?;
+    t.remove_claim(&claim).await?;
+    let expected = [
+        ("CreateVolume", 1),
+        ("ControllerPublishVolume", 2),
+        ("NodeStageVolume", 2),
+        ("NodePublishVolume", 2),
+        ("NodeUnpublishVolume", 2),
+        ("NodeUnstageVolume", 2),
+        ("ControllerUnpublishVolume", 2),
+        ("DeleteVolume", 1),
+    ];
+    expect_calls(&t.balance().await?, &expected)
+}

@@ -1,0 +1,125 @@
+//! Components stopped and killed under running pods.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use claimcheck_harness::cluster::{Disruption, Victim};
+use k8s_openapi::api::core::v1::Pod as PodObject;
+
+use super::{case, row};
+use crate::{
+    case::{Case, Needs, Pattern},
+    fixture::{Fixture, Wanted, expect_calls},
+};
+
+const SUITE: &str = "disruptive";
+
+pub(super) const ROWS: &[Case] = &[
+    row(
+        SUITE,
+        "a pod outlives its node agent, and cleans up after it is back",
+        "disruptive",
+        Pattern::EXT4,
+        Needs::DISRUPT,
+        case!(pod_outlives_agent),
+    ),
+    row(
+        SUITE,
+        "a pod deleted while its node agent is down is cleaned up later",
+        "disruptive",
+        Pattern::IMMEDIATE,
+        Needs::DISRUPT,
+        case!(deleted_while_agent_is_down),
+    ),
+    row(
+        SUITE,
+        "a driver killed during stage is asked again",
+        "CSI Mock volume node stage",
+        Pattern::EXT4,
+        Needs::DISRUPT,
+        case!(driver_killed_during_stage),
+    ),
+    row(
+        SUITE,
+        "controllers killed during provisioning lose nothing and make nothing twice",
+        "none",
+        Pattern::IMMEDIATE,
+        Needs::DISRUPT,
+        case!(controllers_killed),
+    ),
+];
+
+async fn pod_outlives_agent(t: Arc<Fixture>) -> Result<()> {
+    let node = t.nodes().remove(0);
+    let claim = t.claim("claim").await?;
+    let pod = t.ready_pod(&Wanted::staying("pod", &claim, "echo here > /data/ticket").on(&node)).await?;
+    let before = container(&t.pod_now(&pod).await?)?;
+    t.disrupt(Victim::NodeAgent(node.clone()), Disruption::Kill).await?;
+    // The new agent has taken over once it serves another pod on the same volume.
+    let other = t.output(&Wanted::ending("other", &claim, "cat /data/ticket").on(&node)).await?;
+    ensure!(other == "here", "the other pod read {other:?}");
+    let after = container(&t.pod_now(&pod).await?)?;
+    ensure!(before == after, "the pod's container was {before:?}, and is {after:?} after the restart");
+    let staged = t.balance_now().await?.calls.get("NodeStageVolume").copied();
+    ensure!(staged == Some(1), "staged {staged:?} times: the new agent did not see what is mounted");
+    t.remove_pod(&pod).await
+}
+
+/// Which container it is: its id and how often it was restarted.
+fn container(pod: &PodObject) -> Result<(Option<String>, i32)> {
+    let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
+    let status = statuses.and_then(|statuses| statuses.first()).context("the pod has no container status")?;
+    Ok((status.container_id.clone(), status.restart_count))
+}
+
+async fn deleted_while_agent_is_down(t: Arc<Fixture>) -> Result<()> {
+    let node = t.nodes().remove(0);
+    let claim = t.claim("claim").await?;
+    let pod = t.ready_pod(&Wanted::staying("pod", &claim, "true").on(&node)).await?;
+    t.disrupt(Victim::NodeAgent(node.clone()), Disruption::Stop).await?;
+    let deleted = t.delete_pod(&pod).await;
+    // In any case, or the cases after this one have a node less.
+    let seen = t.pod_now(&pod).await;
+    t.disrupt(Victim::NodeAgent(node), Disruption::Start).await?;
+    deleted?;
+    let seen = seen.context("the pod is gone although nobody has unmounted its volume")?;
+    ensure!(seen.metadata.deletion_timestamp.is_some(), "the pod was deleted and does not say so");
+    t.gone(claimcheck_informer::Kind::Pod, &pod.name).await
+}
+
+async fn driver_killed_during_stage(t: Arc<Fixture>) -> Result<()> {
+    let node = t.nodes().pop().context("the cluster has no nodes")?;
+    let claim = t.claim("claim").await?;
+    let volume = t.bound(&claim).await?;
+    let driver = Victim::Driver(node.clone());
+    // Paused, it takes the call and cannot answer: the kill falls into the middle of it.
+    t.disrupt(driver.clone(), Disruption::Pause).await?;
+    let script = "echo staged > /data/ticket; cat /data/ticket";
+    let pod = t.pod(&Wanted::ending("pod", &claim, script).on(&node)).await;
+    let in_stage = t.call_begun(&volume, "NodeStageVolume").await;
+    t.disrupt(driver, Disruption::Kill).await?;
+    in_stage?;
+    let said = t.ended(&pod?).await?;
+    ensure!(said == "staged", "the pod said {said:?}");
+    let staged = t.balance_now().await?.calls.get("NodeStageVolume").copied().unwrap_or_default();
+    ensure!(staged >= 2, "staged {staged} times: the kill did not fall into a call");
+    Ok(())
+}
+
+async fn controllers_killed(t: Arc<Fixture>) -> Result<()> {
+    t.class().await?;
+    for round in 0..3 {
+        let claim = t.claim(&format!("claim-{round}")).await?;
+        t.disrupt(Victim::Controllers, Disruption::Kill).await?;
+        let pod = t.ready_pod(&Wanted::staying(&format!("pod-{round}"), &claim, "true")).await?;
+        t.remove_pod(&pod).await?;
+        t.remove_claim(&claim).await?;
+    }
+    let balance = t.balance().await?;
+    ensure!(balance.is_clean(), "left behind: {:?}", balance.left);
+    let mounted = [("NodeStageVolume", 3), ("NodePublishVolume", 3), ("NodeUnpublishVolume", 3), ("NodeUnstageVolume", 3)];
+    let node_calls = balance.calls.iter().filter(|(name, _)| name.starts_with("Node")).map(|(n, c)| (n.clone(), *c));
+    let only_node = claimcheck_harness::timeline::Balance { calls: node_calls.collect(), ..balance.clone() };
+    // The controllers' own calls may be repeated after a kill; the node's may not.
+    expect_calls(&only_node, &mounted)
+}

@@ -1,0 +1,34 @@
+//! The rows, a file per suite.
+
+mod attach;
+mod disruptive;
+mod provisioning;
+mod stress;
+mod volumes;
+
+use crate::case::{Case, Needs, Pattern, Run};
+
+/// Every case there is.
+pub fn catalogue() -> Vec<Case> {
+    [provisioning::ROWS, volumes::ROWS, attach::ROWS, stress::ROWS, disruptive::ROWS].concat()
+}
+
+/// A row of `suite`, known upstream as `upstream`.
+const fn row(
+    suite: &'static str,
+    name: &'static str,
+    upstream: &'static str,
+    pattern: Pattern,
+    needs: Needs,
+    run: Run,
+) -> Case {
+    Case { suite, name, upstream, pattern, needs, run }
+}
+
+/// Turns an async function over a fixture into what a row holds.
+macro_rules! case {
+    ($function:path) => {
+        |fixture| Box::pin($function(fixture))
+    };
+}
+use case;

@@ -1,0 +1,98 @@
+//! From a claim to data in a pod's hands and back: each step once, nothing left.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use claimcheck_model::SELECTED_NODE;
+
+use super::{case, row};
+use crate::{
+    case::{Binding, Case, Needs, Pattern},
+    fixture::{Fixture, Wanted, expect_calls},
+};
+
+const SUITE: &str = "provisioning";
+
+pub(super) const ROWS: &[Case] = &[
+    life_cycle(Pattern::IMMEDIATE),
+    life_cycle(Pattern::LATE),
+    life_cycle(Pattern::EXT4),
+    life_cycle(Pattern::EXT4_LATE),
+    row(
+        SUITE,
+        "a late claim waits for its first pod",
+        "provisioning",
+        Pattern::LATE,
+        Needs::TWO_NODES,
+        case!(late_claim_waits),
+    ),
+    row(
+        SUITE,
+        "a claim in use outlives its deletion until the pod is gone",
+        "PVC Protection",
+        Pattern::IMMEDIATE,
+        Needs::NOTHING,
+        case!(claim_in_use_is_protected),
+    ),
+];
+
+const fn life_cycle(pattern: Pattern) -> Case {
+    row(
+        SUITE,
+        "a claim becomes data in a pod and goes, each step once",
+        "provisioning",
+        pattern,
+        Needs::NOTHING,
+        case!(whole_life),
+    )
+}
+
+/// Every call of a life cycle with one pod, once.
+const LIFE: [(&str, u64); 8] = [
+    ("CreateVolume", 1),
+    ("ControllerPublishVolume", 1),
+    ("NodeStageVolume", 1),
+    ("NodePublishVolume", 1),
+    ("NodeUnpublishVolume", 1),
+    ("NodeUnstageVolume", 1),
+    ("ControllerUnpublishVolume", 1),
+    ("DeleteVolume", 1),
+];
+
+async fn whole_life(t: Arc<Fixture>) -> Result<()> {
+    let claim = t.claim("claim").await?;
+    if t.binding() == Binding::Immediate {
+        t.bound(&claim).await?;
+    }
+    let pod = t.ready_pod(&Wanted::staying("pod", &claim, "echo checked > /data/ticket")).await?;
+    let volume = t.bound(&claim).await?;
+    let reference = volume.spec.and_then(|spec| spec.claim_ref).and_then(|claim| claim.uid);
+    ensure!(reference.as_ref() == Some(&claim.uid), "the volume is bound to {reference:?}, not to {}", claim.uid);
+    t.remove_pod(&pod).await?;
+    t.remove_claim(&claim).await?;
+    expect_calls(&t.balance().await?, &LIFE)
+}
+
+async fn late_claim_waits(t: Arc<Fixture>) -> Result<()> {
+    let claim = t.claim("claim").await?;
+    t.event("claim", "WaitForFirstConsumer").await?;
+    let now = t.claim_now(&claim).await?;
+    let volume = now.spec.and_then(|spec| spec.volume_name);
+    ensure!(volume.is_none(), "the claim has volume {volume:?} before any pod asked for it");
+    let node = t.nodes().pop().context("the cluster has no nodes")?;
+    let pod = t.ready_pod(&Wanted::staying("pod", &claim, "true").on(&node)).await?;
+    let selected = t.claim_now(&claim).await?.metadata.annotations.unwrap_or_default().remove(SELECTED_NODE);
+    ensure!(selected.as_ref() == Some(&node), "selected-node is {selected:?}, the pod wanted {node}");
+    t.remove_pod(&pod).await
+}
+
+async fn claim_in_use_is_protected(t: Arc<Fixture>) -> Result<()> {
+    let claim = t.claim("claim").await?;
+    let pod = t.ready_pod(&Wanted::staying("pod", &claim, "true")).await?;
+    t.bound(&claim).await?;
+    t.delete_claim(&claim).await?;
+    let now = t.claim_now(&claim).await.context("the claim is gone although a pod uses it")?;
+    ensure!(now.metadata.deletion_timestamp.is_some(), "the claim was deleted and does not say so");
+    t.remove_pod(&pod).await?;
+    t.gone(claimcheck_informer::Kind::Claim, &claim.name).await
+}

@@ -1,0 +1,105 @@
+//! Data on volumes: kept, shared between pods, bounded.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+
+use super::{case, row};
+use crate::{
+    case::{Case, Needs, Pattern},
+    fixture::{Fixture, Wanted, expect_calls},
+};
+
+const SUITE: &str = "volumes";
+
+pub(super) const ROWS: &[Case] = &[
+    kept(Pattern::IMMEDIATE),
+    kept(Pattern::EXT4),
+    kept_elsewhere(Pattern::IMMEDIATE),
+    kept_elsewhere(Pattern::EXT4),
+    row(
+        SUITE,
+        "two pods on one claim share one stage",
+        "multiVolume",
+        Pattern::LATE,
+        Needs::NOTHING,
+        case!(two_pods_one_stage),
+    ),
+    row(
+        SUITE,
+        "a volume is as large as it was claimed, and no larger",
+        "provisioning",
+        Pattern::EXT4,
+        Needs::NOTHING,
+        case!(size_is_enforced),
+    ),
+];
+
+const fn kept(pattern: Pattern) -> Case {
+    row(SUITE, "data is kept for the next pod", "volumes", pattern, Needs::NOTHING, case!(kept_on_same_node))
+}
+
+const fn kept_elsewhere(pattern: Pattern) -> Case {
+    let name = "data is kept for the next pod on another node";
+    row(SUITE, name, "multiVolume", pattern, Needs::TWO_NODES, case!(kept_on_other_node))
+}
+
+async fn kept_on_same_node(t: Arc<Fixture>) -> Result<()> {
+    let node = t.nodes().pop().context("the cluster has no nodes")?;
+    kept_between(&t, &node, &node).await
+}
+
+async fn kept_on_other_node(t: Arc<Fixture>) -> Result<()> {
+    let nodes = t.nodes();
+    kept_between(&t, &nodes[0], &nodes[1]).await
+}
+
+async fn kept_between(t: &Fixture, first: &str, second: &str) -> Result<()> {
+    let claim = t.claim("claim").await?;
+    let write = "dd if=/dev/urandom of=/data/file bs=1024 count=1024 2> /dev/null && sha256sum < /data/file";
+    let writer = t.pod(&Wanted::ending("writer", &claim, write).on(first)).await?;
+    let written = t.ended(&writer).await?;
+    ensure!(written.len() >= 64, "the writer printed {written:?} instead of a checksum");
+    t.remove_pod(&writer).await?;
+    let read = t.output(&Wanted::ending("reader", &claim, "sha256sum < /data/file").on(second)).await?;
+    ensure!(read == written, "written {written} on {first}, read {read} on {second}");
+    Ok(())
+}
+
+async fn two_pods_one_stage(t: Arc<Fixture>) -> Result<()> {
+    let node = t.nodes().pop().context("the cluster has no nodes")?;
+    let claim = t.claim("claim").await?;
+    let write = "echo from-a > /data/a";
+    let a = t.ready_pod(&Wanted::staying("a", &claim, write).on(&node)).await?;
+    let read = "test \"$(cat /data/a)\" = from-a && echo from-b > /data/b";
+    let b = t.ready_pod(&Wanted::staying("b", &claim, read).on(&node)).await?;
+    t.remove_pod(&a).await?;
+    // The volume stays staged and published for the other pod.
+    let seen = t.balance_now().await?.calls;
+    ensure!(!seen.contains_key("NodeUnstageVolume"), "unstaged under a running pod: {seen:?}");
+    t.remove_pod(&b).await?;
+    t.remove_claim(&claim).await?;
+    let expected = [
+        ("CreateVolume", 1),
+        ("ControllerPublishVolume", 1),
+        ("NodeStageVolume", 1),
+        ("NodePublishVolume", 2),
+        ("NodeUnpublishVolume", 2),
+        ("NodeUnstageVolume", 1),
+        ("ControllerUnpublishVolume", 1),
+        ("DeleteVolume", 1),
+    ];
+    expect_calls(&t.balance().await?, &expected)
+}
+
+async fn size_is_enforced(t: Arc<Fixture>) -> Result<()> {
+    let claim = t.claim("claim").await?;
+    // 48 of 64 MiB fit beside what the file system itself takes; 80 do not.
+    let script = "dd if=/dev/zero of=/data/fits bs=1048576 count=48 2> /dev/null && echo fits\n\
+                  rm /data/fits\n\
+                  dd if=/dev/zero of=/data/large bs=1048576 count=80 2>&1 | grep -o 'No space left on device'\n\
+                  rm -f /data/large";
+    let said = t.output(&Wanted::ending("pod", &claim, script)).await?;
+    ensure!(said == "fits\nNo space left on device", "the pod said {said:?}");
+    Ok(())
+}

@@ -1,0 +1,123 @@
+//! Runs cases: many at a time, those that disrupt alone; each with its own fixture, cleaned up and checked.
+
+use std::{
+    panic::AssertUnwindSafe,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail};
+use claimcheck_harness::Session;
+use claimcheck_model::{CaseId, CaseResult, Event};
+use futures::{FutureExt, StreamExt, stream};
+use tokio::sync::{RwLock, Semaphore};
+use tokio_util::sync::CancellationToken;
+
+use crate::{case::Case, fixture::Fixture, plan::Planned};
+
+/// How long a case may take in all.
+const LIMIT: Duration = Duration::from_secs(180);
+
+/// Runs cases on one cluster.
+pub struct Runner {
+    session: Arc<Session>,
+    /// Held for reading by ordinary cases, for writing by one that disrupts: it would hit the others.
+    alone: RwLock<()>,
+    places: Semaphore,
+    started: AtomicUsize,
+    interrupted: CancellationToken,
+}
+
+impl Runner {
+    /// A runner of at most `parallel` cases at a time. Once `interrupted`, cases clean up and fail, and no
+    /// more begin.
+    pub fn new(session: Arc<Session>, parallel: usize, interrupted: CancellationToken) -> Self {
+        let (alone, started) = (RwLock::default(), AtomicUsize::new(0));
+        Self { session, alone, places: Semaphore::new(parallel.max(1)), started, interrupted }
+    }
+
+    /// Runs all of them: ordinary ones first, then those that run alone. Returns the results in that order.
+    pub async fn run_all(&self, planned: &[Planned]) -> Vec<(CaseId, CaseResult)> {
+        let (alone, together): (Vec<_>, Vec<_>) = planned.iter().partition(|planned| planned.case.needs.disrupt);
+        let mut results: Vec<_> =
+            stream::iter(together).map(|planned| self.run(planned)).buffered(usize::MAX >> 8).collect().await;
+        for planned in alone {
+            results.push(self.run(planned).await);
+        }
+        results
+    }
+
+    /// Runs one case, or skips it; everything that there is to say goes to the reporters.
+    pub async fn run(&self, planned: &Planned) -> (CaseId, CaseResult) {
+        let case = planned.case.id();
+        let skip = match &planned.skip {
+            Some(why) => Some(why.clone()),
+            None if self.interrupted.is_cancelled() => Some("the run was interrupted".to_owned()),
+            None => None,
+        };
+        if let Some(why) = skip {
+            return self.finished(case, CaseResult::Skipped { why }, Duration::ZERO);
+        }
+        let _place = self.places.acquire().await;
+        let (_together, _alone);
+        if planned.case.needs.disrupt {
+            _alone = self.alone.write().await;
+        } else {
+            _together = self.alone.read().await;
+        }
+        let began = Instant::now();
+        self.session.tell(Event::CaseStarted { case: case.clone() });
+        let result = match self.attempt(&planned.case, &case).await {
+            Ok(()) => CaseResult::Passed,
+            Err(error) => CaseResult::Failed { why: format!("{error:#}") },
+        };
+        self.finished(case, result, began.elapsed())
+    }
+
+    fn finished(&self, case: CaseId, result: CaseResult, took: Duration) -> (CaseId, CaseResult) {
+        let seconds = took.as_secs_f64();
+        self.session.tell(Event::CaseFinished { case: case.clone(), result: result.clone(), seconds });
+        (case, result)
+    }
+
+    async fn attempt(&self, case: &Case, id: &CaseId) -> Result<()> {
+        let number = self.started.fetch_add(1, Ordering::Relaxed);
+        let namespace = format!("cc-{}-{number}", case.suite.replace('_', "-"));
+        let fixture = Fixture::new(self.session.clone(), id.clone(), case.pattern, namespace).await?;
+        let fixture = Arc::new(fixture);
+        let outcome = self.bounded(case, fixture.clone()).await;
+        // Also after a failure: the next case shall find a clean house.
+        let cleaned = fixture.clean_up().await.context("the case could not be cleaned up");
+        let leaks = fixture.leaks().await?;
+        for leak in &leaks {
+            self.session.tell(Event::Leak(leak.clone()));
+        }
+        outcome.and(cleaned)?;
+        if let Some(first) = leaks.first() {
+            let names: Vec<String> = leaks.iter().map(|leak| format!("{} {}", leak.kind.name(), leak.name)).collect();
+            bail!("{} left behind, the first a {}: {}", leaks.len(), first.kind.name(), names.join(", "));
+        }
+        Ok(())
+    }
+
+    /// The case's own function, bounded in time and with its panics caught.
+    async fn bounded(&self, case: &Case, fixture: Arc<Fixture>) -> Result<()> {
+        let run = AssertUnwindSafe((case.run)(fixture)).catch_unwind();
+        tokio::select! {
+            result = tokio::time::timeout(LIMIT, run) => match result {
+                Ok(Ok(result)) => result,
+                Ok(Err(panic)) => bail!("the case panicked: {}", words(&*panic)),
+                Err(_) => bail!("the case took longer than {} s", LIMIT.as_secs()),
+            },
+            () = self.interrupted.cancelled() => bail!("the run was interrupted"),
+        }
+    }
+}
+
+fn words(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message")
+}

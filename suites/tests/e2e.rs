@@ -1,0 +1,7 @@
+//! The catalogue as `cargo test --test e2e`: the same rows as `claimcheck run`, on libtest-mimic.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    claimcheck_suites::e2e::main()
+}
