@@ -9,7 +9,7 @@ use crate::names;
 use crate::resources::Resource;
 use crate::response::{self, Answer};
 use crate::status::{FieldError, Result, Status};
-use crate::store::{CreateError, Key, Stale};
+use crate::store::{CreateError, Key};
 use crate::time;
 
 /// How often a generated name that is taken is replaced by another.
@@ -179,14 +179,11 @@ fn bind(call: &Call<'_>) -> Result<Answer> {
             }
             unset => *unset = json!([scheduled]),
         }
-        match if call.query.dry_run() { Ok(pod) } else { call.store().replace(resource.shelf, &pod, bound) } {
-            Ok(_) => {
-                let success = json!({
-                    "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201,
-                });
-                return Ok(response::json(StatusCode::CREATED, &success));
-            }
-            Err(Stale) => {}
+        if call.query.dry_run() || call.store().replace(resource.shelf, &pod, bound).is_ok() {
+            let success = json!({
+                "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201,
+            });
+            return Ok(response::json(StatusCode::CREATED, &success));
         }
     }
 }

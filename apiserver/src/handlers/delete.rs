@@ -113,9 +113,9 @@ fn delete(store: &Store, resource: &Resource, key: &Key, manner: &Manner) -> Res
         if manner.orphan {
             release_dependents(store, old.uid());
         }
-        match attempt(store, resource, &old, manner) {
-            Ok(outcome) => return Ok(outcome),
-            Err(Stale) => {}
+        // Stale: somebody wrote in between.
+        if let Ok(outcome) = attempt(store, resource, &old, manner) {
+            return Ok(outcome);
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::admission;
 use crate::resources::Resource;
 use crate::response::Answer;
 use crate::status::{FieldError, Result, Status};
-use crate::store::{Object, Stale, has_finalizers};
+use crate::store::{Object, has_finalizers};
 
 /// Replaces the object in the path by the one in the body.
 pub fn handle(call: &Call<'_>) -> Result<Answer> {
@@ -70,9 +70,9 @@ pub fn write(call: &Call<'_>, change: impl Fn(&Object) -> Result<Value>) -> Resu
             true => call.store().remove(resource.shelf, &old, new),
             false => call.store().replace(resource.shelf, &old, new),
         };
-        match stored {
-            Ok(object) => return Ok(Written::Stored(object)),
-            Err(Stale) => {}
+        // Stale: somebody wrote in between.
+        if let Ok(object) = stored {
+            return Ok(Written::Stored(object));
         }
     }
 }

@@ -1,0 +1,135 @@
+//! Deletion: finalizers, grace periods, preconditions, owners, namespaces.
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions, PropagationPolicy};
+use kube::runtime::wait::{await_condition, conditions};
+use kube::{Resource, ResourceExt};
+use serde_json::{Value, json};
+
+use crate::harness::{Fixture, PATIENCE, claim, create, pod, refusal};
+
+/// Waits until the object is gone.
+async fn gone<K>(api: &Api<K>, name: &str, uid: &str)
+where
+    K: Resource + Clone + std::fmt::Debug + Send + serde::de::DeserializeOwned + 'static,
+{
+    let gone = await_condition(api.clone(), name, conditions::is_deleted(uid));
+    tokio::time::timeout(PATIENCE, gone).await.unwrap_or_else(|_| panic!("{name} is still there")).unwrap();
+}
+
+fn owned(name: &str, owners: &[&ConfigMap]) -> Value {
+    let owners: Vec<OwnerReference> = owners.iter().map(|owner| owner.owner_ref(&()).unwrap()).collect();
+    json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name, "ownerReferences": owners } })
+}
+
+#[tokio::test]
+async fn the_last_finalizer_lets_go() {
+    let fixture = Fixture::start().await;
+    let claims = fixture.api::<PersistentVolumeClaim>();
+    create(&claims, claim("a")).await;
+    let dying = claims.delete("a", &DeleteParams::default()).await.unwrap().left().unwrap();
+    assert_eq!(dying.finalizers(), ["kubernetes.io/pvc-protection"]);
+    let version = claims.get("a").await.unwrap().resource_version();
+    claims.delete("a", &DeleteParams::default()).await.unwrap();
+    assert_eq!(
+        claims.get("a").await.unwrap().resource_version(),
+        version,
+        "a second deletion changes nothing"
+    );
+    let more = json!({ "metadata": { "finalizers": ["kubernetes.io/pvc-protection", "x.y/z"] } });
+    let more = claims.patch("a", &PatchParams::default(), &Patch::Merge(more)).await;
+    assert_eq!(refusal(more), (422, "Invalid".to_owned()));
+    let none = json!({ "metadata": { "finalizers": null } });
+    claims.patch("a", &PatchParams::default(), &Patch::Merge(none)).await.unwrap();
+    assert_eq!(refusal(claims.get("a").await).0, 404);
+}
+
+#[tokio::test]
+async fn a_pod_on_a_node_goes_when_the_kubelet_says_so() {
+    let fixture = Fixture::start().await;
+    let pods = fixture.api::<Pod>();
+    create(&pods, pod("unscheduled")).await;
+    pods.delete("unscheduled", &DeleteParams::default()).await.unwrap();
+    assert_eq!(refusal(pods.get("unscheduled").await).0, 404);
+
+    let mut scheduled = pod("p");
+    scheduled["spec"]["nodeName"] = "n".into();
+    let uid = create(&pods, scheduled).await.uid().unwrap();
+    pods.delete("p", &DeleteParams::default()).await.unwrap();
+    let dying = pods.get("p").await.unwrap();
+    assert_eq!(dying.metadata.deletion_grace_period_seconds, Some(30));
+    assert_eq!(dying.metadata.generation, Some(2));
+    // A label is still written, and does not end it.
+    let label = Patch::Merge(json!({ "metadata": { "labels": { "a": "b" } } }));
+    pods.patch("p", &PatchParams::default(), &label).await.unwrap();
+
+    let longer = DeleteParams { grace_period_seconds: Some(60), ..DeleteParams::default() };
+    pods.delete("p", &longer).await.unwrap();
+    assert_eq!(pods.get("p").await.unwrap().metadata.deletion_grace_period_seconds, Some(30));
+    let last = |uid: &str| DeleteParams {
+        grace_period_seconds: Some(0),
+        preconditions: Some(Preconditions { uid: Some(uid.to_owned()), resource_version: None }),
+        ..DeleteParams::default()
+    };
+    assert_eq!(refusal(pods.delete("p", &last("another")).await), (409, "Conflict".to_owned()));
+    pods.delete("p", &last(&uid)).await.unwrap();
+    assert_eq!(refusal(pods.get("p").await).0, 404);
+}
+
+#[tokio::test]
+async fn dependents_go_after_their_last_owner() {
+    let fixture = Fixture::start().await;
+    let maps = fixture.api::<ConfigMap>();
+    let first = create(&maps, owned("first", &[])).await;
+    let second = create(&maps, owned("second", &[])).await;
+    let child = create(&maps, owned("child", &[&first, &second])).await;
+    let grandchild = create(&maps, owned("grandchild", &[&child])).await;
+    maps.delete("first", &DeleteParams::default()).await.unwrap();
+    assert!(maps.get("child").await.is_ok(), "one owner is left");
+    maps.delete("second", &DeleteParams::default()).await.unwrap();
+    gone(&maps, "child", &child.uid().unwrap()).await;
+    gone(&maps, "grandchild", &grandchild.uid().unwrap()).await;
+    // Born without a living owner.
+    let late = create(&maps, owned("late", &[&first])).await;
+    gone(&maps, "late", &late.uid().unwrap()).await;
+}
+
+#[tokio::test]
+async fn orphans_are_left_on_demand() {
+    let fixture = Fixture::start().await;
+    let maps = fixture.api::<ConfigMap>();
+    let owner = create(&maps, owned("owner", &[])).await;
+    create(&maps, owned("child", &[&owner])).await;
+    let orphan =
+        DeleteParams { propagation_policy: Some(PropagationPolicy::Orphan), ..DeleteParams::default() };
+    maps.delete("owner", &orphan).await.unwrap();
+    assert!(maps.get("child").await.unwrap().owner_references().is_empty());
+}
+
+#[tokio::test]
+async fn a_namespace_goes_with_what_is_in_it() {
+    let fixture = Fixture::start().await;
+    let namespaces = fixture.cluster::<Namespace>();
+    let namespace = create(&namespaces, json!({ "metadata": { "name": "n" } })).await;
+    let maps: Api<ConfigMap> = Api::namespaced(fixture.client.clone(), "n");
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(fixture.client.clone(), "n");
+    let map = create(&maps, owned("m", &[])).await;
+    create(&claims, claim("a")).await;
+    namespaces.delete("n", &DeleteParams::default()).await.unwrap();
+    gone(&maps, "m", &map.uid().unwrap()).await;
+    let held = namespaces.get("n").await.unwrap();
+    assert_eq!(held.status.unwrap().phase.as_deref(), Some("Terminating"), "a finalizer holds the claim");
+    let none = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+    tokio::time::timeout(PATIENCE, async {
+        await_condition(claims.clone(), "a", |claim: Option<&PersistentVolumeClaim>| {
+            claim.is_some_and(|claim| claim.metadata.deletion_timestamp.is_some())
+        })
+        .await
+    })
+    .await
+    .unwrap()
+    .unwrap();
+    claims.patch("a", &PatchParams::default(), &none).await.unwrap();
+    gone(&namespaces, "n", &namespace.uid().unwrap()).await;
+}

@@ -1,0 +1,10 @@
+//! The server over HTTPS: as a stock kube-apiserver answered, and as kube-rs sees it.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod client;
+mod deletion;
+mod harness;
+mod replay;
+mod watches;
+mod writes;

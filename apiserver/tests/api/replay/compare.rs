@@ -1,0 +1,121 @@
+//! Compares two answers, blind for what differs between any two clusters: uids, times, versions, ages,
+//! generated names, tokens, managed fields.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use super::Answered;
+
+/// One difference, at a path of the answer.
+#[derive(Debug)]
+pub struct Difference {
+    pub path: String,
+    pub theirs: Value,
+    pub ours: Value,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { path, theirs, ours } = self;
+        write!(f, "{path}: recorded {theirs}, ours {ours}")
+    }
+}
+
+/// All differences between a recorded answer and ours.
+pub fn compare(theirs: &Answered, ours: &Answered) -> Vec<Difference> {
+    let mut found = Vec::new();
+    differ("status", &theirs.status.into(), &ours.status.into(), &mut found);
+    for header in ["content-type", "cache-control", "warning", "retry-after"] {
+        let value =
+            |answer: &Answered| answer.headers.get(header).map_or(Value::Null, |value| value.as_str().into());
+        differ(&format!("headers.{header}"), &value(theirs), &value(ours), &mut found);
+    }
+    differ("body", &blind(&theirs.body, ""), &blind(&ours.body, ""), &mut found);
+    found
+}
+
+/// `value` without what may differ; `name` is the field that holds it.
+fn blind(value: &Value, name: &str) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let generated = fields.contains_key("generateName");
+            let kept = fields.iter().filter(|(name, value)| *name != "managedFields" && !value.is_null());
+            kept.map(|(name, value)| {
+                let value =
+                    if generated && name == "name" { Value::from("<generated>") } else { blind(value, name) };
+                (name.clone(), value)
+            })
+            .collect()
+        }
+        Value::Array(items) => items.iter().map(|item| blind(item, name)).collect(),
+        Value::String(text) => match name {
+            "uid" | "resourceVersion" | "continue" | "serverAddress" => format!("<{name}>").into(),
+            "cells" if is_age(text) => "<age>".into(),
+            // Cells carry generated names too, without saying so.
+            "cells" if text.starts_with("g-") => "<generated>".into(),
+            "message" => blind_message(text).into(),
+            _ if is_time(text) => "<time>".into(),
+            _ => value.clone(),
+        },
+        Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
+    }
+}
+
+fn is_time(text: &str) -> bool {
+    text.len() == 20 && text.ends_with('Z') && text.as_bytes()[10] == b'T'
+}
+
+fn is_age(text: &str) -> bool {
+    text.ends_with(['s', 'm', 'h', 'd', 'y'])
+        && text.starts_with(|c: char| c.is_ascii_digit())
+        && text.chars().all(|c| c.is_ascii_digit() || "smhdy".contains(c))
+}
+
+/// Uids and current versions in a message.
+fn blind_message(text: &str) -> String {
+    let is_uid = |word: &str| word.len() == 36 && word.chars().filter(|c| *c == '-').count() == 4;
+    let text = match text.split_once("current: ") {
+        Some((head, _)) => format!("{head}current: <version>"),
+        None => text.to_owned(),
+    };
+    let words: Vec<&str> = text
+        .split(' ')
+        .map(|word| if is_uid(word.trim_matches(['(', ')', '.'])) { "<uid>" } else { word })
+        .collect();
+    words.join(" ")
+}
+
+fn differ(path: &str, theirs: &Value, ours: &Value, found: &mut Vec<Difference>) {
+    match (theirs, ours) {
+        (Value::Object(a), Value::Object(b)) => {
+            let further = b.keys().filter(|name| !a.contains_key(*name));
+            for name in a.keys().chain(further) {
+                differ(&format!("{path}.{name}"), &theirs[name], &ours[name], found);
+            }
+        }
+        (Value::Array(a), Value::Array(b)) => {
+            // What has a name is compared by it, everything else by position.
+            let key = |item: &Value, index: usize| {
+                let names = ["name", "resource", "subresource", "version"];
+                let name = names.iter().find_map(|name| item[name].as_str());
+                name.map_or(index.to_string(), str::to_owned)
+            };
+            let keys = |items: &[Value]| -> Vec<String> {
+                items.iter().enumerate().map(|(index, item)| key(item, index)).collect()
+            };
+            let (theirs, ours) = (keys(a), keys(b));
+            let at = |items: &[Value], keys: &[String], key: &String| {
+                keys.iter().position(|other| other == key).map_or(Value::Null, |index| items[index].clone())
+            };
+            let further = ours.iter().filter(|key| !theirs.contains(key));
+            for key in theirs.iter().chain(further) {
+                differ(&format!("{path}[{key}]"), &at(a, &theirs, key), &at(b, &ours, key), found);
+            }
+        }
+        _ if theirs != ours => {
+            found.push(Difference { path: path.to_owned(), theirs: theirs.clone(), ours: ours.clone() });
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,92 @@
+//! Where our answers differ from the recorded ones, and why.
+
+use super::compare::Difference;
+
+/// Differences that are meant to be, in the answer to one request.
+struct Expected {
+    /// The note of the request.
+    note: &'static str,
+    /// Where: the beginning of the paths.
+    at: &'static str,
+    /// Of which sort.
+    sort: Sort,
+    /// Why.
+    reason: &'static str,
+}
+
+/// What sort of difference is meant.
+#[derive(Clone, Copy, PartialEq)]
+enum Sort {
+    /// Of any sort.
+    Any,
+    /// The recorded answer has something that ours has not.
+    Missing,
+}
+
+const fn any(note: &'static str, at: &'static str, reason: &'static str) -> Expected {
+    Expected { note, at, sort: Sort::Any, reason }
+}
+
+const fn missing(note: &'static str, at: &'static str, reason: &'static str) -> Expected {
+    Expected { note, at, sort: Sort::Missing, reason }
+}
+
+const NOT_SERVED: &str = "kinds and subresources that storage does not need are not served";
+const BUILD: &str = "we are not built by Go from that commit";
+const NO_APPLY: &str = "server-side apply is not served; the test plays its part with plain writes";
+const NO_TOKENS: &str = "no token is issued, so none is mounted into pods";
+const EARLIER_RUN: &str = "the recorded cluster's history also holds an earlier run of the same requests";
+const NO_DIFFERENCE: &str = "the difference is printed for specs of claims and sources of volumes only";
+
+const EXPECTED: &[Expected] = &[
+    any("version", "body.gitCommit", BUILD),
+    any("version", "body.goVersion", BUILD),
+    any("version", "body.compiler", BUILD),
+    missing("groups", "body.groups[", NOT_SERVED),
+    missing("aggregated discovery, core", "body.items[0].versions[v1].resources[", NOT_SERVED),
+    missing("core resources", "body.resources[", NOT_SERVED),
+    any("apply", "", NO_APPLY),
+    any("apply conflict", "", NO_APPLY),
+    any("apply forced", "", NO_APPLY),
+    any("watch too old", "body[", EARLIER_RUN),
+    any("pod", "body.spec.volumes", NO_TOKENS),
+    any("pod", "body.spec.containers[c].volumeMounts", NO_TOKENS),
+    any("pod delete with grace", "body.spec.volumes", NO_TOKENS),
+    any("pod delete with grace", "body.spec.containers[c].volumeMounts", NO_TOKENS),
+    any("pod is terminating", "body.spec.volumes", NO_TOKENS),
+    any("pod is terminating", "body.spec.containers[c].volumeMounts", NO_TOKENS),
+    any("pod delete now", "body.spec.volumes", NO_TOKENS),
+    any("pod delete now", "body.spec.containers[c].volumeMounts", NO_TOKENS),
+    any("pod spec is immutable", "body.message", NO_DIFFERENCE),
+    any("pod spec is immutable", "body.details.causes[0].message", NO_DIFFERENCE),
+];
+
+/// Fails unless the differences are those expected. Prints how many answers agree.
+pub fn check(notes: &[&str], differences: &[(&str, Difference)]) {
+    let fits = |expected: &Expected, (note, difference): &(&str, Difference)| {
+        expected.note == *note
+            && difference.path.starts_with(expected.at)
+            && (expected.sort == Sort::Any || difference.ours.is_null())
+    };
+    let unexpected: Vec<String> = differences
+        .iter()
+        .filter(|difference| !EXPECTED.iter().any(|expected| fits(expected, difference)))
+        .map(|(note, difference)| format!("{note}: {difference}"))
+        .collect();
+    let vanished: Vec<String> = EXPECTED
+        .iter()
+        .filter(|expected| !differences.iter().any(|difference| fits(expected, difference)))
+        .map(|expected| format!("{}: {} ({})", expected.note, expected.at, expected.reason))
+        .collect();
+    let differing: Vec<&&str> =
+        notes.iter().filter(|note| differences.iter().any(|(other, _)| other == *note)).collect();
+    println!("{} of {} answers agree", notes.len() - differing.len(), notes.len());
+    assert!(
+        unexpected.is_empty() && vanished.is_empty(),
+        "{} unexpected differences:\n{}\n{} expected differences are gone:\n{}",
+        unexpected.len(),
+        unexpected.join("\n"),
+        vanished.len(),
+        vanished.join("\n")
+    );
+}

@@ -1,0 +1,189 @@
+//! The requests that a stock kube-apiserver 1.36 was sent, and its answers: ours must be the same but for
+//! what `expected.rs` lists with a reason. A difference that is not listed fails the test, and so does a
+//! listed one that is no longer there.
+
+mod compare;
+mod expected;
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader};
+
+use flate2::read::GzDecoder;
+use http::Request;
+use http_body_util::BodyExt;
+use kube::Client;
+use kube::client::Body;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::harness::{Fixture, client};
+
+const RECORDING: &[u8] = include_bytes!("../../data/api.ndjson.gz");
+const MERGE: &str = "application/merge-patch+json";
+const JSON: &str = "application/json";
+
+/// One exchange of the recording.
+#[derive(Deserialize)]
+struct Exchange {
+    note: String,
+    request: Asked,
+    response: Answered,
+}
+
+#[derive(Deserialize)]
+struct Asked {
+    method: String,
+    path: String,
+    content_type: Option<String>,
+    accept: Option<String>,
+    body: Option<Value>,
+}
+
+/// An answer, whoever gave it; a watch's is the list of its events.
+#[derive(Deserialize)]
+pub struct Answered {
+    pub status: u16,
+    pub headers: HashMap<String, String>,
+    pub body: Value,
+}
+
+fn recording() -> Vec<Exchange> {
+    let lines = BufReader::new(GzDecoder::new(RECORDING)).lines();
+    lines.map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect()
+}
+
+#[tokio::test]
+async fn stock_answers_are_reproduced() {
+    let fixture = Fixture::start().await;
+    let anonymous = client(&fixture.server, false).await;
+    let exchanges = recording();
+    furnish(&fixture, &exchanges).await;
+    let mut names = HashMap::new();
+    let mut differences = Vec::new();
+    for exchange in &exchanges {
+        play_controllers(&fixture, &exchange.note).await;
+        let caller = if exchange.note.starts_with("anonymous") { &anonymous } else { &fixture.client };
+        let ours = send(caller, &exchange.request, &names).await;
+        learn(&exchange.response.body, &ours.body, &mut names);
+        for difference in compare::compare(&exchange.response, &ours) {
+            differences.push((exchange.note.as_str(), difference));
+        }
+    }
+    let notes: Vec<&str> = exchanges.iter().map(|exchange| exchange.note.as_str()).collect();
+    expected::check(&notes, &differences);
+    fixture.server.shutdown().await;
+}
+
+/// What the recorded cluster held before the first request.
+async fn furnish(fixture: &Fixture, exchanges: &[Exchange]) {
+    let rows = |note: &str| {
+        let exchange = exchanges.iter().find(|exchange| exchange.note == note).unwrap();
+        exchange.response.body["rows"].as_array().unwrap().clone()
+    };
+    for row in rows("classes as table").iter().filter(|row| row["cells"][0] != "k") {
+        let cells = &row["cells"];
+        let class = json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
+            "metadata": { "name": cells[0], "annotations": row["object"]["metadata"]["annotations"] },
+            "provisioner": cells[1], "reclaimPolicy": cells[2], "volumeBindingMode": cells[3],
+            "allowVolumeExpansion": cells[4],
+        });
+        fixture.accept("POST", "/apis/storage.k8s.io/v1/storageclasses", JSON, &class).await;
+    }
+    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "rec" } });
+    fixture.accept("POST", "/api/v1/namespaces", JSON, &namespace).await;
+    let event = |name: &Value, cells: &Value| {
+        let (kind, object) = cells[3].as_str().unwrap_or("pod/x").split_once('/').unwrap();
+        json!({
+            "apiVersion": "v1", "kind": "Event", "metadata": { "name": name },
+            "type": cells[1], "reason": cells[2], "message": cells[6], "count": cells[8],
+            "involvedObject": { "kind": kind, "name": object, "namespace": "rec" },
+            "source": { "component": cells[5] }, "reportingComponent": cells[5],
+            "firstTimestamp": "2026-11-20T21:06:30Z", "lastTimestamp": "2026-11-20T21:06:30Z",
+        })
+    };
+    let mut events: Vec<Value> =
+        rows("events as table").iter().map(|row| event(&row["cells"][9], &row["cells"])).collect();
+    // The page of three was followed by 49 more.
+    events.extend((0..49).map(|index| event(&json!(format!("z-{index}")), &Value::Null)));
+    for event in events {
+        fixture.accept("POST", "/api/v1/namespaces/rec/events", JSON, &event).await;
+    }
+}
+
+/// What stock controllers, and the server-side apply that we do not have, had written before a request.
+async fn play_controllers(fixture: &Fixture, before: &str) {
+    let claims = "/api/v1/namespaces/api/persistentvolumeclaims";
+    match before {
+        "status patch" => {
+            let mut claim = crate::harness::claim("s");
+            claim["metadata"]["labels"] = json!({ "app": "z" });
+            fixture.accept("POST", claims, JSON, &claim).await;
+        }
+        "volumes as table" => {
+            let available = json!({ "status": { "phase": "Available" } });
+            fixture.accept("PATCH", "/api/v1/persistentvolumes/v/status", MERGE, &available).await;
+        }
+        "deletecollection" => {
+            let annotations = json!({
+                "volume.beta.kubernetes.io/storage-provisioner": "d",
+                "volume.kubernetes.io/storage-provisioner": "d",
+            });
+            let patch = json!({ "metadata": { "annotations": annotations } });
+            fixture.accept("PATCH", &format!("{claims}/dflt"), MERGE, &patch).await;
+        }
+        _ => {}
+    }
+}
+
+async fn send(client: &Client, asked: &Asked, names: &HashMap<String, String>) -> Answered {
+    let path = names.iter().fold(asked.path.clone(), |path, (theirs, ours)| path.replace(theirs, ours));
+    let body = match &asked.body {
+        None => String::new(),
+        Some(Value::String(text)) => text.clone(),
+        Some(value) => rename(value, names).to_string(),
+    };
+    let mut request = Request::builder().method(asked.method.as_str()).uri(&path);
+    for (name, value) in [("content-type", &asked.content_type), ("accept", &asked.accept)] {
+        if let Some(value) = value {
+            request = request.header(name, value);
+        }
+    }
+    let response = client.send(request.body(Body::from(body.into_bytes())).unwrap()).await.unwrap();
+    let status = response.status().as_u16();
+    let headers =
+        response.headers().iter().map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()));
+    let headers = headers.collect();
+    let bytes = response.into_body().collect().await.unwrap().to_bytes();
+    let text = String::from_utf8(bytes.to_vec()).unwrap();
+    let body = if path.contains("watch=1") && status == 200 {
+        text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()).collect()
+    } else {
+        serde_json::from_str(&text).unwrap_or(Value::String(text))
+    };
+    Answered { status, headers, body }
+}
+
+/// Remembers which of our uids, versions, generated names and tokens stand for theirs.
+fn learn(theirs: &Value, ours: &Value, names: &mut HashMap<String, String>) {
+    let metadata = (&theirs["metadata"], &ours["metadata"]);
+    for field in ["uid", "resourceVersion", "name", "continue"] {
+        if let (Some(theirs), Some(ours)) = (metadata.0[field].as_str(), metadata.1[field].as_str())
+            && theirs != ours
+            && (field != "resourceVersion" || theirs.len() >= 4)
+        {
+            names.insert(theirs.to_owned(), ours.to_owned());
+        }
+    }
+}
+
+fn rename(value: &Value, names: &HashMap<String, String>) -> Value {
+    match value {
+        Value::String(text) => names.get(text).unwrap_or(text).as_str().into(),
+        Value::Array(items) => items.iter().map(|item| rename(item, names)).collect(),
+        Value::Object(fields) => {
+            fields.iter().map(|(name, value)| (name.clone(), rename(value, names))).collect()
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
+    }
+}
