@@ -1,0 +1,188 @@
+//! The store: indexes follow every change, and nothing goes back in time.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use claimcheck_informer::{
+    AttachmentBy, ClaimBy, Kind, KindSet, PodBy, Store, UNSCHEDULED, VolumeBy, World, key_of,
+    testing::{self, bind, claim, deleting, pod, volume},
+};
+use claimcheck_model::ObjectKey;
+use k8s_openapi::{
+    Metadata,
+    api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use proptest::prelude::*;
+
+fn at<K: Metadata<Ty = ObjectMeta>>(mut object: K, version: &str) -> K {
+    object.metadata_mut().resource_version = Some(version.to_owned());
+    object
+}
+
+fn names<K: claimcheck_informer::Indexed>(store: &Store<K>, index: K::By, term: &str) -> Vec<String> {
+    store.by(index, term).map(|object| key_of(&**object).name).collect()
+}
+
+#[test]
+fn versions_compare_as_numbers() {
+    let mut world = World::default();
+    assert!(world.apply(at(claim("c", "fast", "1Gi"), "9")).is_some());
+    assert!(world.apply(at(claim("c", "fast", "2Gi"), "10")).is_some(), "10 is newer than 9");
+    assert!(world.apply(at(claim("c", "fast", "1Gi"), "9")).is_none(), "an older one changes nothing");
+    assert!(world.apply(at(claim("c", "fast", "1Gi"), "10")).is_none(), "nor does the same again");
+}
+
+#[test]
+fn a_late_answer_does_not_bring_a_deleted_object_back() {
+    let mut world = World::default();
+    let first = at(claim("c", "fast", "1Gi"), "5");
+    world.apply(first.clone());
+    assert!(world.claims.remove(&at(first.clone(), "7")).is_some());
+    assert!(world.apply(at(first.clone(), "6")).is_none());
+    assert!(world.claims.is_empty());
+    assert!(world.claims.saw_deletion("uid-c"));
+    assert!(world.apply(at(first, "8")).is_some(), "it only had left the selection of the watch");
+}
+
+#[test]
+fn a_deletion_does_not_take_the_successor() {
+    let mut world = World::default();
+    let mut second = at(claim("c", "fast", "1Gi"), "9");
+    second.metadata.uid = Some("second".into());
+    world.apply(second);
+    assert!(world.claims.remove(&at(claim("c", "fast", "1Gi"), "8")).is_none());
+    assert_eq!(world.claims.len(), 1);
+}
+
+#[test]
+fn a_write_that_lets_the_object_go_removes_it() {
+    let mut world = World::default();
+    world.apply(at(deleting(claim("c", "fast", "1Gi"), &["f"]), "1"));
+    let change = world.apply(at(deleting(claim("c", "fast", "1Gi"), &[]), "2")).expect("a change");
+    assert!(change.new.is_none() && change.old.is_some());
+    assert!(world.apply(at(deleting(claim("c", "fast", "1Gi"), &["f"]), "1")).is_none());
+
+    let mut graceful = at(deleting(pod("p", "n1", &[]), &[]), "3");
+    graceful.metadata.deletion_grace_period_seconds = Some(30);
+    assert!(world.apply(graceful).expect("a change").new.is_some(), "its node still has it");
+}
+
+#[test]
+fn an_assumption_holds_until_the_truth_comes() {
+    let mut world = World::default();
+    world.apply(at(pod("p", "", &[]), "4"));
+    world.pods.assume(Arc::new(at(pod("p", "n1", &[]), "4"))).expect("the same version is held");
+    assert_eq!(names(&world.pods, PodBy::Node, "n1"), ["p"]);
+    assert!(world.pods.assume(Arc::new(at(pod("p", "n2", &[]), "3"))).is_none(), "a newer one is known");
+    world.apply(at(pod("p", "n3", &[]), "5"));
+    assert_eq!(names(&world.pods, PodBy::Node, "n1"), [""; 0]);
+    assert_eq!(names(&world.pods, PodBy::Node, "n3"), ["p"]);
+}
+
+#[test]
+fn objects_are_found_by_what_they_refer_to() {
+    let (mut bound_claim, mut bound_volume) = (claim("c", "fast", "1Gi"), volume("v", "fast", "1Gi"));
+    bind(&mut bound_claim, &mut bound_volume);
+    let world = testing::world([
+        bound_claim.into(),
+        bound_volume.into(),
+        claim("open", "slow", "1Gi").into(),
+        pod("waiting", "", &["c", "other"]).into(),
+        testing::attachment("a", "v", "n1", true).into(),
+    ]);
+    assert_eq!(names(&world.claims, ClaimBy::Volume, "v"), ["c"]);
+    assert_eq!(names(&world.claims, ClaimBy::Unbound, "slow"), ["open"]);
+    assert_eq!(names(&world.volumes, VolumeBy::Claim, "default/c"), ["v"]);
+    assert_eq!(names(&world.volumes, VolumeBy::Class, "fast"), ["v"]);
+    assert_eq!(names(&world.volumes, VolumeBy::Handle, "csi.test^handle-v"), ["v"]);
+    assert_eq!(names(&world.volumes, VolumeBy::Available, "fast"), [""; 0], "it is taken");
+    assert_eq!(names(&world.pods, PodBy::Claim, "default/other"), ["waiting"]);
+    assert_eq!(names(&world.pods, PodBy::Node, UNSCHEDULED), ["waiting"]);
+    assert_eq!(names(&world.attachments, AttachmentBy::Volume, "v"), ["a"]);
+    assert_eq!(names(&world.attachments, AttachmentBy::Node, "n1"), ["a"]);
+}
+
+#[test]
+fn free_volumes_come_smallest_first() {
+    let sizes = ["10Gi", "900Mi", "1Gi", "2Gi"];
+    let mut world = World::default();
+    for size in sizes {
+        world.apply(volume(&format!("v-{}", size.to_lowercase()), "fast", size));
+    }
+    assert_eq!(names(&world.volumes, VolumeBy::Available, "fast"), ["v-900mi", "v-1gi", "v-2gi", "v-10gi"]);
+    let fitting = world.volumes.by_rank(VolumeBy::Available, "fast", 1 << 30);
+    assert_eq!(fitting.map(|volume| key_of(&**volume).name).next().as_deref(), Some("v-1gi"));
+}
+
+#[test]
+fn a_replay_shows_the_kinds_asked_for() {
+    let world = testing::world([claim("c", "fast", "1Gi").into(), volume("v", "fast", "1Gi").into()]);
+    let changes: Vec<_> = world.replay(KindSet::of(&[Kind::Volume, Kind::Pod])).collect();
+    assert_eq!(changes.len(), 1);
+    assert_eq!((changes[0].kind, &changes[0].key), (Kind::Volume, &ObjectKey::cluster("v")));
+    assert!(changes[0].old.is_none() && changes[0].object::<PersistentVolume>().is_some());
+    assert!(changes[0].object::<PersistentVolumeClaim>().is_none());
+}
+
+/// A step that the watch or a write-through can bring.
+#[derive(Clone, Debug)]
+enum Step {
+    Apply { pod: u8, node: u8, version: u32 },
+    Remove { pod: u8, version: u32 },
+    Forget { pod: u8 },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (0..4_u8, 0..3_u8, 1..200_u32).prop_map(|(pod, node, version)| Step::Apply { pod, node, version }),
+        1 => (0..4_u8, 1..200_u32).prop_map(|(pod, version)| Step::Remove { pod, version }),
+        1 => (0..4_u8).prop_map(|pod| Step::Forget { pod }),
+    ]
+}
+
+proptest! {
+    /// After any sequence of steps each index has exactly what a scan over all objects finds.
+    #[test]
+    fn indexes_agree_with_a_scan(steps in proptest::collection::vec(step(), 0..60)) {
+        let mut store = Store::<Pod>::default();
+        for step in steps {
+            match step {
+                Step::Apply { pod: name, node, version } => {
+                    let (name, node) = (format!("p{name}"), format!("n{node}"));
+                    let claim = format!("c{}", version % 3);
+                    store.apply(Arc::new(at(pod(&name, &node, &[&claim]), &version.to_string())));
+                }
+                Step::Remove { pod: name, version } => {
+                    store.remove(&at(pod(&format!("p{name}"), "", &[]), &version.to_string()));
+                }
+                Step::Forget { pod: name } => {
+                    store.forget(&ObjectKey::new(testing::NAMESPACE, format!("p{name}")));
+                }
+            }
+            let mut scan = BTreeMap::<String, Vec<String>>::new();
+            for pod in store.iter() {
+                let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
+                scan.entry(node).or_default().push(key_of(&**pod).name);
+            }
+            for node in ["n0", "n1", "n2"] {
+                let mut expected = scan.remove(node).unwrap_or_default();
+                expected.sort();
+                prop_assert_eq!(store.count(PodBy::Node, node), expected.len());
+                prop_assert_eq!(names(&store, PodBy::Node, node), expected);
+            }
+        }
+    }
+
+    /// Whatever the order in which versions of an object and its deletion arrive, the end is the same.
+    #[test]
+    fn arrival_order_does_not_matter(order in Just((1..=8_u32).collect::<Vec<_>>()).prop_shuffle()) {
+        let mut store = Store::<Pod>::default();
+        for version in order {
+            let object = at(pod("p", "n1", &[]), &version.to_string());
+            // The eighth is the deletion.
+            if version == 8 { store.remove(&object); } else { store.apply(Arc::new(object)); }
+        }
+        prop_assert!(store.is_empty());
+        prop_assert_eq!(store.count(PodBy::Node, "n1"), 0);
+    }
+}

@@ -1,0 +1,138 @@
+//! The informer and the event recorder against the embedded API server.
+
+use std::time::Duration;
+
+use claimcheck_apiserver as apiserver;
+use claimcheck_informer::{
+    Change, EventRecorder, EventType, Informer, Kind, KindSet, Options, reference,
+    testing::{claim, node, pod},
+};
+use claimcheck_model::ObjectKey;
+use k8s_openapi::api::core::v1::{Event, Namespace, Node, PersistentVolumeClaim, Pod};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use serde_json::json;
+use tokio::{sync::mpsc::UnboundedReceiver, time::timeout};
+
+async fn cluster() -> (apiserver::Server, Client) {
+    let server = apiserver::start(apiserver::Config::default()).await.expect("the API server starts");
+    let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig()).expect("a kubeconfig");
+    let options = KubeConfigOptions::default();
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.expect("a configuration");
+    let client = Client::try_from(config).expect("a client");
+    let namespaces = Api::<Namespace>::all(client.clone());
+    let mut default = Namespace::default();
+    default.metadata.name = Some("default".into());
+    // There may be one already.
+    let _ = namespaces.create(&PostParams::default(), &default).await;
+    (server, client)
+}
+
+async fn next(changes: &mut UnboundedReceiver<Change>) -> Change {
+    timeout(Duration::from_secs(10), changes.recv())
+        .await
+        .expect("a change comes")
+        .expect("the informer lives")
+}
+
+/// As a server wants it: without what only a server sets.
+fn fresh(mut claim: PersistentVolumeClaim) -> PersistentVolumeClaim {
+    claim.metadata.uid = None;
+    claim
+}
+
+#[tokio::test]
+async fn the_world_follows_the_api_server() {
+    let (_server, client) = cluster().await;
+    let claims = Api::<PersistentVolumeClaim>::default_namespaced(client.clone());
+    claims.create(&PostParams::default(), &fresh(claim("before", "", "1Gi"))).await.unwrap();
+
+    let informer = Informer::start(client.clone(), KindSet::of(&[Kind::Claim]), &Options::default());
+    timeout(Duration::from_secs(10), informer.synced()).await.expect("the first lists complete");
+    let mut changes = informer.subscribe(KindSet::all());
+    let first = next(&mut changes).await;
+    assert_eq!((first.kind, first.key), (Kind::Claim, ObjectKey::new("default", "before")));
+    assert!(first.old.is_none());
+
+    claims.create(&PostParams::default(), &fresh(claim("after", "", "1Gi"))).await.unwrap();
+    let added = next(&mut changes).await;
+    assert_eq!((added.key.name.as_str(), added.old.is_none()), ("after", true));
+    assert!(informer.read().claims.get(&added.key).is_some(), "the world has it before the subscriber");
+
+    let patch = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}));
+    claims.patch("after", &PatchParams::default(), &patch).await.unwrap();
+    let changed = next(&mut changes).await;
+    assert!(changed.old.is_some() && changed.new.is_some());
+
+    let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    claims.patch("after", &PatchParams::default(), &patch).await.unwrap();
+    next(&mut changes).await;
+    claims.delete("after", &DeleteParams::default()).await.unwrap();
+    let gone = next(&mut changes).await;
+    assert!(gone.key.name == "after" && gone.new.is_none());
+    assert_eq!(informer.read().claims.len(), 1);
+}
+
+#[tokio::test]
+async fn a_write_entered_at_once_is_told_once() {
+    let (_server, client) = cluster().await;
+    let informer = Informer::start(client.clone(), KindSet::of(&[Kind::Claim]), &Options::default());
+    informer.synced().await;
+    let mut changes = informer.subscribe(KindSet::all());
+    let claims = Api::<PersistentVolumeClaim>::default_namespaced(client.clone());
+    let created = claims.create(&PostParams::default(), &fresh(claim("c", "", "1Gi"))).await.unwrap();
+    informer.apply(created);
+    assert_eq!(informer.read().claims.len(), 1, "before any watch event");
+    claims.create(&PostParams::default(), &fresh(claim("d", "", "1Gi"))).await.unwrap();
+    let told = [next(&mut changes).await.key.name, next(&mut changes).await.key.name];
+    assert_eq!(told, ["c", "d"], "the watch event of c says nothing new");
+}
+
+#[tokio::test]
+async fn a_field_selector_keeps_other_nodes_pods_out() {
+    let (_server, client) = cluster().await;
+    let pods = Api::<Pod>::default_namespaced(client.clone());
+    for (name, node) in [("mine", "n1"), ("other", "n2")] {
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": {"name": name},
+            "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i"}]},
+        }))
+        .unwrap();
+        pods.create(&PostParams::default(), &pod).await.unwrap();
+    }
+    let options = Options::default().fields(Kind::Pod, "spec.nodeName=n1");
+    let informer = Informer::start(client.clone(), KindSet::of(&[Kind::Pod]), &options);
+    informer.synced().await;
+    let world = informer.read();
+    let names: Vec<_> = world.pods.iter().filter_map(|pod| pod.metadata.name.clone()).collect();
+    assert_eq!(names, ["mine"]);
+}
+
+#[tokio::test]
+async fn a_repeated_event_is_not_written_again() {
+    let (_server, client) = cluster().await;
+    let recorder = EventRecorder::new(client.clone(), "tester");
+    let (about, other) = (reference(&pod("p", "", &[])), reference::<Node>(&node("n1")));
+    for _ in 0..3 {
+        recorder.record(&about, EventType::Warning, "Reason", "what happened");
+    }
+    recorder.record(&about, EventType::Normal, "Reason", "something else");
+    recorder.record(&other, EventType::Normal, "Reason", "what happened");
+    timeout(Duration::from_secs(10), recorder.flush()).await.expect("the events are written");
+    let events = Api::<Event>::all(client).list(&ListParams::default()).await.unwrap().items;
+    let mut seen: Vec<_> = events
+        .iter()
+        .map(|event| {
+            assert_eq!(event.reporting_component.as_deref(), Some("tester"));
+            let about = event.involved_object.name.clone().unwrap();
+            assert!(event.metadata.name.as_ref().unwrap().starts_with(&format!("{about}.")));
+            (about, event.message.clone().unwrap(), event.count.unwrap())
+        })
+        .collect();
+    seen.sort();
+    let expected = [("n1", "what happened"), ("p", "something else"), ("p", "what happened")];
+    assert_eq!(seen, expected.map(|(about, message)| (about.to_owned(), message.to_owned(), 1)));
+}
