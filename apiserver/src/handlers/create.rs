@@ -170,6 +170,10 @@ fn bind(call: &Call<'_>) -> Result<Answer> {
                 bound["metadata"]["annotations"][key] = value.clone();
             }
         }
+        // The nomination has served its purpose (KEP-5278).
+        if let Value::Object(status) = &mut bound["status"] {
+            status.shift_remove("nominatedNodeName");
+        }
         let scheduled =
             json!({ "type": "PodScheduled", "status": "True", "lastTransitionTime": time::now() });
         match &mut bound["status"]["conditions"] {

@@ -54,9 +54,9 @@ fn blind(value: &Value, name: &str) -> Value {
             "cells" if is_age(text) => "<age>".into(),
             // Cells carry generated names too, without saying so.
             "cells" if text.starts_with("g-") => "<generated>".into(),
-            "message" => blind_message(text).into(),
+            "message" => blind_uids(&blind_message(text)).into(),
             _ if is_time(text) => "<time>".into(),
-            _ => value.clone(),
+            _ => blind_uids(text).into(),
         },
         Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
     }
@@ -72,18 +72,29 @@ fn is_age(text: &str) -> bool {
         && text.chars().all(|c| c.is_ascii_digit() || "smhdy".contains(c))
 }
 
-/// Uids and current versions in a message.
+/// Current versions in a message.
 fn blind_message(text: &str) -> String {
-    let is_uid = |word: &str| word.len() == 36 && word.chars().filter(|c| *c == '-').count() == 4;
-    let text = match text.split_once("current: ") {
+    match text.split_once("current: ") {
         Some((head, _)) => format!("{head}current: <version>"),
         None => text.to_owned(),
+    }
+}
+
+/// Uids occur within names and messages too.
+fn blind_uids(text: &str) -> String {
+    const UID: usize = 36;
+    let is_uid = |at: usize| {
+        text.as_bytes().get(at..at + UID).is_some_and(|uid| {
+            uid.iter().enumerate().all(|(index, byte)| match index {
+                8 | 13 | 18 | 23 => *byte == b'-',
+                _ => byte.is_ascii_hexdigit(),
+            })
+        })
     };
-    let words: Vec<&str> = text
-        .split(' ')
-        .map(|word| if is_uid(word.trim_matches(['(', ')', '.'])) { "<uid>" } else { word })
-        .collect();
-    words.join(" ")
+    match (0..text.len()).find(|at| is_uid(*at)) {
+        Some(at) => format!("{}<uid>{}", &text[..at], blind_uids(&text[at + UID..])),
+        None => text.to_owned(),
+    }
 }
 
 fn differ(path: &str, theirs: &Value, ours: &Value, found: &mut Vec<Difference>) {

@@ -4,6 +4,7 @@
 
 mod compare;
 mod expected;
+mod writes;
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
@@ -58,13 +59,13 @@ async fn stock_answers_are_reproduced() {
     let anonymous = client(&fixture.server, false).await;
     let exchanges = recording();
     furnish(&fixture, &exchanges).await;
-    let mut names = HashMap::new();
+    let mut names = Names::default();
     let mut differences = Vec::new();
     for exchange in &exchanges {
         play_controllers(&fixture, &exchange.note).await;
         let caller = if exchange.note.starts_with("anonymous") { &anonymous } else { &fixture.client };
         let ours = send(caller, &exchange.request, &names).await;
-        learn(&exchange.response.body, &ours.body, &mut names);
+        names.learn(&exchange.response.body, &ours.body);
         for difference in compare::compare(&exchange.response, &ours) {
             differences.push((exchange.note.as_str(), difference));
         }
@@ -136,12 +137,12 @@ async fn play_controllers(fixture: &Fixture, before: &str) {
     }
 }
 
-async fn send(client: &Client, asked: &Asked, names: &HashMap<String, String>) -> Answered {
-    let path = names.iter().fold(asked.path.clone(), |path, (theirs, ours)| path.replace(theirs, ours));
+async fn send(client: &Client, asked: &Asked, names: &Names) -> Answered {
+    let path = names.exchange(&asked.path);
     let body = match &asked.body {
         None => String::new(),
         Some(Value::String(text)) => text.clone(),
-        Some(value) => rename(value, names).to_string(),
+        Some(value) => names.exchange_in("", value).to_string(),
     };
     let mut request = Request::builder().method(asked.method.as_str()).uri(&path);
     for (name, value) in [("content-type", &asked.content_type), ("accept", &asked.accept)] {
@@ -164,26 +165,42 @@ async fn send(client: &Client, asked: &Asked, names: &HashMap<String, String>) -
     Answered { status, headers, body }
 }
 
-/// Remembers which of our uids, versions, generated names and tokens stand for theirs.
-fn learn(theirs: &Value, ours: &Value, names: &mut HashMap<String, String>) {
-    let metadata = (&theirs["metadata"], &ours["metadata"]);
-    for field in ["uid", "resourceVersion", "name", "continue"] {
-        if let (Some(theirs), Some(ours)) = (metadata.0[field].as_str(), metadata.1[field].as_str())
-            && theirs != ours
-            && (field != "resourceVersion" || theirs.len() >= 4)
-        {
-            names.insert(theirs.to_owned(), ours.to_owned());
-        }
-    }
+/// Which of our uids, versions, generated names and tokens stand for theirs.
+#[derive(Default)]
+struct Names {
+    words: HashMap<String, String>,
+    versions: HashMap<String, String>,
 }
 
-fn rename(value: &Value, names: &HashMap<String, String>) -> Value {
-    match value {
-        Value::String(text) => names.get(text).unwrap_or(text).as_str().into(),
-        Value::Array(items) => items.iter().map(|item| rename(item, names)).collect(),
-        Value::Object(fields) => {
-            fields.iter().map(|(name, value)| (name.clone(), rename(value, names))).collect()
+impl Names {
+    fn learn(&mut self, theirs: &Value, ours: &Value) {
+        let (theirs, ours) = (&theirs["metadata"], &ours["metadata"]);
+        for field in ["uid", "name", "continue", "resourceVersion"] {
+            if let (Some(theirs), Some(ours)) = (theirs[field].as_str(), ours[field].as_str())
+                && theirs != ours
+            {
+                let known = if field == "resourceVersion" { &mut self.versions } else { &mut self.words };
+                known.insert(theirs.to_owned(), ours.to_owned());
+            }
         }
-        Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
+    }
+
+    /// `text` with all words exchanged; uids occur within longer names too.
+    fn exchange(&self, text: &str) -> String {
+        self.words.iter().fold(text.to_owned(), |text, (theirs, ours)| text.replace(theirs, ours))
+    }
+
+    fn exchange_in(&self, name: &str, value: &Value) -> Value {
+        match value {
+            Value::String(text) if name == "resourceVersion" => {
+                self.versions.get(text).unwrap_or(text).as_str().into()
+            }
+            Value::String(text) => self.exchange(text).into(),
+            Value::Array(items) => items.iter().map(|item| self.exchange_in(name, item)).collect(),
+            Value::Object(fields) => {
+                fields.iter().map(|(name, value)| (name.clone(), self.exchange_in(name, value))).collect()
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
+        }
     }
 }
