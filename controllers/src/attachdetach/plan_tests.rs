@@ -16,7 +16,7 @@ use super::{
     volume::attachment_name,
 };
 
-pub(super) const UNIQUE: &str = "kubernetes.io/csi/csi.test^handle-pv";
+const UNIQUE: &str = "kubernetes.io/csi/csi.test^handle-pv";
 
 /// A time at which nothing has waited yet.
 pub(super) const NOW: Timestamp = Timestamp::UNIX_EPOCH;
@@ -91,7 +91,7 @@ fn world(modes: &[&str]) -> World {
 }
 
 /// The actions in short, in order.
-pub(super) fn shorts(plan: &Plan) -> Vec<String> {
+fn shorts(plan: &Plan) -> Vec<String> {
     let short = |action: &Action| match action {
         Action::Attach { attachment, .. } => format!("attach {}", attachment.spec.node_name),
         Action::Detach { attachment } => format!("detach {}", attachment.spec.node_name),

@@ -1,18 +1,18 @@
 //! Whatever happens in whatever order: the planner against an attacher, kubelets and users, all simulated.
 //!
 //! The simulated kubelet is honest about the one thing that the protocol rests on: it reports a volume in
-//! use before it looks whether the volume is attached, and mounts only then. Reports reach the planner late:
-//! it sees a node as of its own last write to it, or as of a later sync.
+//! use before it looks whether the volume is attached, and mounts only then. The planner sees a node as of
+//! its own last answered write to it, or as of a later sync; answers may get lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use claimcheck_informer::{World, testing};
-use k8s_openapi::api::core::v1::{AttachedVolume, Node};
+use k8s_openapi::api::{core::v1::Pod, storage::v1::VolumeAttachment};
 use proptest::prelude::*;
 
 use super::{
     plan::{Action, Memory, plan},
-    plan_tests::{NOW, UNIQUE, attachment, bound, node},
+    plan_tests::{NOW, attachment, bound, node},
 };
 
 const NODES: [&str; 3] = ["a", "b", "c"];
@@ -21,7 +21,7 @@ const NODES: [&str; 3] = ["a", "b", "c"];
 enum Step {
     /// The pod of this node comes or goes.
     TogglePod(usize),
-    /// The kubelet sees its pods: reports volumes in use, or stops doing so.
+    /// The kubelet reports the volumes in use that its pods and mounts need.
     KubeletReports(usize),
     /// The kubelet mounts if it may, unmounts if it should.
     KubeletMounts(usize),
@@ -29,8 +29,16 @@ enum Step {
     SyncNode(usize),
     /// The attacher finishes what it was asked for.
     Attacher,
-    /// The planner runs and its first actions are carried out.
-    Plan,
+    /// The planner runs, and what it decides is carried out.
+    Plan(Write),
+}
+
+/// What becomes of a write to a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Write {
+    Answered,
+    AnswerLost,
+    Lost,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -41,121 +49,147 @@ fn step() -> impl Strategy<Value = Step> {
         2 => node.clone().prop_map(Step::KubeletMounts),
         1 => node.prop_map(Step::SyncNode),
         2 => Just(Step::Attacher),
-        4 => Just(Step::Plan),
+        4 => Just(Step::Plan(Write::Answered)),
+        1 => Just(Step::Plan(Write::AnswerLost)),
+        1 => Just(Step::Plan(Write::Lost)),
     ]
+}
+
+/// The nodes as they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Lists {
+    attached: bool,
+    in_use: bool,
 }
 
 struct Simulation {
     /// What the planner sees.
     seen: World,
     memory: Memory,
-    /// The nodes as they are: volume listed as attached, reported in use.
-    nodes: BTreeMap<&'static str, (bool, bool)>,
-    pods: BTreeSet<&'static str>,
+    nodes: BTreeMap<&'static str, Lists>,
+    pods: BTreeMap<&'static str, Pod>,
     mounted: BTreeSet<&'static str>,
-    /// Attachments: whether attached.
-    attachments: BTreeMap<String, bool>,
+    attachments: BTreeMap<String, VolumeAttachment>,
+    /// For uids: who comes back is another one.
+    count: usize,
 }
 
 impl Simulation {
     fn new() -> Self {
         let (claim, volume) = bound(&["ReadWriteOnce"]);
-        let mut seen = World::default();
-        seen.apply(claim);
-        seen.apply(volume);
         let mut this = Self {
-            seen,
+            seen: World::default(),
             memory: Memory::default(),
-            nodes: NODES.iter().map(|name| (*name, (false, false))).collect(),
-            pods: BTreeSet::new(),
+            nodes: NODES.iter().map(|name| (*name, Lists::default())).collect(),
+            pods: BTreeMap::new(),
             mounted: BTreeSet::new(),
             attachments: BTreeMap::new(),
+            count: 0,
         };
+        this.seen.apply(claim);
+        this.seen.apply(volume);
         NODES.iter().for_each(|name| this.sync(name));
         this
     }
 
     fn sync(&mut self, name: &str) {
-        let (listed, in_use) = self.nodes[name];
-        self.seen.apply(node(name, listed, in_use));
+        let Lists { attached, in_use } = self.nodes[name];
+        self.seen.apply(node(name, attached, in_use));
+    }
+
+    fn uid(&mut self) -> Option<String> {
+        self.count += 1;
+        Some(self.count.to_string())
     }
 
     fn take(&mut self, step: &Step) {
         match *step {
             Step::TogglePod(index) => {
-                let (name, pod) =
-                    (NODES[index], testing::pod(&format!("pod-{index}"), NODES[index], &["data"]));
-                if self.pods.remove(name) {
+                let name = NODES[index];
+                if let Some(pod) = self.pods.remove(name) {
                     self.seen.pods.remove(&pod);
-                    // A pod that comes back is another one.
-                    self.seen = std::mem::take(&mut self.seen);
                 } else {
-                    self.pods.insert(name);
-                    let mut pod = pod;
-                    pod.metadata.uid = None;
+                    let mut pod = testing::pod(&format!("pod-{index}"), name, &["data"]);
+                    pod.metadata.uid = self.uid();
+                    self.pods.insert(name, pod.clone());
                     self.seen.apply(pod);
                 }
             }
             Step::KubeletReports(index) => {
                 let name = NODES[index];
-                let needed = self.pods.contains(name) || self.mounted.contains(name);
-                self.nodes.entry(name).and_modify(|(_, in_use)| *in_use = needed);
+                let needed = self.pods.contains_key(name) || self.mounted.contains(name);
+                self.nodes.entry(name).and_modify(|lists| lists.in_use = needed);
             }
             Step::KubeletMounts(index) => {
                 let name = NODES[index];
-                if !self.pods.contains(name) {
+                if !self.pods.contains_key(name) {
                     self.mounted.remove(name);
-                } else if self.nodes[name] == (true, true) {
+                } else if self.nodes[name] == (Lists { attached: true, in_use: true }) {
                     self.mounted.insert(name);
                 }
             }
             Step::SyncNode(index) => self.sync(NODES[index]),
-            Step::Attacher => {
-                for (name, attached) in &mut self.attachments {
-                    *attached = true;
-                    self.seen.apply(attachment(name, true));
-                }
+            Step::Attacher => self.attacher(),
+            Step::Plan(write) => self.plan(write),
+        }
+        assert!(self.mounted.len() <= 1, "mounted on {:?}", self.mounted);
+    }
+
+    fn attacher(&mut self) {
+        for (name, attachment) in std::mem::take(&mut self.attachments) {
+            if attachment.metadata.deletion_timestamp.is_some() {
+                self.seen.attachments.remove(&attachment);
+            } else {
+                let mut attachment = attachment;
+                attachment.status.get_or_insert_default().attached = true;
+                self.seen.apply(attachment.clone());
+                self.attachments.insert(name, attachment);
             }
-            Step::Plan => self.plan(),
         }
     }
 
     /// Plans and carries out, checking what must never happen.
-    fn plan(&mut self) {
+    fn plan(&mut self, write: Write) {
         let planned = plan("pv", &self.seen, &self.memory, NOW);
         self.memory = planned.memory;
         for action in planned.actions {
             match action {
                 Action::Attach { attachment: new, .. } => {
-                    assert!(self.attachments.is_empty(), "attached to {:?} already", self.attachments);
-                    self.attachments.insert(new.spec.node_name.clone(), false);
+                    assert!(self.attachments.is_empty(), "attached already: {:?}", self.attachments);
                     let mut created = attachment(&new.spec.node_name, false);
-                    created.metadata.uid = None;
-                    self.seen.apply(created);
+                    created.metadata.uid = self.uid();
+                    self.seen.apply(created.clone());
+                    self.attachments.insert(new.spec.node_name.clone(), created);
                 }
                 Action::List { node, waiting, .. } => {
                     let name = NODES.into_iter().find(|name| *name == node).unwrap();
                     if waiting.is_some() {
-                        assert!(self.attachments[name], "listed on {name} without being attached");
+                        let attached = self.attachments[name].status.as_ref().unwrap().attached;
+                        assert!(attached, "listed on {name} without being attached");
                     }
-                    self.nodes.entry(name).and_modify(|(listed, _)| *listed = waiting.is_some());
-                    // The answer to the write.
+                    if write != Write::Lost {
+                        self.nodes.entry(name).and_modify(|lists| lists.attached = waiting.is_some());
+                    }
+                    self.memory.note_write(name, write == Write::Answered);
+                    if write != Write::Answered {
+                        return; // The rest waits for the next plan.
+                    }
                     self.sync(name);
                 }
                 Action::Detach { attachment } => {
                     let name = attachment.spec.node_name.as_str();
                     assert!(!self.mounted.contains(name), "detached from {name} while mounted");
-                    assert!(!self.nodes[name].0, "detached from {name} while listed");
-                    self.attachments.remove(name);
-                    self.seen.attachments.remove(&attachment);
+                    assert!(!self.nodes[name].attached, "detached from {name} while listed");
+                    let going = testing::deleting((*attachment).clone(), &["attacher"]);
+                    self.seen.apply(going.clone());
+                    self.attachments.insert(name.to_owned(), going);
                 }
                 Action::Warn { .. } => {}
             }
         }
-        assert!(self.mounted.len() <= 1, "mounted on {:?}", self.mounted);
     }
 
-    /// Lets everybody catch up, without users.
+    /// Lets everybody catch up, without users and without losses.
     fn settle(&mut self) {
         for _ in 0..12 {
             for index in 0..NODES.len() {
@@ -164,7 +198,7 @@ impl Simulation {
                 self.take(&Step::SyncNode(index));
             }
             self.take(&Step::Attacher);
-            self.take(&Step::Plan);
+            self.take(&Step::Plan(Write::Answered));
         }
     }
 }
@@ -179,27 +213,12 @@ proptest! {
             simulation.take(step);
         }
         simulation.settle();
-        match simulation.pods.len() {
-            0 => {
-                prop_assert!(simulation.attachments.is_empty());
-                prop_assert!(simulation.nodes.values().all(|lists| *lists == (false, false)));
-            }
-            _ => {
-                prop_assert_eq!(simulation.attachments.len(), 1);
-                prop_assert_eq!(simulation.mounted.len(), 1);
-            }
+        if simulation.pods.is_empty() {
+            prop_assert!(simulation.attachments.is_empty());
+            prop_assert!(simulation.nodes.values().all(|lists| *lists == Lists::default()));
+        } else {
+            prop_assert_eq!(simulation.attachments.len(), 1);
+            prop_assert_eq!(simulation.mounted.len(), 1);
         }
     }
-}
-
-/// The simulation's nodes are built by the helper that rows use; this keeps the two honest.
-#[test]
-fn the_helper_lists_what_it_says() {
-    let lists = |node: &Node| {
-        let status = node.status.clone().unwrap();
-        let attached: Vec<AttachedVolume> = status.volumes_attached.unwrap_or_default();
-        (attached.iter().any(|volume| volume.name == UNIQUE), status.volumes_in_use.is_some())
-    };
-    assert_eq!(lists(&node("a", true, false)), (true, false));
-    assert_eq!(lists(&node("a", false, true)), (false, true));
 }
