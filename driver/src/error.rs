@@ -78,6 +78,19 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+    /// The operating system demands more privileges.
+    #[error(
+        "not permitted to {doing} {}; run the driver as root (for volumes of kind \"directory\" a user namespace \
+         suffices)", .path.display()
+    )]
+    Denied {
+        /// What was tried: a verb that `path` completes.
+        doing: &'static str,
+        /// Where.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// A record in the state directory cannot be understood.
     #[error("the record {} is damaged; restore it or remove the volume's directory", .path.display())]
     Damaged {
@@ -100,7 +113,9 @@ impl Error {
             Self::Missing(_) | Self::Invalid { .. } | Self::MountFlags(_) => Code::InvalidArgument,
             Self::NoVolume(_) | Self::NoNode(_) | Self::NotMountedThere { .. } => Code::NotFound,
             Self::AlreadyExists(_) => Code::AlreadyExists,
-            Self::Precondition(_) | Self::NoTool(_) | Self::NoLoop(_) => Code::FailedPrecondition,
+            Self::Precondition(_) | Self::NoTool(_) | Self::NoLoop(_) | Self::Denied { .. } => {
+                Code::FailedPrecondition
+            }
             Self::OutOfRange(_) => Code::OutOfRange,
             Self::Exhausted(_) => Code::ResourceExhausted,
             Self::BadToken(_) => Code::Aborted,
@@ -133,7 +148,11 @@ pub(crate) trait Doing<T> {
 
 impl<T> Doing<T> for io::Result<T> {
     fn doing(self, doing: &'static str, path: impl Into<PathBuf>) -> Result<T> {
-        self.map_err(|source| Error::Host { doing, path: path.into(), source })
+        let path = path.into();
+        self.map_err(|source| match source.kind() {
+            io::ErrorKind::PermissionDenied => Error::Denied { doing, path, source },
+            _ => Error::Host { doing, path, source },
+        })
     }
 }
 
@@ -148,6 +167,11 @@ mod tests {
         let status = Status::from(full.unwrap_err());
         assert_eq!(status.code(), Code::ResourceExhausted);
         assert_eq!(status.message(), "cannot write /state/volume.json: no storage space");
+
+        let denied: Result<()> = Err(io::Error::from(io::ErrorKind::PermissionDenied)).doing("unmount", "/t");
+        let status = Status::from(denied.unwrap_err());
+        assert_eq!(status.code(), Code::FailedPrecondition);
+        assert!(status.message().starts_with("not permitted to unmount /t; run the driver as root"));
 
         let refused = Status::from(Error::from(OptionError::NotAllowed("bind".into())));
         assert_eq!(refused.code(), Code::InvalidArgument);

@@ -179,20 +179,23 @@ impl Volume {
         Some(format!("volume {} is {what} node {node}; call {undo} first", self.id))
     }
 
-    /// Modes in which nodes other than `node` hold the volume.
+    /// Nodes other than `node` to which the volume is attached: with mode and whether read-only.
+    pub fn attached_elsewhere(&self, node: &NodeId) -> impl Iterator<Item = (&NodeId, Mode, bool)> {
+        let others = self.attached_nodes().filter(move |(other, _)| *other != node);
+        others.map(|(other, grant)| (other, grant.access.mode, grant.read_only))
+    }
+
+    /// Nodes other than `node` that keep it from staging the volume, as for [`Volume::attached_elsewhere`].
     ///
-    /// A node counts while the volume is attached to it. One that only has it staged counts if nothing is
-    /// attached anywhere, that is, where the cluster works without attachments; otherwise its attachment was
-    /// taken away by force, which says that the node is dead and must not block others.
-    pub fn modes_elsewhere(&self, node: &NodeId) -> impl Iterator<Item = (&NodeId, Mode, bool)> {
+    /// Where the cluster works with attachments, these decide: a node that has the volume staged without one
+    /// lost it by force, which says that the node is dead and must not block others. Where nothing is attached
+    /// anywhere, stagings decide.
+    pub fn staged_elsewhere(&self, node: &NodeId) -> impl Iterator<Item = (&NodeId, Mode, bool)> {
         let attaching = self.attached_nodes().next().is_some();
-        self.nodes.iter().filter(move |(other, _)| *other != node).filter_map(move |(other, usage)| {
-            match (&usage.attached, &usage.staged) {
-                (Some(grant), _) => Some((other, grant.access.mode, grant.read_only)),
-                (None, Some(staging)) if !attaching => Some((other, staging.access.mode, false)),
-                (None, _) => None,
-            }
-        })
+        let others = self.nodes.iter().filter(move |(other, _)| !attaching && *other != node);
+        let staged =
+            others.filter_map(|(other, usage)| Some((other, usage.staged.as_ref()?.access.mode, false)));
+        self.attached_elsewhere(node).chain(staged)
     }
 }
 

@@ -44,7 +44,7 @@ impl Driver {
             }
             None => {}
         }
-        grant.access.join(grant.read_only, volume.modes_elsewhere(&node_id))?;
+        grant.access.join(grant.read_only, volume.attached_elsewhere(&node_id))?;
         if node.max_volumes > 0 {
             self.check_room(&node_id, node.max_volumes, &id)?;
         }

@@ -1,16 +1,20 @@
 //! NodePublishVolume and NodeUnpublishVolume: once per volume and pod.
 
+use std::path::Path;
+
 use claimcheck_csi::v1::{
     NodePublishVolumeRequest, NodePublishVolumeResponse, NodeUnpublishVolumeRequest,
     NodeUnpublishVolumeResponse,
 };
+use tracing::warn;
 
 use crate::{
     access::{Access, Mode},
     driver::Driver,
     error::{Doing, Error, Result},
     fields,
-    volume::{Grant, Usage, VolumeId},
+    mount_options::MountOptions,
+    volume::{Grant, Usage, Volume, VolumeId},
 };
 
 impl Driver {
@@ -51,18 +55,29 @@ impl Driver {
                     present.read_only
                 )));
             }
-            Some(_) => {}
+            Some(_) => self.show(&volume, &source, &target, &options)?,
             None => {
+                self.mounted_volume(&volume, &target)?;
                 check_single(&id, &usage, &grant)?;
                 volume.usage_mut(self.node_id()).published.insert(target.clone(), grant);
                 self.store.save(&volume)?;
+                if let Err(error) = self.show(&volume, &source, &target, &options) {
+                    // After a final error nobody calls NodeUnpublishVolume: take back what this call began.
+                    if let Err(left) = self.withdraw(&mut volume, &target) {
+                        warn!(volume = %id, error = %left, "a failed publication stays on record");
+                    }
+                    return Err(error);
+                }
             }
         }
-        if self.host.file_id(&target).doing("look at", &target)?.is_none() {
-            self.host.make_dir(&target, 0o750).doing("make", &target)?;
-        }
-        self.bind(&volume, &source, &target, &options)?;
         Ok(NodePublishVolumeResponse {})
+    }
+
+    fn show(&self, volume: &Volume, source: &Path, target: &Path, options: &MountOptions) -> Result<()> {
+        if self.host.file_id(target).doing("look at", target)?.is_none() {
+            self.host.make_dir(target, 0o750).doing("make", target)?;
+        }
+        self.bind(volume, source, target, options)
     }
 
     /// Takes the volume away from the target path, and the path itself too.
@@ -73,16 +88,21 @@ impl Driver {
         let target = fields::path("target_path", &request.target_path)?;
         let id = fields::volume_id(&request.volume_id)?;
         let (_lock, mut volume) = self.lock(&id)?;
-        self.unmount(&volume, &target)?;
+        self.withdraw(&mut volume, &target)?;
+        Ok(NodeUnpublishVolumeResponse {})
+    }
+
+    fn withdraw(&self, volume: &mut Volume, target: &Path) -> Result<()> {
+        self.unmount(volume, target)?;
         // Only ever an empty directory: what lies in it once nothing is mounted there is not the volume's.
-        self.host.remove_dir(&target).doing("remove", &target)?;
+        self.host.remove_dir(target).doing("remove", target)?;
         if let Some(usage) = volume.nodes.get_mut(self.node_id())
-            && usage.published.remove(&target).is_some()
+            && usage.published.remove(target).is_some()
         {
             volume.prune();
-            self.store.save(&volume)?;
+            self.store.save(volume)?;
         }
-        Ok(NodeUnpublishVolumeResponse {})
+        Ok(())
     }
 }
 

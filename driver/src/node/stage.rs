@@ -5,6 +5,7 @@ use std::{io, path::Path};
 use claimcheck_csi::v1::{
     NodeStageVolumeRequest, NodeStageVolumeResponse, NodeUnstageVolumeRequest, NodeUnstageVolumeResponse,
 };
+use tracing::warn;
 
 use crate::{
     access::Access,
@@ -37,15 +38,22 @@ impl Driver {
                     present.access.mode
                 )));
             }
-            Some(_) => {}
+            Some(_) => self.mount_staged(&volume, &staging)?,
             None => {
-                // Who writes is settled by attachments; here only that one-node volumes stay on one node.
-                staging.access.join(true, volume.modes_elsewhere(self.node_id()))?;
+                // Not over somebody else's mount. Who writes is settled by attachments; here only that one-node volumes stay on one node.
+                self.mounted_volume(&volume, &staging.path)?;
+                staging.access.join(true, volume.staged_elsewhere(self.node_id()))?;
                 volume.usage_mut(self.node_id()).staged = Some(staging.clone());
                 self.store.save(&volume)?;
+                if let Err(error) = self.mount_staged(&volume, &staging) {
+                    // After a final error nobody calls NodeUnstageVolume: take back what this call began.
+                    if let Err(left) = self.withdraw_staging(&mut volume, &staging.path) {
+                        warn!(volume = %id, error = %left, "a failed staging stays on record");
+                    }
+                    return Err(error);
+                }
             }
         }
-        self.mount_staged(&volume, &staging)?;
         Ok(NodeStageVolumeResponse {})
     }
 
@@ -57,20 +65,26 @@ impl Driver {
         let path = fields::path("staging_target_path", &request.staging_target_path)?;
         let id = fields::volume_id(&request.volume_id)?;
         let (_lock, mut volume) = self.lock(&id)?;
-        let usage = volume.usage(self.node_id()).cloned().unwrap_or_default();
-        if let Some(target) = usage.published.keys().next() {
+        let target = volume.usage(self.node_id()).and_then(|usage| usage.published.keys().next());
+        if let Some(target) = target {
             return Err(Error::Precondition(format!(
                 "volume {id} is still published at {}; call NodeUnpublishVolume first",
                 target.display()
             )));
         }
-        self.unmount(&volume, &path)?;
-        if usage.staged.is_some_and(|staging| staging.path == path) {
-            volume.usage_mut(self.node_id()).staged = None;
-            volume.prune();
-            self.store.save(&volume)?;
-        }
+        self.withdraw_staging(&mut volume, &path)?;
         Ok(NodeUnstageVolumeResponse {})
+    }
+
+    fn withdraw_staging(&self, volume: &mut Volume, path: &Path) -> Result<()> {
+        self.unmount(volume, path)?;
+        if let Some(usage) = volume.nodes.get_mut(self.node_id())
+            && usage.staged.take_if(|staging| staging.path == path).is_some()
+        {
+            volume.prune();
+            self.store.save(volume)?;
+        }
+        Ok(())
     }
 
     fn mount_staged(&self, volume: &Volume, staging: &Staging) -> Result<()> {

@@ -4,21 +4,14 @@
 //! back. Both ways a volume must be whole or not there, and nothing may be left at the end. On the fake
 //! machine the successor is stopped as well, before each of its effects.
 
-mod support;
+use std::{path::Path, process::Command, sync::Arc, time::Instant};
 
-use std::{
-    path::Path,
-    process::Command,
-    sync::Arc,
-    time::{Duration, Instant},
-};
-
+use crate::support::{self, Place, fake::FakeHost};
 use claimcheck_driver::{
     Driver,
     error::{Error, Result},
     host::{Host, RealHost, fault::FaultHost},
 };
-use support::{Place, fake::FakeHost};
 
 const NODE: &str = "node-1";
 /// The calls of one life cycle in order; the second half takes back what the first half did.
@@ -157,13 +150,15 @@ fn on_real_host(kind: &'static str) {
         if !support::possible(kind, &RealHost) {
             return;
         }
+        let started = Instant::now();
         let effects = effects(RealHost, kind);
+        println!("{kind}: one life cycle takes {:?}", started.elapsed());
         for effect in &effects {
             println!("    {effect}");
         }
         for after in [After::Retry, After::GiveUp] {
-            for before in 0..effects.len() {
-                let context = format!("{kind}: {after:?} after a crash before {}", effects[before]);
+            for (before, effect) in effects.iter().enumerate() {
+                let context = format!("{kind}: {after:?} after a crash before {effect}");
                 let place = Place::new();
                 let first = Arc::new(FaultHost::crashing_after(RealHost, before));
                 let (failed, error) = run(first.clone(), &place, kind, 0).expect_err(&context);
@@ -175,7 +170,7 @@ fn on_real_host(kind: &'static str) {
                 }
                 assert_nothing_left(&place, &context);
                 assert_eq!(mounts_below(place.path()), Vec::<String>::new(), "{context}");
-                assert_loops_clear(place.path(), &context);
+                support::assert_loops_clear(place.path(), &context);
             }
         }
         println!("{kind} on the real machine: {} effects, {} crashes", effects.len(), 2 * effects.len());
@@ -185,15 +180,6 @@ fn on_real_host(kind: &'static str) {
 fn mounts_below(dir: &Path) -> Vec<String> {
     let table = std::fs::read_to_string("/proc/thread-self/mountinfo").unwrap();
     table.lines().filter(|line| line.contains(dir.to_str().unwrap())).map(str::to_owned).collect()
-}
-
-/// The kernel clears a loop device a moment after its last user is gone.
-fn assert_loops_clear(dir: &Path, context: &str) {
-    let deadline = Instant::now() + Duration::from_secs(2);
-    while !support::loops_below(dir).is_empty() {
-        assert!(Instant::now() < deadline, "{context}: {:?}", support::loops_below(dir));
-        std::thread::yield_now();
-    }
 }
 
 #[test]
@@ -227,7 +213,7 @@ fn user_namespace() {
         refused => return println!("skipped: user namespaces are not permitted ({refused:?})"),
     }
     let me = std::env::current_exe().unwrap();
-    let output = unshare(&[me.to_str().unwrap(), "--exact", "real_directory", "--nocapture"]).unwrap();
+    let output = unshare(&[me.to_str().unwrap(), "--exact", "crash::real_directory", "--nocapture"]).unwrap();
     let words = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{words}{}", String::from_utf8_lossy(&output.stderr));
     assert!(words.contains("directory on the real machine"), "{words}");

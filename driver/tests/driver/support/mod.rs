@@ -1,13 +1,12 @@
 //! What the driver's tests share: a place to work in, requests, and a look at what is left at the end.
 
-#![expect(dead_code, reason = "each test binary uses its own part")]
-
 pub mod fake;
 
 use std::{
     fs,
     path::{Path, PathBuf},
     sync::Arc,
+    time::{Duration, Instant},
 };
 
 use claimcheck_csi::v1::{
@@ -212,4 +211,13 @@ pub fn loops_below(dir: &Path) -> Vec<String> {
     // Below a private mount the kernel names files from that mount's root, so only the tail can be compared.
     let tail = dir.file_name().unwrap().to_str().unwrap();
     devices.filter_map(|device| backing(device.unwrap())).filter(|file| file.contains(tail)).collect()
+}
+
+/// The kernel clears a loop device a moment after its last user is gone.
+pub fn assert_loops_clear(dir: &Path, context: &str) {
+    let deadline = Instant::now() + Duration::from_secs(2);
+    while !loops_below(dir).is_empty() {
+        assert!(Instant::now() < deadline, "{context}: {:?}", loops_below(dir));
+        std::thread::yield_now();
+    }
 }
