@@ -40,8 +40,9 @@ impl Driver {
             }
             Some(_) => self.mount_staged(&volume, &staging)?,
             None => {
-                // Not over somebody else's mount. Who writes is settled by attachments; here only that one-node volumes stay on one node.
+                // Not over somebody else's mount.
                 self.mounted_volume(&volume, &staging.path)?;
+                // Who writes is settled by attachments; here only that one-node volumes stay on one node.
                 staging.access.join(true, volume.staged_elsewhere(self.node_id()))?;
                 volume.usage_mut(self.node_id()).staged = Some(staging.clone());
                 self.store.save(&volume)?;
