@@ -1,0 +1,377 @@
+//! The agent's one loop: takes what happens, and settles pods and volumes until nothing is left to do.
+//!
+//! All state is owned here and changed by nobody else; whatever takes time is a task that sends a message
+//! when it is done. Nothing is polled: the loop sleeps until a watch, a task, a container, a plugin or a
+//! timer wakes it.
+
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use claimcheck_informer::{Change, EventRecorder, Informer, Kind, KindSet, Options};
+use claimcheck_model::Stamp;
+use claimcheck_runtime::{Runtime, RuntimeError, State};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Client;
+use tokio::{sync::mpsc, time::Instant};
+
+use crate::{
+    effects::Host,
+    layout::Layout,
+    node_object::{self, RegisterError},
+    operations::Executor,
+    pods::{self, ContainerId, Done, PodManager},
+    populator::uid_of,
+    reconciler::{InUse, Moment, Notice, VolumeManager},
+    reconstruct::{self, ReconstructError},
+    registration::{self, Dial, NodeInfo, PluginEvent},
+    volumes::PodUid,
+};
+
+/// What an agent needs to know.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The node's name.
+    pub name: String,
+    /// The node's address, as it tells others.
+    pub ip: String,
+    /// The kubelet's directory.
+    pub root: PathBuf,
+}
+
+/// Why the agent ended.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// A directory cannot be made.
+    #[error("cannot prepare {}: check who owns it", path.display())]
+    Directory {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The API server does not take the node.
+    #[error(transparent)]
+    Register(#[from] RegisterError),
+    /// What is on the node cannot be told.
+    #[error(transparent)]
+    Reconstruct(#[from] ReconstructError),
+    /// The container runtime cannot be used.
+    #[error("the container runtime failed")]
+    Runtime(#[from] RuntimeError),
+    /// The tap that the environment asks for cannot be had.
+    #[error(transparent)]
+    Tap(#[from] claimcheck_csi::tap::TapError),
+    /// The container runtime ended under the agent.
+    #[error("the container runtime is gone, and with it all containers: restart the node")]
+    RuntimeGone,
+    /// Plugins cannot be watched for.
+    #[error("cannot watch {} for plugins", path.display())]
+    Plugins {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+/// The agent of one node, over any runtime and host.
+pub struct Agent<R, H> {
+    /// What it is called, and where it works.
+    pub config: Config,
+    /// The API server.
+    pub client: Client,
+    /// The container runtime.
+    pub runtime: Arc<R>,
+    /// The host.
+    pub host: Arc<H>,
+    /// How to reach a driver.
+    pub dial: Dial,
+}
+
+/// One thing that happened.
+enum Event {
+    World(Change),
+    Container(String, State),
+    Volume(Notice),
+    Pod(Done),
+    Plugin(PluginEvent),
+    Timer,
+}
+
+impl<R: Runtime, H: Host> Agent<R, H> {
+    /// Runs until `shutdown` resolves, or the agent cannot go on. Containers and mounts stay as they are;
+    /// the next agent takes over.
+    ///
+    /// # Errors
+    /// See [`AgentError`].
+    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), AgentError> {
+        let Self { config, client, runtime, host, dial } = self;
+        let layout = Layout::new(prepare(&config.root)?);
+        let informer = Informer::start(client.clone(), watched(), &selected(&config.name));
+        let (node, ()) =
+            tokio::join!(node_object::register(&client, &config.name, &config.ip), informer.synced());
+        let node = node?;
+        let in_use =
+            node.status.as_ref().and_then(|status| status.volumes_in_use.clone()).unwrap_or_default();
+        informer.apply(node.clone());
+
+        let found = reconstruct::reconstruct(&*host, &layout)?;
+        // Listening before listing, so that no exit falls in between.
+        let containers = runtime.events();
+        let listed = runtime.list().await?;
+        let recorder = EventRecorder::new(client.clone(), "kubelet");
+        let executor = Executor {
+            layout: layout.clone(),
+            host: host.clone(),
+            client: client.clone(),
+            node: config.name.clone(),
+        };
+        let (notice, notices) = mpsc::unbounded_channel();
+        let (done, dones) = mpsc::unbounded_channel();
+        let (plugin, plugins) = mpsc::unbounded_channel();
+        let pod_node = pods::Node {
+            runtime,
+            host,
+            layout: layout.clone(),
+            client: client.clone(),
+            informer: informer.clone(),
+            recorder: recorder.clone(),
+            host_ip: config.ip,
+        };
+        let actual = found.actual;
+        let volumes = VolumeManager::new(
+            executor,
+            informer.clone(),
+            recorder,
+            notice,
+            actual,
+            InUse::from_status(in_use),
+        );
+        let mut state = Loop {
+            node: config.name.clone(),
+            volumes,
+            pods: PodManager::new(pod_node, done),
+            due: BTreeSet::new(),
+            clock: Clock::start(),
+            wake: None,
+        };
+        let mut sources =
+            Sources { world: informer.subscribe(watched()), containers, notices, dones, plugins };
+        // Every pod that exists is known before anything found on the node is held to be nobody's.
+        while let Ok(change) = sources.world.try_recv() {
+            state.take(Event::World(change));
+        }
+        state.adopt(found.pods, listed);
+        state.settle();
+
+        let registry = layout.plugins_registry();
+        let info = NodeInfo::new(client.clone(), &config.name);
+        tokio::select! {
+            ended = state.run(&mut sources) => ended,
+            watched = registration::run(&registry, dial, info, plugin) => {
+                watched.map_err(|source| AgentError::Plugins { path: registry.clone(), source })
+            }
+            () = node_object::keep_alive(client, node) => Ok(()),
+            () = shutdown => Ok(()),
+        }
+    }
+}
+
+fn watched() -> KindSet {
+    KindSet::of(&[Kind::Pod, Kind::Claim, Kind::Volume, Kind::Node, Kind::Attachment, Kind::CsiDriver])
+}
+
+fn selected(node: &str) -> Options {
+    Options::default()
+        .fields(Kind::Pod, format!("spec.nodeName={node}"))
+        .fields(Kind::Node, format!("metadata.name={node}"))
+}
+
+/// Makes the directories; returns the root as the mount table spells it.
+fn prepare(root: &Path) -> Result<PathBuf, AgentError> {
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        |source| AgentError::Directory { path, source }
+    };
+    let layout = Layout::new(root);
+    for path in [layout.plugins_registry(), layout.csi(), layout.pods()] {
+        std::fs::create_dir_all(&path).map_err(failed(&path))?;
+    }
+    root.canonicalize().map_err(failed(root))
+}
+
+struct Sources {
+    world: mpsc::UnboundedReceiver<Change>,
+    containers: mpsc::UnboundedReceiver<(String, State)>,
+    notices: mpsc::UnboundedReceiver<Notice>,
+    dones: mpsc::UnboundedReceiver<Done>,
+    plugins: mpsc::UnboundedReceiver<PluginEvent>,
+}
+
+impl Sources {
+    /// The next event; none if the container runtime is gone. The other senders live as long as the loop.
+    async fn next(&mut self, wake: Option<Instant>) -> Option<Event> {
+        let timer = async {
+            match wake {
+                Some(at) => tokio::time::sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            Some(change) = self.world.recv() => Some(Event::World(change)),
+            Some(notice) = self.notices.recv() => Some(Event::Volume(notice)),
+            Some(done) = self.dones.recv() => Some(Event::Pod(done)),
+            Some(plugin) = self.plugins.recv() => Some(Event::Plugin(plugin)),
+            container = self.containers.recv() => container.map(|(id, state)| Event::Container(id, state)),
+            () = timer => Some(Event::Timer),
+        }
+    }
+
+    /// An event that is there already. Taking all of them before settling lets one write speak for many.
+    fn ready(&mut self) -> Option<Event> {
+        if let Ok(change) = self.world.try_recv() {
+            return Some(Event::World(change));
+        }
+        if let Ok(notice) = self.notices.try_recv() {
+            return Some(Event::Volume(notice));
+        }
+        if let Ok(done) = self.dones.try_recv() {
+            return Some(Event::Pod(done));
+        }
+        self.containers.try_recv().ok().map(|(id, state)| Event::Container(id, state))
+    }
+}
+
+/// Time as all plans see it: the machine's clocks, moved on by tokio's, so that tests can pause it.
+struct Clock {
+    base: Stamp,
+    started: Instant,
+}
+
+impl Clock {
+    fn start() -> Self {
+        Self { base: Stamp::now(), started: Instant::now() }
+    }
+
+    fn now(&self) -> Stamp {
+        let passed = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        Stamp { mono_ns: self.base.mono_ns + passed, wall_ns: self.base.wall_ns + passed }
+    }
+
+    fn instant(&self, moment: Moment) -> Instant {
+        self.started + moment.saturating_sub(Duration::from_nanos(self.base.mono_ns))
+    }
+}
+
+struct Loop<R, H> {
+    node: String,
+    volumes: VolumeManager<H>,
+    pods: PodManager<R, H>,
+    /// Pods to plan.
+    due: BTreeSet<PodUid>,
+    clock: Clock,
+    wake: Option<Instant>,
+}
+
+impl<R: Runtime, H: Host> Loop<R, H> {
+    async fn run(&mut self, sources: &mut Sources) -> Result<(), AgentError> {
+        loop {
+            let mut event = Some(sources.next(self.wake).await.ok_or(AgentError::RuntimeGone)?);
+            while let Some(happened) = event {
+                self.take(happened);
+                event = sources.ready();
+            }
+            self.settle();
+        }
+    }
+
+    /// Takes over what the last agent left: containers that run, and directories of pods.
+    fn adopt(&mut self, pods: BTreeSet<PodUid>, containers: Vec<(String, State)>) {
+        let now = self.clock.now();
+        let ids = containers.iter().filter_map(|(id, _)| id.parse::<ContainerId>().ok()).map(|id| id.pod);
+        for uid in pods.into_iter().chain(ids) {
+            self.pods.found(&uid, now);
+        }
+        for (id, state) in containers {
+            self.pods.learn(&id, state);
+        }
+        self.due.extend(self.pods.uids().cloned());
+    }
+
+    fn take(&mut self, event: Event) {
+        let now = self.clock.now();
+        match event {
+            Event::World(change) => self.changed(&change, now),
+            Event::Container(id, state) => self.due.extend(self.pods.learn(&id, state)),
+            Event::Volume(notice) => self.volumes.notice(notice, moment(now)),
+            Event::Pod(done) => drop(self.due.insert(self.pods.done(done, now))),
+            Event::Plugin(PluginEvent::Registered(driver)) => self.volumes.driver_registered(*driver),
+            Event::Plugin(PluginEvent::Gone { name }) => self.volumes.driver_gone(&name),
+            Event::Timer => self.due.extend(self.pods.expired(moment(now))),
+        }
+    }
+
+    fn changed(&mut self, change: &Change, now: Stamp) {
+        self.volumes.changed(change);
+        self.due.extend(self.volumes.pods_of(change));
+        if change.kind != Kind::Pod {
+            return;
+        }
+        let (old, new) = change.both::<Pod>();
+        if let Some(pod) = new.filter(|pod| self.is_ours(pod)) {
+            self.pods.seen(pod.clone(), now);
+            self.due.insert(uid_of(pod));
+        }
+        // A new pod may have taken the name.
+        let old = old.map(|pod| uid_of(pod)).filter(|old| new.is_none_or(|new| uid_of(new) != *old));
+        if let Some(uid) = old {
+            self.pods.gone(&uid);
+            self.due.insert(uid);
+        }
+    }
+
+    fn is_ours(&self, pod: &Pod) -> bool {
+        pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref()) == Some(&self.node)
+    }
+
+    /// Plans pods and volumes in turn until neither wakes the other.
+    fn settle(&mut self) {
+        let now = self.clock.now();
+        let volumes_wake = loop {
+            while let Some(uid) = self.due.pop_first() {
+                self.settle_pod(&uid, now);
+            }
+            let (touched, wake) = self.volumes.settle(moment(now));
+            if touched.is_empty() {
+                break wake;
+            }
+            self.due.extend(touched);
+        };
+        let next = volumes_wake.into_iter().chain(self.pods.next_timer()).min();
+        self.wake = next.map(|moment| self.clock.instant(moment));
+    }
+
+    fn settle_pod(&mut self, uid: &PodUid, now: Stamp) {
+        let volumes = &self.volumes;
+        let wants = self.pods.settle(uid, volumes.volumes(uid), |name| volumes.mounted_at(uid, name), now);
+        match wants {
+            Some(true) if self.pods.is_gone(uid) => self.volumes.hold(uid),
+            Some(true) => {
+                if let Some(pod) = self.pods.pod(uid) {
+                    self.volumes.want(pod);
+                }
+            }
+            Some(false) | None => self.volumes.release(uid),
+        }
+    }
+}
+
+fn moment(now: Stamp) -> Moment {
+    Duration::from_nanos(now.mono_ns)
+}

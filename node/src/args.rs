@@ -1,0 +1,50 @@
+//! `claimcheck node`: the agent as a process of its own.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use claimcheck_csi::{Driver, Endpoint, KUBELET_DEADLINE, tap::Tap};
+use kube::Client;
+
+use crate::{
+    agent::{Agent, AgentError, Config},
+    effects::RealHost,
+};
+
+/// The agent's arguments.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// The node's name.
+    #[arg(long)]
+    pub name: String,
+    /// The kubeconfig of the API server.
+    #[arg(long)]
+    pub kubeconfig: Option<PathBuf>,
+    /// The kubelet's directory, which drivers expect at its default place.
+    #[arg(long, default_value = "/var/lib/kubelet")]
+    pub root_dir: PathBuf,
+    /// The socket of the container runtime.
+    #[arg(long)]
+    pub runtime_socket: PathBuf,
+    /// The address that the node says it has.
+    #[arg(long, default_value = "127.0.0.1")]
+    pub node_ip: String,
+}
+
+/// Runs the agent until `shutdown` resolves. Containers and mounts stay; the next agent takes over.
+///
+/// # Errors
+/// See [`AgentError`].
+pub async fn run(args: Args, client: Client, shutdown: impl Future<Output = ()>) -> Result<(), AgentError> {
+    let runtime = Arc::new(claimcheck_runtime::Client::connect(&args.runtime_socket)?);
+    let tap = Tap::from_env()?;
+    let component = format!("node/{}", args.name);
+    let dial = move |endpoint: &Path| {
+        Driver::new(Endpoint::Unix(endpoint.to_owned()), tap.clone(), component.clone())
+            .with_deadline(KUBELET_DEADLINE)
+    };
+    let config = Config { name: args.name, ip: args.node_ip, root: args.root_dir };
+    Agent { config, client, runtime, host: Arc::new(RealHost), dial: Arc::new(dial) }.run(shutdown).await
+}

@@ -1,0 +1,107 @@
+//! The desired state of world: which volumes the pods on this node want, and how. Written by the
+//! populator's results alone. Upstream: `pkg/kubelet/volumemanager/cache/desired_state_of_world.go`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::volumes::{PodMount, PodUid, VolumeKey, VolumeSpec};
+
+/// One volume that at least one pod wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DesiredVolume {
+    /// How to mount it.
+    pub spec: VolumeSpec,
+    /// Who wants it; never empty.
+    pub pods: BTreeMap<PodUid, PodMount>,
+}
+
+/// One volume as one pod wants it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Which volume.
+    pub key: VolumeKey,
+    /// How to mount it.
+    pub spec: VolumeSpec,
+    /// What the pod wants of it.
+    pub mount: PodMount,
+}
+
+/// All wanted volumes. Finding, adding and removing cost the size of the pod, not of the node.
+#[derive(Debug, Default)]
+pub struct Desired {
+    volumes: BTreeMap<VolumeKey, DesiredVolume>,
+    by_pod: BTreeMap<PodUid, BTreeSet<VolumeKey>>,
+}
+
+impl Desired {
+    /// The volume, if anyone wants it.
+    pub fn get(&self, key: &VolumeKey) -> Option<&DesiredVolume> {
+        self.volumes.get(key)
+    }
+
+    /// All wanted volumes.
+    pub fn iter(&self) -> impl Iterator<Item = (&VolumeKey, &DesiredVolume)> {
+        self.volumes.iter()
+    }
+
+    /// Replaces what a pod wants; an empty list takes the pod out. Returns the volumes for which that
+    /// changed anything.
+    pub fn set_pod(&mut self, pod: &PodUid, wanted: Vec<Wanted>) -> BTreeSet<VolumeKey> {
+        let mut touched = BTreeSet::new();
+        let keys: BTreeSet<VolumeKey> = wanted.iter().map(|w| w.key.clone()).collect();
+        let before = self.by_pod.remove(pod).unwrap_or_default();
+        for key in before.difference(&keys) {
+            self.leave(key, pod);
+            touched.insert(key.clone());
+        }
+        for Wanted { key, spec, mount } in wanted {
+            let volume = self
+                .volumes
+                .entry(key.clone())
+                .or_insert_with(|| DesiredVolume { spec: spec.clone(), pods: BTreeMap::new() });
+            let unchanged = volume.spec == spec && volume.pods.get(pod) == Some(&mount);
+            if !unchanged {
+                volume.spec = spec;
+                volume.pods.insert(pod.clone(), mount);
+                touched.insert(key);
+            }
+        }
+        if !keys.is_empty() {
+            self.by_pod.insert(pod.clone(), keys);
+        }
+        touched
+    }
+
+    fn leave(&mut self, key: &VolumeKey, pod: &PodUid) {
+        if let Some(volume) = self.volumes.get_mut(key) {
+            volume.pods.remove(pod);
+            if volume.pods.is_empty() {
+                self.volumes.remove(key);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::wanted;
+
+    #[test]
+    fn a_volume_lives_as_long_as_one_pod_wants_it() {
+        let mut desired = Desired::default();
+        let (one, two) = (PodUid::from("one"), PodUid::from("two"));
+        let key = wanted("v", "one").key;
+
+        assert_eq!(desired.set_pod(&one, vec![wanted("v", "one")]), BTreeSet::from([key.clone()]));
+        assert_eq!(desired.set_pod(&two, vec![wanted("v", "two")]), BTreeSet::from([key.clone()]));
+        assert_eq!(desired.get(&key).map(|v| v.pods.len()), Some(2));
+        // Said again, nothing changes and nobody is woken.
+        assert_eq!(desired.set_pod(&two, vec![wanted("v", "two")]), BTreeSet::new());
+
+        assert_eq!(desired.set_pod(&one, vec![]), BTreeSet::from([key.clone()]));
+        assert_eq!(desired.get(&key).map(|v| v.pods.len()), Some(1));
+        desired.set_pod(&two, vec![]);
+        assert_eq!(desired.get(&key), None);
+        assert_eq!(desired.of_pod(&two).count(), 0);
+    }
+}

@@ -1,0 +1,44 @@
+//! The CSI drivers that are registered on this node.
+
+use std::collections::BTreeSet;
+
+use claimcheck_csi::{Driver, v1};
+
+use crate::registration::DriverInfo;
+
+/// What a driver's node service can do, asked once per registration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeCapabilities(BTreeSet<i32>);
+
+impl NodeCapabilities {
+    /// From the driver's answer; what this node does not know of is kept and never asked for.
+    pub fn new(answer: &v1::NodeGetCapabilitiesResponse) -> Self {
+        let rpc = |capability: &v1::NodeServiceCapability| match capability.r#type {
+            Some(v1::node_service_capability::Type::Rpc(rpc)) => Some(rpc.r#type),
+            None => None,
+        };
+        Self(answer.capabilities.iter().filter_map(rpc).collect())
+    }
+
+    /// Whether it can.
+    pub fn has(&self, capability: v1::node_service_capability::rpc::Type) -> bool {
+        self.0.contains(&(capability as i32))
+    }
+}
+
+/// A driver that registered, ready to be called.
+#[derive(Clone)]
+pub struct RegisteredDriver {
+    /// The connection.
+    pub driver: Driver,
+    /// What it said about itself.
+    pub info: DriverInfo,
+    /// What its node service can do.
+    pub capabilities: NodeCapabilities,
+}
+
+impl std::fmt::Debug for RegisteredDriver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RegisteredDriver").field("info", &self.info).finish_non_exhaustive()
+    }
+}

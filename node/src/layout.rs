@@ -1,0 +1,144 @@
+//! Where things lie below the kubelet's root directory: the paths that drivers, registrars and people
+//! know from a stock node, computed in one place.
+
+use std::{
+    ffi::OsStr,
+    fmt,
+    path::{Path, PathBuf},
+};
+
+use sha2::{Digest, Sha256};
+
+use crate::volumes::{PodUid, VolumeKey};
+
+/// The name of the file that tells a restarted agent whose mount it sees.
+/// Upstream: `volDataFileName` in `pkg/volume/csi/csi_plugin.go`.
+pub const VOL_DATA: &str = "vol_data.json";
+
+/// The kubelet's directory tree.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    root: PathBuf,
+}
+
+impl Layout {
+    /// The tree below `root`, on a real node `/var/lib/kubelet`.
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// Where plugins leave their registration sockets.
+    pub fn plugins_registry(&self) -> PathBuf {
+        self.root.join("plugins_registry")
+    }
+
+    /// The directory of all pods.
+    pub fn pods(&self) -> PathBuf {
+        self.root.join("pods")
+    }
+
+    /// Everything of one pod; gone before the pod's object goes.
+    pub fn pod(&self, uid: &PodUid) -> PathBuf {
+        self.pods().join(uid.as_str())
+    }
+
+    /// The volumes of one pod: a directory per plugin, in it one per volume.
+    pub fn pod_volumes(&self, uid: &PodUid) -> PathBuf {
+        self.pod(uid).join("volumes")
+    }
+
+    /// The directory of one container of a pod: termination messages and logs.
+    pub fn container(&self, uid: &PodUid, container: &str) -> PathBuf {
+        self.pod(uid).join("containers").join(container)
+    }
+
+    /// Where a container's output goes.
+    pub fn container_log(&self, uid: &PodUid, container: &str, attempt: u32) -> PathBuf {
+        self.container(uid, container).join(format!("{attempt}.log"))
+    }
+
+    /// The file that is mounted at the container's `terminationMessagePath`.
+    pub fn termination_message(&self, uid: &PodUid, container: &str, attempt: u32) -> PathBuf {
+        self.container(uid, container).join(format!("{attempt}.message"))
+    }
+
+    /// The directory of the CSI plugin: one directory per driver, in it one per volume handle.
+    pub fn csi(&self) -> PathBuf {
+        self.root.join("plugins/kubernetes.io/csi")
+    }
+
+    /// What a CSI volume has on this node apart from pods: `vol_data.json` and the global mount.
+    /// Upstream: `makeDeviceMountPath` in `pkg/volume/csi/csi_attacher.go`.
+    pub fn device(&self, driver: &str, handle: &str) -> PathBuf {
+        self.csi().join(driver).join(Hex(&Sha256::digest(handle)).to_string())
+    }
+
+    /// Where a CSI volume is staged.
+    pub fn global_mount(&self, driver: &str, handle: &str) -> PathBuf {
+        self.device(driver, handle).join("globalmount")
+    }
+
+    /// The directory of one volume in one pod. `name` is the PV's name for a CSI volume, and the name
+    /// in the pod's spec for a volume that lives in the pod.
+    pub fn pod_volume(&self, uid: &PodUid, key: &VolumeKey, name: &str) -> PathBuf {
+        self.pod_volumes(uid).join(key.plugin().directory()).join(name)
+    }
+
+    /// What a container sees of a volume: a CSI volume is published below its directory, to leave room
+    /// for `vol_data.json` beside it.
+    pub fn pod_mount(&self, uid: &PodUid, key: &VolumeKey, name: &str) -> PathBuf {
+        let directory = self.pod_volume(uid, key, name);
+        match key {
+            VolumeKey::Csi { .. } => directory.join("mount"),
+            VolumeKey::Local { .. } => directory,
+        }
+    }
+}
+
+/// The attachment's name for a volume on a node: `csi-` and the SHA-256 of handle, driver and node.
+/// Upstream: `getAttachmentName` in `pkg/volume/csi/csi_attacher.go`.
+pub fn attachment_name(handle: &str, driver: &str, node: &str) -> String {
+    format!("csi-{}", Hex(&Sha256::digest(format!("{handle}{driver}{node}"))))
+}
+
+/// Bytes as lower-case hexadecimal digits.
+struct Hex<'a>(&'a [u8]);
+
+impl fmt::Display for Hex<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// The last part of a path as text; directory names that we make are always text.
+pub fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or(OsStr::new("")).to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_those_of_a_stock_kubelet() {
+        let layout = Layout::new("/var/lib/kubelet");
+        let key = VolumeKey::csi("hostpath.csi.k8s.io", "4205bd0a");
+        assert_eq!(
+            layout.pod_mount(&PodUid::from("u1"), &key, "pvc-1"),
+            Path::new("/var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pvc-1/mount")
+        );
+        // `printf %s abc | sha256sum`
+        assert_eq!(
+            layout.global_mount("d", "abc"),
+            Path::new(
+                "/var/lib/kubelet/plugins/kubernetes.io/csi/d/\
+                 ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad/globalmount"
+            )
+        );
+        // The same digest, from the three parts together.
+        assert_eq!(
+            attachment_name("a", "b", "c"),
+            "csi-ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+        );
+    }
+}

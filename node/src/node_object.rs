@@ -1,0 +1,209 @@
+//! The Node object and its Lease: that the node exists, what it is, and that it lives.
+//!
+//! Upstream: `pkg/kubelet/kubelet_node_status.go`; the lease is KEP-589.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use claimcheck_model::CONTROLLER_MANAGED_ATTACH;
+use k8s_openapi::{
+    api::{
+        coordination::v1::{Lease, LeaseSpec},
+        core::v1::{Node, NodeAddress, NodeCondition, NodeStatus, NodeSystemInfo},
+    },
+    apimachinery::pkg::{
+        api::resource::Quantity,
+        apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference, Time},
+    },
+    jiff::Timestamp,
+};
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams, PostParams},
+};
+use serde_json::json;
+
+/// The namespace of the nodes' leases.
+const LEASE_NAMESPACE: &str = "kube-node-lease";
+/// Upstream: `NodeLeaseDurationSeconds`, renewed four times in its duration.
+const LEASE_SECONDS: i32 = 40;
+const RENEW_EVERY: Duration = Duration::from_secs(10);
+/// Pods are plain processes here, so a node takes many; a stock node says 110.
+const MAX_PODS: &str = "10000";
+
+/// The node was not registered.
+#[derive(Debug, thiserror::Error)]
+#[error("node {node} was not registered: check the kubeconfig and the API server")]
+pub struct RegisterError {
+    /// The node's name.
+    node: String,
+    /// What the API server said.
+    #[source]
+    source: Box<kube::Error>,
+}
+
+/// Creates the Node object, or brings an existing one up to date.
+///
+/// # Errors
+/// If the API server refuses.
+pub async fn register(client: &Client, name: &str, ip: &str) -> Result<Node, RegisterError> {
+    let api: Api<Node> = Api::all(client.clone());
+    let wanted = node(name, ip);
+    let registered = async {
+        let found = match api.create(&PostParams::default(), &wanted).await {
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                // Labels that users and drivers have set stay.
+                let patch = json!({"metadata": {"labels": wanted.metadata.labels, "annotations": wanted.metadata.annotations}});
+                api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?
+            }
+            created => created?,
+        };
+        if is_ready(&found) {
+            return Ok(found);
+        }
+        let status = Patch::Merge(json!({"status": wanted.status}));
+        api.patch_status(name, &PatchParams::default(), &status).await
+    };
+    registered.await.map_err(|source| RegisterError { node: name.to_owned(), source: Box::new(source) })
+}
+
+/// Renews the node's lease for as long as it is polled.
+///
+/// A failure is not worth stopping for: whoever looks at leases will find that this one is old.
+pub async fn keep_alive(client: Client, node: Node) {
+    let api: Api<Lease> = Api::namespaced(client, LEASE_NAMESPACE);
+    let name = node.metadata.name.clone().unwrap_or_default();
+    let mut ticks = tokio::time::interval(RENEW_EVERY);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        if let Err(error) = renew(&api, &name, &node).await {
+            tracing::debug!(node = name, %error, "the lease was not renewed");
+        }
+    }
+}
+
+async fn renew(api: &Api<Lease>, name: &str, node: &Node) -> kube::Result<()> {
+    let now = MicroTime(Timestamp::now());
+    let patch =
+        json!({"spec": {"renewTime": now, "holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS}});
+    match api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => {
+            let owner = OwnerReference {
+                api_version: "v1".into(),
+                kind: "Node".into(),
+                name: name.to_owned(),
+                uid: node.metadata.uid.clone().unwrap_or_default(),
+                ..OwnerReference::default()
+            };
+            let lease = Lease {
+                metadata: ObjectMeta {
+                    name: Some(name.to_owned()),
+                    owner_references: Some(vec![owner]),
+                    ..ObjectMeta::default()
+                },
+                spec: Some(LeaseSpec {
+                    holder_identity: Some(name.to_owned()),
+                    lease_duration_seconds: Some(LEASE_SECONDS),
+                    renew_time: Some(now),
+                    ..LeaseSpec::default()
+                }),
+            };
+            api.create(&PostParams::default(), &lease).await.map(drop)
+        }
+        renewed => renewed.map(drop),
+    }
+}
+
+fn is_ready(node: &Node) -> bool {
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+fn node(name: &str, ip: &str) -> Node {
+    let labels = [
+        ("kubernetes.io/hostname", name),
+        ("kubernetes.io/os", "linux"),
+        ("kubernetes.io/arch", architecture()),
+    ];
+    let annotations = [(CONTROLLER_MANAGED_ATTACH, "true")];
+    let texts = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    };
+    Node {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            labels: Some(texts(&labels)),
+            annotations: Some(texts(&annotations)),
+            ..ObjectMeta::default()
+        },
+        status: Some(status(name, ip)),
+        ..Node::default()
+    }
+}
+
+fn status(name: &str, ip: &str) -> NodeStatus {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let capacity: BTreeMap<String, Quantity> =
+        [("cpu", cpus.to_string()), ("memory", format!("{}Ki", memory_kib())), ("pods", MAX_PODS.to_owned())]
+            .map(|(resource, amount)| (resource.to_owned(), Quantity(amount)))
+            .into();
+    let address =
+        |kind: &str, address: &str| NodeAddress { address: address.to_owned(), type_: kind.to_owned() };
+    NodeStatus {
+        capacity: Some(capacity.clone()),
+        allocatable: Some(capacity),
+        addresses: Some(vec![address("InternalIP", ip), address("Hostname", name)]),
+        conditions: Some(conditions()),
+        node_info: Some(system()),
+        ..NodeStatus::default()
+    }
+}
+
+fn conditions() -> Vec<NodeCondition> {
+    let now = Timestamp::from_second(Timestamp::now().as_second()).ok().map(Time);
+    [
+        ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+        ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+        ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+        ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
+    ]
+    .map(|(kind, status, reason, message)| NodeCondition {
+        type_: kind.to_owned(),
+        status: status.to_owned(),
+        reason: Some(reason.to_owned()),
+        message: Some(message.to_owned()),
+        last_heartbeat_time: now.clone(),
+        last_transition_time: now.clone(),
+    })
+    .into()
+}
+
+fn system() -> NodeSystemInfo {
+    let kernel = rustix::system::uname();
+    let id = |path: &str| std::fs::read_to_string(path).map(|id| id.trim().to_owned()).unwrap_or_default();
+    NodeSystemInfo {
+        architecture: architecture().to_owned(),
+        boot_id: id("/proc/sys/kernel/random/boot_id"),
+        container_runtime_version: format!("claimcheck://{}", env!("CARGO_PKG_VERSION")),
+        kernel_version: kernel.release().to_string_lossy().into_owned(),
+        kubelet_version: format!("v1.37.0+claimcheck.{}", env!("CARGO_PKG_VERSION")),
+        machine_id: id("/etc/machine-id"),
+        operating_system: "linux".into(),
+        os_image: "claimcheck virtual node".into(),
+        ..NodeSystemInfo::default()
+    }
+}
+
+/// Go's name of the architecture.
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+fn memory_kib() -> u64 {
+    let info = rustix::system::sysinfo();
+    info.totalram.saturating_mul(u64::from(info.mem_unit)) / 1024
+}

@@ -1,0 +1,230 @@
+//! Carries out one operation on one volume. What it needs is all in the [`Work`], so it can run while the
+//! states move on, and what it comes to is one [`Outcome`].
+//!
+//! Upstream: `pkg/kubelet/volumemanager/reconciler`, `pkg/volume/util/operationexecutor`.
+
+use std::{collections::BTreeMap, error::Error, io, path::PathBuf, sync::Arc};
+
+use claimcheck_model::ObjectKey;
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, Client};
+use tonic::Code;
+
+use crate::{
+    actual::Outcome,
+    drivers::RegisteredDriver,
+    effects::Host,
+    layout::Layout,
+    volumes::{CsiVolume, DriverPolicy, PodMount, PodUid, VolumeKey, csi, local},
+};
+
+/// What it takes to mount or unmount.
+#[derive(Clone, Debug)]
+pub enum Work {
+    /// NodeStageVolume.
+    Stage {
+        /// The driver to call.
+        driver: Arc<RegisteredDriver>,
+        /// The volume.
+        volume: Box<CsiVolume>,
+        /// What attaching it gave.
+        publish_context: BTreeMap<String, String>,
+    },
+    /// NodePublishVolume, then the group's ownership.
+    Publish {
+        /// The driver to call.
+        driver: Arc<RegisteredDriver>,
+        /// The volume.
+        volume: Box<CsiVolume>,
+        /// What attaching it gave.
+        publish_context: BTreeMap<String, String>,
+        /// What the pod wants of it.
+        mount: PodMount,
+        /// How the driver wants to be treated.
+        policy: DriverPolicy,
+    },
+    /// NodeUnpublishVolume.
+    Unpublish {
+        /// The driver to call.
+        driver: Arc<RegisteredDriver>,
+        /// The volume's id.
+        handle: String,
+        /// The pod.
+        pod: PodUid,
+        /// The directory's name in the pod.
+        directory: String,
+    },
+    /// NodeUnstageVolume.
+    Unstage {
+        /// The driver to call.
+        driver: Arc<RegisteredDriver>,
+        /// The volume's id.
+        handle: String,
+    },
+    /// Make a volume of the node itself.
+    Make {
+        /// The volume.
+        key: VolumeKey,
+        /// What the pod wants of it.
+        mount: PodMount,
+    },
+    /// Remove a volume of the node itself, with what is in it.
+    Remove {
+        /// The volume.
+        key: VolumeKey,
+        /// The pod.
+        pod: PodUid,
+        /// The directory's name in the pod.
+        directory: String,
+    },
+}
+
+/// Why an operation failed. The texts of calls are those of upstream, since users search for them.
+#[derive(Debug, thiserror::Error)]
+pub enum OperationError {
+    /// The driver answered with an error, or not at all.
+    #[error("rpc error: code = {:?} desc = {}", .0.code(), .0.message())]
+    Rpc(Box<tonic::Status>),
+    /// The host refused before the driver was called.
+    #[error("cannot prepare {}: {source}", path.display())]
+    Prepare {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The driver did its part, but the host cannot do its own.
+    #[error("cannot finish {}: {source}", path.display())]
+    Finish {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A secret that the volume refers to cannot be read.
+    #[error("fetching secret {secret} failed: {source}: create it, or let the node read it")]
+    Secret {
+        /// The secret.
+        secret: ObjectKey,
+        /// What the API server said.
+        source: Box<kube::Error>,
+    },
+}
+
+impl OperationError {
+    /// What the failure leaves behind.
+    ///
+    /// A driver's answer is final unless it says that it could not tell, or that an earlier call for the
+    /// volume may still be under way. Upstream: `isFinalError` in `pkg/volume/csi/csi_client.go`.
+    pub fn outcome(&self) -> Outcome {
+        match self {
+            // A status with a source was made by the transport: no answer came.
+            Self::Rpc(status) if status.source().is_some() => Outcome::Unknown,
+            Self::Rpc(status) => match status.code() {
+                Code::Cancelled
+                | Code::DeadlineExceeded
+                | Code::Unavailable
+                | Code::ResourceExhausted
+                | Code::Aborted => Outcome::Unknown,
+                _ => Outcome::Failed,
+            },
+            Self::Prepare { .. } | Self::Secret { .. } => Outcome::NotTried,
+            Self::Finish { .. } => Outcome::Unknown,
+        }
+    }
+}
+
+impl From<tonic::Status> for OperationError {
+    fn from(status: tonic::Status) -> Self {
+        Self::Rpc(Box::new(status))
+    }
+}
+
+/// Where operations are carried out.
+pub struct Executor<H> {
+    /// The kubelet's tree.
+    pub layout: Layout,
+    /// The host.
+    pub host: Arc<H>,
+    /// For secrets.
+    pub client: Client,
+    /// The node's name.
+    pub node: String,
+}
+
+// By hand, since a derived one would ask for `H: Clone`.
+impl<H> Clone for Executor<H> {
+    fn clone(&self) -> Self {
+        let Self { layout, host, client, node } = self;
+        Self { layout: layout.clone(), host: host.clone(), client: client.clone(), node: node.clone() }
+    }
+}
+
+impl<H: Host> Executor<H> {
+    /// Carries out an operation.
+    ///
+    /// # Errors
+    /// See [`OperationError::outcome`] for what is left then.
+    pub async fn run(&self, work: Work) -> Result<(), OperationError> {
+        match work {
+            Work::Stage { driver, volume, publish_context } => {
+                let secrets = self.secret(volume.stage_secret.as_ref()).await?;
+                csi::stage(self, &driver, &volume, publish_context, secrets).await
+            }
+            Work::Publish { driver, volume, publish_context, mount, policy } => {
+                let secrets = self.secret(volume.publish_secret.as_ref()).await?;
+                let publish = csi::Publish { volume: &volume, mount: &mount, policy };
+                csi::publish(self, &driver, publish, publish_context, secrets).await
+            }
+            Work::Unpublish { driver, handle, pod, directory } => {
+                csi::unpublish(self, &driver, &handle, &pod, &directory).await
+            }
+            Work::Unstage { driver, handle } => csi::unstage(self, &driver, &handle).await,
+            Work::Make { key, mount } => local::make(self, &key, &mount).await,
+            Work::Remove { key, pod, directory } => local::remove(self, &key, &pod, &directory).await,
+        }
+    }
+
+    /// Runs a longer piece of host work off the event loop.
+    pub(crate) async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&H) -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        let host = self.host.clone();
+        match tokio::task::spawn_blocking(move || work(&host)).await {
+            Ok(result) => result,
+            Err(error) => Err(io::Error::other(error)),
+        }
+    }
+
+    async fn secret(&self, key: Option<&ObjectKey>) -> Result<BTreeMap<String, String>, OperationError> {
+        let Some(key) = key else { return Ok(BTreeMap::new()) };
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), &key.namespace);
+        let secret = api
+            .get(&key.name)
+            .await
+            .map_err(|source| OperationError::Secret { secret: key.clone(), source: Box::new(source) })?;
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Ok(secret.data.unwrap_or_default().into_iter().map(|(name, value)| (name, text(value.0))).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn which_errors_are_final() {
+        let outcome = |code| OperationError::from(tonic::Status::new(code, "no")).outcome();
+        for code in [Code::Internal, Code::InvalidArgument, Code::NotFound, Code::Unknown] {
+            assert_eq!(outcome(code), Outcome::Failed, "{code:?}");
+        }
+        for code in [Code::DeadlineExceeded, Code::Unavailable, Code::Aborted, Code::Cancelled] {
+            assert_eq!(outcome(code), Outcome::Unknown, "{code:?}");
+        }
+        let broken = tonic::Status::from_error(Box::new(io::Error::other("connection reset")));
+        assert_eq!(OperationError::from(broken).outcome(), Outcome::Unknown);
+        let error = OperationError::from(tonic::Status::internal("boom"));
+        assert_eq!(error.to_string(), "rpc error: code = Internal desc = boom");
+    }
+}

@@ -1,0 +1,316 @@
+//! What to do about one pod: start what should run, stop what should not, say how it stands, and let it
+//! go once nothing of it is left.
+//!
+//! Upstream: `pkg/kubelet/pod_workers.go` (a pod is syncing, then terminating, then terminated, and never
+//! goes back), `pkg/kubelet/kuberuntime/kuberuntime_manager.go` (`computePodActions`).
+
+use std::time::Duration;
+
+use claimcheck_model::Stamp;
+use k8s_openapi::api::core::v1::{Container, Pod, PodStatus};
+
+use super::{
+    containers::{Attempt, ContainerState, Containers},
+    status,
+};
+
+/// After this time a pod that has not started yet is reported as Pending with what it waits for. Pods
+/// that start sooner are spared the write: the first one says that they run.
+const PENDING_AFTER: Duration = Duration::from_secs(1);
+/// Restarts: the first at once, then after 10 s, doubling up to 5 min; forgotten after 10 min of running.
+/// Upstream: `MaxContainerBackOff` and `backOffPeriod` in `pkg/kubelet/kubelet.go`.
+const FIRST_BACKOFF: Duration = Duration::from_secs(10);
+const LONGEST_BACKOFF: Duration = Duration::from_secs(300);
+const STEADY: Duration = Duration::from_secs(600);
+/// Upstream's default of `terminationGracePeriodSeconds`.
+const DEFAULT_GRACE: i64 = 30;
+
+/// How the pod's volumes stand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Volumes {
+    /// All that its containers use are mounted.
+    pub ready: bool,
+    /// One or more are, or may be, still mounted.
+    pub held: bool,
+}
+
+/// That the pod's containers have been asked to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stopping {
+    /// When they got SIGTERM.
+    pub since: Stamp,
+    /// They got SIGKILL too.
+    pub killed: bool,
+}
+
+/// Work on the pod that does not happen in an instant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Progress {
+    /// Not begun.
+    #[default]
+    Due,
+    /// Under way.
+    Running,
+    /// Done.
+    Done,
+    /// It failed, and may be tried again then.
+    Failed(Stamp),
+}
+
+/// All there is to know about a pod.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    /// The object, as last seen.
+    pub pod: &'a Pod,
+    /// The object is gone, by force or while the agent was away.
+    pub gone: bool,
+    /// Its containers.
+    pub containers: &'a Containers,
+    /// Its volumes.
+    pub volumes: Volumes,
+    /// When this agent saw it first.
+    pub first_seen: Stamp,
+    /// Whether its containers were asked to end.
+    pub stopping: Option<Stopping>,
+    /// A write of its status.
+    pub report: Progress,
+    /// The removal of its containers and directory.
+    pub reap: Progress,
+    /// The final DELETE.
+    pub delete: Progress,
+    /// The node's address.
+    pub host_ip: &'a str,
+    /// The time.
+    pub now: Stamp,
+}
+
+/// One thing to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Start an attempt of a container.
+    Start {
+        /// Its name.
+        container: String,
+        /// The attempt's number.
+        attempt: u32,
+    },
+    /// Send SIGTERM to all that runs.
+    Terminate,
+    /// Send SIGKILL to all that runs.
+    Kill,
+    /// Write the status.
+    Report(Box<PodStatus>),
+    /// Remove containers and directory.
+    Reap,
+    /// Delete the object for good.
+    Delete,
+    /// Nothing is left: forget the pod.
+    Forget,
+}
+
+/// The outcome of planning.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// What to do, in any order.
+    pub actions: Vec<Action>,
+    /// Whether its volumes are to be, or stay, mounted.
+    pub wants_volumes: bool,
+    /// When to ask again, if nothing happens before.
+    pub wake: Option<Duration>,
+}
+
+impl Plan {
+    fn wake_in(&mut self, delay: Duration) {
+        self.wake = Some(self.wake.map_or(delay, |wake| wake.min(delay)));
+    }
+}
+
+/// What to do about a pod.
+pub fn plan(view: &View<'_>) -> Plan {
+    let mut plan = Plan::default();
+    let deleting = view.gone || view.pod.metadata.deletion_timestamp.is_some();
+    if !deleting && !is_over(view) {
+        plan.wants_volumes = true;
+        if view.volumes.ready {
+            start(view, &mut plan);
+        }
+        report(view, &mut plan);
+        return plan;
+    }
+    if view.containers.any_alive() {
+        plan.wants_volumes = true;
+        stop(view, &mut plan);
+        return plan;
+    }
+    let reported = view.gone || report(view, &mut plan);
+    if deleting && !view.volumes.held && reported {
+        leave(view, &mut plan);
+    }
+    plan
+}
+
+/// The pod's last steps: containers and directory, then the object.
+fn leave(view: &View<'_>, plan: &mut Plan) {
+    if view.reap != Progress::Done {
+        attempt(view.reap, Action::Reap, view.now, plan);
+    } else if view.gone || view.delete == Progress::Done {
+        plan.actions.push(Action::Forget);
+    } else {
+        attempt(view.delete, Action::Delete, view.now, plan);
+    }
+}
+
+fn attempt(progress: Progress, action: Action, now: Stamp, plan: &mut Plan) {
+    match progress {
+        Progress::Due => plan.actions.push(action),
+        Progress::Failed(until) if until.mono_ns <= now.mono_ns => plan.actions.push(action),
+        Progress::Failed(until) => plan.wake_in(between(now, until)),
+        Progress::Running | Progress::Done => {}
+    }
+}
+
+/// Whether the pod has run to its end by itself.
+fn is_over(view: &View<'_>) -> bool {
+    // A terminal phase that was written once is never taken back.
+    claimcheck_informer::is_terminal(view.pod)
+        || status::phase(view.pod, view.containers, false).is_terminal()
+}
+
+/// What a container needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Need {
+    /// Nothing: it runs, or will in a moment.
+    Alive,
+    /// Nothing: it has done its work.
+    Finished,
+    /// To be started, as this attempt, after a wait.
+    Start(u32, Duration),
+    /// Nothing helps: it failed and may not be restarted.
+    Lost,
+}
+
+fn start(view: &View<'_>, plan: &mut Plan) {
+    let Some(spec) = &view.pod.spec else { return };
+    for container in spec.init_containers.iter().flatten() {
+        let sidecar = status::is_sidecar(container);
+        match need(view, container, status::restarts_init(view.pod, container)) {
+            Need::Finished => {}
+            // A sidecar lets the next one begin as soon as it runs.
+            Need::Alive if sidecar && is_running(view, container) => {}
+            Need::Alive | Need::Lost => return,
+            Need::Start(number, wait) => {
+                begin(container, number, wait, plan);
+                return;
+            }
+        }
+    }
+    for container in &spec.containers {
+        if let Need::Start(number, wait) = need(view, container, status::restarts(view.pod)) {
+            begin(container, number, wait, plan);
+        }
+    }
+}
+
+fn begin(container: &Container, number: u32, wait: Duration, plan: &mut Plan) {
+    if wait.is_zero() {
+        plan.actions.push(Action::Start { container: container.name.clone(), attempt: number });
+    } else {
+        plan.wake_in(wait);
+    }
+}
+
+fn is_running(view: &View<'_>, container: &Container) -> bool {
+    view.containers.get(&container.name).is_some_and(|a| matches!(a.state, ContainerState::Running { .. }))
+}
+
+fn need(view: &View<'_>, container: &Container, restarts: status::Restarts) -> Need {
+    let Some(attempt) = view.containers.get(&container.name) else { return Need::Start(0, Duration::ZERO) };
+    match &attempt.state {
+        ContainerState::Starting | ContainerState::Running { .. } => Need::Alive,
+        ContainerState::Refused { at, .. } => {
+            let wait = remaining(*at, FIRST_BACKOFF, view.now);
+            // Never started, so this is no restart.
+            Need::Start(attempt.number, wait)
+        }
+        ContainerState::Ended(ended) => match (restarts.after(ended.exit.code()), ended.exit.code()) {
+            (true, _) => {
+                let ran = between(ended.started, ended.finished);
+                let wait = remaining(ended.finished, backoff(attempt, ran), view.now);
+                Need::Start(attempt.number + 1, wait)
+            }
+            (false, 0) => Need::Finished,
+            (false, _) => Need::Lost,
+        },
+    }
+}
+
+/// How long the next attempt has to wait after this one ended.
+fn backoff(attempt: &Attempt, ran: Duration) -> Duration {
+    match attempt.number {
+        _ if ran >= STEADY => Duration::ZERO,
+        0 => Duration::ZERO,
+        restarts => (FIRST_BACKOFF * 2u32.saturating_pow((restarts - 1).min(10))).min(LONGEST_BACKOFF),
+    }
+}
+
+fn stop(view: &View<'_>, plan: &mut Plan) {
+    let grace = if view.gone { Duration::ZERO } else { grace(view.pod) };
+    match view.stopping {
+        None if grace.is_zero() => plan.actions.push(Action::Kill),
+        None => {
+            plan.actions.push(Action::Terminate);
+            plan.wake_in(grace);
+        }
+        Some(Stopping { killed: true, .. }) => {}
+        Some(Stopping { since, killed: false }) => match remaining(since, grace, view.now) {
+            Duration::ZERO => plan.actions.push(Action::Kill),
+            wait => plan.wake_in(wait),
+        },
+    }
+}
+
+/// The deletion's own grace period, else the pod's.
+fn grace(pod: &Pod) -> Duration {
+    let spec = pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
+    let seconds = pod.metadata.deletion_grace_period_seconds.or(spec).unwrap_or(DEFAULT_GRACE);
+    Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
+}
+
+/// Plans the write of the status, where it says anything new. Returns whether all is said.
+fn report(view: &View<'_>, plan: &mut Plan) -> bool {
+    let deleting = view.pod.metadata.deletion_timestamp.is_some();
+    // What is true for a few milliseconds only is not worth a write.
+    let starting = plan.actions.iter().any(|action| matches!(action, Action::Start { .. }));
+    let passing = starting
+        || view.containers.iter().any(|(_, attempt)| matches!(attempt.state, ContainerState::Starting));
+    // A terminal phase is never taken back; the status that brought it said all.
+    let over = claimcheck_informer::is_terminal(view.pod);
+    if over || passing || (deleting && view.containers.is_empty()) {
+        return !passing;
+    }
+    let status = status::compute(view);
+    let written = view.pod.status.as_ref();
+    if written.is_some_and(|written| status::says_the_same(written, &status)) {
+        return true;
+    }
+    let pending = status.phase.as_deref() == Some("Pending");
+    let wait = remaining(view.first_seen, PENDING_AFTER, view.now);
+    if pending && !deleting && !wait.is_zero() {
+        plan.wake_in(wait);
+        return false;
+    }
+    attempt(view.report, Action::Report(Box::new(status)), view.now, plan);
+    false
+}
+
+fn between(from: Stamp, to: Stamp) -> Duration {
+    Duration::from_nanos(to.mono_ns.saturating_sub(from.mono_ns))
+}
+
+fn remaining(since: Stamp, all: Duration, now: Stamp) -> Duration {
+    all.saturating_sub(between(since, now))
+}
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;

@@ -1,0 +1,281 @@
+//! The pod planner as tables: what is there, and what is to be done.
+
+use claimcheck_informer::testing;
+use claimcheck_runtime::Exit;
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+
+use super::*;
+use crate::pods::containers::Ended;
+
+fn at(seconds: u64) -> Stamp {
+    Stamp { mono_ns: seconds * 1_000_000_000, wall_ns: (1_000_000 + seconds) * 1_000_000_000 }
+}
+
+/// A pod with one container `c` and this restart policy; `deleting` sets a grace period of 5 s.
+fn pod(policy: &str, deleting: bool) -> Pod {
+    let mut pod = testing::pod("p", "n", &["claim"]);
+    let spec = pod.spec.as_mut().unwrap();
+    spec.restart_policy = Some(policy.into());
+    spec.containers = vec![Container { name: "c".into(), ..Container::default() }];
+    if deleting {
+        pod.metadata.deletion_timestamp = Some(Time(Timestamp::from_second(1_000_000).unwrap()));
+        pod.metadata.deletion_grace_period_seconds = Some(5);
+    }
+    pod
+}
+
+fn ended(code: i32, finished: u64) -> ContainerState {
+    let (started, finished) = (at(finished - 1), at(finished));
+    ContainerState::Ended(Ended { exit: Exit::Code(code), started, finished, message: None })
+}
+
+fn running() -> ContainerState {
+    ContainerState::Running { started: at(50) }
+}
+
+fn containers(list: &[(&str, u32, ContainerState)]) -> Containers {
+    let mut containers = Containers::default();
+    for (name, number, state) in list {
+        containers.learn(name, *number, state.clone());
+    }
+    containers
+}
+
+const MOUNTED: Volumes = Volumes { ready: true, held: true };
+const NONE: Volumes = Volumes { ready: false, held: false };
+
+fn view<'a>(pod: &'a Pod, containers: &'a Containers, volumes: Volumes) -> View<'a> {
+    View {
+        pod,
+        gone: false,
+        containers,
+        volumes,
+        first_seen: at(0),
+        stopping: None,
+        report: Progress::Due,
+        reap: Progress::Due,
+        delete: Progress::Due,
+        host_ip: "127.0.0.1",
+        now: at(100),
+    }
+}
+
+fn begin(container: &str, attempt: u32) -> Action {
+    Action::Start { container: container.into(), attempt }
+}
+
+/// The names of the actions, with the phase of a report.
+fn words(plan: &Plan) -> Vec<String> {
+    let word = |action: &Action| match action {
+        Action::Start { container, attempt } => format!("start {container}/{attempt}"),
+        Action::Report(status) => format!("report {}", status.phase.clone().unwrap_or_default()),
+        other => format!("{other:?}").to_lowercase(),
+    };
+    plan.actions.iter().map(word).collect()
+}
+
+#[test]
+fn a_life_from_start_to_end() {
+    let (alive, deleting) = (pod("Always", false), pod("Always", true));
+    let none = containers(&[]);
+    let up = containers(&[("c", 0, running())]);
+    let down = containers(&[("c", 0, ended(137, 99))]);
+    let rows: [(&str, View<'_>, &[&str], bool); 12] = [
+        (
+            "waits for volumes, and says so after a second",
+            view(&alive, &none, NONE),
+            &["report Pending"],
+            true,
+        ),
+        ("volumes are there", view(&alive, &none, MOUNTED), &["start c/0"], true),
+        ("runs", view(&alive, &up, MOUNTED), &["report Running"], true),
+        ("a write is under way", View { report: Progress::Running, ..view(&alive, &up, MOUNTED) }, &[], true),
+        ("deleted: ask first", view(&deleting, &up, MOUNTED), &["terminate"], true),
+        (
+            "ask once",
+            View {
+                stopping: Some(Stopping { since: at(98), killed: false }),
+                ..view(&deleting, &up, MOUNTED)
+            },
+            &[],
+            true,
+        ),
+        (
+            "then insist",
+            View {
+                stopping: Some(Stopping { since: at(95), killed: false }),
+                ..view(&deleting, &up, MOUNTED)
+            },
+            &["kill"],
+            true,
+        ),
+        ("ended: let the volumes go, say so", view(&deleting, &down, MOUNTED), &["report Failed"], false),
+        ("never ran: nothing to say, volumes held", view(&deleting, &none, MOUNTED), &[], false),
+        ("volumes gone: clean up", view(&deleting, &none, NONE), &["reap"], false),
+        (
+            "and only then the object",
+            View { reap: Progress::Done, ..view(&deleting, &none, NONE) },
+            &["delete"],
+            false,
+        ),
+        (
+            "deleted by force: no grace, no report",
+            View { gone: true, ..view(&alive, &up, MOUNTED) },
+            &["kill"],
+            true,
+        ),
+    ];
+    for (what, view, actions, wants_volumes) in rows {
+        let plan = plan(&view);
+        assert_eq!(words(&plan), actions, "{what}");
+        assert_eq!(plan.wants_volumes, wants_volumes, "{what}");
+    }
+}
+
+#[test]
+fn the_object_goes_only_after_the_report_was_seen() {
+    let mut deleting = pod("Always", true);
+    let down = containers(&[("c", 0, ended(0, 99))]);
+    let Some(Action::Report(status)) = plan(&view(&deleting, &down, NONE)).actions.pop() else {
+        panic!("nothing was reported");
+    };
+    assert_eq!(status.phase.as_deref(), Some("Succeeded"));
+    deleting.status = Some(*status);
+    assert_eq!(plan(&view(&deleting, &down, NONE)).actions, [Action::Reap]);
+    // A gone object takes no report, and is forgotten in the end.
+    let gone = View { gone: true, reap: Progress::Done, ..view(&deleting, &down, NONE) };
+    assert_eq!(plan(&gone).actions, [Action::Forget]);
+}
+
+#[test]
+fn failed_work_is_tried_again_later() {
+    let deleting = pod("Always", true);
+    let none = containers(&[]);
+    let failed = View { reap: Progress::Failed(at(103)), ..view(&deleting, &none, NONE) };
+    let waiting = plan(&failed);
+    assert_eq!((waiting.actions, waiting.wake), (vec![], Some(Duration::from_secs(3))));
+    assert_eq!(plan(&View { now: at(103), ..failed }).actions, [Action::Reap]);
+}
+
+#[test]
+fn restart_policies() {
+    let rows = [
+        ("Always", 0, Some(begin("c", 1))),
+        ("Always", 1, Some(begin("c", 1))),
+        ("OnFailure", 0, None),
+        ("OnFailure", 1, Some(begin("c", 1))),
+        ("Never", 0, None),
+        ("Never", 1, None),
+    ];
+    for (policy, code, expected) in rows {
+        let (pod, down) = (pod(policy, false), containers(&[("c", 0, ended(code, 99))]));
+        let plan = plan(&view(&pod, &down, MOUNTED));
+        let started = plan.actions.iter().find(|action| matches!(action, Action::Start { .. })).cloned();
+        assert_eq!(started, expected, "{policy} after {code}");
+        assert_eq!(plan.wants_volumes, expected.is_some(), "{policy} after {code}");
+    }
+}
+
+#[test]
+fn crash_loops_wait_longer_each_time() {
+    let pod = pod("Always", false);
+    for (restarts, wait) in [(1, 10), (2, 20), (3, 40), (6, 300), (40, 300)] {
+        let down = containers(&[("c", restarts, ended(1, 100))]);
+        let waiting = View { report: Progress::Running, ..view(&pod, &down, MOUNTED) };
+        assert_eq!(plan(&waiting).wake, Some(Duration::from_secs(wait)), "after {restarts} restarts");
+        let later = plan(&View { now: at(100 + wait), ..waiting });
+        assert_eq!(later.actions, [begin("c", restarts + 1)]);
+    }
+}
+
+#[test]
+fn init_containers_go_one_after_another() {
+    let mut pod = pod("Never", false);
+    let init = |name: &str, policy: Option<&str>| Container {
+        name: name.into(),
+        restart_policy: policy.map(str::to_owned),
+        ..Container::default()
+    };
+    pod.spec.as_mut().unwrap().init_containers = Some(vec![init("i", None), init("side", Some("Always"))]);
+    let rows: [(&str, Containers, &[&str]); 6] = [
+        ("the first", containers(&[]), &["start i/0"]),
+        ("it takes its time", containers(&[("i", 0, running())]), &["report Pending"]),
+        ("the second", containers(&[("i", 0, ended(0, 99))]), &["start side/0"]),
+        (
+            "a sidecar need not end",
+            containers(&[("i", 0, ended(0, 99)), ("side", 0, running())]),
+            &["start c/0"],
+        ),
+        ("a failed one fails the pod", containers(&[("i", 0, ended(1, 99))]), &["report Failed"]),
+        (
+            "sidecars end after the others",
+            containers(&[("i", 0, ended(0, 99)), ("side", 0, running()), ("c", 0, ended(0, 99))]),
+            &["terminate"],
+        ),
+    ];
+    for (what, containers, expected) in rows {
+        assert_eq!(words(&plan(&view(&pod, &containers, MOUNTED))), expected, "{what}");
+    }
+}
+
+#[test]
+fn a_quick_start_takes_one_write() {
+    let pod = pod("Always", false);
+    let young = View { now: at(0), ..view(&pod, &Containers::default(), NONE) };
+    let waiting = plan(&young);
+    assert_eq!((waiting.actions.len(), waiting.wake), (0, Some(PENDING_AFTER)));
+    let up = containers(&[("c", 0, running())]);
+    let ready = plan(&View { containers: &up, volumes: MOUNTED, ..young });
+    assert_eq!(words(&ready), ["report Running"]);
+}
+
+#[test]
+fn the_status_is_worded_as_the_stock_kubelet_words_it() {
+    let mut pod = pod("Always", false);
+    let none = containers(&[]);
+    let conditions = |status: &PodStatus| -> Vec<String> {
+        let said = |c: &k8s_openapi::api::core::v1::PodCondition| {
+            [
+                c.type_.as_str(),
+                &c.status,
+                c.reason.as_deref().unwrap_or("-"),
+                c.message.as_deref().unwrap_or("-"),
+            ]
+            .join(" ")
+        };
+        status.conditions.iter().flatten().map(said).collect()
+    };
+    let pending = status::compute(&view(&pod, &none, NONE));
+    assert_eq!(
+        conditions(&pending),
+        [
+            "PodReadyToStartContainers False - -",
+            "Initialized True - -",
+            "Ready False ContainersNotReady containers with unready status: [c]",
+            "ContainersReady False ContainersNotReady containers with unready status: [c]",
+            "PodScheduled True - -",
+        ]
+    );
+    let waiting = pending.container_statuses.as_ref().unwrap()[0].state.as_ref().unwrap().waiting.as_ref();
+    assert_eq!(waiting.unwrap().reason.as_deref(), Some("ContainerCreating"));
+
+    pod.status = Some(pending);
+    let up = containers(&[("c", 0, running())]);
+    let later = View { now: at(200), ..view(&pod, &up, MOUNTED) };
+    let ready = status::compute(&later);
+    assert!(conditions(&ready).iter().all(|condition| condition.ends_with(" True - -")));
+    let transition = |status: &PodStatus, at: usize| {
+        status.conditions.as_ref().unwrap()[at].last_transition_time.clone().unwrap().0.as_second()
+    };
+    assert_eq!(transition(&ready, 1), 1_000_100, "what stayed keeps its time");
+    assert_eq!(transition(&ready, 2), 1_000_200, "what changed gets a new one");
+    pod.status = Some(ready.clone());
+    assert!(status::says_the_same(pod.status.as_ref().unwrap(), &status::compute(&later)));
+
+    pod.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+    let down = containers(&[("c", 0, ended(137, 99))]);
+    let over = status::compute(&view(&pod, &down, NONE));
+    assert_eq!(over.phase.as_deref(), Some("Failed"));
+    assert_eq!(conditions(&over)[2], "Ready False PodFailed -");
+    assert_eq!(conditions(&over)[0], "PodReadyToStartContainers False - -");
+}

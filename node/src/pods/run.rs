@@ -1,0 +1,450 @@
+//! Carries out the pods' plans: starts and signals containers, writes statuses, removes what is left.
+//!
+//! Like the volume manager it never waits: what takes time runs as a task that sends a [`Done`].
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
+
+use claimcheck_informer::{EventRecorder, EventType, Informer, Kind, key_of, reference};
+use claimcheck_model::Stamp;
+use claimcheck_runtime::{Runtime, State};
+use k8s_openapi::api::core::v1::{Container, Pod, PodStatus};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, Patch, PatchParams, Preconditions},
+};
+use nix::sys::signal::Signal;
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use super::{
+    containers::{ContainerId, ContainerState, Containers, learnt},
+    messages::termination_message,
+    plan::{Action, Plan, Progress, Stopping, View, Volumes, plan},
+    spec::container_spec,
+};
+use crate::{effects::Host, layout::Layout, populator::uid_of, reconciler::Moment, volumes::PodUid};
+
+/// Before work that failed is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// What a task of the manager reports about a pod.
+#[derive(Clone, Debug)]
+pub struct Done {
+    /// The pod.
+    pub pod: PodUid,
+    /// What is done.
+    pub what: Step,
+}
+
+/// A piece of work that has ended.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// A container was started, or could not be.
+    Started {
+        /// Its name.
+        container: String,
+        /// The attempt's number.
+        attempt: u32,
+        /// Since when it runs, or why it does not: reason and message.
+        result: Result<Stamp, (&'static str, String)>,
+    },
+    /// A status was written.
+    Reported {
+        /// The version it was decided on.
+        version: Option<String>,
+        /// Whether the API server took it.
+        success: bool,
+    },
+    /// Containers and directory were removed.
+    Reaped {
+        /// All of them.
+        success: bool,
+    },
+    /// The object was deleted.
+    Deleted {
+        /// Or was gone.
+        success: bool,
+    },
+}
+
+/// Where pods are run.
+pub struct Node<R, H> {
+    /// The container runtime.
+    pub runtime: Arc<R>,
+    /// The host.
+    pub host: Arc<H>,
+    /// The kubelet's tree.
+    pub layout: Layout,
+    /// The API server.
+    pub client: Client,
+    /// The watch cache.
+    pub informer: Informer,
+    /// For events.
+    pub recorder: EventRecorder,
+    /// The node's address.
+    pub host_ip: String,
+}
+
+struct Record {
+    pod: Arc<Pod>,
+    gone: bool,
+    containers: Containers,
+    first_seen: Stamp,
+    stopping: Option<Stopping>,
+    report: Progress,
+    reap: Progress,
+    delete: Progress,
+}
+
+/// The pods of one node.
+pub struct PodManager<R, H> {
+    node: Node<R, H>,
+    done: mpsc::UnboundedSender<Done>,
+    pods: BTreeMap<PodUid, Record>,
+    timers: BTreeMap<PodUid, Moment>,
+}
+
+impl<R: Runtime, H: Host> PodManager<R, H> {
+    /// A manager that knows of no pod yet.
+    pub fn new(node: Node<R, H>, done: mpsc::UnboundedSender<Done>) -> Self {
+        Self { node, done, pods: BTreeMap::new(), timers: BTreeMap::new() }
+    }
+
+    /// The pod as the API server shows it now.
+    pub fn seen(&mut self, pod: Arc<Pod>, now: Stamp) {
+        let record = self.pods.entry(uid_of(&pod)).or_insert_with(|| Record::new(pod.clone(), now));
+        record.pod = pod;
+        record.gone = false;
+        if let Progress::Failed(_) = record.report {
+            record.report = Progress::Due;
+        }
+    }
+
+    /// The pod's object is gone.
+    pub fn gone(&mut self, uid: &PodUid) {
+        if let Some(record) = self.pods.get_mut(uid) {
+            record.gone = true;
+        }
+    }
+
+    /// Something of a pod was found on the node. If its object does not exist it is to be cleaned up.
+    pub fn found(&mut self, uid: &PodUid, now: Stamp) {
+        self.pods.entry(uid.clone()).or_insert_with(|| {
+            let mut pod = Pod::default();
+            pod.metadata.uid = Some(uid.to_string());
+            Record { gone: true, ..Record::new(Arc::new(pod), now) }
+        });
+    }
+
+    /// The runtime told of a container; returns the pod it belongs to.
+    pub fn learn(&mut self, id: &str, state: State) -> Option<PodUid> {
+        let Ok(ContainerId { pod, container, attempt }) = id.parse::<ContainerId>() else {
+            tracing::debug!(id, "a container that this agent did not start");
+            return None;
+        };
+        let record = self.pods.get_mut(&pod)?;
+        let message = |exit| {
+            let spec = find(&record.pod, &container);
+            termination_message(&*self.node.host, &self.node.layout, &pod, &container, attempt, spec, exit)
+        };
+        let state = learnt(state, message);
+        record.containers.learn(&container, attempt, state);
+        Some(pod)
+    }
+
+    /// The pod, as last seen.
+    pub fn pod(&self, uid: &PodUid) -> Option<&Arc<Pod>> {
+        self.pods.get(uid).map(|record| &record.pod)
+    }
+
+    /// Whether the pod's object is gone.
+    pub fn is_gone(&self, uid: &PodUid) -> bool {
+        self.pods.get(uid).is_none_or(|record| record.gone)
+    }
+
+    /// All pods that are known.
+    pub fn uids(&self) -> impl Iterator<Item = &PodUid> {
+        self.pods.keys()
+    }
+
+    /// Takes in what a task reports; returns the pod.
+    pub fn done(&mut self, Done { pod: uid, what }: Done, now: Stamp) -> PodUid {
+        let later = Stamp { mono_ns: now.mono_ns + AGAIN.as_nanos() as u64, ..now };
+        let progress = |success: bool| if success { Progress::Done } else { Progress::Failed(later) };
+        let Some(record) = self.pods.get_mut(&uid) else { return uid };
+        match what {
+            Step::Started { container, attempt, result } => {
+                let state = match result {
+                    Ok(started) => ContainerState::Running { started },
+                    Err((reason, message)) => {
+                        let text = format!("Error: {message}");
+                        self.node.recorder.record(
+                            &reference(&*record.pod),
+                            EventType::Warning,
+                            "Failed",
+                            text,
+                        );
+                        ContainerState::Refused { reason, message, at: now }
+                    }
+                };
+                record.containers.learn(&container, attempt, state);
+            }
+            Step::Reported { version, success } => {
+                // Decided on an old version, and the new one is here already: decide again at once.
+                let outdated = record.pod.metadata.resource_version != version;
+                record.report = if success || outdated { Progress::Due } else { Progress::Failed(later) };
+            }
+            Step::Reaped { success } => record.reap = progress(success),
+            Step::Deleted { success } => record.delete = progress(success),
+        }
+        uid
+    }
+
+    /// The pods whose time has come.
+    pub fn expired(&mut self, now: Moment) -> BTreeSet<PodUid> {
+        let expired: BTreeSet<PodUid> =
+            self.timers.iter().filter(|(_, at)| **at <= now).map(|(uid, _)| uid.clone()).collect();
+        self.timers.retain(|uid, _| !expired.contains(uid));
+        expired
+    }
+
+    /// When the next pod's time comes.
+    pub fn next_timer(&self) -> Option<Moment> {
+        self.timers.values().min().copied()
+    }
+
+    /// Plans a pod and starts what the plan says; returns whether it wants its volumes, or none if
+    /// there is no such pod (any longer). `mounted_at` tells where a volume of it is.
+    pub fn settle(
+        &mut self,
+        uid: &PodUid,
+        volumes: Volumes,
+        mounted_at: impl Fn(&str) -> Option<PathBuf>,
+        now: Stamp,
+    ) -> Option<bool> {
+        let record = self.pods.get(uid)?;
+        let Plan { actions, wants_volumes, wake } = plan(&record.view(volumes, &self.node.host_ip, now));
+        self.timers.remove(uid);
+        if let Some(wake) = wake {
+            self.timers.insert(uid.clone(), Duration::from_nanos(now.mono_ns) + wake);
+        }
+        for action in actions {
+            tracing::debug!(pod = %uid, ?action, "act");
+            self.act(uid, action, &mounted_at, now);
+        }
+        Some(wants_volumes)
+    }
+
+    fn act(
+        &mut self,
+        uid: &PodUid,
+        action: Action,
+        mounted_at: &impl Fn(&str) -> Option<PathBuf>,
+        now: Stamp,
+    ) {
+        let Some(record) = self.pods.get_mut(uid) else { return };
+        match action {
+            Action::Start { container, attempt } => {
+                record.containers.begin(&container, attempt);
+                self.start(uid, &container, attempt, mounted_at);
+            }
+            Action::Terminate => {
+                record.stopping = Some(Stopping { since: now, killed: false });
+                self.signal(uid, Signal::SIGTERM);
+            }
+            Action::Kill => {
+                let since = record.stopping.map_or(now, |stopping| stopping.since);
+                record.stopping = Some(Stopping { since, killed: true });
+                self.signal(uid, Signal::SIGKILL);
+            }
+            Action::Report(status) => {
+                record.report = Progress::Running;
+                self.report(uid, *status);
+            }
+            Action::Reap => {
+                record.reap = Progress::Running;
+                self.reap(uid);
+            }
+            Action::Delete => {
+                record.delete = Progress::Running;
+                self.delete(uid);
+            }
+            Action::Forget => drop(self.pods.remove(uid)),
+        }
+    }
+
+    fn start(
+        &self,
+        uid: &PodUid,
+        container: &str,
+        attempt: u32,
+        mounted_at: &impl Fn(&str) -> Option<PathBuf>,
+    ) {
+        let Some(record) = self.pods.get(uid) else { return };
+        let Some(spec) = find(&record.pod, container) else { return };
+        let id = ContainerId { pod: uid.clone(), container: container.to_owned(), attempt };
+        let spec = container_spec(&record.pod, spec, &id, &self.node.layout, mounted_at);
+        let (node, container) = (&self.node, container.to_owned());
+        let (runtime, host, layout) = (node.runtime.clone(), node.host.clone(), node.layout.clone());
+        self.spawn(uid, async move {
+            let result = async {
+                let spec = spec.map_err(|error| ("CreateContainerConfigError", error.to_string()))?;
+                let message = layout.termination_message(&id.pod, &id.container, attempt);
+                host.make_dir(&layout.container(&id.pod, &id.container))
+                    .and_then(|()| host.write(&message, b""))
+                    .and_then(|()| host.open_to_all(&message))
+                    .map_err(|error| ("CreateContainerError", error.to_string()))?;
+                let started = Stamp::now();
+                runtime.start(spec).await.map_err(|error| ("RunContainerError", with_sources(&error)))?;
+                Ok(started)
+            };
+            Step::Started { container, attempt, result: result.await }
+        });
+    }
+
+    fn signal(&self, uid: &PodUid, signal: Signal) {
+        let Some(record) = self.pods.get(uid) else { return };
+        for (container, attempt) in record.containers.iter().filter(|(_, attempt)| attempt.is_alive()) {
+            let id =
+                ContainerId { pod: uid.clone(), container: container.to_owned(), attempt: attempt.number };
+            let runtime = self.node.runtime.clone();
+            tokio::spawn(async move {
+                if let Err(error) = runtime.signal(&id.to_string(), signal as i32).await {
+                    tracing::warn!(container = %id, %error, "signal failed");
+                }
+            });
+        }
+    }
+
+    /// Writes the status, on the version it was decided on, and enters the answer at once.
+    fn report(&self, uid: &PodUid, status: PodStatus) {
+        let Some(record) = self.pods.get(uid) else { return };
+        let key = key_of(&*record.pod);
+        let version = record.pod.metadata.resource_version.clone();
+        let api: Api<Pod> = Api::namespaced(self.node.client.clone(), &key.namespace);
+        let informer = self.node.informer.clone();
+        let metadata = json!({"uid": uid.as_str(), "resourceVersion": version});
+        self.spawn(uid, async move {
+            let patch = Patch::Merge(json!({"metadata": metadata, "status": status}));
+            let result = api.patch_status(&key.name, &PatchParams::default(), &patch).await;
+            let success = result.is_ok();
+            match result {
+                Ok(pod) => informer.apply(pod),
+                Err(error) => {
+                    tracing::debug!(pod = %key, %error, "status was not written; it is decided anew")
+                }
+            }
+            Step::Reported { version, success }
+        });
+    }
+
+    /// Removes the pod's containers from the runtime, and its directory.
+    fn reap(&self, uid: &PodUid) {
+        let Some(record) = self.pods.get(uid) else { return };
+        let attempts =
+            record.containers.iter().flat_map(|(name, attempt)| (0..=attempt.number).map(move |n| (name, n)));
+        let ids: Vec<String> = attempts
+            .map(|(name, attempt)| {
+                ContainerId { pod: uid.clone(), container: name.to_owned(), attempt }.to_string()
+            })
+            .collect();
+        let (runtime, host, path) =
+            (self.node.runtime.clone(), self.node.host.clone(), self.node.layout.pod(uid));
+        self.spawn(uid, async move {
+            for id in &ids {
+                if let Err(error) = runtime.remove(id).await {
+                    tracing::warn!(container = id, %error, "not removed");
+                }
+            }
+            let shown = path.display().to_string();
+            let removed = tokio::task::spawn_blocking(move || host.remove_tree(&path)).await;
+            let removed = removed.unwrap_or_else(|error| Err(std::io::Error::other(error)));
+            if let Err(error) = &removed {
+                tracing::warn!(path = shown, %error, "the pod's directory was not removed");
+            }
+            Step::Reaped { success: removed.is_ok() }
+        });
+    }
+
+    /// The final DELETE: without grace, and of this very pod only.
+    fn delete(&self, uid: &PodUid) {
+        let Some(record) = self.pods.get(uid) else { return };
+        let key = key_of(&*record.pod);
+        let api: Api<Pod> = Api::namespaced(self.node.client.clone(), &key.namespace);
+        let preconditions = Preconditions { uid: Some(uid.to_string()), resource_version: None };
+        let params =
+            DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default().grace_period(0) };
+        let informer = self.node.informer.clone();
+        self.spawn(uid, async move {
+            let success = match api.delete(&key.name, &params).await {
+                Ok(_) => {
+                    informer.forget(Kind::Pod, &key);
+                    true
+                }
+                // Gone, or another pod has the name now.
+                Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => true,
+                Err(error) => {
+                    tracing::warn!(pod = %key, %error, "the pod was not deleted");
+                    false
+                }
+            };
+            Step::Deleted { success }
+        });
+    }
+
+    fn spawn(&self, uid: &PodUid, work: impl Future<Output = Step> + Send + 'static) {
+        let (uid, done) = (uid.clone(), self.done.clone());
+        tokio::spawn(async move {
+            let what = work.await;
+            // The receiver is gone when the agent stops.
+            let _ = done.send(Done { pod: uid, what });
+        });
+    }
+}
+
+impl Record {
+    fn new(pod: Arc<Pod>, now: Stamp) -> Self {
+        Self {
+            pod,
+            gone: false,
+            containers: Containers::default(),
+            first_seen: now,
+            stopping: None,
+            report: Progress::Due,
+            reap: Progress::Due,
+            delete: Progress::Due,
+        }
+    }
+
+    fn view<'a>(&'a self, volumes: Volumes, host_ip: &'a str, now: Stamp) -> View<'a> {
+        View {
+            pod: &self.pod,
+            gone: self.gone,
+            containers: &self.containers,
+            volumes,
+            first_seen: self.first_seen,
+            stopping: self.stopping,
+            report: self.report,
+            reap: self.reap,
+            delete: self.delete,
+            host_ip,
+            now,
+        }
+    }
+}
+
+fn find<'a>(pod: &'a Pod, container: &str) -> Option<&'a Container> {
+    let spec = pod.spec.as_ref()?;
+    spec.init_containers.iter().flatten().chain(&spec.containers).find(|c| c.name == container)
+}
+
+/// An error with what caused it, for the user.
+fn with_sources(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}

@@ -1,0 +1,245 @@
+//! From a container of a pod's spec to what the runtime starts. Pure, but for nothing: what has to be
+//! looked up on the node comes in as arguments.
+//!
+//! Images are not pulled: every container sees the node's own root, read-only, and what it runs has to be
+//! there. A container without a command, which leaves that to its image, pauses.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use claimcheck_runtime::{ContainerSpec, Mount};
+use k8s_openapi::api::core::v1::{Container, EnvVar, Pod};
+
+use super::containers::ContainerId;
+use crate::layout::Layout;
+
+/// What a container without a command does, as `registry.k8s.io/pause` would.
+const PAUSE: &[&str] = &["sleep", "infinity"];
+/// Upstream: `TerminationMessagePathDefault`.
+const TERMINATION_LOG: &str = "/dev/termination-log";
+
+/// Why a container cannot be started as its spec says.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SpecError {
+    /// The spec names a volume that the pod does not have.
+    #[error("volume {0:?} is not among the pod's volumes")]
+    NoVolume(String),
+    /// Something that this node does not do.
+    #[error("{what} of container {container:?} is not supported by this node")]
+    Unsupported {
+        /// The container.
+        container: String,
+        /// The field.
+        what: &'static str,
+    },
+}
+
+/// What the runtime is to start. `mounted_at` tells where a volume of the pod is.
+///
+/// # Errors
+/// If the spec asks for what is not there.
+pub fn container_spec(
+    pod: &Pod,
+    container: &Container,
+    id: &ContainerId,
+    layout: &Layout,
+    mounted_at: impl Fn(&str) -> Option<PathBuf>,
+) -> Result<ContainerSpec, SpecError> {
+    let unsupported = |what| SpecError::Unsupported { container: container.name.clone(), what };
+    if container.env_from.as_ref().is_some_and(|sources| !sources.is_empty()) {
+        return Err(unsupported("envFrom"));
+    }
+    let mut env: BTreeMap<String, String> = BTreeMap::new();
+    let mut ordered = Vec::new();
+    let hostname = hostname(pod);
+    env.insert("HOSTNAME".into(), hostname.clone());
+    ordered.push(("HOSTNAME".to_owned(), hostname.clone()));
+    for variable in container.env.iter().flatten() {
+        let value = match (&variable.value, field(pod, variable)) {
+            (_, Some(value)) => value,
+            (Some(value), None) => expand(value, &env),
+            (None, None) if variable.value_from.is_some() => return Err(unsupported("env.valueFrom")),
+            (None, None) => String::new(),
+        };
+        env.insert(variable.name.clone(), value.clone());
+        ordered.push((variable.name.clone(), value));
+    }
+
+    let mut mounts = Vec::new();
+    for mount in container.volume_mounts.iter().flatten() {
+        if mount.sub_path.is_some() || mount.sub_path_expr.is_some() {
+            return Err(unsupported("volumeMounts.subPath"));
+        }
+        let source = mounted_at(&mount.name).ok_or_else(|| SpecError::NoVolume(mount.name.clone()))?;
+        let read_only = mount.read_only.unwrap_or(false);
+        mounts.push(Mount { source, target: mount.mount_path.clone(), read_only });
+    }
+    let message = container.termination_message_path.clone().unwrap_or_else(|| TERMINATION_LOG.into());
+    let source = layout.termination_message(&id.pod, &container.name, id.attempt);
+    mounts.push(Mount { source, target: message, read_only: false });
+
+    let words = container.command.iter().chain(&container.args).flatten();
+    let argv: Vec<String> = match container.command.is_some() || container.args.is_some() {
+        true => words.map(|word| expand(word, &env)).collect(),
+        false => PAUSE.iter().map(|word| (*word).to_owned()).collect(),
+    };
+    let user = User::of(pod, container);
+    Ok(ContainerSpec {
+        id: id.to_string(),
+        argv,
+        env: ordered,
+        cwd: container.working_dir.clone(),
+        mounts,
+        log_path: layout.container_log(&id.pod, &container.name, id.attempt),
+        uid: user.uid,
+        gid: user.gid,
+        groups: user.groups,
+        hostname,
+    })
+}
+
+fn hostname(pod: &Pod) -> String {
+    let wanted = pod.spec.as_ref().and_then(|spec| spec.hostname.clone());
+    let name = wanted.or_else(|| pod.metadata.name.clone()).unwrap_or_default();
+    // The kernel's limit, which upstream cuts at too.
+    name.chars().take(63).collect()
+}
+
+/// Who the container runs as: the container's security context, else the pod's.
+struct User {
+    uid: Option<u32>,
+    gid: Option<u32>,
+    groups: Vec<u32>,
+}
+
+impl User {
+    fn of(pod: &Pod, container: &Container) -> Self {
+        let own = container.security_context.as_ref();
+        let shared = pod.spec.as_ref().and_then(|spec| spec.security_context.as_ref());
+        let number = |id: i64| u32::try_from(id).ok();
+        let uid = own.and_then(|own| own.run_as_user).or(shared.and_then(|shared| shared.run_as_user));
+        let gid = own.and_then(|own| own.run_as_group).or(shared.and_then(|shared| shared.run_as_group));
+        let extra = shared
+            .into_iter()
+            .flat_map(|s| s.supplemental_groups.iter().flatten().copied().chain(s.fs_group));
+        Self {
+            uid: uid.and_then(number),
+            gid: gid.and_then(number),
+            groups: extra.filter_map(number).collect(),
+        }
+    }
+}
+
+/// The value of a downward API variable; none if the variable is something else.
+fn field(pod: &Pod, variable: &EnvVar) -> Option<String> {
+    let path = &variable.value_from.as_ref()?.field_ref.as_ref()?.field_path;
+    let meta = &pod.metadata;
+    let value = match path.as_str() {
+        "metadata.name" => meta.name.clone(),
+        "metadata.namespace" => meta.namespace.clone(),
+        "metadata.uid" => meta.uid.clone(),
+        "spec.nodeName" => pod.spec.as_ref()?.node_name.clone(),
+        "spec.serviceAccountName" => pod.spec.as_ref()?.service_account_name.clone(),
+        _ => return None,
+    };
+    Some(value.unwrap_or_default())
+}
+
+/// Replaces `$(NAME)` by the variable's value; `$$` is a dollar; an unknown name stays as it is.
+/// Upstream: `third_party/forked/golang/expansion/expand.go`.
+fn expand(text: &str, env: &BTreeMap<String, String>) -> String {
+    let mut expanded = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('$') {
+        let (before, dollar) = rest.split_at(at);
+        expanded.push_str(before);
+        let name = dollar.strip_prefix("$(").and_then(|after| after.split_once(')'));
+        rest = match (dollar.strip_prefix("$$"), name) {
+            (Some(after), _) => {
+                expanded.push('$');
+                after
+            }
+            (None, Some((name, after))) if env.contains_key(name) => {
+                expanded.push_str(&env[name]);
+                after
+            }
+            (None, _) => {
+                expanded.push('$');
+                &dollar[1..]
+            }
+        };
+    }
+    expanded.push_str(rest);
+    expanded
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use claimcheck_informer::testing;
+    use k8s_openapi::api::core::v1::{EnvVarSource, ObjectFieldSelector, PodSecurityContext, VolumeMount};
+
+    use super::*;
+
+    fn start(pod: &Pod, container: &Container) -> Result<ContainerSpec, SpecError> {
+        let id = ContainerId { pod: "u".into(), container: container.name.clone(), attempt: 0 };
+        let known = |name: &str| (name == "data").then(|| PathBuf::from("/somewhere/mount"));
+        container_spec(pod, container, &id, &Layout::new("/k"), known)
+    }
+
+    #[test]
+    fn a_container_gets_its_command_environment_and_mounts() {
+        let mut pod = testing::pod("p", "n", &[]);
+        pod.spec.as_mut().unwrap().security_context = Some(PodSecurityContext {
+            run_as_user: Some(7),
+            fs_group: Some(9),
+            ..PodSecurityContext::default()
+        });
+        let variable = |name: &str, value: &str| EnvVar {
+            name: name.into(),
+            value: Some(value.into()),
+            ..EnvVar::default()
+        };
+        let reference = ObjectFieldSelector { api_version: None, field_path: "metadata.name".into() };
+        let own_name = EnvVar {
+            name: "ME".into(),
+            value_from: Some(EnvVarSource { field_ref: Some(reference), ..EnvVarSource::default() }),
+            ..EnvVar::default()
+        };
+        let container = Container {
+            name: "c".into(),
+            command: Some(vec!["sh".into(), "-c".into(), "echo $(GREETING) $$(ME) $HOME $(NOBODY)".into()]),
+            env: Some(vec![own_name, variable("GREETING", "hello $(ME)")]),
+            volume_mounts: Some(vec![VolumeMount {
+                name: "data".into(),
+                mount_path: "/data".into(),
+                read_only: Some(true),
+                ..VolumeMount::default()
+            }]),
+            ..Container::default()
+        };
+        let spec = start(&pod, &container).unwrap();
+        assert_eq!(spec.argv[2], "echo hello p $(ME) $HOME $(NOBODY)");
+        assert_eq!((spec.uid, spec.gid, spec.groups.as_slice()), (Some(7), None, &[9][..]));
+        assert_eq!(spec.mounts[0].source, Path::new("/somewhere/mount"));
+        assert!(spec.mounts[0].read_only && !spec.mounts[1].read_only);
+        assert_eq!(spec.mounts[1].target, "/dev/termination-log");
+        assert_eq!(spec.id, "u/c/0");
+    }
+
+    #[test]
+    fn what_cannot_be_had_is_said() {
+        let pod = testing::pod("p", "n", &[]);
+        let mount = |name: &str, sub_path: Option<&str>| Container {
+            volume_mounts: Some(vec![VolumeMount {
+                name: name.into(),
+                sub_path: sub_path.map(str::to_owned),
+                ..VolumeMount::default()
+            }]),
+            ..Container::default()
+        };
+        assert_eq!(start(&pod, &mount("other", None)), Err(SpecError::NoVolume("other".into())));
+        assert!(matches!(start(&pod, &mount("data", Some("a"))), Err(SpecError::Unsupported { .. })));
+        assert_eq!(start(&pod, &Container::default()).unwrap().argv, ["sleep", "infinity"]);
+    }
+}

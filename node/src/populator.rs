@@ -1,0 +1,263 @@
+//! The populator: which volumes a pod wants, and how, from the pod and the objects it refers to.
+//!
+//! Pure, like a planner. What cannot be told yet (a claim that is not bound) is a [`Problem`] that may
+//! go away by itself: the pod is asked about again when the object changes.
+//! Upstream: `pkg/kubelet/volumemanager/populator/desired_state_of_world_populator.go`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use claimcheck_informer::{World, key_of, pod_claims};
+use claimcheck_model::ObjectKey;
+use k8s_openapi::{
+    api::core::v1::{CSIPersistentVolumeSource, Container, PersistentVolume, Pod, SecretReference, Volume},
+    apimachinery::pkg::apis::meta::v1::OwnerReference,
+};
+
+use crate::{
+    desired::Wanted,
+    volumes::{CsiVolume, Plugin, PodMount, PodRef, PodUid, VolumeKey, VolumeSpec},
+};
+
+/// Why a volume of a pod cannot be mounted as things stand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The volume's name in the pod.
+    pub volume: String,
+    /// What is wrong, for the user.
+    pub message: String,
+    /// Waiting helps: an object is missing or not bound yet. Otherwise the pod will never start.
+    pub waiting: bool,
+}
+
+/// What a pod wants.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Population {
+    /// Volumes to mount; two names for one claim are one volume.
+    pub wanted: Vec<Wanted>,
+    /// Volumes that cannot be mounted yet, or ever.
+    pub problems: Vec<Problem>,
+}
+
+/// The volumes that `pod` wants on this node.
+///
+/// A volume that was resolved `before` stays as it was: the claim of a running pod may be deleted, and
+/// nothing is unmounted under it for that (upstream: `processedPods`).
+pub fn populate(pod: &Pod, world: &World, before: Option<&Population>) -> Population {
+    let mut population = Population {
+        wanted: before.map(|before| before.wanted.clone()).unwrap_or_default(),
+        problems: Vec::new(),
+    };
+    let mut index: BTreeMap<VolumeKey, usize> = population
+        .wanted
+        .iter()
+        .enumerate()
+        .map(|(position, wanted)| (wanted.key.clone(), position))
+        .collect();
+    let resolved: BTreeSet<String> =
+        population.wanted.iter().flat_map(|wanted| wanted.mount.names.iter().cloned()).collect();
+    let Some(spec) = &pod.spec else { return population };
+    let used = UsedNames::of(pod);
+    // A volume that no container mounts is not mounted either.
+    let volumes = spec.volumes.iter().flatten().filter(|volume| used.contains(&volume.name));
+    for volume in volumes.filter(|volume| !resolved.contains(&volume.name)) {
+        match resolve(pod, volume, &used, world) {
+            Err(problem) => population.problems.push(problem),
+            Ok(wanted) => match index.get(&wanted.key) {
+                // Published once; writable if one of the pod's two names is.
+                Some(&first) => {
+                    let mount = &mut population.wanted[first].mount;
+                    mount.read_only &= wanted.mount.read_only;
+                    mount.names.extend(wanted.mount.names);
+                }
+                None => {
+                    index.insert(wanted.key.clone(), population.wanted.len());
+                    population.wanted.push(wanted);
+                }
+            },
+        }
+    }
+    population
+}
+
+/// The pod as volumes refer to it.
+pub fn pod_ref(pod: &Pod) -> PodRef {
+    let service_account = pod.spec.as_ref().and_then(|spec| spec.service_account_name.clone());
+    PodRef { key: key_of(pod), uid: uid_of(pod), service_account: service_account.unwrap_or_default() }
+}
+
+/// The pod's uid.
+pub fn uid_of(pod: &Pod) -> PodUid {
+    PodUid::from(pod.metadata.uid.clone().unwrap_or_default())
+}
+
+/// Names of the pod's volumes that its containers mount as a file system or as a device.
+struct UsedNames<'a> {
+    mounts: BTreeSet<&'a str>,
+    devices: BTreeSet<&'a str>,
+}
+
+impl<'a> UsedNames<'a> {
+    fn contains(&self, name: &str) -> bool {
+        self.mounts.contains(name) || self.devices.contains(name)
+    }
+
+    fn of(pod: &'a Pod) -> Self {
+        let containers = || -> Box<dyn Iterator<Item = &'a Container>> {
+            match &pod.spec {
+                Some(spec) => Box::new(spec.init_containers.iter().flatten().chain(&spec.containers)),
+                None => Box::new(std::iter::empty()),
+            }
+        };
+        Self {
+            mounts: containers()
+                .flat_map(|c| c.volume_mounts.iter().flatten())
+                .map(|m| m.name.as_str())
+                .collect(),
+            devices: containers()
+                .flat_map(|c| c.volume_devices.iter().flatten())
+                .map(|d| d.name.as_str())
+                .collect(),
+        }
+    }
+}
+
+fn resolve(pod: &Pod, volume: &Volume, used: &UsedNames<'_>, world: &World) -> Result<Wanted, Problem> {
+    let problem = |waiting: bool, message: String| Problem { volume: volume.name.clone(), message, waiting };
+    if let Some(by) = pod_claims(pod).find(|claim| claim.volume == volume.name) {
+        let source =
+            Source { pod, volume, claim: &by.claim, ephemeral: by.ephemeral, read_only: by.read_only };
+        let (wanted, mode) = source.resolve(world).map_err(|(waiting, message)| problem(waiting, message))?;
+        check_mode(volume, mode, used).map_err(|message| problem(false, message))?;
+        return Ok(wanted);
+    }
+    let (plugin, spec) = if let Some(dir) = &volume.empty_dir {
+        match dir.medium.as_deref() {
+            None | Some("") => (Plugin::EmptyDir, VolumeSpec::EmptyDir),
+            Some(medium) => {
+                return Err(problem(
+                    false,
+                    format!("emptyDir of medium {medium:?} is not supported by this node"),
+                ));
+            }
+        }
+    } else if let Some(path) = &volume.host_path {
+        (Plugin::HostPath, VolumeSpec::HostPath(path.path.clone()))
+    } else {
+        return Err(problem(false, "volumes of this kind are not supported by this node".into()));
+    };
+    check_mode(volume, "Filesystem", used).map_err(|message| problem(false, message))?;
+    let mount = pod_mount(pod, volume, volume.name.clone(), false);
+    let key = VolumeKey::Local { plugin, pod: uid_of(pod), name: volume.name.clone() };
+    Ok(Wanted { key, spec, mount })
+}
+
+/// Upstream: `createVolumeSpec` in the populator; the messages are its.
+fn check_mode(volume: &Volume, mode: &str, used: &UsedNames<'_>) -> Result<(), String> {
+    match (mode, used.devices.contains(volume.name.as_str())) {
+        ("Block", false) => {
+            Err(format!("volume {} has volumeMode Block, but is specified in volumeMounts", volume.name))
+        }
+        ("Block", true) => {
+            Err(format!("volume {}: block volumes are not supported by this node", volume.name))
+        }
+        (_, true) => Err(format!(
+            "volume {} has volumeMode Filesystem, but is specified in volumeDevices",
+            volume.name
+        )),
+        (_, false) => Ok(()),
+    }
+}
+
+fn pod_mount(pod: &Pod, volume: &Volume, directory: String, read_only: bool) -> PodMount {
+    let security = pod.spec.as_ref().and_then(|spec| spec.security_context.as_ref());
+    let fs_group = security.and_then(|context| context.fs_group);
+    PodMount { pod: pod_ref(pod), names: vec![volume.name.clone()], directory, read_only, fs_group }
+}
+
+/// A pod's volume that comes from a claim.
+struct Source<'a> {
+    pod: &'a Pod,
+    volume: &'a Volume,
+    claim: &'a ObjectKey,
+    ephemeral: bool,
+    read_only: bool,
+}
+
+impl Source<'_> {
+    /// The volume and its mode, or whether waiting helps and a message.
+    fn resolve<'w>(&self, world: &'w World) -> Result<(Wanted, &'w str), (bool, String)> {
+        let failed =
+            |waiting: bool, what: &str| (waiting, format!("error processing PVC {}: {what}", self.claim));
+        let claim = world.claims.get(self.claim).ok_or_else(|| failed(true, "the claim does not exist"))?;
+        if self.ephemeral && !self.owns(claim.metadata.owner_references.as_deref().unwrap_or_default()) {
+            return Err(failed(false, "the claim was not made for this pod: delete it, or rename the pod"));
+        }
+        if claim.metadata.deletion_timestamp.is_some() && !self.has_run() {
+            // Upstream: a claim that is being deleted is held for the pods that use it already, not for more.
+            return Err(failed(false, "PVC is being deleted"));
+        }
+        let spec = claim.spec.as_ref();
+        let name = spec.and_then(|spec| spec.volume_name.as_deref()).filter(|name| !name.is_empty());
+        let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
+        let (Some(name), Some("Bound")) = (name, phase) else {
+            return Err(failed(true, "PVC is not bound"));
+        };
+        let pv =
+            world.volumes.named(name).ok_or_else(|| failed(true, &format!("PV {name} does not exist")))?;
+        let pv_spec = pv.spec.as_ref().ok_or_else(|| failed(false, &format!("PV {name} has no spec")))?;
+        let owner = pv_spec.claim_ref.as_ref().and_then(|claim| claim.uid.as_ref());
+        if owner != claim.metadata.uid.as_ref() {
+            return Err(failed(true, &format!("PV {name} is bound to another claim")));
+        }
+        let Some(csi) = &pv_spec.csi else {
+            return Err(failed(
+                false,
+                &format!("PV {name} is not a CSI volume, which is all that this node mounts"),
+            ));
+        };
+        let mode = pv_spec.volume_mode.as_deref().unwrap_or("Filesystem");
+        let volume = csi_volume(name, pv, csi);
+        let read_only = self.read_only || csi.read_only.unwrap_or(false);
+        let wanted = Wanted {
+            key: VolumeKey::csi(&csi.driver, &csi.volume_handle),
+            spec: VolumeSpec::Csi(Box::new(volume)),
+            mount: pod_mount(self.pod, self.volume, name.to_owned(), read_only),
+        };
+        Ok((wanted, mode))
+    }
+
+    fn owns(&self, owners: &[OwnerReference]) -> bool {
+        owners
+            .iter()
+            .any(|owner| owner.controller == Some(true) && Some(&owner.uid) == self.pod.metadata.uid.as_ref())
+    }
+
+    fn has_run(&self) -> bool {
+        let status = self.pod.status.as_ref();
+        status
+            .and_then(|status| status.container_statuses.as_ref())
+            .is_some_and(|statuses| !statuses.is_empty())
+    }
+}
+
+fn csi_volume(name: &str, pv: &PersistentVolume, csi: &CSIPersistentVolumeSource) -> CsiVolume {
+    let spec = pv.spec.as_ref();
+    CsiVolume {
+        pv: name.to_owned(),
+        driver: csi.driver.clone(),
+        handle: csi.volume_handle.clone(),
+        fs_type: csi.fs_type.clone().unwrap_or_default(),
+        mount_options: spec.and_then(|spec| spec.mount_options.clone()).unwrap_or_default(),
+        access_modes: spec.and_then(|spec| spec.access_modes.clone()).unwrap_or_default(),
+        attributes: csi.volume_attributes.clone().unwrap_or_default(),
+        stage_secret: csi.node_stage_secret_ref.as_ref().map(secret_key),
+        publish_secret: csi.node_publish_secret_ref.as_ref().map(secret_key),
+    }
+}
+
+fn secret_key(reference: &SecretReference) -> ObjectKey {
+    ObjectKey::new(
+        reference.namespace.clone().unwrap_or_default(),
+        reference.name.clone().unwrap_or_default(),
+    )
+}

@@ -1,0 +1,15 @@
+//! The reconciler: what it takes to get from the actual to the desired state of one volume.
+//!
+//! [`plan()`] looks at one volume and says the next step; [`VolumeManager`] keeps the two states, runs
+//! the steps, and plans the same volume again when one ends. Nothing here looks at all volumes, so a
+//! step costs the same on a node with one volume and with a thousand.
+
+mod backoff;
+mod in_use;
+mod plan;
+mod run;
+
+pub use backoff::{Backoff, Moment};
+pub use in_use::InUse;
+pub use plan::{Decision, Facts, Operation, Wait, plan};
+pub use run::{Notice, VolumeManager};

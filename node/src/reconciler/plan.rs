@@ -1,0 +1,167 @@
+//! The next step of one volume, from what is wanted and what is there.
+//!
+//! Upstream: `reconcile` in `pkg/kubelet/volumemanager/reconciler/reconciler.go`, in its order: first
+//! unmount what is no longer wanted, then mount or wait for attach, then unmount devices nobody uses.
+//! Upstream goes over all volumes every 100 ms; this is asked about one volume when something that
+//! concerns it has happened.
+
+use std::collections::BTreeSet;
+
+use crate::{
+    actual::{ActualVolume, Mounted},
+    desired::DesiredVolume,
+    volumes::PodUid,
+};
+
+use super::Moment;
+
+/// One step on one volume.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Operation {
+    /// Stage: make the global mount.
+    MountDevice,
+    /// Publish: mount the volume in a pod.
+    MountPod(PodUid),
+    /// Undo [`Self::MountPod`].
+    UnmountPod(PodUid),
+    /// Undo [`Self::MountDevice`].
+    UnmountDevice,
+}
+
+impl Operation {
+    /// The pod whose mount it makes or undoes; none for the device. Operations on one target share a
+    /// backoff.
+    pub fn target(&self) -> Option<&PodUid> {
+        match self {
+            Self::MountDevice | Self::UnmountDevice => None,
+            Self::MountPod(pod) | Self::UnmountPod(pod) => Some(pod),
+        }
+    }
+
+    /// Upstream's name of the operation in events and metrics.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::MountDevice => "MountVolume.MountDevice",
+            Self::MountPod(_) => "MountVolume.SetUp",
+            Self::UnmountPod(_) => "UnmountVolume.TearDown",
+            Self::UnmountDevice => "UnmountDevice",
+        }
+    }
+}
+
+/// What the rest of the world says about the volume.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// The volume is staged before it is published; false for volumes of the node itself.
+    pub has_device: bool,
+    /// The plugin can be called now: for CSI, the driver is registered.
+    pub reachable: bool,
+    /// Attached to this node, or in no need of it.
+    pub attached: bool,
+    /// Promised in `node.status.volumesInUse`, or in no need of it.
+    pub in_use: bool,
+    /// Pods that run, but whose wishes cannot be told, because an object is missing: what is mounted for
+    /// them stays.
+    pub held: &'a BTreeSet<PodUid>,
+}
+
+/// What a volume is waiting for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// The operation under way.
+    Operation,
+    /// The driver's registration.
+    Driver,
+    /// The attach/detach controller.
+    Attach,
+    /// The write of `volumesInUse`.
+    InUse,
+    /// The end of a backoff.
+    Until(Moment),
+}
+
+/// What to do now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Actual is as desired.
+    Rest,
+    /// Start this operation.
+    Run(Operation),
+    /// Something else has to happen first; ask again then.
+    Wait(Wait),
+}
+
+/// The next step of one volume.
+pub fn plan(
+    desired: Option<&DesiredVolume>,
+    actual: Option<&ActualVolume>,
+    facts: Facts<'_>,
+    now: Moment,
+) -> Decision {
+    let nothing = ActualVolume::default();
+    let actual = actual.unwrap_or(&nothing);
+    if actual.running.is_some() {
+        return Decision::Wait(Wait::Operation);
+    }
+    let is_wanted = |pod: &PodUid| desired.is_some_and(|volume| volume.pods.contains_key(pod));
+
+    let unwanted = actual.pods.keys().filter(|pod| !is_wanted(pod) && !facts.held.contains(*pod)).cloned();
+    let missing: Vec<PodUid> = desired
+        .iter()
+        .flat_map(|volume| volume.pods.keys())
+        .filter(|pod| actual.pods.get(pod).is_none_or(|mount| mount.mounted == Mounted::Uncertain))
+        .cloned()
+        .collect();
+
+    let mut due = Due { actual, now, next: None };
+    if let Some(operation) = due.first(unwanted.map(Operation::UnmountPod)) {
+        return if facts.reachable { Decision::Run(operation) } else { Decision::Wait(Wait::Driver) };
+    }
+    if !missing.is_empty() {
+        let blocked =
+            [(facts.reachable, Wait::Driver), (facts.attached, Wait::Attach), (facts.in_use, Wait::InUse)];
+        if let Some((_, wait)) = blocked.into_iter().find(|(holds, _)| !holds) {
+            return Decision::Wait(wait);
+        }
+        let staged = !facts.has_device || actual.device == Some(Mounted::Yes);
+        let operation = if staged {
+            due.first(missing.into_iter().map(Operation::MountPod))
+        } else {
+            due.first([Operation::MountDevice])
+        };
+        if let Some(operation) = operation {
+            return Decision::Run(operation);
+        }
+    } else if desired.is_none() && actual.pods.is_empty() && actual.device.is_some() {
+        // Also after an uncertain stage: the driver may still make the mount.
+        if !facts.reachable {
+            return Decision::Wait(Wait::Driver);
+        }
+        if let Some(operation) = due.first([Operation::UnmountDevice]) {
+            return Decision::Run(operation);
+        }
+    }
+    due.next.map_or(Decision::Rest, |until| Decision::Wait(Wait::Until(until)))
+}
+
+/// Picks operations that may run now, and remembers when the first of the others may.
+struct Due<'a> {
+    actual: &'a ActualVolume,
+    now: Moment,
+    next: Option<Moment>,
+}
+
+impl Due<'_> {
+    fn first(&mut self, operations: impl IntoIterator<Item = Operation>) -> Option<Operation> {
+        operations.into_iter().find(|operation| {
+            let until = self.actual.backoff.get(operation).map(|backoff| backoff.until());
+            let Some(until) = until.filter(|until| *until > self.now) else { return true };
+            self.next = Some(self.next.map_or(until, |next| next.min(until)));
+            false
+        })
+    }
+}
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;

@@ -1,0 +1,123 @@
+//! The registrar: tells a kubelet, ours or a stock one, that a CSI driver is there, as the
+//! node-driver-registrar sidecar does.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use claimcheck_csi::{BindError, Driver, ServeError, Server, Services, v1};
+use tonic::{Request, Response, Status};
+
+use crate::registration::protocol::{
+    CSI_PLUGIN,
+    v1::{
+        InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse,
+        registration_server::{Registration, RegistrationServer},
+    },
+};
+
+/// Why the registrar cannot serve.
+#[derive(Debug, thiserror::Error)]
+pub enum RegistrarError {
+    /// The driver does not say who it is.
+    #[error("the driver failed GetPluginInfo ({}): check that it runs and serves at its endpoint", .0.message())]
+    Driver(Box<Status>),
+    /// The registration socket cannot be listened at.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// The registration socket cannot be shown.
+    #[error("cannot serve registration socket {}: check that its directory exists", path.display())]
+    Socket {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The server broke.
+    #[error("registration server of driver {driver} failed")]
+    Serve {
+        /// The driver.
+        driver: String,
+        /// Why.
+        #[source]
+        source: ServeError,
+    },
+}
+
+/// Asks the driver for its name, then serves `<registry>/<name>-reg.sock` until `shutdown` resolves; the
+/// socket goes with it, and with the socket the registration.
+///
+/// `endpoint` is the path of the driver's socket as the kubelet sees it, which may differ from how
+/// `driver` reaches it.
+///
+/// # Errors
+/// If the driver does not answer, or the socket cannot be made.
+pub async fn serve(
+    driver: &Driver,
+    registry: &Path,
+    endpoint: &str,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), RegistrarError> {
+    let answer = driver.identity().get_plugin_info(v1::GetPluginInfoRequest {}).await;
+    let name = answer.map_err(|status| RegistrarError::Driver(Box::new(status)))?.into_inner().name;
+    let path = registry.join(format!("{name}-reg.sock"));
+    let service = RegistrationServer::new(Registrar { name: name.clone(), endpoint: endpoint.to_owned() });
+    let (server, socket) = listen(path)?;
+    let served = server.serve(Services::default().with(service), shutdown).await;
+    drop(socket);
+    served.map_err(|source| RegistrarError::Serve { driver: name, source })
+}
+
+/// A socket's file, which goes with the guard.
+struct SocketFile(PathBuf);
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        // Gone already is as good.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Listens under a hidden name and then renames: whoever sees the socket can connect to it. A socket
+/// that a killed predecessor left is replaced.
+fn listen(path: PathBuf) -> Result<(Server, SocketFile), RegistrarError> {
+    let hidden = path.with_file_name(format!(".{}", crate::layout::file_name(&path)));
+    let server = Server::bind(&hidden)?;
+    match std::fs::rename(&hidden, &path) {
+        Ok(()) => Ok((server, SocketFile(path))),
+        Err(source) => Err(RegistrarError::Socket { path, source }),
+    }
+}
+
+struct Registrar {
+    name: String,
+    endpoint: String,
+}
+
+#[tonic::async_trait]
+impl Registration for Registrar {
+    async fn get_info(&self, _: Request<InfoRequest>) -> Result<Response<PluginInfo>, Status> {
+        Ok(Response::new(PluginInfo {
+            r#type: CSI_PLUGIN.into(),
+            name: self.name.clone(),
+            endpoint: self.endpoint.clone(),
+            supported_versions: vec!["1.0.0".into()],
+        }))
+    }
+
+    async fn notify_registration_status(
+        &self,
+        request: Request<RegistrationStatus>,
+    ) -> Result<Response<RegistrationStatusResponse>, Status> {
+        let status = request.into_inner();
+        if status.plugin_registered {
+            tracing::info!(driver = self.name, "registered with the kubelet");
+        } else {
+            // The kubelet tries again by itself.
+            tracing::warn!(driver = self.name, error = status.error, "the kubelet refused the driver");
+        }
+        Ok(Response::new(RegistrationStatusResponse {}))
+    }
+}

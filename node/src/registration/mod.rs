@@ -1,0 +1,229 @@
+//! Plugin registration: a driver's registrar leaves a socket in `plugins_registry`, the node asks it what
+//! it is, asks the driver about the node, tells the API server, and from then on calls the driver.
+//!
+//! Upstream: `pkg/kubelet/pluginmanager`, `pkg/volume/csi/csi_plugin.go`.
+
+mod node_info;
+mod plan;
+pub mod protocol;
+mod watch;
+
+use std::{
+    collections::BTreeMap,
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use claimcheck_csi::{Driver, v1};
+use tokio::{
+    sync::mpsc,
+    task::{AbortHandle, JoinSet},
+};
+
+use crate::drivers::{NodeCapabilities, RegisteredDriver};
+
+pub use node_info::{NodeInfo, NodeInfoError};
+pub use plan::{DriverInfo, Refusal};
+pub use protocol::ProtocolError;
+pub use watch::{SocketEvent, SocketWatch};
+
+/// Before a failed registration is tried again: doubled each time, up to the longest.
+const FIRST_RETRY: Duration = Duration::from_millis(50);
+const LONGEST_RETRY: Duration = Duration::from_secs(10);
+
+/// Makes the connection to a driver's endpoint; the driver need not be there yet.
+pub type Dial = Arc<dyn Fn(&Path) -> Driver + Send + Sync>;
+
+/// What became of a plugin.
+#[derive(Debug)]
+pub enum PluginEvent {
+    /// The driver can be called. It may have been registered before, and restarted since.
+    Registered(Box<RegisteredDriver>),
+    /// The driver's socket is gone.
+    Gone {
+        /// Its name.
+        name: String,
+    },
+}
+
+/// Why a plugin is not registered.
+#[derive(Debug, thiserror::Error)]
+pub enum RegistrationError {
+    /// The registration socket does not do its part.
+    #[error(transparent)]
+    Protocol(#[from] ProtocolError),
+    /// The plugin cannot be used.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The driver does not answer.
+    #[error("driver {name} failed {call}: {}", status.message())]
+    Driver {
+        /// The driver.
+        name: String,
+        /// The method.
+        call: &'static str,
+        /// Its answer.
+        status: Box<tonic::Status>,
+    },
+    /// The API server was not told.
+    #[error("node info of driver {name} was not written")]
+    NodeInfo {
+        /// The driver.
+        name: String,
+        /// Why.
+        #[source]
+        source: NodeInfoError,
+    },
+}
+
+/// Registers what appears in `directory`, until the receiver of `events` is gone.
+///
+/// # Errors
+/// If the directory cannot be watched.
+pub async fn run(
+    directory: &Path,
+    dial: Dial,
+    node: NodeInfo,
+    events: mpsc::UnboundedSender<PluginEvent>,
+) -> io::Result<()> {
+    let mut watch = SocketWatch::new(directory)?;
+    let mut sockets =
+        Sockets { dial, node: Arc::new(node), events, known: BTreeMap::new(), attempts: JoinSet::new() };
+    loop {
+        tokio::select! {
+            event = watch.next() => match event? {
+                SocketEvent::Added(path) => sockets.added(path),
+                SocketEvent::Removed(path) => sockets.removed(&path).await,
+            },
+            Some(attempt) = sockets.attempts.join_next() => {
+                // An aborted attempt was given up because its socket is gone.
+                if let Ok((path, driver)) = attempt {
+                    sockets.registered(path, driver);
+                }
+            }
+            () = sockets.events.closed() => return Ok(()),
+        }
+    }
+}
+
+/// What is known of a registration socket.
+enum Socket {
+    /// The plugin is being asked.
+    Registering(AbortHandle),
+    /// It is this driver's.
+    Registered(String),
+}
+
+struct Sockets {
+    dial: Dial,
+    node: Arc<NodeInfo>,
+    events: mpsc::UnboundedSender<PluginEvent>,
+    known: BTreeMap<PathBuf, Socket>,
+    attempts: JoinSet<(PathBuf, RegisteredDriver)>,
+}
+
+impl Sockets {
+    fn added(&mut self, path: PathBuf) {
+        if let Some(Socket::Registering(attempt)) = self.known.remove(&path) {
+            attempt.abort();
+        }
+        let (socket, dial, node) = (path.clone(), self.dial.clone(), self.node.clone());
+        let attempt = self.attempts.spawn(async move {
+            let driver = register_until_done(&socket, &dial, &node).await;
+            (socket, driver)
+        });
+        self.known.insert(path, Socket::Registering(attempt));
+    }
+
+    fn registered(&mut self, path: PathBuf, driver: RegisteredDriver) {
+        tracing::info!(driver = driver.info.name, "registered");
+        self.known.insert(path, Socket::Registered(driver.info.name.clone()));
+        self.tell(PluginEvent::Registered(Box::new(driver)));
+    }
+
+    async fn removed(&mut self, path: &Path) {
+        match self.known.remove(path) {
+            None => {}
+            Some(Socket::Registering(attempt)) => attempt.abort(),
+            Some(Socket::Registered(name)) => {
+                tracing::info!(driver = name, "gone");
+                self.tell(PluginEvent::Gone { name: name.clone() });
+                if let Err(error) = self.node.remove(&name).await {
+                    tracing::warn!(driver = name, error = &error as &dyn std::error::Error, "not taken out");
+                }
+            }
+        }
+    }
+
+    fn tell(&self, event: PluginEvent) {
+        // The receiver is gone when the agent stops; `run` ends by it too.
+        let _ = self.events.send(event);
+    }
+}
+
+/// Tries until it works; the caller gives it up when the socket goes.
+async fn register_until_done(socket: &Path, dial: &Dial, node: &NodeInfo) -> RegisteredDriver {
+    let mut delay = FIRST_RETRY;
+    loop {
+        match register(socket, dial, node).await {
+            Ok(driver) => return driver,
+            Err(error) => {
+                let error: &dyn std::error::Error = &error;
+                tracing::warn!(socket = %socket.display(), error, "not registered, trying again");
+            }
+        }
+        tokio::time::sleep(delay).await;
+        delay = (delay * 2).min(LONGEST_RETRY);
+    }
+}
+
+async fn register(
+    socket: &Path,
+    dial: &Dial,
+    node: &NodeInfo,
+) -> Result<RegisteredDriver, RegistrationError> {
+    let mut plugin = protocol::Plugin::connect(socket).await?;
+    let info = plugin.info().await?;
+    let result = match plan::check(&info.r#type, &info.name, &info.supported_versions) {
+        Ok(()) => introduce(&info, dial, node).await,
+        Err(refusal) => Err(refusal.into()),
+    };
+    plugin.notify(result.as_ref().err().map(ToString::to_string)).await?;
+    result
+}
+
+/// Asks the driver about itself and this node, once per registration, and tells the API server.
+async fn introduce(
+    plugin: &protocol::v1::PluginInfo,
+    dial: &Dial,
+    node: &NodeInfo,
+) -> Result<RegisteredDriver, RegistrationError> {
+    let name = plugin.name.clone();
+    let failed = |call| {
+        let name = name.clone();
+        move |status| RegistrationError::Driver { name, call, status: Box::new(status) }
+    };
+    let driver = dial(Path::new(plugin.endpoint.trim_start_matches("unix://")));
+    let answer = driver.node().node_get_info(v1::NodeGetInfoRequest {}).await;
+    let answer = answer.map_err(failed("NodeGetInfo"))?.into_inner();
+    if answer.node_id.is_empty() {
+        return Err(Refusal::NoNodeId { name }.into());
+    }
+    let capabilities = driver.node().node_get_capabilities(v1::NodeGetCapabilitiesRequest {}).await;
+    let capabilities = capabilities.map_err(failed("NodeGetCapabilities"))?.into_inner();
+    let info = DriverInfo {
+        name: name.clone(),
+        node_id: answer.node_id,
+        topology: answer
+            .accessible_topology
+            .map(|topology| topology.segments)
+            .unwrap_or_default()
+            .into_iter()
+            .collect(),
+        max_volumes: answer.max_volumes_per_node,
+    };
+    node.add(&info).await.map_err(|source| RegistrationError::NodeInfo { name, source })?;
+    Ok(RegisteredDriver { driver, info, capabilities: NodeCapabilities::new(&capabilities) })
+}

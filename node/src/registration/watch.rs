@@ -1,0 +1,125 @@
+//! Watches a directory for sockets that come and go, with inotify: nothing is polled.
+
+use std::{
+    collections::VecDeque,
+    ffi::OsStr,
+    io,
+    mem::MaybeUninit,
+    os::{
+        fd::OwnedFd,
+        unix::{ffi::OsStrExt, fs::FileTypeExt},
+    },
+    path::{Path, PathBuf},
+};
+
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use tokio::io::unix::AsyncFd;
+
+/// What happened in the directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SocketEvent {
+    /// A socket is there; it may have replaced one of the same path.
+    Added(PathBuf),
+    /// A socket, or another file, is gone.
+    Removed(PathBuf),
+}
+
+/// The watch on one directory.
+#[derive(Debug)]
+pub struct SocketWatch {
+    directory: PathBuf,
+    inotify: AsyncFd<OwnedFd>,
+    pending: VecDeque<SocketEvent>,
+}
+
+#[expect(unsafe_code, reason = "tokio cannot know that an OwnedFd keeps its number")]
+fn watched(inotify: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an OwnedFd names one open descriptor, the same until it is dropped, and the AsyncFd owns it.
+    unsafe { AsyncFd::register(inotify) }.map_err(io::Error::from)
+}
+
+impl SocketWatch {
+    /// Starts watching; the sockets that are there already come as added.
+    ///
+    /// # Errors
+    /// If the directory does not exist, or the host is out of inotify watches.
+    pub fn new(directory: &Path) -> io::Result<Self> {
+        let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
+        let gone = WatchFlags::DELETE | WatchFlags::MOVED_FROM;
+        let come = WatchFlags::CREATE | WatchFlags::MOVED_TO;
+        inotify::add_watch(&inotify, directory, gone | come | WatchFlags::ONLYDIR)?;
+        let mut watch =
+            Self { directory: directory.to_owned(), inotify: watched(inotify)?, pending: VecDeque::new() };
+        // After the watch has begun: a socket made in between is told twice, but never missed.
+        for entry in std::fs::read_dir(directory)? {
+            watch.came(entry?.path());
+        }
+        Ok(watch)
+    }
+
+    /// The next event.
+    ///
+    /// # Errors
+    /// If the inotify descriptor cannot be read.
+    pub async fn next(&mut self) -> io::Result<SocketEvent> {
+        loop {
+            if let Some(event) = self.pending.pop_front() {
+                return Ok(event);
+            }
+            let mut ready = self.inotify.readable().await?;
+            let mut buffer = [MaybeUninit::uninit(); 4096];
+            let mut names = Vec::new();
+            let mut reader = inotify::Reader::new(ready.get_inner(), &mut buffer);
+            loop {
+                match reader.next() {
+                    Ok(event) => {
+                        let Some(name) = event.file_name() else { continue };
+                        names.push((event.events(), OsStr::from_bytes(name.to_bytes()).to_owned()));
+                    }
+                    Err(rustix::io::Errno::AGAIN) => break,
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            ready.clear_ready();
+            for (events, name) in names {
+                let path = self.directory.join(name);
+                if events.intersects(ReadFlags::DELETE | ReadFlags::MOVED_FROM) {
+                    self.pending.push_back(SocketEvent::Removed(path));
+                } else {
+                    self.came(path);
+                }
+            }
+        }
+    }
+
+    /// Plugins may prepare a socket under a name with a dot and rename it once it listens.
+    fn came(&mut self, path: PathBuf) {
+        let hidden = path.file_name().is_none_or(|name| name.as_bytes().starts_with(b"."));
+        if !hidden && std::fs::symlink_metadata(&path).is_ok_and(|found| found.file_type().is_socket()) {
+            self.pending.push_back(SocketEvent::Added(path));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn sockets_come_and_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let (old, new) = (dir.path().join("old.sock"), dir.path().join("new.sock"));
+        let _old = UnixListener::bind(&old).unwrap();
+        let mut watch = SocketWatch::new(dir.path()).unwrap();
+        assert_eq!(watch.next().await.unwrap(), SocketEvent::Added(old.clone()));
+        std::fs::write(dir.path().join("not-a-socket"), "").unwrap();
+        let _new = UnixListener::bind(dir.path().join(".new")).unwrap();
+        std::fs::rename(dir.path().join(".new"), &new).unwrap();
+        std::fs::remove_file(&old).unwrap();
+        assert_eq!(watch.next().await.unwrap(), SocketEvent::Removed(dir.path().join(".new")));
+        assert_eq!(watch.next().await.unwrap(), SocketEvent::Added(new));
+        assert_eq!(watch.next().await.unwrap(), SocketEvent::Removed(old));
+    }
+}

@@ -1,0 +1,244 @@
+//! CSI volumes: the four node calls, and what belongs around each on the host.
+//!
+//! Each call is idempotent, on our side as on the driver's, so that after an uncertain answer the same
+//! call is simply made again. Upstream: `pkg/volume/csi/csi_attacher.go`, `pkg/volume/csi/csi_mounter.go`.
+
+use std::{collections::BTreeMap, path::Path, time::Duration};
+
+use claimcheck_csi::v1::{
+    NodePublishVolumeRequest, NodeStageVolumeRequest, NodeUnpublishVolumeRequest, NodeUnstageVolumeRequest,
+    VolumeCapability,
+    node_service_capability::rpc::Type as Capability,
+    volume_capability::{AccessMode, AccessType, MountVolume, access_mode::Mode},
+};
+use tonic::Request;
+
+use crate::{
+    actual::Outcome,
+    drivers::RegisteredDriver,
+    effects::Host,
+    layout::{self, VOL_DATA},
+    operations::{Executor, OperationError},
+    volumes::{
+        CsiVolume, DeviceData, DriverPolicy, FsGroupPolicy, PodMount, PodUid, PublishData, VolumeKey,
+        vol_data,
+    },
+};
+
+/// How long a driver has to answer. Upstream: `csiTimeout` in `pkg/volume/csi/csi_plugin.go`.
+const TIMEOUT: Duration = Duration::from_secs(120);
+
+type Map = BTreeMap<String, String>;
+type Result<T> = std::result::Result<T, OperationError>;
+
+/// Makes the global mount. For a driver without STAGE_UNSTAGE_VOLUME only the directory is made.
+pub(crate) async fn stage<H: Host>(
+    executor: &Executor<H>,
+    driver: &RegisteredDriver,
+    volume: &CsiVolume,
+    publish_context: Map,
+    secrets: Map,
+) -> Result<()> {
+    let device = executor.layout.device(&volume.driver, &volume.handle);
+    let target = executor.layout.global_mount(&volume.driver, &volume.handle);
+    let data = DeviceData { driver_name: volume.driver.clone(), volume_handle: volume.handle.clone() };
+    prepare(executor, &target, &device, &vol_data::encode(&data))?;
+    if !driver.capabilities.has(Capability::StageUnstageVolume) {
+        return Ok(());
+    }
+    let request = NodeStageVolumeRequest {
+        volume_id: volume.handle.clone(),
+        publish_context: publish_context.into_iter().collect(),
+        staging_target_path: text(&target),
+        volume_capability: Some(capability(driver, volume, None)),
+        secrets: secrets.into_iter().collect(),
+        volume_context: volume.attributes.clone().into_iter().collect(),
+    };
+    let answer = driver.driver.node().node_stage_volume(timed(request)).await;
+    answer.map(drop).map_err(|status| clean_up(executor, status, &target, &device))
+}
+
+/// What is to be published.
+pub(crate) struct Publish<'a> {
+    /// The volume.
+    pub volume: &'a CsiVolume,
+    /// What the pod wants of it.
+    pub mount: &'a PodMount,
+    /// How the driver wants to be treated.
+    pub policy: DriverPolicy,
+}
+
+/// Mounts the volume in a pod, and hands it to the pod's group where that is the node's business.
+pub(crate) async fn publish<H: Host>(
+    executor: &Executor<H>,
+    driver: &RegisteredDriver,
+    Publish { volume, mount, policy }: Publish<'_>,
+    publish_context: Map,
+    secrets: Map,
+) -> Result<()> {
+    let key = VolumeKey::csi(&volume.driver, &volume.handle);
+    let directory = executor.layout.pod_volume(&mount.pod.uid, &key, &mount.directory);
+    let target = executor.layout.pod_mount(&mount.pod.uid, &key, &mount.directory);
+    let data = PublishData {
+        driver_name: volume.driver.clone(),
+        volume_handle: volume.handle.clone(),
+        pv: volume.pv.clone(),
+        node_name: executor.node.clone(),
+        attachment: layout::attachment_name(&volume.handle, &volume.driver, &executor.node),
+        volume_lifecycle_mode: "Persistent".into(),
+    };
+    prepare(executor, &directory, &directory, &vol_data::encode(&data))?;
+    let staged = driver.capabilities.has(Capability::StageUnstageVolume);
+    let global_mount = executor.layout.global_mount(&volume.driver, &volume.handle);
+    let mut volume_context = volume.attributes.clone();
+    if policy.pod_info {
+        volume_context.extend(pod_info(mount));
+    }
+    let request = NodePublishVolumeRequest {
+        volume_id: volume.handle.clone(),
+        publish_context: publish_context.into_iter().collect(),
+        staging_target_path: if staged { text(&global_mount) } else { String::new() },
+        target_path: text(&target),
+        volume_capability: Some(capability(driver, volume, mount.fs_group)),
+        readonly: mount.read_only,
+        secrets: secrets.into_iter().collect(),
+        volume_context: volume_context.into_iter().collect(),
+    };
+    let answer = driver.driver.node().node_publish_volume(timed(request)).await;
+    answer.map_err(|status| clean_up(executor, status, &target, &directory))?;
+    let Some(group) = group_to_apply(driver, volume, mount, policy) else { return Ok(()) };
+    let path = target.clone();
+    let applied = executor.blocking(move |host| host.apply_group(&path, group, false)).await;
+    applied.map_err(|source| OperationError::Finish { path: target, source })
+}
+
+/// Undoes [`publish`].
+pub(crate) async fn unpublish<H: Host>(
+    executor: &Executor<H>,
+    driver: &RegisteredDriver,
+    handle: &str,
+    pod: &PodUid,
+    directory: &str,
+) -> Result<()> {
+    let key = VolumeKey::csi(&driver.info.name, handle);
+    let target = executor.layout.pod_mount(pod, &key, directory);
+    let request = NodeUnpublishVolumeRequest { volume_id: handle.to_owned(), target_path: text(&target) };
+    driver.driver.node().node_unpublish_volume(timed(request)).await?;
+    finish(executor, &target, &executor.layout.pod_volume(pod, &key, directory))
+}
+
+/// Undoes [`stage`].
+pub(crate) async fn unstage<H: Host>(
+    executor: &Executor<H>,
+    driver: &RegisteredDriver,
+    handle: &str,
+) -> Result<()> {
+    let target = executor.layout.global_mount(&driver.info.name, handle);
+    if driver.capabilities.has(Capability::StageUnstageVolume) {
+        let request =
+            NodeUnstageVolumeRequest { volume_id: handle.to_owned(), staging_target_path: text(&target) };
+        driver.driver.node().node_unstage_volume(timed(request)).await?;
+    }
+    finish(executor, &target, &executor.layout.device(&driver.info.name, handle))
+}
+
+fn timed<T>(message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.set_timeout(TIMEOUT);
+    request
+}
+
+/// Paths below the kubelet's root are made of names that are text.
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+/// Makes the directories of a mount, and writes whose it will be, before the driver is called.
+fn prepare<H: Host>(executor: &Executor<H>, dir: &Path, data_dir: &Path, data: &[u8]) -> Result<()> {
+    let host = &executor.host;
+    let prepared = host.make_dir(dir).and_then(|()| host.write(&data_dir.join(VOL_DATA), data));
+    prepared.map_err(|source| OperationError::Prepare { path: dir.to_owned(), source })
+}
+
+/// Removes what [`prepare`] made. The data goes after the mount's directory: as long as one is there, a
+/// restarted agent finds out whose it is.
+fn finish<H: Host>(executor: &Executor<H>, target: &Path, data_dir: &Path) -> Result<()> {
+    let host = &executor.host;
+    let steps = [target.to_owned(), data_dir.join(VOL_DATA), data_dir.to_owned()];
+    for path in steps {
+        host.remove(&path).map_err(|source| OperationError::Finish { path, source })?;
+    }
+    Ok(())
+}
+
+/// After a final failure nothing is mounted, so what was prepared goes. What cannot be removed is made
+/// use of by the next try, or found at the next start.
+fn clean_up<H: Host>(
+    executor: &Executor<H>,
+    status: tonic::Status,
+    target: &Path,
+    data_dir: &Path,
+) -> OperationError {
+    let error = OperationError::from(status);
+    if error.outcome() == Outcome::Failed
+        && let Err(left) = finish(executor, target, data_dir)
+    {
+        tracing::warn!(error = %left, "a failed mount left something behind");
+    }
+    error
+}
+
+/// Upstream: `asCSIAccessModeV1` in `pkg/volume/csi/csi_client.go`; like there, the PV's first mode counts.
+fn capability(driver: &RegisteredDriver, volume: &CsiVolume, fs_group: Option<i64>) -> VolumeCapability {
+    let fine = driver.capabilities.has(Capability::SingleNodeMultiWriter);
+    let mode = match (volume.access_modes.first().map(String::as_str), fine) {
+        (Some("ReadOnlyMany"), _) => Mode::MultiNodeReaderOnly,
+        (Some("ReadWriteMany"), _) => Mode::MultiNodeMultiWriter,
+        (Some("ReadWriteOncePod"), true) => Mode::SingleNodeSingleWriter,
+        (Some("ReadWriteOnce") | None, true) => Mode::SingleNodeMultiWriter,
+        _ => Mode::SingleNodeWriter,
+    };
+    let delegated = driver.capabilities.has(Capability::VolumeMountGroup);
+    let mount = MountVolume {
+        fs_type: volume.fs_type.clone(),
+        mount_flags: volume.mount_options.clone(),
+        volume_mount_group: fs_group.filter(|_| delegated).map(|group| group.to_string()).unwrap_or_default(),
+    };
+    VolumeCapability {
+        access_mode: Some(AccessMode { mode: mode.into() }),
+        access_type: Some(AccessType::Mount(mount)),
+    }
+}
+
+/// Upstream: `supportsFSGroup` in `pkg/volume/csi/csi_mounter.go`.
+fn group_to_apply(
+    driver: &RegisteredDriver,
+    volume: &CsiVolume,
+    mount: &PodMount,
+    policy: DriverPolicy,
+) -> Option<u32> {
+    let group = mount.fs_group.and_then(|group| u32::try_from(group).ok())?;
+    let single_writer =
+        volume.access_modes.iter().any(|mode| mode == "ReadWriteOnce" || mode == "ReadWriteOncePod");
+    let applies = match policy.fs_group {
+        FsGroupPolicy::None => false,
+        FsGroupPolicy::File => true,
+        FsGroupPolicy::ReadWriteOnceWithFsType => !volume.fs_type.is_empty() && single_writer,
+    };
+    let delegated = driver.capabilities.has(Capability::VolumeMountGroup);
+    (applies && !mount.read_only && !delegated).then_some(group)
+}
+
+/// Upstream: `getPodInfoAttrs` in `pkg/volume/csi/csi_util.go`.
+fn pod_info(mount: &PodMount) -> Map {
+    let pod = &mount.pod;
+    [
+        ("csi.storage.k8s.io/pod.name", pod.key.name.clone()),
+        ("csi.storage.k8s.io/pod.namespace", pod.key.namespace.clone()),
+        ("csi.storage.k8s.io/pod.uid", pod.uid.to_string()),
+        ("csi.storage.k8s.io/serviceAccount.name", pod.service_account.clone()),
+        ("csi.storage.k8s.io/ephemeral", "false".to_owned()),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into()
+}

@@ -1,0 +1,221 @@
+//! What a volume is to this node: its key, what the pods want of it, and one file per plugin that
+//! carries it out.
+
+pub mod csi;
+pub mod local;
+pub mod vol_data;
+
+use std::{collections::BTreeMap, fmt};
+
+use claimcheck_model::{ObjectKey, unique_volume_name};
+use k8s_openapi::api::storage::v1::CSIDriver;
+
+pub use vol_data::{DeviceData, PublishData};
+
+/// A pod's uid: two pods of one name in a row are different pods.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodUid(String);
+
+impl PodUid {
+    /// As text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<T: Into<String>> From<T> for PodUid {
+    fn from(uid: T) -> Self {
+        Self(uid.into())
+    }
+}
+
+impl fmt::Display for PodUid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The volume plugins of this node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Plugin {
+    /// A volume of a CSI driver.
+    Csi,
+    /// A directory that lives as long as its pod.
+    EmptyDir,
+    /// A path of the node itself.
+    HostPath,
+}
+
+impl Plugin {
+    /// The name of the plugin's directory in a pod's `volumes`: its name with `/` as `~`.
+    pub fn directory(self) -> &'static str {
+        match self {
+            Self::Csi => "kubernetes.io~csi",
+            Self::EmptyDir => "kubernetes.io~empty-dir",
+            Self::HostPath => "kubernetes.io~host-path",
+        }
+    }
+}
+
+/// Which volume. A CSI volume is one volume however many pods use it; a local one belongs to its pod.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum VolumeKey {
+    /// A CSI volume.
+    Csi {
+        /// The driver's name.
+        driver: String,
+        /// The volume's id at that driver.
+        handle: String,
+    },
+    /// A volume of one pod alone.
+    Local {
+        /// What makes it.
+        plugin: Plugin,
+        /// Whose it is.
+        pod: PodUid,
+        /// Its name in the pod's spec.
+        name: String,
+    },
+}
+
+impl VolumeKey {
+    /// The key of a CSI volume.
+    pub fn csi(driver: impl Into<String>, handle: impl Into<String>) -> Self {
+        Self::Csi { driver: driver.into(), handle: handle.into() }
+    }
+
+    /// The CSI volume of this unique name, as in `node.status.volumesAttached`; none for other plugins.
+    pub fn parse(unique_name: &str) -> Option<Self> {
+        let (driver, handle) = unique_name.strip_prefix("kubernetes.io/csi/")?.split_once('^')?;
+        Some(Self::csi(driver, handle))
+    }
+
+    /// The CSI driver that serves the volume.
+    pub fn driver(&self) -> Option<&str> {
+        match self {
+            Self::Csi { driver, .. } => Some(driver),
+            Self::Local { .. } => None,
+        }
+    }
+
+    /// What carries out operations on the volume.
+    pub fn plugin(&self) -> Plugin {
+        match self {
+            Self::Csi { .. } => Plugin::Csi,
+            Self::Local { plugin, .. } => *plugin,
+        }
+    }
+}
+
+/// The unique name, as in `node.status.volumesInUse`; for a local volume `<plugin>/<pod>-<name>`.
+/// Upstream: `pkg/volume/util/util.go`.
+impl fmt::Display for VolumeKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Csi { driver, handle } => f.write_str(&unique_volume_name(driver, handle)),
+            Self::Local { plugin, pod, name } => {
+                write!(f, "{}/{pod}-{name}", plugin.directory().replace('~', "/"))
+            }
+        }
+    }
+}
+
+/// How a volume is to be mounted, whichever pod wants it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VolumeSpec {
+    /// A CSI volume.
+    Csi(Box<CsiVolume>),
+    /// An empty directory on the node's disk.
+    EmptyDir,
+    /// A path of the node.
+    HostPath(String),
+}
+
+/// What a PV says about mounting it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CsiVolume {
+    /// The PV's name.
+    pub pv: String,
+    /// The driver's name.
+    pub driver: String,
+    /// The volume's id at the driver.
+    pub handle: String,
+    /// File system; empty leaves the choice to the driver.
+    pub fs_type: String,
+    /// Mount options of the PV.
+    pub mount_options: Vec<String>,
+    /// Access modes of the PV, as Kubernetes spells them.
+    pub access_modes: Vec<String>,
+    /// The PV's volume attributes: the driver's volume context.
+    pub attributes: BTreeMap<String, String>,
+    /// Secret for staging.
+    pub stage_secret: Option<ObjectKey>,
+    /// Secret for publishing.
+    pub publish_secret: Option<ObjectKey>,
+}
+
+/// How a driver wants to be treated, from its CSIDriver object. Looked up when it is needed: the watch
+/// of CSIDrivers may be behind that of pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DriverPolicy {
+    /// Wait for an attachment.
+    pub attach_required: bool,
+    /// Tell the driver about the pod.
+    pub pod_info: bool,
+    /// Whether to hand the volume's files to the pod's `fsGroup`.
+    pub fs_group: FsGroupPolicy,
+}
+
+impl DriverPolicy {
+    /// The policy of a driver. One without an object is treated as all were before there were any.
+    pub fn of(driver: Option<&CSIDriver>) -> Self {
+        let spec = driver.map(|driver| &driver.spec);
+        Self {
+            attach_required: spec.and_then(|spec| spec.attach_required).unwrap_or(true),
+            pod_info: spec.and_then(|spec| spec.pod_info_on_mount).unwrap_or(false),
+            fs_group: match spec.and_then(|spec| spec.fs_group_policy.as_deref()) {
+                Some("None") => FsGroupPolicy::None,
+                Some("File") => FsGroupPolicy::File,
+                _ => FsGroupPolicy::ReadWriteOnceWithFsType,
+            },
+        }
+    }
+}
+
+/// When the node changes the ownership of a volume's files. Upstream: KEP-1682.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FsGroupPolicy {
+    /// Only for single-node volumes of a known file system: the default.
+    #[default]
+    ReadWriteOnceWithFsType,
+    /// Always.
+    File,
+    /// Never.
+    None,
+}
+
+/// The pod that a volume is mounted for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodRef {
+    /// Namespace and name.
+    pub key: ObjectKey,
+    /// Uid.
+    pub uid: PodUid,
+    /// Service account, for drivers that want to know about the pod.
+    pub service_account: String,
+}
+
+/// What one pod wants of a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodMount {
+    /// The pod.
+    pub pod: PodRef,
+    /// The volume's names in the pod's spec: more than one where a pod uses a claim twice.
+    pub names: Vec<String>,
+    /// The directory's name in the pod: the PV's name, or the volume's name in the pod.
+    pub directory: String,
+    /// Published read-only.
+    pub read_only: bool,
+    /// The group that shall own the files.
+    pub fs_group: Option<i64>,
+}
