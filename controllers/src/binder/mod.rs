@@ -17,5 +17,10 @@ mod plan;
 mod plan_volume;
 mod run;
 
+#[cfg(test)]
+mod plan_tests;
+#[cfg(test)]
+mod properties;
+
 pub(crate) use action::point_volume;
 pub use run::Binder;

@@ -1,0 +1,336 @@
+//! The binder's plans as tables: a world, and the steps that it asks for.
+
+use std::sync::Arc;
+
+use claimcheck_informer::{
+    World,
+    testing::{
+        self, NAMESPACE, annotate, bind, claim, claim_ref, class, deleting, late_class, pod, volume, world,
+    },
+};
+use claimcheck_model::{DEFAULT_CLASS, ObjectKey, PROVISIONED_BY, SELECTED_NODE, STORAGE_PROVISIONER};
+use k8s_openapi::{
+    api::core::v1::{PersistentVolume, PersistentVolumeClaim},
+    apimachinery::pkg::apis::meta::v1::LabelSelector,
+};
+
+use super::{action::Action, plan::plan_claim, plan_volume::plan_volume};
+
+/// A step in a few words.
+fn brief(action: &Action) -> String {
+    let of_claim = |claim: &Arc<PersistentVolumeClaim>| claim.metadata.name.clone().unwrap();
+    let of_volume = |volume: &Arc<PersistentVolume>| volume.metadata.name.clone().unwrap();
+    match action {
+        Action::Confirm(absent) => format!("confirm {absent:?}").chars().take_while(|c| *c != '(').collect(),
+        Action::PointVolume(volume, claim) => format!("{} -> {}", of_volume(volume), of_claim(claim)),
+        Action::UnpointVolume(volume) => format!("{} -> nothing", of_volume(volume)),
+        Action::SetVolumePhase(volume, phase) => format!("{} {}", of_volume(volume), phase.name()),
+        Action::PointClaim(claim, volume) => format!("{} -> {}", of_claim(claim), of_volume(volume)),
+        Action::SetClaimBound(claim, _) => format!("{} Bound", of_claim(claim)),
+        Action::SetClaimPending(claim) => format!("{} Pending", of_claim(claim)),
+        Action::SetClaimLost(claim) => format!("{} Lost", of_claim(claim)),
+        Action::AskProvisioner(claim, provisioner) => format!("{} asks {provisioner}", of_claim(claim)),
+        Action::AssignClass(claim, class) => format!("{} of class {class}", of_claim(claim)),
+        Action::Event(_, _, reason, _) => format!("event {reason}"),
+    }
+}
+
+fn claim_steps(world: &World) -> Vec<String> {
+    plan_claim(&ObjectKey::new(NAMESPACE, "c"), world).iter().map(brief).collect()
+}
+
+fn volume_steps(world: &World) -> Vec<String> {
+    plan_volume(&ObjectKey::cluster("v"), world).iter().map(brief).collect()
+}
+
+/// A claim and a volume bound to each other, after changes.
+fn bound(
+    change: impl FnOnce(&mut PersistentVolumeClaim, &mut PersistentVolume),
+) -> (PersistentVolumeClaim, PersistentVolume) {
+    let (mut claim, mut volume) = (claim("c", "fast", "1Gi"), volume("v", "fast", "1Gi"));
+    bind(&mut claim, &mut volume);
+    change(&mut claim, &mut volume);
+    (claim, volume)
+}
+
+fn volume_spec(volume: &mut PersistentVolume) -> &mut k8s_openapi::api::core::v1::PersistentVolumeSpec {
+    volume.spec.as_mut().unwrap()
+}
+
+fn claim_spec(
+    claim: &mut PersistentVolumeClaim,
+) -> &mut k8s_openapi::api::core::v1::PersistentVolumeClaimSpec {
+    claim.spec.as_mut().unwrap()
+}
+
+fn set_volume_phase(volume: &mut PersistentVolume, phase: &str) {
+    volume.status.as_mut().unwrap().phase = Some(phase.into());
+}
+
+#[test]
+fn an_immediate_claim_asks_its_provisioner_once() {
+    let mut world = world([claim("c", "fast", "1Gi").into(), class("fast", "csi.test").into()]);
+    assert_eq!(claim_steps(&world), ["c asks csi.test", "event ExternalProvisioning"]);
+    let mut asked = claim("c", "fast", "1Gi");
+    annotate(&mut asked.metadata, STORAGE_PROVISIONER, "csi.test");
+    world.apply(asked);
+    assert_eq!(claim_steps(&world), [""; 0]);
+}
+
+#[test]
+fn a_late_claim_waits_for_its_node() {
+    let mut world = world([claim("c", "late", "1Gi").into(), late_class("late", "csi.test").into()]);
+    // A free volume is the scheduler's to choose.
+    world.apply(volume("v", "late", "1Gi"));
+    assert_eq!(claim_steps(&world), ["event WaitForFirstConsumer"]);
+    world.apply(pod("p", "", &["c"]));
+    assert_eq!(claim_steps(&world), ["event WaitForPodScheduled"]);
+    let mut selected = claim("c", "late", "1Gi");
+    annotate(&mut selected.metadata, SELECTED_NODE, "n1");
+    world.apply(selected);
+    assert_eq!(claim_steps(&world), ["c asks csi.test", "event ExternalProvisioning"]);
+    let mut reserved = volume("v", "late", "1Gi");
+    volume_spec(&mut reserved).claim_ref = Some(claim_ref(&claim("c", "late", "1Gi")));
+    world.apply(reserved);
+    assert_eq!(claim_steps(&world), ["v Bound"], "the scheduler chose it");
+}
+
+#[test]
+fn a_binding_is_completed_step_by_step() {
+    let done = bound(|_, _| {});
+    let unpointed = bound(|claim, volume| {
+        *claim = testing::claim("c", "fast", "1Gi");
+        volume_spec(volume).claim_ref = None;
+        set_volume_phase(volume, "Available");
+    });
+    let reserved_by_name = bound(|claim, volume| {
+        *claim = testing::claim("c", "fast", "1Gi");
+        volume_spec(volume).claim_ref.as_mut().unwrap().uid = None;
+        set_volume_phase(volume, "Available");
+    });
+    let pointed = bound(|claim, volume| {
+        *claim = testing::claim("c", "fast", "1Gi");
+        set_volume_phase(volume, "Pending");
+    });
+    let phased = bound(|claim, _| *claim = testing::claim("c", "fast", "1Gi"));
+    let completed = bound(|claim, _| claim.status = testing::claim("c", "fast", "1Gi").status);
+    let cases: [(&str, _, &[&str]); 6] = [
+        ("free", unpointed, &["v -> c"]),
+        ("reserved by name", reserved_by_name, &["v -> c"]),
+        ("pointed", pointed, &["v Bound"]),
+        ("volume says Bound", phased, &["c -> v"]),
+        ("claim points back", completed, &["c Bound"]),
+        ("done", done, &[]),
+    ];
+    for (what, (claim, volume), expected) in cases {
+        let world = world([claim.into(), volume.into(), class("fast", "csi.test").into()]);
+        assert_eq!(claim_steps(&world), expected, "{what}");
+    }
+}
+
+#[test]
+fn the_smallest_volume_that_fits_is_taken() {
+    let mut large = volume("large", "", "10Gi");
+    volume_spec(&mut large).access_modes = Some(vec!["ReadWriteOnce".into(), "ReadOnlyMany".into()]);
+    let mut labelled = volume("labelled", "", "5Gi");
+    labelled.metadata.labels = Some([("disk".to_owned(), "ssd".to_owned())].into());
+    let mut block = volume("block", "", "2Gi");
+    volume_spec(&mut block).volume_mode = Some("Block".into());
+    let mut pending = volume("pending", "", "1Gi");
+    set_volume_phase(&mut pending, "Pending");
+    let volumes = [
+        large,
+        labelled,
+        block,
+        pending,
+        volume("other-class", "fast", "1Gi"),
+        volume("small", "", "500Mi"),
+        volume("exact", "", "3Gi"),
+        deleting(volume("going", "", "1Gi"), &["f"]),
+    ];
+    let mut world = World::default();
+    for volume in volumes {
+        world.apply(volume);
+    }
+    type Change = fn(&mut PersistentVolumeClaim);
+    let cases: [(&str, Change, &[&str]); 6] = [
+        ("1Gi", |_| {}, &["exact -> c"]),
+        ("3Gi", |_| {}, &["exact -> c"]),
+        ("4Gi", |_| {}, &["labelled -> c"]),
+        ("1Gi block", |c| claim_spec(c).volume_mode = Some("Block".into()), &["block -> c"]),
+        (
+            "1Gi read-only many",
+            |c| claim_spec(c).access_modes = Some(vec!["ReadOnlyMany".into()]),
+            &["large -> c"],
+        ),
+        ("20Gi", |_| {}, &["event FailedBinding"]),
+    ];
+    for (what, change, expected) in cases {
+        let mut claim = claim("c", "", what.split(' ').next().unwrap());
+        change(&mut claim);
+        world.apply(claim);
+        assert_eq!(claim_steps(&world), expected, "{what}");
+    }
+    let mut selective = claim("c", "", "1Gi");
+    claim_spec(&mut selective).selector = Some(LabelSelector {
+        match_labels: Some([("disk".to_owned(), "ssd".to_owned())].into()),
+        match_expressions: None,
+    });
+    world.apply(selective);
+    assert_eq!(claim_steps(&world), ["labelled -> c"]);
+}
+
+#[test]
+fn a_claim_that_names_its_volume_gets_that_one_or_waits() {
+    let mut asking = claim("c", "fast", "2Gi");
+    claim_spec(&mut asking).volume_name = Some("v".into());
+    let mut taken = volume("v", "fast", "2Gi");
+    volume_spec(&mut taken).claim_ref = Some(claim_ref(&claim("other", "fast", "2Gi")));
+    let cases: [(&str, Option<PersistentVolume>, &[&str]); 4] = [
+        ("there is none", None, &[]),
+        ("it fits", Some(volume("v", "fast", "2Gi")), &["v -> c"]),
+        ("it is too small", Some(volume("v", "fast", "1Gi")), &["event VolumeMismatch"]),
+        ("it is taken", Some(taken), &["event FailedBinding"]),
+    ];
+    for (what, volume, expected) in cases {
+        let mut world = world([asking.clone().into(), class("fast", "csi.test").into()]);
+        if let Some(volume) = volume {
+            world.apply(volume);
+        }
+        assert_eq!(claim_steps(&world), expected, "{what}");
+    }
+}
+
+#[test]
+fn a_claim_that_cannot_be_served_says_why() {
+    let mut classless = claim("c", "", "1Gi");
+    claim_spec(&mut classless).storage_class_name = None;
+    let mut default = class("standard", "csi.test");
+    annotate(&mut default.metadata, DEFAULT_CLASS, "true");
+    let unprovisioned = class("manual", "kubernetes.io/no-provisioner");
+    let cases: [(&str, World, &[&str]); 6] = [
+        ("unknown class", world([claim("c", "fast", "1Gi").into()]), &["event ProvisioningFailed"]),
+        ("no class, no default", world([classless.clone().into()]), &["event FailedBinding"]),
+        ("no class said", world([classless.into(), default.clone().into()]), &["c of class standard"]),
+        ("no class wanted", world([claim("c", "", "1Gi").into(), default.into()]), &["event FailedBinding"]),
+        (
+            "nobody to make one",
+            world([claim("c", "manual", "1Gi").into(), unprovisioned.into()]),
+            &["event ProvisioningFailed"],
+        ),
+        (
+            "being deleted",
+            world([deleting(claim("c", "fast", "1Gi"), &["f"]).into(), class("fast", "csi.test").into()]),
+            &[],
+        ),
+    ];
+    for (what, world, expected) in cases {
+        assert_eq!(claim_steps(&world), expected, "{what}");
+    }
+}
+
+#[test]
+fn a_claim_whose_volume_is_gone_is_lost() {
+    let (claim, volume) = bound(|_, _| {});
+    assert_eq!(
+        claim_steps(&world([claim.clone().into()])),
+        ["confirm Volume", "c Lost", "event ClaimLost"],
+        "the volume is gone"
+    );
+    let mut misbound = volume;
+    volume_spec(&mut misbound).claim_ref = Some(claim_ref(&testing::claim("other", "fast", "1Gi")));
+    let misbound = world([claim.clone().into(), misbound.into()]);
+    assert_eq!(claim_steps(&misbound), ["c Lost", "event ClaimMisbound"]);
+
+    let mut emptied = claim.clone();
+    claim_spec(&mut emptied).volume_name = None;
+    assert_eq!(claim_steps(&world([emptied.into()])), ["c Lost", "event ClaimLost"]);
+
+    let mut lost = claim;
+    lost.status.as_mut().unwrap().phase = Some("Lost".into());
+    assert_eq!(claim_steps(&world([lost.into()])), [""; 0], "it says so already");
+}
+
+#[test]
+fn a_bound_claims_capacity_is_left_to_the_resizer() {
+    let (mut claim, mut volume) = bound(|_, _| {});
+    volume_spec(&mut volume).capacity = testing::volume("v", "fast", "5Gi").spec.unwrap().capacity;
+    assert_eq!(claim_steps(&world([claim.clone().into(), volume.clone().into()])), [""; 0]);
+    claim.status.as_mut().unwrap().access_modes = None;
+    let action = plan_claim(&ObjectKey::new(NAMESPACE, "c"), &world([claim.into(), volume.into()]));
+    let Some(super::action::Write::ClaimStatus(_, status)) = action[0].write() else {
+        panic!("expected a status, not {action:?}")
+    };
+    assert!(status.get("capacity").is_none(), "{status}");
+}
+
+#[test]
+fn a_volume_follows_its_claim() {
+    let (claim, _) = bound(|_, _| {});
+    type Change = fn(&mut PersistentVolumeClaim, &mut PersistentVolume);
+    let cases: [(&str, Change, &[&str]); 5] = [
+        ("bound", |_, _| {}, &[]),
+        ("phase behind", |_, volume| set_volume_phase(volume, "Pending"), &["v Bound"]),
+        ("claim not there yet", |claim, _| claim_spec(claim).volume_name = None, &[]),
+        (
+            "claim took another",
+            |claim, _| claim_spec(claim).volume_name = Some("w".into()),
+            &["v -> nothing"],
+        ),
+        (
+            "made for a claim that took another",
+            |claim, volume| {
+                claim_spec(claim).volume_name = Some("w".into());
+                annotate(&mut volume.metadata, PROVISIONED_BY, "csi.test");
+            },
+            &["v Released"],
+        ),
+    ];
+    for (what, change, expected) in cases {
+        let (claim, volume) = bound(change);
+        assert_eq!(volume_steps(&world([claim.into(), volume.into()])), expected, "{what}");
+    }
+    let mut unpointed = volume("v", "fast", "1Gi");
+    set_volume_phase(&mut unpointed, "Pending");
+    assert_eq!(volume_steps(&world([unpointed.clone().into()])), ["v Available"]);
+    volume_spec(&mut unpointed).claim_ref = Some(claim_ref(&claim));
+    volume_spec(&mut unpointed).claim_ref.as_mut().unwrap().uid = None;
+    assert_eq!(volume_steps(&world([unpointed.into()])), ["v Available"], "reserved for a claim to come");
+}
+
+#[test]
+fn a_volume_is_released_when_its_claim_is_gone() {
+    let (claim, volume) = bound(|_, _| {});
+    let unsure = world([volume.clone().into()]);
+    assert_eq!(volume_steps(&unsure), ["confirm Claim", "v Released"]);
+
+    let mut seen = world([claim.clone().into(), volume.clone().into()]);
+    seen.claims.remove(&claim).unwrap();
+    assert_eq!(volume_steps(&seen), ["v Released"], "its end was seen");
+
+    let mut recreated = claim;
+    recreated.metadata.uid = Some("another".into());
+    let recreated = world([recreated.into(), volume.into()]);
+    assert_eq!(volume_steps(&recreated), ["confirm Claim", "v Released"]);
+}
+
+#[test]
+fn the_reclaim_policy_decides_what_becomes_of_a_released_volume() {
+    let cases: [(&str, bool, &[&str]); 5] = [
+        ("Retain", false, &[]),
+        ("Delete", true, &[]),
+        ("Delete", false, &["v Failed", "event VolumeFailedDelete"]),
+        ("Recycle", false, &["v Failed", "event VolumeFailedRecycle"]),
+        ("Shred", false, &["v Failed", "event VolumeUnknownReclaimPolicy"]),
+    ];
+    for (policy, provisioned, expected) in cases {
+        let (_, volume) = bound(|_, volume| {
+            set_volume_phase(volume, "Released");
+            volume_spec(volume).persistent_volume_reclaim_policy = Some(policy.into());
+            if provisioned {
+                annotate(&mut volume.metadata, PROVISIONED_BY, "csi.test");
+            }
+        });
+        assert_eq!(volume_steps(&world([volume.into()])), expected, "{policy}, provisioned: {provisioned}");
+    }
+}
