@@ -64,8 +64,8 @@ pub enum Error {
     NoTool(FsType),
     /// Loop devices cannot be used here.
     #[error(
-        "volumes of kind \"image\" need loop devices, and /dev/loop-control cannot be opened; run the driver as \
-         root with the host's /dev and the kernel module loop, or use kind \"directory\""
+        "volumes of kind \"image\" need loop devices, and /dev/loop-control cannot be opened; run the driver \
+         as root with the host's /dev and the kernel module loop, or use kind \"directory\""
     )]
     NoLoop(#[source] io::Error),
     /// The operating system refused.
@@ -80,8 +80,8 @@ pub enum Error {
     },
     /// The operating system demands more privileges.
     #[error(
-        "not permitted to {doing} {}; run the driver as root (for volumes of kind \"directory\" a user namespace \
-         suffices)", .path.display()
+        "not permitted to {doing} {}; run the driver as root (for volumes of kind \"directory\" a user \
+         namespace suffices)", .path.display()
     )]
     Denied {
         /// What was tried: a verb that `path` completes.

@@ -12,7 +12,8 @@
 //!                   host/                      every effect on the machine: real, or stopping at the n-th
 //! ```
 //!
-//! Start with [`volume`] (what is written down and in which order), then [`host`], then `controller/create.rs`.
+//! Start with [`volume`] (what is written down and in which order), then [`host`], then
+//! `controller/create.rs`.
 //!
 //! Later issues have their places: snapshots and clones begin in `controller/create.rs` where a content
 //! source is refused today, expansion in `controller/mod.rs` and `node/mod.rs` where it is undeclared, raw

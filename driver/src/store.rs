@@ -60,8 +60,8 @@ pub struct Lock {
 }
 
 impl Drop for Lock {
-    /// Unlocks rather than only closing: a child between fork and exec (mkfs for another volume) has a copy of
-    /// the descriptor and would keep the lock a moment longer.
+    /// Unlocks rather than only closing: a child between fork and exec (mkfs for another volume) has a copy
+    /// of the descriptor and would keep the lock a moment longer.
     fn drop(&mut self) {
         if let Err(error) = flock(&self.directory, FlockOperation::Unlock) {
             tracing::warn!(%error, "cannot unlock a volume before closing its directory");

@@ -38,7 +38,8 @@ impl Driver {
             Some(present) if *present == grant => return Ok(ControllerPublishVolumeResponse::default()),
             Some(present) => {
                 return Err(Error::AlreadyExists(format!(
-                    "volume {id} is attached to node {node_id} already as {:?} (read-only: {}); detach it first",
+                    "volume {id} is attached to node {node_id} as {:?} (read-only: {}) already; \
+                     detach it first",
                     present.access.mode, present.read_only
                 )));
             }

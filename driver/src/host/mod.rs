@@ -117,6 +117,7 @@ pub trait Host: Send + Sync {
     fn usage(&self, path: &Path) -> io::Result<Usage>;
     /// Tries whether loop devices could be attached at all, without attaching one.
     fn probe_loop(&self) -> io::Result<()>;
-    /// Opens a directory for `flock`; `None` if it does not exist. A lock is no effect: it ends with its holder.
+    /// Opens a directory for `flock`; `None` if it does not exist. A lock is no effect: it ends with its
+    /// holder.
     fn open_dir(&self, path: &Path) -> io::Result<Option<File>>;
 }

@@ -202,7 +202,7 @@ fn real_image() {
     on_real_host("image");
 }
 
-/// Directory volumes work for an ordinary user in a user namespace; image volumes are refused with the reason.
+/// Directory volumes work for an ordinary user in a user namespace.
 #[test]
 fn user_namespace() {
     let unshare = |args: &[&str]| {

@@ -1,5 +1,5 @@
-//! A machine for tests without root: real files, but mounts and loop devices are only a table. Of all tools it
-//! has only mkfs.ext4.
+//! A machine for tests without root: real files, but mounts and loop devices are only a table. Of all
+//! tools it has only mkfs.ext4.
 
 use std::{
     collections::BTreeMap,
