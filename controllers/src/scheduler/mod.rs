@@ -17,4 +17,7 @@ mod reservations;
 mod run;
 mod volumes;
 
+#[cfg(test)]
+mod plan_tests;
+
 pub use run::Scheduler;
