@@ -158,6 +158,13 @@ impl Status {
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message, None)
     }
 
+    /// 415: protobuf, which upstream reads and this server does not.
+    pub fn protobuf_unsupported() -> Self {
+        let message = "this API server does not read protobuf: send JSON or YAML (with kubectl, create or apply \
+                       a file with -f)";
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message, None)
+    }
+
     /// 415: no such patch type.
     pub fn unsupported_patch() -> Self {
         let message = "415: Unsupported Media Type";
@@ -199,11 +206,6 @@ impl Status {
     pub fn patch_rejected() -> Self {
         let message = "the server rejected our request due to an error in our request";
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message, Some(json!({})))
-    }
-
-    /// 500: an invariant of the server does not hold.
-    pub fn internal(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message, None)
     }
 
     /// 504: the caller asks for a version from the future.

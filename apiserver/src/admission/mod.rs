@@ -16,7 +16,7 @@ use crate::status::Result;
 use crate::store::Store;
 
 /// Rules for a new object, in this order.
-pub fn create(store: &Store, path: &ObjectPath, object: &mut Value) -> Result<()> {
+pub fn create(store: &Store, path: &ObjectPath, object: &mut Value) {
     match path.resource.shelf {
         Shelf::Claims => {
             claim::set_default_class(store, object);
@@ -25,7 +25,6 @@ pub fn create(store: &Store, path: &ObjectPath, object: &mut Value) -> Result<()
         Shelf::Volumes => protect(object, "kubernetes.io/pv-protection"),
         _ => {}
     }
-    Ok(())
 }
 
 /// Rules for a change from `old` to `new`.

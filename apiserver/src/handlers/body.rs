@@ -24,6 +24,7 @@ impl Call<'_> {
         match self.media_type() {
             "" | "application/json" => Ok(Format::Json),
             "application/yaml" => Ok(Format::Yaml),
+            "application/vnd.kubernetes.protobuf" => Err(Status::protobuf_unsupported()),
             _ => Err(Status::unsupported_body()),
         }
     }

@@ -125,6 +125,7 @@ fn settle(call: &Call<'_>, old: &Object, new: &mut Value) -> Result<()> {
                 Some(status) => new["status"] = status,
                 None => restore(&Value::Null, new, "status"),
             }
+            (resource.settle_status)(&old.value, new);
         }
         Some(_) => {
             let spec = new.get("spec").cloned().unwrap_or_default();

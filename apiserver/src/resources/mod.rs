@@ -150,6 +150,8 @@ pub struct Resource {
     pub default: fn(&mut Value),
     /// Sets the status that a new object starts with.
     pub begin: fn(&mut Value),
+    /// Completes a new status, from the object as it was to what it becomes.
+    pub settle_status: fn(&Value, &mut Value),
     /// Looks for what may not be stored.
     pub validate: fn(&Value) -> Vec<FieldError>,
     /// Looks for what may not change, from the first to the second.
@@ -185,6 +187,7 @@ const BASE: Resource = Resource {
     quantities: &[],
     default: |_| {},
     begin: |_| {},
+    settle_status: |_, _| {},
     validate: |_| Vec::new(),
     validate_update: |_, _| Vec::new(),
     fields: &[],

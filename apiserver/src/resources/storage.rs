@@ -57,6 +57,14 @@ pub(super) fn rows() -> Vec<Resource> {
             begin: |volume| {
                 volume["status"] = json!({ "phase": "Pending", "lastPhaseTransitionTime": time::now() });
             },
+            settle_status: |old, new| {
+                // KEP-3762: unless the writer says so itself.
+                let unsaid =
+                    new["status"]["lastPhaseTransitionTime"] == old["status"]["lastPhaseTransitionTime"];
+                if unsaid && new["status"]["phase"] != old["status"]["phase"] {
+                    new["status"]["lastPhaseTransitionTime"] = time::now().into();
+                }
+            },
             validate: volume::validate,
             validate_update: volume::validate_update,
             columns: columns::VOLUME,

@@ -180,3 +180,36 @@ async fn a_pod_is_checked() {
         (422, &json!("spec.containers[0].volumeMounts[0].name"))
     );
 }
+
+#[tokio::test]
+async fn a_volume_remembers_when_its_phase_changed() {
+    let fixture = Fixture::start().await;
+    let volumes = "/api/v1/persistentvolumes";
+    let volume = json!({
+        "apiVersion": "v1", "kind": "PersistentVolume", "metadata": { "name": "v" },
+        "spec": {
+            "capacity": { "storage": "1Gi" }, "accessModes": ["ReadWriteOnce"],
+            "csi": { "driver": "d", "volumeHandle": "h" },
+        },
+    });
+    fixture.accept("POST", volumes, JSON, &volume).await;
+    let status = async |status: Value| {
+        let patch = json!({ "status": status });
+        let volume = fixture.accept("PATCH", &format!("{volumes}/v/status"), MERGE, &patch).await;
+        volume["status"]["lastPhaseTransitionTime"].as_str().unwrap().to_owned()
+    };
+    let past = "2020-01-01T00:00:00Z";
+    let said = status(json!({ "phase": "Available", "lastPhaseTransitionTime": past })).await;
+    assert_eq!(said, past, "the writer knows better");
+    assert_eq!(status(json!({ "phase": "Available", "message": "m" })).await, past, "the phase is the same");
+    assert_ne!(status(json!({ "phase": "Bound" })).await, past);
+}
+
+#[tokio::test]
+async fn protobuf_is_refused_with_the_remedy() {
+    let fixture = Fixture::start().await;
+    let (code, status) =
+        fixture.send("POST", CLAIMS, "application/vnd.kubernetes.protobuf", &Value::Null).await;
+    assert_eq!(code, 415);
+    assert!(status["message"].as_str().unwrap().contains("send JSON"), "{status}");
+}
