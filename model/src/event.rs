@@ -344,7 +344,7 @@ pub enum Rule {
     StageTwice,
     /// Published again at the same target while published.
     PublishTwice,
-    /// Published with a staging path at which nothing is staged.
+    /// Published while not staged, by a driver that stages.
     PublishBeforeStage,
     /// Unstaged while published at a target of the node.
     UnstageBeforeUnpublish,

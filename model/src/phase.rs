@@ -113,7 +113,7 @@ phases! {
         ends "nodeName set", by Watch, rpc None;
     /// The volume is attached to the node; the controllers' own delay counts.
     Attach: "attach" of Attachment,
-        starts ["nodeName set", "claim Bound"],
+        starts ["nodeName set", "claim Bound", "ReadWriteOnce: gone from other nodes"],
         ends "status.attached", by Watch, rpc Some("ControllerPublishVolume");
     /// The volume is made ready on the node, once for all pods there.
     Stage: "stage" of NodeVolume,

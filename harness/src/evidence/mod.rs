@@ -1,0 +1,144 @@
+//! Evidence: everything that can be seen of a volume's life, with the time at which it was seen.
+//!
+//! ```text
+//! watches (object changes) ─┐
+//! tap (one record per RPC) ─┼─> one channel ─> timeline
+//! mount table (lines)      ─┘
+//! ```
+//!
+//! Nothing is concluded here. Watches of different kinds are not ordered among each other, so a change
+//! carries its resourceVersion beside the time of its arrival; the timeline orders by the former.
+
+mod in_flight;
+mod tap;
+mod watch;
+
+pub use in_flight::InFlight;
+pub use tap::calls;
+pub use watch::watch;
+
+use claimcheck_model::Stamp;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, VolumeAttachment};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+/// One thing that was seen.
+#[derive(Clone, Debug)]
+pub enum Evidence {
+    /// An object changed.
+    Watch(Box<Change>),
+    /// A CSI call ended, or its end can no longer come.
+    Rpc(Rpc),
+    /// A line came into a node's mount table, or left it.
+    Mount(Mount),
+}
+
+/// A change of an object.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// When it arrived here: an upper bound of when it was written.
+    pub at: Stamp,
+    /// The object after the change; before it, if it is gone.
+    pub object: Object,
+    /// It was deleted.
+    pub gone: bool,
+}
+
+/// The kinds that are watched.
+///
+/// Nodes are not among them: nothing in their status marks a phase, and they are the busiest kind.
+#[derive(Clone, Debug)]
+pub enum Object {
+    /// A claim.
+    Claim(PersistentVolumeClaim),
+    /// A volume.
+    Volume(PersistentVolume),
+    /// A pod.
+    Pod(Pod),
+    /// A volume on a node.
+    Attachment(VolumeAttachment),
+    /// How a driver wants to be treated: attached or not.
+    Driver(CSIDriver),
+    /// Which id a node has for a driver.
+    Node(CSINode),
+}
+
+impl Object {
+    /// The object's metadata.
+    pub fn metadata(&self) -> &ObjectMeta {
+        match self {
+            Self::Claim(o) => &o.metadata,
+            Self::Volume(o) => &o.metadata,
+            Self::Pod(o) => &o.metadata,
+            Self::Attachment(o) => &o.metadata,
+            Self::Driver(o) => &o.metadata,
+            Self::Node(o) => &o.metadata,
+        }
+    }
+}
+
+macro_rules! object_from {
+    ($($variant:ident: $kind:ty),+) => {
+        $(impl From<$kind> for Object {
+            fn from(object: $kind) -> Self {
+                Self::$variant(object)
+            }
+        })+
+    };
+}
+object_from!(
+    Claim: PersistentVolumeClaim,
+    Volume: PersistentVolume,
+    Pod: Pod,
+    Attachment: VolumeAttachment,
+    Driver: CSIDriver,
+    Node: CSINode
+);
+
+/// A CSI call. Fields that the method does not have are empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rpc {
+    /// The driver's name.
+    pub driver: String,
+    /// The bare method, `NodeStageVolume`.
+    pub method: String,
+    /// The volume's handle; for CreateVolume the name that was asked for.
+    pub volume: String,
+    /// The node's name; for ControllerPublish and -Unpublish the node id of the request.
+    pub node: String,
+    /// The target path of publish and unpublish.
+    pub target: String,
+    /// When the call left the caller.
+    pub start: Stamp,
+    /// When and how it came back; none if it never did.
+    pub end: Option<RpcEnd>,
+}
+
+/// How a call came back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RpcEnd {
+    /// When.
+    pub at: Stamp,
+    /// The gRPC status, `OK` or upstream's spelling of another (`DeadlineExceeded`).
+    pub code: String,
+}
+
+impl Rpc {
+    /// When it succeeded; none if it did not.
+    pub fn succeeded(&self) -> Option<Stamp> {
+        self.end.as_ref().filter(|end| end.code == "OK").map(|end| end.at)
+    }
+}
+
+/// A change of a node's mount table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// When it was noticed: an upper bound, and two changes may be noticed as none.
+    pub at: Stamp,
+    /// The node's name.
+    pub node: String,
+    /// Where the mount is.
+    pub path: String,
+    /// It came; else it left.
+    pub mounted: bool,
+}

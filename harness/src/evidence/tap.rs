@@ -1,0 +1,114 @@
+//! Calls, from the tap: the record of a call's start and that of its end become one piece of evidence.
+
+use std::collections::HashMap;
+
+use claimcheck_csi::tap::{CallId, Edge, TapRecord, code_name};
+use claimcheck_model::Stamp;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+
+use super::{Evidence, Rpc, RpcEnd};
+
+/// Sends each call of the tap when it has ended, until either channel closes. Calls that are under way
+/// then, or whose process died meanwhile, are sent without an end.
+pub async fn calls<I: From<Evidence>>(
+    mut records: UnboundedReceiver<TapRecord>,
+    evidence: UnboundedSender<I>,
+) {
+    let mut pairs = Pairs::default();
+    while let Some(record) = records.recv().await {
+        for rpc in pairs.take(record) {
+            if evidence.send(Evidence::Rpc(rpc).into()).is_err() {
+                return;
+            }
+        }
+    }
+    for rpc in pairs.unfinished() {
+        // The run is over: whoever no longer listens has no use for it.
+        let _ = evidence.send(Evidence::Rpc(rpc).into());
+    }
+}
+
+/// The first records of calls that have not ended.
+#[derive(Debug, Default)]
+struct Pairs(HashMap<(String, CallId), TapRecord>);
+
+impl Pairs {
+    /// The calls that a record completes: its own at its end, and those of an earlier process of the same
+    /// component, which died with them.
+    fn take(&mut self, record: TapRecord) -> Vec<Rpc> {
+        let id = (record.component.clone(), record.id);
+        match &record.edge {
+            Edge::Start => {
+                let (pid, component) = (record.id.pid, record.component.clone());
+                let dead = self.0.extract_if(|(other, id), _| *other == component && id.pid != pid);
+                let dead = dead.map(|(_, record)| rpc(&record, None, record.at)).collect();
+                self.0.insert(id, record);
+                dead
+            }
+            Edge::End { code, .. } => {
+                let end = RpcEnd { at: record.at, code: code_name(*code).to_owned() };
+                let start = self.0.remove(&id).map_or(record.at, |start| start.at);
+                vec![rpc(&record, Some(end), start)]
+            }
+        }
+    }
+
+    fn unfinished(self) -> impl Iterator<Item = Rpc> {
+        self.0.into_values().map(|record| rpc(&record, None, record.at))
+    }
+}
+
+fn rpc(record: &TapRecord, end: Option<RpcEnd>, start: Stamp) -> Rpc {
+    let node = record.node.as_deref().or(record.component.strip_prefix("node/")).unwrap_or_default();
+    let method = record.rpc();
+    let volume = if method == "CreateVolume" { &record.volume_name } else { &record.volume_id };
+    Rpc {
+        driver: record.driver.clone().unwrap_or_default(),
+        method: method.to_owned(),
+        volume: volume.clone().unwrap_or_default(),
+        node: node.to_owned(),
+        target: record.target.clone().unwrap_or_default(),
+        start,
+        end,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use claimcheck_csi::Code;
+
+    fn record(pid: u32, edge: Edge, at: u64) -> TapRecord {
+        TapRecord {
+            at: Stamp { mono_ns: at, wall_ns: at },
+            id: CallId { pid, seq: 1 },
+            edge,
+            component: "node/n1".into(),
+            method: "/csi.v1.Node/NodeStageVolume".into(),
+            driver: Some("d".into()),
+            volume_id: Some("v".into()),
+            volume_name: None,
+            node: None,
+            target: Some("/staging".into()),
+        }
+    }
+
+    #[test]
+    fn start_and_end_become_one_call_on_the_components_node() {
+        let mut pairs = Pairs::default();
+        assert_eq!(pairs.take(record(1, Edge::Start, 5)), []);
+        let calls = pairs.take(record(1, Edge::End { code: Code::Ok, message: None }, 9));
+        assert_eq!((calls[0].node.as_str(), calls[0].start.mono_ns), ("n1", 5));
+        assert_eq!(calls[0].succeeded().map(|at| at.mono_ns), Some(9));
+        assert_eq!(pairs.unfinished().count(), 0);
+    }
+
+    #[test]
+    fn calls_of_a_killed_process_never_end() {
+        let mut pairs = Pairs::default();
+        pairs.take(record(1, Edge::Start, 5));
+        let calls = pairs.take(record(2, Edge::Start, 7));
+        assert_eq!((calls.len(), calls[0].end.is_none(), calls[0].start.mono_ns), (1, true, 5));
+        assert_eq!(pairs.unfinished().map(|call| call.start.mono_ns).collect::<Vec<_>>(), [7]);
+    }
+}

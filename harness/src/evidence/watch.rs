@@ -1,0 +1,147 @@
+//! Object changes, from watches of the API server. Own watches, not a controller's cache: a cache shows
+//! the newest state, and a phase may begin and end between two looks at it.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::Debug;
+
+use claimcheck_model::Stamp;
+use futures::TryStreamExt;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, VolumeAttachment};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::task::JoinSet;
+
+use super::{Change, Evidence, Object};
+
+/// Watches every kind that marks a phase, and sends each change as it arrives, until the receiver is
+/// dropped. Failed watches are taken up again with backoff: what a new list no longer has is sent as gone.
+///
+/// Returns once each kind was listed, so that what is created after it is seen from its beginning.
+/// Dropping the set ends the watches.
+pub async fn watch<I>(client: Client, evidence: UnboundedSender<I>) -> JoinSet<()>
+where
+    I: From<Evidence> + Send + 'static,
+{
+    let mut tasks = JoinSet::new();
+    let (listed, mut lists) = tokio::sync::mpsc::channel(1);
+    macro_rules! spawn {
+        ($($kind:ty),+) => {
+            $(tasks.spawn(follow(Api::<$kind>::all(client.clone()), evidence.clone(), listed.clone()));)+
+        };
+    }
+    spawn!(CSIDriver, CSINode, PersistentVolume, PersistentVolumeClaim, Pod, VolumeAttachment);
+    drop(listed);
+    while lists.recv().await.is_some() {}
+    tasks
+}
+
+/// Follows one kind. `listed` is dropped when the first list is complete.
+async fn follow<K, I>(api: Api<K>, evidence: UnboundedSender<I>, listed: tokio::sync::mpsc::Sender<()>)
+where
+    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
+    Object: From<K>,
+    I: From<Evidence> + Send + 'static,
+{
+    let mut listed = Some(listed);
+    let mut known = Known::default();
+    let mut changes = std::pin::pin!(watcher(api, watcher::Config::default()).default_backoff());
+    loop {
+        let changed = match changes.try_next().await {
+            Ok(Some(event)) => event,
+            Ok(None) => return,
+            Err(error) => {
+                tracing::debug!(%error, "a watch failed and is taken up again");
+                continue;
+            }
+        };
+        if matches!(changed, watcher::Event::InitDone) {
+            drop(listed.take());
+        }
+        for change in known.apply(changed, Stamp::now()) {
+            if evidence.send(Evidence::Watch(Box::new(change)).into()).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// What was last seen of each object of a kind, by uid: what a later list lacks has gone unseen.
+struct Known<K> {
+    objects: HashMap<String, K>,
+    listing: HashSet<String>,
+}
+
+impl<K> Default for Known<K> {
+    fn default() -> Self {
+        Self { objects: HashMap::new(), listing: HashSet::new() }
+    }
+}
+
+impl<K: Resource + Clone> Known<K>
+where
+    Object: From<K>,
+{
+    /// The changes that an event of a watch means.
+    fn apply(&mut self, event: watcher::Event<K>, at: Stamp) -> Vec<Change> {
+        match event {
+            watcher::Event::Apply(object) => vec![self.seen(object, at)],
+            watcher::Event::Delete(object) => {
+                self.objects.remove(uid(&object));
+                vec![Change { at, object: object.into(), gone: true }]
+            }
+            watcher::Event::Init => {
+                self.listing.clear();
+                Vec::new()
+            }
+            watcher::Event::InitApply(object) => {
+                self.listing.insert(uid(&object).to_owned());
+                vec![self.seen(object, at)]
+            }
+            watcher::Event::InitDone => {
+                let missed = self.objects.extract_if(|uid, _| !self.listing.contains(uid));
+                missed.map(|(_, object)| Change { at, object: object.into(), gone: true }).collect()
+            }
+        }
+    }
+
+    fn seen(&mut self, object: K, at: Stamp) -> Change {
+        self.objects.insert(uid(&object).to_owned(), object.clone());
+        Change { at, object: object.into(), gone: false }
+    }
+}
+
+fn uid<K: Resource>(object: &K) -> &str {
+    object.meta().uid.as_deref().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use watcher::Event::{Apply, Delete, Init, InitApply, InitDone};
+
+    fn pod(uid: &str) -> Pod {
+        let mut pod = Pod::default();
+        pod.metadata.uid = Some(uid.into());
+        pod
+    }
+
+    fn gone(changes: &[Change]) -> Vec<(&str, bool)> {
+        changes.iter().map(|c| (c.object.metadata().uid.as_deref().unwrap(), c.gone)).collect()
+    }
+
+    #[test]
+    fn what_a_second_list_lacks_is_gone() {
+        let mut known = Known::default();
+        let at = Stamp::default();
+        for event in [Init, InitApply(pod("a")), InitApply(pod("b")), InitDone, Apply(pod("c"))] {
+            assert!(known.apply(event, at).iter().all(|change| !change.gone));
+        }
+        assert_eq!(gone(&known.apply(Delete(pod("a")), at)), [("a", true)]);
+        known.apply(Init, at);
+        known.apply(InitApply(pod("c")), at);
+        assert_eq!(gone(&known.apply(InitDone, at)), [("b", true)]);
+    }
+}

@@ -1,0 +1,114 @@
+//! What claims still have: asked after every case, for its own claims, since cases run in parallel.
+
+use std::collections::BTreeMap;
+
+use claimcheck_model::{LeakKind, Phase, SubjectIds};
+use serde::Serialize;
+
+use super::measure::Whose;
+use super::sets::Counts;
+use super::{Tap, Timeline};
+
+/// What is left of some claims, and what was done for them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Balance {
+    /// Everything that still exists: kind and name. Empty when nothing is left behind.
+    pub left: Vec<(LeakKind, String)>,
+    /// Phases that began and have not ended.
+    pub open: Vec<OpenPhase>,
+    /// How often their volumes were attached, staged, mounted and the reverse.
+    pub counts: Counts,
+    /// How many calls of each method the driver got for their volumes, failed ones too.
+    pub calls: BTreeMap<String, u64>,
+}
+
+/// A phase that began and has not ended.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct OpenPhase {
+    /// Which phase.
+    pub phase: Phase,
+    /// Whose.
+    pub subject: SubjectIds,
+}
+
+impl Balance {
+    /// Nothing is left, and nothing is under way.
+    pub fn is_clean(&self) -> bool {
+        self.left.is_empty() && self.open.is_empty()
+    }
+}
+
+impl Timeline {
+    /// What the claims with these uids still have. Phases of objects that are gone are not open: they are
+    /// aborted, and [`Timeline::finish`] will say so.
+    pub fn balance<'a>(&self, claims: impl IntoIterator<Item = &'a str>) -> Balance {
+        let mut balance = Balance::default();
+        for uid in claims {
+            self.add_claim(uid, &mut balance);
+        }
+        balance.left.sort();
+        balance.left.dedup();
+        balance.open.sort();
+        balance.open.dedup();
+        balance
+    }
+
+    fn add_claim(&self, uid: &str, balance: &mut Balance) {
+        let Some(claim) = self.state.claims.get(uid) else { return };
+        let left = &mut balance.left;
+        if claim.gone.is_none() {
+            left.push((LeakKind::Claim, claim.key.to_string()));
+        }
+        let pods = claim.pods.iter().filter_map(|uid| self.state.pods.get(uid));
+        left.extend(pods.filter(|pod| pod.gone.is_none()).map(|pod| (LeakKind::Pod, pod.key.to_string())));
+        let attachments =
+            self.state.attachments_of(&claim.volume).filter(|attachment| attachment.gone.is_none());
+        left.extend(attachments.map(|attachment| (LeakKind::Attachment, attachment.name.clone())));
+        if let Some(volume) = self.state.volumes.get(&claim.volume).filter(|volume| volume.claim == uid) {
+            if volume.gone.is_none() {
+                left.push((LeakKind::Volume, claim.volume.clone()));
+            }
+            self.add_volume((volume.driver.clone(), volume.handle.clone()), balance);
+        }
+        let concerned = self.concerned_by_claim(uid);
+        let facts = self.facts();
+        for whose in concerned.iter().filter(|whose| self.exists(whose)) {
+            let open = facts.phases(whose).into_iter().filter(|m| m.start.is_some() && m.end.is_none());
+            balance.open.extend(open.map(|m| OpenPhase { phase: m.occurrence.0, subject: m.occurrence.1 }));
+        }
+    }
+
+    fn add_volume(&self, handle: (String, String), balance: &mut Balance) {
+        let on = |node: &str, what: &str| format!("{} on {node}{what}", handle.1);
+        let from = (handle.clone(), String::new());
+        let attached = self.sets.attached.range(from.clone()..).take_while(|(other, _)| *other == handle);
+        if self.tap == Tap::Present {
+            balance.left.extend(attached.map(|(_, node)| (LeakKind::Attached, on(node, ""))));
+        }
+        let staged = self.sets.staged.range(from..).take_while(|(other, _)| *other == handle);
+        balance.left.extend(staged.map(|(_, node)| (LeakKind::Staged, on(node, ""))));
+        let from = (handle.clone(), String::new(), String::new());
+        let mounted = self.sets.mounted.range(from..).take_while(|(other, ..)| *other == handle);
+        let mounted =
+            mounted.map(|(_, node, target)| (LeakKind::Mounted, on(node, &format!(" at {target}"))));
+        balance.left.extend(mounted);
+        for (kind, count) in self.sets.counts.get(&handle).into_iter().flatten() {
+            *balance.counts.entry(*kind).or_default() += count;
+        }
+        for (method, count) in self.calls.counts(&handle) {
+            *balance.calls.entry(method.to_owned()).or_default() += count;
+        }
+    }
+
+    /// Whether the object of a phase is still there, so that the phase may yet end.
+    fn exists(&self, whose: &Whose) -> bool {
+        match whose {
+            Whose::Claim(uid) => self.state.claims.get(uid).is_some_and(|claim| {
+                claim.gone.is_none() || self.state.volume_of_claim(claim).is_some_and(|v| v.gone.is_none())
+            }),
+            Whose::Attachment(uid) => self.state.attachments.get(uid).is_some_and(|a| a.gone.is_none()),
+            Whose::Pod(uid) => self.state.pods.get(uid).is_some_and(|pod| pod.gone.is_none()),
+            Whose::NodeVolume(key) => self.sets.staged.contains(key),
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! The driver's calls: facts on nodes and in pods, and the time that the driver worked.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use claimcheck_model::{Event, RpcSummary, Source, Stamp};
+
+use super::fact::{Fact, Span};
+use super::path::{Place, place};
+use crate::evidence::{Mount, Rpc};
+
+/// The methods that have a volume's handle and do something with it.
+const METHODS: &[&str] = &[
+    "ControllerPublishVolume",
+    "NodeStageVolume",
+    "NodePublishVolume",
+    "NodeExpandVolume",
+    "NodeUnpublishVolume",
+    "NodeUnstageVolume",
+    "ControllerUnpublishVolume",
+    "ControllerExpandVolume",
+    "DeleteVolume",
+];
+
+/// A driver's name and a volume's handle (or, for CreateVolume, its name).
+pub(super) type Handle = (String, String);
+
+/// A volume on a node.
+pub(super) type NodeVolumeKey = (Handle, String);
+
+/// A pod's uid and a volume's name.
+pub(super) type PodVolumeKey = (String, String);
+
+/// A volume from being staged on a node to being unstaged. A node may see several, one after another.
+#[derive(Debug, Default)]
+pub(super) struct Cycle {
+    pub staged: Option<Fact>,
+    pub unstaged: Option<Fact>,
+}
+
+/// A volume in a pod.
+#[derive(Debug, Default)]
+pub(super) struct PodVolume {
+    /// Nothing was staged on the node when it was published: the driver does not stage.
+    pub unstaged: bool,
+    pub published: Option<Fact>,
+    pub unpublished: Option<Fact>,
+}
+
+/// One call's time.
+#[derive(Debug)]
+struct Worked {
+    node: String,
+    target: String,
+    span: Span,
+}
+
+/// Which calls are meant.
+pub(super) struct Calls<'a> {
+    pub method: &'static str,
+    pub handle: Handle,
+    /// Those of one node; of every node if empty.
+    pub node: &'a str,
+    /// Those for one pod; for every target if empty.
+    pub pod: &'a str,
+}
+
+/// What calls and mount tables showed.
+#[derive(Debug, Default)]
+pub(super) struct CallLog {
+    pub on_nodes: BTreeMap<NodeVolumeKey, Vec<Cycle>>,
+    pub in_pods: BTreeMap<PodVolumeKey, PodVolume>,
+    worked: BTreeMap<(String, Handle), Vec<Worked>>,
+    /// Method, volume, node and target of calls whose newest try failed.
+    failed: BTreeSet<(String, Handle, String, String)>,
+}
+
+impl CallLog {
+    /// Enters a call, and summarises it. `node` is the name of its node, where the call itself may have
+    /// the driver's id.
+    pub fn called(&mut self, rpc: &Rpc, node: &str) -> Event {
+        let handle: Handle = (rpc.driver.clone(), rpc.volume.clone());
+        let span =
+            Span { start: rpc.start.mono_ns, end: rpc.end.as_ref().map_or(u64::MAX, |end| end.at.mono_ns) };
+        let worked = Worked { node: node.to_owned(), target: rpc.target.clone(), span };
+        self.worked.entry((rpc.method.clone(), handle.clone())).or_default().push(worked);
+        self.facts_of(rpc, &handle);
+        let object = (rpc.method.clone(), handle, rpc.node.clone(), rpc.target.clone());
+        let retry =
+            if rpc.succeeded().is_some() { self.failed.remove(&object) } else { !self.failed.insert(object) };
+        Event::Rpc(RpcSummary {
+            driver: rpc.driver.clone(),
+            method: rpc.method.clone(),
+            code: rpc.end.as_ref().map(|end| end.code.clone()).unwrap_or_default(),
+            volume: rpc.volume.clone(),
+            node: rpc.node.clone(),
+            start: rpc.start,
+            seconds: rpc.end.as_ref().map_or(0.0, |end| end.at.seconds_since(rpc.start)),
+            retry,
+        })
+    }
+
+    fn facts_of(&mut self, rpc: &Rpc, handle: &Handle) {
+        let done = rpc.succeeded().map(|at| Fact::unversioned(at, Source::Csi));
+        let pod_volume = match place(&rpc.target) {
+            Some(Place::Pod { pod, volume }) => Some((pod.to_owned(), volume.to_owned())),
+            Some(Place::Global { .. }) | None => None,
+        };
+        match rpc.method.as_str() {
+            "NodeStageVolume" => self.staged((handle.clone(), rpc.node.clone()), done),
+            "NodeUnstageVolume" => self.unstaged((handle.clone(), rpc.node.clone()), done),
+            "NodePublishVolume" => {
+                let Some(key) = pod_volume else { return };
+                let on_node = self.on_nodes.get(&(handle.clone(), rpc.node.clone()));
+                let staged =
+                    on_node.and_then(|cycles| cycles.last()).is_some_and(|last| last.staged.is_some());
+                let volume = self.in_pods.entry(key).or_default();
+                if done.is_some() && volume.published.is_none() {
+                    volume.published = done;
+                    // Both calls come from one node agent, so their records come in order.
+                    volume.unstaged = !staged;
+                }
+            }
+            "NodeUnpublishVolume" => {
+                let Some(key) = pod_volume else { return };
+                let volume = self.in_pods.entry(key).or_default();
+                volume.unpublished = volume.unpublished.or(done);
+            }
+            _ => {}
+        }
+    }
+
+    fn staged(&mut self, key: NodeVolumeKey, done: Option<Fact>) {
+        let cycles = self.on_nodes.entry(key).or_default();
+        match cycles.last_mut().filter(|last| last.unstaged.is_none()) {
+            Some(open) => open.staged = open.staged.or(done),
+            None => cycles.push(Cycle { staged: done, unstaged: None }),
+        }
+    }
+
+    fn unstaged(&mut self, key: NodeVolumeKey, done: Option<Fact>) {
+        let cycles = self.on_nodes.entry(key).or_default();
+        if cycles.is_empty() {
+            cycles.push(Cycle::default());
+        }
+        if let Some(last) = cycles.last_mut() {
+            last.unstaged = last.unstaged.or(done);
+        }
+    }
+
+    /// Enters a mount. `handle` finds the handle with a hash.
+    pub fn mounted(
+        &mut self,
+        mount: &Mount,
+        handle: impl Fn(&str, &str) -> Option<String>,
+    ) -> Option<PodVolumeKey> {
+        let fact = Some(Fact::unversioned(mount.at, Source::Mount));
+        match place(&mount.path)? {
+            Place::Pod { pod, volume } => {
+                let key = (pod.to_owned(), volume.to_owned());
+                let known = self.in_pods.entry(key.clone()).or_default();
+                let moment = if mount.mounted { &mut known.published } else { &mut known.unpublished };
+                *moment = moment.or(fact);
+                Some(key)
+            }
+            Place::Global { driver, handle_sha256 } => {
+                let handle = handle(driver, handle_sha256)?;
+                let key = ((driver.to_owned(), handle), mount.node.clone());
+                if mount.mounted {
+                    self.staged(key, fact)
+                } else {
+                    self.unstaged(key, fact)
+                }
+                None
+            }
+        }
+    }
+
+    /// Those of the `calls` that were under way between two moments.
+    pub fn spans(&self, calls: &Calls<'_>, from: Stamp, to: Stamp) -> Vec<Span> {
+        let of_method = self.worked.get(&(calls.method.to_owned(), calls.handle.clone()));
+        let meant = of_method.into_iter().flatten().filter(|call| {
+            (calls.node.is_empty() || call.node == calls.node)
+                && (calls.pod.is_empty() || call.target.contains(calls.pod))
+        });
+        meant.map(|call| call.span).filter(|s| s.start < to.mono_ns && s.end >= from.mono_ns).collect()
+    }
+
+    /// How many calls of each method there were for a volume. CreateVolume is not among them: it knows a
+    /// name only.
+    pub fn counts(&self, handle: &Handle) -> impl Iterator<Item = (&str, u64)> {
+        let of = METHODS.iter().filter_map(|&method| {
+            let calls = self.worked.get(&(method.to_owned(), handle.clone()))?;
+            Some((method, calls.len() as u64))
+        });
+        of
+    }
+
+    /// The cycle of a volume on a node in which something happened at `at`.
+    pub fn cycle_at(&self, key: &NodeVolumeKey, at: Stamp) -> Option<&Cycle> {
+        let begun = |cycle: &&Cycle| cycle.staged.is_none_or(|staged| staged.at <= at);
+        self.on_nodes.get(key)?.iter().rev().find(begun)
+    }
+}

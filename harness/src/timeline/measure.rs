@@ -1,0 +1,398 @@
+//! Where each phase of a subject starts and ends, as far as the facts go: the table of `model::phase` as
+//! code. Everything here only reads.
+
+use std::collections::BTreeSet;
+
+use claimcheck_model::{Outcome, Phase, PhaseSample, Stamp, SubjectIds};
+
+use super::calls::{CallLog, Calls, Handle, NodeVolumeKey};
+use super::fact::{Fact, Span, last_known, latest};
+use super::state::{Attachment, Claim, PodState, State, Volume};
+
+/// Whose phases.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Whose {
+    Claim(String),
+    Attachment(String),
+    NodeVolume(NodeVolumeKey),
+    Pod(String),
+}
+
+/// One occurrence of a phase: a claim may be expanded, a node may stage a volume, more than once, and the
+/// last part tells them apart.
+pub(super) type Occurrence = (Phase, SubjectIds, String);
+
+/// A phase, as far as it is known.
+pub(super) struct Measured<'a> {
+    pub occurrence: Occurrence,
+    /// The moment when the last of its preconditions held.
+    pub start: Option<Fact>,
+    pub end: Option<Fact>,
+    /// Time inside it that belongs to other phases.
+    minus: Vec<Span>,
+    /// The driver's calls inside it.
+    calls: Option<Calls<'a>>,
+    claim: Option<&'a Claim>,
+    driver: &'a str,
+}
+
+/// The facts, and which phases were reported already.
+pub(super) struct Facts<'a> {
+    pub state: &'a State,
+    pub calls: &'a CallLog,
+    pub done: &'a BTreeSet<Occurrence>,
+}
+
+impl<'a> Facts<'a> {
+    /// The phases of a subject that were not reported yet.
+    pub fn phases(&self, whose: &'a Whose) -> Vec<Measured<'a>> {
+        let mut phases = match whose {
+            Whose::Claim(uid) => self.state.claims.get(uid).map(|claim| self.of_claim(uid, claim)),
+            Whose::Attachment(uid) => self.state.attachments.get(uid).map(|one| self.of_attachment(uid, one)),
+            Whose::NodeVolume(key) => Some(self.of_node_volume(key)),
+            Whose::Pod(uid) => self.state.pods.get(uid).map(|pod| self.of_pod(uid, pod)),
+        }
+        .unwrap_or_default();
+        phases.retain(|measured| !self.done.contains(&measured.occurrence));
+        phases
+    }
+
+    fn of_claim(&self, uid: &str, claim: &'a Claim) -> Vec<Measured<'a>> {
+        let volume = self.state.volume_of_claim(claim);
+        let driver = volume.map_or(claim.provisioner.as_deref().unwrap_or_default(), |v| v.driver.as_str());
+        let ids =
+            || SubjectIds { claim: uid.to_owned(), volume: claim.volume.clone(), ..SubjectIds::default() };
+        let at_handle = |method| {
+            volume.map(|v| Calls { method, handle: (driver.to_owned(), v.handle.clone()), node: "", pod: "" })
+        };
+        let measured = |phase, nth: usize, start, end, calls| Measured {
+            occurrence: (phase, ids(), nth.to_string()),
+            start,
+            end,
+            minus: Vec::new(),
+            calls,
+            claim: Some(claim),
+            driver,
+        };
+        let mut phases = Vec::new();
+        if let Some((start, end)) = self.provision(claim) {
+            let handle = (driver.to_owned(), claim.volume.clone());
+            let calls = Calls { method: "CreateVolume", handle, node: "", pod: "" };
+            phases.push(measured(Phase::Provision, 0, start, end, Some(calls)));
+        }
+        let (start, end) = self.bind(claim);
+        phases.push(measured(Phase::Bind, 0, start, end, None));
+        for (nth, expansion) in claim.expansions.iter().enumerate() {
+            let grown = volume.and_then(|v| v.capacity.reached(expansion.bytes));
+            let calls = at_handle("ControllerExpandVolume");
+            phases.push(measured(Phase::ControllerExpand, nth, Some(expansion.raised), grown, calls));
+            if let Some(pending) = expansion.pending {
+                let grown = claim.capacity.reached(expansion.bytes);
+                phases.push(measured(
+                    Phase::NodeExpand,
+                    nth,
+                    Some(pending),
+                    grown,
+                    at_handle("NodeExpandVolume"),
+                ));
+            }
+        }
+        if let Some(volume) = volume.filter(|v| v.reclaimed) {
+            let attachments = self.state.attachments_of(&claim.volume).map(|attachment| attachment.gone);
+            let start = latest(std::iter::once(claim.gone).chain(attachments));
+            phases.push(measured(Phase::Delete, 0, start, volume.gone, at_handle("DeleteVolume")));
+        }
+        phases
+    }
+
+    /// Start and end of provision; none for a claim that nobody provisions for.
+    fn provision(&self, claim: &Claim) -> Option<(Option<Fact>, Option<Fact>)> {
+        let volume = self.state.volume_of_claim(claim).filter(|volume| volume.provisioned);
+        if volume.is_none() && (claim.provisioner.is_none() || !claim.volume.is_empty()) {
+            return None;
+        }
+        // Under late binding the claim's provisioner is named after its node. Until it is, a node may yet be.
+        let start = last_known([claim.created, claim.selected]).filter(|_| claim.provisioner.is_some());
+        Some((start, volume.and_then(|volume| volume.created)))
+    }
+
+    fn bind(&self, claim: &Claim) -> (Option<Fact>, Option<Fact>) {
+        let volume = self.state.volume_of_claim(claim);
+        (latest([claim.created, volume.and_then(|v| v.created)]), claim.bound)
+    }
+
+    fn of_pod(&self, uid: &'a str, pod: &'a PodState) -> Vec<Measured<'a>> {
+        let ids = || SubjectIds { pod: uid.to_owned(), node: pod.node.clone(), ..SubjectIds::default() };
+        let first = self.state.claims_of(pod).flatten().next();
+        let driver =
+            first.and_then(|claim| self.state.volume_of_claim(claim)).map_or("", |v| v.driver.as_str());
+        let measured = |phase, start, end, minus| Measured {
+            occurrence: (phase, ids(), String::new()),
+            start,
+            end,
+            minus,
+            calls: None,
+            claim: first,
+            driver,
+        };
+        let mut phases = Vec::new();
+        if !pod.born_on_node {
+            let bound =
+                self.state.claims_of(pod).all(|claim| claim.is_some_and(|claim| claim.bound.is_some()));
+            let created = self.state.claims_of(pod).map(|claim| claim?.created).chain([pod.created]);
+            // Until all its claims are bound, what to take out of it is not known.
+            let start = latest(created).filter(|_| bound || pod.scheduled.is_none());
+            let mut schedule = measured(Phase::Schedule, start, pod.scheduled, self.claims_time(pod));
+            // The node is no part of whose phase it is: it is not known while the phase lasts.
+            schedule.occurrence.1.node = String::new();
+            phases.push(schedule);
+        }
+        let mut published = vec![pod.scheduled];
+        for claim in self.state.claims_of(pod) {
+            published.push(claim.and_then(|claim| {
+                self.calls.in_pods.get(&(uid.to_owned(), claim.volume.clone()))?.published
+            }));
+            phases.extend(claim.into_iter().flat_map(|claim| self.of_pod_volume(uid, pod, claim)));
+        }
+        phases.push(measured(Phase::Start, latest(published), pod.ready, Vec::new()));
+        let ended_before =
+            |deleting: &Fact| pod.terminated.is_some_and(|terminated| deleting.is_after(&terminated));
+        if let Some(deleting) =
+            pod.deleting.filter(|deleting| pod.scheduled.is_some() && !ended_before(deleting))
+        {
+            phases.push(measured(Phase::Stop, Some(deleting), pod.terminated, Vec::new()));
+        }
+        phases
+    }
+
+    /// When provisioning and binding of a pod's claims were under way.
+    fn claims_time(&self, pod: &PodState) -> Vec<Span> {
+        let of_claims = self
+            .state
+            .claims_of(pod)
+            .flatten()
+            .flat_map(|claim| [self.provision(claim).unwrap_or_default(), self.bind(claim)]);
+        of_claims.filter_map(|(start, end)| Some(Span::between(start?.at, end?.at))).collect()
+    }
+
+    fn of_pod_volume(&self, uid: &'a str, pod: &'a PodState, claim: &'a Claim) -> Vec<Measured<'a>> {
+        let Some(volume) = self.state.volume_of_claim(claim) else { return Vec::new() };
+        let known = self.calls.in_pods.get(&(uid.to_owned(), claim.volume.clone()));
+        let handle: Handle = (volume.driver.clone(), volume.handle.clone());
+        let claim_uid = pod.claims.get(&claim.key).and_then(Clone::clone).unwrap_or_default();
+        let ids = || SubjectIds {
+            claim: claim_uid.clone(),
+            volume: claim.volume.clone(),
+            pod: uid.to_owned(),
+            node: pod.node.clone(),
+        };
+        let measured = |phase, method, start, end| Measured {
+            occurrence: (phase, ids(), String::new()),
+            start,
+            end,
+            minus: Vec::new(),
+            calls: Some(Calls { method, handle: handle.clone(), node: "", pod: uid }),
+            claim: Some(claim),
+            driver: &volume.driver,
+        };
+        let published = known.and_then(|known| known.published);
+        let ready_on_node = if known.is_some_and(|known| known.unstaged) {
+            self.attached(&claim.volume, volume, &pod.node, published.map(|fact| fact.at))
+        } else {
+            let key = (handle.clone(), pod.node.clone());
+            let at = published.map_or(FAR, |fact| fact.at);
+            self.calls.cycle_at(&key, at).and_then(|cycle| cycle.staged)
+        };
+        let publish =
+            measured(Phase::Publish, "NodePublishVolume", latest([ready_on_node, pod.scheduled]), published);
+        let unpublished = known.and_then(|known| known.unpublished);
+        let start = published.and(pod.terminated);
+        vec![publish, measured(Phase::Unpublish, "NodeUnpublishVolume", start, unpublished)]
+    }
+
+    /// When the volume was attached to the node, as what happened there at `at` needed it; any moment at
+    /// all for a driver whose volumes are not attached.
+    fn attached(&self, name: &str, volume: &Volume, node: &str, at: Option<Stamp>) -> Option<Fact> {
+        if !self.state.attachable(&volume.driver) {
+            return volume.created;
+        }
+        let here = self.state.attachments_of(name).filter(|attachment| attachment.node == node);
+        let then = here.filter(|a| a.gone.is_none_or(|gone| at.is_none_or(|at| gone.at >= at)));
+        then.min_by_key(|a| a.created.map(|created| created.at)).and_then(|a| a.attached)
+    }
+
+    /// The pods of a claim that were on a node and not yet ended at a moment.
+    fn pods_on(
+        &self,
+        claim: &'a Claim,
+        node: &'a str,
+        at: Option<Stamp>,
+    ) -> impl Iterator<Item = &'a PodState> {
+        let state = self.state;
+        let pods =
+            claim.pods.iter().filter_map(|uid| state.pods.get(uid)).filter(move |pod| pod.node == node);
+        pods.filter(move |pod| pod.terminated.is_none_or(|end| at.is_none_or(|at| end.at >= at)))
+    }
+
+    /// When the first pod that used a claim at `at` came to the node.
+    fn first_pod(&self, claim: &'a Claim, node: &'a str, at: Option<Stamp>) -> Option<Fact> {
+        let scheduled = self.pods_on(claim, node, at).filter_map(|pod| pod.scheduled);
+        scheduled.reduce(|first, next| if first.is_after(&next) { next } else { first })
+    }
+
+    fn of_attachment(&self, uid: &str, attachment: &'a Attachment) -> Vec<Measured<'a>> {
+        let claim = self.state.claim_of_volume(&attachment.volume);
+        let Some(volume) = self.state.volumes.get(&attachment.volume) else { return Vec::new() };
+        let handle: Handle = (volume.driver.clone(), volume.handle.clone());
+        let ids = || SubjectIds {
+            claim: claim.map(|(uid, _)| uid.to_owned()).unwrap_or_default(),
+            volume: attachment.volume.clone(),
+            pod: String::new(),
+            node: attachment.node.clone(),
+        };
+        let measured = |phase, method, start, end| Measured {
+            occurrence: (phase, ids(), uid.to_owned()),
+            start,
+            end,
+            minus: Vec::new(),
+            calls: Some(Calls { method, handle: handle.clone(), node: &attachment.node, pod: "" }),
+            claim: claim.map(|(_, claim)| claim),
+            driver: &volume.driver,
+        };
+        let claim = claim.map(|(_, claim)| claim);
+        let created = attachment.created.map(|fact| fact.at);
+        let wanted =
+            claim.and_then(|claim| latest([self.first_pod(claim, &attachment.node, created), claim.bound]));
+        let attach_from = last_known([wanted, self.freed(claim, attachment)]).filter(|_| wanted.is_some());
+        let attach = measured(Phase::Attach, "ControllerPublishVolume", attach_from, attachment.attached);
+        let mut phases = vec![attach];
+        if attachment.attached.is_some() && attachment.deleting.is_some() {
+            let start = self.unused(&handle, attachment);
+            phases.push(measured(Phase::Detach, "ControllerUnpublishVolume", start, attachment.gone));
+        }
+        phases
+    }
+
+    /// When the node before let go of a volume that only one node may have.
+    fn freed(&self, claim: Option<&Claim>, attachment: &Attachment) -> Option<Fact> {
+        if !claim?.single_node {
+            return None;
+        }
+        let created = attachment.created?;
+        let before = self.state.attachments_of(&attachment.volume).filter_map(|other| other.gone);
+        last_known(before.filter(|gone| created.is_after(gone)).map(Some))
+    }
+
+    /// When the node of an attachment had no more use for its volume: it was unstaged, or unpublished by a
+    /// driver that does not stage; for one that no pod ever got, when it began to be deleted.
+    fn unused(&self, handle: &Handle, attachment: &Attachment) -> Option<Fact> {
+        let deleting = attachment.deleting?;
+        let key = (handle.clone(), attachment.node.clone());
+        let unstaged = self.calls.cycle_at(&key, deleting.at).map(|cycle| cycle.unstaged);
+        match unstaged {
+            Some(unstaged) => unstaged,
+            None => self.last_unpublish(handle, &attachment.node, deleting.at)?.or(Some(deleting)),
+        }
+    }
+
+    /// When the last pod on a node let go of a volume; none while one of them has it.
+    fn last_unpublish(&self, handle: &Handle, node: &str, at: Stamp) -> Option<Option<Fact>> {
+        let name = self.state.volume_at(&handle.0, &handle.1, at)?;
+        let (_, claim) = self.state.claim_of_volume(name)?;
+        let mut last = Vec::new();
+        for uid in &claim.pods {
+            let Some(pod) = self.state.pods.get(uid).filter(|pod| pod.node == node) else { continue };
+            let Some(known) = self.calls.in_pods.get(&(uid.clone(), name.to_owned())) else { continue };
+            match (known.published.filter(|published| published.at <= at), known.unpublished) {
+                (Some(_), Some(unpublished)) => last.push(Some(unpublished)),
+                (Some(_), None) if pod.gone.is_none() => return None,
+                (Some(_) | None, _) => {}
+            }
+        }
+        Some(last_known(last))
+    }
+
+    fn of_node_volume(&self, key: &'a NodeVolumeKey) -> Vec<Measured<'a>> {
+        let (handle, node) = key;
+        let mut phases = Vec::new();
+        for (nth, cycle) in self.calls.on_nodes.get(key).into_iter().flatten().enumerate() {
+            let at = cycle.staged.or(cycle.unstaged).map(|fact| fact.at);
+            let Some(name) = self.state.volume_at(&handle.0, &handle.1, at.unwrap_or(FAR)) else { continue };
+            let (Some(volume), Some((uid, claim))) =
+                (self.state.volumes.get(name), self.state.claim_of_volume(name))
+            else {
+                continue;
+            };
+            let ids = SubjectIds {
+                claim: uid.to_owned(),
+                volume: name.to_owned(),
+                pod: String::new(),
+                node: node.clone(),
+            };
+            let measured = |phase, method, start, end| Measured {
+                occurrence: (phase, ids.clone(), nth.to_string()),
+                start,
+                end,
+                minus: Vec::new(),
+                calls: Some(Calls { method, handle: handle.clone(), node, pod: "" }),
+                claim: Some(claim),
+                driver: &volume.driver,
+            };
+            let start = latest([self.attached(name, volume, node, at), self.first_pod(claim, node, at)]);
+            phases.push(measured(Phase::Stage, "NodeStageVolume", start, cycle.staged));
+            if cycle.staged.is_some() {
+                let until = cycle.unstaged.map_or(FAR, |fact| fact.at);
+                let start = self.last_unpublish(handle, node, until).flatten();
+                phases.push(measured(Phase::Unstage, "NodeUnstageVolume", start, cycle.unstaged));
+            }
+        }
+        phases
+    }
+
+    /// The sample of a phase whose outcome is known.
+    pub fn sample(&self, measured: &Measured<'_>, outcome: Outcome) -> PhaseSample {
+        let (phase, subject, _) = measured.occurrence.clone();
+        PhaseSample {
+            phase,
+            subject,
+            driver: measured.driver.to_owned(),
+            class: measured.claim.map(|claim| claim.class.clone()).unwrap_or_default(),
+            volume_mode: measured.claim.map(|claim| claim.mode).unwrap_or_default(),
+            outcome,
+        }
+    }
+
+    /// How a phase went whose start and end are known.
+    ///
+    /// A watch may show a precondition later than the component saw it: then the driver's call is the
+    /// better evidence, since it cannot have begun before the phase did.
+    pub fn outcome(&self, measured: &Measured<'_>, start: Fact, end: Fact) -> Outcome {
+        let mut from = if start.at > end.at { end.at } else { start.at };
+        let spans =
+            measured.calls.as_ref().map(|calls| self.calls.spans(calls, from, end.at)).unwrap_or_default();
+        let ended_inside = spans.iter().filter(|span| span.end <= end.at.mono_ns);
+        if let Some(call) = ended_inside.map(|span| span.start).min().filter(|&call| call < from.mono_ns) {
+            from.wall_ns = from.wall_ns.saturating_sub(from.mono_ns - call);
+            from.mono_ns = call;
+        }
+        let whole = Span::between(from, end.at);
+        let others = whole.covered_by(measured.minus.iter().copied());
+        let total = (whole.end - whole.start).saturating_sub(others);
+        let driver = whole.covered_by(spans).min(total);
+        Outcome::Ok {
+            start: from,
+            end: end.at,
+            source: end.source,
+            seconds: seconds(total),
+            driver_seconds: seconds(driver),
+            overhead_seconds: seconds(total - driver),
+        }
+    }
+}
+
+/// Later than everything.
+const FAR: Stamp = Stamp { mono_ns: u64::MAX, wall_ns: u64::MAX };
+
+fn seconds(nanos: u64) -> f64 {
+    nanos as f64 / 1e9
+}

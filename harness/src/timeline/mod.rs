@@ -1,0 +1,224 @@
+//! Evidence in, events out: which phase of whose life began and ended when, and what is attached and
+//! mounted. A pure state machine; [`run`] is the task around it.
+//!
+//! ```text
+//! Evidence ─> state (objects), calls (driver): facts ─> measure: start and end per phase ─> samples
+//!          └> sets: what is attached, staged, mounted ─> transitions, violations
+//! ```
+//!
+//! Facts are independent of the order in which they arrive: a sample is reported as soon as both ends of
+//! its phase are known, whichever came first. What lacks one when no more evidence will come is reported
+//! by [`Timeline::finish`] as aborted (no end) or unobserved (no start).
+
+mod balance;
+mod calls;
+mod fact;
+mod measure;
+mod path;
+mod run;
+mod sets;
+mod state;
+
+pub use balance::{Balance, OpenPhase};
+pub use run::{Closed, Handle, Input, start};
+pub use sets::Counts;
+
+use std::collections::BTreeSet;
+
+use claimcheck_model::{Event, Outcome, TransitionKind};
+
+use calls::CallLog;
+use measure::{Facts, Occurrence, Whose};
+use path::{Place, place};
+use sets::Sets;
+use state::{State, Touched};
+
+use crate::evidence::{Evidence, Mount, Rpc};
+
+/// Whether the driver's calls are recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tap {
+    /// They are: stage and publish are timed, and everything is counted, by the calls.
+    Present,
+    /// They are not: times come from mount tables, attachments are counted by their objects, and mounts
+    /// are not counted, since a polled table coalesces.
+    Absent,
+}
+
+/// The life of every volume so far.
+#[derive(Debug)]
+pub struct Timeline {
+    tap: Tap,
+    state: State,
+    calls: CallLog,
+    sets: Sets,
+    done: BTreeSet<Occurrence>,
+}
+
+impl Timeline {
+    /// A timeline that has seen nothing.
+    pub fn new(tap: Tap) -> Self {
+        let (state, calls, sets, done) = Default::default();
+        Self { tap, state, calls, sets, done }
+    }
+
+    /// Enters one piece of evidence; returns what it completes. Costs as much as the claim it is about has
+    /// pods, however many other claims there are.
+    pub fn feed(&mut self, evidence: &Evidence) -> Vec<Event> {
+        let mut events = Vec::new();
+        let whose = match evidence {
+            Evidence::Watch(change) => {
+                let touched = self.state.saw(change);
+                if let (Tap::Absent, Touched::Attachment(uid)) = (self.tap, &touched) {
+                    events.extend(self.count_attachment(uid));
+                }
+                self.concerned(&touched)
+            }
+            Evidence::Rpc(rpc) => {
+                let node = self.state.node_name(&rpc.driver, &rpc.node).to_owned();
+                events.push(self.calls.called(rpc, &node));
+                events.extend(self.sets.apply(rpc, &node));
+                self.concerned_by_call(rpc)
+            }
+            Evidence::Mount(mount) if self.tap == Tap::Absent => self.mounted(mount),
+            Evidence::Mount(_) => BTreeSet::new(),
+        };
+        events.extend(self.settle(&whose, false));
+        events
+    }
+
+    /// No more evidence will come: reports what began and did not end as aborted, and what ended but was
+    /// not seen to begin as unobserved.
+    pub fn finish(&mut self) -> Vec<Event> {
+        let mut events = self.sets.finish();
+        let whose: BTreeSet<Whose> = (self.state.claims.keys().cloned().map(Whose::Claim))
+            .chain(self.state.attachments.keys().cloned().map(Whose::Attachment))
+            .chain(self.calls.on_nodes.keys().cloned().map(Whose::NodeVolume))
+            .chain(self.state.pods.keys().cloned().map(Whose::Pod))
+            .collect();
+        events.extend(self.settle(&whose, true));
+        events
+    }
+
+    fn facts(&self) -> Facts<'_> {
+        Facts { state: &self.state, calls: &self.calls, done: &self.done }
+    }
+
+    /// Reports the phases of some subjects whose outcome is known.
+    fn settle(&mut self, whose: &BTreeSet<Whose>, last: bool) -> Vec<Event> {
+        let facts = self.facts();
+        let mut settled = Vec::new();
+        for measured in whose.iter().flat_map(|whose| facts.phases(whose)) {
+            let outcome = match (measured.start, measured.end) {
+                (Some(start), Some(end)) => facts.outcome(&measured, start, end),
+                (Some(start), None) if last => Outcome::Aborted { start: start.at },
+                (None, Some(_)) if last => Outcome::Unobserved,
+                (_, None) | (None, Some(_)) => continue,
+            };
+            let sample = facts.sample(&measured, outcome);
+            settled.push((measured.occurrence, sample));
+        }
+        settled.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let (occurrences, samples): (Vec<_>, Vec<_>) = settled.into_iter().unzip();
+        self.done.extend(occurrences);
+        samples.into_iter().map(Event::Phase).collect()
+    }
+
+    /// Whose phases a changed object bears on.
+    fn concerned(&self, touched: &Touched) -> BTreeSet<Whose> {
+        match touched {
+            Touched::Claim(uid) => self.concerned_by_claim(uid),
+            Touched::Attachment(uid) => {
+                let mut whose = BTreeSet::from([Whose::Attachment(uid.clone())]);
+                let volume = self.state.attachments.get(uid).map(|attachment| attachment.volume.as_str());
+                let claim = volume.and_then(|volume| self.state.claim_of_volume(volume));
+                whose.extend(claim.into_iter().flat_map(|(uid, _)| self.concerned_by_claim(uid)));
+                whose
+            }
+            Touched::Pod(uid) => {
+                let mut whose = BTreeSet::from([Whose::Pod(uid.clone())]);
+                let Some(pod) = self.state.pods.get(uid) else { return whose };
+                for claim in self.state.claims_of(pod).flatten() {
+                    whose.extend(self.on_node(&claim.volume, &pod.node));
+                }
+                whose
+            }
+            Touched::Nothing => BTreeSet::new(),
+        }
+    }
+
+    fn concerned_by_claim(&self, uid: &str) -> BTreeSet<Whose> {
+        let mut whose = BTreeSet::from([Whose::Claim(uid.to_owned())]);
+        let Some(claim) = self.state.claims.get(uid) else { return whose };
+        whose.extend(claim.pods.iter().cloned().map(Whose::Pod));
+        let attachments = self.state.attachments_of.get(&claim.volume);
+        whose.extend(attachments.into_iter().flatten().cloned().map(Whose::Attachment));
+        if let Some(volume) = self.state.volumes.get(&claim.volume) {
+            let handle = (volume.driver.clone(), volume.handle.clone());
+            let nodes = self.calls.on_nodes.range((handle.clone(), String::new())..);
+            let nodes = nodes.take_while(|((other, _), _)| *other == handle);
+            whose.extend(nodes.map(|(key, _)| Whose::NodeVolume(key.clone())));
+        }
+        whose
+    }
+
+    /// A volume on one node: as the control plane and as the node see it.
+    fn on_node(&self, volume: &str, node: &str) -> Vec<Whose> {
+        let attachments = self.state.attachments_of.get(volume).into_iter().flatten();
+        let here = attachments.filter(|uid| self.state.attachments.get(*uid).is_some_and(|a| a.node == node));
+        let mut whose: Vec<Whose> = here.cloned().map(Whose::Attachment).collect();
+        if let Some(volume) = self.state.volumes.get(volume) {
+            let handle = (volume.driver.clone(), volume.handle.clone());
+            whose.push(Whose::NodeVolume((handle, node.to_owned())));
+        }
+        whose
+    }
+
+    /// Whose phases a call bears on. The controller's calls end no phase: the objects that follow do.
+    fn concerned_by_call(&self, rpc: &Rpc) -> BTreeSet<Whose> {
+        let handle = (rpc.driver.clone(), rpc.volume.clone());
+        let mut whose = BTreeSet::new();
+        match rpc.method.as_str() {
+            "NodePublishVolume" | "NodeUnpublishVolume" => {
+                if let Some(Place::Pod { pod, .. }) = place(&rpc.target) {
+                    whose.insert(Whose::Pod(pod.to_owned()));
+                }
+            }
+            "NodeStageVolume" | "NodeUnstageVolume" => {
+                let volume = self.state.volume_at(&handle.0, &handle.1, rpc.start);
+                if let Some((_, claim)) = volume.and_then(|name| self.state.claim_of_volume(name)) {
+                    whose.extend(claim.pods.iter().cloned().map(Whose::Pod));
+                    whose.extend(self.on_node(&claim.volume, &rpc.node));
+                }
+            }
+            _ => return whose,
+        }
+        whose.insert(Whose::NodeVolume((handle, rpc.node.clone())));
+        whose
+    }
+
+    fn mounted(&mut self, mount: &Mount) -> BTreeSet<Whose> {
+        let state = &self.state;
+        let pod_volume = self.calls.mounted(mount, |driver, hash| state.handle_with_hash(driver, hash));
+        let Some((pod, volume)) = pod_volume else {
+            let here = self.calls.on_nodes.keys().filter(|(_, node)| *node == mount.node);
+            return here.cloned().map(Whose::NodeVolume).collect();
+        };
+        let mut whose: BTreeSet<Whose> = self.on_node(&volume, &mount.node).into_iter().collect();
+        whose.insert(Whose::Pod(pod));
+        whose
+    }
+
+    /// Without calls an attachment's own object says when its volume is attached.
+    fn count_attachment(&mut self, uid: &str) -> Option<Event> {
+        let attachment = self.state.attachments.get(uid)?;
+        let volume = self.state.volumes.get(&attachment.volume)?;
+        let (kind, fact) = match (attachment.attached, attachment.gone) {
+            (Some(_), Some(gone)) => (TransitionKind::Detach, gone),
+            (Some(attached), None) => (TransitionKind::Attach, attached),
+            (None, _) => return None,
+        };
+        let handle = (volume.driver.clone(), volume.handle.clone());
+        self.sets.watched(kind, handle, &attachment.node, fact.at)
+    }
+}

@@ -1,0 +1,202 @@
+//! Counting: what is attached, staged and mounted, as the driver's calls succeed, and the rules that an
+//! order of calls may break. Attach and mount are *transitions* of the sets; calls, retries and errors
+//! are counted apart.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use claimcheck_model::{Event, Rule, Stamp, Transition, TransitionKind};
+
+use super::calls::Handle;
+use crate::evidence::Rpc;
+
+/// How many transitions of each kind.
+pub type Counts = BTreeMap<TransitionKind, u64>;
+
+/// The sets.
+#[derive(Debug, Default)]
+pub(super) struct Sets {
+    /// Volume and node id.
+    pub attached: BTreeSet<(Handle, String)>,
+    /// Volume and node.
+    pub staged: BTreeSet<(Handle, String)>,
+    /// Volume, node and target path.
+    pub mounted: BTreeSet<(Handle, String, String)>,
+    /// Transitions so far, by volume.
+    pub counts: BTreeMap<Handle, Counts>,
+    /// Drivers that stage.
+    stagers: BTreeSet<String>,
+    suspects: Vec<Suspect>,
+}
+
+/// A call that seems out of order. The record of the call that it should have followed may still be on
+/// its way from another process, so judgement waits until the end.
+#[derive(Debug)]
+struct Suspect {
+    rule: Rule,
+    volume: Handle,
+    /// The node; any if empty.
+    node: String,
+    /// When the call began.
+    at: Stamp,
+    /// What would clear it, had it happened before.
+    cleared_by: TransitionKind,
+}
+
+impl Sets {
+    /// Enters a call. `node` is the name of its node, where the call itself has the driver's id.
+    pub fn apply(&mut self, rpc: &Rpc, node: &str) -> Vec<Event> {
+        let Some(when) = rpc.succeeded() else { return Vec::new() };
+        let mut step =
+            Step { rpc, when, volume: (rpc.driver.clone(), rpc.volume.clone()), events: Vec::new() };
+        match rpc.method.as_str() {
+            "ControllerPublishVolume" => {
+                let entered = self.attached.insert((step.volume.clone(), rpc.node.clone()));
+                self.entered(&mut step, entered, TransitionKind::Attach, Rule::AttachTwice);
+            }
+            "NodeStageVolume" => {
+                self.stagers.insert(rpc.driver.clone());
+                let entered = self.staged.insert((step.volume.clone(), rpc.node.clone()));
+                self.entered(&mut step, entered, TransitionKind::Stage, Rule::StageTwice);
+            }
+            "NodePublishVolume" => {
+                let staged = self.staged.contains(&(step.volume.clone(), rpc.node.clone()));
+                if !staged && self.stagers.contains(&rpc.driver) {
+                    step.broke(Rule::PublishBeforeStage);
+                }
+                let entered =
+                    self.mounted.insert((step.volume.clone(), rpc.node.clone(), rpc.target.clone()));
+                self.entered(&mut step, entered, TransitionKind::Mount, Rule::PublishTwice);
+            }
+            "NodeUnpublishVolume" => {
+                let left = self.mounted.remove(&(step.volume.clone(), rpc.node.clone(), rpc.target.clone()));
+                self.left(&mut step, left, TransitionKind::Unmount, &rpc.node);
+            }
+            "NodeUnstageVolume" => {
+                let first = (step.volume.clone(), rpc.node.clone(), String::new());
+                let next = self.mounted.range(first..).next();
+                if next.is_some_and(|(volume, node, _)| *volume == step.volume && *node == rpc.node) {
+                    step.broke(Rule::UnstageBeforeUnpublish);
+                }
+                let left = self.staged.remove(&(step.volume.clone(), rpc.node.clone()));
+                self.left(&mut step, left, TransitionKind::Unstage, &rpc.node);
+            }
+            "ControllerUnpublishVolume" => self.detached(&mut step, node),
+            "DeleteVolume" => {
+                let next = self.attached.range((step.volume.clone(), String::new())..).next();
+                if next.is_some_and(|(volume, _)| *volume == step.volume) {
+                    self.suspect(&step, Rule::DeleteBeforeDetach, "", TransitionKind::Detach);
+                }
+            }
+            _ => {}
+        }
+        step.events
+    }
+
+    /// Without a node the call detaches from all of them (CSI specification, ControllerUnpublishVolume).
+    fn detached(&mut self, step: &mut Step<'_>, node: &str) {
+        let id = &step.rpc.node;
+        if self.staged.contains(&(step.volume.clone(), node.to_owned())) {
+            self.suspect(step, Rule::DetachBeforeUnstage, node, TransitionKind::Unstage);
+        }
+        let all = self.attached.range((step.volume.clone(), String::new())..);
+        let of_volume = all.take_while(|(volume, _)| *volume == step.volume);
+        let left: Vec<_> = of_volume.filter(|(_, node)| id.is_empty() || node == id).cloned().collect();
+        for entry in left {
+            self.attached.remove(&entry);
+            self.left(step, true, TransitionKind::Detach, &entry.1);
+        }
+    }
+
+    fn entered(&mut self, step: &mut Step<'_>, entered: bool, kind: TransitionKind, twice: Rule) {
+        if entered {
+            self.transition(step, kind, &step.rpc.node.clone());
+        } else {
+            step.broke(twice);
+        }
+    }
+
+    fn left(&mut self, step: &mut Step<'_>, left: bool, kind: TransitionKind, node: &str) {
+        if left {
+            self.transition(step, kind, node);
+            let clears = |suspect: &Suspect| {
+                suspect.cleared_by == kind
+                    && suspect.volume == step.volume
+                    && (suspect.node.is_empty() || suspect.node == node)
+                    && step.when <= suspect.at
+            };
+            self.suspects.retain(|suspect| !clears(suspect));
+        }
+    }
+
+    fn transition(&mut self, step: &mut Step<'_>, kind: TransitionKind, node: &str) {
+        let event = self.count(kind, step.volume.clone(), step.when, node, &step.rpc.target);
+        step.events.push(event);
+    }
+
+    fn count(
+        &mut self,
+        kind: TransitionKind,
+        volume: Handle,
+        when: Stamp,
+        node: &str,
+        target: &str,
+    ) -> Event {
+        *self.counts.entry(volume.clone()).or_default().entry(kind).or_default() += 1;
+        let (driver, volume) = volume;
+        Event::Transition(Transition {
+            kind,
+            when,
+            driver,
+            volume,
+            node: node.to_owned(),
+            target: target.to_owned(),
+        })
+    }
+
+    fn suspect(&mut self, step: &Step<'_>, rule: Rule, node: &str, cleared_by: TransitionKind) {
+        let (volume, at) = (step.volume.clone(), step.rpc.start);
+        self.suspects.push(Suspect { rule, volume, node: node.to_owned(), at, cleared_by });
+    }
+
+    /// Enters an attachment whose object says that it is attached or gone, where no calls are recorded.
+    pub fn watched(
+        &mut self,
+        kind: TransitionKind,
+        volume: Handle,
+        node: &str,
+        when: Stamp,
+    ) -> Option<Event> {
+        let entry = (volume.clone(), node.to_owned());
+        let changed = match kind {
+            TransitionKind::Attach => self.attached.insert(entry),
+            _ => self.attached.remove(&entry),
+        };
+        changed.then(|| self.count(kind, volume, when, node, ""))
+    }
+
+    /// Judges what is left of the suspects: no more evidence will come.
+    pub fn finish(&mut self) -> Vec<Event> {
+        let judged =
+            self.suspects.drain(..).map(|Suspect { rule, volume: (driver, handle), node, .. }| {
+                let on = if node.is_empty() { String::new() } else { format!(" on node {node}") };
+                Event::Violation { rule, detail: format!("volume {handle} of {driver}{on}") }
+            });
+        judged.collect()
+    }
+}
+
+/// One call on its way through the sets.
+struct Step<'a> {
+    rpc: &'a Rpc,
+    when: Stamp,
+    volume: Handle,
+    events: Vec<Event>,
+}
+
+impl Step<'_> {
+    fn broke(&mut self, rule: Rule) {
+        let Rpc { method, volume, node, .. } = self.rpc;
+        self.events
+            .push(Event::Violation { rule, detail: format!("{method} of volume {volume} on node {node}") });
+    }
+}

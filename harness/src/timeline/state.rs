@@ -1,0 +1,431 @@
+//! What is known of each object: facts, filled in as evidence arrives, in whatever order.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use claimcheck_informer::{is_terminal, pod_claims, quantity};
+use claimcheck_model::{ObjectKey, SELECTED_NODE, STORAGE_PROVISIONER, Stamp, VolumeMode};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::storage::v1::{CSINode, VolumeAttachment};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use sha2::Digest;
+
+use super::fact::Fact;
+use crate::evidence::{Change, Object};
+
+/// A claim.
+#[derive(Debug, Default)]
+pub(super) struct Claim {
+    pub key: ObjectKey,
+    pub class: String,
+    pub mode: VolumeMode,
+    /// Only one node may have the volume at a time.
+    pub single_node: bool,
+    /// The external provisioner that was named for it.
+    pub provisioner: Option<String>,
+    pub created: Option<Fact>,
+    pub selected: Option<Fact>,
+    /// The volume it names, or that names it.
+    pub volume: String,
+    pub bound: Option<Fact>,
+    pub gone: Option<Fact>,
+    requested: i64,
+    /// Sizes that were asked for after its creation.
+    pub expansions: Vec<Expansion>,
+    /// Every size its status showed, as it grew.
+    pub capacity: Growth,
+    /// Pods that name it.
+    pub pods: BTreeSet<String>,
+}
+
+/// A request for more.
+#[derive(Debug)]
+pub(super) struct Expansion {
+    pub bytes: i64,
+    pub raised: Fact,
+    /// FileSystemResizePending: the node has to act.
+    pub pending: Option<Fact>,
+}
+
+/// A size that only grows, and when it did.
+#[derive(Debug, Default)]
+pub(super) struct Growth(Vec<(i64, Fact)>);
+
+impl Growth {
+    fn saw(&mut self, bytes: i64, fact: Fact) {
+        if self.0.last().is_none_or(|(last, _)| bytes > *last) {
+            self.0.push((bytes, fact));
+        }
+    }
+
+    /// When it first was `bytes` or more.
+    pub fn reached(&self, bytes: i64) -> Option<Fact> {
+        self.0.iter().find(|(size, _)| *size >= bytes).map(|(_, fact)| *fact)
+    }
+}
+
+/// A PersistentVolume.
+#[derive(Debug, Default)]
+pub(super) struct Volume {
+    uid: String,
+    pub driver: String,
+    pub handle: String,
+    /// The uid of the claim it is for.
+    pub claim: String,
+    /// Made for its claim by a provisioner, which will also delete it.
+    pub provisioned: bool,
+    /// The reclaim policy is Delete.
+    pub reclaimed: bool,
+    pub created: Option<Fact>,
+    pub gone: Option<Fact>,
+    pub capacity: Growth,
+}
+
+/// A VolumeAttachment.
+#[derive(Debug, Default)]
+pub(super) struct Attachment {
+    pub name: String,
+    pub volume: String,
+    pub node: String,
+    pub created: Option<Fact>,
+    pub attached: Option<Fact>,
+    pub deleting: Option<Fact>,
+    pub gone: Option<Fact>,
+}
+
+/// A pod with claims.
+#[derive(Debug, Default)]
+pub(super) struct PodState {
+    pub key: ObjectKey,
+    /// Its claims by key; the uid once it is known which object is meant.
+    pub claims: BTreeMap<ObjectKey, Option<String>>,
+    pub node: String,
+    pub created: Option<Fact>,
+    /// No scheduler chose its node: it was created with one.
+    pub born_on_node: bool,
+    pub scheduled: Option<Fact>,
+    pub ready: Option<Fact>,
+    pub deleting: Option<Fact>,
+    pub terminated: Option<Fact>,
+    pub gone: Option<Fact>,
+}
+
+/// All objects.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    /// By uid.
+    pub claims: BTreeMap<String, Claim>,
+    /// The uid of the newest claim of a name.
+    claim_names: BTreeMap<ObjectKey, String>,
+    /// By name.
+    pub volumes: BTreeMap<String, Volume>,
+    /// Names of the volumes with a driver's handle: seldom more than one.
+    pub handles: BTreeMap<(String, String), BTreeSet<String>>,
+    /// The volume's name by the claim uid of its claimRef.
+    pub volume_of: BTreeMap<String, String>,
+    /// By uid.
+    pub attachments: BTreeMap<String, Attachment>,
+    /// Attachments by volume.
+    pub attachments_of: BTreeMap<String, BTreeSet<String>>,
+    /// By uid.
+    pub pods: BTreeMap<String, PodState>,
+    /// Pods that wait for a claim of this name to be created.
+    waiting: BTreeMap<ObjectKey, BTreeSet<String>>,
+    /// Drivers whose volumes are not attached.
+    unattachable: BTreeSet<String>,
+    /// The node that has this id for a driver.
+    node_ids: BTreeMap<(String, String), String>,
+}
+
+/// The object that a change was about.
+pub(super) enum Touched {
+    Claim(String),
+    Pod(String),
+    Attachment(String),
+    Nothing,
+}
+
+impl State {
+    /// Enters a change.
+    pub fn saw(&mut self, change: &Change) -> Touched {
+        let fact = Fact::watched(change.at, version(change.object.metadata()));
+        let uid = change.object.metadata().uid.clone().unwrap_or_default();
+        match &change.object {
+            Object::Claim(claim) => self.saw_claim(uid, claim, fact, change.gone),
+            Object::Volume(volume) => self.saw_volume(uid, volume, fact, change.gone),
+            Object::Attachment(attachment) => self.saw_attachment(uid, attachment, fact, change.gone),
+            Object::Pod(pod) => self.saw_pod(uid, pod, fact, change.gone),
+            Object::Driver(driver) => {
+                let name = driver.metadata.name.clone().unwrap_or_default();
+                match driver.spec.attach_required {
+                    Some(false) => self.unattachable.insert(name),
+                    Some(true) | None => self.unattachable.remove(&name),
+                };
+                Touched::Nothing
+            }
+            Object::Node(node) => {
+                self.saw_node(node);
+                Touched::Nothing
+            }
+        }
+    }
+
+    fn saw_claim(&mut self, uid: String, object: &PersistentVolumeClaim, fact: Fact, gone: bool) -> Touched {
+        let known = self.claims.entry(uid.clone()).or_default();
+        let (spec, status) = (object.spec.as_ref(), object.status.as_ref());
+        known.key = key(&object.metadata);
+        known.class = spec.and_then(|s| s.storage_class_name.clone()).unwrap_or_default();
+        known.mode = mode(spec.and_then(|s| s.volume_mode.as_deref()));
+        known.single_node = spec
+            .and_then(|s| s.access_modes.as_ref())
+            .is_some_and(|modes| modes.iter().all(|mode| mode.starts_with("ReadWriteOnce")));
+        known.provisioner = annotation(&object.metadata, STORAGE_PROVISIONER);
+        known.created.get_or_insert(fact);
+        if annotation(&object.metadata, SELECTED_NODE).is_some() {
+            known.selected.get_or_insert(fact);
+        }
+        if let Some(name) = spec.and_then(|s| s.volume_name.clone()) {
+            known.volume = name;
+        }
+        if status.and_then(|s| s.phase.as_deref()) == Some("Bound") {
+            known.bound.get_or_insert(fact);
+        }
+        let storage =
+            |quantities: Option<&BTreeMap<String, _>>| quantities?.get("storage").and_then(quantity::bytes);
+        if let Some(bytes) = storage(spec.and_then(|s| s.resources.as_ref()?.requests.as_ref())) {
+            if known.requested != 0 && bytes > known.requested {
+                known.expansions.push(Expansion { bytes, raised: fact, pending: None });
+            }
+            known.requested = bytes;
+        }
+        if let Some(bytes) = storage(status.and_then(|s| s.capacity.as_ref())) {
+            known.capacity.saw(bytes, fact);
+        }
+        let pending = status.and_then(|s| s.conditions.as_ref()).is_some_and(|all| {
+            all.iter().any(|c| c.type_ == "FileSystemResizePending" && c.status == "True")
+        });
+        if let Some(expansion) = known.expansions.last_mut().filter(|_| pending) {
+            expansion.pending.get_or_insert(fact);
+        }
+        if gone {
+            known.gone.get_or_insert(fact);
+        }
+        let claim_key = known.key.clone();
+        if let Some(volume) = self.volume_of.get(&uid) {
+            known.volume.clone_from(volume);
+        }
+        self.resolve(claim_key, &uid, gone);
+        Touched::Claim(uid)
+    }
+
+    /// Tells the pods that wait for a claim of this name that it is there.
+    fn resolve(&mut self, claim: ObjectKey, uid: &str, gone: bool) {
+        if gone {
+            if self.claim_names.get(&claim).is_some_and(|newest| newest == uid) {
+                self.claim_names.remove(&claim);
+            }
+            return;
+        }
+        for pod in self.waiting.remove(&claim).unwrap_or_default() {
+            self.use_claim(&pod, claim.clone(), uid);
+        }
+        self.claim_names.insert(claim, uid.to_owned());
+    }
+
+    fn use_claim(&mut self, pod: &str, claim: ObjectKey, uid: &str) {
+        if let Some(known) = self.pods.get_mut(pod) {
+            known.claims.insert(claim, Some(uid.to_owned()));
+        }
+        self.claims.entry(uid.to_owned()).or_default().pods.insert(pod.to_owned());
+    }
+
+    fn saw_volume(&mut self, uid: String, object: &PersistentVolume, fact: Fact, gone: bool) -> Touched {
+        let name = object.metadata.name.clone().unwrap_or_default();
+        let Some(spec) = object.spec.as_ref() else { return Touched::Nothing };
+        let known = self.volumes.entry(name.clone()).or_default();
+        if known.uid != uid {
+            *known = Volume { uid, ..Volume::default() };
+        }
+        known.created.get_or_insert(fact);
+        if let Some(csi) = &spec.csi {
+            known.driver.clone_from(&csi.driver);
+            known.handle.clone_from(&csi.volume_handle);
+            self.handles
+                .entry((csi.driver.clone(), csi.volume_handle.clone()))
+                .or_default()
+                .insert(name.clone());
+        }
+        known.provisioned = annotation(&object.metadata, claimcheck_model::PROVISIONED_BY).is_some();
+        known.reclaimed = spec.persistent_volume_reclaim_policy.as_deref() == Some("Delete");
+        let size = spec.capacity.as_ref().and_then(|c| c.get("storage"));
+        if let Some(bytes) = size.and_then(quantity::bytes) {
+            known.capacity.saw(bytes, fact);
+        }
+        if gone {
+            known.gone.get_or_insert(fact);
+        }
+        let Some(claim) = spec.claim_ref.as_ref().and_then(|r| r.uid.clone()) else {
+            return Touched::Nothing;
+        };
+        if let Some(known) = self.claims.get_mut(&claim) {
+            known.volume.clone_from(&name);
+        }
+        self.volumes.entry(name.clone()).or_default().claim.clone_from(&claim);
+        self.volume_of.insert(claim.clone(), name);
+        Touched::Claim(claim)
+    }
+
+    fn saw_attachment(&mut self, uid: String, object: &VolumeAttachment, fact: Fact, gone: bool) -> Touched {
+        let known = self.attachments.entry(uid.clone()).or_default();
+        known.name = object.metadata.name.clone().unwrap_or_default();
+        known.volume = object.spec.source.persistent_volume_name.clone().unwrap_or_default();
+        known.node.clone_from(&object.spec.node_name);
+        known.created.get_or_insert(fact);
+        if object.status.as_ref().is_some_and(|status| status.attached) {
+            known.attached.get_or_insert(fact);
+        }
+        if object.metadata.deletion_timestamp.is_some() || gone {
+            known.deleting.get_or_insert(fact);
+        }
+        if gone {
+            known.gone.get_or_insert(fact);
+        }
+        self.attachments_of.entry(known.volume.clone()).or_default().insert(uid.clone());
+        Touched::Attachment(uid)
+    }
+
+    fn saw_pod(&mut self, uid: String, object: &Pod, fact: Fact, gone: bool) -> Touched {
+        if !self.pods.contains_key(&uid) {
+            let claims: Vec<ObjectKey> = pod_claims(object).map(|used| used.claim).collect();
+            if claims.is_empty() {
+                return Touched::Nothing;
+            }
+            let pod = PodState { key: key(&object.metadata), created: Some(fact), ..PodState::default() };
+            self.pods.insert(uid.clone(), pod);
+            for claim in claims {
+                match self.claim_names.get(&claim).cloned() {
+                    Some(claim_uid) => self.use_claim(&uid, claim, &claim_uid),
+                    None => {
+                        self.waiting.entry(claim.clone()).or_default().insert(uid.clone());
+                        self.pods.entry(uid.clone()).or_default().claims.insert(claim, None);
+                    }
+                }
+            }
+        }
+        let known = self.pods.entry(uid.clone()).or_default();
+        if let Some(node) =
+            object.spec.as_ref().and_then(|spec| spec.node_name.clone()).filter(|n| !n.is_empty())
+        {
+            if known.scheduled.is_none() {
+                known.born_on_node = known.created == Some(fact);
+                known.scheduled = Some(fact);
+            }
+            known.node = node;
+        }
+        if is_ready(object) {
+            known.ready.get_or_insert(fact);
+        }
+        if object.metadata.deletion_timestamp.is_some() || gone {
+            known.deleting.get_or_insert(fact);
+        }
+        if containers_ended(object) || gone {
+            known.terminated.get_or_insert(fact);
+        }
+        if gone {
+            known.gone.get_or_insert(fact);
+        }
+        Touched::Pod(uid)
+    }
+
+    fn saw_node(&mut self, object: &CSINode) {
+        let node = object.metadata.name.clone().unwrap_or_default();
+        for driver in &object.spec.drivers {
+            self.node_ids.insert((driver.name.clone(), driver.node_id.clone()), node.clone());
+        }
+    }
+
+    /// The name of the node that a driver knows as `id`; the id itself where no CSINode says otherwise.
+    pub fn node_name<'a>(&'a self, driver: &str, id: &'a str) -> &'a str {
+        self.node_ids.get(&(driver.to_owned(), id.to_owned())).map_or(id, String::as_str)
+    }
+
+    /// Whether volumes of a driver are attached. As upstream, they are where no CSIDriver says otherwise.
+    pub fn attachable(&self, driver: &str) -> bool {
+        !self.unattachable.contains(driver)
+    }
+
+    /// The volume of a claim.
+    pub fn volume_of_claim(&self, claim: &Claim) -> Option<&Volume> {
+        self.volumes.get(&claim.volume)
+    }
+
+    /// The attachments of a volume.
+    pub fn attachments_of(&self, volume: &str) -> impl Iterator<Item = &Attachment> {
+        self.attachments_of.get(volume).into_iter().flatten().filter_map(|uid| self.attachments.get(uid))
+    }
+
+    /// The claims of a pod, none for one that is not there yet.
+    pub fn claims_of<'a>(&'a self, pod: &'a PodState) -> impl Iterator<Item = Option<&'a Claim>> {
+        pod.claims.values().map(|uid| self.claims.get(uid.as_ref()?))
+    }
+
+    /// The handle whose SHA-256 is the name of the kubelet's staging directory.
+    pub fn handle_with_hash(&self, driver: &str, hash: &str) -> Option<String> {
+        let of_driver = self.handles.keys().filter(|(name, _)| name == driver).map(|(_, handle)| handle);
+        of_driver.into_iter().find(|handle| hex_sha256(handle) == hash).cloned()
+    }
+
+    /// The claim that a volume is for, and its uid.
+    pub fn claim_of_volume(&self, volume: &str) -> Option<(&str, &Claim)> {
+        let (uid, claim) = self.claims.get_key_value(&self.volumes.get(volume)?.claim)?;
+        Some((uid, claim))
+    }
+
+    /// The name of the volume that had a handle at a moment: the newest that was not yet gone.
+    pub fn volume_at(&self, driver: &str, handle: &str, at: Stamp) -> Option<&str> {
+        let names = self.handles.get(&(driver.to_owned(), handle.to_owned()))?;
+        let alive = names.iter().filter_map(|name| Some((name, self.volumes.get(name)?)));
+        alive
+            .filter(|(_, volume)| volume.gone.is_none_or(|gone| gone.at >= at))
+            .min_by_key(|(_, volume)| volume.created.map(|fact| fact.at))
+            .map(|(name, _)| name.as_str())
+    }
+}
+
+fn key(metadata: &ObjectMeta) -> ObjectKey {
+    ObjectKey::new(metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default())
+}
+
+fn version(metadata: &ObjectMeta) -> Option<u64> {
+    metadata.resource_version.as_deref()?.parse().ok()
+}
+
+fn annotation(metadata: &ObjectMeta, name: &str) -> Option<String> {
+    metadata.annotations.as_ref()?.get(name).cloned()
+}
+
+fn hex_sha256(text: &str) -> String {
+    sha2::Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn mode(mode: Option<&str>) -> VolumeMode {
+    match mode {
+        Some("Block") => VolumeMode::Block,
+        _ => VolumeMode::Filesystem,
+    }
+}
+
+/// A pod that ran to its end without ever being seen Ready was started too.
+fn is_ready(pod: &Pod) -> bool {
+    let Some(status) = &pod.status else { return false };
+    let ready = status.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True");
+    ready || status.phase.as_deref() == Some("Succeeded")
+}
+
+/// Containers of a pod that is not being deleted may start again, unless the pod is at its end.
+fn containers_ended(pod: &Pod) -> bool {
+    let deleting = pod.metadata.deletion_timestamp.is_some();
+    let declared = pod.spec.as_ref().map_or(0, |spec| spec.containers.len());
+    let ended = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+    let ended = ended.filter(|c| c.state.as_ref().is_some_and(|state| state.terminated.is_some())).count();
+    is_terminal(pod) || (deleting && declared > 0 && ended == declared)
+}
