@@ -1,0 +1,225 @@
+//! A cluster for one test: API server, controllers, a driver, and the kubelet's part by hand.
+
+use std::{fmt::Debug, time::Duration};
+
+use claimcheck_apiserver as apiserver;
+use claimcheck_controllers::{Name, Options};
+use claimcheck_csi::{
+    Server, Services,
+    v1::{controller_server::ControllerServer, identity_server::IdentityServer},
+};
+use claimcheck_informer::{
+    Informer, KindSet, World,
+    testing::{self, DRIVER, NAMESPACE},
+};
+use claimcheck_model::{CONTROLLER_MANAGED_ATTACH, unique_volume_name};
+use k8s_openapi::{
+    api::{
+        core::v1::{Container, Event, Node, PersistentVolumeClaim, Pod},
+        storage::v1::{CSINode, StorageClass, VolumeAttachment},
+    },
+    serde::{Serialize, de::DeserializeOwned},
+};
+use kube::{
+    Api, Client, Config, Resource,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    config::{KubeConfigOptions, Kubeconfig},
+    core::{ClusterResourceScope, NamespaceResourceScope},
+};
+use serde_json::json;
+use tokio::task::JoinSet;
+
+use crate::fake::{Fake, ZONE};
+
+/// How long anything may take before the test fails; much longer than it takes.
+const LIMIT: Duration = Duration::from_secs(30);
+
+pub struct Cluster {
+    pub client: Client,
+    pub driver: Fake,
+    pub server: apiserver::Server,
+    informer: Informer,
+    _running: JoinSet<()>,
+    _directory: tempfile::TempDir,
+}
+
+impl Cluster {
+    /// All controllers but the scheduler, nodes `a` and `b` in zones of their own, and the class `fast`.
+    pub async fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("csi.sock");
+        let driver = Fake::default();
+        let services = Services::default()
+            .with(IdentityServer::new(driver.clone()))
+            .with(ControllerServer::new(driver.clone()));
+        let listening = Server::bind(&socket).unwrap();
+        let server = apiserver::start(apiserver::Config::default()).await.unwrap();
+        let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig()).unwrap();
+        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+        let client = Client::try_from(config).unwrap();
+        let mut running = JoinSet::new();
+        running.spawn(async move { listening.serve(services, std::future::pending()).await.unwrap() });
+        let controllers = client.clone();
+        running.spawn(async move {
+            let names =
+                [Name::Binder, Name::Provisioner, Name::AttachDetach, Name::Attacher, Name::Protection];
+            let options = Options { csi_address: Some(socket), ..Options::default() };
+            let forever = std::future::pending();
+            claimcheck_controllers::run(&names, controllers, &options, forever).await.unwrap();
+        });
+        let informer = Informer::start(client.clone(), KindSet::all(), &Default::default());
+        informer.synced().await;
+        let cluster = Self { client, driver, server, informer, _running: running, _directory: directory };
+        for name in ["a", "b"] {
+            let mut node = testing::node(name);
+            testing::annotate(&mut node.metadata, CONTROLLER_MANAGED_ATTACH, "true");
+            node.metadata.labels.get_or_insert_default().insert(ZONE.into(), name.into());
+            cluster.create(node).await;
+            let mut csi_node = testing::csi_node(name, None);
+            csi_node.spec.drivers[0].topology_keys = Some(vec![ZONE.into()]);
+            cluster.create::<CSINode>(csi_node).await;
+        }
+        cluster.create::<StorageClass>(testing::class("fast", DRIVER)).await;
+        cluster
+    }
+
+    /// Creates a cluster-scoped object.
+    pub async fn create<K>(&self, mut object: K) -> K
+    where
+        K: Resource<DynamicType = (), Scope = ClusterResourceScope>
+            + Clone
+            + Serialize
+            + DeserializeOwned
+            + Debug,
+    {
+        object.meta_mut().uid = None;
+        Api::all(self.client.clone()).create(&PostParams::default(), &object).await.unwrap()
+    }
+
+    /// Creates an object in the namespace.
+    pub async fn create_in_namespace<K>(&self, mut object: K) -> K
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + Serialize
+            + DeserializeOwned
+            + Debug,
+    {
+        object.meta_mut().uid = None;
+        self.namespaced().create(&PostParams::default(), &object).await.unwrap()
+    }
+
+    pub fn namespaced<K>(&self) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client.clone(), NAMESPACE)
+    }
+
+    /// Creates a claim of the class `fast`.
+    pub async fn claim(&self, name: &str) -> PersistentVolumeClaim {
+        self.create_in_namespace(testing::claim(name, "fast", "64Mi")).await
+    }
+
+    /// Creates a claim and waits for its volume, whose name is returned.
+    pub async fn bound_claim(&self, name: &str) -> String {
+        let claim = self.claim(name).await;
+        self.bound(name).await;
+        format!("pvc-{}", claim.metadata.uid.unwrap())
+    }
+
+    pub async fn bound(&self, claim: &str) {
+        let key = claimcheck_model::ObjectKey::new(NAMESPACE, claim);
+        let phase = |world: &World| world.claims.get(&key)?.status.clone()?.phase;
+        self.until("the claim is bound", |world| phase(world).as_deref() == Some("Bound")).await;
+    }
+
+    /// Creates a pod that is scheduled already.
+    pub async fn pod(&self, name: &str, node: &str, claim: &str) -> Pod {
+        let mut pod = testing::pod(name, node, &[claim]);
+        let container = Container { name: "c".into(), image: Some("none".into()), ..Container::default() };
+        pod.spec.get_or_insert_default().containers = vec![container];
+        self.create_in_namespace(pod).await
+    }
+
+    /// Deletes a pod as the kubelet does when all is cleaned up.
+    pub async fn end_pod(&self, name: &str) {
+        let params = DeleteParams::default().grace_period(0);
+        self.namespaced::<Pod>().delete(name, &params).await.unwrap();
+    }
+
+    pub async fn delete_claim(&self, name: &str) {
+        self.namespaced::<PersistentVolumeClaim>().delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    /// Reports what the node's kubelet uses.
+    pub async fn report_in_use(&self, node: &str, volumes: &[&str]) {
+        let names: Vec<String> = volumes.iter().map(|volume| unique_volume_name(DRIVER, volume)).collect();
+        let patch = Patch::Merge(json!({"status": {"volumesInUse": names}}));
+        let nodes = Api::<Node>::all(self.client.clone());
+        nodes.patch_status(node, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    /// Whether the node's list has the volume.
+    pub async fn listed(&self, node: &str, volume: &str, expected: bool) {
+        let unique = unique_volume_name(DRIVER, volume);
+        self.until(&format!("volumesAttached of {node} has {volume}: {expected}"), |world| {
+            let node = world.nodes.named(node).and_then(|node| node.status.clone()).unwrap_or_default();
+            node.volumes_attached.iter().flatten().any(|listed| listed.name == unique) == expected
+        })
+        .await;
+    }
+
+    /// Waits until the world is as described. Looks at every change, and only then.
+    pub async fn until(&self, what: &str, mut holds: impl FnMut(&World) -> bool) {
+        let mut changes = self.informer.subscribe(KindSet::all());
+        let waiting = async {
+            while !holds(&self.informer.read()) {
+                changes.recv().await.expect("the informer lives as long as the cluster");
+            }
+        };
+        if tokio::time::timeout(LIMIT, waiting).await.is_err() {
+            let calls = self.driver.state().calls.clone();
+            panic!("not within {LIMIT:?}: {what}\n{:#?}\ncalls: {calls:?}", &*self.informer.read());
+        }
+    }
+
+    /// The messages of the events of this reason, once there are as many.
+    pub async fn events(&self, reason: &str, count: usize) -> Vec<String> {
+        let api = self.namespaced::<Event>();
+        let deadline = tokio::time::Instant::now() + LIMIT;
+        loop {
+            let events = api.list(&ListParams::default()).await.unwrap().items;
+            let of_reason = events.iter().filter(|event| event.reason.as_deref() == Some(reason));
+            let messages: Vec<String> = of_reason.filter_map(|event| event.message.clone()).collect();
+            if messages.len() >= count {
+                return messages;
+            }
+            assert!(tokio::time::Instant::now() < deadline, "{count} events of {reason}, but: {events:#?}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Waits until no volume and no attachment is left, and checks the driver's side of it.
+    pub async fn nothing_left(&self) {
+        self.until("no volume and no attachment is left", |world| {
+            world.volumes.is_empty() && world.attachments.is_empty()
+        })
+        .await;
+        let state = self.driver.state();
+        assert!(state.volumes.is_empty(), "volumes left: {:?}", state.volumes);
+        assert!(state.published.is_empty(), "published: {:?}", state.published);
+    }
+
+    pub fn attachments(&self) -> Vec<VolumeAttachment> {
+        self.informer.read().attachments.iter().map(|attachment| (**attachment).clone()).collect()
+    }
+
+    /// Writes to objects other than events, so far.
+    pub fn writes(&self) -> u64 {
+        let requests = self.server.requests();
+        let writes =
+            requests.iter().filter(|count| matches!(count.verb, "create" | "update" | "patch" | "delete"));
+        writes.filter(|count| count.resource != "events").map(|count| count.count).sum()
+    }
+}

@@ -1,0 +1,197 @@
+//! A CSI driver without storage: it keeps what it was told, counts calls and can be told to fail.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::{Arc, Mutex, MutexGuard},
+};
+
+use claimcheck_csi::v1::{
+    ControllerGetCapabilitiesRequest, ControllerGetCapabilitiesResponse, ControllerPublishVolumeRequest,
+    ControllerPublishVolumeResponse, ControllerServiceCapability, ControllerUnpublishVolumeRequest,
+    ControllerUnpublishVolumeResponse, CreateVolumeRequest, CreateVolumeResponse, DeleteVolumeRequest,
+    DeleteVolumeResponse, GetPluginCapabilitiesRequest, GetPluginCapabilitiesResponse, GetPluginInfoRequest,
+    GetPluginInfoResponse, PluginCapability, ProbeRequest, ProbeResponse, Topology, Volume,
+    controller_server::Controller,
+    controller_service_capability::{self, Rpc, rpc},
+    identity_server::Identity,
+    plugin_capability::{self, Service, service},
+};
+use claimcheck_informer::testing::DRIVER;
+use tonic::{Request, Response, Status};
+
+/// The topology key of the driver.
+pub const ZONE: &str = "test/zone";
+
+/// The driver; clones are the same one.
+#[derive(Clone, Default)]
+pub struct Fake(Arc<Mutex<State>>);
+
+#[derive(Default)]
+pub struct State {
+    /// From name to parameters.
+    pub volumes: BTreeMap<String, BTreeMap<String, String>>,
+    /// Volume and node.
+    pub published: BTreeSet<(String, String)>,
+    /// Method and volume of every call, in order.
+    pub calls: Vec<(&'static str, String)>,
+    /// The secrets of the last CreateVolume.
+    pub secrets: BTreeMap<String, String>,
+    /// CreateVolume fails for good.
+    pub refuses: bool,
+    faults: BTreeMap<&'static str, VecDeque<Fault>>,
+}
+
+struct Fault {
+    status: Status,
+    after_effect: bool,
+}
+
+impl Fake {
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap()
+    }
+
+    /// The next call of this method fails without effect; the one after that is as told next, and so on.
+    pub fn fail(&self, method: &'static str, status: Status) {
+        let fault = Fault { status, after_effect: false };
+        self.state().faults.entry(method).or_default().push_back(fault);
+    }
+
+    /// Likewise, but the call takes effect before it fails.
+    pub fn lose_answer(&self, method: &'static str, status: Status) {
+        let fault = Fault { status, after_effect: true };
+        self.state().faults.entry(method).or_default().push_back(fault);
+    }
+
+    /// How often each method was called for each volume; the name of a volume is its handle, too.
+    pub fn counts(&self) -> BTreeMap<&'static str, Vec<usize>> {
+        let mut by_volume: BTreeMap<(&'static str, String), usize> = BTreeMap::new();
+        for call in &self.state().calls {
+            *by_volume.entry(call.clone()).or_default() += 1;
+        }
+        let mut counts: BTreeMap<&'static str, Vec<usize>> = BTreeMap::new();
+        for ((method, _), count) in by_volume {
+            counts.entry(method).or_default().push(count);
+        }
+        counts
+    }
+
+    fn call<T>(
+        &self,
+        method: &'static str,
+        volume: &str,
+        effect: impl FnOnce(&mut State) -> Result<T, Status>,
+    ) -> Result<Response<T>, Status> {
+        let mut state = self.state();
+        state.calls.push((method, volume.to_owned()));
+        match state.faults.get_mut(method).and_then(VecDeque::pop_front) {
+            None => effect(&mut state).map(Response::new),
+            Some(Fault { status, after_effect }) => {
+                if after_effect {
+                    effect(&mut state)?;
+                }
+                Err(status)
+            }
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl Identity for Fake {
+    async fn get_plugin_info(
+        &self,
+        _: Request<GetPluginInfoRequest>,
+    ) -> Result<Response<GetPluginInfoResponse>, Status> {
+        Ok(Response::new(GetPluginInfoResponse { name: DRIVER.into(), ..GetPluginInfoResponse::default() }))
+    }
+
+    async fn get_plugin_capabilities(
+        &self,
+        _: Request<GetPluginCapabilitiesRequest>,
+    ) -> Result<Response<GetPluginCapabilitiesResponse>, Status> {
+        let services = [service::Type::ControllerService, service::Type::VolumeAccessibilityConstraints];
+        let capabilities = services.map(|service| PluginCapability {
+            r#type: Some(plugin_capability::Type::Service(Service { r#type: service.into() })),
+        });
+        Ok(Response::new(GetPluginCapabilitiesResponse { capabilities: capabilities.into() }))
+    }
+
+    async fn probe(&self, _: Request<ProbeRequest>) -> Result<Response<ProbeResponse>, Status> {
+        Ok(Response::new(ProbeResponse { ready: Some(true) }))
+    }
+}
+
+#[tonic::async_trait]
+impl Controller for Fake {
+    async fn controller_get_capabilities(
+        &self,
+        _: Request<ControllerGetCapabilitiesRequest>,
+    ) -> Result<Response<ControllerGetCapabilitiesResponse>, Status> {
+        let rpcs = [rpc::Type::CreateDeleteVolume, rpc::Type::PublishUnpublishVolume];
+        let capabilities = rpcs.map(|rpc| ControllerServiceCapability {
+            r#type: Some(controller_service_capability::Type::Rpc(Rpc { r#type: rpc.into() })),
+        });
+        Ok(Response::new(ControllerGetCapabilitiesResponse { capabilities: capabilities.into() }))
+    }
+
+    async fn create_volume(
+        &self,
+        request: Request<CreateVolumeRequest>,
+    ) -> Result<Response<CreateVolumeResponse>, Status> {
+        let request = request.into_inner();
+        self.call("CreateVolume", &request.name, |state| {
+            if state.refuses {
+                return Err(Status::internal("refused"));
+            }
+            state.volumes.insert(request.name.clone(), request.parameters.clone());
+            state.secrets = request.secrets.clone();
+            let preferred = request.accessibility_requirements.clone().unwrap_or_default().preferred;
+            let accessible_topology: Vec<Topology> = preferred.into_iter().take(1).collect();
+            let capacity_bytes = request.capacity_range.map_or(0, |range| range.required_bytes);
+            let volume_id = request.name.clone();
+            let volume = Volume { volume_id, capacity_bytes, accessible_topology, ..Volume::default() };
+            Ok(CreateVolumeResponse { volume: Some(volume) })
+        })
+    }
+
+    async fn delete_volume(
+        &self,
+        request: Request<DeleteVolumeRequest>,
+    ) -> Result<Response<DeleteVolumeResponse>, Status> {
+        let volume = request.into_inner().volume_id;
+        self.call("DeleteVolume", &volume, |state| {
+            if state.published.iter().any(|(published, _)| *published == volume) {
+                return Err(Status::failed_precondition("still published"));
+            }
+            state.volumes.remove(&volume);
+            Ok(DeleteVolumeResponse {})
+        })
+    }
+
+    async fn controller_publish_volume(
+        &self,
+        request: Request<ControllerPublishVolumeRequest>,
+    ) -> Result<Response<ControllerPublishVolumeResponse>, Status> {
+        let ControllerPublishVolumeRequest { volume_id, node_id, .. } = request.into_inner();
+        self.call("ControllerPublishVolume", &volume_id.clone(), |state| {
+            let elsewhere = |(volume, node): &(String, String)| *volume == volume_id && *node != node_id;
+            if state.published.iter().any(elsewhere) {
+                return Err(Status::failed_precondition("published on another node"));
+            }
+            state.published.insert((volume_id, node_id));
+            let publish_context = BTreeMap::from([("device".to_owned(), "/dev/fake".to_owned())]);
+            Ok(ControllerPublishVolumeResponse { publish_context })
+        })
+    }
+
+    async fn controller_unpublish_volume(
+        &self,
+        request: Request<ControllerUnpublishVolumeRequest>,
+    ) -> Result<Response<ControllerUnpublishVolumeResponse>, Status> {
+        let ControllerUnpublishVolumeRequest { volume_id, node_id, .. } = request.into_inner();
+        self.call("ControllerUnpublishVolume", &volume_id.clone(), |state| {
+            state.published.remove(&(volume_id, node_id));
+            Ok(ControllerUnpublishVolumeResponse {})
+        })
+    }
+}

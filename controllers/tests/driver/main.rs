@@ -1,0 +1,8 @@
+//! The controllers that work with a driver, against the embedded API server and a driver in the test.
+//!
+//! `cluster.rs` has the cluster, `fake.rs` the driver. Every test has its own of both.
+
+mod attaching;
+mod cluster;
+mod fake;
+mod provisioning;
