@@ -3,7 +3,7 @@
 //! ```text
 //! new:       finalizers on attachment and volume ──> ControllerPublishVolume ──> status.attached
 //! deleting:  ControllerUnpublishVolume ──> finalizer off the attachment
-//! volume deleting, no attachment left: finalizer off the volume
+//! volume goes, no attachment left: finalizer off the volume
 //! ```
 //!
 //! A driver without the capability PUBLISH_UNPUBLISH_VOLUME has nothing to carry out: its attachments are

@@ -137,11 +137,22 @@ pub fn plan_attachment(
 
 /// Plans the volume of this name: the finalizer stays until the volume goes, since it may well be attached
 /// again before.
+///
+/// Unlike upstream a volume goes as soon as it is released to be deleted, not when its object is being
+/// deleted. So this write is done while the driver deletes the volume, instead of afterwards and in
+/// collision with everybody else who lets go of the object then.
 pub fn plan_volume(name: &str, world: &World, driver: &DriverInfo) -> Option<Action> {
     let volume = world.volumes.named(name)?;
-    let goes = volume.metadata.deletion_timestamp.is_some() && has_finalizer(&volume.metadata, driver);
+    let goes = volume.metadata.deletion_timestamp.is_some() || is_released_to_be_deleted(volume);
     let attached = world.attachments.count(AttachmentBy::Volume, name) > 0;
-    (goes && !attached).then(|| Action::ReleaseVolume(volume.clone()))
+    (goes && !attached && has_finalizer(&volume.metadata, driver))
+        .then(|| Action::ReleaseVolume(volume.clone()))
+}
+
+fn is_released_to_be_deleted(volume: &PersistentVolume) -> bool {
+    let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
+    let policy = volume.spec.as_ref().and_then(|spec| spec.persistent_volume_reclaim_policy.as_deref());
+    phase == Some("Released") && policy == Some("Delete")
 }
 
 /// Everything that can be checked is checked before the first finalizer, which would hold the attachment

@@ -180,8 +180,17 @@ fn a_volume_within_the_attachment_needs_no_object() {
 #[test]
 fn a_volume_is_let_go_when_it_goes_and_nothing_is_attached() {
     let f = finalizer();
+    let released = |policy: &str| {
+        let mut volume = volume(&[&f]);
+        volume.status.get_or_insert_default().phase = Some("Released".into());
+        volume.spec.get_or_insert_default().persistent_volume_reclaim_policy = Some(policy.into());
+        volume
+    };
     for (what, world, expected) in [
         ("stays", world![volume(&[&f])], "nothing"),
+        ("released to be kept", world![released("Retain")], "nothing"),
+        ("released to be deleted", world![released("Delete")], "release volume"),
+        ("released, attached", world![released("Delete"), attachment(true)], "nothing"),
         ("goes", world![deleting(volume(&[]), &[&f])], "release volume"),
         ("goes, attached", world![deleting(volume(&[]), &[&f]), attachment(true)], "nothing"),
         ("goes, not held", world![deleting(volume(&[]), &["f"])], "nothing"),

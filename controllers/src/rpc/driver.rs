@@ -53,10 +53,8 @@ impl DriverInfo {
             this.rpcs = controller
                 .capabilities
                 .into_iter()
-                .filter_map(|capability| match capability.r#type {
-                    Some(controller_service_capability::Type::Rpc(rpc)) => Some(rpc.r#type),
-                    None => None,
-                })
+                .filter_map(|capability| capability.r#type)
+                .map(|controller_service_capability::Type::Rpc(rpc)| rpc.r#type)
                 .collect();
         }
         Ok(this)

@@ -35,7 +35,6 @@ async fn each_call_once_and_few_writes() {
     assert_eq!(cluster.driver.counts(), once.map(|method| (method, vec![1])).into());
     // Ours: claim and pod created and deleted, in use reported twice. The stock controllers need 22.
     let writes = cluster.writes() - before - 6;
-    println!("{writes} writes: {:#?}", cluster.server.requests());
     assert!(writes <= 20, "{writes} writes: {:#?}", cluster.server.requests());
     assert_eq!(
         cluster.events("SuccessfulAttachVolume", 1).await,

@@ -2,6 +2,8 @@
 //!
 //! `cluster.rs` has the cluster, `fake.rs` the driver. Every test has its own of both.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by failing")]
+
 mod attaching;
 mod cluster;
 mod fake;
