@@ -108,3 +108,49 @@ fn add_of_lists(volumes: &mut BTreeSet<String>, old: Option<&Node>, new: Option<
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use claimcheck_informer::testing;
+
+    use super::*;
+    use crate::attachdetach::plan_tests::{attachment, bound, node};
+
+    /// A world with the volume `pv`, used by a pod on node `a`.
+    fn world() -> World {
+        let (claim, volume) = bound(&["ReadWriteOnce"]);
+        let mut world = World::default();
+        world.apply(claim);
+        world.apply(volume);
+        world.apply(testing::pod("p", "a", &["data"]));
+        world.apply(node("a", true, true));
+        world
+    }
+
+    fn woken<K: claimcheck_informer::Cached>(world: &mut World, object: K) -> Vec<String> {
+        let change = world.apply(object).expect("an object without version is always new");
+        concerned(&change, world).into_iter().collect()
+    }
+
+    #[test]
+    fn what_a_volume_depends_on_wakes_it() {
+        let mut world = world();
+        assert_eq!(woken(&mut world, testing::pod("q", "b", &["data"])), ["pv"]);
+        assert_eq!(woken(&mut world, bound(&["ReadWriteOnce"]).0), ["pv"]);
+        assert_eq!(woken(&mut world, bound(&["ReadWriteOnce"]).1), ["pv"]);
+        assert_eq!(woken(&mut world, attachment("a", true)), ["pv"]);
+        assert_eq!(woken(&mut world, node("a", true, false)), ["pv"], "not in use any more");
+        assert_eq!(woken(&mut world, node("a", false, false)), ["pv"], "not listed any more");
+        assert_eq!(woken(&mut world, testing::node("a")), ["pv"], "not managed any more");
+        assert_eq!(woken(&mut world, testing::csi_driver(false)), ["pv"]);
+    }
+
+    #[test]
+    fn what_does_not_concern_a_volume_lets_it_sleep() {
+        let mut world = world();
+        assert!(woken(&mut world, node("a", true, true)).is_empty(), "a heartbeat");
+        assert!(woken(&mut world, testing::pod("other", "a", &["else"])).is_empty());
+        assert!(woken(&mut world, node("b", false, false)).is_empty());
+        assert!(woken(&mut world, testing::csi_driver(true)).is_empty(), "the default");
+    }
+}
