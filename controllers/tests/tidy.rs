@@ -18,8 +18,8 @@ const FORBIDDEN: [(&str, &str); 6] = [
 fn planners(folder: &Path, found: &mut Vec<PathBuf>) {
     let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     for entry in entries {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let path = entry.expect("the folder can be read").path();
+        let name = path.file_name().expect("an entry has a name").to_string_lossy().into_owned();
         if path.is_dir() {
             if name != "target" && !name.starts_with('.') {
                 planners(&path, found);

@@ -57,7 +57,7 @@ pub struct EventRecorder {
 }
 
 enum Request {
-    Record(Occurrence),
+    Record(Box<Occurrence>),
     Flush(oneshot::Sender<()>),
 }
 
@@ -86,7 +86,7 @@ impl EventRecorder {
         Self { requests }
     }
 
-    /// Records that something happened to `object` (see [`reference`]). Returns at once.
+    /// Records that something happened to `object` (see [`reference()`]). Returns at once.
     pub fn record(
         &self,
         object: &ObjectReference,
@@ -106,7 +106,7 @@ impl EventRecorder {
             reason: reason.into(),
             message: message.into(),
         };
-        if let Err(error) = self.requests.try_send(Request::Record(occurrence)) {
+        if let Err(error) = self.requests.try_send(Request::Record(Box::new(occurrence))) {
             warn!(%error, "an event was dropped");
         }
     }
@@ -148,7 +148,7 @@ impl Writer {
     async fn run(mut self, mut requests: mpsc::Receiver<Request>) {
         while let Some(request) = requests.recv().await {
             match request {
-                Request::Record(occurrence) => self.write(occurrence).await,
+                Request::Record(occurrence) => self.write(*occurrence).await,
                 // Who asked may have given up waiting.
                 Request::Flush(done) => drop(done.send(())),
             }

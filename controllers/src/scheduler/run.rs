@@ -2,7 +2,9 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use claimcheck_informer::{Change, ClaimBy, EventType, Kind, KindSet, PodBy, UNSCHEDULED, World, key_of};
+use claimcheck_informer::{
+    Change, ClaimBy, EventType, Kind, KindSet, PodBy, UNSCHEDULED, World, is_terminal, key_of,
+};
 use claimcheck_model::{ObjectKey, SELECTED_NODE};
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -83,13 +85,16 @@ impl Controller for Scheduler {
     }
 }
 
-/// The pod; where one leaves a node, also those that were told that none has room.
+/// The pod; where one makes room on a node, also those that were told that none has room.
 fn wakes_of_pod(change: &Change, world: &World) -> Vec<ObjectKey> {
+    let mut keys = vec![change.key.clone()];
     let (old, new) = change.both::<Pod>();
-    let left = old.is_some_and(|old| !is_ours(old)) && new.is_none();
-    let told =
-        without_node(world).filter(|key| left && world.pods.get(key).is_some_and(|pod| is_reported(pod)));
-    [change.key.clone()].into_iter().chain(told).collect()
+    let held_room = old.is_some_and(|old| !is_ours(old) && !is_terminal(old));
+    if held_room && new.is_none_or(|new| is_terminal(new)) {
+        let told = |key: &ObjectKey| world.pods.get(key).is_some_and(|pod| is_reported(pod));
+        keys.extend(without_node(world).filter(told));
+    }
+    keys
 }
 
 /// The pods of the claim it points (or pointed) to; if it is free, those whose claims could take it.
