@@ -15,6 +15,8 @@ mod attacher;
 mod binder;
 mod claims;
 mod context;
+#[cfg(test)]
+mod context_tests;
 mod protection;
 mod provisioner;
 mod rpc;

@@ -290,3 +290,37 @@ impl RetryDelays for Delays {
         self.failures = 0;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use k8s_openapi::api::core::v1::PersistentVolume;
+
+    use super::Listing;
+    use crate::{
+        testing::{volume, world},
+        world::World,
+    };
+
+    fn names(world: &World) -> Vec<&str> {
+        let mut names: Vec<_> =
+            world.volumes.iter().filter_map(|volume| volume.metadata.name.as_deref()).collect();
+        names.sort_unstable();
+        names
+    }
+
+    #[test]
+    fn a_list_takes_out_what_it_does_not_have_but_for_what_changed_meanwhile() {
+        let named = |name: &str| volume(name, "", "1Gi");
+        let mut world = world([named("listed").into(), named("gone").into(), named("touched").into()]);
+        let mut listing = Listing::<PersistentVolume>::default();
+        listing.begin(&world);
+        listing.seen(&named("listed"));
+        world.apply(named("written"));
+        world.volumes.apply(Arc::new(volume("touched", "", "2Gi")));
+        let changes = listing.finish(&mut world);
+        assert_eq!(changes.iter().map(|change| change.key.name.as_str()).collect::<Vec<_>>(), ["gone"]);
+        assert_eq!(names(&world), ["listed", "touched", "written"]);
+    }
+}

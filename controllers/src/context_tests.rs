@@ -1,0 +1,97 @@
+//! What becomes of the cache when a write was decided on something outdated.
+
+use claimcheck_apiserver as apiserver;
+use claimcheck_informer::{Informer, KindSet, Options, key_of, testing::volume};
+use k8s_openapi::api::core::v1::PersistentVolume;
+use kube::{
+    Api, Client, Config,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use serde_json::json;
+
+use crate::context::{Context, Failure};
+
+/// A cache that nothing is watched for, so that only the context fills it; and a volume in both.
+async fn cluster() -> (apiserver::Server, Context, Api<PersistentVolume>, PersistentVolume) {
+    let server = apiserver::start(apiserver::Config::default()).await.unwrap();
+    let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig()).unwrap();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    let client = Client::try_from(config).unwrap();
+    let informer = Informer::start(client.clone(), KindSet::default(), &Options::default());
+    let context = Context::new(client.clone(), informer, "tester");
+    let volumes = Api::<PersistentVolume>::all(client);
+    let mut fresh = volume("v", "", "1Gi");
+    fresh.metadata.uid = None;
+    let created = volumes.create(&PostParams::default(), &fresh).await.unwrap();
+    context.informer.apply(created.clone());
+    (server, context, volumes, created)
+}
+
+fn label(context: &Context) -> Option<String> {
+    let world = context.informer.read();
+    world.volumes.named("v")?.metadata.labels.as_ref()?.get("by").cloned()
+}
+
+fn labelled(by: &str) -> serde_json::Value {
+    json!({"metadata": {"labels": {"by": by}}})
+}
+
+#[tokio::test]
+async fn a_write_is_in_the_cache_at_once() {
+    let (_server, context, _, volume) = cluster().await;
+    context.patch(&volume, labelled("us")).await.unwrap();
+    assert_eq!(label(&context).as_deref(), Some("us"));
+    let version = context.informer.read().volumes.named("v").unwrap().metadata.resource_version.clone();
+    assert_ne!(version, volume.metadata.resource_version);
+}
+
+#[tokio::test]
+async fn an_outdated_write_is_refused_and_refreshes_the_cache() {
+    let (_server, context, volumes, volume) = cluster().await;
+    let patch = Patch::Merge(labelled("them"));
+    volumes.patch("v", &PatchParams::default(), &patch).await.unwrap();
+    assert!(matches!(context.patch(&volume, labelled("us")).await, Err(Failure::Stale)));
+    assert_eq!(label(&context).as_deref(), Some("them"));
+    let status = json!({"phase": "Failed"});
+    assert!(matches!(context.patch_status(&volume, status).await, Err(Failure::Stale)));
+}
+
+#[tokio::test]
+async fn a_write_to_what_is_gone_takes_it_out_of_the_cache() {
+    let (_server, context, volumes, volume) = cluster().await;
+    let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    volumes.patch("v", &PatchParams::default(), &free).await.unwrap();
+    volumes.delete("v", &DeleteParams::default()).await.unwrap();
+    assert!(matches!(context.patch(&volume, labelled("us")).await, Err(Failure::Stale)));
+    assert!(context.informer.read().volumes.is_empty());
+    context.informer.apply(volume.clone());
+    context.delete(&volume).await.expect("gone is what was wanted");
+}
+
+#[tokio::test]
+async fn a_deletion_spares_the_successor_and_what_finalizers_hold() {
+    let (_server, context, volumes, volume) = cluster().await;
+    let mut predecessor = volume.clone();
+    predecessor.metadata.uid = Some("another".into());
+    assert!(matches!(context.delete(&predecessor).await, Err(Failure::Stale)));
+    assert!(volumes.get("v").await.unwrap().metadata.deletion_timestamp.is_none());
+
+    context.delete(&volume).await.unwrap();
+    let held = context.informer.read().volumes.named("v").cloned().expect("its finalizer holds it");
+    assert!(held.metadata.deletion_timestamp.is_some());
+    context.patch(&*held, json!({"metadata": {"finalizers": null}})).await.unwrap();
+    assert!(context.informer.read().volumes.is_empty(), "the write let it go");
+}
+
+#[tokio::test]
+async fn an_object_that_exists_already_is_read_instead() {
+    let (_server, context, _, created) = cluster().await;
+    context.informer.forget(claimcheck_informer::Kind::Volume, &key_of(&created));
+    let mut again = volume("v", "", "1Gi");
+    again.metadata.uid = None;
+    assert!(matches!(context.create(&again).await, Err(Failure::Stale)));
+    again.metadata.name = Some("w".into());
+    context.create(&again).await.unwrap();
+    assert!(context.informer.read().volumes.named("w").is_some());
+}
