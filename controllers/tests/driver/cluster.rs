@@ -211,8 +211,15 @@ impl Cluster {
         assert!(state.published.is_empty(), "published: {:?}", state.published);
     }
 
-    pub fn attachments(&self) -> Vec<VolumeAttachment> {
-        self.informer.read().attachments.iter().map(|attachment| (**attachment).clone()).collect()
+    /// The one attachment, once it is attached.
+    pub async fn attached(&self) -> VolumeAttachment {
+        let attached = |world: &World| {
+            let mut attached =
+                world.attachments.iter().filter(|a| a.status.as_ref().is_some_and(|s| s.attached));
+            attached.next().map(|attachment| (**attachment).clone())
+        };
+        self.until("a volume is attached", |world| attached(world).is_some()).await;
+        attached(&self.informer.read()).unwrap()
     }
 
     /// Writes to objects other than events, so far.
