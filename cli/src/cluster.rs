@@ -3,7 +3,11 @@
 use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
 
 use anyhow::{Context, Result};
-use claimcheck_harness::cluster::{DriverCommand, Embedded, Options};
+use claimcheck_harness::{
+    cluster::{DriverCommand, Embedded, Options},
+    report::RunFolder,
+};
+use claimcheck_model::ClusterKind;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// What can be done with a cluster.
@@ -42,19 +46,22 @@ impl Up {
     async fn up(self) -> Result<ExitCode> {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
-        let folder = claimcheck_harness::report::RunFolder::create(
-            self.out.as_deref(),
-            claimcheck_model::ClusterKind::Embedded,
-        )?;
+        let folder = RunFolder::choose(self.out.as_deref(), ClusterKind::Embedded)?;
         let options = Options {
             nodes: self.nodes.into(),
             driver: self.driver,
-            logs: folder.cluster_dir(),
+            logs: folder.cluster_dir()?,
             listen: SocketAddr::from(([127, 0, 0, 1], self.port)),
             kubeconfig: folder.kubeconfig(),
         };
-        let cluster = Box::pin(Embedded::up(&options)).await.context("the embedded cluster cannot be started")?;
-        println!("{} nodes with driver {} at {}", cluster.nodes().len(), cluster.driver_name(), cluster.url());
+        let cluster =
+            Box::pin(Embedded::up(&options)).await.context("the embedded cluster cannot be started")?;
+        println!(
+            "{} nodes with driver {} at {}",
+            cluster.nodes().len(),
+            cluster.driver_name(),
+            cluster.url()
+        );
         println!("export KUBECONFIG={}", folder.kubeconfig().display());
         println!("Ctrl-C ends it.");
         tokio::select! {

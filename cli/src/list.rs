@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use claimcheck_suites::{Planned, catalogue, environment, plan};
 use clap::ValueEnum;
-use comfy_table::{ContentArrangement, Table, presets::NOTHING};
+use comfy_table::{ContentArrangement, Table, TableStyle};
 
 /// What `list` takes.
 #[derive(Debug, clap::Args)]
@@ -38,7 +38,7 @@ pub fn list(args: &Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let mut table = Table::new();
-    table.load_preset(NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+    table.load_style(TableStyle::new()).set_content_arrangement(ContentArrangement::Dynamic);
     table.set_header(["CASE", "UPSTREAM", "NEEDS", "SKIPPED BECAUSE"]);
     for case in listed {
         table.add_row([

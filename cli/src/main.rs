@@ -6,9 +6,9 @@ mod run;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
 use claimcheck_harness::{Entry, Lane, component::Component, entry, logging};
 use claimcheck_model::Stamp;
+use clap::{Parser, Subcommand};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -64,7 +64,9 @@ fn main() -> ExitCode {
     let Some(cli) = cli else { return ExitCode::from(2) };
     let style = match cli.command {
         Command::Component(_) => logging::Style::Component,
-        Command::Run(_) | Command::List(_) | Command::Cluster(_) => logging::Style::Person { verbosity: cli.verbose },
+        Command::Run(_) | Command::List(_) | Command::Cluster(_) => {
+            logging::Style::Person { verbosity: cli.verbose }
+        }
     };
     logging::start(style);
     let result = match cli.command {

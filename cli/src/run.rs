@@ -57,10 +57,14 @@ impl Args {
             repeat: self.repeat.into(),
             metrics_addr: self.metrics_addr,
             out: self.out,
+            terminal: true,
             began,
         };
         if claimcheck_suites::planned(&options, lane).is_empty() {
-            eprintln!("claimcheck: no case is called like {}: see `claimcheck list`", options.filters.join(" or "));
+            eprintln!(
+                "claimcheck: no case is called like {}: see `claimcheck list`",
+                options.filters.join(" or ")
+            );
             return Ok(ExitCode::from(2));
         }
         crate::runtime()?.block_on(run(&options, lane))

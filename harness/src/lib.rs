@@ -1,1 +1,26 @@
-//! Cluster life cycle, evidence to timeline to samples, metrics and reports
+//! Cluster life cycle, evidence to timeline to samples, metrics and reports.
+//!
+//! ```text
+//! entry ──> substrate (private namespaces)          component: what this program plays as a child
+//! cluster/embedded ──> API server, nodes, driver, controllers
+//!     │ watches, tap
+//! session: evidence ──> timeline ──> Event ──> report (run folder, terminal), metrics
+//! ```
+//!
+//! Start with [`entry()`], then [`cluster::Embedded::up`], then [`Session`]. Suites see a [`Session`]; the
+//! front ends see [`report::Reporter`]; the [`claimcheck_model::Event`] is all that joins the two.
+
+pub mod cluster;
+pub mod component;
+mod entry;
+pub mod evidence;
+pub mod logging;
+pub mod metrics;
+pub mod report;
+mod session;
+pub mod timeline;
+
+pub use claimcheck_driver::DRIVER_NAME as BUILTIN_DRIVER;
+pub use claimcheck_substrate::Lane;
+pub use entry::{Entry, entry};
+pub use session::Session;

@@ -19,7 +19,8 @@ pub enum Style {
 /// Starts logging; to be called once.
 pub fn start(style: Style) {
     let default = match style {
-        Style::Person { verbosity: 0 } => "error",
+        // The client logs as errors what the watches repeat by themselves.
+        Style::Person { verbosity: 0 } => "error,kube_client=off",
         Style::Person { verbosity: 1 } => "info",
         Style::Person { verbosity: 2.. } => "debug,hyper=info,hyper_util=info,rustls=info,h2=info,tower=info",
         Style::Component => "info",

@@ -23,7 +23,7 @@ pub struct Session {
     in_flight: evidence::InFlight,
     measuring: JoinHandle<()>,
     /// Ends the watches when it is dropped.
-    _watches: tokio::task::JoinSet<()>,
+    watches: tokio::task::JoinSet<()>,
 }
 
 impl Session {
@@ -36,7 +36,7 @@ impl Session {
             tokio::spawn(evidence::calls(records, timeline.evidence()));
         }
         let watches = evidence::watch(cluster.client(), timeline.evidence()).await;
-        Self { cluster, lane, events, timeline, in_flight, measuring, _watches: watches }
+        Self { cluster, lane, events, timeline, in_flight, measuring, watches }
     }
 
     /// An API client with all rights.
@@ -106,9 +106,10 @@ impl Session {
         self.timeline.finish();
         // Others may hold the session for a moment: a case that was cancelled. Then the processes end with
         // the namespace instead.
-        if let Ok(session) = Arc::try_unwrap(self) {
-            let _ = session.measuring.await;
-            session.cluster.down().await;
+        if let Ok(Self { cluster, measuring, watches, .. }) = Arc::try_unwrap(self) {
+            let _ = measuring.await;
+            drop(watches);
+            cluster.down().await;
         }
         leaks
     }

@@ -44,6 +44,7 @@ pub fn main() -> ExitCode {
         repeat: 1,
         metrics_addr: None,
         out: std::env::var_os("CLAIMCHECK_OUT").map(Into::into),
+        terminal: false,
         began,
     };
     match tests(&arguments, planned, &options, lane) {

@@ -62,7 +62,11 @@ pub fn plan(cases: &[Case], filters: &[String], environment: &Environment) -> Ve
         let id = case.id().to_string();
         filters.is_empty() || filters.iter().any(|filter| id.contains(filter.as_str()))
     };
-    cases.iter().filter(|case| wanted(case)).map(|case| Planned { case: *case, skip: skip(case, environment) }).collect()
+    cases
+        .iter()
+        .filter(|case| wanted(case))
+        .map(|case| Planned { case: *case, skip: skip(case, environment) })
+        .collect()
 }
 
 fn skip(case: &Case, environment: &Environment) -> Option<String> {
@@ -107,7 +111,8 @@ mod tests {
             (Environment { file_systems: Err("no loop devices"), ..ALL }, "no loop devices"),
         ];
         for (environment, why) in lacks {
-            let skipped: Vec<_> = plan(&catalogue(), &[], &environment).into_iter().filter_map(|p| p.skip).collect();
+            let skipped: Vec<_> =
+                plan(&catalogue(), &[], &environment).into_iter().filter_map(|p| p.skip).collect();
             assert!(!skipped.is_empty(), "{why}");
             assert!(skipped.iter().all(|skip| skip.contains(why)), "{skipped:?}");
         }

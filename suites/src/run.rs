@@ -12,10 +12,11 @@ use anyhow::{Context, Result};
 use claimcheck_harness::{
     Lane, Session,
     cluster::{DriverCommand, Embedded, Options as ClusterOptions},
-    report::{self, Reporter, RunFolder, Summary},
+    metrics::{Metrics, Serving},
+    report::{ReportError, Reporter, RunFolder, Summary},
 };
 use claimcheck_model::{CaseResult, ClusterKind, Event, RunInfo, Stamp};
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -41,6 +42,8 @@ pub struct Options {
     pub metrics_addr: Option<SocketAddr>,
     /// The run folder; a new one below `runs` where absent.
     pub out: Option<PathBuf>,
+    /// Whether progress and tables go to the terminal.
+    pub terminal: bool,
     /// When the process started, for the milestones of the report.
     pub began: Stamp,
 }
@@ -49,8 +52,12 @@ pub struct Options {
 pub struct Run {
     session: Arc<Session>,
     runner: Runner,
-    reporter: Reporter,
+    events: mpsc::UnboundedSender<Event>,
+    reporting: JoinHandle<Result<Summary, ReportError>>,
+    folder: RunFolder,
     planned: Vec<Planned>,
+    /// Ends with the run.
+    _serving: Option<Serving>,
 }
 
 /// What became of a run.
@@ -64,13 +71,15 @@ pub struct Outcome {
 impl Outcome {
     /// Every case that ran has passed, and nothing was left behind.
     pub fn is_good(&self) -> bool {
-        self.summary.cases.failed == 0 && self.summary.leaks.is_empty()
+        self.summary.passed()
     }
 }
 
 /// What this machine offers to an embedded cluster.
 pub fn environment(lane: Option<Lane>, nodes: usize) -> Environment {
-    let mkfs = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"].iter().any(|dir| Path::new(dir).join("mkfs.ext4").exists());
+    let mkfs = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"]
+        .iter()
+        .any(|dir| Path::new(dir).join("mkfs.ext4").exists());
     let file_systems = match lane {
         Some(Lane::User) => Err("needs root: an ordinary user has no loop devices"),
         _ if !Path::new("/dev/loop-control").exists() => Err("needs loop devices: modprobe loop"),
@@ -93,18 +102,28 @@ impl Run {
     /// The cluster or the driver does not start, or the run folder cannot be made.
     pub async fn start(options: &Options, lane: Lane, interrupted: CancellationToken) -> Result<Self> {
         let planned = planned(options, lane);
-        let folder = RunFolder::create(options.out.as_deref(), ClusterKind::Embedded)?;
-        let metrics = report::Options { metrics_addr: options.metrics_addr, ..report::Options::default() };
-        let reporter = Reporter::start(&folder, metrics).await?;
-        let up = Embedded::up(&ClusterOptions {
+        let folder = RunFolder::choose(options.out.as_deref(), ClusterKind::Embedded)?;
+        let metrics = Metrics::default();
+        let serving = match options.metrics_addr {
+            Some(address) => Some(metrics.serve(address).await?),
+            None => None,
+        };
+        let reporter = match options.terminal {
+            true => Reporter::new(folder.clone(), metrics),
+            false => Reporter::quiet(folder.clone(), metrics),
+        };
+        let (events, reporting) = reporter.start();
+        let cluster_options = ClusterOptions {
             nodes: options.nodes,
             driver: options.driver.clone(),
-            logs: folder.cluster_dir(),
+            logs: folder.cluster_dir()?,
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             kubeconfig: folder.kubeconfig(),
-        });
+        };
         // Boxed: bringing up a cluster is a large future, and is awaited once.
-        let cluster = Box::pin(up).await.context("the embedded cluster cannot be started")?;
+        let cluster = Box::pin(Embedded::up(&cluster_options))
+            .await
+            .context("the embedded cluster cannot be started")?;
         let ready = Stamp::now();
         let since = |stamp: Stamp| format!("{:.3}", stamp.seconds_since(options.began));
         let info = RunInfo {
@@ -120,15 +139,17 @@ impl Run {
                 ("parallel".to_owned(), options.parallel.to_string()),
                 ("api_ready_s".to_owned(), since(cluster.api_ready())),
                 ("nodes_ready_s".to_owned(), since(ready)),
-                ("processors".to_owned(), std::thread::available_parallelism().map_or(0, usize::from).to_string()),
+                (
+                    "processors".to_owned(),
+                    std::thread::available_parallelism().map_or(0, usize::from).to_string(),
+                ),
             ]),
         };
-        let events: mpsc::UnboundedSender<Event> = reporter.events();
         // An error says that the reporter is gone, which `finish` reports.
         let _ = events.send(Event::RunStarted(info));
-        let session = Arc::new(Session::start(cluster, lane, events).await);
+        let session = Arc::new(Session::start(cluster, lane, events.clone()).await);
         let runner = Runner::new(session.clone(), options.parallel, interrupted);
-        Ok(Self { session, runner, reporter, planned })
+        Ok(Self { session, runner, events, reporting, folder, planned, _serving: serving })
     }
 
     /// The cases of this run.
@@ -151,13 +172,12 @@ impl Run {
     /// # Errors
     /// The report cannot be written.
     pub async fn finish(self, began: Stamp) -> Result<Outcome> {
-        let Self { session, runner, reporter, .. } = self;
+        let Self { session, runner, events, reporting, folder, .. } = self;
         drop(runner);
-        let events = reporter.events();
         session.finish().await;
+        // An error says that the reporter has ended, and its result why.
         let _ = events.send(Event::RunFinished { seconds: Stamp::now().seconds_since(began) });
-        drop(events);
-        let (summary, folder) = reporter.finish().await?;
-        Ok(Outcome { summary, folder })
+        let summary = reporting.await.context("the reporter panicked")??;
+        Ok(Outcome { summary, folder: folder.path().to_owned() })
     }
 }

@@ -41,7 +41,8 @@ impl Runner {
 
     /// Runs all of them: ordinary ones first, then those that run alone. Returns the results in that order.
     pub async fn run_all(&self, planned: &[Planned]) -> Vec<(CaseId, CaseResult)> {
-        let (alone, together): (Vec<_>, Vec<_>) = planned.iter().partition(|planned| planned.case.needs.disrupt);
+        let (alone, together): (Vec<_>, Vec<_>) =
+            planned.iter().partition(|planned| planned.case.needs.disrupt);
         let mut results: Vec<_> =
             stream::iter(together).map(|planned| self.run(planned)).buffered(usize::MAX >> 8).collect().await;
         for planned in alone {
@@ -97,7 +98,8 @@ impl Runner {
         }
         outcome.and(cleaned)?;
         if let Some(first) = leaks.first() {
-            let names: Vec<String> = leaks.iter().map(|leak| format!("{} {}", leak.kind.name(), leak.name)).collect();
+            let names: Vec<String> =
+                leaks.iter().map(|leak| format!("{} {}", leak.kind.name(), leak.name)).collect();
             bail!("{} left behind, the first a {}: {}", leaks.len(), first.kind.name(), names.join(", "));
         }
         Ok(())

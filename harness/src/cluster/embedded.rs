@@ -262,6 +262,7 @@ impl Embedded {
 
     /// Takes the cluster down in order: agents first, so that nobody calls a driver that is going.
     pub async fn down(self) {
+        drop(self.observer);
         self.controllers.disrupt(Disruption::Stop).await;
         join_all(self.nodes.iter().map(|node| node.agent.disrupt(Disruption::Stop))).await;
         join_all(self.nodes.iter().map(|node| node.driver.disrupt(Disruption::Stop))).await;

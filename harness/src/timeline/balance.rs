@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use claimcheck_model::{LeakKind, Phase, SubjectIds};
 use serde::Serialize;
 
+use super::calls::Handle;
 use super::measure::Whose;
 use super::sets::Counts;
 use super::{Tap, Timeline};
@@ -54,8 +55,12 @@ impl Timeline {
     }
 
     fn add_claim(&self, uid: &str, balance: &mut Balance) {
-        let Some(claim) = self.state.claims.get(uid) else { return };
         let left = &mut balance.left;
+        // Whoever has its uid knows that it was there: our watch is behind, and nothing is known of it yet.
+        let Some(claim) = self.state.claims.get(uid) else {
+            left.push((LeakKind::Claim, format!("{uid} (not seen yet)")));
+            return;
+        };
         if claim.gone.is_none() {
             left.push((LeakKind::Claim, claim.key.to_string()));
         }
@@ -69,6 +74,8 @@ impl Timeline {
                 left.push((LeakKind::Volume, claim.volume.clone()));
             }
             self.add_volume((volume.driver.clone(), volume.handle.clone()), balance);
+            // CreateVolume knows a name only, and the volume has got it.
+            self.add_calls(&(volume.driver.clone(), claim.volume.clone()), balance);
         }
         let concerned = self.concerned_by_claim(uid);
         let facts = self.facts();
@@ -95,7 +102,11 @@ impl Timeline {
         for (kind, count) in self.sets.counts.get(&handle).into_iter().flatten() {
             *balance.counts.entry(*kind).or_default() += count;
         }
-        for (method, count) in self.calls.counts(&handle) {
+        self.add_calls(&handle, balance);
+    }
+
+    fn add_calls(&self, handle: &Handle, balance: &mut Balance) {
+        for (method, count) in self.calls.counts(handle) {
             *balance.calls.entry(method.to_owned()).or_default() += count;
         }
     }

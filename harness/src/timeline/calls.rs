@@ -10,6 +10,7 @@ use crate::evidence::{Mount, Rpc};
 
 /// The methods that have a volume's handle and do something with it.
 const METHODS: &[&str] = &[
+    "CreateVolume",
     "ControllerPublishVolume",
     "NodeStageVolume",
     "NodePublishVolume",
@@ -185,14 +186,13 @@ impl CallLog {
         meant.map(|call| call.span).filter(|s| s.start < to.mono_ns && s.end >= from.mono_ns).collect()
     }
 
-    /// How many calls of each method there were for a volume. CreateVolume is not among them: it knows a
-    /// name only.
+    /// How many calls of each method there were for a volume. CreateVolume knows a name only: it is counted
+    /// for a handle of that name.
     pub fn counts(&self, handle: &Handle) -> impl Iterator<Item = (&str, u64)> {
-        let of = METHODS.iter().filter_map(|&method| {
+        METHODS.iter().filter_map(|&method| {
             let calls = self.worked.get(&(method.to_owned(), handle.clone()))?;
             Some((method, calls.len() as u64))
-        });
-        of
+        })
     }
 
     /// The cycle of a volume on a node in which something happened at `at`.

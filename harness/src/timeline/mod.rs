@@ -222,3 +222,6 @@ impl Timeline {
         self.sets.watched(kind, handle, &attachment.node, fact.at)
     }
 }
+
+#[cfg(test)]
+mod tests;

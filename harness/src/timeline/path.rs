@@ -39,7 +39,7 @@ mod tests {
             Some(Place::Pod { pod: "u1", volume: "pv1" })
         );
         assert_eq!(
-            place(&format!("/cc/n/n1/kubelet/plugins/kubernetes.io/csi/volumeDevices/publish/pv1/u1")),
+            place("/cc/n/n1/kubelet/plugins/kubernetes.io/csi/volumeDevices/publish/pv1/u1"),
             Some(Place::Pod { pod: "u1", volume: "pv1" })
         );
         assert_eq!(

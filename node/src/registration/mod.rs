@@ -205,7 +205,8 @@ async fn introduce(
         let name = name.clone();
         move |status| RegistrationError::Driver { name, call, status: Box::new(status) }
     };
-    let driver = dial(Path::new(plugin.endpoint.trim_start_matches("unix://")));
+    // Named before it is cloned, so that every record of the tap says whose call it was.
+    let driver = dial(Path::new(plugin.endpoint.trim_start_matches("unix://"))).named(&plugin.name);
     let answer = driver.node().node_get_info(v1::NodeGetInfoRequest {}).await;
     let answer = answer.map_err(failed("NodeGetInfo"))?.into_inner();
     if answer.node_id.is_empty() {

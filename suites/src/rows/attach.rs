@@ -34,7 +34,8 @@ pub(super) const ROWS: &[Case] = &[
 async fn second_node_waits(t: Arc<Fixture>) -> Result<()> {
     let nodes = t.nodes();
     let claim = t.claim("claim").await?;
-    let first = t.ready_pod(&Wanted::staying("first", &claim, "echo first > /data/who").on(&nodes[0])).await?;
+    let first =
+        t.ready_pod(&Wanted::staying("first", &claim, "echo first > /data/who").on(&nodes[0])).await?;
     let second = Wanted::staying("second", &claim, "test \"$(cat /data/who)\" = first").on(&nodes[1]);
     let second = t.pod(&second).await?;
     let said = t.event("second", "FailedAttachVolume").await?;

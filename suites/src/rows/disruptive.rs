@@ -75,7 +75,7 @@ fn container(pod: &PodObject) -> Result<(Option<String>, i32)> {
 async fn deleted_while_agent_is_down(t: Arc<Fixture>) -> Result<()> {
     let node = t.nodes().remove(0);
     let claim = t.claim("claim").await?;
-    let pod = t.ready_pod(&Wanted::staying("pod", &claim, "true").on(&node)).await?;
+    let pod = t.ready_pod(&Wanted::staying("pod", &claim, "").on(&node)).await?;
     t.disrupt(Victim::NodeAgent(node.clone()), Disruption::Stop).await?;
     let deleted = t.delete_pod(&pod).await;
     // In any case, or the cases after this one have a node less.
@@ -111,14 +111,20 @@ async fn controllers_killed(t: Arc<Fixture>) -> Result<()> {
     for round in 0..3 {
         let claim = t.claim(&format!("claim-{round}")).await?;
         t.disrupt(Victim::Controllers, Disruption::Kill).await?;
-        let pod = t.ready_pod(&Wanted::staying(&format!("pod-{round}"), &claim, "true")).await?;
+        let pod = t.ready_pod(&Wanted::staying(&format!("pod-{round}"), &claim, "")).await?;
         t.remove_pod(&pod).await?;
         t.remove_claim(&claim).await?;
     }
     let balance = t.balance().await?;
     ensure!(balance.is_clean(), "left behind: {:?}", balance.left);
-    let mounted = [("NodeStageVolume", 3), ("NodePublishVolume", 3), ("NodeUnpublishVolume", 3), ("NodeUnstageVolume", 3)];
-    let node_calls = balance.calls.iter().filter(|(name, _)| name.starts_with("Node")).map(|(n, c)| (n.clone(), *c));
+    let mounted = [
+        ("NodeStageVolume", 3),
+        ("NodePublishVolume", 3),
+        ("NodeUnpublishVolume", 3),
+        ("NodeUnstageVolume", 3),
+    ];
+    let node_calls =
+        balance.calls.iter().filter(|(name, _)| name.starts_with("Node")).map(|(n, c)| (n.clone(), *c));
     let only_node = claimcheck_harness::timeline::Balance { calls: node_calls.collect(), ..balance.clone() };
     // The controllers' own calls may be repeated after a kill; the node's may not.
     expect_calls(&only_node, &mounted)

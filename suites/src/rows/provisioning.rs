@@ -67,7 +67,11 @@ async fn whole_life(t: Arc<Fixture>) -> Result<()> {
     let pod = t.ready_pod(&Wanted::staying("pod", &claim, "echo checked > /data/ticket")).await?;
     let volume = t.bound(&claim).await?;
     let reference = volume.spec.and_then(|spec| spec.claim_ref).and_then(|claim| claim.uid);
-    ensure!(reference.as_ref() == Some(&claim.uid), "the volume is bound to {reference:?}, not to {}", claim.uid);
+    ensure!(
+        reference.as_ref() == Some(&claim.uid),
+        "the volume is bound to {reference:?}, not to {}",
+        claim.uid
+    );
     t.remove_pod(&pod).await?;
     t.remove_claim(&claim).await?;
     expect_calls(&t.balance().await?, &LIFE)
@@ -80,7 +84,7 @@ async fn late_claim_waits(t: Arc<Fixture>) -> Result<()> {
     let volume = now.spec.and_then(|spec| spec.volume_name);
     ensure!(volume.is_none(), "the claim has volume {volume:?} before any pod asked for it");
     let node = t.nodes().pop().context("the cluster has no nodes")?;
-    let pod = t.ready_pod(&Wanted::staying("pod", &claim, "true").on(&node)).await?;
+    let pod = t.ready_pod(&Wanted::staying("pod", &claim, "").on(&node)).await?;
     let selected = t.claim_now(&claim).await?.metadata.annotations.unwrap_or_default().remove(SELECTED_NODE);
     ensure!(selected.as_ref() == Some(&node), "selected-node is {selected:?}, the pod wanted {node}");
     t.remove_pod(&pod).await
@@ -88,7 +92,7 @@ async fn late_claim_waits(t: Arc<Fixture>) -> Result<()> {
 
 async fn claim_in_use_is_protected(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
-    let pod = t.ready_pod(&Wanted::staying("pod", &claim, "true")).await?;
+    let pod = t.ready_pod(&Wanted::staying("pod", &claim, "")).await?;
     t.bound(&claim).await?;
     t.delete_claim(&claim).await?;
     let now = t.claim_now(&claim).await.context("the claim is gone although a pod uses it")?;

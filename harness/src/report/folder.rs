@@ -1,0 +1,145 @@
+//! The run folder: `<out>/<time>-<cluster>`, new for every run and never written over.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use claimcheck_model::{ClusterKind, LoggedEvent};
+use jiff::Timestamp;
+
+use super::ReportError;
+
+/// How many runs may begin in one second.
+const SAME_SECOND: u32 = 1000;
+
+/// The run folder could not be made.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot make the run folder {}: choose a folder that you may write to with --out", path.display())]
+pub struct FolderError {
+    /// Which.
+    pub path: PathBuf,
+    /// What the system said.
+    #[source]
+    pub source: io::Error,
+}
+
+/// The folder of one run.
+#[derive(Clone, Debug)]
+pub struct RunFolder {
+    path: PathBuf,
+}
+
+impl RunFolder {
+    /// Makes `<out>/<now>-<cluster>`, with `-2`, `-3`, ... behind it where that is taken.
+    ///
+    /// # Errors
+    /// If it cannot be made; see [`FolderError`].
+    pub fn create(out: &Path, now: Timestamp, cluster: ClusterKind) -> Result<Self, FolderError> {
+        std::fs::create_dir_all(out).map_err(|source| FolderError { path: out.to_owned(), source })?;
+        let name = format!("{}-{}", now.strftime("%Y%m%dT%H%M%SZ"), cluster.name());
+        let names = std::iter::once(name.clone()).chain((2..SAME_SECOND).map(|n| format!("{name}-{n}")));
+        for name in names {
+            let path = out.join(name);
+            // It will hold a kubeconfig: for its owner only.
+            match DirBuilder::new().mode(0o700).create(&path) {
+                Ok(()) => return Ok(Self { path }),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(source) => return Err(FolderError { path, source }),
+            }
+        }
+        Err(FolderError { path: out.join(name), source: io::ErrorKind::AlreadyExists.into() })
+    }
+
+    /// Takes `path` itself, which must not exist, or be empty: a run is never overwritten.
+    ///
+    /// # Errors
+    /// If it holds something already, or cannot be made.
+    pub fn at(path: &Path) -> Result<Self, FolderError> {
+        let failed = |source| FolderError { path: path.to_owned(), source };
+        let mode = |path: &Path| DirBuilder::new().mode(0o700).recursive(true).create(path);
+        mode(path).map_err(failed)?;
+        if std::fs::read_dir(path).map_err(failed)?.next().is_some() {
+            return Err(failed(io::ErrorKind::DirectoryNotEmpty.into()));
+        }
+        Ok(Self { path: path.to_owned() })
+    }
+
+    /// The folder that was asked for, or a new one below `runs`.
+    ///
+    /// # Errors
+    /// As [`Self::at`] and [`Self::create`].
+    pub fn choose(out: Option<&Path>, cluster: ClusterKind) -> Result<Self, FolderError> {
+        match out {
+            Some(path) => Self::at(path),
+            None => Self::create(Path::new("runs"), Timestamp::now(), cluster),
+        }
+    }
+
+    /// Where the cluster's own logs go; made at the first call.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn cluster_dir(&self) -> Result<PathBuf, FolderError> {
+        let path = self.path.join("cluster");
+        match std::fs::create_dir_all(&path) {
+            Ok(()) => Ok(path),
+            Err(source) => Err(FolderError { path, source }),
+        }
+    }
+
+    /// Where the kubeconfig goes.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.path.join("kubeconfig")
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes a file of the folder, which must not exist yet.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn write(&self, name: &str, content: &[u8]) -> Result<(), ReportError> {
+        let path = self.path.join(name);
+        let written = create_new(&path).and_then(|mut file| file.write_all(content));
+        written.map_err(|source| ReportError { path, source })
+    }
+
+    pub(super) fn log(&self) -> Result<Log, ReportError> {
+        let path = self.path.join("events.ndjson");
+        match create_new(&path) {
+            Ok(file) => Ok(Log { file: BufWriter::new(file), path }),
+            Err(source) => Err(ReportError { path, source }),
+        }
+    }
+}
+
+fn create_new(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create_new(true).mode(0o644).open(path)
+}
+
+/// `events.ndjson`.
+#[derive(Debug)]
+pub(super) struct Log {
+    file: BufWriter<File>,
+    path: PathBuf,
+}
+
+impl Log {
+    pub fn append(&mut self, event: &LoggedEvent) -> Result<(), ReportError> {
+        let written = serde_json::to_writer(&mut self.file, event).map_err(io::Error::from);
+        let written = written.and_then(|()| self.file.write_all(b"\n"));
+        written.map_err(|source| self.failed(source))
+    }
+
+    pub fn flush(&mut self) -> Result<(), ReportError> {
+        self.file.flush().map_err(|source| self.failed(source))
+    }
+
+    fn failed(&self, source: io::Error) -> ReportError {
+        ReportError { path: self.path.clone(), source }
+    }
+}

@@ -1,0 +1,353 @@
+//! The timeline's rules one by one, and its counting against an oracle. Whole life cycles are in
+//! `tests/replay`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use claimcheck_model::{Event, LeakKind, Outcome, Phase, Rule, Source, Stamp, TransitionKind};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::{Tap, Timeline};
+use crate::evidence::{Change, Evidence, Object, Rpc, RpcEnd};
+
+fn stamp(ms: u64) -> Stamp {
+    Stamp { mono_ns: ms * 1_000_000, wall_ns: ms * 1_000_000 }
+}
+
+fn call(method: &str, node: &str, target: &str, start: u64, end: Option<(u64, &str)>) -> Rpc {
+    let end = end.map(|(ms, code)| RpcEnd { at: stamp(ms), code: code.into() });
+    let (driver, method, volume) = ("d".into(), method.into(), "h1".into());
+    Rpc { driver, method, volume, node: node.into(), target: target.into(), start: stamp(start), end }
+}
+
+fn ok(method: &str, node: &str, target: &str, start: u64, end: u64) -> Evidence {
+    Evidence::Rpc(call(method, node, target, start, Some((end, "OK"))))
+}
+
+/// An object of a kind, as it is at `ms`, under a version that is that moment too.
+fn seen<K: serde::de::DeserializeOwned + Into<Object>>(ms: u64, gone: bool, mut object: Value) -> Evidence {
+    object["metadata"]["resourceVersion"] = json!(ms.to_string());
+    let object = serde_json::from_value::<K>(object).unwrap().into();
+    Evidence::Watch(Box::new(Change { at: stamp(ms), object, gone }))
+}
+
+fn claim(ms: u64, phase: &str, gone: bool) -> Evidence {
+    let volume = if phase == "Bound" { json!("pv1") } else { Value::Null };
+    let annotations = json!({ "volume.kubernetes.io/storage-provisioner": "d" });
+    seen::<PersistentVolumeClaim>(
+        ms,
+        gone,
+        json!({
+            "metadata": { "name": "c1", "namespace": "ns", "uid": "cu1", "annotations": annotations },
+            "spec": { "volumeName": volume, "accessModes": ["ReadWriteOnce"] },
+            "status": { "phase": phase },
+        }),
+    )
+}
+
+fn volume(ms: u64, gone: bool) -> Evidence {
+    seen::<PersistentVolume>(
+        ms,
+        gone,
+        json!({
+            "metadata": { "name": "pv1", "uid": "vu1", "annotations": { "pv.kubernetes.io/provisioned-by": "d" } },
+            "spec": {
+                "csi": { "driver": "d", "volumeHandle": "h1" },
+                "claimRef": { "uid": "cu1" },
+                "persistentVolumeReclaimPolicy": "Delete",
+            },
+        }),
+    )
+}
+
+fn pod(ms: u64, uid: &str, node: Option<&str>, ended: bool) -> Evidence {
+    seen::<Pod>(
+        ms,
+        false,
+        json!({
+            "metadata": { "name": uid, "namespace": "ns", "uid": uid },
+            "spec": {
+                "containers": [{ "name": "c" }],
+                "nodeName": node,
+                "volumes": [{ "name": "v", "persistentVolumeClaim": { "claimName": "c1" } }],
+            },
+            "status": { "phase": if ended { "Succeeded" } else { "Pending" } },
+        }),
+    )
+}
+
+fn attachment(ms: u64, uid: &str, node: &str, attached: bool, gone: bool) -> Evidence {
+    seen::<VolumeAttachment>(
+        ms,
+        gone,
+        json!({
+            "metadata": { "name": uid, "uid": uid },
+            "spec": { "attacher": "d", "nodeName": node, "source": { "persistentVolumeName": "pv1" } },
+            "status": { "attached": attached },
+        }),
+    )
+}
+
+fn target(pod: &str) -> String {
+    format!("/var/lib/kubelet/pods/{pod}/volumes/kubernetes.io~csi/pv1/mount")
+}
+
+/// What each phase came to, by phase, after all of the evidence.
+fn outcomes(timeline: &mut Timeline, evidence: &[Evidence]) -> Vec<(Phase, Outcome)> {
+    let mut events: Vec<Event> = evidence.iter().flat_map(|evidence| timeline.feed(evidence)).collect();
+    events.extend(timeline.finish());
+    let samples = events.into_iter().filter_map(|event| match event {
+        Event::Phase(sample) => Some((sample.phase, sample.outcome)),
+        _ => None,
+    });
+    samples.collect()
+}
+
+fn millis(outcomes: &[(Phase, Outcome)], phase: Phase) -> Vec<f64> {
+    let of_phase = outcomes.iter().filter(|(other, _)| *other == phase);
+    of_phase
+        .filter_map(|(_, o)| if let Outcome::Ok { seconds, .. } = o { Some(seconds * 1e3) } else { None })
+        .collect()
+}
+
+fn bound() -> Vec<Evidence> {
+    vec![claim(1, "Pending", false), volume(3, false), claim(5, "Bound", false)]
+}
+
+#[test]
+fn the_drivers_call_is_better_evidence_of_a_start_than_a_late_watch() {
+    let mut evidence = bound();
+    evidence.extend([pod(10, "p1", None, false), pod(12, "p1", Some("n1"), false)]);
+    evidence.push(attachment(14, "a1", "n1", false, false));
+    // The node saw the attachment before we did: staging ended before its precondition reached us.
+    evidence.push(ok("NodeStageVolume", "n1", "", 20, 26));
+    evidence.push(attachment(30, "a1", "n1", true, false));
+    let outcomes = outcomes(&mut Timeline::new(Tap::Present), &evidence);
+    let stage = outcomes.iter().find(|(phase, _)| *phase == Phase::Stage).unwrap().1;
+    let Outcome::Ok { start, end, driver_seconds, overhead_seconds, source, .. } = stage else {
+        panic!("{stage:?}")
+    };
+    assert_eq!((start, end, source), (stamp(20), stamp(26), Source::Csi));
+    assert!((driver_seconds - 0.006).abs() < 1e-9 && overhead_seconds == 0.0, "{stage:?}");
+}
+
+#[test]
+fn time_of_failed_and_retried_calls_is_the_drivers_and_waiting_between_them_is_not() {
+    let mut evidence = bound();
+    evidence.push(pod(10, "p1", Some("n1"), false));
+    evidence.push(attachment(20, "a1", "n1", true, false));
+    evidence.push(Evidence::Rpc(call("NodeStageVolume", "n1", "", 22, Some((25, "Aborted")))));
+    evidence.push(ok("NodeStageVolume", "n1", "", 35, 40));
+    let mut timeline = Timeline::new(Tap::Present);
+    let events: Vec<Event> = evidence.iter().flat_map(|evidence| timeline.feed(evidence)).collect();
+    let sample = events.iter().find_map(|event| match event {
+        Event::Phase(sample) if sample.phase == Phase::Stage => Some(sample.outcome),
+        _ => None,
+    });
+    let Some(Outcome::Ok { seconds, driver_seconds, .. }) = sample else { panic!("{events:?}") };
+    assert!((seconds - 0.020).abs() < 1e-9 && (driver_seconds - 0.008).abs() < 1e-9, "{sample:?}");
+    let retries = events.iter().filter(|event| matches!(event, Event::Rpc(rpc) if rpc.retry)).count();
+    assert_eq!(retries, 1);
+}
+
+#[test]
+fn a_pod_that_waits_for_another_node_to_let_go_does_not_lengthen_attach() {
+    let mut evidence = bound();
+    evidence.push(pod(10, "p1", Some("n1"), false));
+    evidence.push(attachment(12, "a1", "n1", true, false));
+    evidence.push(pod(20, "p2", Some("n2"), false));
+    evidence.push(attachment(500, "a1", "n1", true, true));
+    evidence.push(attachment(503, "a2", "n2", false, false));
+    evidence.push(attachment(507, "a2", "n2", true, false));
+    let outcomes = outcomes(&mut Timeline::new(Tap::Present), &evidence);
+    assert_eq!(millis(&outcomes, Phase::Attach), [2.0, 7.0]);
+}
+
+#[test]
+fn a_driver_that_neither_attaches_nor_stages_has_no_such_phases() {
+    let mut evidence = vec![seen::<CSIDriver>(
+        1,
+        false,
+        json!({ "metadata": { "name": "d", "uid": "du" }, "spec": { "attachRequired": false } }),
+    )];
+    evidence.extend(bound());
+    evidence.push(pod(10, "p1", Some("n1"), false));
+    evidence.push(ok("NodePublishVolume", "n1", &target("p1"), 14, 16));
+    let outcomes = outcomes(&mut Timeline::new(Tap::Present), &evidence);
+    assert_eq!(millis(&outcomes, Phase::Publish), [6.0]);
+    assert!(outcomes.iter().all(|(phase, _)| !matches!(phase, Phase::Attach | Phase::Stage)), "{outcomes:?}");
+}
+
+#[test]
+fn staged_again_after_unstage_is_another_stage_on_its_own_clock() {
+    let mut evidence = bound();
+    for (pod_uid, at) in [("p1", 10), ("p2", 100)] {
+        evidence.push(pod(at, pod_uid, Some("n1"), false));
+        if at == 10 {
+            evidence.push(attachment(12, "a1", "n1", true, false));
+        }
+        evidence.push(ok("NodeStageVolume", "n1", "", at + 4, at + 6));
+        evidence.push(ok("NodePublishVolume", "n1", &target(pod_uid), at + 7, at + 9));
+        evidence.push(pod(at + 20, pod_uid, Some("n1"), true));
+        evidence.push(ok("NodeUnpublishVolume", "n1", &target(pod_uid), at + 22, at + 23));
+        evidence.push(ok("NodeUnstageVolume", "n1", "", at + 24, at + 28));
+    }
+    let outcomes = outcomes(&mut Timeline::new(Tap::Present), &evidence);
+    assert_eq!(millis(&outcomes, Phase::Stage), [4.0, 6.0]);
+    assert_eq!(millis(&outcomes, Phase::Unpublish), [3.0, 3.0]);
+    assert_eq!(millis(&outcomes, Phase::Unstage), [5.0, 5.0]);
+}
+
+#[test]
+fn what_never_ends_is_aborted_and_never_zero() {
+    let mut evidence = bound();
+    evidence.push(pod(10, "p1", Some("n1"), false));
+    let outcomes = outcomes(
+        &mut Timeline::new(Tap::Present),
+        &[&evidence[..], &[attachment(12, "a1", "n1", false, false)]].concat(),
+    );
+    let attach = outcomes.iter().filter(|(phase, _)| *phase == Phase::Attach).collect::<Vec<_>>();
+    assert_eq!(attach, [&(Phase::Attach, Outcome::Aborted { start: stamp(10) })]);
+}
+
+#[test]
+fn rules_are_judged_by_time_not_by_arrival() {
+    let broken = |calls: &[Evidence]| -> Vec<Rule> {
+        let mut timeline = Timeline::new(Tap::Present);
+        let mut events: Vec<Event> = calls.iter().flat_map(|call| timeline.feed(call)).collect();
+        events.extend(timeline.finish());
+        let rules = events
+            .into_iter()
+            .filter_map(|e| if let Event::Violation { rule, .. } = e { Some(rule) } else { None });
+        rules.collect()
+    };
+    let staged = ok("NodeStageVolume", "n1", "", 1, 2);
+    let published = ok("NodePublishVolume", "n1", &target("p1"), 3, 4);
+    let unpublished = ok("NodeUnpublishVolume", "n1", &target("p1"), 5, 6);
+    let unstaged = ok("NodeUnstageVolume", "n1", "", 7, 8);
+    let detached = ok("ControllerUnpublishVolume", "n1", "", 9, 10);
+    let early = ok("ControllerUnpublishVolume", "n1", "", 6, 7);
+    let [s, p, up, us] = [&staged, &published, &unpublished, &unstaged].map(Clone::clone);
+
+    // The record of the unstage comes from another process, after that of the later detach.
+    assert_eq!(broken(&[s.clone(), p.clone(), up.clone(), detached, us.clone()]), []);
+    assert_eq!(broken(&[s.clone(), p.clone(), up.clone(), early, us.clone()]), [Rule::DetachBeforeUnstage]);
+    assert_eq!(broken(&[s.clone(), p.clone(), us.clone(), up.clone()]), [Rule::UnstageBeforeUnpublish]);
+    assert_eq!(broken(&[s.clone(), s.clone()]), [Rule::StageTwice]);
+    assert_eq!(broken(&[s.clone(), p.clone(), p.clone()]), [Rule::PublishTwice]);
+    assert_eq!(broken(&[s, p.clone(), up, us, p]), [Rule::PublishBeforeStage]);
+}
+
+#[test]
+fn the_balance_of_a_claim_is_clean_only_when_everything_is_gone() {
+    let mut timeline = Timeline::new(Tap::Present);
+    let left = |timeline: &Timeline| -> Vec<LeakKind> {
+        timeline.balance(["cu1"]).left.iter().map(|l| l.0).collect()
+    };
+    for evidence in bound() {
+        timeline.feed(&evidence);
+    }
+    timeline.feed(&ok("ControllerPublishVolume", "n1", "", 20, 21));
+    assert_eq!(left(&timeline), [LeakKind::Claim, LeakKind::Volume, LeakKind::Attached]);
+    timeline.feed(&claim(30, "Bound", true));
+    timeline.feed(&volume(32, true));
+    assert_eq!(left(&timeline), [LeakKind::Attached]);
+    assert!(!timeline.balance(["never seen"]).is_clean());
+    timeline.feed(&ok("ControllerUnpublishVolume", "n1", "", 40, 41));
+    assert!(timeline.balance(["cu1"]).is_clean(), "{:?}", timeline.balance(["cu1"]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_is_answered_once_everything_is_gone_or_at_its_deadline() {
+    let (events, mut reported) = tokio::sync::mpsc::unbounded_channel();
+    let (handle, task) = super::start(Tap::Present, events);
+    let tell = |evidence: Evidence| handle.evidence().send(evidence.into()).unwrap();
+    let patience = std::time::Duration::from_secs(30);
+    bound().into_iter().for_each(tell);
+    let late = handle.settled(vec!["cu1".into()], patience).await.unwrap();
+    assert_eq!(late.left.len(), 2, "{late:?}");
+
+    let asked = tokio::spawn({
+        let handle = handle.clone();
+        async move { handle.settled(vec!["cu1".into()], patience).await.unwrap() }
+    });
+    tokio::task::yield_now().await;
+    tell(claim(30, "Bound", true));
+    tell(volume(32, true));
+    let before = tokio::time::Instant::now();
+    assert!(asked.await.unwrap().is_clean());
+    assert_eq!(before.elapsed(), std::time::Duration::ZERO);
+
+    handle.finish();
+    task.await.unwrap();
+    assert!(handle.balance(Vec::new()).await.is_err());
+    let mut phases = Vec::new();
+    while let Some(event) = reported.recv().await {
+        phases.extend(if let Event::Phase(sample) = event { Some(sample.phase) } else { None });
+    }
+    assert_eq!(phases, [Phase::Provision, Phase::Bind, Phase::Delete]);
+}
+
+/// A call of a made-up history: method, volume, node, target and whether it succeeds.
+type Made = (usize, u8, u8, u8, bool);
+
+const METHODS: [&str; 6] = [
+    "ControllerPublishVolume",
+    "NodeStageVolume",
+    "NodePublishVolume",
+    "NodeUnpublishVolume",
+    "NodeUnstageVolume",
+    "ControllerUnpublishVolume",
+];
+
+fn made(index: u64, &(method, volume, node, pod, succeeds): &Made) -> Evidence {
+    let target = if METHODS[method].contains("ublish") && method != 0 && method != 5 {
+        target(&pod.to_string())
+    } else {
+        String::new()
+    };
+    let code = if succeeds { "OK" } else { "Internal" };
+    let rpc = call(METHODS[method], &format!("n{node}"), &target, 2 * index, Some((2 * index + 1, code)));
+    Evidence::Rpc(Rpc { volume: format!("h{volume}"), ..rpc })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever drivers answer in whatever order: transitions are exactly the changes of the sets.
+    #[test]
+    fn transitions_are_the_changes_of_the_sets(
+        history in prop::collection::vec((0usize..6, 0u8..2, 0u8..2, 0u8..2, any::<bool>()), 0..80)
+    ) {
+        let mut timeline = Timeline::new(Tap::Present);
+        let mut counted: BTreeMap<TransitionKind, u64> = BTreeMap::new();
+        let mut sets: [BTreeSet<(u8, u8, u8)>; 3] = Default::default();
+        let mut expected: BTreeMap<TransitionKind, u64> = BTreeMap::new();
+        for (index, call) in history.iter().enumerate() {
+            for event in timeline.feed(&made(index as u64, call)) {
+                if let Event::Transition(transition) = event {
+                    *counted.entry(transition.kind).or_default() += 1;
+                }
+            }
+            let (method, volume, node, pod, succeeds) = *call;
+            if succeeds {
+                use TransitionKind::{Attach, Detach, Mount, Stage, Unmount, Unstage};
+                let (set, kind, enters) = match method {
+                    0 => (0, Attach, true),
+                    1 => (1, Stage, true),
+                    2 => (2, Mount, true),
+                    3 => (2, Unmount, false),
+                    4 => (1, Unstage, false),
+                    _ => (0, Detach, false),
+                };
+                let entry = (volume, node, if set == 2 { pod } else { 0 });
+                let changed = if enters { sets[set].insert(entry) } else { sets[set].remove(&entry) };
+                *expected.entry(kind).or_default() += u64::from(changed);
+            }
+        }
+        expected.retain(|_, count| *count > 0);
+        prop_assert_eq!(counted, expected);
+    }
+}
