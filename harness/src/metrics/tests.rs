@@ -1,0 +1,103 @@
+//! Events in, series out.
+
+use super::*;
+use claimcheck_model::{CaseId, ClusterKind, Source, Stamp, SubjectIds};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+fn begun() -> Metrics {
+    let metrics = Metrics::default();
+    let run = RunInfo { driver: "d.io".into(), cluster: ClusterKind::Embedded, ..RunInfo::default() };
+    metrics.observe(&Event::RunStarted(run));
+    metrics
+}
+
+fn value(metrics: &Metrics, series: &str) -> Option<f64> {
+    metrics.text().lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok())
+}
+
+fn sample(phase: Phase, outcome: Outcome) -> Event {
+    let (driver, class) = ("d.io".into(), "fast".into());
+    let (subject, volume_mode) = (SubjectIds::default(), VolumeMode::Filesystem);
+    Event::Phase(PhaseSample { phase, subject, driver, class, volume_mode, outcome })
+}
+
+#[test]
+fn every_phase_has_series_from_the_start() {
+    let text = begun().text();
+    for phase in Phase::ALL {
+        let series = format!(
+            "claimcheck_phase_duration_seconds_count{{cluster=\"embedded\",driver_name=\"d.io\",phase=\"{}\"",
+            phase.name()
+        );
+        assert!(text.contains(&series), "{series} is not in\n{text}");
+    }
+    assert!(text.contains("claimcheck_attach_total{driver_name=\"d.io\"} 0"));
+    assert!(text.contains("claimcheck_csi_call_violations_total{rule=\"stage_twice\"} 0"));
+}
+
+#[test]
+fn a_phase_without_a_duration_counts_and_is_in_no_bucket() {
+    let metrics = begun();
+    let at = Stamp::default();
+    let (seconds, driver_seconds, overhead_seconds) = (0.004, 0.001, 0.003);
+    let ok =
+        Outcome::Ok { start: at, end: at, source: Source::Csi, seconds, driver_seconds, overhead_seconds };
+    metrics.observe(&sample(Phase::Stage, ok));
+    metrics.observe(&sample(Phase::Stage, Outcome::Aborted { start: at }));
+    let labels = |result| {
+        format!(
+            "cluster=\"embedded\",driver_name=\"d.io\",phase=\"stage\",result=\"{result}\",source=\"csi\",storage_class=\"fast\",volume_mode=\"Filesystem\""
+        )
+    };
+    let of = |name: &str, labels: &str| {
+        value(&metrics, &format!("claimcheck_phase_duration_seconds_{name}{{{labels}}}"))
+    };
+    assert_eq!(of("count", &labels("ok")), Some(1.0));
+    assert_eq!(of("bucket", &format!("{},le=\"0.005\"", labels("ok"))), Some(1.0));
+    assert_eq!(of("count", &labels("aborted")), Some(1.0));
+    assert_eq!(of("bucket", &format!("{},le=\"600\"", labels("aborted"))), Some(0.0));
+    let overhead =
+        "claimcheck_phase_overhead_seconds_sum{cluster=\"embedded\",driver_name=\"d.io\",phase=\"stage\"}";
+    assert_eq!(value(&metrics, overhead), Some(0.003));
+}
+
+#[test]
+fn transitions_move_counters_and_gauges() {
+    let metrics = begun();
+    let step = |kind| {
+        let (driver, volume, node, target) = ("d.io".into(), "v".into(), "n1".into(), String::new());
+        Event::Transition(Transition { kind, when: Stamp::default(), driver, volume, node, target })
+    };
+    for kind in
+        [TransitionKind::Attach, TransitionKind::Mount, TransitionKind::Mount, TransitionKind::Unmount]
+    {
+        metrics.observe(&step(kind));
+    }
+    assert_eq!(value(&metrics, "claimcheck_mount_total{driver_name=\"d.io\"}"), Some(2.0));
+    assert_eq!(value(&metrics, "claimcheck_unmount_total{driver_name=\"d.io\"}"), Some(1.0));
+    assert_eq!(value(&metrics, "claimcheck_mounted_volumes{driver_name=\"d.io\",node=\"n1\"}"), Some(1.0));
+    assert_eq!(value(&metrics, "claimcheck_attached_volumes{driver_name=\"d.io\",node=\"n1\"}"), Some(1.0));
+}
+
+#[tokio::test]
+async fn it_is_served_and_an_occupied_port_is_named_with_the_remedy() {
+    let metrics = begun();
+    metrics.observe(&Event::CaseFinished {
+        case: CaseId::new("volumes", "x"),
+        result: CaseResult::Passed,
+        seconds: 0.5,
+    });
+    let serving = metrics.serve("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let mut stream = tokio::net::TcpStream::connect(serving.address).await.unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+    assert!(
+        answer.contains("claimcheck_case_result_total{result=\"passed\",suite=\"volumes\"} 1"),
+        "{answer}"
+    );
+
+    let error = metrics.serve(serving.address).await.unwrap_err().to_string();
+    assert!(error.contains("is taken") && error.contains("--metrics-addr"), "{error}");
+}

@@ -1,0 +1,49 @@
+//! `junit.xml`: one suite per suite of the catalogue.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use claimcheck_model::CaseResult;
+use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
+
+use super::summary::{CaseLine, Summary};
+
+/// The summary as JUnit XML.
+pub(super) fn render(summary: &Summary) -> String {
+    let mut suites: BTreeMap<&str, Vec<&CaseLine>> = BTreeMap::new();
+    for line in &summary.results {
+        suites.entry(&line.case.suite).or_default().push(line);
+    }
+    let mut report = Report::new("claimcheck");
+    report.set_time(duration(summary.elapsed_s));
+    for (name, lines) in suites {
+        let mut suite = TestSuite::new(name);
+        suite.set_time(duration(lines.iter().map(|line| line.seconds).sum()));
+        suite.add_test_cases(lines.into_iter().map(case));
+        report.add_test_suite(suite);
+    }
+    report.to_string().expect("XML that is written to memory cannot fail")
+}
+
+fn case(line: &CaseLine) -> TestCase {
+    let status = match &line.result {
+        CaseResult::Passed => TestCaseStatus::success(),
+        CaseResult::Skipped { why } => {
+            let mut skipped = TestCaseStatus::skipped();
+            skipped.set_message(why.as_str());
+            skipped
+        }
+        CaseResult::Failed { why } => {
+            let mut failed = TestCaseStatus::non_success(NonSuccessKind::Failure);
+            failed.set_message(why.lines().next().unwrap_or_default()).set_description(why.as_str());
+            failed
+        }
+    };
+    let mut case = TestCase::new(line.case.name.as_str(), status);
+    case.set_classname(line.case.suite.as_str()).set_time(duration(line.seconds));
+    case
+}
+
+fn duration(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or_default()
+}

@@ -1,0 +1,105 @@
+//! Reporting: consumes the event stream and makes everything that a run leaves for people and machines.
+//!
+//! ```text
+//! Sender<Event> ─> Reporter ─┬─> terminal     progress while it runs, tables at the end
+//!                            ├─> metrics      the registry behind /metrics; metrics.prom
+//!                            ├─> folder       events.ndjson as they come
+//!                            └─> summary      summary.json, junit.xml
+//! ```
+//!
+//! The runner holds only the sender. What no event carries is in no report.
+
+mod folder;
+mod junit;
+mod quantiles;
+mod summary;
+mod tables;
+mod terminal;
+
+pub use folder::{FolderError, RunFolder};
+pub use quantiles::Quantiles;
+pub use summary::{CallCounts, CaseCounts, CaseLine, Summary, Unfinished};
+pub use tables::{Style, render};
+pub use terminal::Progress;
+
+use std::io;
+use std::path::PathBuf;
+
+use claimcheck_model::{Event, LoggedEvent, Stamp};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::metrics::Metrics;
+
+/// A report could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write {}: check that the disk has space and the folder is still there, or choose another with --out", path.display())]
+pub struct ReportError {
+    /// Which file.
+    pub path: PathBuf,
+    /// What the system said.
+    #[source]
+    pub source: io::Error,
+}
+
+/// What reports are made.
+#[derive(Debug)]
+pub struct Reporter {
+    folder: RunFolder,
+    metrics: Metrics,
+    progress: Progress,
+    /// Print tables and verdict to standard output at the end.
+    tables: Option<Style>,
+}
+
+impl Reporter {
+    /// Reports into a run folder and a registry, and to the terminal as far as there is one.
+    pub fn new(folder: RunFolder, metrics: Metrics) -> Self {
+        Self { folder, metrics, progress: Progress::detect(), tables: Some(Style::detect()) }
+    }
+
+    /// Reports nothing to the terminal: for tests, and for runners that have a way of their own.
+    pub fn quiet(folder: RunFolder, metrics: Metrics) -> Self {
+        Self { folder, metrics, progress: Progress::hidden(), tables: None }
+    }
+
+    /// Starts reporting. It ends with [`Event::RunFinished`], or when all senders are gone; then the files
+    /// are complete, and the handle has the summary.
+    pub fn start(self) -> (mpsc::UnboundedSender<Event>, JoinHandle<Result<Summary, ReportError>>) {
+        let (sender, events) = mpsc::unbounded_channel();
+        (sender, tokio::spawn(self.run(events)))
+    }
+
+    async fn run(mut self, mut events: mpsc::UnboundedReceiver<Event>) -> Result<Summary, ReportError> {
+        let mut log = self.folder.log()?;
+        let mut summary = summary::Tally::default();
+        while let Some(event) = events.recv().await {
+            let last = matches!(event, Event::RunFinished { .. });
+            self.metrics.observe(&event);
+            self.progress.observe(&event);
+            summary.observe(&event);
+            let logged = LoggedEvent { at: Stamp::now(), event };
+            log.append(&logged)?;
+            // Whoever follows the log sees each burst at once; one write per event would cost more.
+            if last || events.is_empty() {
+                log.flush()?;
+            }
+            if last {
+                break;
+            }
+        }
+        log.flush()?;
+        self.progress.finish();
+        let summary = summary.finish();
+        self.folder.write("metrics.prom", self.metrics.text().as_bytes())?;
+        self.folder.write("junit.xml", junit::render(&summary).as_bytes())?;
+        self.folder.write("summary.json", &summary.to_json())?;
+        if let Some(style) = self.tables {
+            println!("{}", render(&summary, style, Some(self.folder.path())));
+        }
+        Ok(summary)
+    }
+}
+
+#[cfg(test)]
+mod tests;

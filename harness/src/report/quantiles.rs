@@ -1,0 +1,88 @@
+//! Distributions of durations, to three significant digits.
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+/// A distribution, in milliseconds, under the keys that kube-burner's users know.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Quantiles {
+    /// What was measured: `total`, `driver` or `overhead`.
+    #[serde(rename = "quantileName")]
+    pub name: String,
+    /// The median.
+    #[serde(rename = "P50")]
+    pub p50: f64,
+    /// What 95 of 100 do not exceed.
+    #[serde(rename = "P95")]
+    pub p95: f64,
+    /// What 99 of 100 do not exceed.
+    #[serde(rename = "P99")]
+    pub p99: f64,
+    /// The least.
+    pub min: f64,
+    /// The greatest.
+    pub max: f64,
+    /// The mean.
+    pub avg: f64,
+    /// How many were measured.
+    pub count: u64,
+}
+
+/// Gathers durations.
+#[derive(Debug)]
+pub(super) struct Durations {
+    histogram: Histogram<u64>,
+    nanos: u128,
+}
+
+impl Default for Durations {
+    fn default() -> Self {
+        // Auto-resizing: a minute takes some 30 kB, and most phases never get there.
+        let histogram = Histogram::new(3).expect("three digits are allowed");
+        Self { histogram, nanos: 0 }
+    }
+}
+
+impl Durations {
+    pub fn add(&mut self, seconds: f64) {
+        let nanos = (seconds.max(0.0) * 1e9) as u64;
+        self.nanos += u128::from(nanos);
+        self.histogram.record(nanos).expect("an auto-resizing histogram takes every value");
+    }
+
+    pub fn quantiles(&self, name: &str) -> Quantiles {
+        let at = |quantile| millis(self.histogram.value_at_quantile(quantile) as f64);
+        let count = self.histogram.len();
+        Quantiles {
+            name: name.to_owned(),
+            p50: at(0.5),
+            p95: at(0.95),
+            p99: at(0.99),
+            min: millis(self.histogram.min() as f64),
+            max: millis(self.histogram.max() as f64),
+            avg: millis(self.nanos as f64 / count.max(1) as f64),
+            count,
+        }
+    }
+}
+
+/// Nanoseconds as milliseconds, to the microsecond.
+fn millis(nanos: f64) -> f64 {
+    (nanos / 1e3).round() / 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_exact_to_three_digits() {
+        let mut durations = Durations::default();
+        (1..=1000).for_each(|ms| durations.add(f64::from(ms) / 1e3));
+        let q = durations.quantiles("total");
+        assert_eq!((q.count, q.avg), (1000, 500.5));
+        for (got, wanted) in [(q.p50, 500.0), (q.p95, 950.0), (q.p99, 990.0), (q.min, 1.0), (q.max, 1000.0)] {
+            assert!((got / wanted - 1.0_f64).abs() < 0.001, "{got} instead of {wanted}");
+        }
+    }
+}

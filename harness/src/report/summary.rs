@@ -1,0 +1,183 @@
+//! The summary of a run: `summary.json`, and what tables, JUnit and exit code are made from.
+
+use std::collections::BTreeMap;
+
+use claimcheck_model::{
+    Capability, CaseId, CaseResult, Event, Leak, Outcome, Phase, Rule, RunInfo, TransitionKind,
+};
+use serde::{Deserialize, Serialize};
+
+use super::quantiles::{Durations, Quantiles};
+
+/// The version of the schema of `summary.json`. Fields may be added under the same version; one that
+/// changes its meaning or goes raises it.
+const SCHEMA: u32 = 1;
+
+/// What a run came to.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// The version of this schema.
+    pub version: u32,
+    /// How many cases ended how.
+    pub cases: CaseCounts,
+    /// Distributions of each phase that was measured: total, driver, overhead; milliseconds.
+    pub phases: BTreeMap<Phase, Vec<Quantiles>>,
+    /// Phases that have no duration.
+    pub unfinished: BTreeMap<Phase, Unfinished>,
+    /// Transitions: what was attached, staged, mounted, and the reverse.
+    pub counts: BTreeMap<TransitionKind, u64>,
+    /// CSI calls by method.
+    pub calls: BTreeMap<String, CallCounts>,
+    /// Calls out of order, by the rule they broke.
+    pub violations: BTreeMap<Rule, u64>,
+    /// Everything left behind.
+    pub leaks: Vec<Leak>,
+    /// What the driver can do.
+    pub capabilities: Vec<Capability>,
+    /// What ran, on what.
+    pub environment: BTreeMap<String, String>,
+    /// How long it took, seconds.
+    pub elapsed_s: f64,
+    /// Every case, in the order in which they ended.
+    pub results: Vec<CaseLine>,
+}
+
+/// How many cases ended how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CaseCounts {
+    /// As they should.
+    pub passed: u64,
+    /// Not as they should.
+    pub failed: u64,
+    /// Without having run.
+    pub skipped: u64,
+}
+
+/// One case.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CaseLine {
+    /// Which.
+    #[serde(flatten)]
+    pub case: CaseId,
+    /// How it ended.
+    #[serde(flatten)]
+    pub result: CaseResult,
+    /// How long it ran.
+    pub seconds: f64,
+}
+
+/// Phases that have no duration.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unfinished {
+    /// They began and never ended.
+    pub aborted: u64,
+    /// Their start or end could not be seen.
+    pub unobserved: u64,
+}
+
+/// CSI calls of one method.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallCounts {
+    /// All.
+    pub calls: u64,
+    /// Those that failed, or never came back.
+    pub errors: u64,
+    /// Those after a failure on the same object.
+    pub retries: u64,
+}
+
+impl Summary {
+    /// Nothing failed, and nothing was left behind.
+    pub fn passed(&self) -> bool {
+        self.cases.failed == 0 && self.leaks.is_empty()
+    }
+
+    /// Transitions of a kind.
+    pub fn count(&self, kind: TransitionKind) -> u64 {
+        self.counts.get(&kind).copied().unwrap_or_default()
+    }
+
+    pub(super) fn to_json(&self) -> Vec<u8> {
+        let mut json = serde_json::to_vec_pretty(self).expect("a summary has string keys only");
+        json.push(b'\n');
+        json
+    }
+}
+
+/// A summary in the making.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    summary: Summary,
+    durations: BTreeMap<Phase, [Durations; 3]>,
+}
+
+/// The three distributions of a phase.
+const MEASURES: [&str; 3] = ["total", "driver", "overhead"];
+
+impl Tally {
+    pub fn observe(&mut self, event: &Event) {
+        let summary = &mut self.summary;
+        match event {
+            Event::RunStarted(run) => {
+                summary.capabilities.clone_from(&run.capabilities);
+                summary.environment = environment(run);
+            }
+            Event::RunFinished { seconds } => summary.elapsed_s = *seconds,
+            Event::CaseFinished { case, result, seconds } => {
+                match result {
+                    CaseResult::Passed => summary.cases.passed += 1,
+                    CaseResult::Failed { .. } => summary.cases.failed += 1,
+                    CaseResult::Skipped { .. } => summary.cases.skipped += 1,
+                }
+                let (case, result) = (case.clone(), result.clone());
+                summary.results.push(CaseLine { case, result, seconds: *seconds });
+            }
+            Event::Phase(sample) => match sample.outcome {
+                Outcome::Ok { seconds, driver_seconds, overhead_seconds, .. } => {
+                    let [total, driver, overhead] = self.durations.entry(sample.phase).or_default();
+                    total.add(seconds);
+                    driver.add(driver_seconds);
+                    overhead.add(overhead_seconds);
+                }
+                Outcome::Aborted { .. } => summary.unfinished.entry(sample.phase).or_default().aborted += 1,
+                Outcome::Unobserved => summary.unfinished.entry(sample.phase).or_default().unobserved += 1,
+            },
+            Event::Transition(transition) => *summary.counts.entry(transition.kind).or_default() += 1,
+            Event::Rpc(rpc) => {
+                let calls = summary.calls.entry(rpc.method.clone()).or_default();
+                calls.calls += 1;
+                calls.errors += u64::from(rpc.code != "OK");
+                calls.retries += u64::from(rpc.retry);
+            }
+            Event::Violation { rule, .. } => *summary.violations.entry(*rule).or_default() += 1,
+            Event::Leak(leak) => summary.leaks.push(leak.clone()),
+            Event::CaseStarted { .. } | Event::WatchLag { .. } => {}
+        }
+    }
+
+    pub fn finish(self) -> Summary {
+        let Self { mut summary, durations } = self;
+        summary.version = SCHEMA;
+        for &kind in TransitionKind::ALL {
+            summary.counts.entry(kind).or_default();
+        }
+        let quantiles = durations.into_iter().map(|(phase, durations)| {
+            let each = MEASURES.iter().zip(&durations).map(|(name, durations)| durations.quantiles(name));
+            (phase, each.collect())
+        });
+        summary.phases = quantiles.collect();
+        summary
+    }
+}
+
+fn environment(run: &RunInfo) -> BTreeMap<String, String> {
+    let mut environment = run.environment.clone();
+    let fixed = [
+        ("cluster", run.cluster.name()),
+        ("driver", &run.driver),
+        ("claimcheck_version", &run.version),
+        ("kubernetes_version", &run.kubernetes_version),
+    ];
+    environment.extend(fixed.map(|(key, value)| (key.to_owned(), value.to_owned())));
+    environment
+}

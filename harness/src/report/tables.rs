@@ -1,0 +1,247 @@
+//! What a run came to, as text for people: failures, phases, counts, calls, verdict. At most 100 columns.
+
+use std::io::IsTerminal;
+use std::path::Path;
+
+use claimcheck_model::{CaseResult, Phase, TransitionKind};
+use comfy_table::{Attribute, Cell, CellAlignment, Color, LineStyle, Table, TableStyle};
+
+use super::quantiles::Quantiles;
+use super::summary::Summary;
+
+/// How the text may look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Style {
+    /// With colours.
+    pub color: bool,
+}
+
+impl Style {
+    /// Colours on a terminal, unless `NO_COLOR` says otherwise (no-color.org).
+    pub fn detect() -> Self {
+        let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+        Self { color: !refused && !dumb && std::io::stdout().is_terminal() }
+    }
+}
+
+/// Colours for single lines.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Paint {
+    pub color: bool,
+}
+
+impl Paint {
+    fn with(self, code: &str, text: &str) -> String {
+        if self.color { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    pub fn green(self, text: &str) -> String {
+        self.with("32", text)
+    }
+
+    pub fn red(self, text: &str) -> String {
+        self.with("31", text)
+    }
+
+    pub fn dim(self, text: &str) -> String {
+        self.with("2", text)
+    }
+
+    fn bold(self, text: &str) -> String {
+        self.with("1", text)
+    }
+}
+
+/// The width of the bar that shows a phase's share.
+const BAR: usize = 12;
+
+/// Header, and a line below it: no frame that would compete with the numbers.
+const LOOK: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
+
+/// The whole report. `folder` is where the files are.
+pub fn render(summary: &Summary, style: Style, folder: Option<&Path>) -> String {
+    let paint = Paint { color: style.color };
+    let mut parts = Vec::new();
+    if !summary.phases.is_empty() || !summary.unfinished.is_empty() {
+        parts.push(phases(summary, style));
+    }
+    if !summary.calls.is_empty() {
+        parts.push(counts(summary, style));
+        parts.push(calls(summary, style));
+    }
+    parts.extend(skipped(summary, paint));
+    parts.extend(violations(summary, paint));
+    parts.extend(leaks(summary, paint));
+    parts.extend(failures(summary, paint));
+    parts.push(verdict(summary, paint, folder));
+    format!("\n{}\n", parts.join("\n\n"))
+}
+
+fn table(style: Style, header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_style(LOOK).force_no_tty();
+    if style.color {
+        table.enforce_styling();
+    }
+    let title = |(i, text): (usize, &&str)| {
+        let cell = Cell::new(text).add_attribute(Attribute::Bold);
+        if i == 0 { cell } else { cell.set_alignment(CellAlignment::Right) }
+    };
+    table.set_header(header.iter().enumerate().map(title));
+    table
+}
+
+fn number(text: String) -> Cell {
+    Cell::new(text).set_alignment(CellAlignment::Right)
+}
+
+fn phases(summary: &Summary, style: Style) -> String {
+    let header = ["phase", "n", "P50", "P95", "P99", "max", "driver", "overhead", ""];
+    let mut table = table(style, &header);
+    let of = |phase: &Phase, name: &str| summary.phases.get(phase)?.iter().find(|q| q.name == name);
+    let longest =
+        summary.phases.keys().filter_map(|phase| of(phase, "total")).map(|q| q.p50).fold(0.0, f64::max);
+    for phase in Phase::ALL {
+        let measures = (of(phase, "total"), of(phase, "driver"), of(phase, "overhead"));
+        let (Some(total), Some(driver), Some(overhead)) = measures else { continue };
+        let ms = |ms: f64| number(human(ms));
+        table.add_row(vec![
+            Cell::new(phase.name()).fg(Color::Cyan),
+            number(total.count.to_string()),
+            ms(total.p50).add_attribute(Attribute::Bold),
+            ms(total.p95),
+            ms(total.p99),
+            ms(total.max),
+            ms(driver.p50),
+            ms(overhead.p50),
+            Cell::new(bar(total, driver, longest)).fg(Color::DarkGrey),
+        ]);
+    }
+    let mut text = table.trim_fmt();
+    text.push_str("\n\n  driver and overhead are medians; ");
+    text.push_str("bars are medians on one scale: █ the driver's calls, ░ Kubernetes");
+    for (phase, unfinished) in &summary.unfinished {
+        let parts = [(unfinished.aborted, "never ended"), (unfinished.unobserved, "not seen to begin")];
+        let parts =
+            parts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
+        let line = format!("\n  {}: {}", phase.name(), parts.collect::<Vec<_>>().join(", "));
+        text.push_str(&Paint { color: style.color }.with("33", &line));
+    }
+    text
+}
+
+/// How long the median is beside the longest one, and how much of it the driver has.
+fn bar(total: &Quantiles, driver: &Quantiles, longest: f64) -> String {
+    let cells = |ms: f64| if longest > 0.0 { (ms / longest * BAR as f64).round() as usize } else { 0 };
+    let whole = cells(total.p50);
+    if whole == 0 && total.p50 > 0.0 {
+        return "▏".to_owned();
+    }
+    let filled = cells(driver.p50).min(whole);
+    "█".repeat(filled) + &"░".repeat(whole - filled)
+}
+
+fn counts(summary: &Summary, style: Style) -> String {
+    let mut table = table(style, &["volumes", "in", "out", "left"]);
+    let rows = [
+        ("attached to nodes", TransitionKind::Attach, TransitionKind::Detach),
+        ("staged on nodes", TransitionKind::Stage, TransitionKind::Unstage),
+        ("mounted in pods", TransitionKind::Mount, TransitionKind::Unmount),
+    ];
+    for (name, enter, leave) in rows {
+        let (entered, left) = (summary.count(enter), summary.count(leave));
+        let color = if entered == left { Color::Green } else { Color::Red };
+        let balance =
+            if entered == left { "0 ✓".to_owned() } else { (entered.saturating_sub(left)).to_string() };
+        table.add_row(vec![
+            Cell::new(name),
+            number(entered.to_string()),
+            number(left.to_string()),
+            number(balance).fg(color),
+        ]);
+    }
+    table.trim_fmt()
+}
+
+fn calls(summary: &Summary, style: Style) -> String {
+    let mut table = table(style, &["CSI calls", "n", "errors", "retries"]);
+    for (method, calls) in &summary.calls {
+        let errors = number(calls.errors.to_string());
+        table.add_row(vec![
+            Cell::new(method),
+            number(calls.calls.to_string()),
+            if calls.errors > 0 { errors.fg(Color::Yellow) } else { errors },
+            number(calls.retries.to_string()),
+        ]);
+    }
+    table.trim_fmt()
+}
+
+fn section(title: String, lines: impl Iterator<Item = String>) -> Option<String> {
+    let lines: Vec<String> = lines.map(|line| format!("\n  {line}")).collect();
+    (!lines.is_empty()).then(|| format!(" {title}{}", lines.concat()))
+}
+
+fn skipped(summary: &Summary, paint: Paint) -> Option<String> {
+    let lines = summary.results.iter().filter_map(|line| match &line.result {
+        CaseResult::Skipped { why } => Some(format!("{}  {}", line.case, paint.dim(why))),
+        CaseResult::Passed | CaseResult::Failed { .. } => None,
+    });
+    section(paint.bold("Skipped"), lines)
+}
+
+fn violations(summary: &Summary, paint: Paint) -> Option<String> {
+    let lines = summary.violations.iter().map(|(rule, count)| format!("{:26}{count}", rule.name()));
+    section(paint.with("1;33", "Calls out of order"), lines)
+}
+
+fn leaks(summary: &Summary, paint: Paint) -> Option<String> {
+    let lines = summary.leaks.iter().map(|leak| {
+        let whose = leak.case.as_ref().map(|case| format!("  {}", paint.dim(&case.to_string())));
+        format!("{:16}{}{}", leak.kind.name(), leak.name, whose.unwrap_or_default())
+    });
+    section(paint.with("1;31", "Left behind"), lines)
+}
+
+fn failures(summary: &Summary, paint: Paint) -> Option<String> {
+    let lines = summary.results.iter().filter_map(|line| match &line.result {
+        CaseResult::Failed { why } => {
+            let why: Vec<String> = why.lines().map(|line| format!("\n      {line}")).collect();
+            Some(format!("{} {}{}", paint.red("✗"), paint.bold(&line.case.to_string()), why.concat()))
+        }
+        CaseResult::Passed | CaseResult::Skipped { .. } => None,
+    });
+    section(paint.with("1;31", "Failures"), lines)
+}
+
+fn verdict(summary: &Summary, paint: Paint, folder: Option<&Path>) -> String {
+    let cases = summary.cases;
+    let word = if summary.passed() { paint.with("1;32", "PASS") } else { paint.with("1;31", "FAIL") };
+    let mut parts = vec![format!("{} passed", cases.passed)];
+    let others =
+        [(cases.failed, "failed"), (cases.skipped, "skipped"), (summary.leaks.len() as u64, "left behind")];
+    parts
+        .extend(others.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")));
+    let mut text = format!(" {word}  {} in {}", parts.join(", "), human(summary.elapsed_s * 1e3));
+    if let Some(folder) = folder {
+        text.push_str(&paint.dim(&format!("\n       {}", folder.display())));
+    }
+    text
+}
+
+/// Milliseconds as people read them: three digits and a unit.
+pub(super) fn human(ms: f64) -> String {
+    let (value, unit) = match ms {
+        ms if ms <= 0.0 => return "–".to_owned(),
+        ms if ms < 1.0 => (ms * 1e3, "µs"),
+        ms if ms < 1e3 => (ms, "ms"),
+        ms if ms < 60e3 => (ms / 1e3, "s"),
+        ms => {
+            let seconds = (ms / 1e3).round() as u64;
+            return format!("{}m {:02}s", seconds / 60, seconds % 60);
+        }
+    };
+    let digits = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
+    format!("{value:.digits$} {unit}")
+}

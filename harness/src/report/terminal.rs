@@ -1,0 +1,137 @@
+//! Progress while a run lasts, on standard error: a bar on a terminal, else one line per case.
+
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+use claimcheck_model::{CaseId, CaseResult, Event};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::tables::{Paint, Style, human};
+
+/// How often the bar is drawn at most, per second.
+const REDRAWS: u8 = 10;
+/// How many running cases are named.
+const NAMED: usize = 2;
+
+/// Progress of a run.
+#[derive(Debug)]
+pub struct Progress {
+    output: Output,
+    running: Vec<CaseId>,
+    done: usize,
+    cases: usize,
+}
+
+#[derive(Debug)]
+enum Output {
+    Hidden,
+    Lines,
+    Bar { bar: ProgressBar, paint: Paint },
+}
+
+impl Progress {
+    /// A bar if standard error is a terminal that can draw one, else lines.
+    pub fn detect() -> Self {
+        let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+        if dumb || !std::io::stderr().is_terminal() {
+            return Self::with(Output::Lines);
+        }
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(REDRAWS));
+        let paint = Paint { color: Style::detect().color };
+        let template = if paint.color {
+            "{spinner:.cyan} {pos:>4}/{len} {bar:30.cyan/bright.black} {elapsed:>4}  {wide_msg}"
+        } else {
+            "{spinner} {pos:>4}/{len} {bar:30} {elapsed:>4}  {wide_msg}"
+        };
+        let style = ProgressStyle::with_template(template).expect("the template is valid");
+        bar.set_style(style.progress_chars("━╸─").tick_chars("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏ "));
+        bar.enable_steady_tick(Duration::from_millis(1000 / u64::from(REDRAWS)));
+        Self::with(Output::Bar { bar, paint })
+    }
+
+    /// No progress at all.
+    pub fn hidden() -> Self {
+        Self::with(Output::Hidden)
+    }
+
+    fn with(output: Output) -> Self {
+        Self { output, running: Vec::new(), done: 0, cases: 0 }
+    }
+
+    pub(super) fn observe(&mut self, event: &Event) {
+        match event {
+            Event::RunStarted(run) => {
+                self.cases = run.cases;
+                if let Output::Bar { bar, .. } = &self.output {
+                    bar.set_length(run.cases as u64);
+                }
+            }
+            Event::CaseStarted { case } => {
+                self.running.push(case.clone());
+                self.redraw();
+            }
+            Event::CaseFinished { case, result, seconds } => {
+                self.running.retain(|running| running != case);
+                self.done += 1;
+                self.tell(case, result, *seconds);
+                self.redraw();
+            }
+            Event::Leak(leak) => {
+                let whose = leak.case.as_ref().map(|case| format!(" by {case}")).unwrap_or_default();
+                self.say(|paint| {
+                    paint.red(&format!("  ! left behind{whose}: {} {}", leak.kind.name(), leak.name))
+                });
+            }
+            Event::RunFinished { .. }
+            | Event::Phase(_)
+            | Event::Transition(_)
+            | Event::Rpc(_)
+            | Event::Violation { .. }
+            | Event::WatchLag { .. } => {}
+        }
+    }
+
+    fn tell(&self, case: &CaseId, result: &CaseResult, seconds: f64) {
+        self.say(|paint| {
+            let took = human(seconds * 1e3);
+            match result {
+                CaseResult::Passed => format!("{} {took:>8}  {case}", paint.green("  ✓")),
+                CaseResult::Failed { why } => {
+                    let why = why.lines().next().unwrap_or_default();
+                    format!("{} {took:>8}  {case}\n{:14}{}", paint.red("  ✗"), "", paint.red(why))
+                }
+                CaseResult::Skipped { why } => {
+                    format!("{} {:>8}  {case}  {}", paint.dim("  ○"), "skip", paint.dim(why))
+                }
+            }
+        });
+    }
+
+    fn say(&self, line: impl FnOnce(Paint) -> String) {
+        match &self.output {
+            Output::Hidden => {}
+            Output::Bar { bar, paint } => bar.println(line(*paint)),
+            Output::Lines => {
+                let count =
+                    if self.cases == 0 { String::new() } else { format!("[{}/{}]", self.done, self.cases) };
+                // Nobody reads a closed standard error; the run goes on.
+                let _ = writeln!(std::io::stderr(), "{count:>9}{}", line(Paint { color: false }));
+            }
+        }
+    }
+
+    fn redraw(&self) {
+        let Output::Bar { bar, paint } = &self.output else { return };
+        bar.set_position(self.done as u64);
+        let named: Vec<String> = self.running.iter().take(NAMED).map(|case| case.name.clone()).collect();
+        let more = self.running.len().saturating_sub(NAMED);
+        let more = if more == 0 { String::new() } else { format!(" +{more}") };
+        bar.set_message(paint.dim(&format!("{}{more}", named.join(", "))));
+    }
+
+    pub(super) fn finish(&mut self) {
+        if let Output::Bar { bar, .. } = &self.output {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Events in, files and tables out.
+
+use super::*;
+use claimcheck_model::{
+    Capability, CaseId, CaseResult, ClusterKind, Leak, LeakKind, Outcome, Phase, PhaseSample, RpcSummary,
+    Rule, RunInfo, Source, SubjectIds, Transition, TransitionKind, VolumeMode,
+};
+use jiff::Timestamp;
+
+fn case(name: &str) -> CaseId {
+    CaseId::new("volumes", name)
+}
+
+fn finished(name: &str, result: CaseResult, seconds: f64) -> Event {
+    Event::CaseFinished { case: case(name), result, seconds }
+}
+
+fn sample(phase: Phase, ms: f64, driver_ms: f64) -> Event {
+    let at = Stamp::default();
+    let (seconds, driver_seconds, overhead_seconds) = (ms / 1e3, driver_ms / 1e3, (ms - driver_ms) / 1e3);
+    let outcome =
+        Outcome::Ok { start: at, end: at, source: Source::Watch, seconds, driver_seconds, overhead_seconds };
+    phase_event(phase, outcome)
+}
+
+fn phase_event(phase: Phase, outcome: Outcome) -> Event {
+    let (subject, driver, class) = (SubjectIds::default(), "d.io".into(), "fast".into());
+    Event::Phase(PhaseSample { phase, subject, driver, class, volume_mode: VolumeMode::Filesystem, outcome })
+}
+
+fn rpc(method: &str, code: &str, retry: bool) -> Event {
+    let (driver, volume, node) = ("d.io".into(), "v".into(), "n".into());
+    let (method, code, start) = (method.into(), code.into(), Stamp::default());
+    Event::Rpc(RpcSummary { driver, method, code, volume, node, start, seconds: 0.001, retry })
+}
+
+fn transition(kind: TransitionKind) -> Event {
+    let (driver, volume, node, target) = ("d.io".into(), "v".into(), "n".into(), String::new());
+    Event::Transition(Transition { kind, when: Stamp::default(), driver, volume, node, target })
+}
+
+/// A run in which everything that can go wrong does.
+fn bad_run() -> Vec<Event> {
+    let run = RunInfo {
+        cases: 3,
+        driver: "d.io".into(),
+        version: "0.1.0".into(),
+        kubernetes_version: "v1.37.0".into(),
+        capabilities: vec![Capability::Persistence],
+        ..RunInfo::default()
+    };
+    let mut events = vec![Event::RunStarted(run), Event::CaseStarted { case: case("keeps data[dynamic]") }];
+    for i in 1..=20 {
+        let ms = f64::from(i);
+        events.extend([
+            sample(Phase::Provision, ms, ms / 2.0),
+            sample(Phase::Bind, 0.4, 0.0),
+            sample(Phase::Attach, 12.0 + ms, 9.0),
+            sample(Phase::Stage, 95.0 + ms, 90.0),
+            sample(Phase::Stop, 1205.0, 0.0),
+        ]);
+    }
+    events.extend([TransitionKind::Attach, TransitionKind::Mount, TransitionKind::Unmount].map(transition));
+    events.extend([
+        phase_event(Phase::Detach, Outcome::Aborted { start: Stamp::default() }),
+        phase_event(Phase::Publish, Outcome::Unobserved),
+        rpc("NodeStageVolume", "Aborted", false),
+        rpc("NodeStageVolume", "OK", true),
+        rpc("ControllerPublishVolume", "OK", false),
+        Event::Violation { rule: Rule::StageTwice, detail: "v".into() },
+        finished("keeps data[dynamic]", CaseResult::Passed, 0.31),
+        finished(
+            "multi-attach",
+            CaseResult::Failed { why: "timed out after 30 s\nlast seen: Pending".into() },
+            30.0,
+        ),
+        finished("grows[xfs]", CaseResult::Skipped { why: "mkfs.xfs is not installed".into() }, 0.0),
+        Event::Leak(Leak {
+            kind: LeakKind::Attached,
+            name: "v on n".into(),
+            case: Some(case("multi-attach")),
+        }),
+        Event::RunFinished { seconds: 30.9 },
+    ]);
+    events
+}
+
+fn summary_of(events: &[Event]) -> Summary {
+    let mut tally = summary::Tally::default();
+    events.iter().for_each(|event| tally.observe(event));
+    tally.finish()
+}
+
+#[test]
+fn tables_of_a_bad_run() {
+    let text = render(&summary_of(&bad_run()), Style { color: false }, Some("runs/x".as_ref()));
+    insta::assert_snapshot!("bad_run", text);
+    assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+    assert!(!text.contains('\x1b'));
+}
+
+#[test]
+fn tables_of_a_good_run() {
+    let events = [
+        Event::RunStarted(RunInfo { cases: 1, ..RunInfo::default() }),
+        sample(Phase::Provision, 21.0, 3.0),
+        transition(TransitionKind::Attach),
+        transition(TransitionKind::Detach),
+        rpc("CreateVolume", "OK", false),
+        finished("keeps data[dynamic]", CaseResult::Passed, 0.31),
+        Event::RunFinished { seconds: 0.9 },
+    ];
+    let summary = summary_of(&events);
+    assert!(summary.passed());
+    insta::assert_snapshot!("good_run", render(&summary, Style { color: false }, None));
+    assert!(render(&summary, Style { color: true }, None).contains("\x1b[1;32mPASS"));
+}
+
+#[tokio::test]
+async fn a_run_folder_has_what_tools_read() {
+    let out = tempfile::tempdir().unwrap();
+    let folder = RunFolder::create(out.path(), Timestamp::UNIX_EPOCH, ClusterKind::Embedded).unwrap();
+    let path = folder.path().to_owned();
+    assert!(path.ends_with("19700101T000000Z-embedded"), "{path:?}");
+
+    let (sender, reporter) = Reporter::quiet(folder, Metrics::default()).start();
+    let events = bad_run();
+    events.iter().for_each(|event| sender.send(event.clone()).unwrap());
+    let summary = reporter.await.unwrap().unwrap();
+    assert!(!summary.passed());
+
+    let read = |name: &str| std::fs::read_to_string(path.join(name)).unwrap();
+    let logged: Vec<Event> = read("events.ndjson")
+        .lines()
+        .map(|l| serde_json::from_str::<LoggedEvent>(l).unwrap().event)
+        .collect();
+    assert_eq!(logged, events);
+    assert_eq!(serde_json::from_str::<Summary>(&read("summary.json")).unwrap(), summary);
+    let json: serde_json::Value = serde_json::from_str(&read("summary.json")).unwrap();
+    assert_eq!(json["version"], 1);
+    assert_eq!(json["cases"], serde_json::json!({ "passed": 1, "failed": 1, "skipped": 1 }));
+    assert_eq!(json["counts"]["attach"], 1);
+    let total = &json["phases"]["attach"][0];
+    for key in ["quantileName", "P50", "P95", "P99", "min", "max", "avg", "count"] {
+        assert!(!total[key].is_null(), "{key} is missing in {total}");
+    }
+    assert_eq!((&total["quantileName"], &total["count"]), (&"total".into(), &20.into()));
+    assert!(
+        read("metrics.prom").contains("claimcheck_case_result_total{result=\"failed\",suite=\"volumes\"} 1")
+    );
+    insta::assert_snapshot!("junit", read("junit.xml"));
+}
+
+#[tokio::test]
+async fn a_run_that_is_cut_off_still_leaves_its_reports() {
+    let out = tempfile::tempdir().unwrap();
+    let folder = RunFolder::create(out.path(), Timestamp::UNIX_EPOCH, ClusterKind::Kind).unwrap();
+    let path = folder.path().to_owned();
+    let (sender, reporter) = Reporter::quiet(folder, Metrics::default()).start();
+    sender.send(finished("x", CaseResult::Passed, 0.1)).unwrap();
+    drop(sender);
+    assert_eq!(reporter.await.unwrap().unwrap().cases.passed, 1);
+    assert!(path.join("summary.json").exists() && path.join("junit.xml").exists());
+}
+
+#[test]
+fn folders_of_one_second_do_not_meet() {
+    let out = tempfile::tempdir().unwrap();
+    let create = || RunFolder::create(out.path(), Timestamp::UNIX_EPOCH, ClusterKind::Embedded).unwrap();
+    let (first, second) = (create(), create());
+    first.write("summary.json", b"{}").unwrap();
+    assert!(second.path().ends_with("19700101T000000Z-embedded-2"), "{second:?}");
+    let error = first.write("summary.json", b"{}").unwrap_err();
+    assert!(error.to_string().contains("summary.json"), "{error}");
+
+    let file = out.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let error = RunFolder::create(&file, Timestamp::UNIX_EPOCH, ClusterKind::Embedded).unwrap_err();
+    assert!(error.to_string().contains("--out"), "{error}");
+}
+
+#[test]
+fn durations_are_read_at_a_glance() {
+    let told = [0.0, 0.85, 9.5, 22.6, 599.2, 9509.5, 60_000.0, 723_000.0].map(tables::human);
+    assert_eq!(told, ["–", "850 µs", "9.50 ms", "22.6 ms", "599 ms", "9.51 s", "1m 00s", "12m 03s"]);
+}
