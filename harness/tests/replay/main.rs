@@ -1,5 +1,7 @@
 //! The timeline against the real thing: life cycles of stock Kubernetes, replayed.
 
+#![expect(clippy::unwrap_used, reason = "helpers of a test are a test; a panic is its way to fail")]
+
 mod recording;
 
 use std::collections::{BTreeMap, BTreeSet};
