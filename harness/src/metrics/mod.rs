@@ -3,6 +3,7 @@
 //!
 //! Names, labels and buckets are declared in `model::metric`; here is only which event moves which.
 
+mod class;
 mod register;
 mod serve;
 
@@ -107,6 +108,9 @@ impl Metrics {
         for counter in [&families.attach, &families.detach, &families.mount, &families.unmount] {
             counter.with_label_values(&[driver]);
         }
+        for operation in Phase::ALL.iter().filter_map(|phase| phase.info().rpc) {
+            families.retries.with_label_values(&[operation]);
+        }
         for rule in Rule::ALL {
             families.violations.with_label_values(&[rule.name()]);
         }
@@ -126,8 +130,15 @@ impl Metrics {
             }
             Outcome::Aborted { .. } | Outcome::Unobserved => (phase.info().source, None),
         };
-        let labels =
-            [phase.name(), driver, class, volume_mode.name(), cluster, source.name(), outcome.name()];
+        let labels = [
+            phase.name(),
+            driver,
+            class::label(class),
+            volume_mode.name(),
+            cluster,
+            source.name(),
+            outcome.name(),
+        ];
         let duration = self.families.phase_duration.with_label_values(&labels);
         match observed {
             Some((seconds, overhead)) => {

@@ -16,7 +16,7 @@ fn value(metrics: &Metrics, series: &str) -> Option<f64> {
 }
 
 fn sample(phase: Phase, outcome: Outcome) -> Event {
-    let (driver, class) = ("d.io".into(), "fast".into());
+    let (driver, class) = ("d.io".into(), "cc-volumes-7".into());
     let (subject, volume_mode) = (SubjectIds::default(), VolumeMode::Filesystem);
     Event::Phase(PhaseSample { phase, subject, driver, class, volume_mode, outcome })
 }
@@ -31,6 +31,7 @@ fn every_phase_has_series_from_the_start() {
         );
         assert!(text.contains(&series), "{series} is not in\n{text}");
     }
+    assert!(text.contains("claimcheck_operation_retries_total{operation=\"NodeStageVolume\"} 0"));
     assert!(text.contains("claimcheck_attach_total{driver_name=\"d.io\"} 0"));
     assert!(text.contains("claimcheck_csi_call_violations_total{rule=\"stage_twice\"} 0"));
 }
@@ -46,7 +47,7 @@ fn a_phase_without_a_duration_counts_and_is_in_no_bucket() {
     metrics.observe(&sample(Phase::Stage, Outcome::Aborted { start: at }));
     let labels = |result| {
         format!(
-            "cluster=\"embedded\",driver_name=\"d.io\",phase=\"stage\",result=\"{result}\",source=\"csi\",storage_class=\"fast\",volume_mode=\"Filesystem\""
+            "cluster=\"embedded\",driver_name=\"d.io\",phase=\"stage\",result=\"{result}\",source=\"csi\",storage_class=\"per-case\",volume_mode=\"Filesystem\""
         )
     };
     let of = |name: &str, labels: &str| {
@@ -79,6 +80,16 @@ fn transitions_move_counters_and_gauges() {
     assert_eq!(value(&metrics, "claimcheck_attached_volumes{driver_name=\"d.io\",node=\"n1\"}"), Some(1.0));
 }
 
+/// The whole answer to a request without a body.
+async fn ask(serving: &Serving, line: &str) -> String {
+    let mut stream = tokio::net::TcpStream::connect(serving.address).await.unwrap();
+    let request = format!("{line} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
 #[tokio::test]
 async fn it_is_served_and_an_occupied_port_is_named_with_the_remedy() {
     let metrics = begun();
@@ -88,16 +99,20 @@ async fn it_is_served_and_an_occupied_port_is_named_with_the_remedy() {
         seconds: 0.5,
     });
     let serving = metrics.serve("127.0.0.1:0".parse().unwrap()).await.unwrap();
-    let mut stream = tokio::net::TcpStream::connect(serving.address).await.unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
+    let answer = ask(&serving, "GET /metrics").await;
     assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
     assert!(
         answer.contains("claimcheck_case_result_total{result=\"passed\",suite=\"volumes\"} 1"),
         "{answer}"
     );
+    assert!(ask(&serving, "GET /").await.starts_with("HTTP/1.1 404"));
+    assert!(ask(&serving, "POST /metrics").await.starts_with("HTTP/1.1 405"));
 
     let error = metrics.serve(serving.address).await.unwrap_err().to_string();
-    assert!(error.contains("is taken") && error.contains("--metrics-addr"), "{error}");
+    assert!(
+        error.contains(&serving.address.to_string())
+            && error.contains("is taken")
+            && error.contains("--metrics-addr"),
+        "{error}"
+    );
 }

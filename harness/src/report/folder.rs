@@ -15,13 +15,32 @@ const SAME_SECOND: u32 = 1000;
 
 /// The run folder could not be made.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot make the run folder {}: choose a folder that you may write to with --out", path.display())]
-pub struct FolderError {
-    /// Which.
-    pub path: PathBuf,
-    /// What the system said.
-    #[source]
-    pub source: io::Error,
+pub enum FolderError {
+    /// It is there already: a run is never written over another.
+    #[error("the run folder {} exists already: give --out a new name, or move that folder away", path.display())]
+    Exists {
+        /// Which.
+        path: PathBuf,
+    },
+    /// The system refused.
+    #[error("cannot make the run folder {}: choose a folder that you may write to with --out", path.display())]
+    Refused {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl FolderError {
+    fn of(path: &Path, source: io::Error) -> Self {
+        let path = path.to_owned();
+        match source.kind() {
+            io::ErrorKind::AlreadyExists => Self::Exists { path },
+            _ => Self::Refused { path, source },
+        }
+    }
 }
 
 /// The folder of one run.
@@ -36,32 +55,28 @@ impl RunFolder {
     /// # Errors
     /// If it cannot be made; see [`FolderError`].
     pub fn create(out: &Path, now: Timestamp, cluster: ClusterKind) -> Result<Self, FolderError> {
-        std::fs::create_dir_all(out).map_err(|source| FolderError { path: out.to_owned(), source })?;
         let name = format!("{}-{}", now.strftime("%Y%m%dT%H%M%SZ"), cluster.name());
         let names = std::iter::once(name.clone()).chain((2..SAME_SECOND).map(|n| format!("{name}-{n}")));
         for name in names {
             let path = out.join(name);
-            // It will hold a kubeconfig: for its owner only.
-            match DirBuilder::new().mode(0o700).create(&path) {
-                Ok(()) => return Ok(Self { path }),
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(source) => return Err(FolderError { path, source }),
+            match Self::at(&path) {
+                Err(FolderError::Exists { .. }) => {}
+                made_or_refused => return made_or_refused,
             }
         }
-        Err(FolderError { path: out.join(name), source: io::ErrorKind::AlreadyExists.into() })
+        Err(FolderError::Exists { path: out.join(name) })
     }
 
-    /// Takes `path` itself, which must not exist, or be empty: a run is never overwritten.
+    /// Makes `path` itself, which must not exist: of two runs that want it, one gets it.
     ///
     /// # Errors
-    /// If it holds something already, or cannot be made.
+    /// If it exists, or cannot be made.
     pub fn at(path: &Path) -> Result<Self, FolderError> {
-        let failed = |source| FolderError { path: path.to_owned(), source };
-        let mode = |path: &Path| DirBuilder::new().mode(0o700).recursive(true).create(path);
-        mode(path).map_err(failed)?;
-        if std::fs::read_dir(path).map_err(failed)?.next().is_some() {
-            return Err(failed(io::ErrorKind::DirectoryNotEmpty.into()));
+        if let Some(parent) = path.parent() {
+            with_parents(parent)?;
         }
+        // It will hold a kubeconfig: for its owner only.
+        DirBuilder::new().mode(0o700).create(path).map_err(|source| FolderError::of(path, source))?;
         Ok(Self { path: path.to_owned() })
     }
 
@@ -82,10 +97,8 @@ impl RunFolder {
     /// If it cannot be made.
     pub fn cluster_dir(&self) -> Result<PathBuf, FolderError> {
         let path = self.path.join("cluster");
-        match std::fs::create_dir_all(&path) {
-            Ok(()) => Ok(path),
-            Err(source) => Err(FolderError { path, source }),
-        }
+        with_parents(&path)?;
+        Ok(path)
     }
 
     /// Where the kubeconfig goes.
@@ -115,6 +128,12 @@ impl RunFolder {
             Err(source) => Err(ReportError { path, source }),
         }
     }
+}
+
+/// Makes a folder and all above it, as far as they are missing.
+fn with_parents(path: &Path) -> Result<(), FolderError> {
+    let refused = |source| FolderError::Refused { path: path.to_owned(), source };
+    std::fs::create_dir_all(path).map_err(refused)
 }
 
 fn create_new(path: &Path) -> io::Result<File> {

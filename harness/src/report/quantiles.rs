@@ -3,7 +3,7 @@
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// A distribution, in milliseconds, under the keys that kube-burner's users know.
+/// A distribution, in seconds, under the keys that kube-burner's users know.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Quantiles {
     /// What was measured: `total`, `driver` or `overhead`.
@@ -51,24 +51,24 @@ impl Durations {
     }
 
     pub fn quantiles(&self, name: &str) -> Quantiles {
-        let at = |quantile| millis(self.histogram.value_at_quantile(quantile) as f64);
+        let at = |quantile| seconds(self.histogram.value_at_quantile(quantile) as f64);
         let count = self.histogram.len();
         Quantiles {
             name: name.to_owned(),
             p50: at(0.5),
             p95: at(0.95),
             p99: at(0.99),
-            min: millis(self.histogram.min() as f64),
-            max: millis(self.histogram.max() as f64),
-            avg: millis(self.nanos as f64 / count.max(1) as f64),
+            min: seconds(self.histogram.min() as f64),
+            max: seconds(self.histogram.max() as f64),
+            avg: seconds(self.nanos as f64 / count.max(1) as f64),
             count,
         }
     }
 }
 
-/// Nanoseconds as milliseconds, to the microsecond.
-fn millis(nanos: f64) -> f64 {
-    (nanos / 1e3).round() / 1e3
+/// Nanoseconds as seconds, to the microsecond.
+fn seconds(nanos: f64) -> f64 {
+    (nanos / 1e3).round() / 1e6
 }
 
 #[cfg(test)]
@@ -80,8 +80,8 @@ mod tests {
         let mut durations = Durations::default();
         (1..=1000).for_each(|ms| durations.add(f64::from(ms) / 1e3));
         let q = durations.quantiles("total");
-        assert_eq!((q.count, q.avg), (1000, 500.5));
-        for (got, wanted) in [(q.p50, 500.0), (q.p95, 950.0), (q.p99, 990.0), (q.min, 1.0), (q.max, 1000.0)] {
+        assert_eq!((q.count, q.avg), (1000, 0.5005));
+        for (got, wanted) in [(q.p50, 0.5), (q.p95, 0.95), (q.p99, 0.99), (q.min, 0.001), (q.max, 1.0)] {
             assert!((got / wanted - 1.0_f64).abs() < 0.001, "{got} instead of {wanted}");
         }
     }

@@ -20,7 +20,7 @@ pub struct Summary {
     pub version: u32,
     /// How many cases ended how.
     pub cases: CaseCounts,
-    /// Distributions of each phase that was measured: total, driver, overhead; milliseconds.
+    /// Distributions of each phase that was measured: total, driver, overhead; seconds.
     pub phases: BTreeMap<Phase, Vec<Quantiles>>,
     /// Phases that have no duration.
     pub unfinished: BTreeMap<Phase, Unfinished>,

@@ -1,5 +1,6 @@
 //! What a run came to, as text for people: failures, phases, counts, calls, verdict. At most 100 columns.
 
+use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::path::Path;
 
@@ -53,6 +54,8 @@ impl Paint {
     }
 }
 
+/// The columns that the text may take.
+const WIDTH: usize = 100;
 /// The width of the bar that shows a phase's share.
 const BAR: usize = 12;
 
@@ -105,16 +108,16 @@ fn phases(summary: &Summary, style: Style) -> String {
     for phase in Phase::ALL {
         let measures = (of(phase, "total"), of(phase, "driver"), of(phase, "overhead"));
         let (Some(total), Some(driver), Some(overhead)) = measures else { continue };
-        let ms = |ms: f64| number(human(ms));
+        let time = |seconds: f64| number(human(seconds));
         table.add_row(vec![
             Cell::new(phase.name()).fg(Color::Cyan),
             number(total.count.to_string()),
-            ms(total.p50).add_attribute(Attribute::Bold),
-            ms(total.p95),
-            ms(total.p99),
-            ms(total.max),
-            ms(driver.p50),
-            ms(overhead.p50),
+            time(total.p50).add_attribute(Attribute::Bold),
+            time(total.p95),
+            time(total.p99),
+            time(total.max),
+            time(driver.p50),
+            time(overhead.p50),
             Cell::new(bar(total, driver, longest)).fg(Color::DarkGrey),
         ]);
     }
@@ -133,7 +136,8 @@ fn phases(summary: &Summary, style: Style) -> String {
 
 /// How long the median is beside the longest one, and how much of it the driver has.
 fn bar(total: &Quantiles, driver: &Quantiles, longest: f64) -> String {
-    let cells = |ms: f64| if longest > 0.0 { (ms / longest * BAR as f64).round() as usize } else { 0 };
+    let cells =
+        |seconds: f64| if longest > 0.0 { (seconds / longest * BAR as f64).round() as usize } else { 0 };
     let whole = cells(total.p50);
     if whole == 0 && total.p50 > 0.0 {
         return "▏".to_owned();
@@ -152,8 +156,11 @@ fn counts(summary: &Summary, style: Style) -> String {
     for (name, enter, leave) in rows {
         let (entered, left) = (summary.count(enter), summary.count(leave));
         let color = if entered == left { Color::Green } else { Color::Red };
-        let balance =
-            if entered == left { "0 ✓".to_owned() } else { (entered.saturating_sub(left)).to_string() };
+        // Below zero where more left than entered: an imbalance too, and not the same one.
+        let balance = match i128::from(entered) - i128::from(left) {
+            0 => "0 ✓".to_owned(),
+            rest => format!("{rest} ✗"),
+        };
         table.add_row(vec![
             Cell::new(name),
             number(entered.to_string()),
@@ -183,12 +190,36 @@ fn section(title: String, lines: impl Iterator<Item = String>) -> Option<String>
     (!lines.is_empty()).then(|| format!(" {title}{}", lines.concat()))
 }
 
+/// Skips by reason: what is missing on a machine skips many cases at once.
 fn skipped(summary: &Summary, paint: Paint) -> Option<String> {
-    let lines = summary.results.iter().filter_map(|line| match &line.result {
-        CaseResult::Skipped { why } => Some(format!("{}  {}", line.case, paint.dim(why))),
-        CaseResult::Passed | CaseResult::Failed { .. } => None,
+    let mut reasons: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for line in &summary.results {
+        if let CaseResult::Skipped { why } = &line.result {
+            reasons.entry(why).or_default().push(line.case.to_string());
+        }
+    }
+    let lines = reasons.into_iter().map(|(why, cases)| {
+        let names = wrap(&cases.join(", "), "      ");
+        format!("{:>3} × {why}\n{}", cases.len(), paint.dim(&names))
     });
     section(paint.bold("Skipped"), lines)
+}
+
+/// Words in lines of at most [`WIDTH`], each behind `indent`; a word that is longer stays whole, to be
+/// copied.
+fn wrap(text: &str, indent: &str) -> String {
+    let mut lines = vec![indent.to_owned()];
+    for word in text.split(' ') {
+        let line = lines.last_mut().expect("there is always a line");
+        let begun = line.len() > indent.len();
+        if begun && line.chars().count() + 1 + word.chars().count() > WIDTH {
+            lines.push(format!("{indent}{word}"));
+        } else {
+            line.push_str(if begun { " " } else { "" });
+            line.push_str(word);
+        }
+    }
+    lines.join("\n")
 }
 
 fn violations(summary: &Summary, paint: Paint) -> Option<String> {
@@ -207,7 +238,7 @@ fn leaks(summary: &Summary, paint: Paint) -> Option<String> {
 fn failures(summary: &Summary, paint: Paint) -> Option<String> {
     let lines = summary.results.iter().filter_map(|line| match &line.result {
         CaseResult::Failed { why } => {
-            let why: Vec<String> = why.lines().map(|line| format!("\n      {line}")).collect();
+            let why: Vec<String> = why.lines().map(|line| format!("\n{}", wrap(line, "      "))).collect();
             Some(format!("{} {}{}", paint.red("✗"), paint.bold(&line.case.to_string()), why.concat()))
         }
         CaseResult::Passed | CaseResult::Skipped { .. } => None,
@@ -223,23 +254,23 @@ fn verdict(summary: &Summary, paint: Paint, folder: Option<&Path>) -> String {
         [(cases.failed, "failed"), (cases.skipped, "skipped"), (summary.leaks.len() as u64, "left behind")];
     parts
         .extend(others.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")));
-    let mut text = format!(" {word}  {} in {}", parts.join(", "), human(summary.elapsed_s * 1e3));
+    let mut text = format!(" {word}  {} in {}", parts.join(", "), human(summary.elapsed_s));
     if let Some(folder) = folder {
         text.push_str(&paint.dim(&format!("\n       {}", folder.display())));
     }
     text
 }
 
-/// Milliseconds as people read them: three digits and a unit.
-pub(super) fn human(ms: f64) -> String {
-    let (value, unit) = match ms {
-        ms if ms <= 0.0 => return "–".to_owned(),
-        ms if ms < 1.0 => (ms * 1e3, "µs"),
-        ms if ms < 1e3 => (ms, "ms"),
-        ms if ms < 60e3 => (ms / 1e3, "s"),
-        ms => {
-            let seconds = (ms / 1e3).round() as u64;
-            return format!("{}m {:02}s", seconds / 60, seconds % 60);
+/// Seconds as people read them: three digits and a unit.
+pub(super) fn human(seconds: f64) -> String {
+    let (value, unit) = match seconds {
+        s if s <= 0.0 => return "–".to_owned(),
+        s if s < 1e-3 => (s * 1e6, "µs"),
+        s if s < 1.0 => (s * 1e3, "ms"),
+        s if s < 60.0 => (s, "s"),
+        s => {
+            let whole = s.round() as u64;
+            return format!("{}m {:02}s", whole / 60, whole % 60);
         }
     };
     let digits = if value < 10.0 { 2 } else { usize::from(value < 100.0) };

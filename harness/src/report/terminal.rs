@@ -93,7 +93,7 @@ impl Progress {
 
     fn tell(&self, case: &CaseId, result: &CaseResult, seconds: f64) {
         self.say(|paint| {
-            let took = human(seconds * 1e3);
+            let took = human(seconds);
             match result {
                 CaseResult::Passed => format!("{} {took:>8}  {case}", paint.green("  ✓")),
                 CaseResult::Failed { why } => {

@@ -149,6 +149,7 @@ async fn a_run_folder_has_what_tools_read() {
         read("metrics.prom").contains("claimcheck_case_result_total{result=\"failed\",suite=\"volumes\"} 1")
     );
     insta::assert_snapshot!("junit", read("junit.xml"));
+    insta::assert_snapshot!("summary", read("summary.json"));
 }
 
 #[tokio::test]
@@ -175,12 +176,39 @@ fn folders_of_one_second_do_not_meet() {
 
     let file = out.path().join("file");
     std::fs::write(&file, "").unwrap();
+    for taken in [&file, first.path()] {
+        let error = RunFolder::at(taken).unwrap_err().to_string();
+        assert!(
+            error.contains(taken.to_str().unwrap()) && error.contains("give --out a new name"),
+            "{error}"
+        );
+    }
+    let chosen = RunFolder::choose(Some(&out.path().join("a/b")), ClusterKind::Embedded).unwrap();
+    assert!(chosen.path().ends_with("a/b") && chosen.cluster_dir().unwrap().is_dir());
+
     let error = RunFolder::create(&file, Timestamp::UNIX_EPOCH, ClusterKind::Embedded).unwrap_err();
     assert!(error.to_string().contains("--out"), "{error}");
 }
 
 #[test]
 fn durations_are_read_at_a_glance() {
-    let told = [0.0, 0.85, 9.5, 22.6, 599.2, 9509.5, 60_000.0, 723_000.0].map(tables::human);
+    let told = [0.0, 0.00085, 0.0095, 0.0226, 0.5992, 9.5095, 60.0, 723.0].map(tables::human);
     assert_eq!(told, ["–", "850 µs", "9.50 ms", "22.6 ms", "599 ms", "9.51 s", "1m 00s", "12m 03s"]);
+}
+
+#[test]
+fn skips_are_told_by_reason_and_nothing_is_wider_than_the_terminal() {
+    let skip = |i: usize| {
+        let result = CaseResult::Skipped { why: "needs root".into() };
+        finished(&format!("a case with a name of some length {i}"), result, 0.0)
+    };
+    let mut events: Vec<Event> = (0..6).map(skip).collect();
+    events.push(finished("x", CaseResult::Failed { why: "seen again and again ".repeat(12) }, 1.0));
+    events.push(transition(TransitionKind::Detach));
+    events.push(rpc("ControllerUnpublishVolume", "OK", false));
+    let text = render(&summary_of(&events), Style { color: false }, None);
+    assert_eq!(text.matches("needs root").count(), 1, "{text}");
+    assert!(text.contains("  6 × needs root"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+    assert!(text.contains("-1 ✗"), "more left than entered: {text}");
 }
