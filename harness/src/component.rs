@@ -6,9 +6,9 @@
 use std::{convert::Infallible, path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::{Context, Result};
-use clap::{Args, Parser, Subcommand};
 use claimcheck_controllers as controllers;
 use claimcheck_runtime as runtime;
+use clap::{Args, Parser, Subcommand};
 use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},

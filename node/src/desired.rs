@@ -102,6 +102,6 @@ mod tests {
         assert_eq!(desired.get(&key).map(|v| v.pods.len()), Some(1));
         desired.set_pod(&two, vec![]);
         assert_eq!(desired.get(&key), None);
-        assert_eq!(desired.of_pod(&two).count(), 0);
+        assert_eq!(desired.iter().count(), 0);
     }
 }

@@ -13,9 +13,8 @@ pub struct NodeCapabilities(BTreeSet<i32>);
 impl NodeCapabilities {
     /// From the driver's answer; what this node does not know of is kept and never asked for.
     pub fn new(answer: &v1::NodeGetCapabilitiesResponse) -> Self {
-        let rpc = |capability: &v1::NodeServiceCapability| match capability.r#type {
-            Some(v1::node_service_capability::Type::Rpc(rpc)) => Some(rpc.r#type),
-            None => None,
+        let rpc = |capability: &v1::NodeServiceCapability| {
+            capability.r#type.map(|v1::node_service_capability::Type::Rpc(rpc)| rpc.r#type)
         };
         Self(answer.capabilities.iter().filter_map(rpc).collect())
     }

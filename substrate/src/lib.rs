@@ -18,8 +18,8 @@ mod root;
 
 pub use isolate::{IsolateError, isolate};
 pub use lane::Lane;
-pub use root::KUBELET_DIR;
 pub use process::{NodeNamespace, Process, ProcessSpec, SpawnError};
+pub use root::KUBELET_DIR;
 
 /// Where an embedded cluster keeps its state, in the private namespace. Short, since unix socket paths
 /// end at 108 bytes.

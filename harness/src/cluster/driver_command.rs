@@ -30,10 +30,14 @@ pub enum DriverCommandError {
     #[error("--driver exec: a {0} is not closed")]
     Quote(char),
     /// A placeholder that does not exist.
-    #[error("--driver exec: {{{0}}} is not a placeholder: use {{endpoint}}, {{node_id}}, {{state_dir}}, {{node_root}}")]
+    #[error(
+        "--driver exec: {{{0}}} is not a placeholder: use {{endpoint}}, {{node_id}}, {{state_dir}}, {{node_root}}"
+    )]
     Placeholder(String),
     /// The driver would not know where to listen.
-    #[error("--driver exec: the command has no {{endpoint}}: the driver must be told the socket to listen on")]
+    #[error(
+        "--driver exec: the command has no {{endpoint}}: the driver must be told the socket to listen on"
+    )]
     NoEndpoint,
 }
 
@@ -49,7 +53,9 @@ impl FromStr for DriverCommand {
         if words.is_empty() {
             return Err(DriverCommandError::Empty);
         }
-        if let Some(unknown) = words.iter().flat_map(|word| placeholders(word)).find(|p| !PLACEHOLDERS.contains(p)) {
+        if let Some(unknown) =
+            words.iter().flat_map(|word| placeholders(word)).find(|p| !PLACEHOLDERS.contains(p))
+        {
             return Err(DriverCommandError::Placeholder(unknown.to_owned()));
         }
         if !words.iter().any(|word| word.contains("{endpoint}")) {
@@ -96,7 +102,9 @@ impl DriverCommand {
                     ("node_root", &place.node_root),
                 ]);
                 let mut words = words.iter().map(|word| {
-                    values.iter().fold(word.clone(), |word, (name, value)| word.replace(&format!("{{{name}}}"), value))
+                    values
+                        .iter()
+                        .fold(word.clone(), |word, (name, value)| word.replace(&format!("{{{name}}}"), value))
                 });
                 let program = words.next().unwrap_or_default();
                 (program.into(), words.map(OsString::from).collect())
@@ -165,7 +173,8 @@ mod tests {
             state_dir: "/d".into(),
             node_root: "/k".into(),
         };
-        let command: DriverCommand = "exec:d -e {endpoint} {node_id}{node_id} {state_dir} {node_root}".parse().unwrap();
+        let command: DriverCommand =
+            "exec:d -e {endpoint} {node_id}{node_id} {state_dir} {node_root}".parse().unwrap();
         let (program, args) = command.at(&place, std::path::Path::new("/us"));
         assert_eq!(program, PathBuf::from("d"));
         assert_eq!(args, ["-e", "unix:///s", "nn", "/d", "/k"]);

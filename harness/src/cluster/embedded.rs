@@ -147,11 +147,8 @@ impl Embedded {
         let (nodes, observer) = tokio::join!(nodes, Observer::start(client.clone()));
         let nodes = nodes.map_err(|error| UpError::Node(Box::new(error)))?;
         let controllers = start_controllers(&common, &nodes[0])?;
-        let driver = DriverClient::new(
-            Endpoint::Unix(nodes[0].paths.driver_socket()),
-            Tap::none(),
-            "harness",
-        );
+        let driver =
+            DriverClient::new(Endpoint::Unix(nodes[0].paths.driver_socket()), Tap::none(), "harness");
         let driver_name = driver_name(&driver, &common, &nodes[0]).await?;
         install(&client, &driver, &driver_name).await?;
         let cluster = Self {
@@ -251,7 +248,8 @@ impl Embedded {
             // A driver that cannot list is not at fault.
             let Ok(answer) = self.driver.controller().list_volumes(request).await else { return leaks };
             let answer = answer.into_inner();
-            let names = answer.entries.into_iter().filter_map(|entry| entry.volume).map(|volume| volume.volume_id);
+            let names =
+                answer.entries.into_iter().filter_map(|entry| entry.volume).map(|volume| volume.volume_id);
             leaks.extend(names.map(|name| Leak { kind: LeakKind::BackendVolume, name, case: None }));
             token = answer.next_token;
             if token.is_empty() {
@@ -278,7 +276,9 @@ impl Embedded {
             .until(&what, READY, &on, |world| {
                 let registered = |name: &String| {
                     let node = world.csi_nodes.get(&ObjectKey::cluster(name));
-                    node.is_some_and(|node| node.spec.drivers.iter().any(|driver| driver.name == self.driver_name))
+                    node.is_some_and(|node| {
+                        node.spec.drivers.iter().any(|driver| driver.name == self.driver_name)
+                    })
                 };
                 match names.iter().find(|name| !registered(name)) {
                     None => Seen::Yes(()),
@@ -357,8 +357,10 @@ async fn install(client: &Client, driver: &DriverClient, name: &str) -> Result<(
     }))
     .expect("a CSIDriver");
     let create = PostParams::default();
-    let namespace =
-        Namespace { metadata: ObjectMeta { name: Some("default".into()), ..Default::default() }, ..Default::default() };
+    let namespace = Namespace {
+        metadata: ObjectMeta { name: Some("default".into()), ..Default::default() },
+        ..Default::default()
+    };
     match Api::all(client.clone()).create(&create, &namespace).await {
         // The server may have made it itself.
         Err(kube::Error::Api(status)) if status.code == 409 => {}
@@ -367,7 +369,9 @@ async fn install(client: &Client, driver: &DriverClient, name: &str) -> Result<(
     Api::all(client.clone()).create(&create, &csi_driver).await?;
     let ours = name == claimcheck_driver::DRIVER_NAME;
     let kinds: &[&str] = if ours { &["directory", "image"] } else { &["default"] };
-    for (class, binding) in kinds.iter().flat_map(|kind| [(kind, "Immediate"), (kind, "WaitForFirstConsumer")]) {
+    for (class, binding) in
+        kinds.iter().flat_map(|kind| [(kind, "Immediate"), (kind, "WaitForFirstConsumer")])
+    {
         let late = if binding == "Immediate" { "" } else { "-late" };
         let default = class == &kinds[0] && binding == "Immediate";
         let class: StorageClass = serde_json::from_value(json!({

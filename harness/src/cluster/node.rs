@@ -160,7 +160,8 @@ async fn register(paths: Paths) {
     let endpoint = driver_socket_in_node().display().to_string();
     let served = async {
         driver.wait_ready(REGISTER).await?;
-        claimcheck_node::registrar::serve(&driver, &paths.registry(), &endpoint, std::future::pending()).await?;
+        claimcheck_node::registrar::serve(&driver, &paths.registry(), &endpoint, std::future::pending())
+            .await?;
         anyhow::Ok(())
     };
     if let Err(error) = served.await {

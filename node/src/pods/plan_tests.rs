@@ -221,7 +221,8 @@ fn init_containers_go_one_after_another() {
 #[test]
 fn a_quick_start_takes_one_write() {
     let pod = pod("Always", false);
-    let young = View { now: at(0), ..view(&pod, &Containers::default(), NONE) };
+    let none = Containers::default();
+    let young = View { now: at(0), ..view(&pod, &none, NONE) };
     let waiting = plan(&young);
     assert_eq!((waiting.actions.len(), waiting.wake), (0, Some(PENDING_AFTER)));
     let up = containers(&[("c", 0, running())]);
@@ -263,6 +264,7 @@ fn the_status_is_worded_as_the_stock_kubelet_words_it() {
     let up = containers(&[("c", 0, running())]);
     let later = View { now: at(200), ..view(&pod, &up, MOUNTED) };
     let ready = status::compute(&later);
+    let again = |pod: &Pod| status::compute(&View { now: at(300), ..view(pod, &up, MOUNTED) });
     assert!(conditions(&ready).iter().all(|condition| condition.ends_with(" True - -")));
     let transition = |status: &PodStatus, at: usize| {
         status.conditions.as_ref().unwrap()[at].last_transition_time.clone().unwrap().0.as_second()
@@ -270,7 +272,7 @@ fn the_status_is_worded_as_the_stock_kubelet_words_it() {
     assert_eq!(transition(&ready, 1), 1_000_100, "what stayed keeps its time");
     assert_eq!(transition(&ready, 2), 1_000_200, "what changed gets a new one");
     pod.status = Some(ready.clone());
-    assert!(status::says_the_same(pod.status.as_ref().unwrap(), &status::compute(&later)));
+    assert!(status::says_the_same(pod.status.as_ref().unwrap(), &again(&pod)));
 
     pod.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
     let down = containers(&[("c", 0, ended(137, 99))]);

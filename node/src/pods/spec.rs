@@ -238,7 +238,7 @@ mod tests {
             }]),
             ..Container::default()
         };
-        assert_eq!(start(&pod, &mount("other", None)), Err(SpecError::NoVolume("other".into())));
+        assert_eq!(start(&pod, &mount("other", None)).unwrap_err(), SpecError::NoVolume("other".into()));
         assert!(matches!(start(&pod, &mount("data", Some("a"))), Err(SpecError::Unsupported { .. })));
         assert_eq!(start(&pod, &Container::default()).unwrap().argv, ["sleep", "infinity"]);
     }

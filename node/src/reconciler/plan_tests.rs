@@ -8,7 +8,7 @@ use super::*;
 use crate::{
     actual::{Actual, Outcome},
     desired::Desired,
-    reconciler::InUse,
+    reconciler::{Backoff, InUse},
     testing::wanted,
     volumes::VolumeKey,
 };

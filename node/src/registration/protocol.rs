@@ -10,7 +10,12 @@ use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 
 /// Generated from `proto/pluginregistration.proto`.
-#[expect(unused_qualifications, clippy::allow_attributes_without_reason, reason = "generated code")]
+#[expect(
+    unused_qualifications,
+    clippy::allow_attributes,
+    clippy::allow_attributes_without_reason,
+    reason = "generated code"
+)]
 pub mod v1 {
     tonic::include_proto!("pluginregistration");
 }
