@@ -4,6 +4,7 @@
 //! `--list` starts nothing.
 
 use std::{
+    path::Path,
     process::ExitCode,
     sync::{Arc, Mutex, PoisonError},
 };
@@ -22,8 +23,8 @@ use crate::{
 
 const NODES: usize = 2;
 
-/// Runs the catalogue as tests.
-pub fn main() -> ExitCode {
+/// Runs the catalogue as tests; the run folder is made below `folders`.
+pub fn main(folders: &Path) -> ExitCode {
     let began = Stamp::now();
     let lane = match entry(|| !Arguments::from_args().list) {
         Entry::Exit(code) => return code,
@@ -43,7 +44,7 @@ pub fn main() -> ExitCode {
         parallel: usize::MAX >> 4,
         repeat: 1,
         metrics_addr: None,
-        out: std::env::var_os("CLAIMCHECK_OUT").map(Into::into),
+        out: Some(folders.join(format!("e2e-{}", std::process::id()))),
         terminal: false,
         began,
     };

@@ -1,7 +1,7 @@
 //! The catalogue as `cargo test --test e2e`: the same rows as `claimcheck run`, on libtest-mimic.
 
-use std::process::ExitCode;
+use std::{path::Path, process::ExitCode};
 
 fn main() -> ExitCode {
-    claimcheck_suites::e2e::main()
+    claimcheck_suites::e2e::main(Path::new(env!("CARGO_TARGET_TMPDIR")))
 }

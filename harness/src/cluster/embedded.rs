@@ -47,6 +47,9 @@ use super::{
 /// How long the components may take until all nodes are ready.
 const READY: Duration = Duration::from_secs(30);
 
+/// A driver that ends this often before it has answered never will.
+const GIVE_UP: u32 = 5;
+
 /// How to bring up an embedded cluster.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -334,7 +337,11 @@ async fn driver_name(driver: &DriverClient, common: &Common, node: &Node) -> Res
         driver.wait_ready(READY).await.ok()?;
         Some(driver.identity().get_plugin_info(GetPluginInfoRequest {}).await.ok()?.into_inner().name)
     };
-    answered.await.ok_or_else(|| {
+    let name = tokio::select! {
+        name = answered => name,
+        () = node.driver.has_failed(GIVE_UP) => None,
+    };
+    name.ok_or_else(|| {
         let log = common.logs.join(format!("driver-{}.log", node.paths.name));
         let log = fs::read_to_string(log).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();

@@ -42,6 +42,7 @@ pub struct Supervised {
     name: String,
     orders: mpsc::UnboundedSender<(Disruption, oneshot::Sender<()>)>,
     pid: watch::Receiver<Option<u32>>,
+    failures: watch::Receiver<u32>,
     task: JoinHandle<()>,
 }
 
@@ -51,8 +52,10 @@ impl Supervised {
         let name = spec.name.clone();
         let (orders, taken) = mpsc::unbounded_channel();
         let (tell, pid) = watch::channel(process.pid());
-        let task = tokio::spawn(Supervisor { spec, orders: taken, pid: tell, failures: 0 }.run(process));
-        Self { name, orders, pid, task }
+        let (tell_failures, failures) = watch::channel(0);
+        let supervisor = Supervisor { spec, orders: taken, pid: tell, failures: tell_failures };
+        let task = tokio::spawn(supervisor.run(process));
+        Self { name, orders, pid, failures, task }
     }
 
     /// Its name in logs.
@@ -63,6 +66,15 @@ impl Supervised {
     /// Its process id; `None` while it is down.
     pub fn pid(&self) -> Option<u32> {
         *self.pid.borrow()
+    }
+
+    /// Resolves once the component has ended by itself this many times in a row.
+    pub async fn has_failed(&self, times: u32) {
+        let mut failures = self.failures.clone();
+        if failures.wait_for(|failures| *failures >= times).await.is_err() {
+            // Nobody supervises it any more, so it will not be started again.
+            std::future::pending().await
+        }
     }
 
     /// Carries out a disruption; returns once the old process is gone, or the new one is started.
@@ -84,7 +96,8 @@ struct Supervisor {
     spec: ProcessSpec,
     orders: mpsc::UnboundedReceiver<(Disruption, oneshot::Sender<()>)>,
     pid: watch::Sender<Option<u32>>,
-    failures: u32,
+    /// How often it has ended by itself in a row.
+    failures: watch::Sender<u32>,
 }
 
 /// What follows an ended process.
@@ -127,7 +140,8 @@ impl Supervisor {
                 status = process.wait() => {
                     warn!(component = process.name(), ?status, "ended by itself, and is started again");
                     let _ = self.pid.send(None);
-                    self.failures = if started.elapsed() > HEALTHY { 0 } else { self.failures + 1 };
+                    let healthy = started.elapsed() > HEALTHY;
+                    self.failures.send_modify(|failures| *failures = if healthy { 0 } else { *failures + 1 });
                     return Some(Next::Restart);
                 }
                 order = self.orders.recv() => order?,
@@ -166,8 +180,9 @@ impl Supervisor {
     /// Starts the component; `None` where an order to stay down came before it could be started.
     async fn restart(&mut self) -> Option<Process> {
         loop {
-            if self.failures > 1 {
-                let pause = FIRST_PAUSE.saturating_mul(1 << (self.failures - 2).min(16)).min(LONGEST_PAUSE);
+            let failures = *self.failures.borrow();
+            if failures > 1 {
+                let pause = FIRST_PAUSE.saturating_mul(1 << (failures - 2).min(16)).min(LONGEST_PAUSE);
                 tokio::select! {
                     () = tokio::time::sleep(pause) => {}
                     Some((Disruption::Stop, done)) = self.orders.recv() => {
@@ -183,7 +198,7 @@ impl Supervisor {
                 }
                 Err(error) => {
                     warn!(%error, "cannot be started again");
-                    self.failures += 1;
+                    self.failures.send_modify(|failures| *failures += 1);
                 }
             }
         }

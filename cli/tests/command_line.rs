@@ -1,0 +1,94 @@
+//! The command line as people and pipelines meet it: every mistake is one clear line with its remedy.
+
+use std::{
+    net::TcpListener,
+    path::Path,
+    process::{Command, Output},
+};
+
+fn claimcheck(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_claimcheck")).args(args).output().expect("the binary runs")
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn mistakes_are_usage_errors() {
+    let table: &[(&[&str], &str)] = &[
+        (&["run", "--nodes", "0"], "0 is not in 1..=64"),
+        (&["run", "--nodse", "2"], "a similar argument exists: '--nodes'"),
+        (&["run", "--driver", "bultin"], "use `builtin`, or `exec:"),
+        (&["run", "--driver", "exec:./d"], "the driver must be told the socket to listen on"),
+        (&["run", "--driver", "exec:./d {endpoint} {nodeid}"], "{nodeid} is not a placeholder"),
+        (&["run", "--cluster", "kindd"], "possible values: embedded"),
+        (&["run", "no such case"], "see `claimcheck list`"),
+        (&["rum"], "a similar subcommand exists: 'run'"),
+    ];
+    for (args, remedy) in table {
+        let output = claimcheck(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", said(&output));
+        assert!(said(&output).contains(remedy), "{args:?} said {}", said(&output));
+    }
+}
+
+#[test]
+fn what_cannot_start_says_why_in_one_line() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = taken.local_addr().expect("an address").to_string();
+    let port = taken.local_addr().expect("an address").port().to_string();
+    let full = tempfile::tempdir().expect("a folder");
+    std::fs::write(full.path().join("summary.json"), "{}").expect("a file");
+    let out = tempfile::tempdir().expect("a folder");
+    let new = |name: &str| out.path().join(name).display().to_string();
+    let full = full.path().display().to_string();
+    let [a, b, c] = ["a", "b", "c"].map(new);
+    let table: &[(Vec<&str>, &str)] = &[
+        (vec!["run", "--out", &full], &full),
+        (vec!["run", "--metrics-addr", &address, "--out", &a], &address),
+        (vec!["cluster", "up", "--port", &port, "--out", &b], "choose another port"),
+        (vec!["run", "--driver", "exec:/no/such/driver {endpoint}", "--out", &c], "/no/such/driver"),
+    ];
+    for (args, remedy) in table {
+        let output = claimcheck(args);
+        assert_eq!(output.status.code(), Some(3), "{args:?}: {}", said(&output));
+        assert!(said(&output).contains(remedy), "{args:?} said {}", said(&output));
+        assert_eq!(said(&output).trim().lines().count(), 1, "{args:?} said {}", said(&output));
+    }
+}
+
+#[test]
+fn a_driver_that_ends_at_once_is_shown_by_its_log() {
+    let out = tempfile::tempdir().expect("a folder");
+    let run = out.path().join("run").display().to_string();
+    let driver = "exec:sh -c 'echo no licence for {endpoint} >&2; exit 1'";
+    let output = claimcheck(&["run", "--driver", driver, "--out", &run]);
+    assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+    assert!(said(&output).contains("no licence for unix:///var/lib/kubelet"), "{}", said(&output));
+}
+
+#[test]
+fn the_catalogue_is_listed_without_starting_anything() {
+    let text = claimcheck(&["list"]);
+    assert!(text.status.success());
+    let text = String::from_utf8_lossy(&text.stdout).into_owned();
+    assert!(text.contains("provisioning::") && text.contains("UPSTREAM"), "{text}");
+    let json = claimcheck(&["list", "--format", "json", "volumes::"]);
+    let listed: Vec<serde_json::Value> = serde_json::from_slice(&json.stdout).expect("JSON");
+    assert!(!listed.is_empty());
+    assert!(listed.iter().all(|case| case["case"]["suite"] == "volumes"), "{listed:?}");
+    assert!(listed.iter().all(|case| case["upstream"].is_string()), "{listed:?}");
+    assert!(!Path::new("runs").exists(), "a list has made a run folder");
+}
+
+#[test]
+fn exit_codes_are_in_the_help() {
+    let help = claimcheck(&["--help"]);
+    let help = String::from_utf8_lossy(&help.stdout).into_owned();
+    for line in
+        ["0  all cases passed", "1  a case failed", "2  the command line", "3  the cluster or the driver"]
+    {
+        assert!(help.contains(line), "{help}");
+    }
+}

@@ -1,0 +1,256 @@
+//! Whatever ends a run, nothing of it is on the host two seconds later, and the next run is green.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    os::unix::{fs::PermissionsExt, process::CommandExt},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::Mutex,
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::{Pid, geteuid},
+};
+
+/// Marks the processes of one run, to find those that outlive it.
+const TAG: &str = "CLAIMCHECK_TEST_TAG";
+/// Some user who is not root.
+const NOBODY: u32 = 65_534;
+
+/// Runs one at a time: loop devices and mounts of another test's run would look like leaks.
+static ONE: Mutex<()> = Mutex::new(());
+
+struct Run {
+    child: Child,
+    tag: String,
+    out: tempfile::TempDir,
+}
+
+impl Run {
+    fn start(tag: &str, command: &mut Command, args: &[&str]) -> Self {
+        let out = tempfile::tempdir().expect("a folder");
+        fs::set_permissions(out.path(), fs::Permissions::from_mode(0o777)).expect("it is ours");
+        let tag = format!("{tag}-{}", std::process::id());
+        command.args(args).arg("--out").arg(out.path().join("run")).env(TAG, &tag).process_group(0);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs");
+        Self { child, tag, out }
+    }
+
+    fn pid(&self) -> i32 {
+        self.child.id().cast_signed()
+    }
+
+    fn summary(&self) -> serde_json::Value {
+        let path = self.out.path().join("run/summary.json");
+        serde_json::from_slice(&fs::read(path).expect("a summary")).expect("JSON")
+    }
+}
+
+fn claimcheck() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_claimcheck"))
+}
+
+fn alone() -> std::sync::MutexGuard<'static, ()> {
+    ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+#[test]
+fn twenty_kills_at_random_and_the_next_run_is_green() {
+    let _alone = alone();
+    // A small generator with a fixed seed: the moments are random, the test repeats.
+    let mut seed = 0x2545_F491_4F6C_DD1D_u64;
+    let mut random = move |below: u64| {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        seed % below
+    };
+    let mut slowest = Duration::ZERO;
+    for round in 0..20 {
+        let mut run = Run::start(&format!("kill-{round}"), &mut claimcheck(), &["run"]);
+        sleep(Duration::from_millis(random(1_500)));
+        // Every third time anything of the tree goes first, then what a person would hit.
+        let tree = processes(&run.tag);
+        if round % 3 == 0 && !tree.is_empty() {
+            let victim = tree[random(tree.len() as u64) as usize];
+            let _ = kill(Pid::from_raw(victim), Signal::SIGKILL);
+            sleep(Duration::from_millis(random(20)));
+        }
+        let _ = kill(Pid::from_raw(run.pid()), Signal::SIGKILL);
+        let killed = Instant::now();
+        run.child.wait().expect("it was ours");
+        nothing_left(&run.tag);
+        slowest = slowest.max(killed.elapsed());
+    }
+    println!("20 kills, all gone after {} ms at the latest", slowest.as_millis());
+    let mut run = Run::start("green", &mut claimcheck(), &["run", "provisioning::"]);
+    assert!(run.child.wait().expect("it was ours").success());
+    nothing_left(&run.tag);
+}
+
+#[test]
+fn ctrl_c_reports_and_leaves_nothing() {
+    let _alone = alone();
+    let mut run = Run::start("ctrl-c", &mut claimcheck(), &["run", "--repeat", "20", "--parallel", "2"]);
+    let mut lines = BufReader::new(run.child.stdout.take().expect("piped")).lines();
+    let errors = run.child.stderr.take().expect("piped");
+    let first =
+        BufReader::new(errors).lines().find(|line| line.as_ref().is_ok_and(|line| line.contains('✓')));
+    let first = first.or_else(|| lines.find(|line| line.as_ref().is_ok_and(|line| line.contains('✓'))));
+    assert!(first.is_some(), "no case has passed");
+    // As a terminal does: the whole process group.
+    let _ = kill(Pid::from_raw(-run.pid()), Signal::SIGINT);
+    // Whoever does not read lets it wait for ever.
+    std::thread::spawn(move || lines.count());
+    assert_eq!(run.child.wait().expect("it was ours").code(), Some(130));
+    nothing_left(&run.tag);
+    let cases = &run.summary()["cases"];
+    assert!(cases["passed"].as_u64() > Some(0) && cases["skipped"].as_u64() > Some(0), "{cases}");
+}
+
+#[test]
+fn an_ordinary_user_runs_what_can_run() {
+    let _alone = alone();
+    // Where an ordinary user may read it.
+    let bin = tempfile::tempdir().expect("a folder");
+    fs::set_permissions(bin.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let program = bin.path().join("claimcheck");
+    fs::copy(env!("CARGO_BIN_EXE_claimcheck"), &program).expect("a copy");
+    let mut command = Command::new(&program);
+    command.current_dir("/");
+    if geteuid().is_root() {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    let run = Run::start("user", &mut command, &["run"]);
+    let (tag, out) = (run.tag.clone(), run.out.path().to_owned());
+    let summary = || run_summary(&out);
+    let output = run.child.wait_with_output().expect("it was ours");
+    let said =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let cases = summary()["cases"].clone();
+    assert!(cases["passed"].as_u64() > Some(5) && cases["failed"].as_u64() == Some(0), "{cases}");
+    assert!(
+        cases["skipped"].as_u64() > Some(0) && said.contains("an ordinary user has no loop devices"),
+        "{said}"
+    );
+    nothing_left(&tag);
+}
+
+fn run_summary(out: &Path) -> serde_json::Value {
+    serde_json::from_slice(&fs::read(out.join("run/summary.json")).expect("a summary")).expect("JSON")
+}
+
+#[test]
+fn kubectl_works_on_a_cluster_that_is_up() {
+    let _alone = alone();
+    if Command::new("kubectl").arg("version").arg("--client").output().is_err() {
+        println!("skipped: kubectl is missing: apt-get install kubernetes-client");
+        return;
+    }
+    let mut run = Run::start("up", &mut claimcheck(), &["cluster", "up"]);
+    let mut lines = BufReader::new(run.child.stdout.take().expect("piped")).lines();
+    let export = lines.find_map(|line| Some(line.ok()?.strip_prefix("export KUBECONFIG=")?.to_owned()));
+    let kubeconfig = PathBuf::from(export.expect("it says where the kubeconfig is"));
+    assert_eq!(fs::metadata(&kubeconfig).expect("it is there").permissions().mode() & 0o777, 0o600);
+    let kubectl = |args: &[&str]| {
+        let output =
+            Command::new("kubectl").env("KUBECONFIG", &kubeconfig).args(args).output().expect("it runs");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(
+            output.status.success(),
+            "kubectl {args:?}: {said}{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        said
+    };
+    let manifest = run.out.path().join("pod.yaml");
+    fs::write(&manifest, POD).expect("a file");
+    let manifest = manifest.display().to_string();
+    kubectl(&["apply", "--validate=false", "-f", &manifest]);
+    kubectl(&["wait", "--for=condition=Ready", "pod/checked", "--timeout=30s"]);
+    let table = kubectl(&["get", "pvc,pv,pods,volumeattachments", "-A"]);
+    for column in [
+        "STATUS",
+        "VOLUME",
+        "CAPACITY",
+        "ACCESS MODES",
+        "STORAGECLASS",
+        "RECLAIM POLICY",
+        "CLAIM",
+        "READY",
+        "RESTARTS",
+        "ATTACHER",
+        "ATTACHED",
+    ] {
+        assert!(table.contains(column), "no column {column} in\n{table}");
+    }
+    assert!(table.contains("Bound") && table.contains("Running") && table.contains("true"), "{table}");
+    kubectl(&["delete", "-f", &manifest, "--timeout=30s"]);
+    let left = kubectl(&["get", "pvc,pv,pods,volumeattachments", "-A", "-o", "name"]);
+    assert!(!left.contains("pod/") && !left.contains("claim/"), "{left}");
+    let _ = kill(Pid::from_raw(-run.pid()), Signal::SIGINT);
+    assert_eq!(run.child.wait().expect("it was ours").code(), Some(0));
+    nothing_left(&run.tag);
+}
+
+const POD: &str = r#"
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: { name: checked }
+spec: { accessModes: [ReadWriteOnce], resources: { requests: { storage: 64Mi } } }
+---
+apiVersion: v1
+kind: Pod
+metadata: { name: checked }
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: main
+    image: busybox
+    command: [sh, -c, "trap 'exit 0' TERM; echo hello > /data/file; while :; do sleep 60 & wait $!; done"]
+    volumeMounts: [{ name: data, mountPath: /data }]
+  volumes: [{ name: data, persistentVolumeClaim: { claimName: checked } }]
+"#;
+
+/// Waits up to two seconds until neither process, mount, loop device nor file of a run is on the host.
+fn nothing_left(tag: &str) {
+    let deadline = Instant::now() + Duration::from_secs(2);
+    loop {
+        let left = leftovers(tag);
+        if left.is_empty() {
+            return;
+        }
+        assert!(Instant::now() < deadline, "left on the host after 2 s: {}", left.join(", "));
+        sleep(Duration::from_millis(5));
+    }
+}
+
+fn leftovers(tag: &str) -> Vec<String> {
+    let mut left: Vec<String> = processes(tag).iter().map(|pid| format!("process {pid}")).collect();
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    left.extend(mounts.lines().filter(|line| line.contains(" /cc/")).map(|line| format!("mount {line}")));
+    for device in fs::read_dir("/sys/block").into_iter().flatten().flatten() {
+        let backing = fs::read_to_string(device.path().join("loop/backing_file")).unwrap_or_default();
+        if backing.starts_with("/cc/") {
+            left.push(format!("{} on {}", device.file_name().display(), backing.trim()));
+        }
+    }
+    left.extend(["/cc", "/.host"].into_iter().filter(|path| Path::new(path).exists()).map(str::to_owned));
+    left
+}
+
+fn processes(tag: &str) -> Vec<i32> {
+    let marker = format!("{TAG}={tag}");
+    let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
+    pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
+        .filter(|pid| {
+            let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            environ.split(|byte| *byte == 0).any(|variable| variable == marker.as_bytes())
+        })
+        .collect()
+}
