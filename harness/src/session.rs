@@ -3,16 +3,20 @@
 //! Joins what a run needs and nothing reports: the cluster, the evidence from its watches and its tap, and
 //! the timeline that turns both into events.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use claimcheck_model::{CaseId, Event, Leak};
+use claimcheck_informer::Kind;
+use claimcheck_model::{CaseId, Event, Leak, ObjectKey, Stamp};
 use claimcheck_substrate::Lane;
 use tokio::{sync::mpsc, task::JoinHandle};
 
 use crate::{
-    cluster::{Disruption, Embedded, Observer, Victim},
+    cluster::{Disruption, Embedded, Observer, On, Seen, Victim},
     evidence, timeline,
 };
+
+/// How long a probe object may take to be seen.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A cluster under observation.
 pub struct Session {
@@ -83,6 +87,27 @@ impl Session {
     pub fn tell(&self, event: Event) {
         // Without listeners there is nobody to tell.
         let _ = self.events.send(event);
+    }
+
+    /// Measures how stale our own observation is: from now, when an object has just been written, until
+    /// our watch shows it. The class must not have been there before.
+    pub fn watch_lag(&self, class: &str) -> impl Future<Output = ()> + Send + use<> {
+        let (observer, events, key) =
+            (self.observer().clone(), self.events.clone(), ObjectKey::cluster(class));
+        let written = Stamp::now();
+        async move {
+            let on = [On::Object(Kind::Class, key.clone())];
+            let seen =
+                observer.until("a probe object", PATIENCE, &on, |world| match world.classes.get(&key) {
+                    Some(_) => Seen::Yes(()),
+                    None => Seen::NotYet("not seen yet".to_owned()),
+                });
+            if seen.await.is_ok() {
+                let seconds = Stamp::now().seconds_since(written);
+                // Without listeners there is nobody to tell.
+                let _ = events.send(Event::WatchLag { seconds });
+            }
+        }
     }
 
     /// Disrupts a component: the one door beside the API.

@@ -261,3 +261,7 @@ fn secret_key(reference: &SecretReference) -> ObjectKey {
         reference.name.clone().unwrap_or_default(),
     )
 }
+
+#[cfg(test)]
+#[path = "populator_tests.rs"]
+mod tests;

@@ -118,3 +118,58 @@ impl<H: Host> Scan<'_, H> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{effects::RealHost, testing::FakeHost};
+
+    #[test]
+    fn the_predecessors_mounts_are_taken_over() {
+        let root = tempfile::tempdir().unwrap();
+        let layout = Layout::new(root.path());
+        let (key, pod) = (VolumeKey::csi("d", "h"), PodUid::from("u"));
+        let host = FakeHost::default();
+        let device = layout.device("d", "h");
+        let published = layout.pod_volume(&pod, &key, "pv");
+        let interrupted = layout.pod_volume(&pod, &VolumeKey::csi("d", "other"), "pv-other");
+        let data = |handle: &str, pv: &str| {
+            vol_data::encode(&PublishData {
+                driver_name: "d".into(),
+                volume_handle: handle.into(),
+                pv: pv.into(),
+                node_name: "n".into(),
+                attachment: String::new(),
+                volume_lifecycle_mode: "Persistent".into(),
+            })
+        };
+        for dir in [&device.join("globalmount"), &published.join("mount"), &interrupted] {
+            RealHost.make_dir(dir).unwrap();
+        }
+        let device_data = DeviceData { driver_name: "d".into(), volume_handle: "h".into() };
+        RealHost.write(&device.join(VOL_DATA), &vol_data::encode(&device_data)).unwrap();
+        RealHost.write(&published.join(VOL_DATA), &data("h", "pv")).unwrap();
+        RealHost.write(&interrupted.join(VOL_DATA), &data("other", "pv-other")).unwrap();
+        RealHost.make_dir(&layout.pod_volumes(&pod).join("kubernetes.io~empty-dir/scratch")).unwrap();
+        RealHost.make_dir(&layout.pod_volumes(&pod).join("kubernetes.io~csi/unsaid")).unwrap();
+        host.mount(device.join("globalmount"));
+        host.mount(published.join("mount"));
+
+        let found = reconstruct(&host, &layout).unwrap();
+        assert_eq!(found.pods, BTreeSet::from([pod.clone()]));
+        let volume = found.actual.get(&key).unwrap();
+        assert_eq!(volume.device, Some(Mounted::Yes));
+        assert!(found.actual.is_mounted(&key, &pod));
+        // A publication that was interrupted may yet have happened.
+        let other = found.actual.get(&VolumeKey::csi("d", "other")).unwrap();
+        assert_eq!((other.device, other.pods[&pod].mounted), (None, Mounted::Uncertain));
+        assert_eq!(found.actual.of_pod(&pod).count(), 3);
+    }
+
+    #[test]
+    fn an_empty_node_has_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        let found = reconstruct(&FakeHost::default(), &Layout::new(root.path().join("none"))).unwrap();
+        assert!(found.pods.is_empty() && found.actual.iter().next().is_none());
+    }
+}

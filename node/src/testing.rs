@@ -1,11 +1,19 @@
-//! Values for tests, as short as they can be written.
+//! Values for tests, as short as they can be written, and a host and a runtime that need no root.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+};
 
-use claimcheck_model::ObjectKey;
+use claimcheck_model::{ObjectKey, Stamp};
+use claimcheck_runtime::{ContainerSpec, Exit, Runtime, State};
+use tokio::sync::mpsc;
 
 use crate::{
     desired::Wanted,
+    effects::{Host, RealHost},
     volumes::{CsiVolume, PodMount, PodRef, VolumeKey, VolumeSpec},
 };
 
@@ -38,5 +46,131 @@ pub fn wanted(handle: &str, pod: &str) -> Wanted {
             read_only: false,
             fs_group: None,
         },
+    }
+}
+
+/// The real host with a mount table of its own, so that nothing needs root.
+#[derive(Clone, Debug, Default)]
+pub struct FakeHost {
+    mounts: Arc<Mutex<BTreeSet<PathBuf>>>,
+}
+
+impl FakeHost {
+    /// Something is mounted there now.
+    pub fn mount(&self, path: PathBuf) {
+        self.mounts.lock().unwrap().insert(path);
+    }
+
+    /// And not any longer.
+    pub fn unmount(&self, path: &Path) {
+        self.mounts.lock().unwrap().remove(path);
+    }
+}
+
+impl Host for FakeHost {
+    fn make_dir(&self, path: &Path) -> io::Result<()> {
+        RealHost.make_dir(path)
+    }
+
+    fn open_to_all(&self, path: &Path) -> io::Result<()> {
+        RealHost.open_to_all(path)
+    }
+
+    fn write(&self, path: &Path, content: &[u8]) -> io::Result<()> {
+        RealHost.write(path, content)
+    }
+
+    fn read(&self, path: &Path) -> io::Result<Option<Vec<u8>>> {
+        RealHost.read(path)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        if self.mounts.lock().unwrap().contains(path) {
+            return Err(io::ErrorKind::ResourceBusy.into());
+        }
+        RealHost.remove(path)
+    }
+
+    fn remove_tree(&self, path: &Path) -> io::Result<()> {
+        if self.mounts.lock().unwrap().iter().any(|mount| mount.starts_with(path)) {
+            return Err(io::ErrorKind::ResourceBusy.into());
+        }
+        RealHost.remove_tree(path)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
+        RealHost.list(path)
+    }
+
+    fn mount_points(&self) -> io::Result<BTreeSet<PathBuf>> {
+        Ok(self.mounts.lock().unwrap().clone())
+    }
+
+    fn apply_group(&self, path: &Path, group: u32, read_only: bool) -> io::Result<()> {
+        RealHost.apply_group(path, group, read_only)
+    }
+}
+
+/// A runtime whose containers are entries in a table. SIGTERM ends them with 143.
+#[derive(Clone, Default)]
+pub struct FakeRuntime(Arc<Mutex<Containers>>);
+
+#[derive(Default)]
+struct Containers {
+    states: BTreeMap<String, (State, ContainerSpec)>,
+    listeners: Vec<mpsc::UnboundedSender<(String, State)>>,
+}
+
+impl FakeRuntime {
+    /// The container's specification.
+    pub fn spec(&self, id: &str) -> Option<ContainerSpec> {
+        self.0.lock().unwrap().states.get(id).map(|(_, spec)| spec.clone())
+    }
+
+    /// The ids of all containers that run.
+    pub fn running(&self) -> Vec<String> {
+        let containers = self.0.lock().unwrap();
+        let runs =
+            |(_, (state, _)): &(&String, &(State, ContainerSpec))| matches!(state, State::Running { .. });
+        containers.states.iter().filter(runs).map(|(id, _)| id.clone()).collect()
+    }
+
+    /// A container ends.
+    pub fn end(&self, id: &str, exit: Exit) {
+        let mut containers = self.0.lock().unwrap();
+        let Some((state, _)) = containers.states.get_mut(id) else { return };
+        let State::Running { started, .. } = *state else { return };
+        *state = State::Exited { exit, started, finished: Stamp::now() };
+        let news = (id.to_owned(), *state);
+        containers.listeners.retain(|listener| listener.send(news.clone()).is_ok());
+    }
+}
+
+impl Runtime for FakeRuntime {
+    async fn start(&self, spec: ContainerSpec) -> claimcheck_runtime::Result<()> {
+        let state = State::Running { pid: 1, started: Stamp::now() };
+        self.0.lock().unwrap().states.insert(spec.id.clone(), (state, spec));
+        Ok(())
+    }
+
+    async fn signal(&self, id: &str, signal: i32) -> claimcheck_runtime::Result<()> {
+        self.end(id, Exit::Signal(signal));
+        Ok(())
+    }
+
+    async fn list(&self) -> claimcheck_runtime::Result<Vec<(String, State)>> {
+        let containers = self.0.lock().unwrap();
+        Ok(containers.states.iter().map(|(id, (state, _))| (id.clone(), *state)).collect())
+    }
+
+    async fn remove(&self, id: &str) -> claimcheck_runtime::Result<()> {
+        self.0.lock().unwrap().states.remove(id);
+        Ok(())
+    }
+
+    fn events(&self) -> mpsc::UnboundedReceiver<(String, State)> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        self.0.lock().unwrap().listeners.push(sender);
+        receiver
     }
 }

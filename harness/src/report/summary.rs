@@ -87,9 +87,9 @@ pub struct CallCounts {
 }
 
 impl Summary {
-    /// Nothing failed, and nothing was left behind.
+    /// Nothing failed, nothing was left behind, and no call came out of order.
     pub fn passed(&self) -> bool {
-        self.cases.failed == 0 && self.leaks.is_empty()
+        self.cases.failed == 0 && self.leaks.is_empty() && self.violations.is_empty()
     }
 
     /// Transitions of a kind.

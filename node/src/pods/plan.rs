@@ -254,6 +254,10 @@ fn backoff(attempt: &Attempt, ran: Duration) -> Duration {
 }
 
 fn stop(view: &View<'_>, plan: &mut Plan) {
+    // A container that is about to run cannot hear a signal yet; its start comes back in an instant.
+    if view.containers.iter().any(|(_, attempt)| matches!(attempt.state, ContainerState::Starting)) {
+        return;
+    }
     let grace = if view.gone { Duration::ZERO } else { grace(view.pod) };
     match view.stopping {
         None if grace.is_zero() => plan.actions.push(Action::Kill),

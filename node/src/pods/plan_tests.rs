@@ -80,7 +80,8 @@ fn a_life_from_start_to_end() {
     let none = containers(&[]);
     let up = containers(&[("c", 0, running())]);
     let down = containers(&[("c", 0, ended(137, 99))]);
-    let rows: [(&str, View<'_>, &[&str], bool); 12] = [
+    let starting = containers(&[("c", 0, ContainerState::Starting)]);
+    let rows: [(&str, View<'_>, &[&str], bool); 13] = [
         (
             "waits for volumes, and says so after a second",
             view(&alive, &none, NONE),
@@ -90,6 +91,7 @@ fn a_life_from_start_to_end() {
         ("volumes are there", view(&alive, &none, MOUNTED), &["start c/0"], true),
         ("runs", view(&alive, &up, MOUNTED), &["report Running"], true),
         ("a write is under way", View { report: Progress::Running, ..view(&alive, &up, MOUNTED) }, &[], true),
+        ("about to run: cannot be asked yet", view(&deleting, &starting, MOUNTED), &[], true),
         ("deleted: ask first", view(&deleting, &up, MOUNTED), &["terminate"], true),
         (
             "ask once",

@@ -1,0 +1,153 @@
+//! What pods want, as tables.
+
+use claimcheck_informer::testing::{self, DRIVER};
+use k8s_openapi::api::core::v1::{
+    EmptyDirVolumeSource, HostPathVolumeSource, PersistentVolumeClaim, SecretVolumeSource, VolumeDevice,
+    VolumeMount,
+};
+
+use super::*;
+
+/// A bound claim and its volume.
+fn bound(name: &str) -> (PersistentVolumeClaim, PersistentVolume) {
+    let mut claim = testing::claim(name, "class", "1Gi");
+    let mut volume = testing::volume(&format!("pv-{name}"), "class", "1Gi");
+    testing::bind(&mut claim, &mut volume);
+    claim.status.get_or_insert_default().phase = Some("Bound".into());
+    (claim, volume)
+}
+
+fn world(objects: Vec<(PersistentVolumeClaim, PersistentVolume)>) -> World {
+    let mut world = World::default();
+    for (claim, volume) in objects {
+        world.apply(claim);
+        world.apply(volume);
+    }
+    world
+}
+
+/// A pod whose one container mounts the volumes of these names, out of all that `claims` and `others` make.
+fn pod(claims: &[&str], others: Vec<Volume>, mounted: &[&str]) -> Pod {
+    let mut pod = testing::pod("p", "n", claims);
+    let spec = pod.spec.as_mut().unwrap();
+    spec.volumes.get_or_insert_default().extend(others);
+    let mount = |name: &&str| VolumeMount {
+        name: (*name).into(),
+        mount_path: format!("/{name}"),
+        ..VolumeMount::default()
+    };
+    spec.containers = vec![Container {
+        name: "c".into(),
+        volume_mounts: Some(mounted.iter().map(mount).collect()),
+        ..Container::default()
+    }];
+    pod
+}
+
+fn keys(population: &Population) -> Vec<VolumeKey> {
+    population.wanted.iter().map(|wanted| wanted.key.clone()).collect()
+}
+
+fn problem(population: &Population) -> (bool, &str) {
+    assert_eq!(population.problems.len(), 1, "{:?}", population.problems);
+    (population.problems[0].waiting, &population.problems[0].message)
+}
+
+#[test]
+fn a_bound_claim_is_a_csi_volume() {
+    let world = world(vec![bound("a"), bound("b")]);
+    let population = populate(&pod(&["a", "b"], vec![], &["a"]), &world, None);
+    assert_eq!(keys(&population), [VolumeKey::csi(DRIVER, "handle-pv-a")], "b is not mounted by anyone");
+    let mount = &population.wanted[0].mount;
+    assert_eq!((mount.directory.as_str(), mount.read_only), ("pv-a", false));
+    assert_eq!(population.problems, []);
+}
+
+#[test]
+fn what_is_not_there_yet_is_waited_for() {
+    let (claim, volume) = bound("a");
+    let pod = pod(&["a"], vec![], &["a"]);
+    let mut some = World::default();
+    assert_eq!(
+        problem(&populate(&pod, &some, None)),
+        (true, "error processing PVC default/a: the claim does not exist")
+    );
+    let mut pending = claim.clone();
+    pending.status.get_or_insert_default().phase = Some("Pending".into());
+    some.apply(pending);
+    assert_eq!(
+        problem(&populate(&pod, &some, None)),
+        (true, "error processing PVC default/a: PVC is not bound")
+    );
+    some.apply(claim);
+    assert!(problem(&populate(&pod, &some, None)).0);
+    let mut taken = volume.clone();
+    taken.spec.as_mut().unwrap().claim_ref.as_mut().unwrap().uid = Some("other".into());
+    some.apply(taken);
+    assert!(problem(&populate(&pod, &some, None)).1.ends_with("PV pv-a is bound to another claim"));
+    some.apply(volume);
+    assert_eq!(keys(&populate(&pod, &some, None)).len(), 1);
+}
+
+#[test]
+fn what_was_resolved_stays_while_the_pod_runs() {
+    let (claim, volume) = bound("a");
+    let pod = pod(&["a"], vec![], &["a"]);
+    let before = populate(&pod, &world(vec![(claim.clone(), volume.clone())]), None);
+    let deleted = world(vec![(testing::deleting(claim, &["kubernetes.io/pvc-protection"]), volume)]);
+    assert_eq!(populate(&pod, &deleted, Some(&before)), before);
+    assert_eq!(
+        problem(&populate(&pod, &deleted, None)),
+        (false, "error processing PVC default/a: PVC is being deleted")
+    );
+}
+
+#[test]
+fn a_claim_used_twice_is_published_once() {
+    let world = world(vec![bound("a")]);
+    let mut pod = pod(&["a", "a"], vec![], &["a", "again"]);
+    let volumes = pod.spec.as_mut().unwrap().volumes.as_mut().unwrap();
+    volumes[0].persistent_volume_claim.as_mut().unwrap().read_only = Some(true);
+    volumes[1].name = "again".into();
+    let population = populate(&pod, &world, None);
+    assert_eq!(population.wanted.len(), 1);
+    assert_eq!(population.wanted[0].mount.names, ["a", "again"]);
+    assert!(!population.wanted[0].mount.read_only, "one of the two may write");
+}
+
+#[test]
+fn volumes_of_the_node_and_volumes_that_it_lacks() {
+    let volume = |name: &str| Volume { name: name.into(), ..Volume::default() };
+    let empty = Volume { empty_dir: Some(EmptyDirVolumeSource::default()), ..volume("empty") };
+    let memory = EmptyDirVolumeSource { medium: Some("Memory".into()), ..EmptyDirVolumeSource::default() };
+    let memory = Volume { empty_dir: Some(memory), ..volume("memory") };
+    let host = HostPathVolumeSource { path: "/etc".into(), type_: None };
+    let host = Volume { host_path: Some(host), ..volume("host") };
+    let secret = Volume { secret: Some(SecretVolumeSource::default()), ..volume("secret") };
+    let names = ["empty", "memory", "host", "secret"];
+    let population = populate(&pod(&[], vec![empty, memory, host, secret], &names), &World::default(), None);
+    let specs: Vec<&VolumeSpec> = population.wanted.iter().map(|wanted| &wanted.spec).collect();
+    assert_eq!(specs, [&VolumeSpec::EmptyDir, &VolumeSpec::HostPath("/etc".into())]);
+    let refused: Vec<&str> = population.problems.iter().map(|problem| problem.volume.as_str()).collect();
+    assert_eq!(refused, ["memory", "secret"]);
+    assert!(population.problems.iter().all(|problem| !problem.waiting));
+}
+
+#[test]
+fn the_mode_must_fit_its_use() {
+    let (claim, mut volume) = bound("a");
+    volume.spec.as_mut().unwrap().volume_mode = Some("Block".into());
+    let block = world(vec![(claim, volume)]);
+    let mounts = pod(&["a"], vec![], &["a"]);
+    assert_eq!(
+        problem(&populate(&mounts, &block, None)),
+        (false, "volume a has volumeMode Block, but is specified in volumeMounts")
+    );
+    let mut devices = pod(&["a"], vec![], &[]);
+    devices.spec.as_mut().unwrap().containers[0].volume_devices =
+        Some(vec![VolumeDevice { name: "a".into(), device_path: "/dev/a".into() }]);
+    assert_eq!(
+        problem(&populate(&devices, &world(vec![bound("a")]), None)),
+        (false, "volume a has volumeMode Filesystem, but is specified in volumeDevices")
+    );
+}
