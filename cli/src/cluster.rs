@@ -46,7 +46,7 @@ impl Up {
     async fn up(self) -> Result<ExitCode> {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
-        let folder = RunFolder::choose(self.out.as_deref(), ClusterKind::Embedded)?;
+        let folder = RunFolder::choose(self.out.as_deref(), "runs".as_ref(), ClusterKind::Embedded)?;
         let options = Options {
             nodes: self.nodes.into(),
             driver: self.driver,

@@ -57,6 +57,7 @@ impl Args {
             repeat: self.repeat.into(),
             metrics_addr: self.metrics_addr,
             out: self.out,
+            folders: "runs".into(),
             terminal: true,
             began,
         };

@@ -44,7 +44,8 @@ pub fn main(folders: &Path) -> ExitCode {
         parallel: usize::MAX >> 4,
         repeat: 1,
         metrics_addr: None,
-        out: Some(folders.join(format!("e2e-{}", std::process::id()))),
+        out: None,
+        folders: folders.to_owned(),
         terminal: false,
         began,
     };

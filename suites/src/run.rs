@@ -40,8 +40,10 @@ pub struct Options {
     pub repeat: usize,
     /// Where to serve `/metrics` during the run.
     pub metrics_addr: Option<SocketAddr>,
-    /// The run folder; a new one below `runs` where absent.
+    /// The run folder; a new one below [`Self::folders`] where absent.
     pub out: Option<PathBuf>,
+    /// Where run folders are made.
+    pub folders: PathBuf,
     /// Whether progress and tables go to the terminal.
     pub terminal: bool,
     /// When the process started, for the milestones of the report.
@@ -102,7 +104,7 @@ impl Run {
     /// The cluster or the driver does not start, or the run folder cannot be made.
     pub async fn start(options: &Options, lane: Lane, interrupted: CancellationToken) -> Result<Self> {
         let planned = planned(options, lane);
-        let folder = RunFolder::choose(options.out.as_deref(), ClusterKind::Embedded)?;
+        let folder = RunFolder::choose(options.out.as_deref(), &options.folders, ClusterKind::Embedded)?;
         let metrics = Metrics::default();
         let serving = match options.metrics_addr {
             Some(address) => Some(metrics.serve(address).await?),

@@ -80,12 +80,12 @@ impl RunFolder {
         Ok(Self { path: path.to_owned() })
     }
 
-    /// The folder that was asked for, or a new one below `runs`. An empty one that is there already will
+    /// The folder that was asked for, or a new one below `folders`. An empty one that is there already will
     /// do (`mktemp -d` makes such): nothing is written over.
     ///
     /// # Errors
     /// As [`Self::at`] and [`Self::create`].
-    pub fn choose(out: Option<&Path>, cluster: ClusterKind) -> Result<Self, FolderError> {
+    pub fn choose(out: Option<&Path>, folders: &Path, cluster: ClusterKind) -> Result<Self, FolderError> {
         let is_empty =
             |path: &Path| std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
         match out {
@@ -93,7 +93,7 @@ impl RunFolder {
                 Err(FolderError::Exists { .. }) if is_empty(path) => Ok(Self { path: path.to_owned() }),
                 made_or_refused => made_or_refused,
             },
-            None => Self::create(Path::new("runs"), Timestamp::now(), cluster),
+            None => Self::create(folders, Timestamp::now(), cluster),
         }
     }
 
