@@ -183,7 +183,7 @@ fn folders_of_one_second_do_not_meet() {
             "{error}"
         );
     }
-    let chosen = RunFolder::choose(Some(&out.path().join("a/b")), ClusterKind::Embedded).unwrap();
+    let chosen = RunFolder::choose(Some(&out.path().join("a/b")), out.path(), ClusterKind::Embedded).unwrap();
     assert!(chosen.path().ends_with("a/b") && chosen.cluster_dir().unwrap().is_dir());
 
     let error = RunFolder::create(&file, Timestamp::UNIX_EPOCH, ClusterKind::Embedded).unwrap_err();
