@@ -29,7 +29,7 @@ pub struct Up {
     /// Port of the API server on loopback; 0 takes a free one
     #[arg(long, default_value_t = 0)]
     port: u16,
-    /// Where to put kubeconfig and logs, which must not exist yet [default: runs/<time>-embedded]
+    /// Where to put kubeconfig and logs, which must not exist yet [default: runs/TIME-embedded]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }

@@ -33,7 +33,7 @@ pub struct Args {
     /// Serve Prometheus metrics here during the run, for example 127.0.0.1:9464
     #[arg(long, value_name = "ADDRESS")]
     metrics_addr: Option<SocketAddr>,
-    /// The run folder, which must not exist yet [default: runs/<time>-embedded]
+    /// The run folder, which must not exist yet [default: runs/TIME-embedded]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }

@@ -1,7 +1,7 @@
-//! Clusters: brought up, handed to suites, taken down.
+//! Clusters: brought up, observed, disrupted, taken down.
 //!
-//! Suites get a [`Cluster`]: an API client and the one door beside the API, [`Disrupt`]. They cannot
-//! tell which kind of cluster is behind it.
+//! Suites reach one through a [`Session`](crate::Session): an API client, waits ([`Observer`]), and the one
+//! door beside the API, [`Disruption`] of a [`Victim`]. They cannot tell which kind of cluster is behind it.
 
 mod driver_command;
 mod embedded;

@@ -1,5 +1,5 @@
 //! Evidence in, events out: which phase of whose life began and ended when, and what is attached and
-//! mounted. A pure state machine; [`run`] is the task around it.
+//! mounted. A pure state machine; [`start`] is the task around it.
 //!
 //! ```text
 //! Evidence ─> state (objects), calls (driver): facts ─> measure: start and end per phase ─> samples
