@@ -3,7 +3,7 @@
 //! ```text
 //! watches, containers, plugins, timers ──> agent (one loop, owns all state)
 //!    populator: pods -> desired state of world      reconstruct: mounts on disk -> actual state of world
-//!                      └──> reconciler/plan: unmount, then mount or wait, then unstage ──> operations ──CSI──> driver
+//!        └──> reconciler/plan: unmount, then mount or wait, then unstage ──> operations ──CSI──> driver
 //!    pods/plan: start, stop, status, final delete ──> runtime (containers), API server
 //! ```
 //!
@@ -12,6 +12,8 @@
 
 mod actual;
 mod agent;
+#[cfg(test)]
+mod agent_tests;
 mod args;
 mod desired;
 mod drivers;

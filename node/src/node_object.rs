@@ -52,7 +52,8 @@ pub async fn register(client: &Client, name: &str, ip: &str) -> Result<Node, Reg
         let found = match api.create(&PostParams::default(), &wanted).await {
             Err(kube::Error::Api(status)) if status.code == 409 => {
                 // Labels that users and drivers have set stay.
-                let patch = json!({"metadata": {"labels": wanted.metadata.labels, "annotations": wanted.metadata.annotations}});
+                let meta = &wanted.metadata;
+                let patch = json!({"metadata": {"labels": meta.labels, "annotations": meta.annotations}});
                 api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?
             }
             created => created?,

@@ -233,7 +233,9 @@ impl Model {
 
 proptest! {
     #[test]
-    fn any_interleaving_keeps_the_order_and_comes_to_rest(happenings in proptest::collection::vec(happening(), 0..80)) {
+    fn any_interleaving_keeps_the_order_and_comes_to_rest(
+        happenings in proptest::collection::vec(happening(), 0..80),
+    ) {
         let mut model = Model::default();
         for happening in &happenings {
             model.happen(happening);
