@@ -87,8 +87,9 @@ fn twenty_kills_at_random_and_the_next_run_is_green() {
         slowest = slowest.max(killed.elapsed());
     }
     println!("20 kills, all gone after {} ms at the latest", slowest.as_millis());
-    let mut run = Run::start("green", &mut claimcheck(), &["run", "provisioning::"]);
-    assert!(run.child.wait().expect("it was ours").success());
+    let run = Run::start("green", &mut claimcheck(), &["run", "provisioning::"]);
+    let output = run.child.wait_with_output().expect("it was ours");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     nothing_left(&run.tag);
 }
 

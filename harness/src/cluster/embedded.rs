@@ -121,6 +121,7 @@ pub struct Embedded {
     faults: FaultControl,
     api_ready: Stamp,
     audit_log: PathBuf,
+    state_dir: PathBuf,
 }
 
 impl Embedded {
@@ -166,6 +167,7 @@ impl Embedded {
             faults,
             api_ready,
             audit_log,
+            state_dir: common.state_dir,
         };
         cluster.wait_for_nodes().await?;
         Ok(cluster)
@@ -238,7 +240,7 @@ impl Embedded {
     pub fn host_leaks(&self, of: &[String]) -> Vec<Leak> {
         let processes = self.nodes.iter().filter_map(|node| node.driver.pid().or(node.agent.pid()));
         let mut left: Vec<Leak> = processes.flat_map(|pid| leaks::mounts(pid, of)).collect();
-        left.extend(leaks::loop_devices(of));
+        left.extend(leaks::loop_devices(&self.state_dir, of));
         left
     }
 
@@ -299,7 +301,8 @@ fn common(options: &Options) -> Common {
         ourselves: "/proc/self/exe".into(),
         logs: options.logs.clone(),
         driver: options.driver.clone(),
-        state_dir: state.join("d"),
+        // Of this run alone: the host shows the loop devices of all runs to each of them.
+        state_dir: state.join(format!("d-{:.8}", uuid::Uuid::new_v4().simple().to_string())),
         kubeconfig: state.join("kubeconfig"),
         tap: state.join("tap.sock"),
     }

@@ -1,9 +1,9 @@
 //! What a case or a run has left on the host, by name.
 
-use std::fs;
+use std::{fs, path::Path};
 
 use claimcheck_model::{Leak, LeakKind};
-use claimcheck_substrate::{KUBELET_DIR, STATE_DIR};
+use claimcheck_substrate::KUBELET_DIR;
 
 /// Mounts of volumes in the namespace of process `pid`: of those named by `of`, or of all if it is empty.
 pub(super) fn mounts(pid: u32, of: &[String]) -> Vec<Leak> {
@@ -17,14 +17,14 @@ pub(super) fn mounts(pid: u32, of: &[String]) -> Vec<Leak> {
     volumes.filter(|point| named(point, of)).map(|point| leak(LeakKind::Mount, point)).collect()
 }
 
-/// Loop devices on files of this cluster's.
-pub(super) fn loop_devices(of: &[String]) -> Vec<Leak> {
+/// Loop devices on files below the driver's state directory.
+pub(super) fn loop_devices(state_dir: &Path, of: &[String]) -> Vec<Leak> {
     let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten();
     devices
         .filter_map(|device| {
             let file = fs::read_to_string(device.path().join("loop/backing_file")).ok()?;
             let file = file.trim();
-            let ours = file.starts_with(STATE_DIR) && named(file, of);
+            let ours = Path::new(file).starts_with(state_dir) && named(file, of);
             ours.then(|| leak(LeakKind::LoopDevice, &format!("{} on {file}", device.file_name().display())))
         })
         .collect()
