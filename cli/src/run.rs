@@ -1,6 +1,11 @@
 //! `claimcheck run`: the main job.
 
-use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
+use std::{
+    net::SocketAddr,
+    path::PathBuf,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
 
 use anyhow::Result;
 use claimcheck_harness::{Lane, cluster::DriverCommand};
@@ -9,6 +14,9 @@ use claimcheck_suites::{Options, Run};
 use clap::ValueEnum;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
+
+/// Signals closer together than this are one wish.
+const TWICE: Duration = Duration::from_millis(500);
 
 /// What `run` takes.
 #[derive(Debug, clap::Args)]
@@ -83,10 +91,14 @@ async fn run(options: &Options, lane: Lane) -> Result<ExitCode> {
             _ = terminate.recv() => {}
         }
         token.cancel();
-        // Whoever asks twice does not want to wait: the kernel cleans up.
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
+        let asked = Instant::now();
+        // Whoever asks twice does not want to wait: the kernel cleans up. A signal to the whole process
+        // group comes twice at once, by itself and forwarded, and is one wish.
+        while asked.elapsed() < TWICE {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
         }
         std::process::exit(130);
     });
