@@ -18,8 +18,8 @@ use std::{
 
 use claimcheck_csi::{Driver, v1};
 use tokio::{
-    sync::mpsc,
-    task::{AbortHandle, JoinSet},
+    sync::{Notify, mpsc},
+    task::JoinSet,
 };
 
 use crate::drivers::{NodeCapabilities, RegisteredDriver};
@@ -97,12 +97,7 @@ pub async fn run(
                 SocketEvent::Added(path) => sockets.added(path),
                 SocketEvent::Removed(path) => sockets.removed(&path).await,
             },
-            Some(attempt) = sockets.attempts.join_next() => {
-                // An aborted attempt was given up because its socket is gone.
-                if let Ok((path, driver)) = attempt {
-                    sockets.registered(path, driver);
-                }
-            }
+            Some(Ok(attempt)) = sockets.attempts.join_next() => sockets.ended(attempt).await,
             () = sockets.events.closed() => return Ok(()),
         }
     }
@@ -111,9 +106,31 @@ pub async fn run(
 /// What is known of a registration socket.
 enum Socket {
     /// The plugin is being asked.
-    Registering(AbortHandle),
+    Registering {
+        /// Ends the wait between two tries.
+        hurry: Arc<Notify>,
+        /// What happened to the socket since, if anything.
+        since: Option<Since>,
+    },
     /// It is this driver's.
     Registered(String),
+}
+
+/// What happened to a socket while its plugin was being asked.
+enum Since {
+    /// It went.
+    Gone,
+    /// It came again: another process may serve it.
+    Replaced,
+}
+
+/// How asking a plugin ended.
+struct Attempt {
+    path: PathBuf,
+    /// None if it was given up.
+    driver: Option<RegisteredDriver>,
+    /// The driver that the API server was told of, whether or not the rest worked.
+    told: Option<String>,
 }
 
 struct Sockets {
@@ -121,39 +138,62 @@ struct Sockets {
     node: Arc<NodeInfo>,
     events: mpsc::UnboundedSender<PluginEvent>,
     known: BTreeMap<PathBuf, Socket>,
-    attempts: JoinSet<(PathBuf, RegisteredDriver)>,
+    attempts: JoinSet<Attempt>,
 }
 
 impl Sockets {
     fn added(&mut self, path: PathBuf) {
-        if let Some(Socket::Registering(attempt)) = self.known.remove(&path) {
-            attempt.abort();
+        if let Some(Socket::Registering { hurry, since }) = self.known.get_mut(&path) {
+            *since = Some(Since::Replaced);
+            hurry.notify_one();
+            return;
         }
-        let (socket, dial, node) = (path.clone(), self.dial.clone(), self.node.clone());
-        let attempt = self.attempts.spawn(async move {
-            let driver = register_until_done(&socket, &dial, &node).await;
-            (socket, driver)
-        });
-        self.known.insert(path, Socket::Registering(attempt));
+        let hurry = Arc::new(Notify::new());
+        let attempt = register_until_done(path.clone(), self.dial.clone(), self.node.clone(), hurry.clone());
+        self.attempts.spawn(attempt);
+        self.known.insert(path, Socket::Registering { hurry, since: None });
     }
 
-    fn registered(&mut self, path: PathBuf, driver: RegisteredDriver) {
-        tracing::info!(driver = driver.info.name, "registered");
-        self.known.insert(path, Socket::Registered(driver.info.name.clone()));
-        self.tell(PluginEvent::Registered(Box::new(driver)));
+    async fn ended(&mut self, Attempt { path, driver, told }: Attempt) {
+        let since = match self.known.remove(&path) {
+            Some(Socket::Registering { since, .. }) => since,
+            Some(Socket::Registered(_)) | None => Some(Since::Gone),
+        };
+        match (since, driver) {
+            (None, Some(driver)) => {
+                tracing::info!(driver = driver.info.name, "registered");
+                self.known.insert(path, Socket::Registered(driver.info.name.clone()));
+                self.tell(PluginEvent::Registered(Box::new(driver)));
+            }
+            (Some(Since::Replaced), _) | (None, None) => self.added(path),
+            (Some(Since::Gone), _) => {
+                if let Some(name) = told {
+                    self.take_out(&name).await;
+                }
+            }
+        }
     }
 
     async fn removed(&mut self, path: &Path) {
-        match self.known.remove(path) {
+        match self.known.get_mut(path) {
             None => {}
-            Some(Socket::Registering(attempt)) => attempt.abort(),
+            Some(Socket::Registering { hurry, since }) => {
+                *since = Some(Since::Gone);
+                hurry.notify_one();
+            }
             Some(Socket::Registered(name)) => {
+                let name = std::mem::take(name);
+                self.known.remove(path);
                 tracing::info!(driver = name, "gone");
                 self.tell(PluginEvent::Gone { name: name.clone() });
-                if let Err(error) = self.node.remove(&name).await {
-                    tracing::warn!(driver = name, error = &error as &dyn std::error::Error, "not taken out");
-                }
+                self.take_out(&name).await;
             }
+        }
+    }
+
+    async fn take_out(&self, name: &str) {
+        if let Err(error) = self.node.remove(name).await {
+            tracing::warn!(driver = name, error = &error as &dyn std::error::Error, "not taken out");
         }
     }
 
@@ -163,26 +203,33 @@ impl Sockets {
     }
 }
 
-/// Tries until it works; the caller gives it up when the socket goes.
-async fn register_until_done(socket: &Path, dial: &Dial, node: &NodeInfo) -> RegisteredDriver {
+/// Tries until it works, or the socket changes after a failure. A try that is under way is never cut
+/// short, so that what the API server was told is known.
+async fn register_until_done(path: PathBuf, dial: Dial, node: Arc<NodeInfo>, hurry: Arc<Notify>) -> Attempt {
+    let mut told = None;
     let mut delay = FIRST_RETRY;
     loop {
-        match register(socket, dial, node).await {
-            Ok(driver) => return driver,
+        match register(&path, &dial, &node, &mut told).await {
+            Ok(driver) => return Attempt { path, driver: Some(driver), told },
             Err(error) => {
                 let error: &dyn std::error::Error = &error;
-                tracing::warn!(socket = %socket.display(), error, "not registered, trying again");
+                tracing::warn!(socket = %path.display(), error, "not registered, trying again");
             }
         }
-        tokio::time::sleep(delay).await;
+        tokio::select! {
+            () = tokio::time::sleep(delay) => {}
+            () = hurry.notified() => return Attempt { path, driver: None, told },
+        }
         delay = (delay * 2).min(LONGEST_RETRY);
     }
 }
 
+/// `told` is set once the API server knows of the driver.
 async fn register(
     socket: &Path,
     dial: &Dial,
     node: &NodeInfo,
+    told: &mut Option<String>,
 ) -> Result<RegisteredDriver, RegistrationError> {
     let mut plugin = protocol::Plugin::connect(socket).await?;
     let info = plugin.info().await?;
@@ -190,6 +237,9 @@ async fn register(
         Ok(()) => introduce(&info, dial, node).await,
         Err(refusal) => Err(refusal.into()),
     };
+    if let Ok(driver) = &result {
+        *told = Some(driver.info.name.clone());
+    }
     plugin.notify(result.as_ref().err().map(ToString::to_string)).await?;
     result
 }
