@@ -35,8 +35,9 @@ async fn each_call_once_and_few_writes() {
     assert_eq!(cluster.driver.counts(), once.map(|method| (method, vec![1])).into());
     // The test's own: claim and pod created and deleted, in use reported twice.
     let writes = cluster.writes() - before - 6;
-    // 19, and one more for each time that two controllers meet at one object; the stock ones need 21.
-    assert!((19..=22).contains(&writes), "{writes} writes: {:#?}", cluster.server.requests());
+    // 19; one more for each time that two controllers meet at one object, and one less where what one waits
+    // for has come before it looks. The stock ones need 21.
+    assert!(writes <= 22, "{writes} writes: {:#?}", cluster.server.requests());
     assert_eq!(
         cluster.events("SuccessfulAttachVolume", 1).await,
         [format!("AttachVolume.Attach succeeded for volume \"{volume}\" ")]
