@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::audit::{Audit, Entry, RequestCount};
 use crate::discovery;
+use crate::faults::Faults;
 use crate::handlers::{self, Call};
 use crate::request::{ObjectPath, Query, Target};
 use crate::resources::Shelf;
@@ -34,6 +35,8 @@ pub struct Api {
     pub store: Arc<Store>,
     /// Ends watches when the server stops.
     pub stop: CancellationToken,
+    /// What shall go wrong.
+    pub faults: Faults,
     address: SocketAddr,
     authorization: String,
     git_version: String,
@@ -63,7 +66,15 @@ impl Api {
             });
             store.create(Shelf::Namespaces, Key::cluster(name), namespace).expect("the store is empty");
         }
-        Self { store, stop, address, authorization: format!("Bearer {token}"), git_version, audit }
+        Self {
+            store,
+            stop,
+            faults: Faults::default(),
+            address,
+            authorization: format!("Bearer {token}"),
+            git_version,
+            audit,
+        }
     }
 
     /// The counters of requests.
@@ -71,8 +82,7 @@ impl Api {
         self.audit.counts()
     }
 
-    /// Answers one request. What is to be injected between client and handlers (delays, failures) goes
-    /// around this call.
+    /// Answers one request.
     pub async fn answer(&self, request: Request<Incoming>) -> Answer {
         let began = Instant::now();
         let (head, body) = request.into_parts();
@@ -125,6 +135,9 @@ impl Api {
             Target::Health => Ok(response::text(StatusCode::OK, "ok")),
             Target::Version => Ok(response::json(StatusCode::OK, &self.version())),
             Target::Objects(path) => {
+                if let Some(fault) = self.faults.on_request(verb, path.resource.plural) {
+                    fault.strike().await?;
+                }
                 let body = read(body).await?;
                 *request_bytes = body.len() as u64;
                 let call = Call { api: self, path, query, head, body };

@@ -1,7 +1,7 @@
 //! An embedded Kubernetes API server for storage: real HTTPS, generic store, watch, admission.
 //!
 //! ```text
-//! TLS, HTTP (server) -> path (request) -> token, counters, audit (api)
+//! TLS, HTTP (server) -> path (request) -> token, faults, counters, audit (api)
 //!        -> handlers/{create,get,list,update,patch,delete,watch}
 //!               |  resources: one row per kind (defaults, validation, columns)
 //!               |  admission: what the cluster adds or refuses
@@ -19,6 +19,7 @@ mod admission;
 mod api;
 mod audit;
 mod discovery;
+mod faults;
 mod gc;
 mod handlers;
 mod kubeconfig;
@@ -37,4 +38,5 @@ mod time;
 mod tls;
 
 pub use audit::RequestCount;
+pub use faults::{Fault, FaultRule, Faults};
 pub use server::{Config, Server, StartError, start};

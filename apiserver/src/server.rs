@@ -15,6 +15,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::api::Api;
 use crate::audit::{Audit, RequestCount};
+use crate::faults::Faults;
 use crate::gc;
 use crate::kubeconfig;
 use crate::store::Store;
@@ -205,6 +206,11 @@ impl Server {
     /// How many requests were answered so far, by client, verb and resource, in that order.
     pub fn requests(&self) -> Vec<RequestCount> {
         self.api.requests()
+    }
+
+    /// What shall go wrong with requests, from now on.
+    pub fn faults(&self) -> &Faults {
+        &self.api.faults
     }
 
     /// Ends all watches and connections and waits until they are gone.

@@ -218,6 +218,32 @@ impl Status {
         Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message, Some(details))
     }
 
+    /// 409 for a write that was decided on a version that somebody else has just changed.
+    pub fn lost_race() -> Self {
+        let message = "Operation cannot be fulfilled: the object has been modified; please apply your changes \
+                       to the latest version and try again";
+        Self::new(StatusCode::CONFLICT, "Conflict", message, None)
+    }
+
+    /// 429: the caller shall come back in a second.
+    pub fn throttled() -> Self {
+        let message = "the server has received too many requests and has asked us to try again later";
+        let details = json!({ "retryAfterSeconds": 1 });
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message, Some(details))
+    }
+
+    /// 500: nothing was done.
+    pub fn internal(why: &str) -> Self {
+        let details = json!({ "causes": [{ "message": why }] });
+        let message = format!("Internal error occurred: {why}");
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message, Some(details))
+    }
+
+    /// 503: nothing was done.
+    pub fn unavailable(why: &str) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", why, Some(json!({})))
+    }
+
     /// The `Status` object.
     pub fn to_value(&self) -> Value {
         let Failure { code, reason, message, details } = &*self.0;
@@ -239,7 +265,7 @@ impl Status {
     /// The answer that carries it.
     pub fn into_answer(self) -> Answer {
         let mut answer = response::json(self.0.code, &self.to_value());
-        if self.0.code == StatusCode::GATEWAY_TIMEOUT {
+        if matches!(self.0.code, StatusCode::GATEWAY_TIMEOUT | StatusCode::TOO_MANY_REQUESTS) {
             answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
         answer

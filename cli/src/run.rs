@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::Result;
-use claimcheck_harness::{Lane, cluster::DriverCommand};
+use claimcheck_harness::{Lane, cluster::DriverCommand, faults::FaultSpec};
 use claimcheck_model::Stamp;
 use claimcheck_suites::{Options, Run};
 use clap::ValueEnum;
@@ -38,6 +38,10 @@ pub struct Args {
     /// How often each case runs
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     repeat: u16,
+    /// Something that shall go wrong, such as api=429@5%, api/patch/pods=409@10%, api=latency:50ms@20%,
+    /// watch=drop@1%, rpc/NodeStageVolume=Unavailable@5%, rpc/CreateVolume=hangx1; can be repeated
+    #[arg(long = "fault", value_name = "WHERE=WHAT[@RATE][xCOUNT]")]
+    faults: Vec<FaultSpec>,
     /// Serve Prometheus metrics here during the run, for example 127.0.0.1:9464
     #[arg(long, value_name = "ADDRESS")]
     metrics_addr: Option<SocketAddr>,
@@ -63,6 +67,7 @@ impl Args {
             nodes: self.nodes.into(),
             parallel: self.parallel.into(),
             repeat: self.repeat.into(),
+            faults: self.faults,
             metrics_addr: self.metrics_addr,
             out: self.out,
             folders: "runs".into(),

@@ -24,6 +24,8 @@ fn mistakes_are_usage_errors() {
         (&["run", "--driver", "exec:./d {endpoint} {nodeid}"], "{nodeid} is not a placeholder"),
         (&["run", "--cluster", "kindd"], "possible values: embedded"),
         (&["run", "no such case"], "see `claimcheck list`"),
+        (&["run", "--fault", "api=418"], "use 429, 409, 500, 503 or latency:DURATION"),
+        (&["run", "--fault", "disk=full"], "use api[/VERB[/RESOURCE]], watch[/RESOURCE] or rpc[/METHOD]"),
         (&["rum"], "a similar subcommand exists: 'run'"),
     ];
     for (args, remedy) in table {

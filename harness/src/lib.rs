@@ -10,10 +10,12 @@
 //! Start with [`entry()`], then [`cluster::Embedded::up`], then [`Session`]. Suites see a [`Session`]; the
 //! front ends see [`report::Reporter`]; the [`claimcheck_model::Event`] is all that joins the two.
 
+mod client;
 pub mod cluster;
 pub mod component;
 mod entry;
 pub mod evidence;
+pub mod faults;
 pub mod logging;
 pub mod metrics;
 pub mod report;

@@ -8,10 +8,12 @@ mod event;
 pub mod metric;
 mod names;
 mod phase;
+mod rate;
 mod stamp;
 
 pub use capability::{Capability, UnknownCapability};
 pub use event::*;
 pub use names::*;
 pub use phase::{Phase, PhaseInfo, Source, Subject};
+pub use rate::{NotARate, Rate};
 pub use stamp::Stamp;

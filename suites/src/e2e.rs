@@ -43,6 +43,7 @@ pub fn main(folders: &Path) -> ExitCode {
         nodes: NODES,
         parallel: usize::MAX >> 4,
         repeat: 1,
+        faults: Vec::new(),
         metrics_addr: None,
         out: None,
         folders: folders.to_owned(),

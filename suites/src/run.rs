@@ -12,6 +12,7 @@ use anyhow::{Context, Result};
 use claimcheck_harness::{
     Lane, Session,
     cluster::{DriverCommand, Embedded, Options as ClusterOptions},
+    faults::FaultSpec,
     metrics::{Metrics, Serving},
     report::{ReportError, Reporter, RunFolder, Summary},
 };
@@ -38,6 +39,8 @@ pub struct Options {
     pub parallel: usize,
     /// How often each case runs.
     pub repeat: usize,
+    /// What shall go wrong, from when the cluster is up until all cases have run.
+    pub faults: Vec<FaultSpec>,
     /// Where to serve `/metrics` during the run.
     pub metrics_addr: Option<SocketAddr>,
     /// The run folder; a new one below [`Self::folders`] where absent.
@@ -127,6 +130,7 @@ impl Run {
             .await
             .context("the embedded cluster cannot be started")?;
         let ready = Stamp::now();
+        cluster.set_faults(&options.faults).await;
         let since = |stamp: Stamp| format!("{:.3}", stamp.seconds_since(options.began));
         let info = RunInfo {
             cases: planned.len(),
@@ -176,6 +180,7 @@ impl Run {
     pub async fn finish(self, began: Stamp) -> Result<Outcome> {
         let Self { session, runner, events, reporting, folder, .. } = self;
         drop(runner);
+        session.cluster().set_faults(&[]).await;
         session.finish().await;
         // An error says that the reporter has ended, and its result why.
         let _ = events.send(Event::RunFinished { seconds: Stamp::now().seconds_since(began) });

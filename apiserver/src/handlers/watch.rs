@@ -15,6 +15,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::Call;
+use crate::faults::Faults;
 use crate::request::Query;
 use crate::resources::Resource;
 use crate::response::{self, Answer};
@@ -55,6 +56,7 @@ pub fn handle(call: &Call<'_>) -> Result<Answer> {
     let mut watch = Watch {
         store: call.api.store.clone(),
         stop: call.api.stop.clone(),
+        faults: call.api.faults.clone(),
         writer: Writer {
             resource,
             table: call.wants_table().then(|| Table::new(resource, call.query.get("includeObject"))),
@@ -93,6 +95,7 @@ fn start(query: &Query) -> Result<Start> {
 struct Watch {
     store: Arc<Store>,
     stop: CancellationToken,
+    faults: Faults,
     writer: Writer,
     selector: Selector,
     namespace: Option<String>,
@@ -130,6 +133,7 @@ impl Watch {
         let mut wake = self.store.subscribe(self.writer.resource.shelf);
         loop {
             if let Some(frames) = self.take_ready() {
+                self.ended |= self.faults.drops_watch(self.writer.resource.plural);
                 return Some(frames);
             }
             if self.ended {

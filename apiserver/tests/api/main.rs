@@ -4,6 +4,7 @@
 
 mod client;
 mod deletion;
+mod faults;
 mod harness;
 mod replay;
 mod watches;

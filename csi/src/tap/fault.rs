@@ -5,6 +5,7 @@ use std::sync::{
     atomic::{AtomicU32, Ordering},
 };
 
+use claimcheck_model::Rate;
 use serde::{Deserialize, Serialize};
 use tonic::Code;
 
@@ -27,7 +28,7 @@ pub struct FaultPlan {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FaultRule {
-    /// The RPC: `NodeStageVolume`, or the full path `/csi.v1.Node/NodeStageVolume`.
+    /// The RPC: `NodeStageVolume`, the full path `/csi.v1.Node/NodeStageVolume`, or `*` for each.
     pub method: String,
     /// Only calls of this component, e.g. `node/worker-1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -35,6 +36,9 @@ pub struct FaultRule {
     /// Only calls whose volume id or requested volume name contains this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume: Option<String>,
+    /// Only this share of the calls that match, at random; the others are as if they did not match.
+    #[serde(default, skip_serializing_if = "Rate::is_always")]
+    pub rate: Rate,
     /// Lets this many matching calls through first. Each process counts for itself.
     #[serde(default)]
     pub skip: u32,
@@ -69,10 +73,28 @@ pub enum FaultAction {
     DropAfter,
 }
 
+impl FaultAction {
+    /// Whether the caller sees a failure; a late call may do well.
+    pub fn fails(&self) -> bool {
+        match self {
+            Self::Delay { .. } => false,
+            Self::Error { .. } | Self::Hang | Self::DropAfter => true,
+        }
+    }
+}
+
 impl FaultRule {
     /// A rule for every call of `method`.
     pub fn new(method: impl Into<String>, action: FaultAction) -> Self {
-        Self { method: method.into(), component: None, volume: None, skip: 0, count: None, action }
+        Self {
+            method: method.into(),
+            component: None,
+            volume: None,
+            rate: Rate::ALWAYS,
+            skip: 0,
+            count: None,
+            action,
+        }
     }
 
     /// Only the first `count` matching calls of a process.
@@ -92,7 +114,8 @@ impl FaultRule {
 
     fn matches(&self, component: &str, method: &str, facts: &Facts) -> bool {
         let volumes = [&facts.volume_id, &facts.volume_name];
-        let is_method = self.method == method || method.rsplit('/').next() == Some(&self.method);
+        let last = method.rsplit('/').next();
+        let is_method = self.method == "*" || self.method == method || last == Some(&self.method);
         is_method
             && self.component.as_ref().is_none_or(|c| c == component)
             && self.volume.as_ref().is_none_or(|part| volumes.into_iter().flatten().any(|v| v.contains(part)))
@@ -125,7 +148,10 @@ impl Faults {
     /// What shall happen to this call. Every rule that matches counts it, down to the one that hits.
     pub(super) fn next(&self, component: &str, method: &str, facts: &Facts) -> Option<FaultAction> {
         let armed = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        armed.iter().filter(|armed| armed.rule.matches(component, method, facts)).find_map(|armed| {
+        let matches = |armed: &&Armed| {
+            armed.rule.matches(component, method, facts) && armed.rule.rate.hits(fastrand::u32(..))
+        };
+        armed.iter().filter(matches).find_map(|armed| {
             let nth = armed.matched.fetch_add(1, Ordering::Relaxed);
             let spoilt = nth.checked_sub(armed.rule.skip)?;
             armed.rule.count.is_none_or(|count| spoilt < count).then(|| armed.rule.action.clone())
@@ -161,6 +187,16 @@ mod tests {
     }
 
     #[test]
+    fn a_star_hits_every_method_and_a_rate_some_of_the_calls() {
+        let faults = Faults::default();
+        let rule = FaultRule { rate: "10%".parse().unwrap(), ..FaultRule::new("*", FaultAction::Hang) };
+        faults.set(rule.into());
+        let hits = (0..1000).filter(|_| faults.next("n", STAGE, &Facts::default()).is_some()).count();
+        // With a fair dice, as unlikely to fail as one in 10^20.
+        assert!((10..400).contains(&hits), "{hits}");
+    }
+
+    #[test]
     fn skip_and_count_make_a_window_and_later_rules_take_over() {
         let faults = Faults::default();
         let hang = FaultRule { skip: 1, count: Some(2), ..FaultRule::new(STAGE, FaultAction::Hang) };
@@ -182,6 +218,9 @@ mod tests {
         assert_eq!(plan.rules[2].action, FaultAction::Delay { ms: 5 });
         let again = serde_json::to_string(&plan).unwrap();
         assert_eq!(serde_json::from_str::<FaultPlan>(&again).unwrap(), plan);
+        let rare = r#"[{"method":"*","rate":"5%","action":"hang"}]"#;
+        let rare: FaultPlan = serde_json::from_str(rare).unwrap();
+        assert_eq!(rare.rules[0].rate, "5%".parse().unwrap());
         let misspelt = r#"[{"method":"CreateVolume","action":"hang","times":1}]"#;
         assert!(serde_json::from_str::<FaultPlan>(misspelt).is_err());
     }

@@ -41,6 +41,9 @@ pub enum Edge {
         /// The status message of a failure, with the secrets of the request taken out.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         message: Option<String>,
+        /// A fault was injected, so that the caller failed whatever the driver did.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        injected: bool,
     },
 }
 
@@ -102,7 +105,7 @@ mod tests {
         let record = TapRecord {
             at: Stamp { mono_ns: 1, wall_ns: 2 },
             id: CallId { pid: 7, seq: 3 },
-            edge: Edge::End { code: Code::NotFound, message: Some("no such volume".into()) },
+            edge: Edge::End { code: Code::NotFound, message: Some("no such volume".into()), injected: false },
             component: "attacher".into(),
             method: "/csi.v1.Controller/ControllerPublishVolume".into(),
             driver: None,

@@ -157,18 +157,22 @@ pub(super) struct Call {
     id: CallId,
     method: String,
     facts: Facts,
+    /// An injected fault makes it fail.
+    injected: bool,
     ended: bool,
 }
 
 impl Call {
     fn start(context: Arc<Context>, method: String, facts: Facts) -> Self {
-        let call = Self { context, id: CallId::next(), method, facts, ended: false };
+        let call = Self { context, id: CallId::next(), method, facts, injected: false, ended: false };
         call.record(Edge::Start);
         call
     }
 
-    fn fault(&self) -> Option<FaultAction> {
-        self.context.tap.faults.next(&self.context.component, &self.method, &self.facts)
+    fn fault(&mut self) -> Option<FaultAction> {
+        let fault = self.context.tap.faults.next(&self.context.component, &self.method, &self.facts);
+        self.injected = fault.as_ref().is_some_and(FaultAction::fails);
+        fault
     }
 
     /// Whether the response body is worth keeping for [`Self::learn`].
@@ -193,7 +197,7 @@ impl Call {
         }
         let failed = status.code() != Code::Ok;
         let message = failed.then(|| self.facts.without_secrets(status.message()));
-        self.record(Edge::End { code: status.code(), message });
+        self.record(Edge::End { code: status.code(), message, injected: self.injected });
     }
 
     fn record(&self, edge: Edge) {

@@ -40,7 +40,10 @@ async fn a_call_is_two_records_and_the_end_knows_the_new_volume() {
 
     let [info_start, info_end, start, end] = drain(&mut records).try_into().unwrap();
     assert_eq!((info_start.driver, info_end.driver.as_deref()), (None, Some("toy.csi")));
-    assert_eq!((start.edge, end.edge), (Edge::Start, Edge::End { code: Code::Ok, message: None }));
+    assert_eq!(
+        (start.edge, end.edge),
+        (Edge::Start, Edge::End { code: Code::Ok, message: None, injected: false })
+    );
     assert_eq!((start.volume_id, end.volume_id.as_deref()), (None, Some("vol-of-pvc-1")));
     assert_eq!(start.id, end.id);
     assert_ne!(start.id, info_start.id);
@@ -69,7 +72,10 @@ async fn errors_keep_code_and_message_but_records_hold_no_secret() {
     let records = drain(&mut records);
     assert!(!serde_json::to_string(&records).unwrap().contains(SECRET));
     let message = r#"still in use, {"password": "***stripped***"}"#.to_owned();
-    assert_eq!(records[1].edge, Edge::End { code: Code::FailedPrecondition, message: Some(message) });
+    assert_eq!(
+        records[1].edge,
+        Edge::End { code: Code::FailedPrecondition, message: Some(message), injected: false }
+    );
 }
 
 #[tokio::test]

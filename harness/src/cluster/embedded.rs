@@ -43,6 +43,7 @@ use super::{
     observer::{Observer, On, Seen, WaitError},
     supervisor::Supervised,
 };
+use crate::faults::{self, FaultSpec};
 
 /// How long the components may take until all nodes are ready.
 const READY: Duration = Duration::from_secs(30);
@@ -218,6 +219,18 @@ impl Embedded {
         &self.faults
     }
 
+    /// Injects faults into requests to the API server.
+    pub fn api_faults(&self) -> &apiserver::Faults {
+        self.server.faults()
+    }
+
+    /// Puts these faults in force, in place of all others.
+    pub async fn set_faults(&self, specs: &[FaultSpec]) {
+        let (requests, calls) = faults::split(specs);
+        self.api_faults().set(requests);
+        self.faults.set(calls).await;
+    }
+
     /// Disrupts a component; false where there is no such node.
     pub async fn disrupt(&self, victim: &Victim, disruption: Disruption) -> bool {
         let find = |name: &str| self.nodes.iter().find(|node| node.paths.name == name);
@@ -315,10 +328,8 @@ fn writing(path: &Path) -> impl FnOnce(io::Error) -> UpError {
 
 async fn client(server: &apiserver::Server) -> Result<Client, UpError> {
     let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig())?;
-    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    config.headers.push((http::header::USER_AGENT, http::HeaderValue::from_static("claimcheck-harness")));
-    config.read_timeout = None;
-    Ok(Client::try_from(config)?)
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    Ok(crate::client::client(config)?)
 }
 
 fn start_controllers(common: &Common, first: &Node) -> Result<Supervised, SpawnError> {

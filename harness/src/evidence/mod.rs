@@ -121,9 +121,16 @@ pub struct RpcEnd {
     pub at: Stamp,
     /// The gRPC status, `OK` or upstream's spelling of another (`DeadlineExceeded`).
     pub code: String,
+    /// It failed because a fault was injected into it.
+    pub injected: bool,
 }
 
 impl Rpc {
+    /// It failed by our own doing, which says nothing about the driver.
+    pub fn is_injected(&self) -> bool {
+        self.end.as_ref().is_some_and(|end| end.injected)
+    }
+
     /// When it succeeded; none if it did not.
     pub fn succeeded(&self) -> Option<Stamp> {
         self.end.as_ref().filter(|end| end.code == "OK").map(|end| end.at)

@@ -45,8 +45,9 @@ impl Pairs {
                 self.0.insert(id, record);
                 dead
             }
-            Edge::End { code, .. } => {
-                let end = RpcEnd { at: record.at, code: code_name(*code).to_owned() };
+            Edge::End { code, injected, .. } => {
+                let code = code_name(*code).to_owned();
+                let end = RpcEnd { at: record.at, code, injected: *injected };
                 let start = self.0.remove(&id).map_or(record.at, |start| start.at);
                 vec![rpc(&record, Some(end), start)]
             }
@@ -97,7 +98,7 @@ mod tests {
     fn start_and_end_become_one_call_on_the_components_node() {
         let mut pairs = Pairs::default();
         assert_eq!(pairs.take(record(1, Edge::Start, 5)), []);
-        let calls = pairs.take(record(1, Edge::End { code: Code::Ok, message: None }, 9));
+        let calls = pairs.take(record(1, Edge::End { code: Code::Ok, message: None, injected: false }, 9));
         assert_eq!((calls[0].node.as_str(), calls[0].start.mono_ns), ("n1", 5));
         assert_eq!(calls[0].succeeded().map(|at| at.mono_ns), Some(9));
         assert_eq!(pairs.unfinished().count(), 0);

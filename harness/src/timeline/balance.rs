@@ -19,7 +19,8 @@ pub struct Balance {
     pub open: Vec<OpenPhase>,
     /// How often their volumes were attached, staged, mounted and the reverse.
     pub counts: Counts,
-    /// How many calls of each method the driver got for their volumes, failed ones too.
+    /// How many calls of each method the driver got for their volumes, failed ones too; those that an
+    /// injected fault made fail are left out.
     pub calls: BTreeMap<String, u64>,
 }
 

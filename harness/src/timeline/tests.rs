@@ -17,7 +17,7 @@ fn stamp(ms: u64) -> Stamp {
 }
 
 fn call(method: &str, node: &str, target: &str, start: u64, end: Option<(u64, &str)>) -> Rpc {
-    let end = end.map(|(ms, code)| RpcEnd { at: stamp(ms), code: code.into() });
+    let end = end.map(|(ms, code)| RpcEnd { at: stamp(ms), code: code.into(), injected: false });
     let (driver, method, volume) = ("d".into(), method.into(), "h1".into());
     Rpc { driver, method, volume, node: node.into(), target: target.into(), start: stamp(start), end }
 }

@@ -180,7 +180,7 @@ impl Recording {
 
 fn rpc(method: &str, volume: &str, target: &str, start: Stamp, end: Stamp) -> Rpc {
     let (driver, method, volume) = (DRIVER.to_owned(), method.to_owned(), volume.to_owned());
-    let end = Some(RpcEnd { at: end, code: "OK".into() });
+    let end = Some(RpcEnd { at: end, code: "OK".into(), injected: false });
     let node = if method.starts_with("Node") || method.contains("Publish") || method.contains("Unpublish") {
         NODE.to_owned()
     } else {

@@ -1,0 +1,71 @@
+//! The harness's own client: what it asks for is asked again when the server fails.
+//!
+//! kube-rs does so itself for 429, 503 and 504, as `Retry-After` says. An internal error it hands on, and
+//! controllers with a queue want it so; a case that creates its claim once does not.
+
+use std::time::Duration;
+
+use claimcheck_informer::Backoff;
+use http::{Request, Response, StatusCode, header::USER_AGENT};
+use kube::{
+    Client, Config,
+    client::{Body, ClientBuilder},
+};
+use tower::{
+    BoxError, ServiceBuilder,
+    buffer::BufferLayer,
+    retry::{Policy, RetryLayer},
+};
+
+/// How often a request is made before its failure is the caller's: about two seconds in all.
+const ATTEMPTS: u32 = 8;
+const BACKOFF: Backoff = Backoff { base: Duration::from_millis(10), max: Duration::from_secs(1) };
+/// Requests that wait for their turn to be sent.
+const WAITING: usize = 1024;
+
+/// A client that names itself `claimcheck-harness` and outlasts failures of the server.
+///
+/// # Errors
+/// The configuration cannot be used.
+pub fn client(mut config: Config) -> kube::Result<Client> {
+    config.headers.push((USER_AGENT, http::HeaderValue::from_static("claimcheck-harness")));
+    // Watches are quiet for minutes.
+    config.read_timeout = None;
+    let layers = ServiceBuilder::new()
+        .layer(RetryLayer::new(AfterInternalError { attempts: 1 }))
+        .layer(BufferLayer::new(WAITING))
+        .into_inner();
+    Ok(ClientBuilder::try_from(config)?.with_layer(&layers).build())
+}
+
+#[derive(Clone, Debug)]
+struct AfterInternalError {
+    attempts: u32,
+}
+
+impl<B> Policy<Request<Body>, Response<B>, BoxError> for AfterInternalError {
+    type Future = tokio::time::Sleep;
+
+    fn retry(
+        &mut self,
+        _request: &mut Request<Body>,
+        result: &mut Result<Response<B>, BoxError>,
+    ) -> Option<tokio::time::Sleep> {
+        let failed = matches!(result, Ok(answer) if answer.status() == StatusCode::INTERNAL_SERVER_ERROR);
+        (failed && self.attempts < ATTEMPTS).then(|| {
+            self.attempts += 1;
+            tokio::time::sleep(BACKOFF.delay(self.attempts - 1))
+        })
+    }
+
+    /// None for a body that is streamed, which nobody here sends.
+    fn clone_request(&mut self, request: &Request<Body>) -> Option<Request<Body>> {
+        let mut again = Request::new(request.body().try_clone()?);
+        *again.method_mut() = request.method().clone();
+        *again.uri_mut() = request.uri().clone();
+        *again.version_mut() = request.version();
+        *again.headers_mut() = request.headers().clone();
+        *again.extensions_mut() = request.extensions().clone();
+        Some(again)
+    }
+}
