@@ -293,6 +293,16 @@ impl TransitionKind {
             Self::Unmount => "unmount",
         }
     }
+
+    /// The transition that this one takes back; none for those that enter.
+    pub const fn undoes(self) -> Option<Self> {
+        match self {
+            Self::Attach | Self::Stage | Self::Mount => None,
+            Self::Detach => Some(Self::Attach),
+            Self::Unstage => Some(Self::Stage),
+            Self::Unmount => Some(Self::Mount),
+        }
+    }
 }
 
 /// A volume entered or left a set.

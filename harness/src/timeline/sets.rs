@@ -23,6 +23,8 @@ pub(super) struct Sets {
     pub mounted: BTreeSet<(Handle, String, String)>,
     /// Transitions so far, by volume.
     pub counts: BTreeMap<Handle, Counts>,
+    /// What a failed call may have undone: to do it again is right, whatever the sets say.
+    doubts: BTreeSet<(TransitionKind, Handle, String, String)>,
     /// Drivers that stage.
     stagers: BTreeSet<String>,
     suspects: Vec<Suspect>,
@@ -45,7 +47,10 @@ struct Suspect {
 impl Sets {
     /// Enters a call. `node` is the name of its node, where the call itself has the driver's id.
     pub fn apply(&mut self, rpc: &Rpc, node: &str) -> Vec<Event> {
-        let Some(when) = rpc.succeeded() else { return Vec::new() };
+        let Some(when) = rpc.succeeded() else {
+            self.doubt(rpc);
+            return Vec::new();
+        };
         let mut step =
             Step { rpc, when, volume: (rpc.driver.clone(), rpc.volume.clone()), events: Vec::new() };
         match rpc.method.as_str() {
@@ -108,15 +113,30 @@ impl Sets {
     }
 
     fn entered(&mut self, step: &mut Step<'_>, entered: bool, kind: TransitionKind, twice: Rule) {
+        let doubted = self.doubts.remove(&doubt(kind, step.rpc));
         if entered {
             self.transition(step, kind, &step.rpc.node.clone());
-        } else {
+        } else if !doubted {
             step.broke(twice);
         }
     }
 
+    /// A call that failed may have done its work all the same.
+    fn doubt(&mut self, rpc: &Rpc) {
+        let undone = match rpc.method.as_str() {
+            "ControllerUnpublishVolume" => TransitionKind::Attach,
+            "NodeUnstageVolume" => TransitionKind::Stage,
+            "NodeUnpublishVolume" => TransitionKind::Mount,
+            _ => return,
+        };
+        self.doubts.insert(doubt(undone, rpc));
+    }
+
     fn left(&mut self, step: &mut Step<'_>, left: bool, kind: TransitionKind, node: &str) {
         if left {
+            if let Some(done) = kind.undoes() {
+                self.doubts.remove(&doubt(done, step.rpc));
+            }
             self.transition(step, kind, node);
             let clears = |suspect: &Suspect| {
                 suspect.cleared_by == kind
@@ -183,6 +203,12 @@ impl Sets {
             });
         judged.collect()
     }
+}
+
+/// The entry that a call is about. Of the calls with a target, only a mount's tells entries apart.
+fn doubt(kind: TransitionKind, rpc: &Rpc) -> (TransitionKind, Handle, String, String) {
+    let target = if kind == TransitionKind::Mount { rpc.target.clone() } else { String::new() };
+    (kind, (rpc.driver.clone(), rpc.volume.clone()), rpc.node.clone(), target)
 }
 
 /// One call on its way through the sets.

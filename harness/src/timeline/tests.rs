@@ -237,7 +237,17 @@ fn rules_are_judged_by_time_not_by_arrival() {
     assert_eq!(broken(&[s.clone(), p.clone(), us.clone(), up.clone()]), [Rule::UnstageBeforeUnpublish]);
     assert_eq!(broken(&[s.clone(), s.clone()]), [Rule::StageTwice]);
     assert_eq!(broken(&[s.clone(), p.clone(), p.clone()]), [Rule::PublishTwice]);
-    assert_eq!(broken(&[s, p.clone(), up, us, p]), [Rule::PublishBeforeStage]);
+    assert_eq!(broken(&[s.clone(), p.clone(), up, us, p.clone()]), [Rule::PublishBeforeStage]);
+
+    // A call that failed may have undone it, so doing it again is right; but not twice.
+    let failed =
+        |method, target: &str| Evidence::Rpc(call(method, "n1", target, 7, Some((8, "DeadlineExceeded"))));
+    let unstaging = failed("NodeUnstageVolume", "");
+    assert_eq!(broken(&[s.clone(), unstaging.clone(), s.clone()]), []);
+    assert_eq!(broken(&[s.clone(), unstaging, s.clone(), s.clone()]), [Rule::StageTwice]);
+    let unpublishing = |pod: &str| failed("NodeUnpublishVolume", &target(pod));
+    assert_eq!(broken(&[s.clone(), p.clone(), unpublishing("p1"), p.clone()]), []);
+    assert_eq!(broken(&[s, p.clone(), unpublishing("p2"), p]), [Rule::PublishTwice]);
 }
 
 #[test]
