@@ -8,10 +8,13 @@ use std::{sync::Arc, time::Duration};
 use claimcheck_informer::Kind;
 use claimcheck_model::{CaseId, Event, Leak, ObjectKey, Stamp};
 use claimcheck_substrate::Lane;
-use tokio::{sync::mpsc, task::JoinHandle};
+use tokio::{
+    sync::{OwnedMutexGuard, mpsc},
+    task::JoinHandle,
+};
 
 use crate::{
-    cluster::{Disruption, Embedded, Observer, On, Seen, Victim},
+    cluster::{DeployError, Disruption, Embedded, FurtherDriver, Observer, On, Seen, Victim},
     evidence, timeline,
 };
 
@@ -108,6 +111,14 @@ impl Session {
                 let _ = events.send(Event::WatchLag { seconds });
             }
         }
+    }
+
+    /// Brings up a further driver and waits for its turn; see [`Embedded::deploy`].
+    ///
+    /// # Errors
+    /// It cannot be started, or is not registered on all nodes in time.
+    pub async fn deploy(&self, driver: &FurtherDriver) -> Result<OwnedMutexGuard<()>, DeployError> {
+        self.cluster.deploy(driver).await
     }
 
     /// Disrupts a component: the one door beside the API.

@@ -1,11 +1,15 @@
 //! `--driver`: which CSI driver an embedded cluster runs, and how it is started.
 
-use std::{collections::BTreeMap, ffi::OsString, path::PathBuf, str::FromStr};
+use std::{ffi::OsString, path::PathBuf, str::FromStr};
 
 use serde::Serialize;
 
 /// The placeholders of a driver command.
 const PLACEHOLDERS: [&str; 4] = ["endpoint", "node_id", "state_dir", "node_root"];
+
+/// The arguments that our own driver is given.
+pub(super) const BUILTIN: [&str; 7] =
+    ["driver", "--endpoint", "{endpoint}", "--node-id", "{node_id}", "--state-dir", "{state_dir}"];
 
 /// A driver's command line, with placeholders.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -13,6 +17,8 @@ pub enum DriverCommand {
     /// Our own driver: this very program, started as `driver ...`.
     #[default]
     Builtin,
+    /// Our own driver with these arguments, placeholders among them.
+    Ourselves(Vec<String>),
     /// A vendor's program and its arguments.
     Exec(Vec<String>),
 }
@@ -81,35 +87,32 @@ pub struct Place {
 impl DriverCommand {
     /// Program and arguments at a place; `ourselves` is this program.
     pub fn at(&self, place: &Place, ourselves: &std::path::Path) -> (PathBuf, Vec<OsString>) {
+        let fill = |words: &[String]| -> Vec<OsString> {
+            words.iter().map(|word| place.fill(word).into()).collect()
+        };
         match self {
             Self::Builtin => {
-                let args = [
-                    "driver",
-                    "--endpoint",
-                    &place.endpoint,
-                    "--node-id",
-                    &place.node_id,
-                    "--state-dir",
-                    &place.state_dir,
-                ];
-                (ourselves.to_owned(), args.iter().map(OsString::from).collect())
+                (ourselves.to_owned(), BUILTIN.iter().map(|word| place.fill(word).into()).collect())
             }
+            Self::Ourselves(words) => (ourselves.to_owned(), fill(words)),
             Self::Exec(words) => {
-                let values = BTreeMap::from([
-                    ("endpoint", &place.endpoint),
-                    ("node_id", &place.node_id),
-                    ("state_dir", &place.state_dir),
-                    ("node_root", &place.node_root),
-                ]);
-                let mut words = words.iter().map(|word| {
-                    values
-                        .iter()
-                        .fold(word.clone(), |word, (name, value)| word.replace(&format!("{{{name}}}"), value))
-                });
-                let program = words.next().unwrap_or_default();
-                (program.into(), words.map(OsString::from).collect())
+                let (program, args) = words
+                    .split_first()
+                    .map_or((String::new(), &[][..]), |(first, rest)| (place.fill(first), rest));
+                (program.into(), fill(args))
             }
         }
+    }
+}
+
+impl Place {
+    /// The word with every placeholder replaced.
+    fn fill(&self, word: &str) -> String {
+        let values = [&self.endpoint, &self.node_id, &self.state_dir, &self.node_root];
+        PLACEHOLDERS
+            .iter()
+            .zip(values)
+            .fold(word.to_owned(), |word, (name, value)| word.replace(&format!("{{{name}}}"), value))
     }
 }
 

@@ -1,6 +1,7 @@
 //! The embedded cluster: API server in this process, components as processes around it.
 
 use std::{
+    collections::BTreeMap,
     fs, io,
     net::SocketAddr,
     path::{Path, PathBuf},
@@ -33,13 +34,15 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use serde_json::json;
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, OwnedMutexGuard, mpsc};
 
 use super::{
     Disruption, Victim,
     driver_command::DriverCommand,
+    further::{DeployError, Further, FurtherDriver},
     leaks,
     node::{Common, Node},
+    node_driver::Plugin,
     observer::{Observer, On, Seen, WaitError},
     supervisor::Supervised,
 };
@@ -122,7 +125,8 @@ pub struct Embedded {
     faults: FaultControl,
     api_ready: Stamp,
     audit_log: PathBuf,
-    state_dir: PathBuf,
+    common: Common,
+    further: Mutex<BTreeMap<&'static str, Further>>,
 }
 
 impl Embedded {
@@ -143,7 +147,8 @@ impl Embedded {
         for kubeconfig in [&common.kubeconfig, &options.kubeconfig] {
             server.write_kubeconfig(kubeconfig).map_err(writing(kubeconfig))?;
         }
-        fs::create_dir_all(&common.state_dir).map_err(writing(&common.state_dir))?;
+        let state_dir = &common.plugin.state_dir;
+        fs::create_dir_all(state_dir).map_err(writing(state_dir))?;
         let (records, faults) = tap::listen(&common.tap)?;
         let client = client(&server).await?;
 
@@ -153,7 +158,7 @@ impl Embedded {
         let nodes = nodes.map_err(|error| UpError::Node(Box::new(error)))?;
         let controllers = start_controllers(&common, &nodes[0])?;
         let driver =
-            DriverClient::new(Endpoint::Unix(nodes[0].paths.driver_socket()), Tap::none(), "harness");
+            DriverClient::new(Endpoint::Unix(common.plugin.socket(&nodes[0].paths)), Tap::none(), "harness");
         let driver_name = driver_name(&driver, &common, &nodes[0]).await?;
         install(&client, &driver, &driver_name).await?;
         let cluster = Self {
@@ -168,9 +173,10 @@ impl Embedded {
             faults,
             api_ready,
             audit_log,
-            state_dir: common.state_dir,
+            common,
+            further: Mutex::default(),
         };
-        cluster.wait_for_nodes().await?;
+        cluster.registered(&cluster.driver_name).await?;
         Ok(cluster)
     }
 
@@ -237,7 +243,7 @@ impl Embedded {
         let component = match victim {
             Victim::Controllers => Some(&self.controllers),
             Victim::NodeAgent(name) => find(name).map(|node| &node.agent),
-            Victim::Driver(name) => find(name).map(|node| &node.driver),
+            Victim::Driver(name) => find(name).map(|node| &node.driver.process),
         };
         match component {
             Some(component) => {
@@ -251,51 +257,65 @@ impl Embedded {
     /// What of the things named by `of` (volume names and handles, pod uids) is on the host: mounts of the
     /// nodes and loop devices. Everything of this cluster's where `of` is empty.
     pub fn host_leaks(&self, of: &[String]) -> Vec<Leak> {
-        let processes = self.nodes.iter().filter_map(|node| node.driver.pid().or(node.agent.pid()));
+        let processes = self.nodes.iter().filter_map(|node| node.driver.process.pid().or(node.agent.pid()));
         let mut left: Vec<Leak> = processes.flat_map(|pid| leaks::mounts(pid, of)).collect();
-        left.extend(leaks::loop_devices(&self.state_dir, of));
+        left.extend(leaks::loop_devices(&self.common.plugin.state_dir, of));
         left
     }
 
-    /// Volumes that the driver still has, where it can list them.
+    /// Volumes that the drivers still have, where they can list them.
     pub async fn backend_leaks(&self) -> Vec<Leak> {
-        let mut leaks = Vec::new();
-        let mut token = String::new();
-        loop {
-            let request = ListVolumesRequest { starting_token: token.clone(), ..Default::default() };
-            // A driver that cannot list is not at fault.
-            let Ok(answer) = self.driver.controller().list_volumes(request).await else { return leaks };
-            let answer = answer.into_inner();
-            let names =
-                answer.entries.into_iter().filter_map(|entry| entry.volume).map(|volume| volume.volume_id);
-            leaks.extend(names.map(|name| Leak { kind: LeakKind::BackendVolume, name, case: None }));
-            token = answer.next_token;
-            if token.is_empty() {
-                return leaks;
-            }
+        let mut leaks = volumes_of(&self.driver).await;
+        for further in self.further.lock().await.values() {
+            leaks.extend(volumes_of(&further.client).await);
+            leaks.extend(leaks::loop_devices(&further.plugin.state_dir, &[]));
         }
+        leaks
+    }
+
+    /// Brings up a further driver, unless it is there already, and waits for its turn: it is the
+    /// caller's until the guard is dropped.
+    ///
+    /// # Errors
+    /// It cannot be started, or is not registered on all nodes in time.
+    pub async fn deploy(&self, wanted: &FurtherDriver) -> Result<OwnedMutexGuard<()>, DeployError> {
+        let turn = {
+            let mut deployed = self.further.lock().await;
+            if !deployed.contains_key(wanted.name) {
+                let further = Further::start(&self.common, &self.nodes, &self.client, wanted).await?;
+                self.registered(wanted.name).await?;
+                deployed.insert(wanted.name, further);
+            }
+            deployed.get(wanted.name).map(|further| further.turn.clone()).expect("it has just been put there")
+        };
+        Ok(turn.lock_owned().await)
     }
 
     /// Takes the cluster down in order: agents first, so that nobody calls a driver that is going.
     pub async fn down(self) {
         drop(self.observer);
-        self.controllers.disrupt(Disruption::Stop).await;
+        let further = self.further.into_inner();
+        let others = further.values().map(|further| &further.controllers);
+        join_all(others.chain([&self.controllers]).map(|process| process.disrupt(Disruption::Stop))).await;
         join_all(self.nodes.iter().map(|node| node.agent.disrupt(Disruption::Stop))).await;
-        join_all(self.nodes.iter().map(|node| node.driver.disrupt(Disruption::Stop))).await;
+        let others = further.values().flat_map(|further| &further.on_nodes);
+        let drivers = others.chain(self.nodes.iter().map(|node| &node.driver));
+        join_all(drivers.map(|driver| driver.process.disrupt(Disruption::Stop))).await;
         self.server.shutdown().await;
     }
 
-    async fn wait_for_nodes(&self) -> Result<(), WaitError> {
+    /// Returns once a driver is registered on all nodes.
+    async fn registered(&self, driver: &str) -> Result<(), WaitError> {
         let names = self.nodes();
         let on: Vec<On> =
             names.iter().map(|name| On::Object(Kind::CsiNode, ObjectKey::cluster(name))).collect();
-        let what = format!("driver {} to be registered on all nodes", self.driver_name);
+        let what = format!("driver {driver} to be registered on all nodes");
         self.observer
             .until(&what, READY, &on, |world| {
                 let registered = |name: &String| {
                     let node = world.csi_nodes.get(&ObjectKey::cluster(name));
                     node.is_some_and(|node| {
-                        node.spec.drivers.iter().any(|driver| driver.name == self.driver_name)
+                        node.spec.drivers.iter().any(|registered| registered.name == driver)
                     })
                 };
                 match names.iter().find(|name| !registered(name)) {
@@ -307,15 +327,36 @@ impl Embedded {
     }
 }
 
+/// What a driver says that it has. One that cannot list is not at fault.
+async fn volumes_of(driver: &DriverClient) -> Vec<Leak> {
+    let mut leaks = Vec::new();
+    let mut token = String::new();
+    loop {
+        let request = ListVolumesRequest { starting_token: token.clone(), ..Default::default() };
+        let Ok(answer) = driver.controller().list_volumes(request).await else { return leaks };
+        let answer = answer.into_inner();
+        let names =
+            answer.entries.into_iter().filter_map(|entry| entry.volume).map(|volume| volume.volume_id);
+        leaks.extend(names.map(|name| Leak { kind: LeakKind::BackendVolume, name, case: None }));
+        token = answer.next_token;
+        if token.is_empty() {
+            return leaks;
+        }
+    }
+}
+
 fn common(options: &Options) -> Common {
     let state = Path::new(STATE_DIR);
     Common {
         // The link, not its target: a program that was rebuilt meanwhile has no path any more.
         ourselves: "/proc/self/exe".into(),
         logs: options.logs.clone(),
-        driver: options.driver.clone(),
-        // Of this run alone: the host shows the loop devices of all runs to each of them.
-        state_dir: state.join(format!("d-{:.8}", uuid::Uuid::new_v4().simple().to_string())),
+        plugin: Plugin {
+            directory: "driver".to_owned(),
+            command: options.driver.clone(),
+            // Of this run alone: the host shows the loop devices of all runs to each of them.
+            state_dir: state.join(format!("d-{:.8}", uuid::Uuid::new_v4().simple().to_string())),
+        },
         kubeconfig: state.join("kubeconfig"),
         tap: state.join("tap.sock"),
     }
@@ -339,7 +380,7 @@ fn start_controllers(common: &Common, first: &Node) -> Result<Supervised, SpawnE
         "--kubeconfig".into(),
         common.kubeconfig.clone().into(),
         "--csi-address".into(),
-        first.paths.driver_socket().into(),
+        common.plugin.socket(&first.paths).into(),
     ];
     let spec = common.component("controllers".to_owned(), args.into(), None);
     let process = spec.spawn()?;
@@ -353,7 +394,7 @@ async fn driver_name(driver: &DriverClient, common: &Common, node: &Node) -> Res
     };
     let name = tokio::select! {
         name = answered => name,
-        () = node.driver.has_failed(GIVE_UP) => None,
+        () = node.driver.process.has_failed(GIVE_UP) => None,
     };
     name.ok_or_else(|| {
         let log = common.logs.join(format!("driver-{}.log", node.paths.name));

@@ -5,13 +5,16 @@
 
 mod driver_command;
 mod embedded;
+mod further;
 mod leaks;
 mod node;
+mod node_driver;
 mod observer;
 mod supervisor;
 
 pub use driver_command::{DriverCommand, DriverCommandError};
 pub use embedded::{Embedded, Options, UpError};
+pub use further::{DeployError, FurtherDriver};
 pub use observer::{Observer, On, Seen, WaitError};
 pub use supervisor::{Disruption, Supervised};
 

@@ -1,0 +1,138 @@
+//! Drivers beside the cluster's own: ours, with other abilities than it has by default, for cases about
+//! what Kubernetes does with such a driver.
+//!
+//! Each is deployed once, when the first case asks for it, and stays until the cluster goes. Its name is
+//! fixed, so that metrics do not gain a series per case.
+
+use std::{path::Path, sync::Arc};
+
+use claimcheck_csi::{Driver as DriverClient, Endpoint, tap::Tap};
+use claimcheck_substrate::{STATE_DIR, SpawnError};
+use k8s_openapi::api::storage::v1::{CSIDriver, CSIDriverSpec};
+use kube::{Api, Client, api::PostParams};
+use serde_json::json;
+use tokio::sync::Mutex;
+
+use super::{
+    driver_command::{BUILTIN, DriverCommand},
+    node::{Common, Node},
+    node_driver::{NodeDriver, NodeDriverError, Plugin},
+    supervisor::Supervised,
+};
+
+/// What a further driver is to be.
+#[derive(Clone, Debug)]
+pub struct FurtherDriver {
+    /// Its name, which also tells it from others.
+    pub name: &'static str,
+    /// Arguments of our driver beside endpoint, node and state directory. `{node_id}` stands for the node.
+    pub args: &'static [&'static str],
+    /// How it wants to be treated; no CSIDriver object is installed where absent.
+    pub spec: Option<CSIDriverSpec>,
+}
+
+/// Why a further driver is not there.
+#[derive(Debug, thiserror::Error)]
+pub enum DeployError {
+    /// A process cannot be started.
+    #[error(transparent)]
+    Spawn(#[from] SpawnError),
+    /// It cannot be started on a node.
+    #[error("driver {name} does not start on {node}")]
+    Node {
+        /// The driver.
+        name: &'static str,
+        /// The node.
+        node: String,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// Its CSIDriver object cannot be installed.
+    #[error("the CSIDriver object of {name} cannot be made")]
+    Install {
+        /// The driver.
+        name: &'static str,
+        /// Why.
+        #[source]
+        source: kube::Error,
+    },
+    /// It is not registered in time.
+    #[error(transparent)]
+    NotReady(#[from] super::WaitError),
+}
+
+/// A further driver that runs. Dropping it kills its processes.
+pub(super) struct Further {
+    pub on_nodes: Vec<NodeDriver>,
+    pub controllers: Supervised,
+    pub plugin: Plugin,
+    pub client: DriverClient,
+    /// Held by the case that uses it: what one case does to a driver's limits would surprise another.
+    pub turn: Arc<Mutex<()>>,
+}
+
+impl Further {
+    /// Starts the driver on all nodes, and the controllers that speak to it.
+    pub(super) async fn start(
+        common: &Common,
+        nodes: &[Node],
+        client: &Client,
+        wanted: &FurtherDriver,
+    ) -> Result<Self, DeployError> {
+        let name = wanted.name;
+        if let Some(spec) = &wanted.spec {
+            let mut object: CSIDriver =
+                serde_json::from_value(json!({ "metadata": { "name": name }, "spec": {} }))
+                    .expect("a CSIDriver");
+            object.spec = spec.clone();
+            let made = Api::all(client.clone()).create(&PostParams::default(), &object).await;
+            match made {
+                // By an earlier try that went wrong later.
+                Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+                other => drop(other.map_err(|source| DeployError::Install { name, source })?),
+            }
+        }
+        let plugin = Plugin {
+            directory: name.to_owned(),
+            command: command(wanted),
+            state_dir: beside(&common.plugin.state_dir, name),
+        };
+        let on_nodes = nodes.iter().map(|node| {
+            let started = NodeDriver::start(common, &node.paths, node.namespace.clone(), &plugin);
+            started.map_err(|source: NodeDriverError| DeployError::Node {
+                name,
+                node: node.paths.name.clone(),
+                source: Box::new(source),
+            })
+        });
+        let on_nodes = on_nodes.collect::<Result<Vec<_>, _>>()?;
+        let socket = plugin.socket(&nodes[0].paths);
+        let args = [
+            "controller".into(),
+            "provisioner".into(),
+            "attacher".into(),
+            "--kubeconfig".into(),
+            common.kubeconfig.clone().into(),
+            "--csi-address".into(),
+            socket.clone().into(),
+        ];
+        let spec = common.component(format!("controllers {name}"), args.into(), None);
+        let controllers = Supervised::new(spec.clone(), spec.spawn()?);
+        let client = DriverClient::new(Endpoint::Unix(socket), Tap::none(), "harness");
+        Ok(Self { on_nodes, controllers, plugin, client, turn: Arc::default() })
+    }
+}
+
+/// Our driver under another name.
+fn command(wanted: &FurtherDriver) -> DriverCommand {
+    let named = ["--driver-name", wanted.name];
+    let words = BUILTIN.iter().chain(&named).chain(wanted.args);
+    DriverCommand::Ourselves(words.map(|&word| word.to_owned()).collect())
+}
+
+/// A state directory of its own, which ends with the run as the first does, and is told from other runs'.
+fn beside(state_dir: &Path, name: &str) -> std::path::PathBuf {
+    let run = state_dir.file_name().unwrap_or_default().display().to_string();
+    Path::new(STATE_DIR).join(format!("{run}-{name}"))
+}
