@@ -4,7 +4,7 @@
 //! Each is deployed once, when the first case asks for it, and stays until the cluster goes. Its name is
 //! fixed, so that metrics do not gain a series per case.
 
-use std::{path::Path, sync::Arc};
+use std::{ffi::OsString, path::Path, sync::Arc};
 
 use claimcheck_csi::{Driver as DriverClient, Endpoint, tap::Tap};
 use claimcheck_substrate::{STATE_DIR, SpawnError};
@@ -27,6 +27,8 @@ pub struct FurtherDriver {
     pub name: &'static str,
     /// Arguments of our driver beside endpoint, node and state directory. `{node_id}` stands for the node.
     pub args: &'static [&'static str],
+    /// Whether an attacher runs for it.
+    pub attacher: bool,
     /// How it wants to be treated; no CSIDriver object is installed where absent.
     pub spec: Option<CSIDriverSpec>,
 }
@@ -108,16 +110,11 @@ impl Further {
         });
         let on_nodes = on_nodes.collect::<Result<Vec<_>, _>>()?;
         let socket = plugin.socket(&nodes[0].paths);
-        let args = [
-            "controller".into(),
-            "provisioner".into(),
-            "attacher".into(),
-            "--kubeconfig".into(),
-            common.kubeconfig.clone().into(),
-            "--csi-address".into(),
-            socket.clone().into(),
-        ];
-        let spec = common.component(format!("controllers {name}"), args.into(), None);
+        let mut args: Vec<OsString> = vec!["controller".into(), "provisioner".into()];
+        args.extend(wanted.attacher.then(|| "attacher".into()));
+        args.extend(["--kubeconfig".into(), common.kubeconfig.clone().into()]);
+        args.extend(["--csi-address".into(), socket.clone().into()]);
+        let spec = common.component(format!("controllers {name}"), args, None);
         let controllers = Supervised::new(spec.clone(), spec.spawn()?);
         let client = DriverClient::new(Endpoint::Unix(socket), Tap::none(), "harness");
         Ok(Self { on_nodes, controllers, plugin, client, turn: Arc::default() })

@@ -1,16 +1,27 @@
 //! The rows, a file per suite.
 
 mod attach;
+mod attach_required;
 mod disruptive;
 mod provisioning;
 mod stress;
+mod volume_limits;
 mod volumes;
 
 use crate::case::{Case, Needs, Pattern, Run};
 
 /// Every case there is.
 pub fn catalogue() -> Vec<Case> {
-    [provisioning::ROWS, volumes::ROWS, attach::ROWS, stress::ROWS, disruptive::ROWS].concat()
+    [
+        provisioning::ROWS,
+        volumes::ROWS,
+        attach::ROWS,
+        attach_required::ROWS,
+        volume_limits::ROWS,
+        stress::ROWS,
+        disruptive::ROWS,
+    ]
+    .concat()
 }
 
 /// A row of `suite`, known upstream as `upstream`.

@@ -1,0 +1,84 @@
+//! How many volumes a node takes: what the driver says, the node tells and the scheduler keeps to.
+
+use std::sync::Arc;
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+
+use super::{case, row};
+use crate::{
+    case::{Case, Needs, Pattern},
+    fixture::{Fixture, Variant, Wanted},
+};
+
+const SUITE: &str = "volume_limits";
+
+pub(super) const ROWS: &[Case] = &[
+    row(
+        SUITE,
+        "a node reports its driver's limit",
+        "volumeLimits",
+        Pattern::IMMEDIATE,
+        Needs::NOTHING,
+        case!(limit_is_reported),
+    ),
+    row(
+        SUITE,
+        "a pod beyond its node's limit waits until a volume has left",
+        "volumeLimits",
+        Pattern::IMMEDIATE,
+        Needs::NOTHING,
+        case!(beyond_the_limit),
+    ),
+    row(
+        SUITE,
+        "pods go where there is still room for their volumes",
+        "volumeLimits",
+        Pattern::LATE,
+        Needs::TWO_NODES,
+        case!(where_there_is_room),
+    ),
+];
+
+async fn limit_is_reported(t: Arc<Fixture>) -> Result<()> {
+    let _limited = t.further(Variant::Limited, json!({})).await?;
+    for node in t.nodes() {
+        let count = t.limit_of(&node, Variant::Limited.name()).await?;
+        ensure!(count == Some(2), "{node} reports {count:?} instead of 2");
+    }
+    Ok(())
+}
+
+async fn beyond_the_limit(t: Arc<Fixture>) -> Result<()> {
+    let node = t.nodes().remove(0);
+    let limited = t.further(Variant::Limited, json!({})).await?;
+    let mut pods = Vec::new();
+    for name in ["first", "second"] {
+        let claim = t.further_claim(&limited, name, "1Mi").await?;
+        pods.push(t.ready_pod(&Wanted::staying(name, &claim, "").on(&node)).await?);
+    }
+    let claim = t.further_claim(&limited, "third", "1Mi").await?;
+    let third = t.pod(&Wanted::staying("third", &claim, "").on(&node)).await?;
+    let said = t.event("third", "FailedScheduling").await?;
+    ensure!(said.contains("exceed max volume count"), "the event says {said:?}");
+    t.remove_pod(&pods[0]).await?;
+    t.ready(&third).await?;
+    Ok(())
+}
+
+async fn where_there_is_room(t: Arc<Fixture>) -> Result<()> {
+    let nodes = t.nodes();
+    let limited = t.further(Variant::Limited, json!({ "volumeBindingMode": "WaitForFirstConsumer" })).await?;
+    let full = &nodes[0];
+    for name in ["first", "second"] {
+        let claim = t.further_claim(&limited, name, "1Mi").await?;
+        t.ready_pod(&Wanted::staying(name, &claim, "").on(full)).await?;
+    }
+    for name in ["third", "fourth"] {
+        let claim = t.further_claim(&limited, name, "1Mi").await?;
+        let pod = t.ready_pod(&Wanted::staying(name, &claim, "")).await?;
+        let node = t.node_of(&pod);
+        ensure!(node.as_ref() != Some(full), "{name} is on {full}, which has no room");
+    }
+    Ok(())
+}
