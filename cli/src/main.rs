@@ -1,7 +1,9 @@
 //! The claimcheck binary: arguments in, exit code out.
 
 mod cluster;
+mod interrupt;
 mod list;
+mod load;
 mod run;
 
 use std::process::ExitCode;
@@ -12,8 +14,8 @@ use clap::{Parser, Subcommand};
 
 const EXIT_CODES: &str = "\
 Exit codes:
-  0  all cases passed and nothing was left behind
-  1  a case failed, or something was left behind
+  0  all cases passed, all volumes of a load came and went, and nothing was left behind
+  1  a case failed, or a volume of a load did, or something was left behind
   2  the command line cannot be used
   3  the cluster or the driver could not be started
   4  a threshold was broken";
@@ -38,6 +40,8 @@ enum Command {
     Run(run::Args),
     /// The catalogue: what is checked, under which upstream name, and what would be skipped why
     List(list::Args),
+    /// Many volumes and pods at a time: throughput, latency, cost, and whether anything grows
+    Load(load::Args),
     /// A cluster to play with
     #[command(subcommand)]
     Cluster(cluster::Command),
@@ -48,7 +52,7 @@ enum Command {
 impl Command {
     fn needs_cluster(&self) -> bool {
         match self {
-            Self::Run(_) | Self::Cluster(_) => true,
+            Self::Run(_) | Self::Load(_) | Self::Cluster(_) => true,
             Self::List(_) | Self::Component(_) => false,
         }
     }
@@ -64,7 +68,7 @@ fn main() -> ExitCode {
     let Some(cli) = cli else { return ExitCode::from(2) };
     let style = match cli.command {
         Command::Component(_) => logging::Style::Component,
-        Command::Run(_) | Command::List(_) | Command::Cluster(_) => {
+        Command::Run(_) | Command::Load(_) | Command::List(_) | Command::Cluster(_) => {
             logging::Style::Person { verbosity: cli.verbose }
         }
     };
@@ -73,6 +77,7 @@ fn main() -> ExitCode {
         Command::Component(component) => return component.main(),
         Command::List(args) => list::list(&args),
         Command::Run(args) => args.run(lane.unwrap_or(Lane::User), began),
+        Command::Load(args) => args.run(lane.unwrap_or(Lane::User), began),
         Command::Cluster(command) => command.run(),
     };
     result.unwrap_or_else(|error| {

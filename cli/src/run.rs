@@ -1,22 +1,14 @@
 //! `claimcheck run`: the main job.
 
-use std::{
-    net::SocketAddr,
-    path::PathBuf,
-    process::ExitCode,
-    time::{Duration, Instant},
-};
+use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
 
 use anyhow::Result;
 use claimcheck_harness::{Lane, cluster::DriverCommand, faults::FaultSpec};
 use claimcheck_model::Stamp;
 use claimcheck_suites::{Options, Run};
 use clap::ValueEnum;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio_util::sync::CancellationToken;
 
-/// Signals closer together than this are one wish.
-const TWICE: Duration = Duration::from_millis(500);
+use crate::interrupt;
 
 /// What `run` takes.
 #[derive(Debug, clap::Args)]
@@ -52,7 +44,7 @@ pub struct Args {
 
 /// The kinds of clusters that `run` can start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum Cluster {
+pub enum Cluster {
     /// Everything ours, on this machine, without Docker
     #[default]
     Embedded,
@@ -86,27 +78,7 @@ impl Args {
 }
 
 async fn run(options: &Options, lane: Lane) -> Result<ExitCode> {
-    let interrupted = CancellationToken::new();
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let token = interrupted.clone();
-    tokio::spawn(async move {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
-        token.cancel();
-        let asked = Instant::now();
-        // Whoever asks twice does not want to wait: the kernel cleans up. A signal to the whole process
-        // group comes twice at once, by itself and forwarded, and is one wish.
-        while asked.elapsed() < TWICE {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-            }
-        }
-        std::process::exit(130);
-    });
+    let interrupted = interrupt::token()?;
     // Before everything is up there is nothing to end in order.
     let run = tokio::select! {
         run = Run::start(options, lane, interrupted.clone()) => run?,
@@ -114,9 +86,5 @@ async fn run(options: &Options, lane: Lane) -> Result<ExitCode> {
     };
     run.run_all().await;
     let outcome = run.finish(options.began).await?;
-    Ok(match (interrupted.is_cancelled(), outcome.is_good()) {
-        (true, _) => ExitCode::from(130),
-        (false, true) => ExitCode::SUCCESS,
-        (false, false) => ExitCode::from(1),
-    })
+    Ok(interrupt::exit_code(&interrupted, &outcome))
 }

@@ -26,6 +26,11 @@ fn mistakes_are_usage_errors() {
         (&["run", "no such case"], "see `claimcheck list`"),
         (&["run", "--fault", "api=418"], "use 429, 409, 500, 503 or latency:DURATION"),
         (&["run", "--fault", "disk=full"], "use api[/VERB[/RESOURCE]], watch[/RESOURCE] or rpc[/METHOD]"),
+        (&["load", "--volumes", "0"], "0 is not in 1.."),
+        (&["load", "--churn", "10"], "for example 30s, 10m or 1h30m"),
+        (&["load", "--size", "64Mb"], "write a Kubernetes quantity above zero"),
+        (&["load", "--no-pods", "--pods-per-volume", "2"], "cannot be used with '--pods-per-volume"),
+        (&["load", "--hold", "--churn", "1m"], "cannot be used with '--churn"),
         (&["rum"], "a similar subcommand exists: 'run'"),
     ];
     for (args, remedy) in table {

@@ -114,6 +114,25 @@ fn ctrl_c_reports_and_leaves_nothing() {
 }
 
 #[test]
+fn ctrl_c_ends_a_load_with_its_report() {
+    let _alone = alone();
+    let mut run = Run::start("load", &mut claimcheck(), &["load", "--churn", "10m", "--concurrency", "4"]);
+    // Its first line comes after some seconds, when volumes have come and gone.
+    let mut lines = BufReader::new(run.child.stderr.take().expect("piped")).lines();
+    let first = lines.find_map(|line| line.ok().filter(|line| line.contains("volumes in")));
+    assert!(first.is_some(), "it does not say how far it is");
+    let _ = kill(Pid::from_raw(-run.pid()), Signal::SIGINT);
+    // Whoever does not read lets it wait for ever.
+    std::thread::spawn(move || lines.count());
+    assert_eq!(run.child.wait().expect("it was ours").code(), Some(130));
+    nothing_left(&run.tag);
+    let summary = run.summary();
+    let load = &summary["load"];
+    assert!(load["volumes"].as_u64() > Some(0) && load["failed"] == 0, "{load}");
+    assert_eq!(summary["leaks"], serde_json::json!([]));
+}
+
+#[test]
 fn an_ordinary_user_runs_what_can_run() {
     let _alone = alone();
     // Where an ordinary user may read it.

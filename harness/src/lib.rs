@@ -21,6 +21,7 @@ pub mod metrics;
 pub mod report;
 mod session;
 pub mod timeline;
+mod usage;
 
 pub use claimcheck_driver::DRIVER_NAME as BUILTIN_DRIVER;
 pub use claimcheck_substrate::Lane;

@@ -6,7 +6,7 @@
 use std::{sync::Arc, time::Duration};
 
 use claimcheck_informer::Kind;
-use claimcheck_model::{CaseId, Event, Leak, ObjectKey, Stamp};
+use claimcheck_model::{CaseId, Event, Leak, ObjectKey, Stamp, Usage};
 use claimcheck_substrate::Lane;
 use tokio::{
     sync::{OwnedMutexGuard, mpsc},
@@ -15,7 +15,7 @@ use tokio::{
 
 use crate::{
     cluster::{DeployError, Disruption, Embedded, FurtherDriver, Observer, On, Seen, Victim},
-    evidence, timeline,
+    evidence, timeline, usage,
 };
 
 /// How long a probe object may take to be seen.
@@ -130,6 +130,12 @@ impl Session {
     pub fn host_leaks(&self, case: &CaseId, of: &[String]) -> Vec<Leak> {
         let left = if of.is_empty() { Vec::new() } else { self.cluster.host_leaks(of) };
         left.into_iter().map(|leak| Leak { case: Some(case.clone()), ..leak }).collect()
+    }
+
+    /// What the run's processes use. It blocks, for a fraction of a millisecond per process.
+    pub fn usage(&self) -> Usage {
+        let (loop_devices, requests) = self.cluster.counts();
+        Usage { loop_devices, api_requests: Some(requests), ..usage::of_tree() }
     }
 
     /// Ends the observation and takes the cluster down; returns what the whole run has left behind.

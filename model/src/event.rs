@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Capability, Phase, Source, Stamp};
+use crate::{Capability, LoadEvent, Phase, Source, Stamp};
 
 /// An event and when the reporter took it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -66,6 +66,8 @@ pub enum Event {
         /// From the write's answer to the watch event.
         seconds: f64,
     },
+    /// What a load does.
+    Load(LoadEvent),
 }
 
 /// What runs, on what.

@@ -5,6 +5,7 @@
 
 mod capability;
 mod event;
+mod load;
 pub mod metric;
 mod names;
 mod phase;
@@ -13,6 +14,7 @@ mod stamp;
 
 pub use capability::{Capability, UnknownCapability};
 pub use event::*;
+pub use load::{LoadEvent, LoadPlan, Usage, VolumeStep};
 pub use names::*;
 pub use phase::{Phase, PhaseInfo, Source, Subject};
 pub use rate::{NotARate, Rate};

@@ -12,11 +12,14 @@
 //! `Session::disrupt`; it cannot tell which kind of cluster it is on. After every case everything that
 //! it made is deleted, and what is still there then fails it by name.
 //!
+//! `claimcheck load` ([`load`](mod@load)) drives many volumes at a time instead, through the same session.
+//!
 //! To add a case, add a row to the file of its suite in `rows/`.
 
 mod case;
 pub mod e2e;
 mod fixture;
+pub mod load;
 mod plan;
 mod rows;
 mod run;

@@ -21,6 +21,7 @@ use tokio::{sync::mpsc, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    load::{Spec, load},
     plan::{Environment, Planned, plan},
     rows::catalogue,
     runner::Runner,
@@ -106,7 +107,16 @@ impl Run {
     /// # Errors
     /// The cluster or the driver does not start, or the run folder cannot be made.
     pub async fn start(options: &Options, lane: Lane, interrupted: CancellationToken) -> Result<Self> {
-        let planned = planned(options, lane);
+        Self::bring_up(options, planned(options, lane), lane, interrupted).await
+    }
+
+    /// Brings everything up for these cases.
+    async fn bring_up(
+        options: &Options,
+        planned: Vec<Planned>,
+        lane: Lane,
+        interrupted: CancellationToken,
+    ) -> Result<Self> {
         let folder = RunFolder::choose(options.out.as_deref(), &options.folders, ClusterKind::Embedded)?;
         let metrics = Metrics::default();
         let serving = match options.metrics_addr {
@@ -156,6 +166,22 @@ impl Run {
         let session = Arc::new(Session::start(cluster, lane, events.clone()).await);
         let runner = Runner::new(session.clone(), options.parallel, interrupted);
         Ok(Self { session, runner, events, reporting, folder, planned, _serving: serving })
+    }
+
+    /// Brings everything up for a load instead of cases.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub async fn start_load(options: &Options, lane: Lane, interrupted: CancellationToken) -> Result<Self> {
+        Self::bring_up(options, Vec::new(), lane, interrupted).await
+    }
+
+    /// Runs a load; see [`load`](crate::load::load()).
+    ///
+    /// # Errors
+    /// It cannot begin.
+    pub async fn load(&self, spec: Spec, interrupted: CancellationToken) -> Result<()> {
+        load(self.session.clone(), spec, interrupted).await
     }
 
     /// The cases of this run.

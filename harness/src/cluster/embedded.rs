@@ -263,6 +263,12 @@ impl Embedded {
         left
     }
 
+    /// Loop devices of the cluster's own driver, and requests that the API server has answered.
+    pub fn counts(&self) -> (u64, u64) {
+        let devices = leaks::loop_devices(&self.common.plugin.state_dir, &[]).len() as u64;
+        (devices, self.server.requests().iter().map(|request| request.count).sum())
+    }
+
     /// Volumes that the drivers still have, where they can list them.
     pub async fn backend_leaks(&self) -> Vec<Leak> {
         let mut leaks = volumes_of(&self.driver).await;

@@ -89,7 +89,7 @@ impl Metrics {
             Event::Violation { rule, .. } => families.violations.with_label_values(&[rule.name()]).inc(),
             Event::Leak(leak) => families.leaked.with_label_values(&[leak.kind.name()]).inc(),
             Event::WatchLag { seconds } => families.watch_lag.observe(*seconds),
-            Event::CaseStarted { .. } | Event::Rpc(_) | Event::RunFinished { .. } => {}
+            Event::CaseStarted { .. } | Event::Rpc(_) | Event::Load(_) | Event::RunFinished { .. } => {}
         }
     }
 
@@ -174,6 +174,11 @@ impl Metrics {
             }
             TransitionKind::Stage | TransitionKind::Unstage => {}
         }
+    }
+
+    /// How many series there are: bounded, whatever a run does and however long.
+    pub fn series(&self) -> usize {
+        self.registry.gather().iter().map(|family| family.get_metric().len()).sum()
     }
 
     /// All series in the text format of Prometheus.

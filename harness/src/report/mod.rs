@@ -1,7 +1,7 @@
 //! Reporting: consumes the event stream and makes everything that a run leaves for people and machines.
 //!
 //! ```text
-//! Sender<Event> ─> Reporter ─┬─> terminal     progress while it runs, tables at the end
+//! Sender<Event> ─> Reporter ─┬─> terminal     progress while it runs (live, of a load), tables at the end
 //!                            ├─> metrics      the registry behind /metrics; metrics.prom
 //!                            ├─> folder       events.ndjson as they come
 //!                            └─> summary      summary.json, junit.xml
@@ -10,13 +10,19 @@
 //! The runner holds only the sender. What no event carries is in no report.
 
 mod folder;
+mod growth;
 mod junit;
+mod live;
+mod load;
+mod load_table;
 mod quantiles;
 mod summary;
 mod tables;
 mod terminal;
 
 pub use folder::{FolderError, RunFolder};
+pub use growth::{Grows, Growth};
+pub use load::{LoadError, LoadSample, LoadSummary, PerVolume};
 pub use quantiles::Quantiles;
 pub use summary::{CallCounts, CaseCounts, CaseLine, Summary, Unfinished};
 pub use tables::{Style, render};
@@ -25,11 +31,12 @@ pub use terminal::Progress;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use claimcheck_model::{Event, LoggedEvent, Stamp};
+use claimcheck_model::{Event, LoadEvent, LoggedEvent, Stamp};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::metrics::Metrics;
+use live::Live;
 
 /// A report could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -73,11 +80,29 @@ impl Reporter {
     async fn run(mut self, mut events: mpsc::UnboundedReceiver<Event>) -> Result<Summary, ReportError> {
         let mut log = self.folder.log()?;
         let mut summary = summary::Tally::default();
-        while let Some(event) = events.recv().await {
+        let mut live: Option<Live> = None;
+        loop {
+            let event = tokio::select! {
+                event = events.recv() => event,
+                () = due(live.as_ref()) => {
+                    live.iter_mut().for_each(|live| live.draw(&summary));
+                    continue;
+                }
+            };
+            let Some(event) = event else { break };
+            if let (Event::Load(LoadEvent::Began(_)), true) = (&event, self.tables.is_some()) {
+                live = Some(Live::detect());
+            }
             let last = matches!(event, Event::RunFinished { .. });
             self.metrics.observe(&event);
             self.progress.observe(&event);
-            summary.observe(&event);
+            summary.observe(&event, || self.metrics.series());
+            if let Some(live) = &mut live {
+                if let Event::Load(event) = &event {
+                    live.observe(event);
+                }
+                live.draw(&summary);
+            }
             let logged = LoggedEvent { at: Stamp::now(), event };
             log.append(&logged)?;
             // Whoever follows the log sees each burst at once; one write per event would cost more.
@@ -90,6 +115,7 @@ impl Reporter {
         }
         log.flush()?;
         self.progress.finish();
+        live.iter().for_each(Live::finish);
         let summary = summary.finish();
         self.folder.write("metrics.prom", self.metrics.text().as_bytes())?;
         self.folder.write("junit.xml", junit::render(&summary).as_bytes())?;
@@ -100,6 +126,14 @@ impl Reporter {
             let _ = writeln!(io::stdout(), "{text}");
         }
         Ok(summary)
+    }
+}
+
+/// Resolves when a view is to be drawn although nothing happens; without one, never.
+async fn due(live: Option<&Live>) {
+    match live {
+        Some(live) => tokio::time::sleep_until(live.due().into()).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use claimcheck_model::{
-    Capability, CaseId, CaseResult, Event, Leak, Outcome, Phase, Rule, RunInfo, TransitionKind,
+    Capability, CaseId, CaseResult, Event, Leak, LoadEvent, Outcome, Phase, Rule, RunInfo, TransitionKind,
 };
 use serde::{Deserialize, Serialize};
 
+use super::load::{LoadSummary, LoadTally};
 use super::quantiles::{Durations, Quantiles};
 
 /// The version of the schema of `summary.json`. Fields may be added under the same version; one that
@@ -40,6 +41,9 @@ pub struct Summary {
     pub elapsed_s: f64,
     /// Every case, in the order in which they ended.
     pub results: Vec<CaseLine>,
+    /// What the load came to, where the run was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<LoadSummary>,
 }
 
 /// How many cases ended how.
@@ -89,7 +93,8 @@ pub struct CallCounts {
 impl Summary {
     /// Nothing failed, nothing was left behind, and no call came out of order.
     pub fn passed(&self) -> bool {
-        self.cases.failed == 0 && self.leaks.is_empty() && self.violations.is_empty()
+        let failed = self.cases.failed + self.load.as_ref().map_or(0, |load| load.failed);
+        failed == 0 && self.leaks.is_empty() && self.violations.is_empty()
     }
 
     /// Transitions of a kind.
@@ -109,13 +114,15 @@ impl Summary {
 pub(super) struct Tally {
     summary: Summary,
     durations: BTreeMap<Phase, [Durations; 3]>,
+    load: Option<LoadTally>,
 }
 
 /// The three distributions of a phase.
 const MEASURES: [&str; 3] = ["total", "driver", "overhead"];
 
 impl Tally {
-    pub fn observe(&mut self, event: &Event) {
+    /// Enters an event; `series` is asked how many metric series there are.
+    pub fn observe(&mut self, event: &Event, series: impl FnOnce() -> usize) {
         let summary = &mut self.summary;
         match event {
             Event::RunStarted(run) => {
@@ -148,6 +155,15 @@ impl Tally {
                 calls.calls += 1;
                 calls.errors += u64::from(rpc.code != "OK");
                 calls.retries += u64::from(rpc.retry);
+                if let Some(load) = &mut self.load {
+                    load.called();
+                }
+            }
+            Event::Load(LoadEvent::Began(plan)) => self.load = Some(LoadTally::new(plan)),
+            Event::Load(event) => {
+                if let Some(load) = &mut self.load {
+                    load.observe(event, series);
+                }
             }
             Event::Violation { rule, .. } => *summary.violations.entry(*rule).or_default() += 1,
             Event::Leak(leak) => summary.leaks.push(leak.clone()),
@@ -155,8 +171,20 @@ impl Tally {
         }
     }
 
+    /// The load so far.
+    pub fn load(&self) -> Option<&LoadTally> {
+        self.load.as_ref()
+    }
+
+    /// How long a phase took so far, in all.
+    pub fn so_far(&self, phase: Phase) -> Option<Quantiles> {
+        let [total, ..] = self.durations.get(&phase)?;
+        Some(total.quantiles(MEASURES[0]))
+    }
+
     pub fn finish(self) -> Summary {
-        let Self { mut summary, durations } = self;
+        let Self { mut summary, durations, load } = self;
+        summary.load = load.map(LoadTally::finish);
         summary.version = SCHEMA;
         for &kind in TransitionKind::ALL {
             summary.counts.entry(kind).or_default();

@@ -7,6 +7,7 @@ use std::path::Path;
 use claimcheck_model::{CaseResult, Phase, TransitionKind};
 use comfy_table::{Attribute, Cell, CellAlignment, Color, LineStyle, Table, TableStyle};
 
+use super::load_table;
 use super::quantiles::Quantiles;
 use super::summary::Summary;
 
@@ -73,6 +74,11 @@ pub fn render(summary: &Summary, style: Style, folder: Option<&Path>) -> String 
         parts.push(counts(summary, style));
         parts.push(calls(summary, style));
     }
+    if let Some(load) = &summary.load {
+        parts.push(load_table::load(load, style));
+        parts.extend(load_table::growth(load, paint));
+        parts.extend(load_table::errors(load, paint));
+    }
     parts.extend(skipped(summary, paint));
     parts.extend(violations(summary, paint));
     parts.extend(leaks(summary, paint));
@@ -81,7 +87,7 @@ pub fn render(summary: &Summary, style: Style, folder: Option<&Path>) -> String 
     format!("\n{}\n", parts.join("\n\n"))
 }
 
-fn table(style: Style, header: &[&str]) -> Table {
+pub(super) fn table(style: Style, header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(LOOK).force_no_tty();
     if style.color {
@@ -95,7 +101,7 @@ fn table(style: Style, header: &[&str]) -> Table {
     table
 }
 
-fn number(text: String) -> Cell {
+pub(super) fn number(text: String) -> Cell {
     Cell::new(text).set_alignment(CellAlignment::Right)
 }
 
@@ -185,7 +191,7 @@ fn calls(summary: &Summary, style: Style) -> String {
     table.trim_fmt()
 }
 
-fn section(title: String, lines: impl Iterator<Item = String>) -> Option<String> {
+pub(super) fn section(title: String, lines: impl Iterator<Item = String>) -> Option<String> {
     let lines: Vec<String> = lines.map(|line| format!("\n  {line}")).collect();
     (!lines.is_empty()).then(|| format!(" {title}{}", lines.concat()))
 }
@@ -249,9 +255,14 @@ fn failures(summary: &Summary, paint: Paint) -> Option<String> {
 fn verdict(summary: &Summary, paint: Paint, folder: Option<&Path>) -> String {
     let cases = summary.cases;
     let word = if summary.passed() { paint.with("1;32", "PASS") } else { paint.with("1;31", "FAIL") };
-    let mut parts = vec![format!("{} passed", cases.passed)];
+    let done = match &summary.load {
+        Some(load) => format!("{} volumes up and gone", load.volumes.saturating_sub(load.failed)),
+        None => format!("{} passed", cases.passed),
+    };
+    let failed = cases.failed + summary.load.as_ref().map_or(0, |load| load.failed);
+    let mut parts = vec![done];
     let others =
-        [(cases.failed, "failed"), (cases.skipped, "skipped"), (summary.leaks.len() as u64, "left behind")];
+        [(failed, "failed"), (cases.skipped, "skipped"), (summary.leaks.len() as u64, "left behind")];
     parts
         .extend(others.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")));
     let mut text = format!(" {word}  {} in {}", parts.join(", "), human(summary.elapsed_s));

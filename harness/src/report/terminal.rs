@@ -13,6 +13,11 @@ const REDRAWS: u8 = 10;
 /// How many running cases are named.
 const NAMED: usize = 2;
 
+/// Whether the terminal can draw nothing.
+pub(super) fn is_dumb() -> bool {
+    std::env::var_os("TERM").is_none_or(|term| term == "dumb")
+}
+
 /// Progress of a run.
 #[derive(Debug)]
 pub struct Progress {
@@ -32,8 +37,7 @@ enum Output {
 impl Progress {
     /// A bar if standard error is a terminal that can draw one, else lines.
     pub fn detect() -> Self {
-        let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
-        if dumb || !std::io::stderr().is_terminal() {
+        if is_dumb() || !std::io::stderr().is_terminal() {
             return Self::with(Output::Lines);
         }
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(REDRAWS));
@@ -45,7 +49,6 @@ impl Progress {
         };
         let style = ProgressStyle::with_template(template).expect("the template is valid");
         bar.set_style(style.progress_chars("━╸─").tick_chars("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏ "));
-        bar.enable_steady_tick(Duration::from_millis(1000 / u64::from(REDRAWS)));
         Self::with(Output::Bar { bar, paint })
     }
 
@@ -62,8 +65,10 @@ impl Progress {
         match event {
             Event::RunStarted(run) => {
                 self.cases = run.cases;
-                if let Output::Bar { bar, .. } = &self.output {
+                // A load has no cases, and a view of its own.
+                if let (Output::Bar { bar, .. }, true) = (&self.output, run.cases > 0) {
                     bar.set_length(run.cases as u64);
+                    bar.enable_steady_tick(Duration::from_millis(1000 / u64::from(REDRAWS)));
                 }
             }
             Event::CaseStarted { case } => {
@@ -87,6 +92,7 @@ impl Progress {
             | Event::Transition(_)
             | Event::Rpc(_)
             | Event::Violation { .. }
+            | Event::Load(_)
             | Event::WatchLag { .. } => {}
         }
     }

@@ -2,8 +2,8 @@
 
 use super::*;
 use claimcheck_model::{
-    Capability, CaseId, CaseResult, ClusterKind, Leak, LeakKind, Outcome, Phase, PhaseSample, RpcSummary,
-    Rule, RunInfo, Source, SubjectIds, Transition, TransitionKind, VolumeMode,
+    Capability, CaseId, CaseResult, ClusterKind, Leak, LeakKind, LoadPlan, Outcome, Phase, PhaseSample,
+    RpcSummary, Rule, RunInfo, Source, SubjectIds, Transition, TransitionKind, Usage, VolumeMode, VolumeStep,
 };
 use jiff::Timestamp;
 
@@ -87,7 +87,7 @@ fn bad_run() -> Vec<Event> {
 
 fn summary_of(events: &[Event]) -> Summary {
     let mut tally = summary::Tally::default();
-    events.iter().for_each(|event| tally.observe(event));
+    events.iter().for_each(|event| tally.observe(event, || 40));
     tally.finish()
 }
 
@@ -211,4 +211,78 @@ fn skips_are_told_by_reason_and_nothing_is_wider_than_the_terminal() {
     assert!(text.contains("  6 × needs root"), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
     assert!(text.contains("-1 ✗"), "more left than entered: {text}");
+}
+
+fn load(event: LoadEvent) -> Event {
+    Event::Load(event)
+}
+
+/// A load of three volumes, one of which fails.
+fn small_load() -> Vec<Event> {
+    let plan =
+        LoadPlan { volumes: 3, concurrency: 2, pods_per_volume: 1, volumes_per_pod: 1, ..Default::default() };
+    let usage = |cpu_s, pss_bytes, requests| Usage {
+        cpu_s,
+        rss_bytes: pss_bytes * 3,
+        pss_bytes,
+        processes: 9,
+        threads: 30,
+        descriptors: 200,
+        loop_devices: 0,
+        api_requests: Some(requests),
+    };
+    let reached = |reached, seconds| load(LoadEvent::Volumes { reached, volumes: 1, seconds });
+    let mut events = vec![Event::RunStarted(RunInfo::default()), rpc("Probe", "OK", false)];
+    events.push(load(LoadEvent::Began(plan)));
+    events.push(load(LoadEvent::Usage { seconds: 0.0, usage: usage(0.5, 100 << 20, 90) }));
+    for _ in 0..2 {
+        events.extend([
+            reached(VolumeStep::Created, 0.0),
+            rpc("CreateVolume", "OK", false),
+            sample(Phase::Provision, 21.0, 3.0),
+            reached(VolumeStep::Up, 0.3),
+            reached(VolumeStep::Going, 0.31),
+            reached(VolumeStep::Gone, 0.5),
+        ]);
+    }
+    events.push(reached(VolumeStep::Created, 0.0));
+    let why = "timed out after 2 s waiting for Pod l/pod-3 to be Ready; last seen: phase Pending".to_owned();
+    events.push(load(LoadEvent::Failed { claims: vec!["l/claim-3".into()], why }));
+    events.push(load(LoadEvent::Usage { seconds: 2.5, usage: usage(0.8, 120 << 20, 210) }));
+    events.push(load(LoadEvent::Ended { seconds: 2.5, up_seconds: Some(0.8) }));
+    events.extend([rpc("Probe", "OK", false), Event::RunFinished { seconds: 2.9 }]);
+    events
+}
+
+#[test]
+fn a_load_is_summed_up_per_volume() {
+    let summary = summary_of(&small_load());
+    assert!(!summary.passed());
+    let load = summary.load.as_ref().unwrap();
+    assert_eq!((load.volumes, load.failed, load.rpcs, load.api_requests), (3, 1, 2, Some(120)));
+    assert_eq!(load.per_volume, PerVolume { cpu_s: 0.1, api_requests: Some(40.0), rpcs: 0.666_667 });
+    assert_eq!((load.peak_pss_bytes, load.max_rss_bytes), (120 << 20, 360 << 20));
+    assert_eq!((load.volumes_per_s, load.elapsed_s, load.up_s), (0.8, 2.5, Some(0.8)));
+    assert_eq!((load.life.as_ref().unwrap().count, load.samples.len(), load.samples[1].gone), (2, 2, 2));
+    let json: serde_json::Value = serde_json::from_slice(&summary.to_json()).unwrap();
+    assert_eq!(serde_json::from_value::<Summary>(json).unwrap(), summary);
+    let text = render(&summary, Style { color: false }, None);
+    insta::assert_snapshot!("load", text);
+    assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+}
+
+#[test]
+fn what_a_long_load_keeps_is_bounded() {
+    let churn = LoadPlan { churn_s: Some(600.0), ..LoadPlan::default() };
+    let mut events = vec![load(LoadEvent::Began(churn))];
+    for second in 0..1000_u32 {
+        let usage = Usage { pss_bytes: 100 << 20, ..Usage::default() };
+        events.push(load(LoadEvent::Usage { seconds: second.into(), usage }));
+        events.push(load(LoadEvent::Failed { claims: vec!["l/c".into()], why: "late".into() }));
+    }
+    let load = summary_of(&events).load.unwrap();
+    assert!((32..=64).contains(&load.samples.len()), "{}", load.samples.len());
+    assert_eq!((load.samples[0].at_s, load.failed, load.errors.len()), (0.0, 1000, 100));
+    assert!(load.samples.is_sorted_by(|a, b| a.at_s < b.at_s));
+    assert!(load.growth.iter().all(|growth| !growth.grows) && load.growth.len() >= 4, "{:?}", load.growth);
 }

@@ -82,8 +82,9 @@ impl CallLog {
         let handle: Handle = (rpc.driver.clone(), rpc.volume.clone());
         let span =
             Span { start: rpc.start.mono_ns, end: rpc.end.as_ref().map_or(u64::MAX, |end| end.at.mono_ns) };
-        // What we spoilt ourselves is neither the driver's time nor a call too many.
-        if !rpc.is_injected() {
+        // What we spoilt ourselves is neither the driver's time nor a call too many. Questions about nothing
+        // in particular belong to nobody, and would be kept for ever.
+        if !rpc.is_injected() && METHODS.contains(&rpc.method.as_str()) {
             let worked = Worked { node: node.to_owned(), target: rpc.target.clone(), span };
             self.worked.entry((rpc.method.clone(), handle.clone())).or_default().push(worked);
         }
@@ -101,6 +102,35 @@ impl CallLog {
             seconds: rpc.end.as_ref().map_or(0.0, |end| end.at.seconds_since(rpc.start)),
             retry,
         })
+    }
+
+    /// Lets go of a volume's calls.
+    pub fn forget(&mut self, handle: &Handle) {
+        for method in METHODS.iter().map(|&method| method.to_owned()) {
+            self.worked.remove(&(method.clone(), handle.clone()));
+            let from = (method.clone(), handle.clone(), String::new(), String::new());
+            let failed = self.failed.range(from..);
+            let theirs = failed.take_while(|(other, volume, ..)| *other == method && volume == handle);
+            for call in theirs.cloned().collect::<Vec<_>>() {
+                self.failed.remove(&call);
+            }
+        }
+        let nodes = self.on_nodes.range((handle.clone(), String::new())..);
+        let nodes: Vec<_> =
+            nodes.take_while(|((volume, _), _)| volume == handle).map(|(k, _)| k.clone()).collect();
+        for node in &nodes {
+            self.on_nodes.remove(node);
+        }
+    }
+
+    /// Lets go of a pod's volumes.
+    pub fn forget_pod(&mut self, pod: &str) {
+        let volumes = self.in_pods.range((pod.to_owned(), String::new())..);
+        let volumes: Vec<_> =
+            volumes.take_while(|((uid, _), _)| uid == pod).map(|(k, _)| k.clone()).collect();
+        for volume in &volumes {
+            self.in_pods.remove(volume);
+        }
     }
 
     fn facts_of(&mut self, rpc: &Rpc, handle: &Handle) {

@@ -25,7 +25,7 @@ pub use sets::Counts;
 
 use std::collections::BTreeSet;
 
-use claimcheck_model::{Event, Outcome, TransitionKind};
+use claimcheck_model::{Event, Outcome, Phase, SubjectIds, TransitionKind};
 
 use calls::CallLog;
 use measure::{Facts, Occurrence, Whose};
@@ -98,6 +98,38 @@ impl Timeline {
             .collect();
         events.extend(self.settle(&whose, true));
         events
+    }
+
+    /// Lets go of all that is known of these claims, by uid: their pods, volumes, attachments, calls. Costs as
+    /// much as they have, however many others there are. What is seen of them later counts as new.
+    pub fn forget(&mut self, claims: &[String]) {
+        for claim in claims {
+            let Some(forgotten) = self.state.forget(claim) else { continue };
+            for handle in &forgotten.handles {
+                self.calls.forget(handle);
+                self.sets.counts.remove(handle);
+            }
+            self.forget_phases(&SubjectIds { claim: claim.clone(), ..SubjectIds::default() });
+            for pod in forgotten.pods {
+                self.calls.forget_pod(&pod);
+                self.forget_phases(&SubjectIds { pod, ..SubjectIds::default() });
+            }
+        }
+    }
+
+    /// Lets go of the phases that were reported of a claim, or of a pod itself.
+    fn forget_phases(&mut self, of: &SubjectIds) {
+        for phase in Phase::ALL {
+            let from = (*phase, of.clone(), String::new());
+            let same =
+                |other: &SubjectIds| other.claim == of.claim && (!of.claim.is_empty() || other.pod == of.pod);
+            let later = self.done.range(from..);
+            let theirs: Vec<_> =
+                later.take_while(|(p, other, _)| p == phase && same(other)).cloned().collect();
+            for occurrence in &theirs {
+                self.done.remove(occurrence);
+            }
+        }
     }
 
     fn facts(&self) -> Facts<'_> {

@@ -1,7 +1,7 @@
 //! The task around the timeline: one channel in, events out. Evidence and questions share the channel, so
 //! an answer knows everything that was sent before the question.
 
-use std::time::Duration;
+use std::{collections::VecDeque, time::Duration};
 
 use claimcheck_model::Event;
 use tokio::sync::{mpsc, oneshot};
@@ -25,6 +25,8 @@ pub enum Input {
         /// Where to.
         answer: oneshot::Sender<Balance>,
     },
+    /// Nobody will ask for these claims, by uid, any more, and all of theirs is gone.
+    Forget(Vec<String>),
     /// No more evidence will come.
     Finish,
 }
@@ -34,6 +36,10 @@ impl From<Evidence> for Input {
         Self::Evidence(evidence)
     }
 }
+
+/// How long a claim is remembered after nobody asks for it any more: records of calls and watch events come
+/// by different ways, and one that comes later would be remembered for ever.
+const MEMORY: Duration = Duration::from_secs(10);
 
 /// The timeline has ended, so it answers no more questions.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +71,13 @@ impl Handle {
         self.settled(claims, Duration::ZERO).await
     }
 
+    /// Lets go of claims, by uid, of which nothing is left: what a long run remembers is bounded by what is
+    /// there. Nothing is reported for them any more.
+    pub fn forget(&self, claims: Vec<String>) {
+        // A task that is gone remembers nothing.
+        let _ = self.input.send(Input::Forget(claims));
+    }
+
     /// Ends the timeline: it reports what is aborted or unobserved.
     pub fn finish(&self) {
         // A task that is gone has finished already.
@@ -90,7 +103,11 @@ async fn run(
     events: mpsc::UnboundedSender<Event>,
 ) {
     let mut waiting: Vec<Waiting> = Vec::new();
+    let mut forgotten: VecDeque<(Instant, Vec<String>)> = VecDeque::new();
     loop {
+        while let Some((_, claims)) = forgotten.pop_front_if(|(at, _)| at.elapsed() > MEMORY) {
+            timeline.forget(&claims);
+        }
         let next_deadline = waiting.iter().map(|waiting| waiting.deadline).min();
         let input = match next_deadline {
             Some(deadline) => tokio::time::timeout_at(deadline, inputs.recv()).await.ok(),
@@ -102,6 +119,7 @@ async fn run(
             Some(Some(Input::Balance { claims, deadline, answer })) => {
                 waiting.push(Waiting { claims, deadline, answer });
             }
+            Some(Some(Input::Forget(claims))) => forgotten.push_back((Instant::now(), claims)),
             Some(Some(Input::Finish) | None) => {
                 for event in timeline.finish() {
                     // Without listeners there is nobody to tell.

@@ -144,7 +144,46 @@ pub(super) enum Touched {
     Nothing,
 }
 
+/// What was known besides of a claim that is forgotten.
+pub(super) struct Forgotten {
+    /// Its pods.
+    pub pods: Vec<String>,
+    /// Its volume's handle, and the name that CreateVolume was given.
+    pub handles: Vec<(String, String)>,
+}
+
 impl State {
+    /// Takes out a claim with its volume, its attachments and those of its pods that are gone.
+    pub fn forget(&mut self, uid: &str) -> Option<Forgotten> {
+        let claim = self.claims.remove(uid)?;
+        if self.claim_names.get(&claim.key).is_some_and(|newest| newest == uid) {
+            self.claim_names.remove(&claim.key);
+        }
+        self.volume_of.remove(uid);
+        let mut handles = Vec::new();
+        // A volume that was kept may be another claim's by now.
+        if self.volumes.get(&claim.volume).is_some_and(|volume| volume.claim == uid) {
+            let volume = self.volumes.remove(&claim.volume)?;
+            let handle = (volume.driver.clone(), volume.handle);
+            if let Some(names) = self.handles.get_mut(&handle) {
+                names.remove(&claim.volume);
+                if names.is_empty() {
+                    self.handles.remove(&handle);
+                }
+            }
+            for attachment in self.attachments_of.remove(&claim.volume).unwrap_or_default() {
+                self.attachments.remove(&attachment);
+            }
+            handles = vec![handle, (volume.driver, claim.volume)];
+        }
+        let gone = |uid: &&String| self.pods.get(*uid).is_none_or(|pod| pod.gone.is_some());
+        let pods: Vec<String> = claim.pods.iter().filter(gone).cloned().collect();
+        for pod in &pods {
+            self.pods.remove(pod);
+        }
+        Some(Forgotten { pods, handles })
+    }
+
     /// Enters a change.
     pub fn saw(&mut self, change: &Change) -> Touched {
         let fact = Fact::watched(change.at, version(change.object.metadata()));

@@ -78,6 +78,11 @@ fn pod(ms: u64, uid: &str, node: Option<&str>, ended: bool) -> Evidence {
     )
 }
 
+fn gone_pod(ms: u64, uid: &str) -> Evidence {
+    let Evidence::Watch(change) = pod(ms, uid, Some("n1"), true) else { unreachable!("a pod is watched") };
+    Evidence::Watch(Box::new(Change { gone: true, ..*change }))
+}
+
 fn attachment(ms: u64, uid: &str, node: &str, attached: bool, gone: bool) -> Evidence {
     seen::<VolumeAttachment>(
         ms,
@@ -311,6 +316,49 @@ const METHODS: [&str; 6] = [
     "NodeUnstageVolume",
     "ControllerUnpublishVolume",
 ];
+
+#[test]
+fn nothing_is_remembered_of_a_forgotten_claim() {
+    let mut timeline = Timeline::new(Tap::Present);
+    let target = target("pu1");
+    let life = [
+        claim(1, "Pending", false),
+        ok("CreateVolume", "", "", 2, 3),
+        Evidence::Rpc(Rpc { volume: "pv1".into(), ..call("CreateVolume", "", "", 2, Some((3, "OK"))) }),
+        volume(4, false),
+        claim(5, "Bound", false),
+        pod(6, "pu1", None, false),
+        pod(7, "pu1", Some("n1"), false),
+        attachment(8, "au1", "n1", false, false),
+        Evidence::Rpc(call("ControllerPublishVolume", "n1", "", 8, Some((9, "Internal")))),
+        ok("ControllerPublishVolume", "n1", "", 10, 11),
+        attachment(12, "au1", "n1", true, false),
+        ok("NodeStageVolume", "n1", "", 13, 14),
+        ok("NodePublishVolume", "n1", &target, 15, 16),
+        pod(17, "pu1", Some("n1"), true),
+        ok("NodeUnpublishVolume", "n1", &target, 18, 19),
+        ok("NodeUnstageVolume", "n1", "", 20, 21),
+        ok("ControllerUnpublishVolume", "n1", "", 22, 23),
+        attachment(24, "au1", "n1", true, true),
+        gone_pod(25, "pu1"),
+        claim(26, "Bound", true),
+        Evidence::Rpc(call("DeleteVolume", "", "", 27, Some((28, "Internal")))),
+        volume(29, true),
+        // Asked for nothing in particular.
+        Evidence::Rpc(Rpc { volume: String::new(), ..call("NodeGetInfo", "", "", 30, Some((31, "OK"))) }),
+    ];
+    let events: Vec<Event> = life.iter().flat_map(|evidence| timeline.feed(evidence)).collect();
+    assert!(
+        events.iter().any(|event| matches!(event, Event::Phase(sample) if sample.phase == Phase::Delete))
+    );
+    assert_eq!(timeline.balance(["cu1"]).left, []);
+    timeline.forget(&["cu1".to_owned(), "never-seen".to_owned()]);
+    let left = format!("{timeline:?}");
+    for name in ["cu1", "pv1", "h1", "pu1", "au1", "NodeGetInfo"] {
+        assert!(!left.contains(name), "{name} is still in {left}");
+    }
+    assert_eq!(timeline.finish(), []);
+}
 
 fn made(index: u64, &(method, volume, node, pod, succeeds): &Made) -> Evidence {
     let target = if METHODS[method].contains("ublish") && method != 0 && method != 5 {

@@ -1,0 +1,135 @@
+//! `claimcheck load`: many volumes and pods at a time.
+
+use std::{net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration};
+
+use anyhow::Result;
+use claimcheck_harness::{Lane, cluster::DriverCommand, faults::FaultSpec};
+use claimcheck_model::Stamp;
+use claimcheck_suites::{
+    Options, Run,
+    load::{ClassError, Spec},
+};
+use jiff::SignedDuration;
+
+use crate::{interrupt, run::Cluster};
+
+/// How many volumes, where neither their number nor a time is given.
+const VOLUMES: u32 = 100;
+
+/// What `load` takes.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// How many volumes: a claim each, made, used, removed [default: 100]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    volumes: Option<u32>,
+    /// How many volumes at a time
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
+    concurrency: u32,
+    /// How many pods use each volume; all of them on one node, since claims are ReadWriteOnce
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    pods_per_volume: u16,
+    /// How many volumes each pod uses
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    volumes_per_pod: u16,
+    /// Only claims: until they are bound
+    #[arg(long, conflicts_with_all = ["pods_per_volume", "volumes_per_pod"])]
+    no_pods: bool,
+    /// Keep every volume until all are up, then remove them; --concurrency is how many are on their way
+    #[arg(long, conflicts_with = "churn")]
+    hold: bool,
+    /// Go on making and removing volumes for this long, for example 10m; then say whether anything grew
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    churn: Option<Duration>,
+    /// The size of each claim
+    #[arg(long, default_value = "64Mi", value_parser = size)]
+    size: String,
+    /// The storage class of the claims [default: the cluster's default class]
+    #[arg(long, value_name = "NAME")]
+    class: Option<String>,
+    /// How long a volume may take to be up, and to be gone, before it counts as failed
+    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = duration)]
+    timeout: Duration,
+    /// Where the cluster comes from
+    #[arg(long, value_enum, default_value_t)]
+    cluster: Cluster,
+    /// `builtin`, or `exec:<command with {endpoint} {node_id} {state_dir}>` for a driver of your own
+    #[arg(long, default_value = "builtin")]
+    driver: DriverCommand,
+    /// How many nodes
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
+    nodes: u16,
+    /// Something that shall go wrong; see `claimcheck run --help`; can be repeated
+    #[arg(long = "fault", value_name = "WHERE=WHAT[@RATE][xCOUNT]")]
+    faults: Vec<FaultSpec>,
+    /// Serve Prometheus metrics here during the load, for example 127.0.0.1:9464
+    #[arg(long, value_name = "ADDRESS")]
+    metrics_addr: Option<SocketAddr>,
+    /// The run folder, which must not exist yet [default: runs/TIME-embedded]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let parsed = text.parse::<SignedDuration>().ok().and_then(|duration| Duration::try_from(duration).ok());
+    let parsed = parsed.filter(|duration| !duration.is_zero());
+    parsed.ok_or_else(|| "write a number and a unit, for example 30s, 10m or 1h30m".to_owned())
+}
+
+fn size(text: &str) -> Result<String, String> {
+    match claimcheck_suites::load::bytes(text) {
+        Some(1..) => Ok(text.to_owned()),
+        _ => Err("write a Kubernetes quantity above zero, for example 64Mi or 1Gi".to_owned()),
+    }
+}
+
+impl Args {
+    /// Runs the load; the exit code says how it went.
+    pub fn run(self, lane: Lane, began: Stamp) -> Result<ExitCode> {
+        let Cluster::Embedded = self.cluster;
+        let spec = Spec {
+            // A load that churns has an end without a number.
+            volumes: self.volumes.unwrap_or(if self.churn.is_some() { 0 } else { VOLUMES }) as usize,
+            concurrency: self.concurrency as usize,
+            pods_per_volume: if self.no_pods { 0 } else { self.pods_per_volume.into() },
+            volumes_per_pod: self.volumes_per_pod.into(),
+            hold: self.hold,
+            churn: self.churn,
+            size: self.size,
+            class: self.class,
+            timeout: self.timeout,
+        };
+        let options = Options {
+            filters: Vec::new(),
+            driver: self.driver,
+            nodes: self.nodes.into(),
+            parallel: spec.concurrency,
+            repeat: 1,
+            faults: self.faults,
+            metrics_addr: self.metrics_addr,
+            out: self.out,
+            folders: "runs".into(),
+            terminal: true,
+            began,
+        };
+        crate::runtime()?.block_on(load(&options, spec, lane))
+    }
+}
+
+async fn load(options: &Options, spec: Spec, lane: Lane) -> Result<ExitCode> {
+    let interrupted = interrupt::token()?;
+    // Before everything is up there is nothing to end in order.
+    let run = tokio::select! {
+        run = Run::start_load(options, lane, interrupted.clone()) => run?,
+        () = interrupted.cancelled() => return Ok(ExitCode::from(130)),
+    };
+    match run.load(spec, interrupted.clone()).await {
+        // The command line cannot be used, though only the cluster could tell.
+        Err(error) if error.is::<ClassError>() => {
+            eprintln!("claimcheck: {error:#}");
+            return Ok(ExitCode::from(2));
+        }
+        other => other?,
+    }
+    let outcome = run.finish(options.began).await?;
+    Ok(interrupt::exit_code(&interrupted, &outcome))
+}

@@ -1,0 +1,132 @@
+//! The verdict of a soak: what should stay the same, has it grown?
+
+use serde::{Deserialize, Serialize};
+
+use super::load::LoadSample;
+
+/// From fewer samples nothing can be concluded.
+const ENOUGH: usize = 9;
+
+/// Something at the beginning of a load and at its end.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Growth {
+    /// Of what.
+    pub of: Grows,
+    /// The median over the first third.
+    pub first: f64,
+    /// The median over the last third.
+    pub last: f64,
+    /// It is more than noise.
+    pub grows: bool,
+}
+
+/// What should stay the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Grows {
+    /// Proportional memory of all processes, bytes.
+    Memory,
+    /// Open file descriptors.
+    Descriptors,
+    /// Loop devices.
+    LoopDevices,
+    /// Metric series.
+    Series,
+    /// The median life of a volume, seconds.
+    Life,
+}
+
+impl Grows {
+    /// All.
+    pub const ALL: &[Self] = &[Self::Memory, Self::Descriptors, Self::LoopDevices, Self::Series, Self::Life];
+
+    /// In words.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Descriptors => "descriptors",
+            Self::LoopDevices => "loop devices",
+            Self::Series => "metric series",
+            Self::Life => "a volume's life",
+        }
+    }
+
+    fn of(self, sample: &LoadSample) -> Option<f64> {
+        Some(match self {
+            Self::Memory => sample.usage.pss_bytes as f64,
+            Self::Descriptors => sample.usage.descriptors as f64,
+            Self::LoopDevices => sample.usage.loop_devices as f64,
+            Self::Series => sample.series as f64,
+            Self::Life => sample.life_p50_s?,
+        })
+    }
+
+    /// What may come and go, of what was there at first: how many volumes there are differs from moment to
+    /// moment, and other work on the machine makes lives longer.
+    fn noise(self, first: f64) -> f64 {
+        match self {
+            Self::Memory => (first * 0.1).max(8.0 * 1024.0 * 1024.0),
+            Self::Descriptors => (first * 0.1).max(16.0),
+            Self::LoopDevices => (first * 0.25).max(4.0),
+            Self::Series => 0.0,
+            Self::Life => first * 0.25,
+        }
+    }
+}
+
+/// Compares the first third of the samples with the last; empty where they are too few. The first sample
+/// of all is from before the load.
+pub(super) fn growth(samples: &[LoadSample]) -> Vec<Growth> {
+    let samples = samples.get(1..).unwrap_or_default();
+    if samples.len() < ENOUGH {
+        return Vec::new();
+    }
+    let third = samples.len() / 3;
+    let (begin, end) = (&samples[..third], &samples[samples.len() - third..]);
+    let compared = Grows::ALL.iter().filter_map(|&of| {
+        let (first, last) = (median(of, begin)?, median(of, end)?);
+        Some(Growth { of, first, last, grows: last > first + of.noise(first) })
+    });
+    compared.collect()
+}
+
+fn median(of: Grows, samples: &[LoadSample]) -> Option<f64> {
+    let mut values: Vec<f64> = samples.iter().filter_map(|sample| of.of(sample)).collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use claimcheck_model::Usage;
+
+    fn sample(nth: u64, memory: u64, life: f64) -> LoadSample {
+        let usage = Usage { pss_bytes: memory, descriptors: 300, ..Usage::default() };
+        LoadSample { at_s: nth as f64, series: 40, usage, life_p50_s: Some(life), ..LoadSample::default() }
+    }
+
+    fn growing(samples: impl Iterator<Item = LoadSample>) -> Vec<Grows> {
+        let samples: Vec<LoadSample> = samples.collect();
+        growth(&samples).into_iter().filter(|growth| growth.grows).map(|growth| growth.of).collect()
+    }
+
+    #[test]
+    fn only_what_grows_beyond_noise_is_told() {
+        const MIB: u64 = 1 << 20;
+        let noisy = (0..30).map(|n| sample(n, (200 + n % 7) * MIB, 0.5 + 0.01 * (n % 5) as f64));
+        assert_eq!(growing(noisy), []);
+        let leaking = (0..30).map(|n| sample(n, (200 + 3 * n) * MIB, 0.5));
+        assert_eq!(growing(leaking), [Grows::Memory]);
+        let slower = (0..30).map(|n| sample(n, 200 * MIB, 0.5 + 0.02 * n as f64));
+        assert_eq!(growing(slower), [Grows::Life]);
+        let more = (0..30).map(|n| LoadSample { series: 40 + n, ..sample(n, MIB, 0.5) });
+        assert_eq!(growing(more), [Grows::Series]);
+    }
+
+    #[test]
+    fn a_short_load_says_nothing() {
+        let samples: Vec<LoadSample> = (0..9).map(|n| sample(n, n << 30, 1.0)).collect();
+        assert_eq!(growth(&samples), []);
+    }
+}

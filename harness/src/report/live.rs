@@ -1,0 +1,224 @@
+//! A load while it lasts, on standard error: a view on a terminal, else a line now and then.
+
+use std::{
+    fmt::Write as _,
+    io::{IsTerminal, Write},
+    time::{Duration, Instant},
+};
+
+use claimcheck_model::{LoadEvent, Phase, VolumeStep};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::{
+    summary::Tally,
+    tables::{Paint, Style, human},
+    terminal::is_dumb,
+};
+
+/// How often the view is drawn at most.
+const REDRAW: Duration = Duration::from_millis(100);
+/// How often a line is written where there is no view.
+const LINE: Duration = Duration::from_secs(5);
+/// How many failures are told while the load lasts; all are counted.
+const TOLD: u64 = 20;
+
+/// The view of a load.
+#[derive(Debug)]
+pub(super) struct Live {
+    output: Output,
+    began: Instant,
+    drawn: Instant,
+    told: u64,
+}
+
+#[derive(Debug)]
+enum Output {
+    Lines,
+    Screen(ProgressBar),
+}
+
+impl Live {
+    /// A view if standard error is a terminal that can draw one, else lines.
+    pub fn detect() -> Self {
+        let output = if is_dumb() || !std::io::stderr().is_terminal() {
+            Output::Lines
+        } else {
+            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
+            bar.set_style(ProgressStyle::with_template("{msg}").expect("the template is valid"));
+            Output::Screen(bar)
+        };
+        Self { output, began: Instant::now(), drawn: Instant::now(), told: 0 }
+    }
+
+    fn every(&self) -> Duration {
+        match self.output {
+            Output::Lines => LINE,
+            Output::Screen(_) => REDRAW,
+        }
+    }
+
+    /// When it is to be drawn again, also where nothing happens.
+    pub fn due(&self) -> Instant {
+        self.drawn + self.every()
+    }
+
+    /// Draws, unless it has done so just before.
+    pub fn draw(&mut self, tally: &Tally) {
+        if Instant::now() < self.due() {
+            return;
+        }
+        self.drawn = Instant::now();
+        let Some(state) = State::of(tally, self.began.elapsed().as_secs_f64()) else { return };
+        match &self.output {
+            Output::Screen(bar) => bar.set_message(view(&state, Paint { color: Style::detect().color })),
+            // Nobody reads a closed standard error; the load goes on.
+            Output::Lines => drop(writeln!(std::io::stderr(), "{}", line(&state))),
+        }
+    }
+
+    /// Tells a failure at once.
+    pub fn observe(&mut self, event: &LoadEvent) {
+        let LoadEvent::Failed { claims, why } = event else { return };
+        self.told += 1;
+        if self.told > TOLD {
+            return;
+        }
+        let why = why.lines().next().unwrap_or_default();
+        let text = format!("  ✗ {}: {why}", claims.join(", "));
+        match &self.output {
+            Output::Screen(bar) => bar.println(text),
+            Output::Lines => drop(writeln!(std::io::stderr(), "{text}")),
+        }
+    }
+
+    pub fn finish(&self) {
+        if let Output::Screen(bar) = &self.output {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// What there is to see.
+struct State {
+    elapsed: f64,
+    wanted: u64,
+    churn_s: Option<f64>,
+    failed: u64,
+    gone: u64,
+    /// How many volumes are where.
+    places: [(&'static str, u64); 5],
+    /// Name, count, median and 99th percentile.
+    phases: Vec<(&'static str, u64, f64, f64)>,
+    life: Option<(f64, f64)>,
+}
+
+impl State {
+    /// Volumes are counted as they enter a state; one that failed may have left out some.
+    fn of(tally: &Tally, elapsed: f64) -> Option<Self> {
+        let load = tally.load()?;
+        let [created, up, going, gone] =
+            [VolumeStep::Created, VolumeStep::Up, VolumeStep::Going, VolumeStep::Gone]
+                .map(|step| load.count(step));
+        let phases: Vec<_> = Phase::ALL
+            .iter()
+            .filter_map(|phase| {
+                let so_far = tally.so_far(*phase)?;
+                Some((phase.name(), so_far.count, so_far.p50, so_far.p99))
+            })
+            .collect();
+        let ended = |phase: Phase| {
+            phases.iter().find(|(name, ..)| *name == phase.name()).map_or(0, |(_, count, ..)| *count)
+        };
+        let up = up.max(going);
+        let created = created.saturating_sub(load.failed()).max(up);
+        let attached = ended(Phase::Attach).clamp(up, created);
+        let bound = ended(Phase::Bind).clamp(attached, created);
+        let places = [
+            ("provisioning", created - bound),
+            ("bound", bound - attached),
+            ("attached", attached - up),
+            ("running", up - going),
+            ("going", going.saturating_sub(gone)),
+        ];
+        let life = load.life().map(|life| (life.p50, life.p99));
+        let (wanted, churn_s) = (load.plan().volumes, load.plan().churn_s);
+        Some(Self { elapsed, wanted, churn_s, failed: load.failed(), gone, places, phases, life })
+    }
+
+    fn head(&self) -> String {
+        let mut head = match self.churn_s {
+            Some(churn_s) => {
+                format!("{} volumes in {} of {}", self.gone, human(self.elapsed), human(churn_s))
+            }
+            None => format!("{}/{} volumes in {}", self.gone, self.wanted, human(self.elapsed)),
+        };
+        let per_second = self.gone as f64 / self.elapsed.max(1e-3);
+        let _ = write!(head, ", {per_second:.1} a second, {} failed", self.failed);
+        head
+    }
+
+    fn places(&self) -> String {
+        self.places.map(|(name, volumes)| format!("{name} {volumes}")).join(", ")
+    }
+}
+
+/// Several lines, at most 80 columns.
+fn view(state: &State, paint: Paint) -> String {
+    let (width, of) = match state.churn_s {
+        Some(churn_s) => (state.elapsed, churn_s),
+        None => (state.gone as f64, state.wanted as f64),
+    };
+    let cells = ((width / of.max(1e-3)).min(1.0) * 40.0) as usize;
+    let bar = format!("{}{}", "━".repeat(cells), paint.dim(&"─".repeat(40 - cells)));
+    let mut text = format!(" {bar}  {}\n {}\n", state.head(), state.places());
+    if !state.phases.is_empty() {
+        let _ =
+            write!(text, "\n{}", paint.dim(&format!(" {:18}{:>7}{:>11}{:>11}", "phase", "n", "P50", "P99")));
+    }
+    for (name, count, p50, p99) in &state.phases {
+        let _ = write!(text, "\n {name:18}{count:>7}{:>11}{:>11}", human(*p50), human(*p99));
+    }
+    if let Some((p50, p99)) = state.life {
+        let _ = write!(text, "\n {:18}{:>7}{:>11}{:>11}", "whole life", state.gone, human(p50), human(p99));
+    }
+    text
+}
+
+fn line(state: &State) -> String {
+    let life = state.life.map(|(p50, p99)| format!("; life P50 {} P99 {}", human(p50), human(p99)));
+    format!("{}; {}{}", state.head(), state.places(), life.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state() -> State {
+        State {
+            elapsed: 4.2,
+            wanted: 200,
+            churn_s: None,
+            failed: 1,
+            gone: 80,
+            places: [("provisioning", 3), ("bound", 4), ("attached", 6), ("running", 10), ("going", 9)],
+            phases: vec![("provision", 109, 0.021, 0.04), ("start", 99, 0.2, 0.35)],
+            life: Some((1.1, 1.6)),
+        }
+    }
+
+    #[test]
+    fn the_view_says_where_volumes_are() {
+        insta::assert_snapshot!("live_view", view(&state(), Paint { color: false }));
+    }
+
+    #[test]
+    fn a_line_says_the_same_in_short() {
+        assert_eq!(
+            line(&state()),
+            "80/200 volumes in 4.20 s, 19.0 a second, 1 failed; provisioning 3, bound 4, attached 6, \
+             running 10, going 9; life P50 1.10 s P99 1.60 s"
+        );
+        let churn = State { churn_s: Some(600.0), life: None, ..state() };
+        assert!(line(&churn).starts_with("80 volumes in 4.20 s of 10m 00s"), "{}", line(&churn));
+    }
+}

@@ -1,0 +1,66 @@
+//! What a load came to, as text for people: what it did and cost, in all and per volume, and whether
+//! anything grew.
+
+use comfy_table::{Attribute, Cell, Color};
+
+use super::{
+    growth::{Grows, Growth},
+    load::LoadSummary,
+    tables::{Paint, Style, human, number, section, table},
+};
+
+/// The table.
+pub(super) fn load(load: &LoadSummary, style: Style) -> String {
+    let mut table = table(style, &["load", "total", "per volume"]);
+    let mut row = |name: &str, total: String, each: String| {
+        let total = number(total).add_attribute(Attribute::Bold);
+        table.add_row(vec![Cell::new(name).fg(Color::Cyan), total, number(each)]);
+    };
+    let each = load.per_volume;
+    row("volumes", load.volumes.to_string(), String::new());
+    if let Some(up_s) = load.up_s {
+        row("until all were up", human(up_s), median(load.up.as_ref().map(|up| up.p50)));
+    }
+    row("until all were gone", human(load.elapsed_s), median(load.life.as_ref().map(|life| life.p50)));
+    row("volumes a second", format!("{:.1}", load.volumes_per_s), String::new());
+    row("processor time", human(load.cpu_s), human(each.cpu_s));
+    if let (Some(total), Some(each)) = (load.api_requests, each.api_requests) {
+        row("API requests", total.to_string(), format!("{each:.1}"));
+    }
+    row("CSI calls", load.rpcs.to_string(), format!("{:.1}", each.rpcs));
+    row("peak memory (PSS)", mib(load.peak_pss_bytes as f64), String::new());
+    table.trim_fmt()
+}
+
+fn median(seconds: Option<f64>) -> String {
+    seconds.map(|seconds| format!("P50 {}", human(seconds))).unwrap_or_default()
+}
+
+fn mib(bytes: f64) -> String {
+    format!("{:.0} MiB", bytes / (1 << 20) as f64)
+}
+
+/// The verdict of a soak.
+pub(super) fn growth(load: &LoadSummary, paint: Paint) -> Option<String> {
+    let word = |growth: &Growth| match growth.grows {
+        true => paint.red("grows"),
+        false => paint.green("steady"),
+    };
+    let lines = load.growth.iter().map(|growth| {
+        let told = |value: f64| match growth.of {
+            Grows::Memory => mib(value),
+            Grows::Descriptors | Grows::LoopDevices | Grows::Series => format!("{value:.0}"),
+            Grows::Life => human(value),
+        };
+        let (first, last) = (told(growth.first), told(growth.last));
+        format!("{:18}{first:>9} → {last:<9} {}", growth.of.name(), word(growth))
+    });
+    section(format!("growth: first third → last third of {}", human(load.elapsed_s)), lines)
+}
+
+/// What went wrong, by volume.
+pub(super) fn errors(load: &LoadSummary, paint: Paint) -> Option<String> {
+    let told = load.errors.iter();
+    let lines = told.map(|error| format!("{} {}: {}", paint.red("✗"), error.claims.join(", "), error.why));
+    section(format!("Failed volumes: {}", load.failed), lines)
+}

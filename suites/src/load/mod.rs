@@ -1,0 +1,268 @@
+//! A load: many volumes and pods at a time, up and gone, measured.
+//!
+//! ```text
+//! plan (pure: create, remove, wait, done) ──> unit (claims and pods that belong together: up, down)
+//!      ^  numbers of volumes                        │
+//!      └────────────── a unit is up, is gone <──────┘ ──> Events ──> live view, tables, summary.json
+//! ```
+//!
+//! It reaches the cluster through the API alone, with one watch per kind, so it works on every kind of
+//! cluster and costs little itself.
+
+mod class;
+mod objects;
+mod plan;
+mod unit;
+
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+use claimcheck_harness::Session;
+use claimcheck_model::{Event, LoadEvent, LoadPlan, Usage};
+use k8s_openapi::{api::core::v1::Namespace, apimachinery::pkg::api::resource::Quantity};
+use kube::{
+    Api,
+    api::{DeleteParams, PostParams},
+};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use crate::fixture::delete;
+use plan::{Goal, Now, Step};
+use unit::{Ground, Unit};
+
+pub use class::ClassError;
+
+/// How often usage is looked at in the beginning; the longer a load lasts, the seldomer.
+const LOOK: Duration = Duration::from_secs(1);
+/// After so many looks they become half as often.
+const LOOKS: u32 = 30;
+
+/// What a load is to do.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    /// Volumes to make; at least, where it churns.
+    pub volumes: usize,
+    /// Volumes at a time.
+    pub concurrency: usize,
+    /// Pods that use each volume; 0 for claims alone.
+    pub pods_per_volume: usize,
+    /// Volumes that each pod uses.
+    pub volumes_per_pod: usize,
+    /// Keep all volumes until all are up; then [`Self::concurrency`] is how many are on their way.
+    pub hold: bool,
+    /// Go on making and removing volumes for so long.
+    pub churn: Option<Duration>,
+    /// The size of a claim, a Kubernetes quantity.
+    pub size: String,
+    /// The storage class; the cluster's default where absent.
+    pub class: Option<String>,
+    /// How long a volume may take to be up, or to be gone.
+    pub timeout: Duration,
+}
+
+/// The bytes of a Kubernetes quantity; none where it is malformed.
+pub fn bytes(quantity: &str) -> Option<i64> {
+    claimcheck_informer::quantity::bytes(&Quantity(quantity.to_owned()))
+}
+
+/// Runs a load; all that there is to say goes to the session's reporters. Once `interrupted`, what is there
+/// is removed and nothing more is made.
+///
+/// # Errors
+/// It cannot begin: [`ClassError`] where the class will not do. What fails later is reported by volume.
+pub async fn load(session: Arc<Session>, spec: Spec, interrupted: CancellationToken) -> Result<()> {
+    class::check(&session.client(), &spec).await?;
+    let seconds = std::time::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs();
+    let namespace = format!("claimcheck-load-{seconds}");
+    let namespaces: Api<Namespace> = Api::all(session.client());
+    let made = namespaces.create(&PostParams::default(), &objects::namespace(&namespace)).await;
+    made.with_context(|| format!("namespace {namespace} cannot be made"))?;
+
+    let ground = Ground { session: session.clone(), spec, namespace: namespace.clone(), interrupted };
+    session.tell(Event::Load(LoadEvent::Began(ground.spec.plan())));
+    let began = Instant::now();
+    look(&session, began).await;
+    let over = CancellationToken::new();
+    let looking = watch_usage(session.clone(), began, over.clone());
+    let up = Load::new(ground, began).run().await;
+    let seconds = began.elapsed().as_secs_f64();
+    over.cancel();
+    // It ends when it is told to.
+    let _ = looking.await;
+    look(&session, began).await;
+    let up_seconds = up.map(|up| up.duration_since(began).as_secs_f64());
+    session.tell(Event::Load(LoadEvent::Ended { seconds, up_seconds }));
+    delete(&namespaces, &namespace, &DeleteParams::default()).await
+}
+
+impl Spec {
+    fn plan(&self) -> LoadPlan {
+        LoadPlan {
+            volumes: self.volumes as u64,
+            concurrency: self.concurrency as u64,
+            pods_per_volume: self.pods_per_volume as u64,
+            volumes_per_pod: self.volumes_per_pod as u64,
+            hold: self.hold,
+            churn_s: self.churn.map(|churn| churn.as_secs_f64()),
+        }
+    }
+
+    fn goal(&self) -> Goal {
+        let together = if self.pods_per_volume == 0 { 1 } else { self.volumes_per_pod.max(1) };
+        let (concurrency, churn) = (self.concurrency.max(1), self.churn.is_some());
+        Goal { volumes: self.volumes, concurrency, together, hold: self.hold, churn }
+    }
+}
+
+/// A load under way: carries out what the plan says.
+struct Load {
+    ground: Arc<Ground>,
+    goal: Goal,
+    now: Now,
+    /// Units so far.
+    units: usize,
+    standing: VecDeque<Unit>,
+    tasks: JoinSet<Arrived>,
+    /// When the time is over, of a load that churns.
+    over: Option<tokio::time::Instant>,
+    /// When the newest unit was up.
+    up: Option<Instant>,
+}
+
+/// Where a unit has got.
+enum Arrived {
+    Up(Unit),
+    Gone(Unit),
+}
+
+impl Load {
+    fn new(ground: Ground, began: Instant) -> Self {
+        let over = ground.spec.churn.map(|churn| tokio::time::Instant::from_std(began + churn));
+        let goal = ground.spec.goal();
+        Self {
+            ground: Arc::new(ground),
+            goal,
+            now: Now { time_left: over.is_some(), ..Now::default() },
+            units: 0,
+            standing: VecDeque::new(),
+            tasks: JoinSet::new(),
+            over,
+            up: None,
+        }
+    }
+
+    /// Until all is gone; when the last unit was up, if any was.
+    async fn run(mut self) -> Option<Instant> {
+        loop {
+            match plan::next(&self.goal, &self.now) {
+                Step::Create(volumes) => self.create(volumes),
+                Step::Remove => self.remove(),
+                Step::Wait => self.wait().await,
+                Step::Done => return self.up,
+            }
+        }
+    }
+
+    fn create(&mut self, volumes: usize) {
+        let unit = Unit::new(self.units, self.now.created, volumes, self.ground.spec.pods_per_volume);
+        self.units += 1;
+        self.now.created += volumes;
+        self.now.rising += volumes;
+        let ground = self.ground.clone();
+        self.tasks.spawn(async move { Arrived::Up(ground.up(unit).await) });
+    }
+
+    fn remove(&mut self) {
+        let unit = self.standing.pop_front().expect("as many units stand as the plan was told");
+        self.now.standing -= unit.volumes();
+        self.now.going += unit.volumes();
+        let ground = self.ground.clone();
+        self.tasks.spawn(async move { Arrived::Gone(ground.down(unit).await) });
+    }
+
+    async fn wait(&mut self) {
+        let over = self.over.filter(|_| self.now.time_left);
+        let time = async {
+            match over {
+                Some(over) => tokio::time::sleep_until(over).await,
+                None => std::future::pending().await,
+            }
+        };
+        let not_yet = !self.now.interrupted;
+        tokio::select! {
+            Some(arrived) = self.tasks.join_next() => {
+                self.arrived(arrived.expect("a unit's task neither panics nor is it cancelled"));
+            }
+            () = time => self.now.time_left = false,
+            () = self.ground.interrupted.cancelled(), if not_yet => self.now.interrupted = true,
+        }
+    }
+
+    fn arrived(&mut self, arrived: Arrived) {
+        match arrived {
+            Arrived::Up(unit) => {
+                if unit.is_good() {
+                    self.up = Some(Instant::now());
+                }
+                self.now.rising -= unit.volumes();
+                self.now.standing += unit.volumes();
+                self.standing.push_back(unit);
+            }
+            Arrived::Gone(unit) => self.now.going -= unit.volumes(),
+        }
+    }
+}
+
+/// Looks at usage now and then, until `over`.
+fn watch_usage(session: Arc<Session>, began: Instant, over: CancellationToken) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        let (mut pause, mut looks) = (LOOK, 0);
+        while over.run_until_cancelled(tokio::time::sleep(pause)).await.is_some() {
+            look(&session, began).await;
+            looks += 1;
+            if looks == LOOKS {
+                (pause, looks) = (pause * 2, 0);
+            }
+        }
+    })
+}
+
+/// Tells what everything uses now.
+async fn look(session: &Arc<Session>, began: Instant) {
+    let looking = session.clone();
+    let usage = tokio::task::spawn_blocking(move || looking.usage()).await;
+    let usage: Usage = usage.expect("looking at /proc does not panic");
+    session.tell(Event::Load(LoadEvent::Usage { seconds: began.elapsed().as_secs_f64(), usage }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A load of a few volumes with a pod each.
+    pub(super) fn spec() -> Spec {
+        Spec {
+            volumes: 5,
+            concurrency: 2,
+            pods_per_volume: 1,
+            volumes_per_pod: 1,
+            hold: false,
+            churn: None,
+            size: "64Mi".into(),
+            class: None,
+            timeout: Duration::from_secs(60),
+        }
+    }
+
+    #[test]
+    fn claims_without_pods_belong_to_nobody_together() {
+        let goal = Spec { pods_per_volume: 0, volumes_per_pod: 3, ..spec() }.goal();
+        assert_eq!(goal, Goal { volumes: 5, concurrency: 2, together: 1, hold: false, churn: false });
+        assert_eq!(Spec { volumes_per_pod: 3, ..spec() }.goal().together, 3);
+    }
+}

@@ -1,0 +1,181 @@
+//! What a load does next. Pure: it looks at the numbers of volumes and decides.
+
+/// What the load is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Goal {
+    /// Volumes to make at least.
+    pub volumes: usize,
+    /// Volumes at a time.
+    pub concurrency: usize,
+    /// Volumes that come and go together, because a pod uses all of them.
+    pub together: usize,
+    /// Until all volumes are up none is removed, and [`Self::concurrency`] bounds how many are on their way.
+    pub hold: bool,
+    /// There are to be volumes until the time is over.
+    pub churn: bool,
+}
+
+/// Volumes by where they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Now {
+    /// All that were ever begun.
+    pub created: usize,
+    /// On their way up.
+    pub rising: usize,
+    /// Up, or given up, and not being removed yet.
+    pub standing: usize,
+    /// Being removed.
+    pub going: usize,
+    /// Of a load that churns, the time is not over.
+    pub time_left: bool,
+    /// Somebody wants it to end.
+    pub interrupted: bool,
+}
+
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Make so many volumes that belong together.
+    Create(usize),
+    /// Remove those that have been standing longest.
+    Remove,
+    /// Nothing, until something has happened.
+    Wait,
+    /// All is done.
+    Done,
+}
+
+/// The next step. What can be removed goes first: it makes room.
+pub(super) fn next(goal: &Goal, now: &Now) -> Step {
+    let missing = goal.volumes.saturating_sub(now.created);
+    let churns = goal.churn && now.time_left;
+    let more = !now.interrupted && (missing > 0 || churns);
+    let removable = !goal.hold || (!more && now.rising == 0 && now.going < goal.concurrency);
+    if now.standing > 0 && removable {
+        return Step::Remove;
+    }
+    let volumes = if churns { goal.together } else { goal.together.min(missing) };
+    let busy = if goal.hold { now.rising } else { now.rising + now.standing + now.going };
+    // Those that belong together start even where they are more than may be at a time: else none ever would.
+    if more && (busy == 0 || busy + volumes <= goal.concurrency) {
+        return Step::Create(volumes);
+    }
+    if now.rising + now.standing + now.going == 0 { Step::Done } else { Step::Wait }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Step::{Create, Done, Remove, Wait};
+
+    const TEN: Goal = Goal { volumes: 10, concurrency: 4, together: 1, hold: false, churn: false };
+    const FROM: Now =
+        Now { created: 0, rising: 0, standing: 0, going: 0, time_left: false, interrupted: false };
+
+    #[test]
+    fn decisions() {
+        let three = Goal { together: 3, ..TEN };
+        let hold = Goal { hold: true, ..TEN };
+        let churn = Goal { volumes: 0, churn: true, ..TEN };
+        let time_left = Now { time_left: true, ..FROM };
+        let table = [
+            ("nothing is there", TEN, FROM, Create(1)),
+            ("there is room", TEN, Now { created: 3, rising: 2, going: 1, ..FROM }, Create(1)),
+            ("there is no room", TEN, Now { created: 4, rising: 3, going: 1, ..FROM }, Wait),
+            ("one is up", TEN, Now { created: 4, rising: 3, standing: 1, ..FROM }, Remove),
+            ("all are made", TEN, Now { created: 10, going: 1, ..FROM }, Wait),
+            ("all are gone", TEN, Now { created: 10, ..FROM }, Done),
+            ("no volumes are wanted", Goal { volumes: 0, ..TEN }, FROM, Done),
+            ("three of a pod fit not beside two", three, Now { created: 2, rising: 2, ..FROM }, Wait),
+            ("the last pod has fewer", three, Now { created: 9, rising: 3, ..FROM }, Create(1)),
+            ("a pod has more than may be at a time", Goal { together: 9, ..TEN }, FROM, Create(9)),
+            (
+                "hold: who stands takes no room",
+                hold,
+                Now { created: 8, rising: 3, standing: 5, ..FROM },
+                Create(1),
+            ),
+            (
+                "hold: nobody goes before all are up",
+                hold,
+                Now { created: 10, rising: 1, standing: 9, ..FROM },
+                Wait,
+            ),
+            ("hold: all are up", hold, Now { created: 10, standing: 10, ..FROM }, Remove),
+            (
+                "hold: so many at a time go too",
+                hold,
+                Now { created: 10, standing: 6, going: 4, ..FROM },
+                Wait,
+            ),
+            ("hold: interrupted", hold, Now { created: 5, standing: 5, interrupted: true, ..FROM }, Remove),
+            ("churn goes on", churn, Now { created: 99, going: 3, ..time_left }, Create(1)),
+            ("the time is over", churn, Now { created: 99, going: 3, ..FROM }, Wait),
+            ("the time is over, too few were made", Goal { churn: true, ..TEN }, FROM, Create(1)),
+            ("churn ends", churn, Now { created: 99, ..FROM }, Done),
+            (
+                "interrupted: those there go",
+                TEN,
+                Now { created: 4, standing: 1, interrupted: true, ..FROM },
+                Remove,
+            ),
+            (
+                "interrupted: those rising are waited for",
+                TEN,
+                Now { created: 4, rising: 1, interrupted: true, ..FROM },
+                Wait,
+            ),
+            ("interrupted: no more are made", churn, Now { interrupted: true, ..time_left }, Done),
+        ];
+        for (what, goal, now, expected) in table {
+            assert_eq!(next(&goal, &now), expected, "{what}");
+        }
+    }
+
+    /// Whatever comes first, the volumes or their ends: never more at a time than allowed, and it ends with
+    /// all made and all gone.
+    #[test]
+    fn every_order_ends_with_all_gone() {
+        for (seed, hold, together) in
+            (0..64).flat_map(|seed| [(seed, false, 1), (seed, true, 3), (seed, false, 3)])
+        {
+            let goal = Goal { hold, together, ..TEN };
+            let (mut now, mut random) = (FROM, seed * 2 + 1_u64);
+            let mut units: Vec<usize> = Vec::new();
+            let (mut rising, mut going) = (Vec::new(), Vec::new());
+            loop {
+                match next(&goal, &now) {
+                    Create(volumes) => {
+                        now.created += volumes;
+                        now.rising += volumes;
+                        rising.push(volumes);
+                    }
+                    Remove => {
+                        let volumes = units.remove(0);
+                        now.standing -= volumes;
+                        now.going += volumes;
+                        going.push(volumes);
+                    }
+                    Wait => {
+                        random = random
+                            .wrapping_mul(6_364_136_223_846_793_005)
+                            .wrapping_add(1_442_695_040_888_963_407);
+                        let first = (random >> 40) & 1 == 0;
+                        if going.is_empty() || (first && !rising.is_empty()) {
+                            let volumes = rising.remove(0);
+                            now.rising -= volumes;
+                            now.standing += volumes;
+                            units.push(volumes);
+                        } else {
+                            now.going -= going.remove(0);
+                        }
+                    }
+                    Done => break,
+                }
+                assert!(now.rising <= 4 && now.going <= 4 + 2, "{now:?}");
+                assert!(hold || now.rising + now.standing + now.going <= 4, "{now:?}");
+            }
+            assert_eq!(now, Now { created: 10, ..FROM });
+        }
+    }
+}
