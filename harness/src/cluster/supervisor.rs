@@ -34,6 +34,8 @@ pub enum Disruption {
     Pause,
     /// SIGCONT.
     Resume,
+    /// Ends it in order and starts it with these further arguments; with none, as it was at first.
+    Configure(&'static [&'static str]),
 }
 
 /// A component under supervision. Dropping it kills the process and ends the supervision.
@@ -53,7 +55,7 @@ impl Supervised {
         let (orders, taken) = mpsc::unbounded_channel();
         let (tell, pid) = watch::channel(process.pid());
         let (tell_failures, failures) = watch::channel(0);
-        let supervisor = Supervisor { spec, orders: taken, pid: tell, failures: tell_failures };
+        let supervisor = Supervisor { spec, further: &[], orders: taken, pid: tell, failures: tell_failures };
         let task = tokio::spawn(supervisor.run(process));
         Self { name, orders, pid, failures, task }
     }
@@ -94,6 +96,8 @@ impl Drop for Supervised {
 
 struct Supervisor {
     spec: ProcessSpec,
+    /// Arguments beside those of the spec.
+    further: &'static [&'static str],
     orders: mpsc::UnboundedReceiver<(Disruption, oneshot::Sender<()>)>,
     pid: watch::Sender<Option<u32>>,
     /// How often it has ended by itself in a row.
@@ -117,7 +121,13 @@ impl Supervisor {
                     None => return,
                 },
                 None => match self.orders.recv().await {
-                    Some((Disruption::Start | Disruption::Kill, done)) => {
+                    Some((
+                        order @ (Disruption::Start | Disruption::Kill | Disruption::Configure(_)),
+                        done,
+                    )) => {
+                        if let Disruption::Configure(further) = order {
+                            self.further = further;
+                        }
                         let process = self.restart().await;
                         let _ = done.send(());
                         process
@@ -165,6 +175,11 @@ impl Supervisor {
                     process.signal(Signal::SIGCONT);
                     None
                 }
+                Disruption::Configure(further) => {
+                    self.further = further;
+                    stop(&mut process).await;
+                    Some(Next::Restart)
+                }
                 Disruption::Start => None,
             };
             if next.is_some() {
@@ -191,7 +206,9 @@ impl Supervisor {
                     }
                 }
             }
-            match self.spec.spawn() {
+            let mut spec = self.spec.clone();
+            spec.args.extend(self.further.iter().map(Into::into));
+            match spec.spawn() {
                 Ok(process) => {
                     let _ = self.pid.send(process.pid());
                     return Some(process);
