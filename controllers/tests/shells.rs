@@ -78,7 +78,10 @@ async fn a_late_claim_goes_through_the_scheduler() {
     assert_eq!(node(&cluster.pods().get("p").await.unwrap()), None, "not before its claim is bound");
     cluster.provision(&claim).await;
     until(&cluster.pods(), "p", |pod| node(pod) == Some("n1")).await;
-    assert!(is_bound(&cluster.claims().get("c").await.unwrap()));
+    // A claim is bound for the scheduler when it says so by annotation; its phase is written after that.
+    let claim = cluster.claims().get("c").await.unwrap();
+    assert_eq!(annotation(&claim, "pv.kubernetes.io/bind-completed"), Some("yes"));
+    until(&cluster.claims(), "c", is_bound).await;
     cluster.events("p", &["Scheduled"]).await;
     assert_eq!(cluster.requests("patch", "pods/status"), 0, "a pod that waits for moments is not told");
 }
