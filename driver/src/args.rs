@@ -5,7 +5,12 @@ use std::path::PathBuf;
 use claimcheck_csi::Endpoint;
 use clap::Parser;
 
-use crate::{driver::Config, volume::NodeId};
+use crate::{
+    capability::{Capabilities, Capability},
+    driver::Config,
+    topology::Segment,
+    volume::NodeId,
+};
 
 /// The name under which a cluster knows this driver unless told otherwise.
 pub const DRIVER_NAME: &str = "claimcheck.csi.dev";
@@ -26,26 +31,53 @@ pub struct Args {
     pub state_dir: PathBuf,
 
     /// Name under which the cluster knows the driver
-    #[arg(long, value_name = "NAME", default_value = DRIVER_NAME, value_parser = parse_driver_name)]
+    #[arg(long, visible_alias = "name", value_name = "NAME", default_value = DRIVER_NAME, value_parser = parse_driver_name)]
     pub driver_name: String,
 
     /// How many volumes may be attached to the node; 0 for any number
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, visible_alias = "max-volumes", value_name = "N", default_value_t = 0)]
     pub max_volumes_per_node: u64,
 
     /// The largest volume in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 43)]
     pub max_volume_bytes: u64,
+
+    /// Part of the topology segment of this node; repeat for more keys. Volumes belong to one segment and
+    /// cannot be used on nodes of others
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_topology)]
+    pub topology: Vec<(String, String)>,
+
+    /// Bytes that the volumes of a topology segment may have together (of all, without topology); without it
+    /// any number, since volumes are thin
+    #[arg(long, value_name = "BYTES")]
+    pub capacity: Option<u64>,
+
+    /// Do without attaching: the same as --disable PUBLISH_UNPUBLISH_VOLUME
+    #[arg(long)]
+    pub no_attach: bool,
+
+    /// Do without staging: the same as --disable STAGE_UNSTAGE_VOLUME
+    #[arg(long)]
+    pub no_stage: bool,
+
+    /// Do without a capability, spelt as in the CSI specification; may be repeated
+    #[arg(long, value_name = "CAPABILITY")]
+    pub disable: Vec<Capability>,
 }
 
 impl From<Args> for Config {
     fn from(args: Args) -> Self {
+        let unattached = args.no_attach.then_some(Capability::PublishUnpublishVolume);
+        let unstaged = args.no_stage.then_some(Capability::StageUnstageVolume);
         Self {
             driver_name: args.driver_name,
             node_id: args.node_id,
             max_volumes_per_node: args.max_volumes_per_node,
             max_volume_bytes: args.max_volume_bytes,
             state_dir: args.state_dir,
+            topology: Segment::new(args.topology),
+            capacity_bytes: args.capacity,
+            capabilities: Capabilities::without(args.disable.into_iter().chain(unattached).chain(unstaged)),
         }
     }
 }
@@ -54,6 +86,22 @@ fn parse_node_id(text: &str) -> Result<NodeId, String> {
     NodeId::parse(text).ok_or_else(|| {
         format!("1 to {} letters, digits, '-', '_' and '.' are allowed, the first not a '.'", NodeId::MAX)
     })
+}
+
+/// A topology key is a qualified name of Kubernetes, its value that of a label; checked so far that a mistake
+/// shows here and not on a node object.
+fn parse_topology(text: &str) -> Result<(String, String), String> {
+    let allowed = |part: &str, more: &[u8]| {
+        let fine = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b) || more.contains(&b);
+        (1..=63).contains(&part.len()) && part.bytes().all(fine)
+    };
+    match text.split_once('=') {
+        Some((key, value)) if allowed(key, b"/") && allowed(value, b"") => Ok((key.into(), value.into())),
+        _ => {
+            Err("KEY=VALUE is expected, both 1 to 63 letters, digits, '-', '_' and '.', the key also '/'"
+                .into())
+        }
+    }
 }
 
 /// CSI specification, GetPluginInfo: at most 63 letters, digits, dashes and dots, both ends alphanumeric.
@@ -86,6 +134,40 @@ mod tests {
         assert_eq!(args.driver_name, "claimcheck.csi.dev");
         assert_eq!(args.max_volumes_per_node, 0);
         assert_eq!(args.node_id.as_str(), "n1");
+    }
+
+    #[test]
+    fn lesser_drivers() {
+        let args = parse(&[
+            "--name",
+            "b.csi.dev",
+            "--max-volumes",
+            "3",
+            "--capacity",
+            "1000",
+            "--no-attach",
+            "--no-stage",
+            "--disable",
+            "LIST_VOLUMES",
+            "--topology",
+            "topology.b.csi.dev/zone=a",
+            "--topology",
+            "rack=1",
+        ]);
+        let config = Config::from(args.unwrap());
+        assert_eq!((config.driver_name.as_str(), config.max_volumes_per_node), ("b.csi.dev", 3));
+        assert_eq!(config.capacity_bytes, Some(1000));
+        assert_eq!(config.topology.to_string(), "rack=1,topology.b.csi.dev/zone=a");
+        for disabled in
+            [Capability::PublishUnpublishVolume, Capability::StageUnstageVolume, Capability::ListVolumes]
+        {
+            assert!(!config.capabilities.has(disabled), "{disabled}");
+        }
+        assert!(config.capabilities.has(Capability::GetCapacity));
+        for bad in [["--topology", "zone"], ["--topology", "=a"], ["--topology", "a=b c"], ["--disable", "X"]]
+        {
+            parse(&bad).unwrap_err();
+        }
     }
 
     #[test]

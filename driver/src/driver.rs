@@ -9,9 +9,11 @@ use tonic::{Response, Status};
 use tracing::warn;
 
 use crate::{
+    capability::Capabilities,
     error::{Error, Result},
     host::Host,
     store::{Lock, Node, Store},
+    topology::Segment,
     volume::{NodeId, Volume, VolumeId},
 };
 
@@ -28,6 +30,12 @@ pub struct Config {
     pub max_volume_bytes: u64,
     /// What all driver processes of a cluster share.
     pub state_dir: PathBuf,
+    /// Where the node is; empty for a driver without topology.
+    pub topology: Segment,
+    /// Bytes that the volumes of a segment may have together; `None` for any number.
+    pub capacity_bytes: Option<u64>,
+    /// What the driver offers.
+    pub capabilities: Capabilities,
 }
 
 /// One driver process. Cheap to clone; clones are the same driver.
@@ -44,7 +52,8 @@ impl Driver {
         let store = Store::open(Arc::clone(&host), config.state_dir.clone())?;
         let driver = Self { host, store, config: Arc::new(config) };
         driver.recover()?;
-        let node = Node { max_volumes: driver.config.max_volumes_per_node };
+        let Config { max_volumes_per_node: max_volumes, topology, .. } = &*driver.config;
+        let node = Node { max_volumes: *max_volumes, topology: topology.clone() };
         driver.store.register(&driver.config.node_id, &node)?;
         Ok(driver)
     }

@@ -3,13 +3,11 @@
 use claimcheck_csi::v1::{
     GetPluginCapabilitiesRequest, GetPluginCapabilitiesResponse, GetPluginInfoRequest, GetPluginInfoResponse,
     PluginCapability, ProbeRequest, ProbeResponse, identity_server::Identity, plugin_capability,
+    plugin_capability::service::Type,
 };
 use tonic::{Request, Response, Status, async_trait};
 
 use crate::driver::Driver;
-
-/// Services of the plugin; volume expansion and topology are added here with their issues.
-const SERVICES: [plugin_capability::service::Type; 1] = [plugin_capability::service::Type::ControllerService];
 
 #[async_trait]
 impl Identity for Driver {
@@ -28,8 +26,11 @@ impl Identity for Driver {
         &self,
         _: Request<GetPluginCapabilitiesRequest>,
     ) -> Result<Response<GetPluginCapabilitiesResponse>, Status> {
-        let capabilities = SERVICES
+        let with_topology = !self.config.topology.is_empty();
+        let topology = with_topology.then_some(Type::VolumeAccessibilityConstraints);
+        let capabilities = [Type::ControllerService]
             .into_iter()
+            .chain(topology)
             .map(|service| PluginCapability {
                 r#type: Some(plugin_capability::Type::Service(plugin_capability::Service {
                     r#type: service.into(),

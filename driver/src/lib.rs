@@ -21,6 +21,7 @@
 
 pub mod access;
 mod args;
+pub mod capability;
 mod controller;
 mod driver;
 pub mod error;
@@ -35,6 +36,7 @@ mod recovery;
 mod run;
 mod size;
 mod store;
+pub mod topology;
 pub mod volume;
 
 pub use args::{Args, DRIVER_NAME};

@@ -5,6 +5,7 @@
 //! volumes/<volume id>/        exists from the first effect of creating to the last of deleting
 //!     volume.json             the record; its appearance is the birth, its removal the death of a volume
 //!     data/  or  image        the content
+//!     mount-<node id>         where that node has it mounted, if nobody asks it to stage
 //!     *.new                   being written; renamed over the real one when complete
 //! ```
 //!
@@ -30,6 +31,7 @@ use crate::{
     error::{Doing, Error, Result},
     host::{FileId, Host},
     parameters::Kind,
+    topology::Segment,
     volume::{NodeId, Volume, VolumeId},
 };
 
@@ -44,6 +46,9 @@ const IMAGE_NEW: &str = "image.new";
 pub struct Node {
     /// How many volumes may be attached to it; 0 for any number.
     pub max_volumes: u64,
+    /// Where it is.
+    #[serde(default, skip_serializing_if = "Segment::is_empty")]
+    pub topology: Segment,
 }
 
 /// The state directory.
@@ -105,6 +110,11 @@ impl Store {
         })
     }
 
+    /// Where a node mounts a volume once for all its pods if nobody asks it to stage.
+    pub fn own_staging(&self, id: &VolumeId, node: &NodeId) -> PathBuf {
+        self.volume_dir(id).join(format!("mount-{node}"))
+    }
+
     /// Where an image is prepared before it takes the place of [`Store::content`].
     pub fn image_draft(&self, id: &VolumeId) -> PathBuf {
         self.volume_dir(id).join(IMAGE_NEW)
@@ -116,6 +126,22 @@ impl Store {
             Attempt::Locked(lock) => Ok(Some(lock)),
             Attempt::Missing => Ok(None),
             Attempt::Busy => unreachable!("a blocking lock is never busy"),
+        }
+    }
+
+    /// Keeps everybody else from giving out room until dropped: without it two volumes could be promised the
+    /// same bytes.
+    pub fn lock_room(&self) -> Result<Lock> {
+        let dir = self.volumes_dir();
+        let missing = || io::Error::from(io::ErrorKind::NotFound);
+        let directory =
+            self.host.open_dir(&dir).and_then(|open| open.ok_or_else(missing)).doing("open", &dir)?;
+        loop {
+            match flock(&directory, FlockOperation::LockExclusive) {
+                Ok(()) => return Ok(Lock { directory }),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(io::Error::from(error)).doing("lock", &dir),
+            }
         }
     }
 
@@ -217,6 +243,13 @@ impl Store {
     /// What is known about a node; `None` if no driver ever ran with this node id.
     pub fn node(&self, id: &NodeId) -> Result<Option<Node>> {
         self.read_json(self.nodes_dir().join(id.as_str()))
+    }
+
+    /// Ids of all nodes whose driver ever started, in order.
+    pub fn nodes(&self) -> Result<BTreeSet<NodeId>> {
+        let dir = self.nodes_dir();
+        let names = self.host.list_dir(&dir).doing("list", dir)?;
+        Ok(names.iter().filter_map(|name| NodeId::parse(name)).collect())
     }
 
     fn volumes_dir(&self) -> PathBuf {

@@ -14,8 +14,10 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     access::{Access, Mode},
+    error::{Error, Result},
     filesystem::FsType,
     parameters::Kind,
+    topology::Segment,
 };
 
 /// Identity of a volume: `vol-` and 32 hexadecimal digits, computed from its name, so that creating the same
@@ -95,6 +97,9 @@ pub struct Volume {
     pub capacity_bytes: u64,
     /// The file system asked for at creation, used when staging names none.
     pub fs_type: Option<FsType>,
+    /// From where it can be reached; empty for everywhere.
+    #[serde(default, skip_serializing_if = "Segment::is_empty")]
+    pub topology: Segment,
     /// Who uses it; nodes without any use have no entry.
     #[serde(default)]
     pub nodes: BTreeMap<NodeId, Usage>,
@@ -164,6 +169,19 @@ impl Volume {
     /// Nodes to which the volume is attached, with the mode of each.
     pub fn attached_nodes(&self) -> impl Iterator<Item = (&NodeId, &Grant)> {
         self.nodes.iter().filter_map(|(node, usage)| Some((node, usage.attached.as_ref()?)))
+    }
+
+    /// Refuses a node that lies outside of the volume's segment.
+    pub fn check_reach(&self, node: &NodeId, theirs: &Segment) -> Result<()> {
+        if self.topology.is_empty() || self.topology == *theirs {
+            return Ok(());
+        }
+        Err(Error::Precondition(format!(
+            "volume {} can be reached in {} only, and node {node} is in {}; run the pod there",
+            self.id,
+            self.topology,
+            if theirs.is_empty() { "no segment".to_owned() } else { theirs.to_string() }
+        )))
     }
 
     /// Why the volume must not be deleted; `None` if nobody uses it.
@@ -238,6 +256,7 @@ mod tests {
             kind: Kind::Image,
             capacity_bytes: 1 << 30,
             fs_type: None,
+            topology: Segment::default(),
             nodes: BTreeMap::new(),
         };
         assert_eq!(volume.in_use(), None);

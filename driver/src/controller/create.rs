@@ -12,6 +12,7 @@ use crate::{
     filesystem::FsType,
     parameters::{KIND, Kind, Parameters},
     size::SizeRange,
+    topology::{Segment, admitted},
     volume::{Volume, VolumeId},
 };
 
@@ -39,20 +40,33 @@ impl Driver {
 
         let id = VolumeId::from_name(name);
         let fs_type = accesses.iter().find_map(|access| access.fs_type);
+        let segments = match self.config.topology.is_empty() {
+            true => vec![Segment::default()],
+            false => {
+                let requirement = request.accessibility_requirements.as_ref();
+                admitted(requirement, &self.segments()?, &self.config.topology)
+            }
+        };
+        // Held until the record counts. Always taken before the volume's own lock.
+        let _room = self.config.capacity_bytes.map(|_| self.store.lock_room()).transpose()?;
         // Rejected before the directory is made, so that a wish that cannot come true leaves nothing.
-        let capacity_bytes = match self.store.load(&id)? {
-            Some(present) => present.capacity_bytes,
-            None => size.choose(kind, fs_type.unwrap_or(FsType::Ext4), self.config.max_volume_bytes)?,
+        let (capacity_bytes, topology) = match self.store.load(&id)? {
+            Some(present) => (present.capacity_bytes, present.topology),
+            None => {
+                let fs = fs_type.unwrap_or(FsType::Ext4);
+                let bytes = size.choose(kind, fs, self.config.max_volume_bytes)?;
+                (bytes, self.choose_segment(&segments, bytes)?)
+            }
         };
         if kind == Kind::Image {
             self.host.probe_loop().map_err(Error::NoLoop)?;
         }
 
-        let wanted =
-            Volume { id, name: name.to_owned(), kind, capacity_bytes, fs_type, nodes: BTreeMap::new() };
+        let nodes = BTreeMap::new();
+        let wanted = Volume { id, name: name.to_owned(), kind, capacity_bytes, fs_type, topology, nodes };
         let _lock = self.store.lock_or_make(&wanted.id)?;
         let volume = match self.store.load(&wanted.id)? {
-            Some(present) => compatible(present, &wanted, &size)?,
+            Some(present) => compatible(present, &wanted, &size, &segments)?,
             None => {
                 self.make_content(&wanted)?;
                 self.store.save(&wanted)?;
@@ -60,6 +74,22 @@ impl Driver {
             }
         };
         Ok(CreateVolumeResponse { volume: Some(describe(&volume)) })
+    }
+
+    /// The first of the segments with enough room.
+    fn choose_segment(&self, segments: &[Segment], bytes: u64) -> Result<Segment> {
+        let mut most = 0;
+        for segment in segments {
+            match self.room_in(segment)? {
+                Some(room) if room < bytes => most = most.max(room),
+                _ => return Ok(segment.clone()),
+            }
+        }
+        Err(Error::Exhausted(if segments.is_empty() {
+            "accessibility_requirements: no node of this driver is in any of the segments".to_owned()
+        } else {
+            format!("{bytes} bytes were asked for, and {most} are left where the volume may be (--capacity)")
+        }))
     }
 
     fn make_content(&self, volume: &Volume) -> Result<()> {
@@ -78,6 +108,7 @@ pub(super) fn describe(volume: &Volume) -> v1::Volume {
         capacity_bytes: volume.capacity_bytes.try_into().unwrap_or(i64::MAX),
         volume_id: volume.id.to_string(),
         volume_context: context(volume),
+        accessible_topology: volume.topology.to_csi().into_iter().collect(),
         ..Default::default()
     }
 }
@@ -88,7 +119,7 @@ pub(super) fn context(volume: &Volume) -> BTreeMap<String, String> {
 }
 
 /// Whether the volume that is there is what the caller wants (CSI specification, CreateVolume Errors).
-fn compatible(present: Volume, wanted: &Volume, size: &SizeRange) -> Result<Volume> {
+fn compatible(present: Volume, wanted: &Volume, size: &SizeRange, segments: &[Segment]) -> Result<Volume> {
     let Volume { name, .. } = &present;
     let differs = |what: String| Err(Error::AlreadyExists(format!("volume {name:?} already exists {what}")));
     if present.kind != wanted.kind {
@@ -99,6 +130,9 @@ fn compatible(present: Volume, wanted: &Volume, size: &SizeRange) -> Result<Volu
             "with {} bytes, which is not in the range asked for",
             present.capacity_bytes
         ));
+    }
+    if !present.topology.is_empty() && !segments.contains(&present.topology) {
+        return differs(format!("in {}, which is not among the segments asked for", present.topology));
     }
     if present.fs_type != wanted.fs_type {
         let say = |fs: Option<FsType>| fs.map_or("no file system named", FsType::name);

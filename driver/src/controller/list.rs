@@ -3,8 +3,8 @@
 use std::ops::Bound;
 
 use claimcheck_csi::v1::{
-    GetCapacityRequest, GetCapacityResponse, ListVolumesRequest, ListVolumesResponse,
-    ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse,
+    GetCapacityRequest, GetCapacityResponse, ListVolumesRequest, ListVolumesResponse, Topology,
+    TopologyRequirement, ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse,
     list_volumes_response::{Entry, VolumeStatus},
     validate_volume_capabilities_response::Confirmed,
 };
@@ -17,6 +17,7 @@ use crate::{
     fields,
     filesystem::FsType,
     parameters::{Kind, Parameters},
+    topology::{Segment, admitted},
     volume::{Volume, VolumeId},
 };
 
@@ -50,16 +51,15 @@ impl Driver {
         Ok(ListVolumesResponse { entries, next_token })
     }
 
-    /// Free space below the state directory. Volumes are thin, so this is what can be written, not what can
-    /// be promised.
+    /// What `--capacity` leaves in the segments asked for. Without it, the free space below the state
+    /// directory: volumes are thin, so that is what can be written, not what can be promised.
     pub fn capacity(&self, request: GetCapacityRequest) -> Result<GetCapacityResponse> {
         let Parameters { kind } = Parameters::parse(&request.parameters)?;
         let accesses = request.volume_capabilities.iter().map(Access::parse).collect::<Result<Vec<_>>>()?;
         for access in &accesses {
             access.check(kind)?;
         }
-        let root = self.store.root();
-        let usage = self.host.usage(root).doing("look at the free space of", root)?;
+        let (available, largest) = self.room(request.accessible_topology)?;
         let fs = accesses.iter().find_map(|access| access.fs_type).unwrap_or(FsType::Ext4);
         let minimum = match kind {
             Kind::Directory => 1,
@@ -67,10 +67,37 @@ impl Driver {
         };
         let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
         Ok(GetCapacityResponse {
-            available_capacity: signed(usage.available_bytes),
-            maximum_volume_size: Some(signed(self.config.max_volume_bytes)),
+            available_capacity: signed(available),
+            maximum_volume_size: Some(signed(largest)),
             minimum_volume_size: Some(signed(minimum)),
         })
+    }
+
+    /// Room in the segments of a term, and the largest volume there, both in bytes.
+    fn room(&self, term: Option<Topology>) -> Result<(u64, u64)> {
+        let segments = match term {
+            _ if self.config.topology.is_empty() => vec![Segment::default()],
+            None => self.segments()?,
+            Some(term) => {
+                let requirement = TopologyRequirement { requisite: vec![term], preferred: Vec::new() };
+                admitted(Some(&requirement), &self.segments()?, &self.config.topology)
+            }
+        };
+        let max = self.config.max_volume_bytes;
+        if segments.is_empty() {
+            return Ok((0, 0));
+        }
+        if self.config.capacity_bytes.is_none() {
+            let root = self.store.root();
+            let usage = self.host.usage(root).doing("look at the free space of", root)?;
+            return Ok((usage.available_bytes, max));
+        }
+        let (mut sum, mut largest) = (0u64, 0);
+        for segment in &segments {
+            let room = self.room_in(segment)?.unwrap_or_default();
+            (sum, largest) = (sum.saturating_add(room), room.max(largest));
+        }
+        Ok((sum, largest.min(max)))
     }
 
     /// Says whether an existing volume could be used in all of the given ways.

@@ -14,29 +14,20 @@ use claimcheck_csi::v1::{
     CreateVolumeResponse, DeleteSnapshotRequest, DeleteSnapshotResponse, DeleteVolumeRequest,
     DeleteVolumeResponse, GetCapacityRequest, GetCapacityResponse, GetSnapshotRequest, GetSnapshotResponse,
     ListSnapshotsRequest, ListSnapshotsResponse, ListVolumesRequest, ListVolumesResponse,
-    ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse,
-    controller_server::Controller,
-    controller_service_capability::{self, rpc::Type},
+    ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse, controller_server::Controller,
+    controller_service_capability,
 };
 use tonic::{Request, Response, Status, async_trait};
 
-use crate::driver::Driver;
-
-/// What the controller part can do. A capability is listed if and only if its calls are implemented.
-const CAPABILITIES: [Type; 7] = [
-    Type::CreateDeleteVolume,
-    Type::PublishUnpublishVolume,
-    Type::PublishReadonly,
-    Type::ListVolumes,
-    Type::ListVolumesPublishedNodes,
-    Type::GetCapacity,
-    Type::SingleNodeMultiWriter,
-];
+use crate::{
+    capability::{self, Capability},
+    driver::Driver,
+};
 
 type Answer<T> = Result<Response<T>, Status>;
 
 fn undeclared<T>(capability: &str) -> Answer<T> {
-    Err(Status::unimplemented(format!("the driver does not declare the capability {capability}")))
+    Err(capability::undeclared(capability))
 }
 
 #[async_trait]
@@ -45,8 +36,8 @@ impl Controller for Driver {
         &self,
         _: Request<ControllerGetCapabilitiesRequest>,
     ) -> Answer<ControllerGetCapabilitiesResponse> {
-        let capabilities = CAPABILITIES
-            .into_iter()
+        let capabilities = self.config.capabilities.controller();
+        let capabilities = capabilities
             .map(|rpc| ControllerServiceCapability {
                 r#type: Some(controller_service_capability::Type::Rpc(controller_service_capability::Rpc {
                     r#type: rpc.into(),
@@ -57,10 +48,12 @@ impl Controller for Driver {
     }
 
     async fn create_volume(&self, request: Request<CreateVolumeRequest>) -> Answer<CreateVolumeResponse> {
+        self.config.capabilities.demand(Capability::CreateDeleteVolume)?;
         self.call(|driver| driver.create(request.into_inner())).await
     }
 
     async fn delete_volume(&self, request: Request<DeleteVolumeRequest>) -> Answer<DeleteVolumeResponse> {
+        self.config.capabilities.demand(Capability::CreateDeleteVolume)?;
         self.call(|driver| driver.delete(request.into_inner())).await
     }
 
@@ -68,6 +61,7 @@ impl Controller for Driver {
         &self,
         request: Request<ControllerPublishVolumeRequest>,
     ) -> Answer<ControllerPublishVolumeResponse> {
+        self.config.capabilities.demand(Capability::PublishUnpublishVolume)?;
         self.call(|driver| driver.attach(request.into_inner())).await
     }
 
@@ -75,6 +69,7 @@ impl Controller for Driver {
         &self,
         request: Request<ControllerUnpublishVolumeRequest>,
     ) -> Answer<ControllerUnpublishVolumeResponse> {
+        self.config.capabilities.demand(Capability::PublishUnpublishVolume)?;
         self.call(|driver| driver.detach(request.into_inner())).await
     }
 
@@ -86,10 +81,12 @@ impl Controller for Driver {
     }
 
     async fn list_volumes(&self, request: Request<ListVolumesRequest>) -> Answer<ListVolumesResponse> {
+        self.config.capabilities.demand(Capability::ListVolumes)?;
         self.call(|driver| driver.list(request.into_inner())).await
     }
 
     async fn get_capacity(&self, request: Request<GetCapacityRequest>) -> Answer<GetCapacityResponse> {
+        self.config.capabilities.demand(Capability::GetCapacity)?;
         self.call(|driver| driver.capacity(request.into_inner())).await
     }
 

@@ -32,6 +32,7 @@ impl Driver {
         let node_id = fields::node_id(&request.node_id)?;
         let node = self.store.node(&node_id)?.ok_or_else(|| Error::NoNode(node_id.to_string()))?;
         access.check(volume.kind)?;
+        volume.check_reach(&node_id, &node.topology)?;
 
         let grant = Grant { access, read_only: request.readonly };
         match volume.usage(&node_id).and_then(|usage| usage.attached.as_ref()) {

@@ -11,13 +11,12 @@ use claimcheck_csi::v1::{
     NodeGetCapabilitiesResponse, NodeGetInfoRequest, NodeGetInfoResponse, NodeGetVolumeStatsRequest,
     NodeGetVolumeStatsResponse, NodePublishVolumeRequest, NodePublishVolumeResponse, NodeServiceCapability,
     NodeStageVolumeRequest, NodeStageVolumeResponse, NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse,
-    NodeUnstageVolumeRequest, NodeUnstageVolumeResponse,
-    node_server::Node,
-    node_service_capability::{self, rpc::Type},
+    NodeUnstageVolumeRequest, NodeUnstageVolumeResponse, node_server::Node, node_service_capability,
 };
 use tonic::{Request, Response, Status, async_trait};
 
 use crate::{
+    capability::Capability,
     driver::Driver,
     error::{Doing, Error, Result},
     host::Mounted,
@@ -25,9 +24,6 @@ use crate::{
     parameters::Kind,
     volume::Volume,
 };
-
-/// What the node part can do. A capability is listed if and only if its calls are implemented.
-const CAPABILITIES: [Type; 3] = [Type::StageUnstageVolume, Type::GetVolumeStats, Type::SingleNodeMultiWriter];
 
 type Answer<T> = std::result::Result<Response<T>, Status>;
 
@@ -37,7 +33,7 @@ impl Node for Driver {
         Ok(Response::new(NodeGetInfoResponse {
             node_id: self.node_id().to_string(),
             max_volumes_per_node: self.config.max_volumes_per_node.try_into().unwrap_or(i64::MAX),
-            accessible_topology: None,
+            accessible_topology: self.config.topology.to_csi(),
         }))
     }
 
@@ -45,8 +41,8 @@ impl Node for Driver {
         &self,
         _: Request<NodeGetCapabilitiesRequest>,
     ) -> Answer<NodeGetCapabilitiesResponse> {
-        let capabilities = CAPABILITIES
-            .into_iter()
+        let capabilities = self.config.capabilities.node();
+        let capabilities = capabilities
             .map(|rpc| NodeServiceCapability {
                 r#type: Some(node_service_capability::Type::Rpc(node_service_capability::Rpc {
                     r#type: rpc.into(),
@@ -60,6 +56,7 @@ impl Node for Driver {
         &self,
         request: Request<NodeStageVolumeRequest>,
     ) -> Answer<NodeStageVolumeResponse> {
+        self.config.capabilities.demand(Capability::StageUnstageVolume)?;
         self.call(|driver| driver.stage(request.into_inner())).await
     }
 
@@ -67,6 +64,7 @@ impl Node for Driver {
         &self,
         request: Request<NodeUnstageVolumeRequest>,
     ) -> Answer<NodeUnstageVolumeResponse> {
+        self.config.capabilities.demand(Capability::StageUnstageVolume)?;
         self.call(|driver| driver.unstage(request.into_inner())).await
     }
 
@@ -88,6 +86,7 @@ impl Node for Driver {
         &self,
         request: Request<NodeGetVolumeStatsRequest>,
     ) -> Answer<NodeGetVolumeStatsResponse> {
+        self.config.capabilities.demand(Capability::GetVolumeStats)?;
         self.call(|driver| driver.stats(request.into_inner())).await
     }
 

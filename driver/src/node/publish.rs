@@ -1,6 +1,6 @@
 //! NodePublishVolume and NodeUnpublishVolume: once per volume and pod.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use claimcheck_csi::v1::{
     NodePublishVolumeRequest, NodePublishVolumeResponse, NodeUnpublishVolumeRequest,
@@ -10,11 +10,12 @@ use tracing::warn;
 
 use crate::{
     access::{Access, Mode},
+    capability::Capability,
     driver::Driver,
     error::{Doing, Error, Result},
     fields,
     mount_options::MountOptions,
-    volume::{Grant, Usage, Volume, VolumeId},
+    volume::{Grant, Staging, Usage, Volume, VolumeId},
 };
 
 impl Driver {
@@ -25,18 +26,66 @@ impl Driver {
         }
         let target = fields::path("target_path", &request.target_path)?;
         let access = Access::required(request.volume_capability)?;
-        if request.staging_target_path.is_empty() {
-            // The one missing field that the specification calls a failed precondition.
-            let reason = "staging_target_path is missing; call NodeStageVolume first and name its path";
-            return Err(Error::Precondition(reason.to_owned()));
-        }
-        let source = fields::path("staging_target_path", &request.staging_target_path)?;
+        let staging = self.staging_path(&request.staging_target_path)?;
         let id = fields::volume_id(&request.volume_id)?;
         let (_lock, mut volume) = self.lock(&id)?;
         access.check(volume.kind)?;
         // Settled by staging for the file system itself, so that only flags of the mount point are left.
         let options = access.options()?.read_only(request.readonly);
 
+        let grant = Grant { access, read_only: request.readonly };
+        let source = match staging {
+            Some(path) => path,
+            None => self.stage_unasked(&mut volume, &grant.access)?,
+        };
+        let shown = self.publish_from(&mut volume, &source, target, grant, &options);
+        if shown.is_err() {
+            self.unstage_unasked(&mut volume)?;
+        }
+        shown
+    }
+
+    /// The staging path of a request; `None` if the driver is one that nobody asks to stage.
+    fn staging_path(&self, path: &str) -> Result<Option<PathBuf>> {
+        if !self.config.capabilities.has(Capability::StageUnstageVolume) {
+            return Ok(None);
+        }
+        if path.is_empty() {
+            // The one missing field that the specification calls a failed precondition.
+            let reason = "staging_target_path is missing; call NodeStageVolume first and name its path";
+            return Err(Error::Precondition(reason.to_owned()));
+        }
+        fields::path("staging_target_path", path).map(Some)
+    }
+
+    /// Stages below the state directory: the pods of a node share one mount of an image, whoever asks.
+    fn stage_unasked(&self, volume: &mut Volume, access: &Access) -> Result<PathBuf> {
+        let path = self.store.own_staging(&volume.id, self.node_id());
+        let present = volume.usage(self.node_id()).and_then(|usage| usage.staged.clone());
+        self.stage_at(volume, present.unwrap_or(Staging { path: path.clone(), access: access.clone() }))?;
+        Ok(path)
+    }
+
+    /// Undoes [`Driver::stage_unasked`] with the last publication.
+    fn unstage_unasked(&self, volume: &mut Volume) -> Result<()> {
+        let published = volume.usage(self.node_id()).is_some_and(|usage| !usage.published.is_empty());
+        if published || self.config.capabilities.has(Capability::StageUnstageVolume) {
+            return Ok(());
+        }
+        let path = self.store.own_staging(&volume.id, self.node_id());
+        self.withdraw_staging(volume, &path)?;
+        self.host.remove_dir(&path).doing("remove", path)
+    }
+
+    fn publish_from(
+        &self,
+        volume: &mut Volume,
+        source: &Path,
+        target: PathBuf,
+        grant: Grant,
+        options: &MountOptions,
+    ) -> Result<NodePublishVolumeResponse> {
+        let id = volume.id.clone();
         let usage = volume.usage(self.node_id()).cloned().unwrap_or_default();
         let staged = usage.staged.as_ref().is_some_and(|staging| staging.path == source);
         if !staged || self.mounted_volume(&volume, &source)?.is_none() {
@@ -45,7 +94,6 @@ impl Driver {
                 source.display()
             )));
         }
-        let grant = Grant { access, read_only: request.readonly };
         match usage.published.get(&target) {
             Some(present) if *present != grant => {
                 return Err(Error::AlreadyExists(format!(
@@ -55,15 +103,15 @@ impl Driver {
                     present.read_only
                 )));
             }
-            Some(_) => self.show(&volume, &source, &target, &options)?,
+            Some(_) => self.show(volume, source, &target, options)?,
             None => {
-                self.mounted_volume(&volume, &target)?;
+                self.mounted_volume(volume, &target)?;
                 check_single(&id, &usage, &grant)?;
                 volume.usage_mut(self.node_id()).published.insert(target.clone(), grant);
-                self.store.save(&volume)?;
-                if let Err(error) = self.show(&volume, &source, &target, &options) {
+                self.store.save(volume)?;
+                if let Err(error) = self.show(volume, source, &target, options) {
                     // After a final error nobody calls NodeUnpublishVolume: take back what this call began.
-                    if let Err(left) = self.withdraw(&mut volume, &target) {
+                    if let Err(left) = self.withdraw(volume, &target) {
                         warn!(volume = %id, error = %left, "a failed publication stays on record");
                     }
                     return Err(error);
@@ -89,6 +137,7 @@ impl Driver {
         let id = fields::volume_id(&request.volume_id)?;
         let (_lock, mut volume) = self.lock(&id)?;
         self.withdraw(&mut volume, &target)?;
+        self.unstage_unasked(&mut volume)?;
         Ok(NodeUnpublishVolumeResponse {})
     }
 

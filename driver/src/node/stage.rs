@@ -28,34 +28,40 @@ impl Driver {
         let id = fields::volume_id(&request.volume_id)?;
         let (_lock, mut volume) = self.lock(&id)?;
         access.check(volume.kind)?;
+        self.stage_at(&mut volume, Staging { path, access })?;
+        Ok(NodeStageVolumeResponse {})
+    }
 
-        let staging = Staging { path, access };
+    /// Stages a volume that the caller has locked.
+    pub(super) fn stage_at(&self, volume: &mut Volume, staging: Staging) -> Result<()> {
+        volume.check_reach(self.node_id(), &self.config.topology)?;
         match volume.usage(self.node_id()).and_then(|usage| usage.staged.as_ref()) {
             Some(present) if *present != staging => {
                 return Err(Error::AlreadyExists(format!(
-                    "volume {id} is staged on this node already, at {} as {:?}; unstage it first",
+                    "volume {} is staged on this node already, at {} as {:?}; unstage it first",
+                    volume.id,
                     present.path.display(),
                     present.access.mode
                 )));
             }
-            Some(_) => self.mount_staged(&volume, &staging)?,
+            Some(_) => self.mount_staged(volume, &staging),
             None => {
                 // Not over somebody else's mount.
-                self.mounted_volume(&volume, &staging.path)?;
+                self.mounted_volume(volume, &staging.path)?;
                 // Who writes is settled by attachments; here only that one-node volumes stay on one node.
                 staging.access.join(true, volume.staged_elsewhere(self.node_id()))?;
                 volume.usage_mut(self.node_id()).staged = Some(staging.clone());
-                self.store.save(&volume)?;
-                if let Err(error) = self.mount_staged(&volume, &staging) {
+                self.store.save(volume)?;
+                if let Err(error) = self.mount_staged(volume, &staging) {
                     // After a final error nobody calls NodeUnstageVolume: take back what this call began.
-                    if let Err(left) = self.withdraw_staging(&mut volume, &staging.path) {
-                        warn!(volume = %id, error = %left, "a failed staging stays on record");
+                    if let Err(left) = self.withdraw_staging(volume, &staging.path) {
+                        warn!(volume = %volume.id, error = %left, "a failed staging stays on record");
                     }
                     return Err(error);
                 }
+                Ok(())
             }
         }
-        Ok(NodeStageVolumeResponse {})
     }
 
     /// Takes the volume away from the staging path. The directory itself is the caller's.
@@ -77,7 +83,8 @@ impl Driver {
         Ok(NodeUnstageVolumeResponse {})
     }
 
-    fn withdraw_staging(&self, volume: &mut Volume, path: &Path) -> Result<()> {
+    /// Undoes [`Driver::stage_at`].
+    pub(super) fn withdraw_staging(&self, volume: &mut Volume, path: &Path) -> Result<()> {
         self.unmount(volume, path)?;
         if let Some(usage) = volume.nodes.get_mut(self.node_id())
             && usage.staged.take_if(|staging| staging.path == path).is_some()
@@ -108,11 +115,18 @@ impl Driver {
             return Ok(());
         }
         let fs = self.ensure_filesystem(volume, access)?;
-        let options = access.options()?;
+        let mut options = access.options()?;
+        if fs == FsType::Xfs {
+            // A copy of an image has its UUID too, and the kernel mounts an XFS UUID only once otherwise.
+            options.filesystem.push("nouuid".to_owned());
+        }
         let image = self.store.content(&volume.id, Kind::Image);
         let device = self.host.attach_loop(&image).doing("attach a loop device to", &image)?;
         match self.host.mount(&device.path, path, fs, &options) {
-            Err(error) if error.kind() == io::ErrorKind::InvalidInput && !options.filesystem.is_empty() => {
+            Err(error)
+                if error.kind() == io::ErrorKind::InvalidInput
+                    && !access.options()?.filesystem.is_empty() =>
+            {
                 let reason = format!("the kernel's {fs} refuses {:?}", options.data());
                 Err(Error::invalid("volume_capability.mount.mount_flags", reason))
             }

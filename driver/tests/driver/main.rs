@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 mod crash;
+mod filesystems;
 mod rules;
 mod socket;
 mod support;
+mod variants;

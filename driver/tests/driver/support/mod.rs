@@ -17,8 +17,10 @@ use claimcheck_csi::v1::{
 };
 use claimcheck_driver::{
     Config, Driver,
+    capability::Capabilities,
     error::Result,
     host::Host,
+    topology::Segment,
     volume::{NodeId, VolumeId},
 };
 use rustix::mount::{MountPropagationFlags, mount_change};
@@ -64,6 +66,9 @@ impl Place {
             max_volumes_per_node: 0,
             max_volume_bytes: 1 << 40,
             state_dir: self.state(),
+            topology: Segment::default(),
+            capacity_bytes: None,
+            capabilities: Capabilities::default(),
         }
     }
 

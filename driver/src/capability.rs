@@ -1,0 +1,188 @@
+//! What of the driver's abilities can be turned off, so that clusters can be tried with lesser drivers.
+
+use std::{collections::BTreeSet, fmt, str::FromStr};
+
+use claimcheck_csi::v1::{
+    controller_service_capability::rpc::Type as ControllerType,
+    node_service_capability::rpc::Type as NodeType,
+};
+use tonic::Status;
+
+/// A capability of the CSI specification that the driver has unless told otherwise. Those that both services
+/// have are turned off in both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Capability {
+    /// Volumes are made and deleted.
+    CreateDeleteVolume,
+    /// Volumes are attached to nodes.
+    PublishUnpublishVolume,
+    /// Volumes can be attached read-only.
+    PublishReadonly,
+    /// Volumes can be listed.
+    ListVolumes,
+    /// The list of volumes says where they are attached.
+    ListVolumesPublishedNodes,
+    /// The room for new volumes can be asked for.
+    GetCapacity,
+    /// The access modes for one node tell one pod from several.
+    SingleNodeMultiWriter,
+    /// A node mounts a volume once, and then binds it for each pod.
+    StageUnstageVolume,
+    /// How full a volume is can be asked for.
+    GetVolumeStats,
+}
+
+impl Capability {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::CreateDeleteVolume,
+        Self::PublishUnpublishVolume,
+        Self::PublishReadonly,
+        Self::ListVolumes,
+        Self::ListVolumesPublishedNodes,
+        Self::GetCapacity,
+        Self::SingleNodeMultiWriter,
+        Self::StageUnstageVolume,
+        Self::GetVolumeStats,
+    ];
+
+    /// As the specification spells it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::CreateDeleteVolume => "CREATE_DELETE_VOLUME",
+            Self::PublishUnpublishVolume => "PUBLISH_UNPUBLISH_VOLUME",
+            Self::PublishReadonly => "PUBLISH_READONLY",
+            Self::ListVolumes => "LIST_VOLUMES",
+            Self::ListVolumesPublishedNodes => "LIST_VOLUMES_PUBLISHED_NODES",
+            Self::GetCapacity => "GET_CAPACITY",
+            Self::SingleNodeMultiWriter => "SINGLE_NODE_MULTI_WRITER",
+            Self::StageUnstageVolume => "STAGE_UNSTAGE_VOLUME",
+            Self::GetVolumeStats => "GET_VOLUME_STATS",
+        }
+    }
+
+    /// What else makes no sense without it.
+    fn dependents(self) -> &'static [Self] {
+        match self {
+            Self::PublishUnpublishVolume => &[Self::PublishReadonly, Self::ListVolumesPublishedNodes],
+            Self::ListVolumes => &[Self::ListVolumesPublishedNodes],
+            _ => &[],
+        }
+    }
+
+    fn controller(self) -> Option<ControllerType> {
+        Some(match self {
+            Self::CreateDeleteVolume => ControllerType::CreateDeleteVolume,
+            Self::PublishUnpublishVolume => ControllerType::PublishUnpublishVolume,
+            Self::PublishReadonly => ControllerType::PublishReadonly,
+            Self::ListVolumes => ControllerType::ListVolumes,
+            Self::ListVolumesPublishedNodes => ControllerType::ListVolumesPublishedNodes,
+            Self::GetCapacity => ControllerType::GetCapacity,
+            Self::SingleNodeMultiWriter => ControllerType::SingleNodeMultiWriter,
+            Self::StageUnstageVolume | Self::GetVolumeStats => return None,
+        })
+    }
+
+    fn node(self) -> Option<NodeType> {
+        Some(match self {
+            Self::StageUnstageVolume => NodeType::StageUnstageVolume,
+            Self::GetVolumeStats => NodeType::GetVolumeStats,
+            Self::SingleNodeMultiWriter => NodeType::SingleNodeMultiWriter,
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for Capability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Capability {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL
+            .into_iter()
+            .find(|capability| capability.name() == text)
+            .ok_or_else(|| format!("{text:?} is not one of {}", Self::ALL.map(Self::name).join(", ")))
+    }
+}
+
+/// The capabilities that a driver has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Capabilities(BTreeSet<Capability>);
+
+impl Default for Capabilities {
+    fn default() -> Self {
+        Self(Capability::ALL.into())
+    }
+}
+
+impl Capabilities {
+    /// All but these, and but what makes no sense without these.
+    pub fn without(disabled: impl IntoIterator<Item = Capability>) -> Self {
+        let mut all = Self::default();
+        for capability in disabled {
+            all.0.remove(&capability);
+            for dependent in capability.dependents() {
+                all.0.remove(dependent);
+            }
+        }
+        all
+    }
+
+    /// Whether the driver has it.
+    pub fn has(&self, capability: Capability) -> bool {
+        self.0.contains(&capability)
+    }
+
+    /// Refuses a call that belongs to a capability which is turned off, as a driver without it would.
+    pub(crate) fn demand(&self, capability: Capability) -> Result<(), Status> {
+        if self.has(capability) { Ok(()) } else { Err(undeclared(capability.name())) }
+    }
+
+    /// What the controller service declares.
+    pub(crate) fn controller(&self) -> impl Iterator<Item = ControllerType> {
+        self.0.iter().filter_map(|capability| capability.controller())
+    }
+
+    /// What the node service declares.
+    pub(crate) fn node(&self) -> impl Iterator<Item = NodeType> {
+        self.0.iter().filter_map(|capability| capability.node())
+    }
+}
+
+/// The answer to a call whose capability the driver does not declare.
+pub(crate) fn undeclared(capability: &str) -> Status {
+    Status::unimplemented(format!("the driver does not declare the capability {capability}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_round_trip() {
+        for capability in Capability::ALL {
+            assert_eq!(capability.name().parse(), Ok(capability));
+        }
+        assert!("EXPAND_VOLUME".parse::<Capability>().unwrap_err().contains("GET_VOLUME_STATS"));
+    }
+
+    #[test]
+    fn what_makes_no_sense_alone_goes_too() {
+        let lesser = Capabilities::without([Capability::PublishUnpublishVolume]);
+        assert!(
+            !lesser.has(Capability::PublishReadonly) && !lesser.has(Capability::ListVolumesPublishedNodes)
+        );
+        assert_eq!(lesser.controller().count(), 4);
+        assert_eq!(lesser.node().count(), 3);
+        assert_eq!(Capabilities::default().controller().count(), 7);
+        assert_eq!(
+            lesser.demand(Capability::PublishReadonly).unwrap_err().code(),
+            tonic::Code::Unimplemented
+        );
+    }
+}
