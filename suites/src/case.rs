@@ -37,6 +37,8 @@ impl Case {
 /// How the volumes of a case are made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pattern {
+    /// Who makes them.
+    pub provisioning: Provisioning,
     /// The file system.
     pub fs: FsType,
     /// When claims are bound.
@@ -45,13 +47,21 @@ pub struct Pattern {
 
 impl Pattern {
     /// Dynamic provisioning as soon as the claim is there, the driver's default file system.
-    pub const IMMEDIATE: Self = Self { fs: FsType::Default, binding: Binding::Immediate };
+    pub const IMMEDIATE: Self = Self::dynamic(FsType::Default, Binding::Immediate);
     /// The same, once a pod is scheduled.
-    pub const LATE: Self = Self { fs: FsType::Default, binding: Binding::Late };
+    pub const LATE: Self = Self::dynamic(FsType::Default, Binding::Late);
     /// Dynamic provisioning at once, with ext4.
-    pub const EXT4: Self = Self { fs: FsType::Ext4, binding: Binding::Immediate };
+    pub const EXT4: Self = Self::dynamic(FsType::Ext4, Binding::Immediate);
     /// The same, once a pod is scheduled.
-    pub const EXT4_LATE: Self = Self { fs: FsType::Ext4, binding: Binding::Late };
+    pub const EXT4_LATE: Self = Self::dynamic(FsType::Ext4, Binding::Late);
+    /// Volumes made by hand.
+    pub const STATIC: Self =
+        Self { provisioning: Provisioning::PreProvisioned, fs: FsType::Default, binding: Binding::Immediate };
+
+    /// Dynamic provisioning.
+    pub const fn dynamic(fs: FsType, binding: Binding) -> Self {
+        Self { provisioning: Provisioning::Dynamic, fs, binding }
+    }
 }
 
 impl fmt::Display for Pattern {
@@ -60,7 +70,27 @@ impl fmt::Display for Pattern {
             Binding::Immediate => "immediate",
             Binding::Late => "late binding",
         };
-        write!(f, "dynamic, {}, {binding}", self.fs.name())
+        write!(f, "{}, {}, {binding}", self.provisioning.name(), self.fs.name())
+    }
+}
+
+/// Who makes the volumes of a case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Provisioning {
+    /// The driver's provisioner, for a claim.
+    #[default]
+    Dynamic,
+    /// An administrator, beforehand.
+    PreProvisioned,
+}
+
+impl Provisioning {
+    /// As patterns spell it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Dynamic => "dynamic",
+            Self::PreProvisioned => "pre-provisioned",
+        }
     }
 }
 

@@ -2,8 +2,11 @@
 
 mod attach;
 mod attach_required;
+mod binding;
 mod disruptive;
+mod protection;
 mod provisioning;
+mod reclaim;
 mod stress;
 mod volume_limits;
 mod volumes;
@@ -15,6 +18,9 @@ pub fn catalogue() -> Vec<Case> {
     [
         provisioning::ROWS,
         volumes::ROWS,
+        binding::ROWS,
+        reclaim::ROWS,
+        protection::ROWS,
         attach::ROWS,
         attach_required::ROWS,
         volume_limits::ROWS,

@@ -1,0 +1,142 @@
+//! What becomes of a volume when its claim goes.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use claimcheck_informer::Kind;
+use kube::ResourceExt;
+use serde_json::json;
+
+use super::{case, row};
+use crate::{
+    case::{Case, Needs, Pattern, Run},
+    fixture::{Claim, Fixture, Wanted, expect_calls},
+};
+
+const SUITE: &str = "reclaim";
+
+const fn reclaim(name: &'static str, pattern: Pattern, run: Run) -> Case {
+    row(SUITE, name, "PersistentVolumes", pattern, Needs::NOTHING, run)
+}
+
+pub(super) const ROWS: &[Case] = &[
+    reclaim(
+        "a dynamic volume of policy Delete goes with its claim",
+        Pattern::IMMEDIATE,
+        case!(dynamic_delete),
+    ),
+    reclaim(
+        "a volume set to Retain keeps its data for the next claim",
+        Pattern::IMMEDIATE,
+        case!(retained_data),
+    ),
+    reclaim(
+        "a volume set from Retain to Delete goes with its claim",
+        Pattern::IMMEDIATE,
+        case!(changed_to_delete),
+    ),
+    reclaim("a Released volume set to Delete goes", Pattern::IMMEDIATE, case!(changed_when_released)),
+    reclaim(
+        "a volume deleted before its claim waits for it",
+        Pattern::IMMEDIATE,
+        case!(volume_deleted_first),
+    ),
+    reclaim("a volume made by hand stays with policy Retain", Pattern::STATIC, case!(static_retain)),
+    reclaim("a volume of the deprecated policy Recycle fails and says why", Pattern::STATIC, case!(recycle)),
+];
+
+/// A claim, and its volume's name.
+async fn claimed(t: &Fixture) -> Result<(Claim, String)> {
+    let claim = t.claim("claim").await?;
+    let volume = t.bound(&claim).await?;
+    Ok((claim, volume.name_any()))
+}
+
+async fn set_policy(t: &Fixture, volume: &str, policy: &str) -> Result<()> {
+    t.patch_volume(volume, json!({ "spec": { "persistentVolumeReclaimPolicy": policy } })).await.map(drop)
+}
+
+async fn dynamic_delete(t: Arc<Fixture>) -> Result<()> {
+    let (claim, volume) = claimed(&t).await?;
+    t.delete_claim(&claim).await?;
+    t.volume_gone(&volume).await?;
+    expect_calls(&t.balance().await?, &[("CreateVolume", 1), ("DeleteVolume", 1)])
+}
+
+async fn retained_data(t: Arc<Fixture>) -> Result<()> {
+    let (first, name) = claimed(&t).await?;
+    set_policy(&t, &name, "Retain").await?;
+    t.output(&Wanted::ending("writer", &first, "echo kept > /data/file")).await?;
+    t.remove_named_pod("writer").await?;
+    t.delete_claim(&first).await?;
+    t.gone(Kind::Claim, &first.name).await?;
+    t.volume_in_phase(&name, "Released").await?;
+    t.patch_volume(&name, json!({ "spec": { "claimRef": null } })).await?;
+    t.volume_in_phase(&name, "Available").await?;
+    let class = t.class().await?;
+    let second =
+        t.manual_claim("second", "64Mi", json!({ "storageClassName": class, "volumeName": name })).await?;
+    t.bound(&second).await?;
+    let said = t.output(&Wanted::ending("reader", &second, "cat /data/file")).await?;
+    ensure!(said == "kept", "the second claim finds {said:?}");
+    t.remove_named_pod("reader").await?;
+    set_policy(&t, &name, "Delete").await?;
+    t.remove_claim(&second).await
+}
+
+async fn changed_to_delete(t: Arc<Fixture>) -> Result<()> {
+    let (claim, volume) = claimed(&t).await?;
+    set_policy(&t, &volume, "Retain").await?;
+    set_policy(&t, &volume, "Delete").await?;
+    t.delete_claim(&claim).await?;
+    t.volume_gone(&volume).await
+}
+
+async fn changed_when_released(t: Arc<Fixture>) -> Result<()> {
+    let (claim, volume) = claimed(&t).await?;
+    set_policy(&t, &volume, "Retain").await?;
+    t.delete_claim(&claim).await?;
+    t.volume_in_phase(&volume, "Released").await?;
+    set_policy(&t, &volume, "Delete").await?;
+    t.volume_gone(&volume).await?;
+    expect_calls(&t.balance().await?, &[("CreateVolume", 1), ("DeleteVolume", 1)])
+}
+
+async fn volume_deleted_first(t: Arc<Fixture>) -> Result<()> {
+    let (claim, name) = claimed(&t).await?;
+    // Before the deletion: the attacher attaches no volume that is being deleted.
+    let pod = t.ready_pod(&Wanted::staying("pod", &claim, "echo still > /data/here")).await?;
+    t.delete_volume(&name).await?;
+    let volume = t.volume_now(&name).await?;
+    ensure!(volume.metadata.deletion_timestamp.is_some(), "the volume is not being deleted");
+    t.claim_in_phase(&claim, "Bound").await?;
+    t.remove_pod(&pod).await?;
+    t.remove_claim(&claim).await?;
+    t.volume_gone(&name).await?;
+    let deleted = t.balance().await?.calls.get("DeleteVolume").copied();
+    ensure!(deleted == Some(1), "DeleteVolume was called {deleted:?} times");
+    Ok(())
+}
+
+async fn static_retain(t: Arc<Fixture>) -> Result<()> {
+    let volume = t.static_volume("volume", json!({})).await?.name_any();
+    let claim = t.manual_claim("claim", "1Gi", json!({})).await?;
+    t.bound(&claim).await?;
+    t.delete_claim(&claim).await?;
+    let released = t.volume_in_phase(&volume, "Released").await?;
+    let pointed = released.spec.and_then(|spec| spec.claim_ref).context("it has forgotten its claim")?;
+    ensure!(pointed.uid.as_ref() == Some(&claim.uid), "it points to {pointed:?}");
+    Ok(())
+}
+
+async fn recycle(t: Arc<Fixture>) -> Result<()> {
+    let policy = json!({ "persistentVolumeReclaimPolicy": "Recycle" });
+    let volume = t.static_volume("volume", policy).await?.name_any();
+    let claim = t.manual_claim("claim", "1Gi", json!({})).await?;
+    t.bound(&claim).await?;
+    t.delete_claim(&claim).await?;
+    t.volume_in_phase(&volume, "Failed").await?;
+    let said = t.volume_event(&volume, "VolumeFailedRecycle").await?;
+    ensure!(!said.is_empty(), "the event has no message");
+    Ok(())
+}
