@@ -1,6 +1,6 @@
 //! Calls, from the tap: the record of a call's start and that of its end become one piece of evidence.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, path::Path};
 
 use claimcheck_csi::tap::{CallId, Edge, TapRecord, code_name};
 use claimcheck_model::Stamp;
@@ -14,7 +14,7 @@ pub async fn calls<I: From<Evidence>>(
     mut records: UnboundedReceiver<TapRecord>,
     evidence: UnboundedSender<I>,
 ) {
-    let mut pairs = Pairs::default();
+    let mut pairs = Pairs::new(|pid| Path::new("/proc").join(pid.to_string()).exists());
     while let Some(record) = records.recv().await {
         for rpc in pairs.take(record) {
             if evidence.send(Evidence::Rpc(rpc).into()).is_err() {
@@ -29,10 +29,18 @@ pub async fn calls<I: From<Evidence>>(
 }
 
 /// The first records of calls that have not ended.
-#[derive(Debug, Default)]
-struct Pairs(HashMap<(String, CallId), TapRecord>);
+#[derive(Debug)]
+struct Pairs {
+    open: HashMap<(String, CallId), TapRecord>,
+    /// Whether a process lives. Several may play one component: the provisioners of several drivers.
+    lives: fn(u32) -> bool,
+}
 
 impl Pairs {
+    fn new(lives: fn(u32) -> bool) -> Self {
+        Self { open: HashMap::new(), lives }
+    }
+
     /// The calls that a record completes: its own at its end, and those of an earlier process of the same
     /// component, which died with them.
     fn take(&mut self, record: TapRecord) -> Vec<Rpc> {
@@ -40,22 +48,24 @@ impl Pairs {
         match &record.edge {
             Edge::Start => {
                 let (pid, component) = (record.id.pid, record.component.clone());
-                let dead = self.0.extract_if(|(other, id), _| *other == component && id.pid != pid);
+                let lives = self.lives;
+                let is_dead = |id: &CallId| id.pid != pid && !lives(id.pid);
+                let dead = self.open.extract_if(|(other, id), _| *other == component && is_dead(id));
                 let dead = dead.map(|(_, record)| rpc(&record, None, record.at)).collect();
-                self.0.insert(id, record);
+                self.open.insert(id, record);
                 dead
             }
             Edge::End { code, injected, .. } => {
                 let code = code_name(*code).to_owned();
                 let end = RpcEnd { at: record.at, code, injected: *injected };
-                let start = self.0.remove(&id).map_or(record.at, |start| start.at);
+                let start = self.open.remove(&id).map_or(record.at, |start| start.at);
                 vec![rpc(&record, Some(end), start)]
             }
         }
     }
 
     fn unfinished(self) -> impl Iterator<Item = Rpc> {
-        self.0.into_values().map(|record| rpc(&record, None, record.at))
+        self.open.into_values().map(|record| rpc(&record, None, record.at))
     }
 }
 
@@ -96,7 +106,7 @@ mod tests {
 
     #[test]
     fn start_and_end_become_one_call_on_the_components_node() {
-        let mut pairs = Pairs::default();
+        let mut pairs = Pairs::new(|_| true);
         assert_eq!(pairs.take(record(1, Edge::Start, 5)), []);
         let calls = pairs.take(record(1, Edge::End { code: Code::Ok, message: None, injected: false }, 9));
         assert_eq!((calls[0].node.as_str(), calls[0].start.mono_ns), ("n1", 5));
@@ -106,10 +116,13 @@ mod tests {
 
     #[test]
     fn calls_of_a_killed_process_never_end() {
-        let mut pairs = Pairs::default();
+        let mut pairs = Pairs::new(|pid| pid != 1);
         pairs.take(record(1, Edge::Start, 5));
         let calls = pairs.take(record(2, Edge::Start, 7));
+        assert_eq!(pairs.take(record(3, Edge::Start, 8)), [], "process 2 lives and plays the same component");
         assert_eq!((calls.len(), calls[0].end.is_none(), calls[0].start.mono_ns), (1, true, 5));
-        assert_eq!(pairs.unfinished().map(|call| call.start.mono_ns).collect::<Vec<_>>(), [7]);
+        let mut open: Vec<u64> = pairs.unfinished().map(|call| call.start.mono_ns).collect();
+        open.sort_unstable();
+        assert_eq!(open, [7, 8]);
     }
 }
