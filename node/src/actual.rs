@@ -14,9 +14,21 @@ use crate::{
 pub enum Mounted {
     /// It is there.
     Yes,
+    /// It is there, but what it is made of has changed since: it is made again while it is wanted.
+    Outdated,
     /// A call ended without telling: it may be there, or become so. It is tried again while it is
     /// wanted, and undone when it is not.
     Uncertain,
+    /// The same of an agent that is gone: it left a record, but no mount can be seen. Unlike with
+    /// [`Self::Uncertain`] not even a final error to a new call tells what its own last call did.
+    Found,
+}
+
+impl Mounted {
+    /// Containers can use it.
+    pub fn is_usable(self) -> bool {
+        matches!(self, Self::Yes | Self::Outdated)
+    }
 }
 
 /// A volume in one pod.
@@ -87,7 +99,7 @@ impl Actual {
 
     /// Whether the volume is mounted in the pod for certain.
     pub fn is_mounted(&self, key: &VolumeKey, pod: &PodUid) -> bool {
-        self.get(key).and_then(|v| v.pods.get(pod)).is_some_and(|m| m.mounted == Mounted::Yes)
+        self.get(key).and_then(|v| v.pods.get(pod)).is_some_and(|m| m.mounted.is_usable())
     }
 
     /// An operation starts.
@@ -115,11 +127,14 @@ impl Actual {
                 volume.backoff.insert(operation.clone(), backoff);
             }
         }
-        if let Some(mounted) = effect(&operation, &outcome) {
-            match operation.target() {
-                None => volume.device = mounted,
-                Some(pod) => set_mount(volume, pod, mounted, directory),
-            }
+        let before = match operation.target() {
+            None => volume.device,
+            Some(pod) => volume.pods.get(pod).map(|mount| mount.mounted),
+        };
+        let mounted = effect(&operation, &outcome, before);
+        match operation.target() {
+            None => volume.device = mounted,
+            Some(pod) => set_mount(volume, pod, mounted, directory),
         }
         if let Some(pod) = operation.target() {
             self.index(key, pod);
@@ -136,6 +151,14 @@ impl Actual {
                 set_mount(volume, pod, Some(mounted), directory);
                 self.index(key, pod);
             }
+        }
+    }
+
+    /// What the volume is made of has changed.
+    pub fn outdate(&mut self, key: &VolumeKey) {
+        let mounts = self.volumes.get_mut(key).into_iter().flat_map(|volume| volume.pods.values_mut());
+        for mount in mounts.filter(|mount| mount.mounted == Mounted::Yes) {
+            mount.mounted = Mounted::Outdated;
         }
     }
 
@@ -177,17 +200,26 @@ impl Actual {
     }
 }
 
-/// What an operation that ended so leaves behind; none if it changed nothing.
+/// What there is of a mount after an operation that ended so; none for nothing.
 ///
 /// A failed unmount leaves the mount as uncertain as a mount without a final answer: either way the only
-/// safe next steps are to mount again or to unmount again.
-fn effect(operation: &Operation, outcome: &Outcome) -> Option<Option<Mounted>> {
-    let mounts = matches!(operation, Operation::MountDevice | Operation::MountPod(_));
-    match (outcome, mounts) {
-        (Outcome::NotTried, _) => None,
-        (Outcome::Done, true) => Some(Some(Mounted::Yes)),
-        (Outcome::Done, false) | (Outcome::Failed, true) => Some(None),
-        (Outcome::Failed, false) | (Outcome::Unknown, _) => Some(Some(Mounted::Uncertain)),
+/// safe next steps are to mount again or to unmount again. What was mounted before stays so when mounting
+/// it again fails. Upstream: `markDeviceErrorState` and `markVolumeErrorState` in
+/// `pkg/volume/util/operationexecutor/operation_generator.go`.
+fn effect(operation: &Operation, outcome: &Outcome, before: Option<Mounted>) -> Option<Mounted> {
+    let mounts = match operation {
+        Operation::MountDevice | Operation::MountPod(_) => true,
+        Operation::UnmountDevice | Operation::UnmountPod(_) => false,
+        Operation::Attach | Operation::Detach => return before,
+    };
+    match (outcome, mounts, before) {
+        (Outcome::NotTried, ..) => before,
+        (Outcome::Done, true, _) => Some(Mounted::Yes),
+        (Outcome::Done, false, _) => None,
+        (_, false, _) => Some(Mounted::Uncertain),
+        (_, true, Some(Mounted::Yes | Mounted::Outdated | Mounted::Found)) => before,
+        (Outcome::Failed, true, _) => None,
+        (Outcome::Unknown, true, _) => Some(Mounted::Uncertain),
     }
 }
 
@@ -197,5 +229,41 @@ fn set_mount(volume: &mut ActualVolume, pod: &PodUid, mounted: Option<Mounted>, 
             volume.pods.insert(pod.clone(), ActualMount { mounted, directory: directory.to_owned() });
         }
         None => drop(volume.pods.remove(pod)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_operations_leave_behind() {
+        use Mounted::{Found, Outdated, Uncertain, Yes};
+        use Outcome::{Done, Failed, NotTried, Unknown};
+        let (mount, unmount) = (Operation::MountPod("p".into()), Operation::UnmountPod("p".into()));
+        let rows = [
+            (&mount, Done, None, Some(Yes)),
+            (&mount, Done, Some(Outdated), Some(Yes)),
+            (&mount, Failed, None, None),
+            (&mount, Failed, Some(Uncertain), None),
+            (&mount, Failed, Some(Found), Some(Found)),
+            (&mount, Failed, Some(Outdated), Some(Outdated)),
+            (&mount, Unknown, None, Some(Uncertain)),
+            (&mount, Unknown, Some(Uncertain), Some(Uncertain)),
+            (&mount, Unknown, Some(Found), Some(Found)),
+            (&mount, Unknown, Some(Yes), Some(Yes)),
+            (&mount, NotTried, None, None),
+            (&mount, NotTried, Some(Outdated), Some(Outdated)),
+            (&unmount, Done, Some(Yes), None),
+            (&unmount, Done, Some(Found), None),
+            (&unmount, Failed, Some(Yes), Some(Uncertain)),
+            (&unmount, Unknown, Some(Uncertain), Some(Uncertain)),
+            (&unmount, NotTried, Some(Yes), Some(Yes)),
+            (&Operation::Attach, Done, None, None),
+            (&Operation::Detach, Failed, None, None),
+        ];
+        for (operation, outcome, before, expected) in rows {
+            assert_eq!(effect(operation, &outcome, before), expected, "{operation:?} {outcome:?} {before:?}");
+        }
     }
 }

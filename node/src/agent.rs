@@ -25,7 +25,7 @@ use crate::{
     operations::Executor,
     pods::{self, ContainerId, Done, PodManager},
     populator::uid_of,
-    reconciler::{InUse, Moment, Notice, VolumeManager},
+    reconciler::{Found, InUse, Moment, Notice, VolumeManager},
     reconstruct::{self, ReconstructError},
     registration::{self, Dial, NodeInfo, PluginEvent},
     volumes::PodUid,
@@ -40,6 +40,8 @@ pub struct Config {
     pub ip: String,
     /// The kubelet's directory.
     pub root: PathBuf,
+    /// The attach/detach controller attaches volumes to this node; otherwise the node does.
+    pub controller_attach_detach: bool,
 }
 
 /// Why the agent ended.
@@ -114,14 +116,13 @@ impl<R: Runtime, H: Host> Agent<R, H> {
         let Self { config, client, runtime, host, dial } = self;
         let layout = Layout::new(prepare(&config.root)?);
         let informer = Informer::start(client.clone(), watched(), &selected(&config.name));
-        let (node, ()) =
-            tokio::join!(node_object::register(&client, &config.name, &config.ip), informer.synced());
+        let (node, ()) = tokio::join!(node_object::register(&client, &config), informer.synced());
         let node = node?;
         let in_use =
             node.status.as_ref().and_then(|status| status.volumes_in_use.clone()).unwrap_or_default();
         informer.apply(node.clone());
 
-        let found = reconstruct::reconstruct(&*host, &layout)?;
+        let found = reconstruct::reconstruct(&*host, &layout, &informer.read())?;
         // Listening before listing, so that no exit falls in between.
         let containers = runtime.events();
         let listed = runtime.list().await?;
@@ -130,6 +131,7 @@ impl<R: Runtime, H: Host> Agent<R, H> {
             layout: layout.clone(),
             host: host.clone(),
             client: client.clone(),
+            informer: informer.clone(),
             node: config.name.clone(),
         };
         let (notice, notices) = mpsc::unbounded_channel();
@@ -144,15 +146,12 @@ impl<R: Runtime, H: Host> Agent<R, H> {
             recorder: recorder.clone(),
             host_ip: config.ip,
         };
-        let actual = found.actual;
-        let volumes = VolumeManager::new(
-            executor,
-            informer.clone(),
-            recorder,
-            notice,
-            actual,
-            InUse::from_status(in_use),
-        );
+        let start = Found {
+            actual: found.actual,
+            in_use: InUse::from_status(in_use),
+            attaches: !config.controller_attach_detach,
+        };
+        let volumes = VolumeManager::new(executor, recorder, notice, start);
         let mut state = Loop {
             node: config.name.clone(),
             volumes,
@@ -347,7 +346,11 @@ impl<R: Runtime, H: Host> Loop<R, H> {
             while let Some(uid) = self.due.pop_first() {
                 self.settle_pod(&uid, now);
             }
-            let (touched, wake) = self.volumes.settle(moment(now));
+            let (mut touched, wake) = self.volumes.settle(moment(now));
+            for (uid, why) in self.volumes.evictions() {
+                self.pods.evict(&uid, why);
+                touched.insert(uid);
+            }
             if touched.is_empty() {
                 break wake;
             }
@@ -364,7 +367,7 @@ impl<R: Runtime, H: Host> Loop<R, H> {
             Some(true) if self.pods.is_gone(uid) => self.volumes.hold(uid),
             Some(true) => {
                 if let Some(pod) = self.pods.pod(uid) {
-                    self.volumes.want(pod);
+                    self.volumes.want(pod, moment(now));
                 }
             }
             Some(false) | None => self.volumes.release(uid),

@@ -31,6 +31,9 @@ pub struct Args {
     /// The address that the node says it has.
     #[arg(long, default_value = "127.0.0.1")]
     pub node_ip: String,
+    /// Let the attach/detach controller attach volumes to this node, instead of the node itself.
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    pub enable_controller_attach_detach: bool,
 }
 
 /// Runs the agent until `shutdown` resolves. Containers and mounts stay; the next agent takes over.
@@ -45,6 +48,11 @@ pub async fn run(args: Args, client: Client, shutdown: impl Future<Output = ()>)
         Driver::new(Endpoint::Unix(endpoint.to_owned()), tap.clone(), component.clone())
             .with_deadline(KUBELET_DEADLINE)
     };
-    let config = Config { name: args.name, ip: args.node_ip, root: args.root_dir };
+    let config = Config {
+        name: args.name,
+        ip: args.node_ip,
+        root: args.root_dir,
+        controller_attach_detach: args.enable_controller_attach_detach,
+    };
     Agent { config, client, runtime, host: Arc::new(RealHost), dial: Arc::new(dial) }.run(shutdown).await
 }

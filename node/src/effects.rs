@@ -2,14 +2,25 @@
 //! faults can be injected and nothing needs root in a test.
 //!
 //! The calls are short (a directory, a small file, a table of mounts), so they are made where they are
-//! needed; the two that go over a whole volume, [`Host::apply_group`] and [`Host::remove_tree`], belong
-//! on a blocking thread.
+//! needed; those that go over a whole volume, [`Host::apply_group`], [`Host::remove_tree`],
+//! [`Host::write_files`] and [`Host::usage`], belong on a blocking thread.
 
 use std::{
     collections::BTreeSet,
     fs, io,
-    os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, lchown},
+    os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
+};
+
+use nix::{
+    errno::Errno,
+    mount::{MntFlags, MsFlags, mount, umount2},
+};
+
+use crate::volumes::{
+    FsGroup,
+    content::{Files, atomic},
+    ownership,
 };
 
 /// Effects on the host.
@@ -62,12 +73,35 @@ pub trait Host: Send + Sync + 'static {
     /// If `/proc` cannot be read.
     fn mount_points(&self) -> io::Result<BTreeSet<PathBuf>>;
 
-    /// Hands a tree to a group: it owns everything, may read and write, and new files inherit it.
-    /// Upstream: `SetVolumeOwnership` in `pkg/volume/volume_linux.go`.
+    /// Hands a tree to a group; see [`ownership::apply`].
     ///
     /// # Errors
     /// As the file system says; not being root, mostly.
-    fn apply_group(&self, path: &Path, group: u32, read_only: bool) -> io::Result<()>;
+    fn apply_group(&self, path: &Path, group: FsGroup, read_only: bool) -> io::Result<()>;
+
+    /// Makes a directory hold these files, all at once; see [`atomic::write`].
+    ///
+    /// # Errors
+    /// As the file system says.
+    fn write_files(&self, path: &Path, files: &Files, group: Option<FsGroup>) -> io::Result<bool>;
+
+    /// Mounts a file system in memory, of this many bytes if that is given. Mounted already is none.
+    ///
+    /// # Errors
+    /// As the kernel says; not being root, mostly.
+    fn mount_memory(&self, path: &Path, size: Option<u64>) -> io::Result<()>;
+
+    /// Unmounts whatever is mounted at the path; nothing is none.
+    ///
+    /// # Errors
+    /// As the kernel says; in use, mostly.
+    fn unmount(&self, path: &Path) -> io::Result<()>;
+
+    /// The bytes that a tree takes on its disk.
+    ///
+    /// # Errors
+    /// As the file system says; what vanishes meanwhile is none.
+    fn usage(&self, path: &Path) -> io::Result<u64>;
 }
 
 /// The real host.
@@ -118,26 +152,43 @@ impl Host for RealHost {
         Ok(table.lines().filter_map(mount_point).collect())
     }
 
-    fn apply_group(&self, path: &Path, group: u32, read_only: bool) -> io::Result<()> {
-        let found = fs::symlink_metadata(path)?;
-        lchown(path, None, Some(group))?;
-        if found.is_symlink() {
+    fn apply_group(&self, path: &Path, group: FsGroup, read_only: bool) -> io::Result<()> {
+        ownership::apply(path, group, read_only)
+    }
+
+    fn write_files(&self, path: &Path, files: &Files, group: Option<FsGroup>) -> io::Result<bool> {
+        atomic::write(path, files, group)
+    }
+
+    fn mount_memory(&self, path: &Path, size: Option<u64>) -> io::Result<()> {
+        if self.mount_points()?.contains(path) {
             return Ok(());
         }
-        let wanted = match (read_only, found.is_dir()) {
-            (false, true) => 0o2770,
-            (false, false) => 0o660,
-            (true, true) => 0o2550,
-            (true, false) => 0o440,
-        };
-        let mode = found.mode() | wanted;
-        fs::set_permissions(path, fs::Permissions::from_mode(mode & 0o7777))?;
+        let size = size.map(|bytes| format!("size={bytes},")).unwrap_or_default();
+        let options = format!("{size}mode=0777");
+        let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+        Ok(mount(Some("tmpfs"), path, Some("tmpfs"), flags, Some(options.as_str()))?)
+    }
+
+    fn unmount(&self, path: &Path) -> io::Result<()> {
+        match umount2(path, MntFlags::UMOUNT_NOFOLLOW) {
+            // Not a mount, or not there.
+            Ok(()) | Err(Errno::EINVAL | Errno::ENOENT) => Ok(()),
+            // Without root nothing can have been mounted by us.
+            Err(Errno::EPERM) if !self.mount_points()?.contains(path) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn usage(&self, path: &Path) -> io::Result<u64> {
+        let Some(found) = absent_is_none(fs::symlink_metadata(path))? else { return Ok(0) };
+        let mut bytes = found.blocks() * 512;
         if found.is_dir() {
-            for entry in fs::read_dir(path)? {
-                self.apply_group(&entry?.path(), group, read_only)?;
+            for child in self.list(path)? {
+                bytes += self.usage(&child)?;
             }
         }
-        Ok(())
+        Ok(bytes)
     }
 }
 
@@ -204,14 +255,30 @@ mod tests {
     }
 
     #[test]
-    fn a_group_gets_the_whole_tree() {
+    fn usage_counts_what_is_on_disk() {
         let root = tempfile::tempdir().unwrap();
-        let file = root.path().join("f");
-        fs::write(&file, b"").unwrap();
-        // One's own group needs no privilege.
-        let own = fs::metadata(&file).unwrap().gid();
-        RealHost.apply_group(root.path(), own, false).unwrap();
-        assert_eq!(fs::metadata(&file).unwrap().mode() & 0o660, 0o660);
-        assert_eq!(fs::metadata(root.path()).unwrap().mode() & 0o2770, 0o2770);
+        let empty = RealHost.usage(root.path()).unwrap();
+        fs::create_dir(root.path().join("d")).unwrap();
+        fs::write(root.path().join("d/f"), vec![1; 1 << 20]).unwrap();
+        fs::File::create(root.path().join("sparse")).unwrap().set_len(1 << 30).unwrap();
+        let used = RealHost.usage(root.path()).unwrap() - empty;
+        assert!((1 << 20..1 << 22).contains(&used), "{used}");
+        assert_eq!(RealHost.usage(&root.path().join("none")).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_memory_volume_is_as_big_as_asked() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().canonicalize().unwrap();
+        if let Err(error) = RealHost.mount_memory(&path, Some(1 << 20)) {
+            println!("skipped: no tmpfs can be mounted here: {error}");
+            return;
+        }
+        RealHost.mount_memory(&path, Some(1 << 20)).unwrap();
+        assert!(fs::write(path.join("f"), vec![1; 2 << 20]).is_err(), "more than fits");
+        RealHost.unmount(&path).unwrap();
+        RealHost.unmount(&path).unwrap();
+        assert!(!RealHost.mount_points().unwrap().contains(&path));
+        assert_eq!(fs::read_dir(&path).unwrap().count(), 0);
     }
 }

@@ -70,7 +70,7 @@ impl Layout {
     /// What a CSI volume has on this node apart from pods: `vol_data.json` and the global mount.
     /// Upstream: `makeDeviceMountPath` in `pkg/volume/csi/csi_attacher.go`.
     pub fn device(&self, driver: &str, handle: &str) -> PathBuf {
-        self.csi().join(driver).join(Hex(&Sha256::digest(handle)).to_string())
+        self.csi().join(driver).join(digest(handle))
     }
 
     /// Where a CSI volume is staged.
@@ -89,7 +89,7 @@ impl Layout {
     pub fn pod_mount(&self, uid: &PodUid, key: &VolumeKey, name: &str) -> PathBuf {
         let directory = self.pod_volume(uid, key, name);
         match key {
-            VolumeKey::Csi { .. } => directory.join("mount"),
+            VolumeKey::Csi { .. } | VolumeKey::Inline { .. } => directory.join("mount"),
             VolumeKey::Local { .. } => directory,
         }
     }
@@ -98,7 +98,12 @@ impl Layout {
 /// The attachment's name for a volume on a node: `csi-` and the SHA-256 of handle, driver and node.
 /// Upstream: `getAttachmentName` in `pkg/volume/csi/csi_attacher.go`.
 pub fn attachment_name(handle: &str, driver: &str, node: &str) -> String {
-    format!("csi-{}", Hex(&Sha256::digest(format!("{handle}{driver}{node}"))))
+    format!("csi-{}", digest(&format!("{handle}{driver}{node}")))
+}
+
+/// The SHA-256 of a text in hexadecimal digits.
+pub fn digest(text: &str) -> String {
+    Hex(&Sha256::digest(text)).to_string()
 }
 
 /// Bytes as lower-case hexadecimal digits.

@@ -15,6 +15,7 @@ mod agent;
 #[cfg(test)]
 mod agent_tests;
 mod args;
+mod attachment;
 mod desired;
 mod drivers;
 mod effects;

@@ -22,6 +22,8 @@ use kube::{
 };
 use serde_json::json;
 
+use crate::agent::Config;
+
 /// The namespace of the nodes' leases.
 const LEASE_NAMESPACE: &str = "kube-node-lease";
 /// Upstream: `NodeLeaseDurationSeconds`, renewed four times in its duration.
@@ -45,15 +47,18 @@ pub struct RegisterError {
 ///
 /// # Errors
 /// If the API server refuses.
-pub async fn register(client: &Client, name: &str, ip: &str) -> Result<Node, RegisterError> {
+pub async fn register(client: &Client, config: &Config) -> Result<Node, RegisterError> {
     let api: Api<Node> = Api::all(client.clone());
-    let wanted = node(name, ip);
+    let (name, wanted) = (&config.name, node(config));
     let registered = async {
         let found = match api.create(&PostParams::default(), &wanted).await {
             Err(kube::Error::Api(status)) if status.code == 409 => {
                 // Labels that users and drivers have set stay.
                 let meta = &wanted.metadata;
-                let patch = json!({"metadata": {"labels": meta.labels, "annotations": meta.annotations}});
+                // Null takes away what an agent with another flag said.
+                let managed = meta.annotations.as_ref().and_then(|a| a.get(CONTROLLER_MANAGED_ATTACH));
+                let annotations = json!({CONTROLLER_MANAGED_ATTACH: managed});
+                let patch = json!({"metadata": {"labels": meta.labels, "annotations": annotations}});
                 api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?
             }
             created => created?,
@@ -120,21 +125,23 @@ fn is_ready(node: &Node) -> bool {
     conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-fn node(name: &str, ip: &str) -> Node {
+fn node(config: &Config) -> Node {
+    let Config { name, ip, controller_attach_detach, .. } = config;
     let labels = [
-        ("kubernetes.io/hostname", name),
+        ("kubernetes.io/hostname", name.as_str()),
         ("kubernetes.io/os", "linux"),
         ("kubernetes.io/arch", architecture()),
     ];
-    let annotations = [(CONTROLLER_MANAGED_ATTACH, "true")];
+    let managed = [(CONTROLLER_MANAGED_ATTACH, "true")];
+    let annotations = if *controller_attach_detach { &managed[..] } else { &[] };
     let texts = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
         pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
     };
     Node {
         metadata: ObjectMeta {
-            name: Some(name.to_owned()),
+            name: Some(name.clone()),
             labels: Some(texts(&labels)),
-            annotations: Some(texts(&annotations)),
+            annotations: Some(texts(annotations)),
             ..ObjectMeta::default()
         },
         status: Some(status(name, ip)),

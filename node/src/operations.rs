@@ -3,8 +3,9 @@
 //!
 //! Upstream: `pkg/kubelet/volumemanager/reconciler`, `pkg/volume/util/operationexecutor`.
 
-use std::{collections::BTreeMap, error::Error, io, path::PathBuf, sync::Arc};
+use std::{collections::BTreeMap, error::Error, io, path::PathBuf, sync::Arc, time::Duration};
 
+use claimcheck_informer::Informer;
 use claimcheck_model::ObjectKey;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
@@ -12,15 +13,31 @@ use tonic::Code;
 
 use crate::{
     actual::Outcome,
+    attachment,
     drivers::RegisteredDriver,
     effects::Host,
     layout::Layout,
-    volumes::{CsiVolume, DriverPolicy, PodMount, PodUid, VolumeKey, csi, local},
+    volumes::{
+        CsiVolume, DriverPolicy, EmptyDir, FsGroup, HostPath, Lifecycle, Plugin, PodMount, PodUid, VolumeKey,
+        content::{self, Filling, PayloadError, TokenError},
+        csi, empty_dir,
+        host_path::HostPathError,
+    },
 };
 
 /// What it takes to mount or unmount.
 #[derive(Clone, Debug)]
 pub enum Work {
+    /// Make the VolumeAttachment.
+    Attach {
+        /// The volume.
+        volume: Box<CsiVolume>,
+    },
+    /// Delete the VolumeAttachment.
+    Detach {
+        /// Its name.
+        name: String,
+    },
     /// NodeStageVolume.
     Stage {
         /// The driver to call.
@@ -29,11 +46,15 @@ pub enum Work {
         volume: Box<CsiVolume>,
         /// What attaching it gave.
         publish_context: BTreeMap<String, String>,
+        /// The group of the pod that it is staged for, for a driver that sets it itself.
+        fs_group: Option<FsGroup>,
     },
     /// NodePublishVolume, then the group's ownership.
     Publish {
         /// The driver to call.
         driver: Arc<RegisteredDriver>,
+        /// Which volume.
+        key: VolumeKey,
         /// The volume.
         volume: Box<CsiVolume>,
         /// What attaching it gave.
@@ -61,12 +82,25 @@ pub enum Work {
         /// The volume's id.
         handle: String,
     },
-    /// Make a volume of the node itself.
-    Make {
+    /// Make an emptyDir.
+    MakeEmptyDir {
+        /// The volume.
+        key: VolumeKey,
+        /// What it is like.
+        volume: EmptyDir,
+        /// What the pod wants of it.
+        mount: PodMount,
+    },
+    /// Look whether a hostPath is what it should be.
+    CheckHostPath(HostPath),
+    /// Make files of objects, or change them.
+    Fill {
         /// The volume.
         key: VolumeKey,
         /// What the pod wants of it.
         mount: PodMount,
+        /// What to fill it with.
+        filling: Filling,
     },
     /// Remove a volume of the node itself, with what is in it.
     Remove {
@@ -109,6 +143,31 @@ pub enum OperationError {
         /// What the API server said.
         source: Box<kube::Error>,
     },
+    /// The API server did not take an attachment, or its deletion.
+    #[error("{source}")]
+    Attachment {
+        /// What it said.
+        source: Box<kube::Error>,
+    },
+    /// A hostPath is not what the pod takes it for.
+    #[error(transparent)]
+    HostPath(#[from] HostPathError),
+    /// What is to be in the volume cannot be told.
+    #[error(transparent)]
+    Payload(#[from] PayloadError),
+    /// A token for the pod cannot be had.
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    /// The driver does not serve volumes of this kind. Upstream: `supportsVolumeLifecycleMode`.
+    #[error(
+        "volume mode {mode:?} not supported by driver {driver}: see its CSIDriver's volumeLifecycleModes"
+    )]
+    Lifecycle {
+        /// How the volume is used.
+        mode: Lifecycle,
+        /// The driver.
+        driver: String,
+    },
 }
 
 impl OperationError {
@@ -128,7 +187,13 @@ impl OperationError {
                 | Code::Aborted => Outcome::Unknown,
                 _ => Outcome::Failed,
             },
-            Self::Prepare { .. } | Self::Secret { .. } => Outcome::NotTried,
+            Self::Prepare { .. }
+            | Self::Secret { .. }
+            | Self::Attachment { .. }
+            | Self::HostPath(_)
+            | Self::Payload(_)
+            | Self::Token(_)
+            | Self::Lifecycle { .. } => Outcome::NotTried,
             Self::Finish { .. } => Outcome::Unknown,
         }
     }
@@ -146,8 +211,10 @@ pub struct Executor<H> {
     pub layout: Layout,
     /// The host.
     pub host: Arc<H>,
-    /// For secrets.
+    /// For secrets, tokens and attachments.
     pub client: Client,
+    /// Where written attachments are entered at once.
+    pub informer: Informer,
     /// The node's name.
     pub node: String,
 }
@@ -155,34 +222,64 @@ pub struct Executor<H> {
 // By hand, since a derived one would ask for `H: Clone`.
 impl<H> Clone for Executor<H> {
     fn clone(&self) -> Self {
-        let Self { layout, host, client, node } = self;
-        Self { layout: layout.clone(), host: host.clone(), client: client.clone(), node: node.clone() }
+        let Self { layout, host, client, informer, node } = self;
+        Self {
+            layout: layout.clone(),
+            host: host.clone(),
+            client: client.clone(),
+            informer: informer.clone(),
+            node: node.clone(),
+        }
     }
 }
 
 impl<H: Host> Executor<H> {
-    /// Carries out an operation.
+    /// Carries out an operation; returns after which time it should be done again, if ever.
     ///
     /// # Errors
     /// See [`OperationError::outcome`] for what is left then.
-    pub async fn run(&self, work: Work) -> Result<(), OperationError> {
+    pub async fn run(&self, work: Work) -> Result<Option<Duration>, OperationError> {
         match work {
-            Work::Stage { driver, volume, publish_context } => {
+            Work::Attach { volume } => attachment::attach(self, &volume).await,
+            Work::Detach { name } => attachment::detach(self, &name).await,
+            Work::Stage { driver, volume, publish_context, fs_group } => {
                 let secrets = self.secret(volume.stage_secret.as_ref()).await?;
-                csi::stage(self, &driver, &volume, publish_context, secrets).await
+                csi::stage(self, &driver, &volume, publish_context, secrets, fs_group).await
             }
-            Work::Publish { driver, volume, publish_context, mount, policy } => {
+            Work::Publish { driver, key, volume, publish_context, mount, policy } => {
                 let secrets = self.secret(volume.publish_secret.as_ref()).await?;
-                let publish = csi::Publish { volume: &volume, mount: &mount, policy };
+                let publish = csi::Publish { key: &key, volume: &volume, mount: &mount, policy: &policy };
                 csi::publish(self, &driver, publish, publish_context, secrets).await
             }
             Work::Unpublish { driver, handle, pod, directory } => {
                 csi::unpublish(self, &driver, &handle, &pod, &directory).await
             }
             Work::Unstage { driver, handle } => csi::unstage(self, &driver, &handle).await,
-            Work::Make { key, mount } => local::make(self, &key, &mount).await,
-            Work::Remove { key, pod, directory } => local::remove(self, &key, &pod, &directory).await,
+            Work::MakeEmptyDir { key, volume, mount } => empty_dir::make(self, &key, &volume, &mount).await,
+            Work::CheckHostPath(path) => match tokio::task::spawn_blocking(move || path.check()).await {
+                Ok(checked) => Ok(checked?),
+                Err(error) => std::panic::resume_unwind(error.into_panic()),
+            },
+            Work::Fill { key, mount, filling } => return content::write(self, &key, &mount, &filling).await,
+            Work::Remove { key, pod, directory } => self.remove(&key, &pod, &directory).await,
         }
+        .map(|()| None)
+    }
+
+    /// Removes a volume that the node made, with what is in it. A hostPath belongs to the node.
+    async fn remove(&self, key: &VolumeKey, pod: &PodUid, directory: &str) -> Result<(), OperationError> {
+        if key.plugin() == Plugin::HostPath {
+            return Ok(());
+        }
+        let path = self.layout.pod_mount(pod, key, directory);
+        let root = path.clone();
+        let removed = self.blocking(move |host| {
+            // Where a driver published what nobody can tell of any more.
+            host.unmount(&root.join("mount"))?;
+            host.unmount(&root)?;
+            host.remove_tree(&root)
+        });
+        removed.await.map_err(|source| OperationError::Finish { path, source })
     }
 
     /// Runs a longer piece of host work off the event loop.

@@ -9,13 +9,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use claimcheck_informer::{World, key_of, pod_claims};
 use claimcheck_model::ObjectKey;
 use k8s_openapi::{
-    api::core::v1::{CSIPersistentVolumeSource, Container, PersistentVolume, Pod, SecretReference, Volume},
+    api::core::v1::{
+        CSIPersistentVolumeSource, CSIVolumeSource, Container, PersistentVolume, Pod, SecretReference, Volume,
+    },
     apimachinery::pkg::apis::meta::v1::OwnerReference,
 };
 
 use crate::{
     desired::Wanted,
-    volumes::{CsiVolume, Plugin, PodMount, PodRef, PodUid, VolumeKey, VolumeSpec},
+    volumes::{
+        Content, CsiVolume, EmptyDir, FsGroup, HostPath, Plugin, PodMount, PodRef, PodUid, VolumeKey,
+        VolumeSpec,
+    },
 };
 
 /// Why a volume of a pod cannot be mounted as things stand.
@@ -130,25 +135,52 @@ fn resolve(pod: &Pod, volume: &Volume, used: &UsedNames<'_>, world: &World) -> R
         check_mode(volume, mode, used).map_err(|message| problem(false, message))?;
         return Ok(wanted);
     }
-    let (plugin, spec) = if let Some(dir) = &volume.empty_dir {
-        match dir.medium.as_deref() {
-            None | Some("") => (Plugin::EmptyDir, VolumeSpec::EmptyDir),
-            Some(medium) => {
-                return Err(problem(
-                    false,
-                    format!("emptyDir of medium {medium:?} is not supported by this node"),
-                ));
-            }
-        }
-    } else if let Some(path) = &volume.host_path {
-        (Plugin::HostPath, VolumeSpec::HostPath(path.path.clone()))
-    } else {
-        return Err(problem(false, "volumes of this kind are not supported by this node".into()));
-    };
+    let (key, spec, read_only) = of_pod(pod, volume).map_err(|message| problem(false, message))?;
     check_mode(volume, "Filesystem", used).map_err(|message| problem(false, message))?;
-    let mount = pod_mount(pod, volume, volume.name.clone(), false);
-    let key = VolumeKey::Local { plugin, pod: uid_of(pod), name: volume.name.clone() };
-    Ok(Wanted { key, spec, mount })
+    Ok(Wanted { key, spec, mount: pod_mount(pod, volume, volume.name.clone(), read_only) })
+}
+
+/// A volume that the pod's spec holds as a whole.
+fn of_pod(pod: &Pod, volume: &Volume) -> Result<(VolumeKey, VolumeSpec, bool), String> {
+    let uid = uid_of(pod);
+    if let Some(csi) = &volume.csi {
+        let key = VolumeKey::inline(&csi.driver, &uid, &volume.name);
+        let spec = VolumeSpec::Csi(Box::new(inline_volume(pod, volume, csi)));
+        return Ok((key, spec, csi.read_only.unwrap_or(false)));
+    }
+    let (plugin, spec) = if let Some(dir) = &volume.empty_dir {
+        (Plugin::EmptyDir, VolumeSpec::EmptyDir(EmptyDir::of(dir)?))
+    } else if let Some(source) = &volume.host_path {
+        let kind = source.type_.as_deref().unwrap_or_default();
+        let path = HostPath::of(source).ok_or_else(|| format!("hostPath has no type {kind:?}"))?;
+        (Plugin::HostPath, VolumeSpec::HostPath(path))
+    } else if let Some(content) = Content::of(volume, &key_of(pod).namespace) {
+        let (plugin, content) = content?;
+        (plugin, VolumeSpec::Content(Box::new(content)))
+    } else {
+        return Err("volumes of this kind are not supported by this node".into());
+    };
+    Ok((VolumeKey::Local { plugin, pod: uid, name: volume.name.clone() }, spec, false))
+}
+
+/// Upstream: `SetUpAt` in `pkg/volume/csi/csi_mounter.go`, for a volume source of a pod.
+fn inline_volume(pod: &Pod, volume: &Volume, csi: &CSIVolumeSource) -> CsiVolume {
+    let VolumeKey::Inline { driver, handle } = VolumeKey::inline(&csi.driver, &uid_of(pod), &volume.name)
+    else {
+        unreachable!("an inline volume has an inline key")
+    };
+    let secret = csi.node_publish_secret_ref.as_ref();
+    CsiVolume {
+        pv: volume.name.clone(),
+        driver,
+        handle,
+        fs_type: csi.fs_type.clone().unwrap_or_default(),
+        mount_options: Vec::new(),
+        access_modes: vec!["ReadWriteOnce".into()],
+        attributes: csi.volume_attributes.clone().unwrap_or_default(),
+        stage_secret: None,
+        publish_secret: secret.map(|secret| ObjectKey::new(key_of(pod).namespace, secret.name.clone())),
+    }
 }
 
 /// Upstream: `createVolumeSpec` in the populator; the messages are its.
@@ -170,7 +202,10 @@ fn check_mode(volume: &Volume, mode: &str, used: &UsedNames<'_>) -> Result<(), S
 
 fn pod_mount(pod: &Pod, volume: &Volume, directory: String, read_only: bool) -> PodMount {
     let security = pod.spec.as_ref().and_then(|spec| spec.security_context.as_ref());
-    let fs_group = security.and_then(|context| context.fs_group);
+    let fs_group = security.and_then(|context| {
+        let on_root_mismatch = context.fs_group_change_policy.as_deref() == Some("OnRootMismatch");
+        Some(FsGroup { gid: u32::try_from(context.fs_group?).ok()?, on_root_mismatch })
+    });
     PodMount { pod: pod_ref(pod), names: vec![volume.name.clone()], directory, read_only, fs_group }
 }
 

@@ -2,11 +2,12 @@
 
 use claimcheck_informer::testing::{self, DRIVER};
 use k8s_openapi::api::core::v1::{
-    EmptyDirVolumeSource, HostPathVolumeSource, PersistentVolumeClaim, SecretVolumeSource, VolumeDevice,
-    VolumeMount,
+    CSIVolumeSource, EmptyDirVolumeSource, HostPathVolumeSource, LocalObjectReference, PersistentVolumeClaim,
+    PodSecurityContext, SecretVolumeSource, VolumeDevice, VolumeMount,
 };
 
 use super::*;
+use crate::volumes::host_path::HostPathKind;
 
 /// A bound claim and its volume.
 fn bound(name: &str) -> (PersistentVolumeClaim, PersistentVolume) {
@@ -119,18 +120,65 @@ fn a_claim_used_twice_is_published_once() {
 fn volumes_of_the_node_and_volumes_that_it_lacks() {
     let volume = |name: &str| Volume { name: name.into(), ..Volume::default() };
     let empty = Volume { empty_dir: Some(EmptyDirVolumeSource::default()), ..volume("empty") };
-    let memory = EmptyDirVolumeSource { medium: Some("Memory".into()), ..EmptyDirVolumeSource::default() };
-    let memory = Volume { empty_dir: Some(memory), ..volume("memory") };
-    let host = HostPathVolumeSource { path: "/etc".into(), type_: None };
+    let huge = EmptyDirVolumeSource { medium: Some("HugePages".into()), ..EmptyDirVolumeSource::default() };
+    let huge = Volume { empty_dir: Some(huge), ..volume("huge") };
+    let host = HostPathVolumeSource { path: "/etc".into(), type_: Some("Directory".into()) };
     let host = Volume { host_path: Some(host), ..volume("host") };
     let secret = Volume { secret: Some(SecretVolumeSource::default()), ..volume("secret") };
-    let names = ["empty", "memory", "host", "secret"];
-    let population = populate(&pod(&[], vec![empty, memory, host, secret], &names), &World::default(), None);
-    let specs: Vec<&VolumeSpec> = population.wanted.iter().map(|wanted| &wanted.spec).collect();
-    assert_eq!(specs, [&VolumeSpec::EmptyDir, &VolumeSpec::HostPath("/etc".into())]);
+    let inline = CSIVolumeSource {
+        driver: "d".into(),
+        read_only: Some(true),
+        node_publish_secret_ref: Some(LocalObjectReference { name: "s".into() }),
+        ..CSIVolumeSource::default()
+    };
+    let inline = Volume { csi: Some(inline), ..volume("inline") };
+    let other = volume("other");
+    let names = ["empty", "huge", "host", "secret", "inline", "other"];
+    let pod = pod(&[], vec![empty, huge, host, secret, inline, other], &names);
+    let population = populate(&pod, &World::default(), None);
+    let of = |name: &str| population.wanted.iter().find(|wanted| wanted.mount.names == [name]).unwrap();
+    let local = |plugin, name: &str| VolumeKey::Local { plugin, pod: uid_of(&pod), name: name.into() };
+    assert_eq!(of("empty").key, local(Plugin::EmptyDir, "empty"));
+    let path = HostPath { path: "/etc".into(), kind: HostPathKind::Directory };
+    assert_eq!(of("host").spec, VolumeSpec::HostPath(path));
+    assert_eq!(of("secret").key, local(Plugin::Secret, "secret"));
+    let inline = of("inline");
+    assert_eq!(inline.key, VolumeKey::inline("d", &uid_of(&pod), "inline"));
+    assert!(inline.mount.read_only);
+    let VolumeSpec::Csi(volume) = &inline.spec else { panic!("{:?}", inline.spec) };
+    assert_eq!(volume.publish_secret, Some(ObjectKey::new("default", "s")));
     let refused: Vec<&str> = population.problems.iter().map(|problem| problem.volume.as_str()).collect();
-    assert_eq!(refused, ["memory", "secret"]);
+    assert_eq!(refused, ["huge", "other"]);
     assert!(population.problems.iter().all(|problem| !problem.waiting));
+}
+
+#[test]
+fn a_volume_is_read_only_where_claim_or_volume_say_so() {
+    // (the pod's use of the claim, the PV, what is published)
+    for (claim, volume, expected) in [(false, false, false), (true, false, true), (false, true, true)] {
+        let (bound_claim, mut bound_volume) = bound("a");
+        bound_volume.spec.as_mut().unwrap().csi.as_mut().unwrap().read_only = Some(volume);
+        let mut pod = pod(&["a"], vec![], &["a"]);
+        let volumes = pod.spec.as_mut().unwrap().volumes.as_mut().unwrap();
+        volumes[0].persistent_volume_claim.as_mut().unwrap().read_only = Some(claim);
+        let population = populate(&pod, &world(vec![(bound_claim, bound_volume)]), None);
+        assert_eq!(population.wanted[0].mount.read_only, expected, "claim {claim}, volume {volume}");
+    }
+}
+
+#[test]
+fn a_group_comes_with_its_policy() {
+    for (policy, on_root_mismatch) in [(None, false), (Some("Always"), false), (Some("OnRootMismatch"), true)]
+    {
+        let mut pod = pod(&["a"], vec![], &["a"]);
+        pod.spec.as_mut().unwrap().security_context = Some(PodSecurityContext {
+            fs_group: Some(7),
+            fs_group_change_policy: policy.map(str::to_owned),
+            ..PodSecurityContext::default()
+        });
+        let population = populate(&pod, &world(vec![bound("a")]), None);
+        assert_eq!(population.wanted[0].mount.fs_group, Some(FsGroup { gid: 7, on_root_mismatch }));
+    }
 }
 
 #[test]

@@ -10,13 +10,17 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use claimcheck_informer::World;
+use k8s_openapi::api::core::v1::PersistentVolume;
 use serde::de::DeserializeOwned;
 
 use crate::{
     actual::{Actual, Mounted},
     effects::Host,
     layout::{Layout, VOL_DATA, file_name},
-    volumes::{DeviceData, Plugin, PodUid, PublishData, VolumeKey, vol_data},
+    volumes::{
+        DeviceData, Lifecycle, Plugin, PodUid, PublishData, VolumeKey, content::atomic::DATA, vol_data,
+    },
 };
 
 /// What was found.
@@ -39,13 +43,14 @@ pub struct ReconstructError {
     source: io::Error,
 }
 
-/// Looks at the node.
+/// Looks at the node. Where a record is missing or broken, the volumes of `world` help to tell whose a
+/// directory is.
 ///
 /// # Errors
 /// If the directories or the mount table cannot be read.
-pub fn reconstruct<H: Host>(host: &H, layout: &Layout) -> Result<Found, ReconstructError> {
+pub fn reconstruct<H: Host>(host: &H, layout: &Layout, world: &World) -> Result<Found, ReconstructError> {
     let mounts = host.mount_points().map_err(at(Path::new("/proc/self/mountinfo")))?;
-    let mut scan = Scan { host, layout, mounts, found: Found::default() };
+    let mut scan = Scan { host, layout, world, mounts, found: Found::default() };
     for driver in scan.list(&layout.csi())? {
         for device in scan.list(&driver)? {
             scan.device(&device)?;
@@ -65,6 +70,7 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> ReconstructError {
 struct Scan<'a, H> {
     host: &'a H,
     layout: &'a Layout,
+    world: &'a World,
     mounts: BTreeSet<PathBuf>,
     found: Found,
 }
@@ -77,50 +83,101 @@ impl<H: Host> Scan<'_, H> {
     /// One volume's device directory. Without a mount the predecessor was interrupted between the
     /// directory and the driver's answer, or the driver does not mount there.
     fn device(&mut self, directory: &Path) -> Result<(), ReconstructError> {
-        let Some(data) = self.vol_data::<DeviceData>(directory)? else { return Ok(()) };
-        let key = VolumeKey::csi(data.driver_name, data.volume_handle);
-        let mounted = self.state(&directory.join("globalmount"));
-        self.found.actual.adopt(&key, None, mounted);
+        let mount_point = directory.join("globalmount");
+        let recorded = self.vol_data::<DeviceData>(directory)?;
+        let key = recorded.map(|data| VolumeKey::csi(data.driver_name, data.volume_handle));
+        match key.or_else(|| self.volume_at(directory)) {
+            Some(key) => {
+                let mounted = self.state(&mount_point);
+                self.found.actual.adopt(&key, None, mounted);
+            }
+            // A driver is called by the volume's id, which nobody knows any more.
+            None => {
+                tracing::warn!(path = %directory.display(), "nobody knows whose this is: it is removed");
+                let removed = self.host.unmount(&mount_point).and_then(|()| self.host.remove_tree(directory));
+                if let Err(error) = removed {
+                    tracing::warn!(path = %directory.display(), %error, "not removed");
+                }
+            }
+        }
         Ok(())
     }
 
     fn pod(&mut self, uid: PodUid) -> Result<(), ReconstructError> {
         let volumes = self.layout.pod_volumes(&uid);
         for directory in self.list(&volumes.join(Plugin::Csi.directory()))? {
-            let Some(data) = self.vol_data::<PublishData>(&directory)? else { continue };
-            let key = VolumeKey::csi(data.driver_name, data.volume_handle);
-            let mounted = self.state(&directory.join("mount"));
-            self.found.actual.adopt(&key, Some((&uid, &file_name(&directory))), mounted);
-        }
-        for directory in self.list(&volumes.join(Plugin::EmptyDir.directory()))? {
             let name = file_name(&directory);
-            let key = VolumeKey::Local { plugin: Plugin::EmptyDir, pod: uid.clone(), name: name.clone() };
-            self.found.actual.adopt(&key, Some((&uid, &name)), Mounted::Yes);
+            let recorded = self.vol_data::<PublishData>(&directory)?.map(|data| match data {
+                PublishData { volume_lifecycle_mode: Lifecycle::Persistent, .. } => {
+                    VolumeKey::csi(data.driver_name, data.volume_handle)
+                }
+                PublishData { driver_name: driver, volume_handle: handle, .. } => {
+                    VolumeKey::Inline { driver, handle }
+                }
+            });
+            let mounted = self.state(&directory.join("mount"));
+            let unknown = || VolumeKey::Local { plugin: Plugin::Csi, pod: uid.clone(), name: name.clone() };
+            let key = recorded.or_else(|| self.volume_named(&name)).unwrap_or_else(unknown);
+            self.found.actual.adopt(&key, Some((&uid, &name)), mounted);
+        }
+        for plugin in Plugin::OF_CONTENT.into_iter().chain([Plugin::EmptyDir]) {
+            for directory in self.list(&volumes.join(plugin.directory()))? {
+                let mounted = match plugin {
+                    Plugin::EmptyDir => Mounted::Yes,
+                    _ if self.list(&directory)?.contains(&directory.join(DATA)) => Mounted::Outdated,
+                    _ => Mounted::Found,
+                };
+                let name = file_name(&directory);
+                let key = VolumeKey::Local { plugin, pod: uid.clone(), name: name.clone() };
+                self.found.actual.adopt(&key, Some((&uid, &name)), mounted);
+            }
         }
         self.found.pods.insert(uid);
         Ok(())
     }
 
     fn state(&self, mount_point: &Path) -> Mounted {
-        if self.mounts.contains(mount_point) { Mounted::Yes } else { Mounted::Uncertain }
+        if self.mounts.contains(mount_point) { Mounted::Yes } else { Mounted::Found }
     }
 
-    /// Whose the directory is. One that does not say holds no mount of ours, since that is written first.
+    /// Whose the directory is. One that does not say was being made or removed, or is damaged.
     fn vol_data<T: DeserializeOwned>(&self, directory: &Path) -> Result<Option<T>, ReconstructError> {
         let path = directory.join(VOL_DATA);
         let Some(bytes) = self.host.read(&path).map_err(at(&path))? else { return Ok(None) };
         match vol_data::decode(&bytes) {
             Ok(data) => Ok(Some(data)),
             Err(error) => {
-                tracing::warn!(path = %path.display(), %error, "left alone");
+                tracing::warn!(path = %path.display(), %error, "the record cannot be read");
                 Ok(None)
             }
         }
     }
+
+    /// The volume whose device directory this is. Going over all is fine: it is rare.
+    fn volume_at(&self, directory: &Path) -> Option<VolumeKey> {
+        let keys = self.world.volumes.iter().filter_map(|volume| key_of_volume(volume));
+        let mut keys = keys.filter(|key| match key {
+            VolumeKey::Csi { driver, handle } => self.layout.device(driver, handle) == directory,
+            VolumeKey::Inline { .. } | VolumeKey::Local { .. } => false,
+        });
+        keys.next()
+    }
+
+    /// The volume after which a pod's directory is named.
+    fn volume_named(&self, name: &str) -> Option<VolumeKey> {
+        self.world.volumes.named(name).and_then(|volume| key_of_volume(volume))
+    }
+}
+
+fn key_of_volume(volume: &PersistentVolume) -> Option<VolumeKey> {
+    let csi = volume.spec.as_ref()?.csi.as_ref()?;
+    Some(VolumeKey::csi(&csi.driver, &csi.volume_handle))
 }
 
 #[cfg(test)]
 mod tests {
+    use claimcheck_informer::testing;
+
     use super::*;
     use crate::{effects::RealHost, testing::FakeHost};
 
@@ -140,7 +197,7 @@ mod tests {
                 pv: pv.into(),
                 node_name: "n".into(),
                 attachment: String::new(),
-                volume_lifecycle_mode: "Persistent".into(),
+                volume_lifecycle_mode: Lifecycle::Persistent,
             })
         };
         for dir in [&device.join("globalmount"), &published.join("mount"), &interrupted] {
@@ -155,21 +212,76 @@ mod tests {
         host.mount(device.join("globalmount"));
         host.mount(published.join("mount"));
 
-        let found = reconstruct(&host, &layout).unwrap();
+        let found = reconstruct(&host, &layout, &World::default()).unwrap();
         assert_eq!(found.pods, BTreeSet::from([pod.clone()]));
         let volume = found.actual.get(&key).unwrap();
         assert_eq!(volume.device, Some(Mounted::Yes));
         assert!(found.actual.is_mounted(&key, &pod));
         // A publication that was interrupted may yet have happened.
         let other = found.actual.get(&VolumeKey::csi("d", "other")).unwrap();
-        assert_eq!((other.device, other.pods[&pod].mounted), (None, Mounted::Uncertain));
-        assert_eq!(found.actual.of_pod(&pod).count(), 3);
+        assert_eq!((other.device, other.pods[&pod].mounted), (None, Mounted::Found));
+        // One without a record is only removed.
+        let unsaid = VolumeKey::Local { plugin: Plugin::Csi, pod: pod.clone(), name: "unsaid".into() };
+        assert!(found.actual.get(&unsaid).is_some());
+        assert_eq!(found.actual.of_pod(&pod).count(), 4);
+    }
+
+    #[test]
+    fn the_api_helps_where_a_record_is_broken() {
+        let root = tempfile::tempdir().unwrap();
+        let layout = Layout::new(root.path());
+        let pod = PodUid::from("u");
+        let host = FakeHost::default();
+        let world = testing::world([testing::volume("pv", "", "1Gi").into()]);
+        let key = VolumeKey::csi(testing::DRIVER, "handle-pv");
+        let known = layout.device(testing::DRIVER, "handle-pv");
+        let unknown = layout.device(testing::DRIVER, "other");
+        let published = layout.pod_volume(&pod, &key, "pv");
+        for dir in [&known.join("globalmount"), &unknown.join("globalmount"), &published.join("mount")] {
+            RealHost.make_dir(dir).unwrap();
+            host.mount(dir.clone());
+        }
+        RealHost.write(&known.join(VOL_DATA), b"{\"driverName\":").unwrap();
+        RealHost.write(&unknown.join(VOL_DATA), b"").unwrap();
+
+        let found = reconstruct(&host, &layout, &world).unwrap();
+        let volume = found.actual.get(&key).unwrap();
+        assert_eq!((volume.device, volume.pods[&pod].mounted), (Some(Mounted::Yes), Mounted::Yes));
+        assert!(!unknown.exists() && known.exists());
+        assert_eq!(found.actual.iter().count(), 1);
+    }
+
+    #[test]
+    fn content_and_inline_volumes_are_found_too() {
+        let root = tempfile::tempdir().unwrap();
+        let layout = Layout::new(root.path());
+        let pod = PodUid::from("u");
+        let inline = VolumeKey::inline("d", &pod, "scratch");
+        let VolumeKey::Inline { handle, .. } = &inline else { panic!("{inline:?}") };
+        let directory = layout.pod_volume(&pod, &inline, "scratch");
+        RealHost.make_dir(&directory).unwrap();
+        let data = format!(
+            r#"{{"driverName":"d","volumeHandle":"{handle}","nodeName":"n","attachmentID":"",
+            "specVolID":"scratch","volumeLifecycleMode":"Ephemeral"}}"#
+        );
+        RealHost.write(&directory.join(VOL_DATA), data.as_bytes()).unwrap();
+        let key =
+            |name: &str| VolumeKey::Local { plugin: Plugin::Secret, pod: pod.clone(), name: name.into() };
+        for (name, file) in [("written", "..data"), ("begun", "..data_tmp")] {
+            RealHost.make_dir(&layout.pod_volume(&pod, &key(name), name).join(file)).unwrap();
+        }
+
+        let found = reconstruct(&FakeHost::default(), &layout, &World::default()).unwrap();
+        let mounted = |key: &VolumeKey| found.actual.get(key).unwrap().pods[&pod].mounted;
+        assert_eq!(mounted(&inline), Mounted::Found);
+        assert_eq!((mounted(&key("written")), mounted(&key("begun"))), (Mounted::Outdated, Mounted::Found));
     }
 
     #[test]
     fn an_empty_node_has_nothing() {
         let root = tempfile::tempdir().unwrap();
-        let found = reconstruct(&FakeHost::default(), &Layout::new(root.path().join("none"))).unwrap();
+        let layout = Layout::new(root.path().join("none"));
+        let found = reconstruct(&FakeHost::default(), &layout, &World::default()).unwrap();
         assert!(found.pods.is_empty() && found.actual.iter().next().is_none());
     }
 }

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use crate::{
     desired::Wanted,
     effects::{Host, RealHost},
-    volumes::{CsiVolume, PodMount, PodRef, VolumeKey, VolumeSpec},
+    volumes::{CsiVolume, FsGroup, PodMount, PodRef, VolumeKey, VolumeSpec, content::Files},
 };
 
 /// The driver of all test volumes.
@@ -106,8 +106,26 @@ impl Host for FakeHost {
         Ok(self.mounts.lock().unwrap().clone())
     }
 
-    fn apply_group(&self, path: &Path, group: u32, read_only: bool) -> io::Result<()> {
+    fn apply_group(&self, path: &Path, group: FsGroup, read_only: bool) -> io::Result<()> {
         RealHost.apply_group(path, group, read_only)
+    }
+
+    fn write_files(&self, path: &Path, files: &Files, group: Option<FsGroup>) -> io::Result<bool> {
+        RealHost.write_files(path, files, group)
+    }
+
+    fn mount_memory(&self, path: &Path, _: Option<u64>) -> io::Result<()> {
+        self.mount(path.to_owned());
+        Ok(())
+    }
+
+    fn unmount(&self, path: &Path) -> io::Result<()> {
+        FakeHost::unmount(self, path);
+        Ok(())
+    }
+
+    fn usage(&self, path: &Path) -> io::Result<u64> {
+        RealHost.usage(path)
     }
 }
 

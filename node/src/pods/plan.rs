@@ -22,6 +22,8 @@ const PENDING_AFTER: Duration = Duration::from_secs(1);
 const FIRST_BACKOFF: Duration = Duration::from_secs(10);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(300);
 const STEADY: Duration = Duration::from_secs(600);
+/// Upstream: `immediateEvictionGracePeriodSeconds` in `pkg/kubelet/eviction/eviction_manager.go`.
+const EVICTION_GRACE: Duration = Duration::from_secs(1);
 /// Upstream's default of `terminationGracePeriodSeconds`.
 const DEFAULT_GRACE: i64 = 30;
 
@@ -72,6 +74,8 @@ pub struct View<'a> {
     pub first_seen: Stamp,
     /// Whether its containers were asked to end.
     pub stopping: Option<Stopping>,
+    /// It has to end, and why.
+    pub evicted: Option<&'a str>,
     /// A write of its status.
     pub report: Progress,
     /// The removal of its containers and directory.
@@ -169,10 +173,11 @@ fn attempt(progress: Progress, action: Action, now: Stamp, plan: &mut Plan) {
     }
 }
 
-/// Whether the pod has run to its end by itself.
+/// Whether the pod has run to its end by itself, or has to end for what it took.
 fn is_over(view: &View<'_>) -> bool {
     // A terminal phase that was written once is never taken back.
     claimcheck_informer::is_terminal(view.pod)
+        || view.evicted.is_some()
         || status::phase(view.pod, view.containers, false).is_terminal()
 }
 
@@ -258,7 +263,11 @@ fn stop(view: &View<'_>, plan: &mut Plan) {
     if view.containers.iter().any(|(_, attempt)| matches!(attempt.state, ContainerState::Starting)) {
         return;
     }
-    let grace = if view.gone { Duration::ZERO } else { grace(view.pod) };
+    let grace = match view.evicted {
+        _ if view.gone => Duration::ZERO,
+        Some(_) => EVICTION_GRACE.min(grace(view.pod)),
+        None => grace(view.pod),
+    };
     match view.stopping {
         None if grace.is_zero() => plan.actions.push(Action::Kill),
         None => {

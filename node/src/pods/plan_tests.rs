@@ -52,6 +52,7 @@ fn view<'a>(pod: &'a Pod, containers: &'a Containers, volumes: Volumes) -> View<
         volumes,
         first_seen: at(0),
         stopping: None,
+        evicted: None,
         report: Progress::Due,
         reap: Progress::Due,
         delete: Progress::Due,
@@ -81,7 +82,7 @@ fn a_life_from_start_to_end() {
     let up = containers(&[("c", 0, running())]);
     let down = containers(&[("c", 0, ended(137, 99))]);
     let starting = containers(&[("c", 0, ContainerState::Starting)]);
-    let rows: [(&str, View<'_>, &[&str], bool); 13] = [
+    let rows: [(&str, View<'_>, &[&str], bool); 16] = [
         (
             "waits for volumes, and says so after a second",
             view(&alive, &none, NONE),
@@ -110,6 +111,28 @@ fn a_life_from_start_to_end() {
             },
             &["kill"],
             true,
+        ),
+        (
+            "evicted: ask first",
+            View { evicted: Some("big"), ..view(&alive, &up, MOUNTED) },
+            &["terminate"],
+            true,
+        ),
+        (
+            "then insist, soon",
+            View {
+                evicted: Some("big"),
+                stopping: Some(Stopping { since: at(98), killed: false }),
+                ..view(&alive, &up, MOUNTED)
+            },
+            &["kill"],
+            true,
+        ),
+        (
+            "ended: it failed, whatever its policy",
+            View { evicted: Some("big"), ..view(&alive, &down, MOUNTED) },
+            &["report Failed"],
+            false,
         ),
         ("ended: let the volumes go, say so", view(&deleting, &down, MOUNTED), &["report Failed"], false),
         ("never ran: nothing to say, volumes held", view(&deleting, &none, MOUNTED), &[], false),

@@ -25,9 +25,15 @@ use super::{
     containers::{ContainerId, ContainerState, Containers, learnt},
     messages::termination_message,
     plan::{Action, Plan, Progress, Stopping, View, Volumes, plan},
-    spec::container_spec,
+    spec::{Prepared, container_spec},
 };
-use crate::{effects::Host, layout::Layout, populator::uid_of, reconciler::Moment, volumes::PodUid};
+use crate::{
+    effects::Host,
+    layout::Layout,
+    populator::uid_of,
+    reconciler::Moment,
+    volumes::{PodUid, sub_path},
+};
 
 /// Before work that failed is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -96,6 +102,7 @@ struct Record {
     containers: Containers,
     first_seen: Stamp,
     stopping: Option<Stopping>,
+    evicted: Option<String>,
     report: Progress,
     reap: Progress,
     delete: Progress,
@@ -129,6 +136,16 @@ impl<R: Runtime, H: Host> PodManager<R, H> {
     pub fn gone(&mut self, uid: &PodUid) {
         if let Some(record) = self.pods.get_mut(uid) {
             record.gone = true;
+        }
+    }
+
+    /// The pod takes more of the node than it may: it ends, and its status says why.
+    pub fn evict(&mut self, uid: &PodUid, why: String) {
+        let Some(record) = self.pods.get_mut(uid) else { return };
+        if record.evicted.is_none() {
+            let object = reference(&*record.pod);
+            self.node.recorder.record(&object, EventType::Warning, "Evicted", why.clone());
+            record.evicted = Some(why);
         }
     }
 
@@ -288,12 +305,22 @@ impl<R: Runtime, H: Host> PodManager<R, H> {
         let Some(record) = self.pods.get(uid) else { return };
         let Some(spec) = find(&record.pod, container) else { return };
         let id = ContainerId { pod: uid.clone(), container: container.to_owned(), attempt };
-        let spec = container_spec(&record.pod, spec, &id, &self.node.layout, mounted_at);
+        let prepared = container_spec(&record.pod, spec, &id, &self.node.layout, mounted_at);
         let (node, container) = (&self.node, container.to_owned());
         let (runtime, host, layout) = (node.runtime.clone(), node.host.clone(), node.layout.clone());
         self.spawn(uid, async move {
             let result = async {
-                let spec = spec.map_err(|error| ("CreateContainerConfigError", error.to_string()))?;
+                let Prepared { mut spec, parts } =
+                    prepared.map_err(|error| ("CreateContainerConfigError", error.to_string()))?;
+                let mut opened = Vec::new();
+                for (index, path) in parts {
+                    let source = &mut spec.mounts[index].source;
+                    let part = sub_path::open_in(source, &path)
+                        .map_err(|error| ("CreateContainerConfigError", error.to_string()))?;
+                    *source = part.path();
+                    // Held until the runtime has them.
+                    opened.push(part);
+                }
                 let message = layout.termination_message(&id.pod, &id.container, attempt);
                 host.make_dir(&layout.container(&id.pod, &id.container))
                     .and_then(|()| host.write(&message, b""))
@@ -415,6 +442,7 @@ impl Record {
             containers: Containers::default(),
             first_seen: now,
             stopping: None,
+            evicted: None,
             report: Progress::Due,
             reap: Progress::Due,
             delete: Progress::Due,
@@ -429,6 +457,7 @@ impl Record {
             volumes,
             first_seen: self.first_seen,
             stopping: self.stopping,
+            evicted: self.evicted.as_deref(),
             report: self.report,
             reap: self.reap,
             delete: self.delete,

@@ -7,7 +7,7 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
 use claimcheck_runtime::{ContainerSpec, Mount};
-use k8s_openapi::api::core::v1::{Container, EnvVar, Pod};
+use k8s_openapi::api::core::v1::{Container, EnvVar, Pod, VolumeMount};
 
 use super::containers::ContainerId;
 use crate::layout::Layout;
@@ -23,6 +23,14 @@ pub enum SpecError {
     /// The spec names a volume that the pod does not have.
     #[error("volume {0:?} is not among the pod's volumes")]
     NoVolume(String),
+    /// The part of a volume is named by a variable that the container does not have.
+    #[error("subPathExpr {expression:?} of container {container:?} names a variable that it does not have")]
+    NoVariable {
+        /// The container.
+        container: String,
+        /// The expression.
+        expression: String,
+    },
     /// Something that this node does not do.
     #[error("{what} of container {container:?} is not supported by this node")]
     Unsupported {
@@ -31,6 +39,16 @@ pub enum SpecError {
         /// The field.
         what: &'static str,
     },
+}
+
+/// A container that is to be started.
+#[derive(Debug)]
+pub struct Prepared {
+    /// What the runtime is to start.
+    pub spec: ContainerSpec,
+    /// The mounts that are parts of volumes, by their index: their source is the whole volume as yet. To
+    /// find a part takes a look at the node.
+    pub parts: Vec<(usize, String)>,
 }
 
 /// What the runtime is to start. `mounted_at` tells where a volume of the pod is.
@@ -43,7 +61,7 @@ pub fn container_spec(
     id: &ContainerId,
     layout: &Layout,
     mounted_at: impl Fn(&str) -> Option<PathBuf>,
-) -> Result<ContainerSpec, SpecError> {
+) -> Result<Prepared, SpecError> {
     let unsupported = |what| SpecError::Unsupported { container: container.name.clone(), what };
     if container.env_from.as_ref().is_some_and(|sources| !sources.is_empty()) {
         return Err(unsupported("envFrom"));
@@ -64,11 +82,9 @@ pub fn container_spec(
         ordered.push((variable.name.clone(), value));
     }
 
-    let mut mounts = Vec::new();
+    let (mut mounts, mut parts) = (Vec::new(), Vec::new());
     for mount in container.volume_mounts.iter().flatten() {
-        if mount.sub_path.is_some() || mount.sub_path_expr.is_some() {
-            return Err(unsupported("volumeMounts.subPath"));
-        }
+        parts.extend(sub_path(container, mount, &env)?.map(|path| (mounts.len(), path)));
         let source = mounted_at(&mount.name).ok_or_else(|| SpecError::NoVolume(mount.name.clone()))?;
         let read_only = mount.read_only.unwrap_or(false);
         mounts.push(Mount { source, target: mount.mount_path.clone(), read_only });
@@ -83,7 +99,7 @@ pub fn container_spec(
         false => PAUSE.iter().map(|word| (*word).to_owned()).collect(),
     };
     let user = User::of(pod, container);
-    Ok(ContainerSpec {
+    let spec = ContainerSpec {
         id: id.to_string(),
         argv,
         env: ordered,
@@ -94,7 +110,26 @@ pub fn container_spec(
         gid: user.gid,
         groups: user.groups,
         hostname,
-    })
+    };
+    Ok(Prepared { spec, parts })
+}
+
+/// The part of the volume that is mounted; none for all of it.
+fn sub_path(
+    container: &Container,
+    mount: &VolumeMount,
+    env: &BTreeMap<String, String>,
+) -> Result<Option<String>, SpecError> {
+    let expression = mount.sub_path_expr.as_deref().filter(|expression| !expression.is_empty());
+    let Some(expression) = expression else {
+        return Ok(mount.sub_path.clone().filter(|path| !path.is_empty()));
+    };
+    let path = expand(expression, env);
+    if path.contains("$(") {
+        let (container, expression) = (container.name.clone(), expression.to_owned());
+        return Err(SpecError::NoVariable { container, expression });
+    }
+    Ok(Some(path))
 }
 
 fn hostname(pod: &Pod) -> String {
@@ -181,10 +216,14 @@ mod tests {
 
     use super::*;
 
-    fn start(pod: &Pod, container: &Container) -> Result<ContainerSpec, SpecError> {
+    fn prepare(pod: &Pod, container: &Container) -> Result<Prepared, SpecError> {
         let id = ContainerId { pod: "u".into(), container: container.name.clone(), attempt: 0 };
         let known = |name: &str| (name == "data").then(|| PathBuf::from("/somewhere/mount"));
         container_spec(pod, container, &id, &Layout::new("/k"), known)
+    }
+
+    fn start(pod: &Pod, container: &Container) -> Result<ContainerSpec, SpecError> {
+        prepare(pod, container).map(|prepared| prepared.spec)
     }
 
     #[test]
@@ -230,16 +269,35 @@ mod tests {
     #[test]
     fn what_cannot_be_had_is_said() {
         let pod = testing::pod("p", "n", &[]);
-        let mount = |name: &str, sub_path: Option<&str>| Container {
-            volume_mounts: Some(vec![VolumeMount {
-                name: name.into(),
-                sub_path: sub_path.map(str::to_owned),
-                ..VolumeMount::default()
-            }]),
+        let other = Container {
+            volume_mounts: Some(vec![VolumeMount { name: "other".into(), ..VolumeMount::default() }]),
             ..Container::default()
         };
-        assert_eq!(start(&pod, &mount("other", None)).unwrap_err(), SpecError::NoVolume("other".into()));
-        assert!(matches!(start(&pod, &mount("data", Some("a"))), Err(SpecError::Unsupported { .. })));
+        assert_eq!(start(&pod, &other).unwrap_err(), SpecError::NoVolume("other".into()));
         assert_eq!(start(&pod, &Container::default()).unwrap().argv, ["sleep", "infinity"]);
+    }
+    #[test]
+    fn parts_of_volumes_are_named() {
+        let pod = testing::pod("p", "n", &[]);
+        let part = |sub_path: Option<&str>, expression: Option<&str>| {
+            let mount = VolumeMount {
+                name: "data".into(),
+                sub_path: sub_path.map(str::to_owned),
+                sub_path_expr: expression.map(str::to_owned),
+                ..VolumeMount::default()
+            };
+            let container = Container {
+                volume_mounts: Some(vec![
+                    VolumeMount { name: "data".into(), ..VolumeMount::default() },
+                    mount,
+                ]),
+                ..Container::default()
+            };
+            prepare(&pod, &container).map(|prepared| prepared.parts)
+        };
+        assert_eq!(part(Some("a/b"), None), Ok(vec![(1, "a/b".into())]));
+        assert_eq!(part(None, Some("of-$(HOSTNAME)")), Ok(vec![(1, "of-p".into())]));
+        assert_eq!(part(Some(""), Some("")), Ok(vec![]));
+        assert!(matches!(part(None, Some("$(NOBODY)")), Err(SpecError::NoVariable { .. })));
     }
 }

@@ -135,7 +135,10 @@ pub fn phase(pod: &Pod, containers: &Containers, deleting: bool) -> Phase {
 pub fn compute(view: &View<'_>) -> PodStatus {
     let pod = view.pod;
     let deleting = pod.metadata.deletion_timestamp.is_some();
-    let phase = phase(pod, view.containers, deleting);
+    let phase = match view.evicted {
+        Some(_) => Phase::Failed,
+        None => phase(pod, view.containers, deleting),
+    };
     let before = pod.status.clone().unwrap_or_default();
     let spec = pod.spec.as_ref();
     let init = spec.and_then(|spec| spec.init_containers.as_deref()).unwrap_or_default();
@@ -158,6 +161,8 @@ pub fn compute(view: &View<'_>) -> PodStatus {
         pod_ips: pod_ip.map(|ip| vec![PodIP { ip }]).or(before.pod_ips.clone()),
         start_time: before.start_time.clone().or_else(|| Some(time(view.first_seen))),
         observed_generation: pod.metadata.generation,
+        reason: view.evicted.map(|_| "Evicted".to_owned()).or(before.reason.clone()),
+        message: view.evicted.map(str::to_owned).or(before.message.clone()),
         ..before
     }
 }
@@ -249,6 +254,9 @@ struct Condition {
     reason: Option<&'static str>,
 }
 
+/// The condition of a pod that is ended for the sake of others.
+const DISRUPTED: &str = "DisruptionTarget";
+
 /// The kubelet's conditions in its order, then whatever others have written.
 fn conditions(view: &View<'_>, phase: Phase, initialized: bool) -> Vec<PodCondition> {
     let spec = view.pod.spec.as_ref();
@@ -296,6 +304,17 @@ fn conditions(view: &View<'_>, phase: Phase, initialized: bool) -> Vec<PodCondit
         // A pod that was made with a node name never met the scheduler.
         let scheduled = Condition { kind: "PodScheduled", unmet: None, reason: None };
         all.push(scheduled.to_api(before, view.now));
+    }
+    if let Some(why) = view.evicted.filter(|_| !others.iter().any(|other| other.type_ == DISRUPTED)) {
+        // KEP-3329.
+        all.push(PodCondition {
+            type_: DISRUPTED.to_owned(),
+            status: "True".to_owned(),
+            reason: Some("TerminationByKubelet".to_owned()),
+            message: Some(why.to_owned()),
+            last_transition_time: Some(time(view.now)),
+            ..PodCondition::default()
+        });
     }
     all.extend(others);
     all

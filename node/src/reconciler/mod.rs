@@ -6,10 +6,13 @@
 
 mod backoff;
 mod in_use;
+mod limits;
 mod plan;
 mod run;
+mod tell;
+mod work;
 
 pub use backoff::{Backoff, Moment};
 pub use in_use::InUse;
 pub use plan::{Decision, Facts, Operation, Wait, plan};
-pub use run::{Notice, VolumeManager};
+pub use run::{Found, Notice, VolumeManager};

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 
 use crate::{
     actual::{ActualVolume, Mounted},
+    attachment::OwnAttachment,
     desired::DesiredVolume,
     volumes::PodUid,
 };
@@ -18,6 +19,10 @@ use super::Moment;
 /// One step on one volume.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
+    /// Make the VolumeAttachment.
+    Attach,
+    /// Delete the VolumeAttachment.
+    Detach,
     /// Stage: make the global mount.
     MountDevice,
     /// Publish: mount the volume in a pod.
@@ -33,7 +38,7 @@ impl Operation {
     /// backoff.
     pub fn target(&self) -> Option<&PodUid> {
         match self {
-            Self::MountDevice | Self::UnmountDevice => None,
+            Self::Attach | Self::Detach | Self::MountDevice | Self::UnmountDevice => None,
             Self::MountPod(pod) | Self::UnmountPod(pod) => Some(pod),
         }
     }
@@ -41,6 +46,8 @@ impl Operation {
     /// Upstream's name of the operation in events and metrics.
     pub fn name(&self) -> &'static str {
         match self {
+            Self::Attach => "AttachVolume.Attach",
+            Self::Detach => "DetachVolume.Detach",
             Self::MountDevice => "MountVolume.MountDevice",
             Self::MountPod(_) => "MountVolume.SetUp",
             Self::UnmountPod(_) => "UnmountVolume.TearDown",
@@ -58,6 +65,10 @@ pub struct Facts<'a> {
     pub reachable: bool,
     /// Attached to this node, or in no need of it.
     pub attached: bool,
+    /// How the attachment stands, where this node makes it; none where the controller does.
+    pub own: Option<OwnAttachment>,
+    /// What is to be in it is known; true for volumes that bring it along.
+    pub content: bool,
     /// Promised in `node.status.volumesInUse`, or in no need of it.
     pub in_use: bool,
     /// Pods that run, but whose wishes cannot be told, because an object is missing: what is mounted for
@@ -76,6 +87,8 @@ pub enum Wait {
     Attach,
     /// The write of `volumesInUse`.
     InUse,
+    /// The first answer about an object that it is made of.
+    Content,
     /// The end of a backoff.
     Until(Moment),
 }
@@ -109,7 +122,7 @@ pub fn plan(
     let missing: Vec<PodUid> = desired
         .iter()
         .flat_map(|volume| volume.pods.keys())
-        .filter(|pod| actual.pods.get(pod).is_none_or(|mount| mount.mounted == Mounted::Uncertain))
+        .filter(|pod| actual.pods.get(pod).is_none_or(|mount| mount.mounted != Mounted::Yes))
         .cloned()
         .collect();
 
@@ -118,8 +131,18 @@ pub fn plan(
         return if facts.reachable { Decision::Run(operation) } else { Decision::Wait(Wait::Driver) };
     }
     if !missing.is_empty() {
-        let blocked =
-            [(facts.reachable, Wait::Driver), (facts.attached, Wait::Attach), (facts.in_use, Wait::InUse)];
+        if !facts.attached
+            && facts.own == Some(OwnAttachment::Absent)
+            && let Some(operation) = due.first([Operation::Attach])
+        {
+            return Decision::Run(operation);
+        }
+        let blocked = [
+            (facts.reachable, Wait::Driver),
+            (facts.attached, due.next.map_or(Wait::Attach, Wait::Until)),
+            (facts.in_use, Wait::InUse),
+            (facts.content, Wait::Content),
+        ];
         if let Some((_, wait)) = blocked.into_iter().find(|(holds, _)| !holds) {
             return Decision::Wait(wait);
         }
@@ -132,7 +155,16 @@ pub fn plan(
         if let Some(operation) = operation {
             return Decision::Run(operation);
         }
-    } else if desired.is_none() && actual.pods.is_empty() && actual.device.is_some() {
+    } else if desired.is_none() && actual.pods.is_empty() {
+        if actual.device.is_none() {
+            let left = facts.own == Some(OwnAttachment::Present);
+            let detach = due.first(left.then_some(Operation::Detach));
+            return match (detach, due.next) {
+                (Some(operation), _) => Decision::Run(operation),
+                (None, Some(until)) => Decision::Wait(Wait::Until(until)),
+                (None, None) => Decision::Rest,
+            };
+        }
         // Also after an uncertain stage: the driver may still make the mount.
         if !facts.reachable {
             return Decision::Wait(Wait::Driver);

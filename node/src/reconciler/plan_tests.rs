@@ -14,17 +14,29 @@ use crate::{
 };
 
 static NOBODY: BTreeSet<PodUid> = BTreeSet::new();
-const READY: Facts<'static> =
-    Facts { has_device: true, reachable: true, attached: true, in_use: true, held: &NOBODY };
+const READY: Facts<'static> = Facts {
+    has_device: true,
+    reachable: true,
+    attached: true,
+    own: None,
+    content: true,
+    in_use: true,
+    held: &NOBODY,
+};
 const NOW: Moment = Duration::from_secs(100);
 
-/// What is there, in one word per mount: `d`/`D?` the device, `a`/`a?` the mount in pod a.
+/// What is there, in one word per mount: `device` or `a` for the mount in pod a; with `?` uncertain, with
+/// `!` outdated.
 fn actual(words: &str) -> ActualVolume {
     let mut state = Actual::default();
     let key = VolumeKey::csi("d", "v");
     for word in words.split_whitespace() {
-        let mounted = if word.ends_with('?') { Mounted::Uncertain } else { Mounted::Yes };
-        let pod = PodUid::from(word.trim_end_matches('?'));
+        let mounted = match word.chars().last() {
+            Some('?') => Mounted::Uncertain,
+            Some('!') => Mounted::Outdated,
+            _ => Mounted::Yes,
+        };
+        let pod = PodUid::from(word.trim_end_matches(['?', '!']));
         let place = (pod.as_str() != "device").then_some((&pod, "pv"));
         state.adopt(&key, place, mounted);
     }
@@ -42,7 +54,8 @@ fn desired(pods: &str) -> Option<DesiredVolume> {
 #[test]
 fn one_step_at_a_time() {
     use Decision::{Rest, Run, Wait as Waits};
-    use Operation::{MountDevice, MountPod, UnmountDevice, UnmountPod};
+    use Operation::{Attach, Detach, MountDevice, MountPod, UnmountDevice, UnmountPod};
+    use OwnAttachment::{Absent, Leaving, Present};
     let detached = Facts { attached: false, ..READY };
     let unpromised = Facts { in_use: false, ..READY };
     let driverless = Facts { reachable: false, ..READY };
@@ -50,6 +63,8 @@ fn one_step_at_a_time() {
     let pod = |name: &str| PodUid::from(name);
     let a = BTreeSet::from([pod("a")]);
     let held = Facts { held: &a, ..READY };
+    let unknown = Facts { has_device: false, content: false, ..READY };
+    let own = |attached, own| Facts { attached, own: Some(own), ..READY };
     let rows = [
         ("nothing wanted, nothing there", "", "", READY, Rest),
         ("wanted: the device first", "a", "", READY, Run(MountDevice)),
@@ -72,6 +87,17 @@ fn one_step_at_a_time() {
         ("unmounting needs the driver", "", "device a", driverless, Waits(Wait::Driver)),
         ("a local volume has no device", "a", "", local, Run(MountPod(pod("a")))),
         ("and none to unmount", "", "a", local, Run(UnmountPod(pod("a")))),
+        ("content that is not known yet", "a", "", unknown, Waits(Wait::Content)),
+        ("outdated content is written again", "a", "a!", local, Run(MountPod(pod("a")))),
+        ("but not for nobody", "", "a!", local, Run(UnmountPod(pod("a")))),
+        ("the node attaches", "a", "", own(false, Absent), Run(Attach)),
+        ("and waits like for the controller", "a", "", own(false, Present), Waits(Wait::Attach)),
+        ("one that leaves is waited for", "a", "", own(false, Leaving), Waits(Wait::Attach)),
+        ("attached: on as ever", "a", "", own(true, Present), Run(MountDevice)),
+        ("staged yet: no detach", "", "device", own(true, Present), Run(UnmountDevice)),
+        ("nothing left: detach", "", "", own(true, Present), Run(Detach)),
+        ("once", "", "", own(false, Leaving), Rest),
+        ("wanted: no detach", "a", "device a", own(true, Present), Rest),
     ];
     for (what, wants, is, facts, expected) in rows {
         let (wants, is) = (desired(wants), actual(is));
@@ -153,6 +179,7 @@ impl Model {
                 }
                 Operation::MountPod(_) => assert!(self.staged, "published before staged"),
                 Operation::UnmountPod(_) => {}
+                Operation::Attach | Operation::Detach => panic!("the controller attaches"),
                 Operation::UnmountDevice => {
                     assert!(self.published.is_empty(), "unstaged under {:?}", self.published);
                     assert!(self.in_use.promised(&key), "still mounted, but no longer in use");
@@ -179,13 +206,14 @@ impl Model {
                 Operation::UnmountDevice => self.staged = false,
                 Operation::MountPod(pod) => drop(self.published.insert(pod.clone())),
                 Operation::UnmountPod(pod) => drop(self.published.remove(pod)),
+                Operation::Attach | Operation::Detach => {}
             }
         } else if outcome == Outcome::Failed {
             // A final failure of a mount says that nothing is there, of an unmount that all still is.
             match &operation {
                 Operation::MountDevice => self.staged = false,
                 Operation::MountPod(pod) => drop(self.published.remove(pod)),
-                Operation::UnmountDevice | Operation::UnmountPod(_) => {}
+                _ => {}
             }
         }
         self.actual.end(&key, outcome, "pv", self.now);

@@ -11,8 +11,7 @@ use std::{
     time::Duration,
 };
 
-use claimcheck_informer::{Change, EventRecorder, EventType, Informer, PodBy, reference};
-use claimcheck_model::unique_volume_name;
+use claimcheck_informer::{Change, EventRecorder, Informer, PodBy};
 use k8s_openapi::api::{
     core::v1::{Node, ObjectReference, PersistentVolume, PersistentVolumeClaim, Pod},
     storage::v1::{CSIDriver, VolumeAttachment},
@@ -24,17 +23,20 @@ use kube::{
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::{Decision, Facts, InUse, Moment, Operation, Wait, plan};
+use super::{Decision, Facts, InUse, Moment, Operation, Wait, limits::Limits, plan};
 use crate::{
-    actual::{Actual, ActualVolume, Outcome},
+    actual::{Actual, Outcome},
     desired::Desired,
     drivers::RegisteredDriver,
     effects::Host,
-    layout,
-    operations::{Executor, Work},
+    operations::Executor,
     pods::Volumes,
     populator::{Population, populate, uid_of},
-    volumes::{DriverPolicy, PodUid, VolumeKey, VolumeSpec},
+    volumes::{
+        DriverPolicy, EmptyDir, PodUid, VolumeKey, VolumeSpec,
+        content::{News, Objects},
+        empty_dir::Medium,
+    },
 };
 
 /// After a failed write of `volumesInUse`.
@@ -51,6 +53,8 @@ pub struct Finished {
     pub error: Option<String>,
     /// The directory's name in the pod, of an operation on a pod's mount.
     pub directory: String,
+    /// After which time it is outdated, if ever.
+    pub renew: Option<Duration>,
 }
 
 /// What a task of the manager reports.
@@ -65,23 +69,48 @@ pub enum Notice {
     },
     /// A failed write of `volumesInUse` may be tried again.
     WriteAgain,
+    /// A ConfigMap or Secret that volumes are made of.
+    Object(News),
+    /// What a volume takes of the node's disk.
+    Measured {
+        /// The volume.
+        key: VolumeKey,
+        /// The bytes.
+        bytes: u64,
+    },
+}
+
+/// What a manager starts with.
+pub struct Found {
+    /// What is mounted, as reconstructed.
+    pub actual: Actual,
+    /// What the node's status says is in use.
+    pub in_use: InUse,
+    /// This node makes and deletes VolumeAttachments itself.
+    pub attaches: bool,
 }
 
 /// The volumes of one node.
 pub struct VolumeManager<H> {
-    executor: Executor<H>,
-    informer: Informer,
-    recorder: EventRecorder,
+    pub(super) executor: Executor<H>,
+    pub(super) informer: Informer,
+    pub(super) recorder: EventRecorder,
     client: Client,
     notices: mpsc::UnboundedSender<Notice>,
 
-    populations: BTreeMap<PodUid, Population>,
+    pub(super) populations: BTreeMap<PodUid, Population>,
     /// Pods that have a problem: what is mounted for them stays.
     held: BTreeSet<PodUid>,
-    desired: Desired,
-    actual: Actual,
+    pub(super) desired: Desired,
+    pub(super) actual: Actual,
     in_use: InUse,
-    drivers: BTreeMap<String, Arc<RegisteredDriver>>,
+    pub(super) attaches: bool,
+    pub(super) drivers: BTreeMap<String, Arc<RegisteredDriver>>,
+    /// What volumes are made of.
+    pub(super) objects: Objects,
+    /// Volumes whose content has changed since it was last looked at.
+    outdated: BTreeSet<VolumeKey>,
+    limits: Limits,
 
     /// Volumes to plan.
     due: BTreeSet<VolumeKey>,
@@ -89,39 +118,60 @@ pub struct VolumeManager<H> {
     waiting: BTreeMap<VolumeKey, Wait>,
     /// When to plan a volume again although nothing has happened.
     timers: BTreeMap<VolumeKey, Moment>,
+    /// When a volume is outdated although nothing has happened: its token expires.
+    renewals: BTreeMap<VolumeKey, Moment>,
+    /// Pods that wait for their volumes, and until when that need not be told.
+    pub(super) patience: BTreeMap<PodUid, (ObjectReference, Moment)>,
     /// Pods whose volumes have changed.
     touched: BTreeSet<PodUid>,
+    /// Pods that take more than they may, and of what.
+    evicted: BTreeMap<PodUid, String>,
 }
 
 impl<H: Host> VolumeManager<H> {
-    /// A manager of what was found after a restart: `actual` as reconstructed, `in_use` as the node's
-    /// status says.
+    /// A manager of what was found after a restart.
     pub fn new(
         executor: Executor<H>,
-        informer: Informer,
         recorder: EventRecorder,
         notices: mpsc::UnboundedSender<Notice>,
-        actual: Actual,
-        in_use: InUse,
+        found: Found,
     ) -> Self {
-        let due = actual.iter().map(|(key, _)| key.clone()).collect();
-        Self {
+        let Found { actual, in_use, attaches } = found;
+        let news = notices.clone();
+        // The receiver is gone when the agent stops.
+        let tell = move |news_of_object| news.send(Notice::Object(news_of_object)).is_ok();
+        let mut manager = Self {
             client: executor.client.clone(),
+            informer: executor.informer.clone(),
+            objects: Objects::new(executor.client.clone(), Arc::new(tell)),
             executor,
-            informer,
             recorder,
             notices,
             populations: BTreeMap::new(),
             held: BTreeSet::new(),
             desired: Desired::default(),
+            due: actual.iter().map(|(key, _)| key.clone()).collect(),
             actual,
             in_use,
+            attaches,
             drivers: BTreeMap::new(),
-            due,
+            outdated: BTreeSet::new(),
+            limits: Limits::default(),
             waiting: BTreeMap::new(),
             timers: BTreeMap::new(),
+            renewals: BTreeMap::new(),
+            patience: BTreeMap::new(),
             touched: BTreeSet::new(),
+            evicted: BTreeMap::new(),
+        };
+        if attaches {
+            // The last agent may have left attachments behind that nothing else tells of.
+            let attachments = manager.informer.read().attachments.iter().cloned().collect::<Vec<_>>();
+            let keys = attachments.iter().filter_map(|attachment| manager.key_of_attachment(attachment));
+            let keys: Vec<VolumeKey> = keys.collect();
+            manager.due.extend(keys);
         }
+        manager
     }
 
     /// How a pod's volumes stand.
@@ -140,15 +190,15 @@ impl<H: Host> VolumeManager<H> {
         let wanted =
             population.wanted.iter().find(|wanted| wanted.mount.names.iter().any(|name| name == volume))?;
         match &wanted.spec {
-            VolumeSpec::HostPath(path) => Some(path.into()),
-            VolumeSpec::Csi(_) | VolumeSpec::EmptyDir => {
+            VolumeSpec::HostPath(host) => Some(host.path.clone()),
+            VolumeSpec::Csi(_) | VolumeSpec::EmptyDir(_) | VolumeSpec::Content(_) => {
                 Some(self.executor.layout.pod_mount(pod, &wanted.key, &wanted.mount.directory))
             }
         }
     }
 
     /// The pod wants its volumes. Asked again, only what was not resolved before is looked at.
-    pub fn want(&mut self, pod: &Pod) {
+    pub fn want(&mut self, pod: &Pod, now: Moment) {
         let uid = uid_of(pod);
         let before = self.populations.get(&uid);
         if before.is_some_and(|population| population.problems.is_empty()) {
@@ -157,9 +207,7 @@ impl<H: Host> VolumeManager<H> {
         let population = populate(pod, &self.informer.read(), before);
         for problem in population.problems.iter().filter(|problem| !problem.waiting) {
             if before.is_none_or(|before| !before.problems.contains(problem)) {
-                let message =
-                    format!("Unable to attach or mount volume {:?}: {}", problem.volume, problem.message);
-                self.recorder.record(&reference(pod), EventType::Warning, "FailedMount", message);
+                self.tell_problem(pod, problem);
             }
         }
         if population.problems.is_empty() {
@@ -169,10 +217,18 @@ impl<H: Host> VolumeManager<H> {
         } else {
             self.held.insert(uid.clone());
         }
+        for wanted in &population.wanted {
+            if let VolumeSpec::Content(content) = &wanted.spec {
+                self.objects.set_used(&wanted.key, content.objects());
+            }
+        }
         self.due.extend(self.desired.set_pod(&uid, population.wanted.clone()));
         if before != Some(&population) {
             self.populations.insert(uid.clone(), population);
-            self.touched.insert(uid);
+            self.touched.insert(uid.clone());
+        }
+        if !self.volumes(&uid).ready {
+            self.be_patient(pod, now);
         }
     }
 
@@ -184,7 +240,13 @@ impl<H: Host> VolumeManager<H> {
     /// The pod does not want its volumes any longer: its containers have ended.
     pub fn release(&mut self, pod: &PodUid) {
         self.held.remove(pod);
-        self.populations.remove(pod);
+        self.patience.remove(pod);
+        for wanted in self.populations.remove(pod).map(|population| population.wanted).unwrap_or_default() {
+            self.objects.release(&wanted.key);
+            self.outdated.remove(&wanted.key);
+            self.renewals.remove(&wanted.key);
+            self.limits.forget(&wanted.key);
+        }
         self.due.extend(self.desired.set_pod(pod, Vec::new()));
         self.due.extend(self.actual.of_pod(pod).cloned());
     }
@@ -204,15 +266,11 @@ impl<H: Host> VolumeManager<H> {
     /// Something in the world has changed: wakes the volumes that it concerns.
     pub fn changed(&mut self, change: &Change) {
         if change.object::<VolumeAttachment>().is_some() {
-            for attachment in change.states::<VolumeAttachment>() {
-                let key = attachment
-                    .spec
-                    .source
-                    .persistent_volume_name
-                    .as_deref()
-                    .and_then(|pv| self.key_of_pv(pv));
-                self.due.extend(key.filter(|_| attachment.spec.node_name == self.executor.node));
-            }
+            let keys: Vec<VolumeKey> = change
+                .states::<VolumeAttachment>()
+                .filter_map(|attachment| self.key_of_attachment(attachment))
+                .collect();
+            self.due.extend(keys);
         } else if change.object::<Node>().is_some() {
             let (old, new) = change.both::<Node>();
             let (old, new) = (old.map(|node| attached(node)), new.map(|node| attached(node)));
@@ -221,7 +279,27 @@ impl<H: Host> VolumeManager<H> {
         } else if let Some(driver) = change.object::<CSIDriver>() {
             let name = driver.metadata.name.clone().unwrap_or_default();
             self.retry_driver(&name);
+        } else if let (Some(old), Some(new)) = change.both::<Pod>() {
+            let (old, new) = (&old.metadata, &new.metadata);
+            if old.labels != new.labels || old.annotations != new.annotations {
+                let uid = PodUid::from(new.uid.clone().unwrap_or_default());
+                let wanted = self.populations.get(&uid).into_iter().flat_map(|population| &population.wanted);
+                let shown = wanted.filter(
+                    |wanted| matches!(&wanted.spec, VolumeSpec::Content(content) if content.shows_pod()),
+                );
+                let keys = shown.map(|wanted| wanted.key.clone()).collect();
+                self.outdate(keys);
+            }
         }
+    }
+
+    /// What these volumes are made of has changed: they are made again, at once.
+    fn outdate(&mut self, keys: BTreeSet<VolumeKey>) {
+        for key in &keys {
+            self.actual.retry_now(key);
+        }
+        self.outdated.extend(keys.iter().cloned());
+        self.due.extend(keys);
     }
 
     /// The pods that a change concerns beyond itself: those that may be waiting for a claim or volume.
@@ -264,36 +342,79 @@ impl<H: Host> VolumeManager<H> {
                 }
             }
             Notice::WriteAgain => self.write_in_use(),
+            Notice::Object(news) => {
+                let keys = self.objects.learn(news);
+                self.outdate(keys);
+            }
+            Notice::Measured { key, bytes } => self.evicted.extend(self.limits.measured(&key, bytes)),
         }
+    }
+
+    /// The pods that take more of the node than they may, and what they are to be told; each once.
+    pub fn evictions(&mut self) -> BTreeMap<PodUid, String> {
+        std::mem::take(&mut self.evicted)
     }
 
     /// Plans every volume that is due and starts what the plans say; returns the pods whose volumes have
     /// changed, and when to call again though nothing happens.
     pub fn settle(&mut self, now: Moment) -> (BTreeSet<PodUid>, Option<Moment>) {
-        let expired: Vec<VolumeKey> =
-            self.timers.iter().filter(|(_, at)| **at <= now).map(|(key, _)| key.clone()).collect();
-        for key in expired {
-            self.timers.remove(&key);
-            self.due.insert(key);
-        }
+        self.due.extend(expired(&mut self.timers, now));
+        let renewals = expired(&mut self.renewals, now);
+        self.outdate(renewals);
         while let Some(key) = self.due.pop_first() {
             self.settle_one(&key, now);
         }
         self.write_in_use();
-        (std::mem::take(&mut self.touched), self.timers.values().min().copied())
+        self.measure(now);
+        self.tell_waiting(now);
+        let touched = std::mem::take(&mut self.touched);
+        for pod in &touched {
+            if self.volumes(pod).ready {
+                self.patience.remove(pod);
+            }
+        }
+        let timers = self.timers.values().chain(self.renewals.values()).copied();
+        let patience = self.patience.values().map(|(_, until)| *until);
+        (touched, timers.chain(patience).chain(self.limits.next()).min())
+    }
+
+    fn measure(&mut self, now: Moment) {
+        for key in self.limits.due(now) {
+            let VolumeKey::Local { pod, name, .. } = &key else { continue };
+            let path = self.executor.layout.pod_mount(pod, &key, name);
+            let (executor, notices) = (self.executor.clone(), self.notices.clone());
+            tokio::spawn(async move {
+                match executor.blocking(move |host| host.usage(&path)).await {
+                    // The receiver is gone when the agent stops.
+                    Ok(bytes) => drop(notices.send(Notice::Measured { key, bytes })),
+                    Err(error) => tracing::debug!(volume = %key, %error, "not measured"),
+                }
+            });
+        }
     }
 
     fn settle_one(&mut self, key: &VolumeKey, now: Moment) {
+        if self.actual.get(key).is_none_or(|volume| volume.running.is_none()) && self.outdated.remove(key) {
+            self.actual.outdate(key);
+        }
         let policy = self.policy(key);
         let (desired, actual) = (self.desired.get(key), self.actual.get(key));
+        if let Some(VolumeSpec::EmptyDir(EmptyDir { medium: Medium::Disk, limit: Some(limit) })) =
+            desired.map(|desired| &desired.spec)
+        {
+            self.limits.watch(key, limit, now);
+        }
         let here = desired.is_some() || actual.is_some_and(|volume| !volume.is_gone());
-        self.in_use.want(key, here && policy.is_some_and(|policy| policy.attach_required));
+        let has_device = matches!(key, VolumeKey::Csi { .. });
+        let attaches = has_device && policy.as_ref().is_some_and(|policy| policy.attach_required);
+        self.in_use.want(key, here && attaches);
         let facts = Facts {
-            has_device: policy.is_some(),
+            has_device,
             reachable: key.driver().is_none_or(|driver| self.drivers.contains_key(driver)),
-            attached: policy
-                .is_none_or(|policy| !policy.attach_required || self.publish_context(key).is_some()),
-            in_use: policy.is_none_or(|policy| !policy.attach_required || self.in_use.promised(key)),
+            attached: !attaches || self.publish_context(key).is_some(),
+            own: self.own_attachment(key),
+            in_use: !attaches || self.in_use.promised(key),
+            content: self.objects.snapshot(key).is_some(),
             held: &self.held,
         };
         let decision = plan(desired, actual, facts, now);
@@ -327,50 +448,15 @@ impl<H: Host> VolumeManager<H> {
         tokio::spawn(async move {
             let result = executor.run(work).await;
             let outcome = result.as_ref().err().map_or(Outcome::Done, |error| error.outcome());
+            let renew = result.as_ref().ok().copied().flatten();
             let error = result.err().map(|error| error.to_string());
             // The receiver is gone when the agent stops.
-            let _ = notices.send(Notice::Finished(Finished { key, outcome, error, directory }));
+            let _ = notices.send(Notice::Finished(Finished { key, outcome, error, directory, renew }));
         });
     }
 
-    /// What the operation takes; none if the driver has gone since it was planned.
-    fn work(
-        &self,
-        key: &VolumeKey,
-        operation: &Operation,
-        policy: Option<DriverPolicy>,
-        directory: &str,
-    ) -> Option<Work> {
-        let desired = self.desired.get(key);
-        let mount = || operation.target().and_then(|pod| desired?.pods.get(pod)).cloned();
-        let VolumeKey::Csi { driver, handle } = key else {
-            let (key, directory) = (key.clone(), directory.to_owned());
-            return match operation {
-                Operation::MountPod(_) => Some(Work::Make { key, mount: mount()? }),
-                Operation::UnmountPod(pod) => Some(Work::Remove { key, pod: pod.clone(), directory }),
-                Operation::MountDevice | Operation::UnmountDevice => None,
-            };
-        };
-        let driver = self.drivers.get(driver)?.clone();
-        let volume = || match &desired?.spec {
-            VolumeSpec::Csi(volume) => Some(volume.clone()),
-            VolumeSpec::EmptyDir | VolumeSpec::HostPath(_) => None,
-        };
-        let publish_context = self.publish_context(key).unwrap_or_default();
-        Some(match operation {
-            Operation::MountDevice => Work::Stage { driver, volume: volume()?, publish_context },
-            Operation::MountPod(_) => {
-                Work::Publish { driver, volume: volume()?, publish_context, mount: mount()?, policy: policy? }
-            }
-            Operation::UnmountPod(pod) => {
-                let (handle, directory) = (handle.clone(), directory.to_owned());
-                Work::Unpublish { driver, handle, pod: pod.clone(), directory }
-            }
-            Operation::UnmountDevice => Work::Unstage { driver, handle: handle.clone() },
-        })
-    }
-
-    fn finished(&mut self, Finished { key, outcome, error, directory }: Finished, now: Moment) {
+    fn finished(&mut self, finished: Finished, now: Moment) {
+        let Finished { key, outcome, error, directory, renew } = finished;
         let running = self.actual.get(&key).and_then(|volume| volume.running.clone());
         if let (Some(operation), Some(error)) = (&running, &error) {
             tracing::warn!(volume = %key, ?operation, %error, "operation failed");
@@ -378,47 +464,18 @@ impl<H: Host> VolumeManager<H> {
         }
         self.actual.end(&key, outcome, &directory, now);
         self.touched.extend(running.as_ref().and_then(Operation::target).cloned());
+        if let Some(renew) = renew.filter(|_| self.desired.get(&key).is_some()) {
+            self.renewals.insert(key.clone(), now + renew);
+        }
         self.due.insert(key);
     }
 
-    /// The directory's name of a volume in a pod: as found on the node, else as the pod wants it.
-    fn directory(&self, key: &VolumeKey, pod: &PodUid) -> String {
-        let found = self.actual.get(key).and_then(|volume| volume.pods.get(pod));
-        let wanted = self.desired.get(key).and_then(|volume| volume.pods.get(pod));
-        found
-            .map(|mount| &mount.directory)
-            .or(wanted.map(|mount| &mount.directory))
-            .cloned()
-            .unwrap_or_default()
-    }
-
-    /// How the volume's driver wants to be treated; none for volumes of the node itself.
-    fn policy(&self, key: &VolumeKey) -> Option<DriverPolicy> {
-        let driver = key.driver()?;
-        Some(DriverPolicy::of(self.informer.read().csi_drivers.named(driver).map(|driver| &**driver)))
-    }
-
-    /// What attaching the volume gave; none if it is not attached here.
-    ///
-    /// Both must say so: `node.status.volumesAttached`, out of which the controller takes the volume
-    /// before it detaches, and the attachment, which has the context.
-    fn publish_context(&self, key: &VolumeKey) -> Option<BTreeMap<String, String>> {
-        let VolumeKey::Csi { driver, handle } = key else { return None };
+    /// The volume of an attachment to this node.
+    fn key_of_attachment(&self, attachment: &VolumeAttachment) -> Option<VolumeKey> {
+        let here = attachment.spec.node_name == self.executor.node;
+        let pv = attachment.spec.source.persistent_volume_name.as_deref().filter(|_| here)?;
         let world = self.informer.read();
-        let node = world.nodes.named(&self.executor.node)?;
-        let name = unique_volume_name(driver, handle);
-        let volumes = node.status.as_ref()?.volumes_attached.as_ref()?;
-        volumes.iter().find(|volume| volume.name == name)?;
-        let attachment = layout::attachment_name(handle, driver, &self.executor.node);
-        let attachment = world.attachments.named(&attachment)?;
-        let status = attachment.status.as_ref().filter(|status| status.attached)?;
-        let leaving = attachment.metadata.deletion_timestamp.is_some();
-        (!leaving).then(|| status.attachment_metadata.clone().unwrap_or_default())
-    }
-
-    fn key_of_pv(&self, name: &str) -> Option<VolumeKey> {
-        let world = self.informer.read();
-        let csi = world.volumes.named(name)?.spec.as_ref()?.csi.as_ref()?;
+        let csi = world.volumes.named(pv)?.spec.as_ref()?.csi.as_ref()?;
         Some(VolumeKey::csi(&csi.driver, &csi.volume_handle))
     }
 
@@ -455,52 +512,17 @@ impl<H: Host> VolumeManager<H> {
             let _ = notices.send(Notice::InUseWritten { success });
         });
     }
-
-    fn tell_failure(&self, key: &VolumeKey, operation: &Operation, error: &str) {
-        let Some(desired) = self.desired.get(key) else { return };
-        let name = volume_name(key, self.actual.get(key), &desired.spec);
-        let message = format!("{} failed for volume {name:?} : {error}", operation.name());
-        let reason = match operation {
-            Operation::MountDevice | Operation::MountPod(_) => "FailedMount",
-            Operation::UnmountDevice | Operation::UnmountPod(_) => "FailedUnMount",
-        };
-        let concerned = |pod: &&PodUid| operation.target().is_none_or(|target| target == *pod);
-        for pod in desired.pods.keys().filter(concerned) {
-            if let Some(object) = self.pod_reference(pod) {
-                self.recorder.record(&object, EventType::Warning, reason, message.clone());
-            }
-        }
-    }
-
-    fn tell_no_driver(&self, key: &VolumeKey) {
-        let driver = key.driver().unwrap_or_default();
-        let operation = Operation::MountDevice;
-        self.tell_failure(
-            key,
-            &operation,
-            &format!("driver name {driver} not found in the list of registered CSI drivers"),
-        );
-    }
-
-    fn pod_reference(&self, pod: &PodUid) -> Option<ObjectReference> {
-        let keys = self.populations.get(pod)?.wanted.first().map(|wanted| wanted.mount.pod.key.clone())?;
-        self.informer.read().pods.get(&keys).map(|pod| reference(&**pod))
-    }
-}
-
-/// The name by which users know a volume: the PV's.
-fn volume_name(key: &VolumeKey, actual: Option<&ActualVolume>, spec: &VolumeSpec) -> String {
-    match (spec, key) {
-        (VolumeSpec::Csi(volume), _) => volume.pv.clone(),
-        (_, VolumeKey::Local { name, .. }) => name.clone(),
-        (_, VolumeKey::Csi { handle, .. }) => actual
-            .and_then(|volume| volume.pods.values().next())
-            .map_or(handle, |mount| &mount.directory)
-            .clone(),
-    }
 }
 
 fn attached(node: &Node) -> BTreeSet<String> {
     let volumes = node.status.as_ref().and_then(|status| status.volumes_attached.as_ref());
     volumes.into_iter().flatten().map(|volume| volume.name.clone()).collect()
+}
+
+/// Takes out those whose time has come.
+fn expired(timers: &mut BTreeMap<VolumeKey, Moment>, now: Moment) -> BTreeSet<VolumeKey> {
+    let expired: BTreeSet<VolumeKey> =
+        timers.iter().filter(|(_, at)| **at <= now).map(|(key, _)| key.clone()).collect();
+    timers.retain(|key, _| !expired.contains(key));
+    expired
 }

@@ -11,6 +11,7 @@ use claimcheck_csi::v1::{
     node_service_capability::rpc::Type as Capability,
     volume_capability::{AccessMode, AccessType, MountVolume, access_mode::Mode},
 };
+use serde_json::{Value, json};
 use tonic::Request;
 
 use crate::{
@@ -20,13 +21,17 @@ use crate::{
     layout::{self, VOL_DATA},
     operations::{Executor, OperationError},
     volumes::{
-        CsiVolume, DeviceData, DriverPolicy, FsGroupPolicy, PodMount, PodUid, PublishData, VolumeKey,
+        CsiVolume, DeviceData, DriverPolicy, FsGroup, FsGroupPolicy, Lifecycle, PodMount, PodUid,
+        PublishData, VolumeKey,
+        content::{TokenWish, request_token},
         vol_data,
     },
 };
 
 /// How long a driver has to answer. Upstream: `csiTimeout` in `pkg/volume/csi/csi_plugin.go`.
 const TIMEOUT: Duration = Duration::from_secs(120);
+/// The key of tokens in the volume context.
+const TOKENS: &str = "csi.storage.k8s.io/serviceAccount.tokens";
 
 type Map = BTreeMap<String, String>;
 type Result<T> = std::result::Result<T, OperationError>;
@@ -38,6 +43,7 @@ pub(crate) async fn stage<H: Host>(
     volume: &CsiVolume,
     publish_context: Map,
     secrets: Map,
+    fs_group: Option<FsGroup>,
 ) -> Result<()> {
     let device = executor.layout.device(&volume.driver, &volume.handle);
     let target = executor.layout.global_mount(&volume.driver, &volume.handle);
@@ -50,7 +56,7 @@ pub(crate) async fn stage<H: Host>(
         volume_id: volume.handle.clone(),
         publish_context: publish_context.into_iter().collect(),
         staging_target_path: text(&target),
-        volume_capability: Some(capability(driver, volume, None)),
+        volume_capability: Some(capability(driver, volume, fs_group)),
         secrets: secrets.into_iter().collect(),
         volume_context: volume.attributes.clone().into_iter().collect(),
     };
@@ -60,40 +66,49 @@ pub(crate) async fn stage<H: Host>(
 
 /// What is to be published.
 pub(crate) struct Publish<'a> {
+    /// Which volume.
+    pub key: &'a VolumeKey,
     /// The volume.
     pub volume: &'a CsiVolume,
     /// What the pod wants of it.
     pub mount: &'a PodMount,
     /// How the driver wants to be treated.
-    pub policy: DriverPolicy,
+    pub policy: &'a DriverPolicy,
 }
 
 /// Mounts the volume in a pod, and hands it to the pod's group where that is the node's business.
 pub(crate) async fn publish<H: Host>(
     executor: &Executor<H>,
     driver: &RegisteredDriver,
-    Publish { volume, mount, policy }: Publish<'_>,
+    Publish { key, volume, mount, policy }: Publish<'_>,
     publish_context: Map,
     secrets: Map,
 ) -> Result<()> {
-    let key = VolumeKey::csi(&volume.driver, &volume.handle);
-    let directory = executor.layout.pod_volume(&mount.pod.uid, &key, &mount.directory);
-    let target = executor.layout.pod_mount(&mount.pod.uid, &key, &mount.directory);
+    let inline = matches!(key, VolumeKey::Inline { .. });
+    let mode = if inline { Lifecycle::Ephemeral } else { Lifecycle::Persistent };
+    if !(if inline { policy.ephemeral } else { policy.persistent }) {
+        return Err(OperationError::Lifecycle { mode, driver: volume.driver.clone() });
+    }
+    let mut volume_context = volume.attributes.clone();
+    if policy.pod_info {
+        volume_context.extend(pod_info(mount, inline));
+    }
+    if !policy.tokens.is_empty() {
+        volume_context.insert(TOKENS.to_owned(), tokens(executor, mount, policy).await?);
+    }
+    let directory = executor.layout.pod_volume(&mount.pod.uid, key, &mount.directory);
+    let target = executor.layout.pod_mount(&mount.pod.uid, key, &mount.directory);
     let data = PublishData {
         driver_name: volume.driver.clone(),
         volume_handle: volume.handle.clone(),
         pv: volume.pv.clone(),
         node_name: executor.node.clone(),
         attachment: layout::attachment_name(&volume.handle, &volume.driver, &executor.node),
-        volume_lifecycle_mode: "Persistent".into(),
+        volume_lifecycle_mode: mode,
     };
     prepare(executor, &directory, &directory, &vol_data::encode(&data))?;
-    let staged = driver.capabilities.has(Capability::StageUnstageVolume);
+    let staged = !inline && driver.capabilities.has(Capability::StageUnstageVolume);
     let global_mount = executor.layout.global_mount(&volume.driver, &volume.handle);
-    let mut volume_context = volume.attributes.clone();
-    if policy.pod_info {
-        volume_context.extend(pod_info(mount));
-    }
     let request = NodePublishVolumeRequest {
         volume_id: volume.handle.clone(),
         publish_context: publish_context.into_iter().collect(),
@@ -189,7 +204,7 @@ fn clean_up<H: Host>(
 }
 
 /// Upstream: `asCSIAccessModeV1` in `pkg/volume/csi/csi_client.go`; like there, the PV's first mode counts.
-fn capability(driver: &RegisteredDriver, volume: &CsiVolume, fs_group: Option<i64>) -> VolumeCapability {
+fn capability(driver: &RegisteredDriver, volume: &CsiVolume, fs_group: Option<FsGroup>) -> VolumeCapability {
     let fine = driver.capabilities.has(Capability::SingleNodeMultiWriter);
     let mode = match (volume.access_modes.first().map(String::as_str), fine) {
         (Some("ReadOnlyMany"), _) => Mode::MultiNodeReaderOnly,
@@ -202,7 +217,10 @@ fn capability(driver: &RegisteredDriver, volume: &CsiVolume, fs_group: Option<i6
     let mount = MountVolume {
         fs_type: volume.fs_type.clone(),
         mount_flags: volume.mount_options.clone(),
-        volume_mount_group: fs_group.filter(|_| delegated).map(|group| group.to_string()).unwrap_or_default(),
+        volume_mount_group: fs_group
+            .filter(|_| delegated)
+            .map(|group| group.gid.to_string())
+            .unwrap_or_default(),
     };
     VolumeCapability {
         access_mode: Some(AccessMode { mode: mode.into() }),
@@ -215,9 +233,9 @@ fn group_to_apply(
     driver: &RegisteredDriver,
     volume: &CsiVolume,
     mount: &PodMount,
-    policy: DriverPolicy,
-) -> Option<u32> {
-    let group = mount.fs_group.and_then(|group| u32::try_from(group).ok())?;
+    policy: &DriverPolicy,
+) -> Option<FsGroup> {
+    let group = mount.fs_group?;
     let single_writer =
         volume.access_modes.iter().any(|mode| mode == "ReadWriteOnce" || mode == "ReadWriteOncePod");
     let applies = match policy.fs_group {
@@ -229,15 +247,29 @@ fn group_to_apply(
     (applies && !mount.read_only && !delegated).then_some(group)
 }
 
+/// The tokens that the driver wants, by audience. Upstream: `podServiceAccountTokenAttrs`.
+async fn tokens<H: Host>(executor: &Executor<H>, mount: &PodMount, policy: &DriverPolicy) -> Result<String> {
+    let mut tokens = serde_json::Map::new();
+    for (audience, expiration) in &policy.tokens {
+        let wish = TokenWish {
+            audience: Some(audience.clone()).filter(|audience| !audience.is_empty()),
+            expiration: *expiration,
+        };
+        let token = request_token(&executor.client, &mount.pod, &wish).await?;
+        tokens.insert(audience.clone(), json!({"token": token.text, "expirationTimestamp": token.expires}));
+    }
+    Ok(Value::Object(tokens).to_string())
+}
+
 /// Upstream: `getPodInfoAttrs` in `pkg/volume/csi/csi_util.go`.
-fn pod_info(mount: &PodMount) -> Map {
+fn pod_info(mount: &PodMount, inline: bool) -> Map {
     let pod = &mount.pod;
     [
         ("csi.storage.k8s.io/pod.name", pod.key.name.clone()),
         ("csi.storage.k8s.io/pod.namespace", pod.key.namespace.clone()),
         ("csi.storage.k8s.io/pod.uid", pod.uid.to_string()),
         ("csi.storage.k8s.io/serviceAccount.name", pod.service_account.clone()),
-        ("csi.storage.k8s.io/ephemeral", "false".to_owned()),
+        ("csi.storage.k8s.io/ephemeral", inline.to_string()),
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .into()

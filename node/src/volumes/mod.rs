@@ -1,8 +1,12 @@
 //! What a volume is to this node: its key, what the pods want of it, and one file per plugin that
 //! carries it out.
 
+pub mod content;
 pub mod csi;
-pub mod local;
+pub mod empty_dir;
+pub mod host_path;
+pub mod ownership;
+pub mod sub_path;
 pub mod vol_data;
 
 use std::{collections::BTreeMap, fmt};
@@ -10,7 +14,11 @@ use std::{collections::BTreeMap, fmt};
 use claimcheck_model::{ObjectKey, unique_volume_name};
 use k8s_openapi::api::storage::v1::CSIDriver;
 
-pub use vol_data::{DeviceData, PublishData};
+pub use content::Content;
+pub use empty_dir::EmptyDir;
+pub use host_path::HostPath;
+pub use ownership::FsGroup;
+pub use vol_data::{DeviceData, Lifecycle, PublishData};
 
 /// A pod's uid: two pods of one name in a row are different pods.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,15 +52,30 @@ pub enum Plugin {
     EmptyDir,
     /// A path of the node itself.
     HostPath,
+    /// The values of a ConfigMap as files.
+    ConfigMap,
+    /// The values of a Secret as files.
+    Secret,
+    /// Fields of the pod as files.
+    DownwardApi,
+    /// All of these, and tokens of service accounts, in one directory.
+    Projected,
 }
 
 impl Plugin {
+    /// The plugins whose volumes are files that the API server's objects fill.
+    pub const OF_CONTENT: [Self; 4] = [Self::ConfigMap, Self::Secret, Self::DownwardApi, Self::Projected];
+
     /// The name of the plugin's directory in a pod's `volumes`: its name with `/` as `~`.
     pub fn directory(self) -> &'static str {
         match self {
             Self::Csi => "kubernetes.io~csi",
             Self::EmptyDir => "kubernetes.io~empty-dir",
             Self::HostPath => "kubernetes.io~host-path",
+            Self::ConfigMap => "kubernetes.io~configmap",
+            Self::Secret => "kubernetes.io~secret",
+            Self::DownwardApi => "kubernetes.io~downward-api",
+            Self::Projected => "kubernetes.io~projected",
         }
     }
 }
@@ -67,7 +90,16 @@ pub enum VolumeKey {
         /// The volume's id at that driver.
         handle: String,
     },
-    /// A volume of one pod alone.
+    /// A CSI volume that a pod's spec holds: it lives as long as the pod, and is neither attached nor
+    /// staged.
+    Inline {
+        /// The driver's name.
+        driver: String,
+        /// The id that the node gave it; see [`VolumeKey::inline`].
+        handle: String,
+    },
+    /// A volume of one pod alone, made by the node. One of [`Plugin::Csi`] is a directory that a driver's
+    /// volume was in, of which nobody can tell any more: it is never wanted, only removed.
     Local {
         /// What makes it.
         plugin: Plugin,
@@ -84,6 +116,12 @@ impl VolumeKey {
         Self::Csi { driver: driver.into(), handle: handle.into() }
     }
 
+    /// The key of the inline volume of this name in a pod.
+    /// Upstream: `makeVolumeHandle` in `pkg/volume/csi/csi_mounter.go`.
+    pub fn inline(driver: impl Into<String>, pod: &PodUid, name: &str) -> Self {
+        Self::Inline { driver: driver.into(), handle: inline_handle(pod, name) }
+    }
+
     /// The CSI volume of this unique name, as in `node.status.volumesAttached`; none for other plugins.
     pub fn parse(unique_name: &str) -> Option<Self> {
         let (driver, handle) = unique_name.strip_prefix("kubernetes.io/csi/")?.split_once('^')?;
@@ -93,7 +131,7 @@ impl VolumeKey {
     /// The CSI driver that serves the volume.
     pub fn driver(&self) -> Option<&str> {
         match self {
-            Self::Csi { driver, .. } => Some(driver),
+            Self::Csi { driver, .. } | Self::Inline { driver, .. } => Some(driver),
             Self::Local { .. } => None,
         }
     }
@@ -101,7 +139,7 @@ impl VolumeKey {
     /// What carries out operations on the volume.
     pub fn plugin(&self) -> Plugin {
         match self {
-            Self::Csi { .. } => Plugin::Csi,
+            Self::Csi { .. } | Self::Inline { .. } => Plugin::Csi,
             Self::Local { plugin, .. } => *plugin,
         }
     }
@@ -112,7 +150,9 @@ impl VolumeKey {
 impl fmt::Display for VolumeKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Csi { driver, handle } => f.write_str(&unique_volume_name(driver, handle)),
+            Self::Csi { driver, handle } | Self::Inline { driver, handle } => {
+                f.write_str(&unique_volume_name(driver, handle))
+            }
             Self::Local { plugin, pod, name } => {
                 write!(f, "{}/{pod}-{name}", plugin.directory().replace('~', "/"))
             }
@@ -125,16 +165,18 @@ impl fmt::Display for VolumeKey {
 pub enum VolumeSpec {
     /// A CSI volume.
     Csi(Box<CsiVolume>),
-    /// An empty directory on the node's disk.
-    EmptyDir,
+    /// An empty directory.
+    EmptyDir(EmptyDir),
     /// A path of the node.
-    HostPath(String),
+    HostPath(HostPath),
+    /// Files made of objects.
+    Content(Box<Content>),
 }
 
-/// What a PV says about mounting it.
+/// What a PV, or a pod's inline volume, says about mounting it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CsiVolume {
-    /// The PV's name.
+    /// The PV's name; of an inline volume its name in the pod.
     pub pv: String,
     /// The driver's name.
     pub driver: String,
@@ -156,7 +198,7 @@ pub struct CsiVolume {
 
 /// How a driver wants to be treated, from its CSIDriver object. Looked up when it is needed: the watch
 /// of CSIDrivers may be behind that of pods.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DriverPolicy {
     /// Wait for an attachment.
     pub attach_required: bool,
@@ -164,13 +206,26 @@ pub struct DriverPolicy {
     pub pod_info: bool,
     /// Whether to hand the volume's files to the pod's `fsGroup`.
     pub fs_group: FsGroupPolicy,
+    /// It serves volumes of claims.
+    pub persistent: bool,
+    /// It serves volumes that a pod's spec holds.
+    pub ephemeral: bool,
+    /// Tokens of the pod's service account that it wants: audience, and seconds of life if not the default.
+    pub tokens: Vec<(String, Option<i64>)>,
 }
 
 impl DriverPolicy {
     /// The policy of a driver. One without an object is treated as all were before there were any.
     pub fn of(driver: Option<&CSIDriver>) -> Self {
         let spec = driver.map(|driver| &driver.spec);
+        // Upstream's default, also where there is no object: `supportsVolumeLifecycleMode`.
+        let modes = spec.and_then(|spec| spec.volume_lifecycle_modes.clone());
+        let modes = modes.filter(|modes| !modes.is_empty()).unwrap_or_else(|| vec!["Persistent".into()]);
+        let tokens = spec.and_then(|spec| spec.token_requests.as_deref()).unwrap_or_default();
         Self {
+            persistent: modes.iter().any(|mode| mode == "Persistent"),
+            ephemeral: modes.iter().any(|mode| mode == "Ephemeral"),
+            tokens: tokens.iter().map(|token| (token.audience.clone(), token.expiration_seconds)).collect(),
             attach_required: spec.and_then(|spec| spec.attach_required).unwrap_or(true),
             pod_info: spec.and_then(|spec| spec.pod_info_on_mount).unwrap_or(false),
             fs_group: match spec.and_then(|spec| spec.fs_group_policy.as_deref()) {
@@ -217,5 +272,9 @@ pub struct PodMount {
     /// Published read-only.
     pub read_only: bool,
     /// The group that shall own the files.
-    pub fs_group: Option<i64>,
+    pub fs_group: Option<FsGroup>,
+}
+
+fn inline_handle(pod: &PodUid, name: &str) -> String {
+    format!("csi-{}", crate::layout::digest(&format!("{pod}{name}")))
 }

@@ -30,8 +30,19 @@ pub struct PublishData {
     /// The attachment's name, whether or not there is one.
     #[serde(rename = "attachmentID")]
     pub attachment: String,
-    /// `Persistent`, or `Ephemeral` for inline volumes.
-    pub volume_lifecycle_mode: String,
+    /// Who it lives as long as.
+    #[serde(default)]
+    pub volume_lifecycle_mode: Lifecycle,
+}
+
+/// Who a CSI volume lives as long as. Upstream: `VolumeLifecycleMode` of CSIDriver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Lifecycle {
+    /// Its claim.
+    #[default]
+    Persistent,
+    /// The pod whose spec holds it.
+    Ephemeral,
 }
 
 /// A file that is not what we write.
@@ -59,6 +70,7 @@ mod tests {
             "volumeHandle":"h","volumeLifecycleMode":"Persistent","seLinuxMountContext":""}"#;
         let data: PublishData = decode(stock.as_bytes()).unwrap();
         assert_eq!((data.pv.as_str(), data.attachment.as_str()), ("pv-1", "csi-1"));
+        assert_eq!(data.volume_lifecycle_mode, Lifecycle::Persistent);
         let device: DeviceData = decode(br#"{"driverName":"d","volumeHandle":"h"}"#).unwrap();
         assert_eq!(decode::<DeviceData>(&encode(&device)).unwrap(), device);
         assert!(decode::<DeviceData>(b"{}").is_err());

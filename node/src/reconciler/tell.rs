@@ -1,0 +1,119 @@
+//! What users get to hear: an event on the pod for everything that keeps its volumes from being mounted.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use claimcheck_informer::{EventType, reference};
+use k8s_openapi::api::core::v1::{ObjectReference, Pod};
+
+use super::{Moment, Operation, VolumeManager};
+use crate::{
+    actual::ActualVolume,
+    effects::Host,
+    populator::{Problem, uid_of},
+    volumes::{PodUid, VolumeKey, VolumeSpec},
+};
+
+/// How long a pod waits for its volumes before that is told, each time.
+/// Upstream: `podAttachAndMountTimeout` in `pkg/kubelet/volumemanager/volume_manager.go`.
+const PATIENCE: Duration = Duration::from_secs(123);
+
+impl<H: Host> VolumeManager<H> {
+    /// An operation failed.
+    pub(super) fn tell_failure(&self, key: &VolumeKey, operation: &Operation, error: &str) {
+        let Some(desired) = self.desired.get(key) else { return };
+        let name = volume_name(key, self.actual.get(key), &desired.spec);
+        let message = format!("{} failed for volume {name:?} : {error}", operation.name());
+        let reason = match operation {
+            Operation::Attach => "FailedAttachVolume",
+            Operation::MountDevice | Operation::MountPod(_) => "FailedMount",
+            Operation::Detach | Operation::UnmountDevice | Operation::UnmountPod(_) => "FailedUnMount",
+        };
+        let concerned = |pod: &&PodUid| operation.target().is_none_or(|target| target == *pod);
+        for (pod, _) in desired.pods.iter().filter(|(pod, _)| concerned(pod)) {
+            if let Some(object) = self.pod_reference(pod) {
+                self.recorder.record(&object, EventType::Warning, reason, message.clone());
+            }
+        }
+    }
+
+    /// A volume waits for a driver that is not there.
+    pub(super) fn tell_no_driver(&self, key: &VolumeKey) {
+        let driver = key.driver().unwrap_or_default();
+        let message = format!("driver name {driver} not found in the list of registered CSI drivers");
+        self.tell_failure(key, &Operation::MountDevice, &message);
+    }
+
+    /// A volume can never be mounted as things stand.
+    pub(super) fn tell_problem(&self, pod: &Pod, problem: &Problem) {
+        let message = format!("Unable to attach or mount volume {:?}: {}", problem.volume, problem.message);
+        self.recorder.record(&reference(pod), EventType::Warning, "FailedMount", message);
+    }
+
+    /// The pod waits for its volumes, from `now` if it does not yet.
+    pub(super) fn be_patient(&mut self, pod: &Pod, now: Moment) {
+        self.patience.entry(uid_of(pod)).or_insert((reference(pod), now + PATIENCE));
+    }
+
+    /// Tells of the pods that have waited for long; they go on waiting.
+    pub(super) fn tell_waiting(&mut self, now: Moment) {
+        let late: Vec<PodUid> = self
+            .patience
+            .iter()
+            .filter(|(_, (_, until))| *until <= now)
+            .map(|(uid, _)| uid.clone())
+            .collect();
+        for pod in late {
+            let Some(message) = self.what_is_missing(&pod) else { continue };
+            if let Some((object, until)) = self.patience.get_mut(&pod) {
+                *until = now + PATIENCE;
+                self.recorder.record(object, EventType::Warning, "FailedMount", message);
+            }
+        }
+    }
+
+    /// Upstream: `WaitForAttachAndMount`; the message is its.
+    fn what_is_missing(&self, pod: &PodUid) -> Option<String> {
+        let population = self.populations.get(pod)?;
+        let mut unmounted: BTreeSet<&str> = BTreeSet::new();
+        let mut unattached = BTreeSet::new();
+        for wanted in &population.wanted {
+            let names = wanted.mount.names.iter().map(String::as_str);
+            if !self.actual.is_mounted(&wanted.key, pod) {
+                unmounted.extend(names.clone());
+            }
+            let attach = matches!(wanted.key, VolumeKey::Csi { .. })
+                && self.policy(&wanted.key).is_some_and(|policy| policy.attach_required);
+            if attach && self.publish_context(&wanted.key).is_none() {
+                unattached.extend(names);
+            }
+        }
+        let unknown: BTreeSet<&str> =
+            population.problems.iter().map(|problem| problem.volume.as_str()).collect();
+        unmounted.extend(&unknown);
+        let list = |names: &BTreeSet<&str>| names.iter().copied().collect::<Vec<_>>().join(" ");
+        Some(format!(
+            "Unable to attach or mount volumes: unmounted volumes=[{}], unattached volumes=[{}], \
+             failed to process volumes=[{}]: timed out waiting for the condition",
+            list(&unmounted),
+            list(&unattached),
+            list(&unknown)
+        ))
+    }
+
+    fn pod_reference(&self, pod: &PodUid) -> Option<ObjectReference> {
+        let wanted = self.populations.get(pod)?.wanted.first()?;
+        self.pod(&wanted.mount.pod).map(|pod| reference(&*pod))
+    }
+}
+
+/// The name by which users know a volume: the PV's, or the one in the pod.
+fn volume_name(key: &VolumeKey, actual: Option<&ActualVolume>, spec: &VolumeSpec) -> String {
+    match (spec, key) {
+        (VolumeSpec::Csi(volume), _) => volume.pv.clone(),
+        (_, VolumeKey::Local { name, .. }) => name.clone(),
+        (_, VolumeKey::Csi { handle, .. } | VolumeKey::Inline { handle, .. }) => actual
+            .and_then(|volume| volume.pods.values().next())
+            .map_or(handle, |mount| &mount.directory)
+            .clone(),
+    }
+}

@@ -1,0 +1,140 @@
+//! What an operation takes: from what is wanted and known to a [`Work`] that runs by itself.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use claimcheck_model::unique_volume_name;
+use k8s_openapi::api::core::v1::Pod;
+
+use super::{Operation, VolumeManager};
+use crate::{
+    attachment::OwnAttachment,
+    effects::Host,
+    layout,
+    operations::Work,
+    populator::uid_of,
+    volumes::{CsiVolume, DriverPolicy, PodMount, PodRef, PodUid, VolumeKey, VolumeSpec, content::Filling},
+};
+
+impl<H: Host> VolumeManager<H> {
+    /// What the operation takes; none if what it needs has gone since it was planned.
+    pub(super) fn work(
+        &self,
+        key: &VolumeKey,
+        operation: &Operation,
+        policy: Option<DriverPolicy>,
+        directory: &str,
+    ) -> Option<Work> {
+        let driver = || self.drivers.get(key.driver()?).cloned();
+        let publish_context = || self.publish_context(key).unwrap_or_default();
+        Some(match (operation, key) {
+            (Operation::Attach, _) => Work::Attach { volume: self.csi_volume(key)? },
+            (Operation::Detach, _) => Work::Detach { name: self.attachment_name(key)? },
+            (Operation::MountDevice, _) => {
+                let (driver, volume) = (driver()?, self.csi_volume(key)?);
+                let fs_group = self.desired.get(key)?.pods.values().find_map(|mount| mount.fs_group);
+                Work::Stage { driver, volume, publish_context: publish_context(), fs_group }
+            }
+            (Operation::MountPod(pod), VolumeKey::Local { .. }) => self.local_work(key, pod)?,
+            (Operation::MountPod(pod), VolumeKey::Csi { .. } | VolumeKey::Inline { .. }) => {
+                let (driver, volume, key) = (driver()?, self.csi_volume(key)?, key.clone());
+                let (mount, policy) = (self.desired.get(&key)?.pods.get(pod)?.clone(), policy?);
+                Work::Publish { driver, volume, publish_context: publish_context(), key, mount, policy }
+            }
+            (Operation::UnmountPod(pod), VolumeKey::Local { .. }) => {
+                Work::Remove { key: key.clone(), pod: pod.clone(), directory: directory.to_owned() }
+            }
+            (
+                Operation::UnmountPod(pod),
+                VolumeKey::Csi { handle, .. } | VolumeKey::Inline { handle, .. },
+            ) => {
+                let (handle, pod) = (handle.clone(), pod.clone());
+                Work::Unpublish { driver: driver()?, handle, pod, directory: directory.to_owned() }
+            }
+            (Operation::UnmountDevice, VolumeKey::Csi { handle, .. }) => {
+                Work::Unstage { driver: driver()?, handle: handle.clone() }
+            }
+            (Operation::UnmountDevice, _) => return None,
+        })
+    }
+
+    fn local_work(&self, key: &VolumeKey, pod: &PodUid) -> Option<Work> {
+        let desired = self.desired.get(key)?;
+        let (key, mount) = (key.clone(), desired.pods.get(pod)?.clone());
+        Some(match &desired.spec {
+            VolumeSpec::Csi(_) => return None,
+            VolumeSpec::EmptyDir(volume) => Work::MakeEmptyDir { key, volume: volume.clone(), mount },
+            VolumeSpec::HostPath(path) => Work::CheckHostPath(path.clone()),
+            VolumeSpec::Content(content) => {
+                let node = self.informer.read().nodes.named(&self.executor.node).cloned();
+                let allocatable = node.and_then(|node| node.status.as_ref()?.allocatable.clone());
+                let filling = Filling {
+                    content: content.clone(),
+                    objects: self.objects.snapshot(&key)?,
+                    pod: self.pod(&mount.pod)?,
+                    node: allocatable.unwrap_or_default(),
+                };
+                Work::Fill { key, mount, filling }
+            }
+        })
+    }
+
+    fn csi_volume(&self, key: &VolumeKey) -> Option<Box<CsiVolume>> {
+        match &self.desired.get(key)?.spec {
+            VolumeSpec::Csi(volume) => Some(volume.clone()),
+            VolumeSpec::EmptyDir(_) | VolumeSpec::HostPath(_) | VolumeSpec::Content(_) => None,
+        }
+    }
+
+    /// This very pod, as last seen.
+    pub(super) fn pod(&self, pod: &PodRef) -> Option<Arc<Pod>> {
+        self.informer.read().pods.get(&pod.key).filter(|found| uid_of(found) == pod.uid).cloned()
+    }
+
+    /// The directory's name of a volume in a pod: as found on the node, else as the pod wants it.
+    pub(super) fn directory(&self, key: &VolumeKey, pod: &PodUid) -> String {
+        let found = self.actual.get(key).and_then(|volume| volume.pods.get(pod));
+        let wanted = self.desired.get(key).and_then(|volume| volume.pods.get(pod));
+        found
+            .map(|mount| &mount.directory)
+            .or(wanted.map(|mount: &PodMount| &mount.directory))
+            .cloned()
+            .unwrap_or_default()
+    }
+
+    /// How the volume's driver wants to be treated; none for volumes of the node itself.
+    pub(super) fn policy(&self, key: &VolumeKey) -> Option<DriverPolicy> {
+        let driver = key.driver()?;
+        Some(DriverPolicy::of(self.informer.read().csi_drivers.named(driver).map(|driver| &**driver)))
+    }
+
+    /// What attaching the volume gave; none if it is not attached here.
+    ///
+    /// Where the controller attaches, both must say so: `node.status.volumesAttached`, out of which it
+    /// takes the volume before it detaches, and the attachment, which has the context.
+    pub(super) fn publish_context(&self, key: &VolumeKey) -> Option<BTreeMap<String, String>> {
+        let VolumeKey::Csi { driver, handle } = key else { return None };
+        let world = self.informer.read();
+        if !self.attaches {
+            let node = world.nodes.named(&self.executor.node)?;
+            let name = unique_volume_name(driver, handle);
+            let volumes = node.status.as_ref()?.volumes_attached.as_ref()?;
+            volumes.iter().find(|volume| volume.name == name)?;
+        }
+        let attachment = world.attachments.named(&self.attachment_name(key)?)?;
+        let status = attachment.status.as_ref().filter(|status| status.attached)?;
+        let leaving = attachment.metadata.deletion_timestamp.is_some();
+        (!leaving).then(|| status.attachment_metadata.clone().unwrap_or_default())
+    }
+
+    /// How the volume's attachment stands; none where it is not this node's business.
+    pub(super) fn own_attachment(&self, key: &VolumeKey) -> Option<OwnAttachment> {
+        let name = self.attachment_name(key).filter(|_| self.attaches)?;
+        let world = self.informer.read();
+        Some(OwnAttachment::of(world.attachments.named(&name).map(|attachment| &**attachment)))
+    }
+
+    fn attachment_name(&self, key: &VolumeKey) -> Option<String> {
+        let VolumeKey::Csi { driver, handle } = key else { return None };
+        Some(layout::attachment_name(handle, driver, &self.executor.node))
+    }
+}

@@ -1,0 +1,210 @@
+//! The downward API: fields and resources of a pod as text.
+//! Upstream: `pkg/fieldpath/fieldpath.go`, `pkg/api/v1/resource/helpers.go`.
+
+use std::collections::BTreeMap;
+
+use claimcheck_informer::quantity;
+use k8s_openapi::{
+    api::core::v1::{Container, DownwardAPIVolumeFile, Pod, ResourceFieldSelector},
+    apimachinery::pkg::api::resource::Quantity,
+};
+
+use super::PayloadError;
+
+/// What a file of the downward API holds.
+///
+/// `node` is what a container without a limit may use: the node's allocatable resources.
+///
+/// # Errors
+/// If the field is not one that files can have.
+pub(super) fn value(
+    pod: &Pod,
+    node: &BTreeMap<String, Quantity>,
+    file: &DownwardAPIVolumeFile,
+) -> Result<String, PayloadError> {
+    match (&file.field_ref, &file.resource_field_ref) {
+        (Some(reference), _) => field(pod, &reference.field_path),
+        (None, Some(selector)) => resource(pod, node, selector),
+        (None, None) => Err(PayloadError::Field(format!("nothing for {}", file.path))),
+    }
+}
+
+fn field(pod: &Pod, path: &str) -> Result<String, PayloadError> {
+    let meta = &pod.metadata;
+    let spec = pod.spec.as_ref();
+    let map = |map: &Option<BTreeMap<String, String>>| {
+        let lines = map.iter().flatten().map(|(key, value)| format!("{key}={}", quoted(value)));
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    let value = match path {
+        "metadata.name" => meta.name.clone(),
+        "metadata.namespace" => meta.namespace.clone(),
+        "metadata.uid" => meta.uid.clone(),
+        "metadata.labels" => Some(map(&meta.labels)),
+        "metadata.annotations" => Some(map(&meta.annotations)),
+        "spec.nodeName" => spec.and_then(|spec| spec.node_name.clone()),
+        "spec.serviceAccountName" => spec.and_then(|spec| spec.service_account_name.clone()),
+        _ => match subscript(path) {
+            Some(("metadata.labels", key)) => meta.labels.as_ref().and_then(|map| map.get(key)).cloned(),
+            Some(("metadata.annotations", key)) => {
+                meta.annotations.as_ref().and_then(|map| map.get(key)).cloned()
+            }
+            _ => return Err(PayloadError::Field(format!("fieldPath {path:?}"))),
+        },
+    };
+    Ok(value.unwrap_or_default())
+}
+
+/// `metadata.labels['app']` in its two parts.
+fn subscript(path: &str) -> Option<(&str, &str)> {
+    path.strip_suffix("']")?.split_once("['")
+}
+
+/// As Go's `%q` spells it, for the characters that labels and annotations have in practice.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from('"');
+    for character in text.chars() {
+        match character {
+            '"' => quoted.push_str("\\\""),
+            '\\' => quoted.push_str("\\\\"),
+            '\n' => quoted.push_str("\\n"),
+            '\r' => quoted.push_str("\\r"),
+            '\t' => quoted.push_str("\\t"),
+            control if control.is_ascii_control() => {
+                quoted.push_str(&format!("\\x{:02x}", u32::from(control)));
+            }
+            other => quoted.push(other),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+/// A container's limit or request, in units of the divisor, rounded up; without a limit the node's, without
+/// a request nothing. Upstream: `ExtractContainerResourceValue` after `MergeContainerResourceLimits`.
+fn resource(
+    pod: &Pod,
+    node: &BTreeMap<String, Quantity>,
+    selector: &ResourceFieldSelector,
+) -> Result<String, PayloadError> {
+    let unknown = || PayloadError::Field(format!("resource {:?}", selector.resource));
+    let name = selector.container_name.as_deref().unwrap_or_default();
+    let container = containers(pod)
+        .find(|container| container.name == name)
+        .ok_or_else(|| PayloadError::Field(format!("resource of container {name:?}")))?;
+    let (which, name) = selector.resource.split_once('.').ok_or_else(unknown)?;
+    let resources = container.resources.as_ref();
+    let of = |map: Option<&BTreeMap<String, Quantity>>| map.and_then(|map| map.get(name)).cloned();
+    let found = match which {
+        "limits" => of(resources.and_then(|r| r.limits.as_ref())).or_else(|| node.get(name).cloned()),
+        "requests" => of(resources.and_then(|r| r.requests.as_ref())),
+        _ => return Err(unknown()),
+    };
+    // In thousandths, which is what processors are counted in.
+    let thousandths = |quantity: &Quantity| {
+        let (number, fine) = match quantity.0.strip_suffix('m') {
+            Some(number) => (number, true),
+            None => (quantity.0.as_str(), false),
+        };
+        match (fine, number.parse::<f64>()) {
+            // "0.5" of a processor is not whole, so it is not for `quantity::parse`.
+            (true, Ok(value)) => Some(value),
+            (false, Ok(value)) => Some(value * 1000.0),
+            (_, Err(_)) => quantity::parse(&quantity.0).map(|value| value as f64 * 1000.0),
+        }
+    };
+    let found = found.as_ref().and_then(thousandths).unwrap_or(0.0);
+    let divisor = selector.divisor.as_ref().and_then(thousandths).filter(|divisor| *divisor > 0.0);
+    Ok(format!("{}", (found / divisor.unwrap_or(1000.0)).ceil()))
+}
+
+fn containers(pod: &Pod) -> impl Iterator<Item = &Container> {
+    let spec = pod.spec.iter();
+    spec.flat_map(|spec| spec.containers.iter().chain(spec.init_containers.iter().flatten()))
+}
+
+#[cfg(test)]
+mod tests {
+    use claimcheck_informer::testing;
+    use k8s_openapi::api::core::v1::{ObjectFieldSelector, ResourceRequirements};
+
+    use super::*;
+
+    fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    fn quantities(pairs: &[(&str, &str)]) -> BTreeMap<String, Quantity> {
+        map(pairs).into_iter().map(|(key, value)| (key, Quantity(value))).collect()
+    }
+
+    fn pod() -> Pod {
+        let mut pod = testing::pod("p", "n", &[]);
+        pod.metadata.labels = Some(map(&[("app", "web"), ("tier", "a \"b\"\n")]));
+        pod.metadata.annotations = Some(map(&[("note", "x")]));
+        let spec = pod.spec.as_mut().unwrap();
+        spec.service_account_name = Some("robot".into());
+        spec.containers = vec![Container {
+            name: "c".into(),
+            resources: Some(ResourceRequirements {
+                limits: Some(quantities(&[("cpu", "1500m"), ("memory", "64Mi")])),
+                requests: Some(quantities(&[("cpu", "0.25")])),
+                ..ResourceRequirements::default()
+            }),
+            ..Container::default()
+        }];
+        pod
+    }
+
+    #[test]
+    fn fields_of_the_pod() {
+        let rows = [
+            ("metadata.name", "p"),
+            ("metadata.namespace", "default"),
+            ("metadata.uid", "uid-p"),
+            ("metadata.labels", "app=\"web\"\ntier=\"a \\\"b\\\"\\n\""),
+            ("metadata.labels['app']", "web"),
+            ("metadata.labels['none']", ""),
+            ("metadata.annotations", "note=\"x\""),
+            ("metadata.annotations['note']", "x"),
+            ("spec.nodeName", "n"),
+            ("spec.serviceAccountName", "robot"),
+        ];
+        let file = |path: &str| DownwardAPIVolumeFile {
+            field_ref: Some(ObjectFieldSelector { api_version: None, field_path: path.to_owned() }),
+            ..DownwardAPIVolumeFile::default()
+        };
+        for (path, expected) in rows {
+            assert_eq!(value(&pod(), &BTreeMap::new(), &file(path)).unwrap(), expected, "{path}");
+        }
+        assert!(value(&pod(), &BTreeMap::new(), &file("status.phase")).is_err());
+    }
+
+    #[test]
+    fn resources_of_a_container() {
+        let rows = [
+            ("limits.cpu", None, "2"),
+            ("limits.cpu", Some("1m"), "1500"),
+            ("limits.memory", None, "67108864"),
+            ("limits.memory", Some("1Mi"), "64"),
+            ("limits.ephemeral-storage", Some("1Gi"), "7"),
+            ("requests.cpu", Some("1m"), "250"),
+            ("requests.memory", None, "0"),
+        ];
+        let node = quantities(&[("ephemeral-storage", "7Gi"), ("cpu", "64")]);
+        let file = |container: &str, resource: &str, divisor: Option<&str>| DownwardAPIVolumeFile {
+            resource_field_ref: Some(ResourceFieldSelector {
+                container_name: Some(container.to_owned()),
+                resource: resource.to_owned(),
+                divisor: divisor.map(|divisor| Quantity(divisor.to_owned())),
+            }),
+            ..DownwardAPIVolumeFile::default()
+        };
+        for (resource, divisor, expected) in rows {
+            let found = value(&pod(), &node, &file("c", resource, divisor)).unwrap();
+            assert_eq!(found, expected, "{resource} in {divisor:?}");
+        }
+        assert!(value(&pod(), &node, &file("other", "limits.cpu", None)).is_err());
+        assert!(value(&pod(), &node, &file("c", "wishes.cpu", None)).is_err());
+    }
+}

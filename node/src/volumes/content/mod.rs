@@ -1,0 +1,223 @@
+//! Volumes whose files are made of what the API server holds: configMap, secret, downwardAPI, and projected,
+//! which puts several of these and tokens into one directory. All four are lists of sources, so they share
+//! everything but their directory's name.
+//!
+//! ```text
+//! pod's volume ──> Content (what is asked for)     objects: one watch per ConfigMap or Secret that is used
+//!                      └──────> payload: content + objects + pod + tokens -> files <──────┘
+//!                                  └──> atomic: all files change at once
+//! ```
+//!
+//! Upstream keeps secrets in a tmpfs of their own, so that they never reach a disk. The tree of an embedded
+//! node lies in a tmpfs as a whole, so that is spared here.
+//!
+//! Upstream: `pkg/volume/{configmap,secret,downwardapi,projected}`.
+
+pub mod atomic;
+mod downward;
+mod mount;
+mod objects;
+mod payload;
+mod token;
+
+use std::fmt;
+
+use claimcheck_model::ObjectKey;
+use k8s_openapi::api::core::v1::{
+    ConfigMapProjection, DownwardAPIVolumeFile, KeyToPath, SecretProjection, ServiceAccountTokenProjection,
+    Volume, VolumeProjection,
+};
+
+use super::Plugin;
+
+pub use mount::Filling;
+pub(crate) use mount::write;
+pub use objects::{Known, News, Objects, Snapshot};
+pub use payload::{Files, PayloadError};
+pub use token::{Bearer, TokenError};
+pub(crate) use token::{TokenWish, request as request_token};
+
+/// Upstream's default mode of files, and the life of a token in seconds.
+const DEFAULT_MODE: u32 = 0o644;
+const DEFAULT_EXPIRATION: i64 = 3600;
+
+/// What a volume's files are made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Content {
+    /// The mode of files that have none of their own.
+    pub default_mode: u32,
+    /// In the order of the spec: of two files of one path the later one stands.
+    pub sources: Vec<Source>,
+}
+
+/// One source of files.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Source {
+    /// A ConfigMap or Secret.
+    Object {
+        /// Which one.
+        object: ObjectRef,
+        /// What of it; empty for all, each as a file of its key's name.
+        items: Vec<Item>,
+        /// It, or one of the items, may be missing.
+        optional: bool,
+    },
+    /// Fields of the pod.
+    Downward(Vec<DownwardAPIVolumeFile>),
+    /// A token of the pod's service account.
+    Token {
+        /// Who it is meant for; none for the API server.
+        audience: Option<String>,
+        /// Seconds it is to live.
+        expiration: i64,
+        /// Its file.
+        path: String,
+    },
+}
+
+// A `DownwardAPIVolumeFile` holds nothing that is not equal to itself.
+impl Eq for Source {}
+
+/// One value as a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// The value's key.
+    pub key: String,
+    /// The file's path in the volume.
+    pub path: String,
+    /// The file's mode, if not the volume's default.
+    pub mode: Option<u32>,
+}
+
+/// A ConfigMap or Secret.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectRef {
+    /// Which of the two.
+    pub kind: ObjectKind,
+    /// Namespace and name.
+    pub key: ObjectKey,
+}
+
+/// A kind of object that volumes are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ObjectKind {
+    /// A ConfigMap.
+    ConfigMap,
+    /// A Secret.
+    Secret,
+}
+
+/// As upstream's messages name it.
+impl fmt::Display for ObjectKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ConfigMap => "configmap",
+            Self::Secret => "secret",
+        })
+    }
+}
+
+impl Content {
+    /// What a volume of a pod in `namespace` asks for; none if it is not of these kinds.
+    ///
+    /// # Errors
+    /// A text for the user, for a source that this node does not have.
+    pub fn of(volume: &Volume, namespace: &str) -> Option<Result<(Plugin, Self), String>> {
+        let sources = Sources { namespace };
+        let (plugin, mode, sources) = if let Some(config) = &volume.config_map {
+            let source = sources.object(ObjectKind::ConfigMap, &config.name, &config.items, config.optional);
+            (Plugin::ConfigMap, config.default_mode, vec![source])
+        } else if let Some(secret) = &volume.secret {
+            let name = secret.secret_name.clone().unwrap_or_default();
+            let source = sources.object(ObjectKind::Secret, &name, &secret.items, secret.optional);
+            (Plugin::Secret, secret.default_mode, vec![source])
+        } else if let Some(downward) = &volume.downward_api {
+            let source = Source::Downward(downward.items.clone().unwrap_or_default());
+            (Plugin::DownwardApi, downward.default_mode, vec![source])
+        } else if let Some(projected) = &volume.projected {
+            let made: Result<Vec<Source>, String> =
+                projected.sources.iter().flatten().map(|one| sources.projection(one)).collect();
+            match made {
+                Ok(made) => (Plugin::Projected, projected.default_mode, made),
+                Err(message) => return Some(Err(message)),
+            }
+        } else {
+            return None;
+        };
+        let default_mode = mode.and_then(|mode| u32::try_from(mode).ok()).unwrap_or(DEFAULT_MODE);
+        Some(Ok((plugin, Self { default_mode, sources })))
+    }
+
+    /// The objects that it is made of.
+    pub fn objects(&self) -> impl Iterator<Item = &ObjectRef> {
+        self.sources.iter().filter_map(|source| match source {
+            Source::Object { object, .. } => Some(object),
+            Source::Downward(_) | Source::Token { .. } => None,
+        })
+    }
+
+    /// The pod's labels and annotations may be in it.
+    pub fn shows_pod(&self) -> bool {
+        self.sources.iter().any(|source| matches!(source, Source::Downward(_)))
+    }
+
+    /// The tokens that it takes.
+    pub(crate) fn tokens(&self) -> Vec<TokenWish> {
+        let wish = |source: &Source| match source {
+            Source::Token { audience, expiration, .. } => {
+                Some(TokenWish { audience: audience.clone(), expiration: Some(*expiration) })
+            }
+            Source::Object { .. } | Source::Downward(_) => None,
+        };
+        self.sources.iter().filter_map(wish).collect()
+    }
+}
+
+/// Reads the sources of a pod's volume.
+struct Sources<'a> {
+    namespace: &'a str,
+}
+
+impl Sources<'_> {
+    fn object(
+        &self,
+        kind: ObjectKind,
+        name: &str,
+        items: &Option<Vec<KeyToPath>>,
+        optional: Option<bool>,
+    ) -> Source {
+        let item = |item: &KeyToPath| Item {
+            key: item.key.clone(),
+            path: item.path.clone(),
+            mode: item.mode.and_then(|mode| u32::try_from(mode).ok()),
+        };
+        Source::Object {
+            object: ObjectRef { kind, key: ObjectKey::new(self.namespace, name) },
+            items: items.iter().flatten().map(item).collect(),
+            optional: optional.unwrap_or(false),
+        }
+    }
+
+    fn projection(&self, source: &VolumeProjection) -> Result<Source, String> {
+        let VolumeProjection { config_map, secret, downward_api, service_account_token, .. } = source;
+        if let Some(ConfigMapProjection { name, items, optional }) = config_map {
+            return Ok(self.object(ObjectKind::ConfigMap, name, items, *optional));
+        }
+        if let Some(SecretProjection { name, items, optional }) = secret {
+            return Ok(self.object(ObjectKind::Secret, name, items, *optional));
+        }
+        if let Some(downward) = downward_api {
+            return Ok(Source::Downward(downward.items.clone().unwrap_or_default()));
+        }
+        let Some(ServiceAccountTokenProjection { audience, expiration_seconds, path, .. }) =
+            service_account_token
+        else {
+            return Err("a source of the projected volume is of a kind that this node does not have".into());
+        };
+        Ok(Source::Token {
+            audience: audience.clone().filter(|audience| !audience.is_empty()),
+            expiration: expiration_seconds.unwrap_or(DEFAULT_EXPIRATION),
+            path: path.clone(),
+        })
+    }
+}

@@ -1,0 +1,184 @@
+//! The ConfigMaps and Secrets that volumes on this node are made of: each is watched alone, from the first
+//! volume that uses it to the last. A node may see no others, and most are of no interest to it.
+//! Upstream: `pkg/kubelet/util/manager/watch_based_manager.go`.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Debug,
+    sync::Arc,
+};
+
+use k8s_openapi::{
+    NamespaceResourceScope,
+    api::core::v1::{ConfigMap, Secret},
+};
+use kube::{
+    Api, Client, Resource,
+    runtime::{WatchStreamExt, watcher},
+};
+use serde::de::DeserializeOwned;
+use tokio::task::AbortHandle;
+use tokio_stream::StreamExt;
+
+use super::{ObjectKind, ObjectRef};
+use crate::volumes::VolumeKey;
+
+/// An object's values by their keys.
+pub type Values = BTreeMap<String, Vec<u8>>;
+
+/// What is known of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Known {
+    /// It does not exist.
+    Absent,
+    /// It holds these values.
+    Present(Arc<Values>),
+    /// The API server does not tell, and why.
+    Unreadable(String),
+}
+
+/// Objects as they were known at one moment.
+pub type Snapshot = BTreeMap<ObjectRef, Known>;
+
+/// News of an object.
+pub type News = (ObjectRef, Known);
+
+/// Who gets the news; returns whether anyone still listens.
+pub type Tell = Arc<dyn Fn(News) -> bool + Send + Sync>;
+
+/// The objects in use.
+pub struct Objects {
+    client: Client,
+    tell: Tell,
+    watched: BTreeMap<ObjectRef, Watched>,
+    by_volume: BTreeMap<VolumeKey, BTreeSet<ObjectRef>>,
+}
+
+#[derive(Debug)]
+struct Watched {
+    users: BTreeSet<VolumeKey>,
+    /// None until the first answer.
+    known: Option<Known>,
+    _watch: Watch,
+}
+
+/// A watch that ends with this value.
+#[derive(Debug)]
+struct Watch(AbortHandle);
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Objects {
+    /// None are in use; what is told of those that will be belongs into [`Objects::learn`].
+    pub fn new(client: Client, tell: Tell) -> Self {
+        Self { client, tell, watched: BTreeMap::new(), by_volume: BTreeMap::new() }
+    }
+
+    /// The volume uses these objects, and no others any more.
+    pub fn set_used<'a>(&mut self, volume: &VolumeKey, objects: impl Iterator<Item = &'a ObjectRef>) {
+        let objects: BTreeSet<ObjectRef> = objects.cloned().collect();
+        if objects.is_empty() {
+            return self.release(volume);
+        }
+        for object in &objects {
+            let watched = self.watched.entry(object.clone()).or_insert_with(|| Watched {
+                users: BTreeSet::new(),
+                known: None,
+                _watch: Watch(start(&self.client, object, &self.tell)),
+            });
+            watched.users.insert(volume.clone());
+        }
+        let before = self.by_volume.insert(volume.clone(), objects.clone()).unwrap_or_default();
+        for object in before.difference(&objects) {
+            self.leave(volume, object);
+        }
+    }
+
+    /// The volume uses no objects any more.
+    pub fn release(&mut self, volume: &VolumeKey) {
+        for object in self.by_volume.remove(volume).unwrap_or_default() {
+            self.leave(volume, &object);
+        }
+    }
+
+    fn leave(&mut self, volume: &VolumeKey, object: &ObjectRef) {
+        if let Some(watched) = self.watched.get_mut(object) {
+            watched.users.remove(volume);
+            if watched.users.is_empty() {
+                self.watched.remove(object);
+            }
+        }
+    }
+
+    /// Takes in news; returns the volumes that it changes.
+    pub fn learn(&mut self, (object, known): News) -> BTreeSet<VolumeKey> {
+        let Some(watched) = self.watched.get_mut(&object) else { return BTreeSet::new() };
+        // What was read once stands until there is something newer to read.
+        let outage = matches!((&watched.known, &known), (Some(_), Known::Unreadable(_)));
+        if outage || watched.known.as_ref() == Some(&known) {
+            return BTreeSet::new();
+        }
+        watched.known = Some(known);
+        watched.users.clone()
+    }
+
+    /// What is known of the objects of a volume; none as long as one of them is still asked for.
+    pub fn snapshot(&self, volume: &VolumeKey) -> Option<Snapshot> {
+        let objects = self.by_volume.get(volume).into_iter().flatten();
+        objects.map(|object| Some((object.clone(), self.watched.get(object)?.known.clone()?))).collect()
+    }
+}
+
+fn start(client: &Client, object: &ObjectRef, tell: &Tell) -> AbortHandle {
+    let (client, object, tell) = (client.clone(), object.clone(), tell.clone());
+    let task = match object.kind {
+        ObjectKind::ConfigMap => tokio::spawn(follow::<ConfigMap>(client, object, tell, of_config_map)),
+        ObjectKind::Secret => tokio::spawn(follow::<Secret>(client, object, tell, of_secret)),
+    };
+    task.abort_handle()
+}
+
+/// Tells all that happens to the object, from how it is now.
+async fn follow<K>(client: Client, object: ObjectRef, tell: Tell, values: fn(K) -> Values)
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + Send,
+    K: 'static,
+{
+    let api: Api<K> = Api::namespaced(client, &object.key.namespace);
+    let config = watcher::Config::default().fields(&format!("metadata.name={}", object.key.name));
+    let mut events = std::pin::pin!(watcher(api, config).default_backoff());
+    let mut listed = Known::Absent;
+    while let Some(event) = events.next().await {
+        let known = match event {
+            Ok(watcher::Event::Init) => {
+                listed = Known::Absent;
+                continue;
+            }
+            Ok(watcher::Event::InitApply(found)) => {
+                listed = Known::Present(Arc::new(values(found)));
+                continue;
+            }
+            Ok(watcher::Event::InitDone) => listed.clone(),
+            Ok(watcher::Event::Apply(found)) => Known::Present(Arc::new(values(found))),
+            Ok(watcher::Event::Delete(_)) => Known::Absent,
+            Err(error) => Known::Unreadable(error.to_string()),
+        };
+        if !tell((object.clone(), known)) {
+            return;
+        }
+    }
+}
+
+fn of_config_map(map: ConfigMap) -> Values {
+    let texts = map.data.unwrap_or_default().into_iter().map(|(key, text)| (key, text.into_bytes()));
+    let bytes = map.binary_data.unwrap_or_default().into_iter().map(|(key, bytes)| (key, bytes.0));
+    texts.chain(bytes).collect()
+}
+
+fn of_secret(secret: Secret) -> Values {
+    secret.data.unwrap_or_default().into_iter().map(|(key, bytes)| (key, bytes.0)).collect()
+}
