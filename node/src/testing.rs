@@ -61,6 +61,11 @@ impl FakeHost {
         self.mounts.lock().unwrap().insert(path);
     }
 
+    /// Whether something is.
+    pub fn is_mounted(&self, path: &Path) -> bool {
+        self.mounts.lock().unwrap().contains(path)
+    }
+
     /// And not any longer.
     pub fn unmount(&self, path: &Path) {
         self.mounts.lock().unwrap().remove(path);
@@ -165,7 +170,11 @@ impl FakeRuntime {
 }
 
 impl Runtime for FakeRuntime {
-    async fn start(&self, spec: ContainerSpec) -> claimcheck_runtime::Result<()> {
+    async fn start(&self, mut spec: ContainerSpec) -> claimcheck_runtime::Result<()> {
+        // What is handed over by descriptor is looked at now: the descriptor is closed after the start.
+        for mount in spec.mounts.iter_mut().filter(|mount| mount.source.starts_with("/proc/self/fd")) {
+            mount.source = std::fs::read_link(&mount.source).unwrap();
+        }
         let state = State::Running { pid: 1, started: Stamp::now() };
         self.0.lock().unwrap().states.insert(spec.id.clone(), (state, spec));
         Ok(())

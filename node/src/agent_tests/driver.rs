@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    path::{Path, PathBuf},
+    path::Path,
     sync::{Arc, Mutex},
 };
 
@@ -27,7 +27,16 @@ type Answer<T> = Result<Response<T>, Status>;
 pub struct FakeDriver {
     host: FakeHost,
     calls: watch::Sender<Vec<String>>,
-    failures: Arc<Mutex<BTreeMap<&'static str, VecDeque<Code>>>>,
+    failures: Arc<Mutex<BTreeMap<&'static str, VecDeque<Failure>>>>,
+    published: Arc<Mutex<Vec<v1::NodePublishVolumeRequest>>>,
+}
+
+/// An answer that is an error.
+#[derive(Clone, Copy)]
+struct Failure {
+    code: Code,
+    /// Although the call has done what it should.
+    acts: bool,
 }
 
 /// Serves as long as it is held.
@@ -36,7 +45,7 @@ pub struct Serving(#[expect(dead_code, reason = "held for its drop")] oneshot::S
 impl FakeDriver {
     /// A driver on this host.
     pub fn new(host: FakeHost) -> Self {
-        Self { host, calls: watch::Sender::default(), failures: Arc::default() }
+        Self { host, calls: watch::Sender::default(), failures: Arc::default(), published: Arc::default() }
     }
 
     /// Serves at a socket.
@@ -51,7 +60,19 @@ impl FakeDriver {
 
     /// The next call of this method answers with an error.
     pub fn fail(&self, method: &'static str, code: Code) {
-        self.failures.lock().unwrap().entry(method).or_default().push_back(code);
+        let failure = Failure { code, acts: false };
+        self.failures.lock().unwrap().entry(method).or_default().push_back(failure);
+    }
+
+    /// The next call of this method does what it should, and answers with an error all the same.
+    pub fn fail_late(&self, method: &'static str, code: Code) {
+        let failure = Failure { code, acts: true };
+        self.failures.lock().unwrap().entry(method).or_default().push_back(failure);
+    }
+
+    /// All publications that were asked for.
+    pub fn published(&self) -> Vec<v1::NodePublishVolumeRequest> {
+        self.published.lock().unwrap().clone()
     }
 
     /// All calls on volumes so far, as `Method handle [pod uid]`.
@@ -68,14 +89,24 @@ impl FakeDriver {
         self.calls()
     }
 
-    fn record(&self, method: &'static str, volume: &str, target: &str) -> Result<PathBuf, Status> {
+    /// Records a call, does what it should to its target unless it fails, and answers.
+    fn record<T: Default>(
+        &self,
+        method: &'static str,
+        volume: &str,
+        target: &str,
+        act: impl FnOnce(&Path),
+    ) -> Answer<T> {
         let pod = target.split("/pods/").nth(1).and_then(|rest| rest.split('/').next());
         let call = [Some(method), Some(volume), pod].into_iter().flatten().collect::<Vec<_>>().join(" ");
         let failure = self.failures.lock().unwrap().get_mut(method).and_then(VecDeque::pop_front);
+        if failure.is_none_or(|failure| failure.acts) {
+            act(Path::new(target));
+        }
         self.calls.send_modify(|calls| calls.push(call));
         match failure {
-            Some(code) => Err(Status::new(code, "told to fail")),
-            None => Ok(PathBuf::from(target)),
+            Some(failure) => Err(Status::new(failure.code, "told to fail")),
+            None => Ok(Response::new(T::default())),
         }
     }
 }
@@ -115,9 +146,10 @@ impl v1::node_server::Node for FakeDriver {
         request: Request<v1::NodeStageVolumeRequest>,
     ) -> Answer<v1::NodeStageVolumeResponse> {
         let request = request.into_inner();
-        self.host.mount(self.record("Stage", &request.volume_id, &request.staging_target_path)?);
         assert_eq!(request.publish_context.get("device").map(String::as_str), Some("/dev/x"));
-        Ok(Response::new(Default::default()))
+        self.record("Stage", &request.volume_id, &request.staging_target_path, |target| {
+            self.host.mount(target.to_owned());
+        })
     }
 
     async fn node_unstage_volume(
@@ -125,8 +157,9 @@ impl v1::node_server::Node for FakeDriver {
         request: Request<v1::NodeUnstageVolumeRequest>,
     ) -> Answer<v1::NodeUnstageVolumeResponse> {
         let request = request.into_inner();
-        self.host.unmount(&self.record("Unstage", &request.volume_id, &request.staging_target_path)?);
-        Ok(Response::new(Default::default()))
+        self.record("Unstage", &request.volume_id, &request.staging_target_path, |target| {
+            self.host.unmount(target);
+        })
     }
 
     async fn node_publish_volume(
@@ -134,10 +167,11 @@ impl v1::node_server::Node for FakeDriver {
         request: Request<v1::NodePublishVolumeRequest>,
     ) -> Answer<v1::NodePublishVolumeResponse> {
         let request = request.into_inner();
-        let target = self.record("Publish", &request.volume_id, &request.target_path)?;
-        std::fs::create_dir(&target).map_err(|error| Status::internal(error.to_string()))?;
-        self.host.mount(target);
-        Ok(Response::new(Default::default()))
+        self.published.lock().unwrap().push(request.clone());
+        self.record("Publish", &request.volume_id, &request.target_path, |target| {
+            std::fs::create_dir_all(target).unwrap();
+            self.host.mount(target.to_owned());
+        })
     }
 
     async fn node_unpublish_volume(
@@ -145,7 +179,8 @@ impl v1::node_server::Node for FakeDriver {
         request: Request<v1::NodeUnpublishVolumeRequest>,
     ) -> Answer<v1::NodeUnpublishVolumeResponse> {
         let request = request.into_inner();
-        self.host.unmount(&self.record("Unpublish", &request.volume_id, &request.target_path)?);
-        Ok(Response::new(Default::default()))
+        self.record("Unpublish", &request.volume_id, &request.target_path, |target| {
+            self.host.unmount(target);
+        })
     }
 }

@@ -1,7 +1,10 @@
 //! The whole agent against the embedded API server, with a driver and a runtime that only remember. The
 //! test plays user, binder and attach/detach controller.
 
+mod attach;
 mod driver;
+mod stale;
+mod volumes;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -51,6 +54,10 @@ struct Cluster {
 
 impl Cluster {
     async fn start() -> Self {
+        Self::start_with(true).await
+    }
+
+    async fn start_with(controller_attach_detach: bool) -> Self {
         let server = claimcheck_apiserver::start(claimcheck_apiserver::Config::default()).await.unwrap();
         let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig()).unwrap();
         let options = KubeConfigOptions::default();
@@ -66,7 +73,7 @@ impl Cluster {
             runtime: FakeRuntime::default(),
             driver,
             agent: None,
-            controller_attach_detach: true,
+            controller_attach_detach,
             registrar: None,
             _serving: serving,
             _server: server,
@@ -170,19 +177,27 @@ impl Cluster {
 
     /// A pod on the node that uses the claim; returns its uid.
     async fn pod(&self, name: &str, claim: &str, restart_policy: &str) -> String {
-        let pod = json!({
-            "metadata": {"name": name, "namespace": "default"},
+        let volume = json!({"persistentVolumeClaim": {"claimName": claim}});
+        self.pod_of(name, volume, json!({"restartPolicy": restart_policy})).await
+    }
+
+    /// A pod on the node with one volume, `v`, and these further fields in its spec; returns its uid.
+    async fn pod_of(&self, name: &str, volume: Value, further: Value) -> String {
+        let mut pod = json!({
+            "metadata": {"name": name, "namespace": "default", "labels": {"app": "web"}},
             "spec": {
                 "nodeName": NODE,
-                "restartPolicy": restart_policy,
                 "terminationGracePeriodSeconds": 5,
                 "containers": [{
                     "name": "c", "image": "busybox", "command": ["true"],
                     "volumeMounts": [{"name": "v", "mountPath": "/data"}],
                 }],
-                "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}],
+                "volumes": [{"name": "v"}],
             },
         });
+        let spec = pod["spec"].as_object_mut().unwrap();
+        spec.extend(further.as_object().unwrap().clone());
+        spec["volumes"][0].as_object_mut().unwrap().extend(volume.as_object().unwrap().clone());
         let pod: Pod = serde_json::from_value(pod).unwrap();
         let pod = self.namespaced::<Pod>().create(&PostParams::default(), &pod).await.unwrap();
         pod.metadata.uid.unwrap()
@@ -209,6 +224,22 @@ impl Cluster {
             status.and_then(|status| status.volumes_in_use.clone()).unwrap_or_default() == expected
         };
         wait(&self.all::<Node>(), NODE, is).await;
+    }
+
+    /// The source of the first mount of a pod's container.
+    fn source(&self, uid: &str) -> PathBuf {
+        self.runtime.spec(&format!("{uid}/c/0")).unwrap().mounts[0].source.clone()
+    }
+
+    /// Waits for an event that ends so.
+    async fn event(&self, end: &str) {
+        let told = async {
+            while !self.events().await.iter().any(|event| event.ends_with(end)) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let told = timeout(LONG, told).await;
+        assert!(told.is_ok(), "nobody said {end:?}, but {:?}", self.events().await);
     }
 
     /// Nothing of any volume or pod is left on the node.
@@ -384,6 +415,53 @@ async fn calls_after_a_failed_stage(code: Code) -> Vec<String> {
 async fn an_uncertain_stage_is_undone_and_a_failed_one_is_not() {
     assert_eq!(calls_after_a_failed_stage(Code::DeadlineExceeded).await, ["Stage a", "Unstage a"]);
     assert_eq!(calls_after_a_failed_stage(Code::InvalidArgument).await, ["Stage a"]);
+}
+
+/// The calls for a pod that is deleted while its volume cannot be published.
+async fn calls_after_a_failed_publish(fail: impl FnOnce(&FakeDriver)) -> Vec<String> {
+    let cluster = Cluster::start().await;
+    fail(&cluster.driver);
+    cluster.bound_claim("a").await;
+    cluster.attach("a").await;
+    cluster.pod("p", "a", "Always").await;
+    cluster.driver.wait(2).await;
+    cluster.delete("p").await;
+    cluster.gone("p").await;
+    cluster.in_use(&[]).await;
+    cluster.assert_empty();
+    let methods = cluster.driver.calls().into_iter();
+    methods.filter_map(|call| call.split(' ').next().map(str::to_owned)).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_uncertain_publish_is_undone_and_a_failed_one_is_not() {
+    let undone = ["Stage", "Publish", "Unpublish", "Unstage"];
+    for code in [Code::DeadlineExceeded, Code::Aborted] {
+        assert_eq!(calls_after_a_failed_publish(|driver| driver.fail("Publish", code)).await, undone);
+    }
+    // It answered that it could not tell, and had done it.
+    let late = |driver: &FakeDriver| driver.fail_late("Publish", Code::Unavailable);
+    assert_eq!(calls_after_a_failed_publish(late).await, undone);
+    let failed = calls_after_a_failed_publish(|driver| driver.fail("Publish", Code::Internal)).await;
+    assert_eq!(failed, ["Stage", "Publish", "Unstage"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unmount_that_fails_is_done_again() {
+    let cluster = Cluster::start().await;
+    cluster.driver.fail("Unpublish", Code::Internal);
+    cluster.driver.fail_late("Unstage", Code::DeadlineExceeded);
+    cluster.bound_claim("a").await;
+    cluster.attach("a").await;
+    cluster.pod("p", "a", "Always").await;
+    cluster.ready("p").await;
+    cluster.delete("p").await;
+    cluster.gone("p").await;
+    cluster.in_use(&[]).await;
+    cluster.assert_empty();
+    let calls = cluster.driver.calls().into_iter();
+    let methods: Vec<String> = calls.filter_map(|call| call.split(' ').next().map(str::to_owned)).collect();
+    assert_eq!(methods, ["Stage", "Publish", "Unpublish", "Unpublish", "Unstage", "Unstage"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,0 +1,82 @@
+//! What lies about on a node when an agent starts.
+
+use super::*;
+
+fn write(path: PathBuf, content: &[u8]) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, content).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_belongs_to_no_pod_is_removed() {
+    let mut cluster = Cluster::start().await;
+    cluster.stop_agent().await;
+    let kubelet = cluster.root.path().canonicalize().unwrap().join("kubelet");
+    let csi = kubelet.join("plugins/kubernetes.io/csi").join(DRIVER);
+    let volumes = |pod: &str| kubelet.join("pods").join(pod).join("volumes");
+    // A pod's directory with nothing in it, and one with an emptyDir and files of a Secret.
+    std::fs::create_dir_all(kubelet.join("pods/bare")).unwrap();
+    write(volumes("local").join("kubernetes.io~empty-dir/v/file"), b"data");
+    write(volumes("local").join("kubernetes.io~secret/s/..2026.0/key"), b"secret");
+    // A mount of a driver, and its record is broken; another whose record was never written.
+    for (pod, record) in [("broken", Some("{")), ("missing", None)] {
+        let directory = volumes(pod).join("kubernetes.io~csi/pv-gone");
+        std::fs::create_dir_all(directory.join("mount")).unwrap();
+        cluster.host.mount(directory.join("mount"));
+        if let Some(record) = record {
+            write(directory.join("vol_data.json"), record.as_bytes());
+        }
+    }
+    // A device's directory that was only begun, and one that is mounted and says nothing.
+    std::fs::create_dir_all(csi.join("begun")).unwrap();
+    std::fs::create_dir_all(csi.join("unknown/globalmount")).unwrap();
+    cluster.host.mount(csi.join("unknown/globalmount"));
+
+    cluster.start_agent();
+    cluster.becomes_empty().await;
+    assert_eq!(cluster.driver.calls(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broken_record_of_a_volume_that_exists_is_made_up_for() {
+    let mut cluster = Cluster::start().await;
+    cluster.bound_claim("a").await;
+    cluster.attach("a").await;
+    let uid = cluster.pod("p", "a", "Always").await;
+    cluster.ready("p").await;
+    cluster.stop_agent().await;
+    let source = cluster.source(&uid);
+    std::fs::write(source.with_file_name("vol_data.json"), b"{").unwrap();
+    let csi = cluster.root.path().join("kubelet/plugins/kubernetes.io/csi").join(DRIVER);
+    let device = std::fs::read_dir(csi).unwrap().next().unwrap().unwrap().path();
+    std::fs::write(device.join("vol_data.json"), b"").unwrap();
+    let force = DeleteParams::default().grace_period(0);
+    cluster.namespaced::<Pod>().delete("p", &force).await.unwrap();
+
+    cluster.start_agent();
+    let calls = cluster.driver.wait(4).await;
+    assert_eq!(calls[2..], [format!("Unpublish a {uid}"), "Unstage a".into()]);
+    cluster.in_use(&[]).await;
+    cluster.becomes_empty().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mount_that_was_only_begun_is_made_or_undone() {
+    for wanted in [true, false] {
+        let mut cluster = Cluster::start().await;
+        cluster.bound_claim("a").await;
+        cluster.attach("a").await;
+        let uid = cluster.pod("p", "a", "Always").await;
+        cluster.ready("p").await;
+        cluster.stop_agent().await;
+        // As if the agent had been killed between the record and the driver's answer.
+        cluster.host.unmount(&cluster.source(&uid).canonicalize().unwrap());
+        if !wanted {
+            let force = DeleteParams::default().grace_period(0);
+            cluster.namespaced::<Pod>().delete("p", &force).await.unwrap();
+        }
+        cluster.start_agent();
+        let expected = if wanted { "Publish" } else { "Unpublish" };
+        assert_eq!(cluster.driver.wait(3).await[2], format!("{expected} a {uid}"));
+    }
+}
