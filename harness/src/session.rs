@@ -5,6 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use claimcheck_csi::tap::FaultRule;
 use claimcheck_informer::Kind;
 use claimcheck_model::{CaseId, Event, Leak, ObjectKey, Stamp, Usage};
 use claimcheck_substrate::Lane;
@@ -119,6 +120,11 @@ impl Session {
     /// It cannot be started, or is not registered on all nodes in time.
     pub async fn deploy(&self, driver: &FurtherDriver) -> Result<OwnedMutexGuard<()>, DeployError> {
         self.cluster.deploy(driver).await
+    }
+
+    /// Injects these faults into calls to drivers, beside those of the run; with none, only those are left.
+    pub async fn inject(&self, rules: Vec<FaultRule>) {
+        self.cluster.add_call_faults(rules).await;
     }
 
     /// Disrupts a component: the one door beside the API.

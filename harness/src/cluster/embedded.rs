@@ -11,7 +11,7 @@ use std::{
 use claimcheck_apiserver as apiserver;
 use claimcheck_csi::{
     Driver as DriverClient, Endpoint,
-    tap::{self, FaultControl, Tap, TapRecord},
+    tap::{self, FaultControl, FaultPlan, FaultRule, Tap, TapRecord},
     v1::{
         ControllerGetCapabilitiesRequest, GetPluginInfoRequest, ListVolumesRequest,
         controller_service_capability::{Type as ControllerType, rpc::Type as ControllerRpc},
@@ -123,6 +123,7 @@ pub struct Embedded {
     driver_name: String,
     records: Option<mpsc::UnboundedReceiver<TapRecord>>,
     faults: FaultControl,
+    run_faults: Mutex<FaultPlan>,
     api_ready: Stamp,
     audit_log: PathBuf,
     common: Common,
@@ -171,6 +172,7 @@ impl Embedded {
             driver_name,
             records: Some(records),
             faults,
+            run_faults: Mutex::default(),
             api_ready,
             audit_log,
             common,
@@ -230,11 +232,18 @@ impl Embedded {
         self.server.faults()
     }
 
-    /// Puts these faults in force, in place of all others.
+    /// Puts these faults in force for the whole run, in place of all others.
     pub async fn set_faults(&self, specs: &[FaultSpec]) {
         let (requests, calls) = faults::split(specs);
         self.api_faults().set(requests);
+        *self.run_faults.lock().await = calls.clone();
         self.faults.set(calls).await;
+    }
+
+    /// Puts these faults of calls before those of the run. Their counts start afresh.
+    pub async fn add_call_faults(&self, mut rules: Vec<FaultRule>) {
+        rules.extend(self.run_faults.lock().await.rules.iter().cloned());
+        self.faults.set(FaultPlan { rules }).await;
     }
 
     /// Disrupts a component; false where there is no such node.

@@ -4,10 +4,14 @@ mod attach;
 mod attach_required;
 mod binding;
 mod disruptive;
+mod multi_volume;
 mod protection;
 mod provisioning;
 mod reclaim;
+mod retries;
 mod stress;
+mod topology;
+mod volume_io;
 mod volume_limits;
 mod volumes;
 
@@ -18,13 +22,17 @@ pub fn catalogue() -> Vec<Case> {
     [
         provisioning::ROWS,
         volumes::ROWS,
+        volume_io::ROWS,
+        multi_volume::ROWS,
         binding::ROWS,
         reclaim::ROWS,
         protection::ROWS,
         attach::ROWS,
         attach_required::ROWS,
         volume_limits::ROWS,
+        topology::ROWS,
         stress::ROWS,
+        retries::ROWS,
         disruptive::ROWS,
     ]
     .concat()

@@ -1,0 +1,148 @@
+//! Several volumes in a pod, several pods on a volume.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+
+use super::{case, row};
+use crate::{
+    case::{Case, Needs, Pattern},
+    fixture::{Fixture, Wanted, expect_calls},
+};
+
+const SUITE: &str = "multi_volume";
+const UPSTREAM: &str = "multiVolume";
+
+pub(super) const ROWS: &[Case] = &[
+    row(
+        SUITE,
+        "two volumes of a pod keep their data for the next pod",
+        UPSTREAM,
+        Pattern::LATE,
+        Needs::NOTHING,
+        case!(two_volumes_same_node),
+    ),
+    row(
+        SUITE,
+        "two volumes of a pod keep their data for the next pod on another node",
+        UPSTREAM,
+        Pattern::EXT4,
+        Needs::TWO_NODES,
+        case!(two_volumes_other_node),
+    ),
+    row(
+        SUITE,
+        "a pod that reads and one that writes share a volume",
+        UPSTREAM,
+        Pattern::IMMEDIATE,
+        Needs::NOTHING,
+        case!(reader_beside_writer),
+    ),
+    row(
+        SUITE,
+        "a volume mounted read-only cannot be written",
+        UPSTREAM,
+        Pattern::EXT4,
+        Needs::NOTHING,
+        case!(read_only),
+    ),
+    row(
+        SUITE,
+        "a volume that no container mounts is not mounted",
+        "volumeMode",
+        Pattern::IMMEDIATE,
+        Needs::NOTHING,
+        case!(unused),
+    ),
+    row(
+        SUITE,
+        "five pods on a volume share one attachment and one stage",
+        UPSTREAM,
+        Pattern::IMMEDIATE,
+        Needs::NOTHING,
+        case!(five_pods),
+    ),
+];
+
+async fn two_volumes_same_node(t: Arc<Fixture>) -> Result<()> {
+    let node = t.nodes().remove(0);
+    two_volumes(&t, &node, &node).await
+}
+
+async fn two_volumes_other_node(t: Arc<Fixture>) -> Result<()> {
+    let nodes = t.nodes();
+    two_volumes(&t, &nodes[0], &nodes[1]).await
+}
+
+async fn two_volumes(t: &Fixture, first: &str, second: &str) -> Result<()> {
+    let (a, b) = (t.claim("a").await?, t.claim("b").await?);
+    let write = "echo on-a > /data/file; echo on-b > /data1/file";
+    t.output(&Wanted::ending("writer", &a, write).also(&b).on(first)).await?;
+    t.remove_named_pod("writer").await?;
+    // The other way round, so that neither path finds its data by luck.
+    let said =
+        t.output(&Wanted::ending("reader", &b, "cat /data/file /data1/file").also(&a).on(second)).await?;
+    ensure!(said == "on-b\non-a", "the reader said {said:?}");
+    Ok(())
+}
+
+async fn reader_beside_writer(t: Arc<Fixture>) -> Result<()> {
+    let node = t.nodes().pop().context("the cluster has no nodes")?;
+    let claim = t.claim("claim").await?;
+    t.ready_pod(&Wanted::staying("writer", &claim, "echo shared > /data/file").on(&node)).await?;
+    let script = "cat /data/file; touch /data/other 2> /dev/null && echo written || echo refused";
+    let said = t.output(&Wanted::ending("reader", &claim, script).read_only().on(&node)).await?;
+    ensure!(said == "shared\nrefused", "the reader said {said:?}");
+    Ok(())
+}
+
+async fn read_only(t: Arc<Fixture>) -> Result<()> {
+    let claim = t.claim("claim").await?;
+    let script = "touch /data/file 2>&1 | grep -o 'Read-only file system'";
+    let said = t.output(&Wanted::ending("pod", &claim, script).read_only()).await?;
+    ensure!(said == "Read-only file system", "the pod said {said:?}");
+    Ok(())
+}
+
+async fn unused(t: Arc<Fixture>) -> Result<()> {
+    let claim = t.claim("claim").await?;
+    let pod = t.ready_pod(&Wanted::staying("pod", &claim, "").unmounted()).await?;
+    t.remove_pod(&pod).await?;
+    t.remove_claim(&claim).await?;
+    let calls = t.balance().await?.calls;
+    let mounted: Vec<_> = calls
+        .keys()
+        .filter(|method| method.ends_with("PublishVolume") && method.starts_with("Node"))
+        .collect();
+    ensure!(mounted.is_empty(), "the driver was asked for {mounted:?}");
+    Ok(())
+}
+
+async fn five_pods(t: Arc<Fixture>) -> Result<()> {
+    let node = t.nodes().pop().context("the cluster has no nodes")?;
+    let claim = t.claim("claim").await?;
+    let names: Vec<String> = (0..5).map(|n| format!("pod-{n}")).collect();
+    let pods = names.iter().map(|name| {
+        let script = format!("echo {name} > /data/{name}");
+        let wanted = Wanted::staying(name, &claim, &script).on(&node);
+        let t = &t;
+        async move { t.ready_pod(&wanted).await }
+    });
+    let pods = futures::future::try_join_all(pods).await?;
+    let count = t.output(&Wanted::ending("count", &claim, "ls /data | grep -c pod-").on(&node)).await?;
+    ensure!(count == "5", "the pods left {count} files");
+    t.remove_named_pod("count").await?;
+    futures::future::try_join_all(pods.iter().map(|pod| t.remove_pod(pod))).await?;
+    t.remove_claim(&claim).await?;
+    let expected = [
+        ("CreateVolume", 1),
+        ("ControllerPublishVolume", 1),
+        ("NodeStageVolume", 1),
+        ("NodePublishVolume", 6),
+        ("NodeUnpublishVolume", 6),
+        ("NodeUnstageVolume", 1),
+        ("ControllerUnpublishVolume", 1),
+        ("DeleteVolume", 1),
+    ];
+    expect_calls(&t.balance().await?, &expected)
+}

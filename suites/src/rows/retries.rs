@@ -1,0 +1,165 @@
+//! Calls that fail: what is tried again, what is cleaned up, and what people are told.
+//!
+//! Faults are injected between Kubernetes and the driver, so any driver passes here that passes elsewhere.
+
+use std::sync::Arc;
+
+use anyhow::{Result, ensure};
+use claimcheck_csi::Code;
+use claimcheck_informer::Kind;
+
+use super::{case, row};
+use crate::{
+    case::{Case, Needs, Pattern, Run},
+    fixture::{Fixture, Wanted},
+};
+
+const SUITE: &str = "retries";
+const STAGE: &str = "CSI Mock volume node stage";
+
+const fn retry(name: &'static str, upstream: &'static str, run: Run) -> Case {
+    row(SUITE, name, upstream, Pattern::IMMEDIATE, Needs::DISRUPT, run)
+}
+
+pub(super) const ROWS: &[Case] = &[
+    retry(
+        "a volume that cannot be made is tried again, and its claim says why",
+        "provisioning",
+        case!(create_fails),
+    ),
+    retry(
+        "a volume that cannot be deleted is tried again, and says why",
+        "provisioning",
+        case!(delete_fails),
+    ),
+    retry(
+        "an attach that fails is tried again, and the pod says why",
+        "CSI Mock volume attach",
+        case!(attach_fails),
+    ),
+    retry("a detach that fails is tried again", "CSI Mock volume attach", case!(detach_fails)),
+    retry("a stage that fails for good is tried again, and the pod says why", STAGE, case!(stage_fails)),
+    retry("a stage that fails for a moment is tried again", STAGE, case!(stage_is_busy)),
+    retry(
+        "a stage that may have worked is undone when the pod goes",
+        STAGE,
+        case!(uncertain_stage_is_undone),
+    ),
+    retry("a stage that has certainly failed is not undone", STAGE, case!(failed_stage_is_not_undone)),
+    retry("a publish that fails is tried again, and the pod says why", STAGE, case!(publish_fails)),
+    retry("an unpublish that fails is tried again before the pod goes", STAGE, case!(unpublish_fails)),
+];
+
+const SCRIPT: &str = "echo here > /data/file && test \"$(cat /data/file)\" = here";
+
+async fn create_fails(t: Arc<Fixture>) -> Result<()> {
+    // The claim must exist before its volume's name is known: it waits for a class.
+    let claim = t.manual_claim("claim", "64Mi", serde_json::json!({})).await?;
+    t.event("claim", "ProvisioningFailed").await?;
+    t.fail_creation(&claim, Code::Internal, 2).await;
+    t.manual_class().await?;
+    t.bound(&claim).await?;
+    let said = t.events("claim", "ProvisioningFailed").await?;
+    ensure!(said.iter().any(|said| said.contains("Internal")), "the events say {said:?}");
+    t.remove_claim(&claim).await
+}
+
+async fn delete_fails(t: Arc<Fixture>) -> Result<()> {
+    let claim = t.claim("claim").await?;
+    let volume = t.bound(&claim).await?;
+    t.fail_calls(&volume, "DeleteVolume", Code::Internal, Some(2)).await?;
+    t.delete_claim(&claim).await?;
+    let name = volume.metadata.name.unwrap_or_default();
+    let said = t.volume_event(&name, "VolumeFailedDelete").await?;
+    ensure!(said.contains("Internal"), "the event says {said:?}");
+    t.volume_gone(&name).await
+}
+
+async fn attach_fails(t: Arc<Fixture>) -> Result<()> {
+    let claim = t.claim("claim").await?;
+    let volume = t.bound(&claim).await?;
+    t.fail_calls(&volume, "ControllerPublishVolume", Code::Internal, Some(2)).await?;
+    t.ready_pod(&Wanted::staying("pod", &claim, SCRIPT)).await?;
+    let said = t.event("pod", "FailedAttachVolume").await?;
+    ensure!(said.contains("Internal"), "the event says {said:?}");
+    Ok(())
+}
+
+async fn detach_fails(t: Arc<Fixture>) -> Result<()> {
+    let claim = t.claim("claim").await?;
+    let volume = t.bound(&claim).await?;
+    let pod = t.ready_pod(&Wanted::staying("pod", &claim, SCRIPT)).await?;
+    t.fail_calls(&volume, "ControllerUnpublishVolume", Code::Internal, Some(2)).await?;
+    t.remove_pod(&pod).await?;
+    t.attachments_gone(&volume).await?;
+    t.remove_claim(&claim).await
+}
+
+async fn stage_fails(t: Arc<Fixture>) -> Result<()> {
+    stage_recovers(&t, Code::InvalidArgument).await?;
+    let said = t.event("pod", "FailedMount").await?;
+    ensure!(said.contains("InvalidArgument"), "the event says {said:?}");
+    Ok(())
+}
+
+async fn stage_is_busy(t: Arc<Fixture>) -> Result<()> {
+    stage_recovers(&t, Code::Aborted).await
+}
+
+async fn stage_recovers(t: &Fixture, code: Code) -> Result<()> {
+    let claim = t.claim("claim").await?;
+    let volume = t.bound(&claim).await?;
+    t.fail_calls(&volume, "NodeStageVolume", code, Some(1)).await?;
+    t.ready_pod(&Wanted::staying("pod", &claim, SCRIPT)).await?;
+    let staged = t.balance_now().await?.calls.get("NodeStageVolume").copied();
+    ensure!(staged == Some(1), "staged {staged:?} times after the failure");
+    Ok(())
+}
+
+async fn uncertain_stage_is_undone(t: Arc<Fixture>) -> Result<()> {
+    let undone = unstaged_after(&t, Code::DeadlineExceeded).await?;
+    ensure!(undone >= 1, "a stage that timed out was never undone");
+    Ok(())
+}
+
+async fn failed_stage_is_not_undone(t: Arc<Fixture>) -> Result<()> {
+    let undone = unstaged_after(&t, Code::InvalidArgument).await?;
+    ensure!(undone == 0, "a stage that failed was undone {undone} times");
+    Ok(())
+}
+
+/// How often NodeUnstageVolume was called for a volume whose stage never succeeded.
+async fn unstaged_after(t: &Fixture, code: Code) -> Result<u64> {
+    let claim = t.claim("claim").await?;
+    let volume = t.bound(&claim).await?;
+    t.fail_calls(&volume, "NodeStageVolume", code, None).await?;
+    let pod = t.pod(&Wanted::staying("pod", &claim, "")).await?;
+    t.event("pod", "FailedMount").await?;
+    t.delete_pod(&pod).await?;
+    t.gone(Kind::Pod, "pod").await?;
+    t.attachments_gone(&volume).await?;
+    t.end_faults().await;
+    t.remove_claim(&claim).await?;
+    Ok(t.balance().await?.calls.get("NodeUnstageVolume").copied().unwrap_or_default())
+}
+
+async fn publish_fails(t: Arc<Fixture>) -> Result<()> {
+    let claim = t.claim("claim").await?;
+    let volume = t.bound(&claim).await?;
+    t.fail_calls(&volume, "NodePublishVolume", Code::Internal, Some(1)).await?;
+    t.ready_pod(&Wanted::staying("pod", &claim, SCRIPT)).await?;
+    let said = t.event("pod", "FailedMount").await?;
+    ensure!(said.contains("Internal"), "the event says {said:?}");
+    Ok(())
+}
+
+async fn unpublish_fails(t: Arc<Fixture>) -> Result<()> {
+    let claim = t.claim("claim").await?;
+    let volume = t.bound(&claim).await?;
+    let pod = t.ready_pod(&Wanted::staying("pod", &claim, SCRIPT)).await?;
+    t.fail_calls(&volume, "NodeUnpublishVolume", Code::Internal, Some(1)).await?;
+    t.remove_pod(&pod).await?;
+    let calls = t.balance_now().await?.calls.get("NodeUnpublishVolume").copied();
+    ensure!(calls == Some(1), "unpublished {calls:?} times after the failure");
+    t.remove_claim(&claim).await
+}

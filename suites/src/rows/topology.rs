@@ -1,0 +1,125 @@
+//! Volumes that are to be had in one zone only.
+
+use std::sync::Arc;
+
+use anyhow::{Result, ensure};
+use k8s_openapi::api::core::v1::PersistentVolume;
+use serde_json::{Value, json};
+
+use super::{case, row};
+use crate::{
+    case::{Case, Needs, Pattern, Run},
+    fixture::{Fixture, Variant, Wanted, ZONE},
+};
+
+const SUITE: &str = "topology";
+const SCRIPT: &str = "echo here > /data/file && test \"$(cat /data/file)\" = here";
+
+const fn topology(name: &'static str, pattern: Pattern, run: Run) -> Case {
+    row(SUITE, name, "topology", pattern, Needs::TWO_NODES, run)
+}
+
+pub(super) const ROWS: &[Case] = &[
+    topology("a late volume is made in the zone of its pod", Pattern::LATE, case!(volume_follows_pod)),
+    topology("a pod goes to the zone of its volume", Pattern::IMMEDIATE, case!(pod_follows_volume)),
+    topology(
+        "a late volume and its pod keep to the zones that the class allows",
+        Pattern::LATE,
+        case!(allowed_late),
+    ),
+    topology("a volume is made in a zone that its class allows", Pattern::IMMEDIATE, case!(allowed_at_once)),
+    topology("a pod that must not go to its volume's zone is told so", Pattern::IMMEDIATE, case!(conflict)),
+    topology("two late volumes of one pod are made in one zone", Pattern::LATE, case!(two_volumes)),
+];
+
+const LATE: &str = "WaitForFirstConsumer";
+
+/// The only zone that a volume can be reached from.
+fn zone_of(volume: &PersistentVolume) -> Option<&str> {
+    let terms = &volume.spec.as_ref()?.node_affinity.as_ref()?.required.as_ref()?.node_selector_terms;
+    let [term] = &terms[..] else { return None };
+    let zones = term.match_expressions.iter().flatten().find(|wanted| wanted.key == ZONE)?;
+    let [zone] = &zones.values.as_ref()?[..] else { return None };
+    Some(zone)
+}
+
+fn allowing(zone: &str, binding: &str) -> Value {
+    json!({
+        "volumeBindingMode": binding,
+        "allowedTopologies": [{ "matchLabelExpressions": [{ "key": ZONE, "values": [zone] }] }],
+    })
+}
+
+async fn volume_follows_pod(t: Arc<Fixture>) -> Result<()> {
+    let zoned = t.further(Variant::Zoned, json!({ "volumeBindingMode": LATE })).await?;
+    for node in t.nodes() {
+        let claim = t.further_claim(&zoned, &node, "1Mi").await?;
+        t.ready_pod(&Wanted::staying(&node, &claim, SCRIPT).on(&node)).await?;
+        let volume = t.bound(&claim).await?;
+        ensure!(zone_of(&volume) == Some(&node), "the volume for {node} is in {:?}", zone_of(&volume));
+    }
+    Ok(())
+}
+
+async fn pod_follows_volume(t: Arc<Fixture>) -> Result<()> {
+    let zoned = t.further(Variant::Zoned, json!({})).await?;
+    let claim = t.further_claim(&zoned, "claim", "1Mi").await?;
+    let volume = t.bound(&claim).await?;
+    let pod = t.ready_pod(&Wanted::staying("pod", &claim, SCRIPT)).await?;
+    let node = t.node_of(&pod);
+    ensure!(node.as_deref() == zone_of(&volume), "volume in {:?}, pod on {node:?}", zone_of(&volume));
+    Ok(())
+}
+
+async fn allowed_late(t: Arc<Fixture>) -> Result<()> {
+    for zone in t.nodes() {
+        let zoned = t.further(Variant::Zoned, allowing(&zone, LATE)).await?;
+        let claim = t.further_claim(&zoned, &zone, "1Mi").await?;
+        let pod = t.ready_pod(&Wanted::staying(&zone, &claim, SCRIPT)).await?;
+        let volume = t.bound(&claim).await?;
+        ensure!(zone_of(&volume) == Some(&zone), "{zone} is allowed, the volume in {:?}", zone_of(&volume));
+        ensure!(
+            t.node_of(&pod).as_ref() == Some(&zone),
+            "{zone} is allowed, the pod on {:?}",
+            t.node_of(&pod)
+        );
+    }
+    Ok(())
+}
+
+async fn allowed_at_once(t: Arc<Fixture>) -> Result<()> {
+    for zone in t.nodes() {
+        let zoned = t.further(Variant::Zoned, allowing(&zone, "Immediate")).await?;
+        let claim = t.further_claim(&zoned, &zone, "1Mi").await?;
+        let volume = t.bound(&claim).await?;
+        ensure!(zone_of(&volume) == Some(&zone), "{zone} is allowed, the volume in {:?}", zone_of(&volume));
+    }
+    Ok(())
+}
+
+async fn conflict(t: Arc<Fixture>) -> Result<()> {
+    let nodes = t.nodes();
+    let zoned = t.further(Variant::Zoned, allowing(&nodes[0], "Immediate")).await?;
+    let claim = t.further_claim(&zoned, "claim", "1Mi").await?;
+    t.bound(&claim).await?;
+    t.pod(&Wanted::staying("pod", &claim, "").on(&nodes[1])).await?;
+    let said = t.event("pod", "FailedScheduling").await?;
+    // The words up to Kubernetes 1.33, and those since.
+    let known = ["volume node affinity conflict", "didn't match PersistentVolume's node affinity"];
+    ensure!(known.iter().any(|words| said.contains(words)), "the event says {said:?}");
+    Ok(())
+}
+
+async fn two_volumes(t: Arc<Fixture>) -> Result<()> {
+    let zoned = t.further(Variant::Zoned, json!({ "volumeBindingMode": LATE })).await?;
+    let first = t.further_claim(&zoned, "first", "1Mi").await?;
+    let second = t.further_claim(&zoned, "second", "1Mi").await?;
+    let script = "echo 1 > /data/file && echo 2 > /data1/file";
+    let pod = t.ready_pod(&Wanted::staying("pod", &first, script).also(&second)).await?;
+    let node = t.node_of(&pod);
+    for claim in [&first, &second] {
+        let volume = t.bound(claim).await?;
+        ensure!(zone_of(&volume) == node.as_deref(), "pod on {node:?}, volume in {:?}", zone_of(&volume));
+    }
+    Ok(())
+}

@@ -1,0 +1,75 @@
+//! Files of some size: written, checked, and of the size they should be.
+
+use std::sync::Arc;
+
+use anyhow::{Result, ensure};
+
+use super::{case, row};
+use crate::{
+    case::{Case, Needs, Pattern, Run},
+    fixture::{Fixture, Wanted},
+};
+
+const SUITE: &str = "volume_io";
+
+const fn io(name: &'static str, pattern: Pattern, run: Run) -> Case {
+    row(SUITE, name, "volumeIO", pattern, Needs::NOTHING, run)
+}
+
+pub(super) const ROWS: &[Case] = &[
+    io("a file of 1 MiB reads as it was written", Pattern::IMMEDIATE, case!(one_mebibyte)),
+    io("a file of 1 MiB reads as it was written", Pattern::EXT4, case!(one_mebibyte)),
+    io("a file of 100 MiB reads as it was written", Pattern::IMMEDIATE, case!(hundred_mebibytes)),
+    io("a file of 100 MiB reads as it was written", Pattern::EXT4, case!(hundred_mebibytes)),
+    row(
+        SUITE,
+        "a file on a volume can be executed",
+        "volumes",
+        Pattern::IMMEDIATE,
+        Needs::NOTHING,
+        case!(executed),
+    ),
+    row(
+        SUITE,
+        "a file on a volume can be executed",
+        "volumes",
+        Pattern::EXT4,
+        Needs::NOTHING,
+        case!(executed),
+    ),
+];
+
+async fn one_mebibyte(t: Arc<Fixture>) -> Result<()> {
+    written_and_read(&t, 1, "16Mi").await
+}
+
+async fn hundred_mebibytes(t: Arc<Fixture>) -> Result<()> {
+    written_and_read(&t, 100, "160Mi").await
+}
+
+/// The second pod reads what the kernel wrote back, since the volume was unmounted in between.
+async fn written_and_read(t: &Fixture, mebibytes: u32, size: &str) -> Result<()> {
+    let claim = t.sized_claim("claim", size).await?;
+    // One random mebibyte, repeated: the content differs from block to block, and making it costs little.
+    let write = format!(
+        "head -c 1048573 /dev/urandom > /data/seed\n\
+         n=0; while [ $n -lt {mebibytes} ]; do cat /data/seed; printf %03d $n; n=$((n+1)); done > /data/file\n\
+         sha256sum < /data/file"
+    );
+    let written = t.output(&Wanted::ending("writer", &claim, &write)).await?;
+    t.remove_named_pod("writer").await?;
+    let read = "wc -c < /data/file; sha256sum < /data/file";
+    let read = t.output(&Wanted::ending("reader", &claim, read)).await?;
+    let expected = format!("{}\n{written}", mebibytes * 1_048_576);
+    ensure!(written.len() >= 64 && read == expected, "written {expected:?}, read {read:?}");
+    Ok(())
+}
+
+async fn executed(t: Arc<Fixture>) -> Result<()> {
+    let claim = t.claim("claim").await?;
+    let script =
+        "printf '#!/bin/sh\\necho ran from $0\\n' > /data/program && chmod +x /data/program && /data/program";
+    let said = t.output(&Wanted::ending("pod", &claim, script)).await?;
+    ensure!(said == "ran from /data/program", "the pod said {said:?}");
+    Ok(())
+}
