@@ -111,6 +111,14 @@ pub fn is_meant_for(volume: &PersistentVolume, claim: &PersistentVolumeClaim) ->
     })
 }
 
+/// The access mode of a volume that one pod has for itself.
+pub const ONCE_POD: &str = "ReadWriteOncePod";
+
+/// Whether the claim asks for an access mode.
+pub fn wants_mode(claim: &PersistentVolumeClaim, mode: &str) -> bool {
+    claim.spec.iter().flat_map(|spec| spec.access_modes.iter().flatten()).any(|wanted| wanted == mode)
+}
+
 /// Bytes a claim asks for.
 pub fn requested(claim: &PersistentVolumeClaim) -> i64 {
     let resources = claim.spec.as_ref().and_then(|spec| spec.resources.as_ref());

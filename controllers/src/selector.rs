@@ -20,7 +20,7 @@ pub fn selects(selector: Option<&LabelSelector>, labels: Option<&Labels>) -> boo
     equal
         && expressions.all(|expression| {
             let values = expression.values.as_deref().unwrap_or_default();
-            holds(&expression.operator, value(&expression.key), values)
+            compares(&expression.operator, value(&expression.key), values)
         })
 }
 
@@ -32,18 +32,18 @@ pub fn reaches(volume: &PersistentVolume, node: &Node) -> bool {
 
 /// Whether the selector picks the node: one of its terms must hold. A selector without terms picks none.
 pub fn picks(selector: &NodeSelector, node: &Node) -> bool {
-    selector.node_selector_terms.iter().any(|term| term_holds(term, node))
+    selector.node_selector_terms.iter().any(|term| holds(term, node))
 }
 
-/// Whether all requirements of a term hold; an empty term holds for no node.
-fn term_holds(term: &NodeSelectorTerm, node: &Node) -> bool {
+/// Whether all requirements of a term hold for the node; an empty term holds for none.
+pub fn holds(term: &NodeSelectorTerm, node: &Node) -> bool {
     let expressions = term.match_expressions.as_deref().unwrap_or_default();
     let fields = term.match_fields.as_deref().unwrap_or_default();
     let label = |key: &str| node.metadata.labels.as_ref()?.get(key).map(String::as_str);
     // The only field that Kubernetes lets a node selector name.
     let field = |key: &str| (key == "metadata.name").then_some(node.metadata.name.as_deref()).flatten();
     let holds_for = |requirement: &NodeSelectorRequirement, value: Option<&str>| {
-        holds(&requirement.operator, value, requirement.values.as_deref().unwrap_or_default())
+        compares(&requirement.operator, value, requirement.values.as_deref().unwrap_or_default())
     };
     !(expressions.is_empty() && fields.is_empty())
         && expressions.iter().all(|requirement| holds_for(requirement, label(&requirement.key)))
@@ -52,7 +52,7 @@ fn term_holds(term: &NodeSelectorTerm, node: &Node) -> bool {
 
 /// Whether a requirement holds for the value that an object has, if any. An operator that Kubernetes does
 /// not know (the API server refuses those) holds for nothing.
-fn holds(operator: &str, value: Option<&str>, values: &[String]) -> bool {
+fn compares(operator: &str, value: Option<&str>, values: &[String]) -> bool {
     let listed = |value: &str| values.iter().any(|wanted| wanted == value);
     let compared = |ordering: std::cmp::Ordering| {
         let numbers =
@@ -92,7 +92,7 @@ mod tests {
             ("Lt", Some("x"), values(&["4"]), false),
             ("Near", Some("a"), values(&["a"]), false),
         ] {
-            assert_eq!(holds(operator, value, &listed), expected, "{operator} {value:?} {listed:?}");
+            assert_eq!(compares(operator, value, &listed), expected, "{operator} {value:?} {listed:?}");
         }
     }
 

@@ -5,7 +5,7 @@ use k8s_openapi::{
     Metadata,
     api::{
         core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod},
-        storage::v1::{CSIDriver, CSINode, StorageClass, VolumeAttachment},
+        storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment},
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
@@ -69,6 +69,7 @@ slots! {
     VolumeBy { Claim, Class, Handle, Available }
     ClassBy { Provisioner, Default }
     AttachmentBy { Volume, Node }
+    CapacityBy { Class }
 }
 
 /// Indexes of pods.
@@ -119,6 +120,13 @@ pub enum AttachmentBy {
     Volume,
     /// `spec.nodeName`.
     Node,
+}
+
+/// Indexes of storage capacities.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CapacityBy {
+    /// `storageClassName`.
+    Class,
 }
 
 /// The kind has no secondary index.
@@ -247,6 +255,14 @@ impl Indexed for VolumeAttachment {
         let node = Term::new(AttachmentBy::Node, self.spec.node_name.clone());
         let volume = self.spec.source.persistent_volume_name.clone();
         volume.map(|name| Term::new(AttachmentBy::Volume, name)).into_iter().chain([node]).collect()
+    }
+}
+
+impl Indexed for CSIStorageCapacity {
+    type By = CapacityBy;
+
+    fn terms(&self) -> Vec<Term<CapacityBy>> {
+        vec![Term::new(CapacityBy::Class, self.storage_class_name.clone())]
     }
 }
 

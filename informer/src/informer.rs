@@ -15,7 +15,7 @@ use claimcheck_model::ObjectKey;
 use futures::StreamExt;
 use k8s_openapi::api::{
     core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod},
-    storage::v1::{CSIDriver, CSINode, StorageClass, VolumeAttachment},
+    storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment},
 };
 use kube::{
     Api, Client, Resource,
@@ -122,6 +122,7 @@ impl Informer {
                 Kind::Attachment => watchers.spawn(follow::<VolumeAttachment>(client, config, shared)),
                 Kind::CsiDriver => watchers.spawn(follow::<CSIDriver>(client, config, shared)),
                 Kind::CsiNode => watchers.spawn(follow::<CSINode>(client, config, shared)),
+                Kind::Capacity => watchers.spawn(follow::<CSIStorageCapacity>(client, config, shared)),
             };
         }
         Self { shared, _watchers: Arc::new(Mutex::new(watchers)) }

@@ -24,8 +24,8 @@ mod world;
 
 pub use events::{EventRecorder, EventType, reference};
 pub use index::{
-    AttachmentBy, ClaimBy, ClassBy, DEFAULT_CLASSES, Indexed, NoIndex, PodBy, PodClaim, Slot, Term,
-    UNSCHEDULED, VolumeBy, is_terminal, pod_claims,
+    AttachmentBy, CapacityBy, ClaimBy, ClassBy, DEFAULT_CLASSES, Indexed, NoIndex, PodBy, PodClaim, Slot,
+    Term, UNSCHEDULED, VolumeBy, is_terminal, pod_claims,
 };
 pub use informer::{Informer, Options, Watchable};
 pub use queue::{Backoff, Outcome, Queue};

@@ -23,8 +23,17 @@ pub fn from_bytes(bytes: i64) -> Quantity {
     Quantity(format!("{value}{}", SUFFIXES[suffix]))
 }
 
+/// A thousand times the value, rounded up: how Kubernetes counts processors.
+pub fn millis(quantity: &Quantity) -> Option<i64> {
+    parse_times(&quantity.0, 1000)
+}
+
 /// Parses the text of a quantity; see [`bytes`].
 pub fn parse(text: &str) -> Option<i64> {
+    parse_times(text, 1)
+}
+
+fn parse_times(text: &str, times: i128) -> Option<i64> {
     let digits_end = text.find(|c: char| !matches!(c, '0'..='9' | '.' | '+' | '-')).unwrap_or(text.len());
     let (number, suffix) = text.split_at(digits_end);
     let (unit, exponent) = match suffix {
@@ -46,7 +55,7 @@ pub fn parse(text: &str) -> Option<i64> {
         "E" => (1, 18),
         _ => (1, suffix.strip_prefix(['e', 'E'])?.parse::<i32>().ok()?),
     };
-    scale(number, unit, exponent)
+    scale(number, times * unit, exponent)
 }
 
 /// `number` (a decimal fraction) times `unit` times ten to the `exponent`, rounded up.
@@ -89,6 +98,13 @@ mod tests {
             ("1.2.3", None),
         ] {
             assert_eq!(parse(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn processors_are_counted_in_thousandths() {
+        for (text, expected) in [("250m", 250), ("2", 2000), ("0.0001", 1), ("1k", 1_000_000)] {
+            assert_eq!(millis(&Quantity(text.into())), Some(expected), "{text}");
         }
     }
 

@@ -16,13 +16,14 @@ use k8s_openapi::{
             VolumeNodeAffinity, VolumeResourceRequirements,
         },
         storage::v1::{
-            CSIDriver, CSIDriverSpec, CSINode, CSINodeDriver, CSINodeSpec, StorageClass, VolumeAttachment,
-            VolumeAttachmentSource, VolumeAttachmentSpec, VolumeAttachmentStatus, VolumeNodeResources,
+            CSIDriver, CSIDriverSpec, CSINode, CSINodeDriver, CSINodeSpec, CSIStorageCapacity, StorageClass,
+            VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec, VolumeAttachmentStatus,
+            VolumeNodeResources,
         },
     },
     apimachinery::pkg::{
         api::resource::Quantity,
-        apis::meta::v1::{ObjectMeta, Time},
+        apis::meta::v1::{LabelSelector, ObjectMeta, Time},
     },
 };
 
@@ -164,6 +165,18 @@ pub fn csi_driver(attach_required: bool) -> CSIDriver {
     CSIDriver {
         metadata: cluster(DRIVER),
         spec: CSIDriverSpec { attach_required: Some(attach_required), ..CSIDriverSpec::default() },
+    }
+}
+
+/// What [`DRIVER`] has left for volumes of a class on the node of this name.
+pub fn capacity(name: &str, class: &str, node: &str, left: &str) -> CSIStorageCapacity {
+    let labels = [("kubernetes.io/hostname".to_owned(), node.to_owned())];
+    CSIStorageCapacity {
+        metadata: namespaced(name),
+        storage_class_name: class.into(),
+        node_topology: Some(LabelSelector { match_labels: Some(labels.into()), ..LabelSelector::default() }),
+        capacity: Some(Quantity(left.to_owned())),
+        maximum_volume_size: None,
     }
 }
 

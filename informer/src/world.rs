@@ -8,7 +8,7 @@ use std::sync::Arc;
 use claimcheck_model::ObjectKey;
 use k8s_openapi::api::{
     core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod},
-    storage::v1::{CSIDriver, CSINode, StorageClass, VolumeAttachment},
+    storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment},
 };
 
 use crate::{
@@ -132,6 +132,8 @@ kinds! {
     CsiDriver csi_drivers CSIDriver,
     /// CSINodes.
     CsiNode csi_nodes CSINode,
+    /// CSIStorageCapacities.
+    Capacity capacities CSIStorageCapacity,
 }
 
 impl World {

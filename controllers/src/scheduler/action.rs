@@ -1,6 +1,6 @@
 //! The scheduler's steps, and what they write.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -8,6 +8,8 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::Time,
 };
 use serde_json::{Value, json};
+
+use super::parked::{Cure, Demand};
 
 const SCHEDULED: &str = "PodScheduled";
 const UNSCHEDULABLE: &str = "Unschedulable";
@@ -32,8 +34,19 @@ pub struct Decision {
     pub actions: Vec<Action>,
     /// The node the pod shall get, if one was chosen: to be counted as taken from now on.
     pub node: Option<String>,
+    /// Why no node was chosen, if that is up to the nodes.
+    pub unfit: Option<NoNode>,
     /// When to decide again though nothing changed.
     pub again: Option<std::time::Duration>,
+}
+
+/// That no node fits a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoNode {
+    /// Pods of equal demand fare the same.
+    pub demand: Demand,
+    /// What would change it.
+    pub cures: BTreeSet<Cure>,
 }
 
 /// Whether the pod's condition says this already.
@@ -43,11 +56,6 @@ pub fn says(pod: &Pod, message: &str) -> bool {
             && condition.reason.as_deref() == Some(UNSCHEDULABLE)
             && condition.message.as_deref() == Some(message)
     })
-}
-
-/// Whether the pod was reported to have no node.
-pub fn is_reported(pod: &Pod) -> bool {
-    scheduled(pod).is_some_and(|condition| condition.status == "False")
 }
 
 /// The status that says why the pod has no node. A merge patch replaces lists, so it holds the pod's other

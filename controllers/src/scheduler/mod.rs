@@ -8,15 +8,22 @@
 //!
 //! Claims that bind late are told the node first; the pod is bound to it when they are bound. Upstream:
 //! `pkg/scheduler/framework/plugins/volumebinding` and the other filters named where they are mirrored.
-//! Not here, since no storage behaviour hangs on them: CPU and memory, pod affinity, preemption.
+//! Pods that no node fits are parked (parked.rs) until something changes that could help them.
+//! Not here, since no storage behaviour hangs on them: pod affinity and spreading, preemption.
 
 mod action;
+mod late;
+mod limits;
 mod nodes;
+mod parked;
 mod plan;
 mod reservations;
+mod resources;
 mod run;
 mod volumes;
 
+#[cfg(test)]
+mod fit_tests;
 #[cfg(test)]
 mod plan_tests;
 

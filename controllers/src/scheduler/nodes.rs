@@ -1,34 +1,23 @@
 //! Whether a node can run a pod, volumes aside or not, and why not.
 //!
-//! Upstream, under `pkg/scheduler/framework/plugins`: nodeunschedulable, tainttoleration, nodeaffinity,
-//! volumebinding, nodevolumelimits; the reasons are worded as there.
+//! Upstream, under `pkg/scheduler/framework/plugins`: nodeunschedulable, tainttoleration and nodeaffinity
+//! here, noderesources, volumebinding and nodevolumelimits beside; the reasons are worded as there.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
-use claimcheck_informer::{PodBy, World, is_terminal, key_of, pod_claims};
-use claimcheck_model::ObjectKey;
-use k8s_openapi::api::{
-    core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod, Taint, Toleration},
-    storage::v1::StorageClass,
-};
+use claimcheck_informer::{PodBy, World};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod, Taint, Toleration};
 
-use super::{
-    reservations::Reservations,
-    volumes::{Late, PodVolumes},
-};
+use super::{late, limits, parked::Cure, reservations::Reservations, resources, volumes::PodVolumes};
 use crate::{
-    binder::fit,
-    claims::{class_name, name, requested, selected_node, volume_name},
-    selector::{picks, reaches},
+    claims::name,
+    selector::{holds, picks, reaches},
 };
 
 const UNSCHEDULABLE_TAINT: &str = "node.kubernetes.io/unschedulable";
 
 /// Why a node cannot run a pod.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum Unfit {
     /// It is cordoned.
     #[error("node(s) were unschedulable")]
@@ -45,18 +34,44 @@ pub enum Unfit {
     /// It runs as many pods as it may.
     #[error("Too many pods")]
     Full,
+    /// The processors that the pod asks for are taken.
+    #[error("Insufficient cpu")]
+    Cpu,
+    /// The memory that the pod asks for is taken.
+    #[error("Insufficient memory")]
+    Memory,
+    /// Another pod has a volume that only one may have.
+    #[error("node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode")]
+    OncePod,
     /// A volume cannot be reached from it.
     #[error("node(s) didn't match PersistentVolume's node affinity")]
     VolumeAffinity,
     /// No volume can be found or made for it.
     #[error("node(s) didn't find available persistent volumes to bind")]
     NoVolume,
+    /// No volume as large can be made for it.
+    #[error("node(s) did not have enough free storage")]
+    NoSpace,
     /// A volume's driver is not registered on it.
     #[error("node(s) did not have the CSI driver installed")]
     NoDriver,
     /// The driver can attach no more volumes to it.
     #[error("node(s) exceed max volume count")]
     VolumeLimit,
+}
+
+impl Unfit {
+    /// What has to change for the node to fit after all. A change of the node itself may always help.
+    pub fn cures(self) -> &'static [Cure] {
+        match self {
+            Self::Cordoned | Self::NotReady | Self::Tainted | Self::Affinity | Self::VolumeAffinity => &[],
+            Self::Full | Self::Cpu | Self::Memory | Self::OncePod => &[Cure::PodGone],
+            Self::NoVolume => &[Cure::FreeVolume],
+            Self::NoSpace => &[Cure::FreeVolume, Cure::Capacity, Cure::Driver],
+            Self::NoDriver => &[Cure::Driver],
+            Self::VolumeLimit => &[Cure::PodGone, Cure::Detached, Cure::Driver],
+        }
+    }
 }
 
 /// What to do for the claims that bind late, so that the pod can run on a node.
@@ -77,12 +92,12 @@ pub fn fits(
     reserved: &Reservations,
 ) -> Result<Choice, Unfit> {
     takes_pods(pod, node)?;
-    has_room(pod, node, world, reserved)?;
+    resources::fits(pod, node, world, reserved)?;
     if !volumes.bound.iter().all(|volume| reaches(volume, node)) {
         return Err(Unfit::VolumeAffinity);
     }
-    let choice = choose(&volumes.late, node, world)?;
-    has_drivers(pod, volumes, node, world, reserved)?;
+    let choice = late::choose(&volumes.late, node, world)?;
+    limits::has_drivers(pod, volumes, node, world, reserved)?;
     Ok(choice)
 }
 
@@ -129,6 +144,23 @@ fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     effect && key && value
 }
 
+/// How much rather than others the pod would have this node: its preferred node affinity less the taints it
+/// would rather avoid (`nodeaffinity` and `tainttoleration`, their scores).
+pub fn preference(pod: &Pod, node: &Node) -> i64 {
+    let spec = pod.spec.as_ref();
+    let affinity = spec.and_then(|spec| spec.affinity.as_ref()?.node_affinity.as_ref());
+    let preferred =
+        affinity.and_then(|all| all.preferred_during_scheduling_ignored_during_execution.as_ref());
+    let liked = preferred.into_iter().flatten().filter(|term| holds(&term.preference, node));
+    let tolerations = || spec.into_iter().flat_map(|spec| spec.tolerations.iter().flatten());
+    let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+    let disliked = taints.filter(|taint| {
+        taint.effect == "PreferNoSchedule" && !tolerations().any(|toleration| tolerates(toleration, taint))
+    });
+    // A taint outweighs what one preference can say, as in upstream's default weights.
+    liked.map(|term| i64::from(term.weight)).sum::<i64>() - 100 * i64::try_from(disliked.count()).unwrap_or(0)
+}
+
 fn asked_for(pod: &Pod, node: &Node) -> bool {
     let Some(spec) = &pod.spec else { return true };
     let empty = BTreeMap::new();
@@ -140,115 +172,8 @@ fn asked_for(pod: &Pod, node: &Node) -> bool {
     selected && required.is_none_or(|required| picks(required, node))
 }
 
-fn has_room(pod: &Pod, node: &Node, world: &World, reserved: &Reservations) -> Result<(), Unfit> {
-    let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
-    let limit = allocatable.and_then(|resources| resources.get("pods"));
-    let Some(limit) = limit.and_then(claimcheck_informer::quantity::bytes) else { return Ok(()) };
-    let others = load(node, world, reserved)
-        - usize::from(reserved.node(&key_of(pod)) == node.metadata.name.as_deref());
-    if i64::try_from(others).is_ok_and(|others| others < limit) { Ok(()) } else { Err(Unfit::Full) }
-}
-
-/// How many pods the node has, or will have.
+/// How many pods the node has, or will have. One that was bound a moment ago may count twice: good enough to
+/// tell which node has fewer.
 pub fn load(node: &Node, world: &World, reserved: &Reservations) -> usize {
     world.pods.count(PodBy::Node, name(node)) + reserved.pods(name(node)).len()
-}
-
-/// Chooses volumes for the late claims, the smallest first, so that a large claim does not take the volume
-/// that only a small one would fit (`findMatchingVolumes` and `checkVolumeProvisions` in binder.go).
-fn choose(late: &[Late<'_>], node: &Node, world: &World) -> Result<Choice, Unfit> {
-    let mut late = late.to_vec();
-    late.sort_by_key(|late| requested(late.claim));
-    let mut choice = Choice::default();
-    for Late { claim, class } in late {
-        if let Some(selected) = selected_node(claim) {
-            // Its volume is being made, for that node.
-            if selected != name(node) {
-                return Err(Unfit::NoVolume);
-            }
-        } else if let Some(volume) = fit::meant_for(claim, world) {
-            // Being bound already.
-            if !reaches(volume, node) {
-                return Err(Unfit::VolumeAffinity);
-            }
-        } else if let Some(volume) = fit::smallest(claim, world, |volume| {
-            reaches(volume, node) && !choice.take.iter().any(|(taken, _)| name(&**taken) == name(volume))
-        }) {
-            choice.take.push((volume.clone(), claim.clone()));
-        } else if can_make(class, node) {
-            choice.make.push(claim.clone());
-        } else {
-            return Err(Unfit::NoVolume);
-        }
-    }
-    Ok(choice)
-}
-
-fn can_make(class: &StorageClass, node: &Node) -> bool {
-    let empty = BTreeMap::new();
-    let labels = node.metadata.labels.as_ref().unwrap_or(&empty);
-    let topologies = class.allowed_topologies.as_deref().unwrap_or_default();
-    let allowed = topologies.iter().any(|term| {
-        let mut expressions = term.match_label_expressions.iter().flatten();
-        expressions
-            .all(|expression| labels.get(&expression.key).is_some_and(|has| expression.values.contains(has)))
-    });
-    class.provisioner != "kubernetes.io/no-provisioner" && (topologies.is_empty() || allowed)
-}
-
-/// The drivers of the pod's volumes must be on the node, and able to attach them beside what is there.
-/// A provisioner that is not known as a CSI driver is none of our business.
-fn has_drivers(
-    pod: &Pod,
-    volumes: &PodVolumes<'_>,
-    node: &Node,
-    world: &World,
-    reserved: &Reservations,
-) -> Result<(), Unfit> {
-    let bound = volumes.bound.iter().filter_map(|volume| Some(&*volume.spec.as_ref()?.csi.as_ref()?.driver));
-    let late = volumes.late.iter().map(|late| &*late.class.provisioner);
-    let drivers: BTreeSet<&str> =
-        bound.chain(late).filter(|name| world.csi_drivers.named(name).is_some()).collect();
-    for driver in drivers {
-        let registered = world.csi_nodes.named(name(node)).map(|csi_node| &csi_node.spec.drivers);
-        let registered = registered.and_then(|all| all.iter().find(|registered| registered.name == driver));
-        let Some(registered) = registered else { return Err(Unfit::NoDriver) };
-        let limit = registered.allocatable.as_ref().and_then(|allocatable| allocatable.count);
-        let Some(limit) = limit.and_then(|count| usize::try_from(count).ok()) else { continue };
-        let there = used_on(node, driver, &key_of(pod), world, reserved);
-        let all = there.iter().cloned().chain(used_by(pod, driver, world)).collect::<BTreeSet<_>>();
-        if all.len() > limit && all.len() > there.len() {
-            return Err(Unfit::VolumeLimit);
-        }
-    }
-    Ok(())
-}
-
-/// The volumes of a driver that the node's pods use, but for those of `except`.
-fn used_on(
-    node: &Node,
-    driver: &str,
-    except: &ObjectKey,
-    world: &World,
-    reserved: &Reservations,
-) -> BTreeSet<String> {
-    let running = world.pods.by(PodBy::Node, name(node)).filter(|pod| !is_terminal(pod));
-    let coming = reserved.pods(name(node)).filter(|key| *key != except).filter_map(|key| world.pods.get(key));
-    running.chain(coming).flat_map(|pod| used_by(pod, driver, world)).collect()
-}
-
-/// The volumes of a driver that a pod uses: by handle, or by claim if they are not made yet.
-fn used_by(pod: &Pod, driver: &str, world: &World) -> Vec<String> {
-    let claims = pod_claims(pod).filter_map(|used| world.claims.get(&used.claim));
-    let volumes = claims.filter_map(|claim| match volume_name(claim) {
-        Some(volume) => {
-            let csi = world.volumes.named(volume)?.spec.as_ref()?.csi.as_ref()?;
-            (csi.driver == driver).then(|| csi.volume_handle.clone())
-        }
-        None => {
-            let class = world.classes.named(class_name(claim))?;
-            (class.provisioner == driver).then(|| key_of(&**claim).to_string())
-        }
-    });
-    volumes.collect()
 }

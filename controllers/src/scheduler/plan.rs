@@ -1,19 +1,24 @@
 //! Decides where a pod shall run.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
-use claimcheck_informer::{World, is_terminal, key_of};
+use claimcheck_informer::{PodBy, World, is_terminal, key_of, pod_claims};
 use claimcheck_model::ObjectKey;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 
 use super::{
-    action::{Action, Decision, says},
-    nodes::{Choice, Unfit, fits, load},
+    action::{Action, Decision, NoNode, says},
+    nodes::{Choice, Unfit, fits, load, preference},
+    parked::demand,
     reservations::Reservations,
     volumes::{PodVolumes, Wait, pod_volumes},
 };
-use crate::claims::{is_deleting, name};
+use crate::claims::{ONCE_POD, is_deleting, name, wants_mode};
 
 /// The scheduler that a pod asks for if it asks for none.
 const DEFAULT_SCHEDULER: &str = "default-scheduler";
@@ -22,6 +27,10 @@ const DEFAULT_SCHEDULER: &str = "default-scheduler";
 /// and the caches of pods and claims are not of the same moment. Creation times have whole seconds, so in
 /// truth this is one to two.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// When a pod that no node fits is tried again though nothing happened: a net below the wakes, as upstream
+/// (`DefaultPodMaxInUnschedulablePodsDuration` in `pkg/scheduler/backend/queue`).
+const PARKED_FOR: Duration = Duration::from_secs(300);
 
 /// What to do for a pod.
 pub fn plan(key: &ObjectKey, world: &World, reserved: &Reservations, now: Timestamp) -> Decision {
@@ -42,23 +51,53 @@ pub fn is_ours(pod: &Pod) -> bool {
         && !is_terminal(pod)
 }
 
-/// Tries the nodes: the one chosen before, then those with the fewest pods.
+/// Tries the nodes: the one chosen before, then those that the pod prefers, then those with the fewest pods.
 fn place(pod: &Arc<Pod>, volumes: &PodVolumes<'_>, world: &World, reserved: &Reservations) -> Decision {
     let before = reserved.node(&key_of(&**pod));
     let mut nodes: Vec<&Node> = world.nodes.iter().map(|node| &**node).collect();
     nodes.sort_by_cached_key(|node| {
-        (before != Some(name(*node)), load(node, world, reserved), name(*node).to_owned())
+        let liked = std::cmp::Reverse(preference(pod, node));
+        (before != Some(name(*node)), liked, load(node, world, reserved), name(*node).to_owned())
     });
     let mut reasons = BTreeMap::<Unfit, usize>::new();
+    let taken = has_taken_claim(pod, world, reserved);
     for node in nodes {
+        if taken {
+            *reasons.entry(Unfit::OncePod).or_default() += 1;
+            continue;
+        }
         match fits(pod, volumes, node, world, reserved) {
             Ok(choice) => return settle(pod, volumes, node, choice),
             Err(unfit) => *reasons.entry(unfit).or_default() += 1,
         }
     }
-    let reasons = reasons.into_iter().map(|(unfit, count)| format!("{count} {unfit}"));
-    let reasons = reasons.collect::<Vec<_>>().join(", ");
-    Decision { actions: report(pod, &reasons, world), ..Decision::default() }
+    let cures: BTreeSet<_> = reasons.keys().flat_map(|unfit| unfit.cures()).copied().collect();
+    let mut words: Vec<String> =
+        reasons.into_iter().map(|(unfit, count)| format!("{count} {unfit}")).collect();
+    words.sort();
+    Decision {
+        actions: report(pod, &words.join(", "), world),
+        unfit: Some(NoNode { demand: demand(pod, volumes, world), cures }),
+        again: Some(PARKED_FOR),
+        node: None,
+    }
+}
+
+/// Whether another pod has a claim that only one may have, on whatever node
+/// (`pkg/scheduler/framework/plugins/volumerestrictions`).
+fn has_taken_claim(pod: &Pod, world: &World, reserved: &Reservations) -> bool {
+    let key = key_of(pod);
+    let has_node = |other: &Pod| {
+        let node = other.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
+        !node.is_empty() || reserved.node(&key_of(other)).is_some()
+    };
+    pod_claims(pod).filter_map(|used| world.claims.get(&used.claim)).any(|claim| {
+        wants_mode(claim, ONCE_POD)
+            && world
+                .pods
+                .by(PodBy::Claim, &key_of(&**claim).to_string())
+                .any(|other| key_of(&**other) != key && !is_terminal(other) && has_node(other))
+    })
 }
 
 /// The node is chosen: the pod gets it once all its claims are bound.
@@ -71,7 +110,7 @@ fn settle(pod: &Arc<Pod>, volumes: &PodVolumes<'_>, node: &Node, choice: Choice)
         let make = choice.make.into_iter().map(|claim| Action::SelectNode(claim, node.clone()));
         take.chain(make).collect()
     };
-    Decision { actions, node: Some(node), again: None }
+    Decision { actions, node: Some(node), ..Decision::default() }
 }
 
 /// The claims are not there yet, or never will be.

@@ -1,10 +1,8 @@
 //! Wakes pods, remembers the nodes chosen for them, and writes.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use claimcheck_informer::{
-    Change, ClaimBy, EventType, Kind, KindSet, PodBy, UNSCHEDULED, World, is_terminal, key_of,
-};
+use claimcheck_informer::{Change, ClaimBy, EventType, Kind, KindSet, PodBy, World, is_terminal, key_of};
 use claimcheck_model::{ObjectKey, SELECTED_NODE};
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -18,14 +16,15 @@ use kube::{Api, api::PostParams};
 use serde_json::json;
 
 use super::{
-    action::{Action, is_reported, unschedulable},
+    action::{Action, NoNode, unschedulable},
     nodes::is_ready,
+    parked::{Cure, Parked},
     plan::{is_ours, plan},
     reservations::Reservations,
 };
 use crate::{
     binder::point_volume,
-    claims::{claim_ref, ref_key},
+    claims::{claim_ref, ref_key, volume_phase},
     context::{Context, Failure, Verb},
     shell::{Controller, Done, Plan},
 };
@@ -34,7 +33,14 @@ use crate::{
 /// written for concurrently.
 #[derive(Default)]
 pub struct Scheduler {
-    reserved: Mutex<Reservations>,
+    state: Mutex<State>,
+}
+
+/// What is known beyond the cluster's objects. Lost with the process: then every pod is tried again.
+#[derive(Default)]
+struct State {
+    reserved: Reservations,
+    parked: Parked,
 }
 
 impl Controller for Scheduler {
@@ -44,26 +50,54 @@ impl Controller for Scheduler {
     const NAME: &'static str = "scheduler";
 
     fn kinds() -> KindSet {
-        KindSet::of(&[Kind::Pod, Kind::Claim, Kind::Volume, Kind::Class, Kind::Node, Kind::CsiNode])
+        KindSet::of(&[
+            Kind::Pod,
+            Kind::Claim,
+            Kind::Volume,
+            Kind::Class,
+            Kind::Node,
+            Kind::Attachment,
+            Kind::CsiNode,
+            Kind::CsiDriver,
+            Kind::Capacity,
+        ])
     }
 
     fn wakes(&self, change: &Change, world: &World) -> Vec<ObjectKey> {
-        match change.kind {
-            Kind::Pod => wakes_of_pod(change, world),
+        let mut state = self.state();
+        let mut keys: Vec<ObjectKey> = match change.kind {
+            Kind::Pod => vec![change.key.clone()],
             Kind::Claim => waiting_for(&change.key, world).collect(),
-            Kind::Volume => wakes_of_volume(change, world),
+            Kind::Volume => waiting_for_volume(change, world),
             Kind::Class => waiting_in(&change.key.name, world).collect(),
-            Kind::Node if node_matters(change) => without_node(world).collect(),
-            Kind::CsiNode if drivers_matter(change) => without_node(world).collect(),
-            Kind::Node | Kind::CsiNode | Kind::Attachment | Kind::CsiDriver => Vec::new(),
+            Kind::Node | Kind::Attachment | Kind::CsiNode | Kind::CsiDriver | Kind::Capacity => Vec::new(),
+        };
+        let mut cure = cure(change);
+        let now = change.both::<Pod>().1;
+        if change.kind == Kind::Pod && !now.is_some_and(|pod| is_ours(pod)) {
+            keys.extend(state.parked.leave(&change.key));
+            if state.reserved.node(&change.key).is_some() {
+                state.reserved.set(&change.key, None);
+                // It has the node now, or it gave its place there up.
+                let bound = now.and_then(|pod| pod.spec.as_ref()?.node_name.as_deref()).is_some();
+                cure = if bound { cure } else { Some(Cure::PodGone) };
+            }
         }
+        let successors: Vec<_> = keys.iter().filter_map(|key| state.parked.next_after(key)).collect();
+        keys.extend(successors);
+        keys.extend(cure.into_iter().flat_map(|cure| state.parked.helped_by(cure)));
+        keys
     }
 
     fn plan(&self, key: &ObjectKey, world: &World, now: Timestamp) -> Plan<Action> {
-        // Only this function changes the reservations, and it cannot leave them half changed.
-        let mut reserved = self.reserved.lock().unwrap_or_else(PoisonError::into_inner);
-        let decision = plan(key, world, &reserved, now);
-        reserved.set(key, decision.node.as_deref());
+        let mut state = self.state();
+        let decision = plan(key, world, &state.reserved, now);
+        state.reserved.set(key, decision.node.as_deref());
+        match decision.unfit {
+            Some(NoNode { demand, cures }) => state.parked.park(key, demand, cures),
+            None if decision.node.is_some() => state.parked.place(key),
+            None => {}
+        }
         Plan { actions: decision.actions, again: decision.again }
     }
 
@@ -85,27 +119,48 @@ impl Controller for Scheduler {
     }
 }
 
-/// The pod; where one makes room on a node, also those that were told that none has room.
-fn wakes_of_pod(change: &Change, world: &World) -> Vec<ObjectKey> {
-    let mut keys = vec![change.key.clone()];
-    let (old, new) = change.both::<Pod>();
-    let held_room = old.is_some_and(|old| !is_ours(old) && !is_terminal(old));
-    if held_room && new.is_none_or(|new| is_terminal(new)) {
-        let told = |key: &ObjectKey| world.pods.get(key).is_some_and(|pod| is_reported(pod));
-        keys.extend(without_node(world).filter(told));
+impl Scheduler {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Its methods cannot leave it half changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    keys
 }
 
-/// The pods of the claim it points (or pointed) to; if it is free, those whose claims could take it.
-fn wakes_of_volume(change: &Change, world: &World) -> Vec<ObjectKey> {
+/// In which way the change can make a node fit a pod that none fitted before.
+fn cure(change: &Change) -> Option<Cure> {
+    match change.kind {
+        Kind::Pod => makes_room(change).then_some(Cure::PodGone),
+        Kind::Volume => becomes_free(change).then_some(Cure::FreeVolume),
+        // What a class allows is a matter of where its volumes can be.
+        Kind::Class => Some(Cure::FreeVolume),
+        Kind::Node => node_matters(change).then_some(Cure::Node),
+        Kind::Attachment => change.new.is_none().then_some(Cure::Detached),
+        Kind::CsiNode => drivers_matter(change).then_some(Cure::Driver),
+        Kind::CsiDriver => Some(Cure::Driver),
+        Kind::Capacity => change.new.is_some().then_some(Cure::Capacity),
+        Kind::Claim => None,
+    }
+}
+
+/// Whether a pod with a node is gone or has ended.
+fn makes_room(change: &Change) -> bool {
+    let (old, new) = change.both::<Pod>();
+    let held_room = old.is_some_and(|old| !is_ours(old) && !is_terminal(old));
+    held_room && new.is_none_or(|new| is_terminal(new))
+}
+
+fn becomes_free(change: &Change) -> bool {
+    let free = |volume: Option<&std::sync::Arc<PersistentVolume>>| {
+        volume.is_some_and(|volume| claim_ref(volume).is_none() && volume_phase(volume) == "Available")
+    };
+    let (old, new) = change.both::<PersistentVolume>();
+    free(new) && !free(old)
+}
+
+/// The pods of the claim that the volume points (or pointed) to.
+fn waiting_for_volume(change: &Change, world: &World) -> Vec<ObjectKey> {
     let claims = change.states::<PersistentVolume>().filter_map(|volume| claim_ref(volume)).map(ref_key);
-    let pods = claims.flat_map(|claim| waiting_for(&claim, world).collect::<Vec<_>>());
-    let (_, new) = change.both::<PersistentVolume>();
-    let free = new.filter(|volume| claim_ref(volume).is_none());
-    let class = free.and_then(|volume| volume.spec.as_ref()?.storage_class_name.clone());
-    let takers = class.into_iter().flat_map(|class| waiting_in(&class, world).collect::<Vec<_>>());
-    pods.chain(takers).collect()
+    claims.flat_map(|claim| waiting_for(&claim, world).collect::<Vec<_>>()).collect()
 }
 
 /// The pods without node that use a claim.
@@ -116,10 +171,6 @@ fn waiting_for<'a>(claim: &ObjectKey, world: &'a World) -> impl Iterator<Item = 
 /// The pods without node that use an unbound claim of a class.
 fn waiting_in<'a>(class: &str, world: &'a World) -> impl Iterator<Item = ObjectKey> + use<'a> {
     world.claims.by(ClaimBy::Unbound, class).flat_map(|claim| waiting_for(&key_of(&**claim), world))
-}
-
-fn without_node(world: &World) -> impl Iterator<Item = ObjectKey> {
-    world.pods.by(PodBy::Node, UNSCHEDULED).filter(|pod| is_ours(pod)).map(|pod| key_of(&**pod))
 }
 
 /// Whether a change of a node can make it fit. Its status changes all the time.

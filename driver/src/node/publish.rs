@@ -88,7 +88,7 @@ impl Driver {
         let id = volume.id.clone();
         let usage = volume.usage(self.node_id()).cloned().unwrap_or_default();
         let staged = usage.staged.as_ref().is_some_and(|staging| staging.path == source);
-        if !staged || self.mounted_volume(&volume, &source)?.is_none() {
+        if !staged || self.mounted_volume(volume, source)?.is_none() {
             return Err(Error::Precondition(format!(
                 "volume {id} is not staged at {}; call NodeStageVolume first",
                 source.display()

@@ -36,14 +36,12 @@ impl Driver {
     pub(super) fn stage_at(&self, volume: &mut Volume, staging: Staging) -> Result<()> {
         volume.check_reach(self.node_id(), &self.config.topology)?;
         match volume.usage(self.node_id()).and_then(|usage| usage.staged.as_ref()) {
-            Some(present) if *present != staging => {
-                return Err(Error::AlreadyExists(format!(
-                    "volume {} is staged on this node already, at {} as {:?}; unstage it first",
-                    volume.id,
-                    present.path.display(),
-                    present.access.mode
-                )));
-            }
+            Some(present) if *present != staging => Err(Error::AlreadyExists(format!(
+                "volume {} is staged on this node already, at {} as {:?}; unstage it first",
+                volume.id,
+                present.path.display(),
+                present.access.mode
+            ))),
             Some(_) => self.mount_staged(volume, &staging),
             None => {
                 // Not over somebody else's mount.

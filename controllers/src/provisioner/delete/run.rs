@@ -66,6 +66,7 @@ impl Controller for Volumes {
             | Kind::Pod
             | Kind::Node
             | Kind::CsiDriver
+            | Kind::Capacity
             | Kind::CsiNode => Vec::new(),
         }
     }

@@ -1,0 +1,285 @@
+//! What keeps a pod from a node: resources, places for volumes, room for new ones, and taken volumes.
+
+use std::collections::BTreeMap;
+
+use claimcheck_informer::{
+    Object, World, key_of,
+    testing::{
+        DRIVER, NAMESPACE, attachment, bind, capacity, claim, class, csi_driver, csi_node, late_class, node,
+        only_on, pod, volume, world,
+    },
+};
+use claimcheck_model::ObjectKey;
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::core::v1::{Node, Pod},
+    apimachinery::pkg::api::resource::Quantity,
+};
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::{
+    action::{Action, Decision},
+    parked::Cure,
+    plan::plan,
+    reservations::Reservations,
+    resources::requests,
+};
+
+fn decide(world: &World, pod: &str, reserved: &Reservations) -> Decision {
+    plan(&ObjectKey::new(NAMESPACE, pod), world, reserved, Timestamp::UNIX_EPOCH)
+}
+
+/// The node chosen for the pod `p`, or what is reported on it.
+fn outcome(world: &World) -> String {
+    let decision = decide(world, "p", &Reservations::default());
+    match (&decision.node, &decision.actions[..]) {
+        (Some(node), _) => node.clone(),
+        (None, [Action::Report(_, message)]) => message.clone(),
+        (None, other) => format!("{other:?}"),
+    }
+}
+
+fn with(mut world: World, objects: impl IntoIterator<Item = Object>) -> World {
+    for object in objects {
+        world.apply_any(object);
+    }
+    world
+}
+
+fn allocatable(mut node: Node, has: &[(&str, &str)]) -> Node {
+    let has: BTreeMap<_, _> =
+        has.iter().map(|(name, value)| ((*name).to_owned(), Quantity((*value).to_owned()))).collect();
+    node.status.as_mut().unwrap().allocatable = Some(has);
+    node
+}
+
+fn spec(mut pod: Pod, more: serde_json::Value) -> Pod {
+    let mut spec = serde_json::to_value(pod.spec.unwrap()).unwrap();
+    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    pod.spec = Some(serde_json::from_value(spec).unwrap());
+    pod
+}
+
+fn asking(pod: Pod, cpu: &str, memory: &str) -> Pod {
+    spec(
+        pod,
+        json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu, "memory": memory}}}]}),
+    )
+}
+
+#[test]
+fn resources_must_be_free() {
+    let nodes = || {
+        world([
+            allocatable(node("n1"), &[("cpu", "2"), ("memory", "1Gi")]).into(),
+            allocatable(node("n2"), &[("cpu", "1"), ("memory", "4Gi")]).into(),
+        ])
+    };
+    let table = [
+        ("500m", "1Mi", "n1"),
+        ("1500m", "1Mi", "n1"),
+        ("1", "2Gi", "n2"),
+        ("2", "2Gi", "0/2 nodes are available: 1 Insufficient cpu, 1 Insufficient memory."),
+        ("3", "1Mi", "0/2 nodes are available: 2 Insufficient cpu."),
+    ];
+    for (cpu, memory, expected) in table {
+        let world = with(nodes(), [asking(pod("p", "", &[]), cpu, memory).into()]);
+        assert_eq!(outcome(&world), expected, "{cpu} {memory}");
+    }
+    // What runs and what is to come both count.
+    let world = with(
+        nodes(),
+        [
+            asking(pod("p", "", &[]), "1", "1Mi").into(),
+            asking(pod("there", "n2", &[]), "1m", "1Mi").into(),
+            asking(pod("coming", "", &[]), "1500m", "1Mi").into(),
+        ],
+    );
+    assert_eq!(decide(&world, "p", &Reservations::default()).node.as_deref(), Some("n1"));
+    let mut reserved = Reservations::default();
+    reserved.set(&ObjectKey::new(NAMESPACE, "coming"), Some("n1"));
+    assert_eq!(decide(&world, "p", &reserved).node, None);
+    // Once it is bound it is not counted twice.
+    let bound = with(world, [asking(pod("coming", "n1", &[]), "1", "1Mi").into()]);
+    assert_eq!(decide(&bound, "p", &reserved).node.as_deref(), Some("n1"));
+}
+
+#[test]
+fn a_pod_asks_for_its_largest_phase() {
+    let of = |more| requests(&spec(pod("p", "", &[]), more));
+    let container = |cpu: &str| json!({"name": "c", "resources": {"requests": {"cpu": cpu}}});
+    let sidecar =
+        |cpu: &str| json!({"name": "s", "restartPolicy": "Always", "resources": {"requests": {"cpu": cpu}}});
+    let cpu = |cpu: &str| of(json!({"containers": [container(cpu)]}));
+    for (init, containers, expected) in [
+        (vec![], vec!["1", "2"], "3"),
+        (vec![container("5")], vec!["1", "2"], "5"),
+        (vec![sidecar("1"), container("5")], vec!["1", "2"], "6"),
+        (vec![container("2"), sidecar("1")], vec!["1", "2"], "4"),
+    ] {
+        let containers: Vec<_> = containers.into_iter().map(container).collect();
+        assert_eq!(of(json!({"initContainers": init, "containers": containers})), cpu(expected), "{init:?}");
+    }
+    assert_eq!(of(json!({"containers": [container("1")], "overhead": {"cpu": "250m"}})), cpu("1250m"));
+}
+
+#[test]
+fn the_preferred_node_is_taken_if_it_fits() {
+    let prefers = |name: &str| {
+        let term = json!({"matchExpressions": [
+            {"key": "kubernetes.io/hostname", "operator": "In", "values": [name]}]});
+        let preferred = json!([{"weight": 10, "preference": term}]);
+        let affinity =
+            json!({"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}});
+        spec(pod("p", "", &[]), json!({"affinity": affinity}))
+    };
+    let base = || world([node("n1").into(), node("n2").into(), pod("other", "n2", &[]).into()]);
+    assert_eq!(outcome(&with(base(), [pod("p", "", &[]).into()])), "n1");
+    assert_eq!(outcome(&with(base(), [prefers("n2").into()])), "n2");
+    let mut avoided = node("n1");
+    avoided.spec =
+        serde_json::from_value(json!({"taints": [{"key": "k", "effect": "PreferNoSchedule"}]})).unwrap();
+    assert_eq!(outcome(&with(base(), [avoided.clone().into(), pod("p", "", &[]).into()])), "n2");
+    let only = world([avoided.into(), pod("p", "", &[]).into()]);
+    assert_eq!(outcome(&only), "n1", "it is no obstacle");
+}
+
+/// Two nodes with a driver that says how much it has left.
+fn measured() -> World {
+    let mut driver = csi_driver(true);
+    driver.spec.storage_capacity = Some(true);
+    world([
+        node("n1").into(),
+        node("n2").into(),
+        driver.into(),
+        csi_node("n1", None).into(),
+        csi_node("n2", None).into(),
+        late_class("late", DRIVER).into(),
+        claim("c", "late", "2Gi").into(),
+        pod("p", "", &["c"]).into(),
+    ])
+}
+
+#[test]
+fn new_volumes_need_room() {
+    let none = "0/2 nodes are available: 2 node(s) did not have enough free storage.";
+    assert_eq!(outcome(&measured()), none, "nothing published is nothing left");
+    let of = |name: &str, node: &str, left: &str| Object::from(capacity(name, "late", node, left));
+    let one = || with(measured(), [of("a", "n1", "1Gi"), of("b", "n2", "2Gi")]);
+    assert_eq!(outcome(&one()), "n2");
+    let mut small = capacity("b", "late", "n2", "2Gi");
+    small.maximum_volume_size = Some(Quantity("1Gi".into()));
+    assert_eq!(outcome(&with(one(), [small.into()])), none, "in one piece");
+    assert_eq!(outcome(&with(one(), [capacity("b", "other", "n2", "9Gi").into()])), none, "of another class");
+    let mut nowhere = capacity("b", "late", "n2", "9Gi");
+    nowhere.node_topology = None;
+    assert_eq!(outcome(&with(one(), [nowhere.into()])), none, "reachable from nowhere");
+    let mut silent = csi_driver(true);
+    silent.spec.storage_capacity = Some(false);
+    assert_eq!(outcome(&with(measured(), [silent.into()])), "n1", "the driver does not take part");
+    // A volume that is there already needs no room.
+    let mut local = volume("v", "late", "2Gi");
+    local.spec.as_mut().unwrap().node_affinity = Some(only_on("n1"));
+    assert_eq!(outcome(&with(measured(), [local.into()])), "n1");
+    let decision = decide(&measured(), "p", &Reservations::default());
+    assert!(decision.unfit.unwrap().cures.contains(&Cure::Capacity));
+}
+
+#[test]
+fn a_volume_counts_until_it_is_detached() {
+    let (mut claim, mut mine) = (claim("c", "fast", "1Gi"), volume("v-c", "fast", "1Gi"));
+    bind(&mut claim, &mut mine);
+    let base = world([
+        node("n1").into(),
+        csi_driver(true).into(),
+        csi_node("n1", Some(1)).into(),
+        class("fast", DRIVER).into(),
+        claim.into(),
+        mine.into(),
+        volume("left", "fast", "1Gi").into(),
+        pod("p", "", &["c"]).into(),
+    ]);
+    let going = with(base, [attachment("a", "left", "n1", true).into()]);
+    assert_eq!(outcome(&going), "0/1 nodes are available: 1 node(s) exceed max volume count.");
+    assert!(decide(&going, "p", &Reservations::default()).unfit.unwrap().cures.contains(&Cure::Detached));
+    assert_eq!(outcome(&with(going, [attachment("a", "v-c", "n1", true).into()])), "n1", "its own");
+}
+
+#[test]
+fn a_claim_for_one_pod_is_not_shared() {
+    let (mut claim, mut mine) = (claim("c", "fast", "1Gi"), volume("v-c", "fast", "1Gi"));
+    claim.spec.as_mut().unwrap().access_modes = Some(vec!["ReadWriteOncePod".into()]);
+    bind(&mut claim, &mut mine);
+    let base = || {
+        let objects: [Object; 4] =
+            [node("n1").into(), node("n2").into(), csi_driver(true).into(), csi_node("n1", None).into()];
+        with(world(objects), [claim.clone().into(), mine.clone().into(), pod("p", "", &["c"]).into()])
+    };
+    assert_eq!(outcome(&base()), "n1");
+    let taken = "0/2 nodes are available: 2 node has pod using PersistentVolumeClaim with the same name and \
+                 ReadWriteOncePod access mode.";
+    assert_eq!(outcome(&with(base(), [pod("other", "n2", &["c"]).into()])), taken);
+    let waiting = with(base(), [pod("other", "", &["c"]).into()]);
+    assert_eq!(outcome(&waiting), "n1", "who has no node has nothing");
+    let mut reserved = Reservations::default();
+    reserved.set(&ObjectKey::new(NAMESPACE, "other"), Some("n2"));
+    assert_eq!(decide(&waiting, "p", &reserved).node, None);
+    let mut ended = pod("other", "n2", &["c"]);
+    ended.status.as_mut().unwrap().phase = Some("Succeeded".into());
+    assert_eq!(outcome(&with(base(), [ended.into()])), "n1");
+}
+
+#[test]
+fn pods_of_equal_demand_are_one_group() {
+    let mut world = measured();
+    let mut demand = |pod: Pod| {
+        let name = pod.metadata.name.clone().unwrap();
+        world.apply(pod);
+        decide(&world, &name, &Reservations::default()).unfit.unwrap().demand
+    };
+    let first = demand(pod("p", "", &["c"]));
+    assert_eq!(demand(pod("p", "", &["c"])), first);
+    let picky = spec(pod("picky", "", &[]), json!({"nodeSelector": {"disk": "tape"}}));
+    let same = spec(pod("same", "", &[]), json!({"nodeSelector": {"disk": "tape"}}));
+    let other = spec(pod("other", "", &[]), json!({"nodeSelector": {"disk": "drum"}}));
+    let (picky, same, other) = (demand(picky), demand(same), demand(other));
+    assert_eq!(picky, same);
+    assert_ne!(picky, other);
+    assert_ne!(picky, first);
+    // A claim that two pods share makes them like no other.
+    let (a, b) = (demand(pod("a", "", &["c"])), demand(pod("b", "", &["c"])));
+    assert_ne!(a, b);
+}
+
+proptest! {
+    /// Pods with a volume each, decided on one by one: no node gets more than it may, and nobody is left out
+    /// while there is a place.
+    #[test]
+    fn limits_hold_and_places_are_used(limits in prop::collection::vec(0..4i32, 1..4), pods in 0..10usize) {
+        let mut world = world([csi_driver(true).into(), late_class("late", DRIVER).into()]);
+        for (n, limit) in limits.iter().enumerate() {
+            world.apply(node(&format!("n{n}")));
+            world.apply(csi_node(&format!("n{n}"), Some(*limit)));
+        }
+        let mut reserved = Reservations::default();
+        let mut placed = BTreeMap::<String, i32>::new();
+        for n in 0..pods {
+            let name = format!("c{n}");
+            world.apply(claim(&name, "late", "1Gi"));
+            let pod = pod(&format!("p{n}"), "", &[&name]);
+            let key = key_of(&pod);
+            world.apply(pod);
+            if let Some(node) = decide(&world, &key.name, &reserved).node {
+                reserved.set(&key, Some(&node));
+                *placed.entry(node).or_default() += 1;
+            }
+        }
+        for (n, limit) in limits.iter().enumerate() {
+            let there = placed.get(&format!("n{n}"));
+            prop_assert!(there.is_none_or(|there| there <= limit));
+        }
+        let places = usize::try_from(limits.iter().sum::<i32>()).unwrap();
+        prop_assert_eq!(usize::try_from(placed.values().sum::<i32>()).unwrap(), places.min(pods));
+    }
+}

@@ -1,0 +1,88 @@
+//! Volumes for claims that bind late: a free one that the node reaches, or one to be made there.
+//!
+//! Upstream: `pkg/scheduler/framework/plugins/volumebinding/binder.go`.
+
+use std::collections::BTreeMap;
+
+use claimcheck_informer::{CapacityBy, World, quantity};
+use k8s_openapi::api::{
+    core::v1::{Node, PersistentVolumeClaim},
+    storage::v1::StorageClass,
+};
+
+use super::{
+    nodes::{Choice, Unfit},
+    volumes::Late,
+};
+use crate::{
+    binder::fit,
+    claims::{name, requested, selected_node},
+    selector::{reaches, selects},
+};
+
+/// The provisioner of classes whose volumes an admin makes.
+const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
+
+/// Chooses volumes for the late claims, the smallest first, so that a large claim does not take the volume
+/// that only a small one would fit (`findMatchingVolumes` and `checkVolumeProvisions` in binder.go).
+pub fn choose(late: &[Late<'_>], node: &Node, world: &World) -> Result<Choice, Unfit> {
+    let mut late = late.to_vec();
+    late.sort_by_key(|late| requested(late.claim));
+    let mut choice = Choice::default();
+    for Late { claim, class } in late {
+        if let Some(selected) = selected_node(claim) {
+            // Its volume is being made, for that node.
+            if selected != name(node) {
+                return Err(Unfit::NoVolume);
+            }
+        } else if let Some(volume) = fit::meant_for(claim, world) {
+            // Being bound already.
+            if !reaches(volume, node) {
+                return Err(Unfit::VolumeAffinity);
+            }
+        } else if let Some(volume) = fit::smallest(claim, world, |volume| {
+            reaches(volume, node) && !choice.take.iter().any(|(taken, _)| name(&**taken) == name(volume))
+        }) {
+            choice.take.push((volume.clone(), claim.clone()));
+        } else if !can_make(class, node) {
+            return Err(Unfit::NoVolume);
+        } else if !has_space(claim, class, node, world) {
+            return Err(Unfit::NoSpace);
+        } else {
+            choice.make.push(claim.clone());
+        }
+    }
+    Ok(choice)
+}
+
+/// Whether volumes of the class may be made for the node.
+fn can_make(class: &StorageClass, node: &Node) -> bool {
+    let empty = BTreeMap::new();
+    let labels = node.metadata.labels.as_ref().unwrap_or(&empty);
+    let topologies = class.allowed_topologies.as_deref().unwrap_or_default();
+    let allowed = topologies.iter().any(|term| {
+        let mut expressions = term.match_label_expressions.iter().flatten();
+        expressions
+            .all(|expression| labels.get(&expression.key).is_some_and(|has| expression.values.contains(has)))
+    });
+    class.provisioner != NO_PROVISIONER && (topologies.is_empty() || allowed)
+}
+
+/// Whether the driver says it has room for the claim's volume on the node. A driver that publishes no
+/// capacities is taken to have room (`hasEnoughCapacity` in binder.go).
+fn has_space(claim: &PersistentVolumeClaim, class: &StorageClass, node: &Node, world: &World) -> bool {
+    let bytes = requested(claim);
+    let driver = world.csi_drivers.named(&class.provisioner);
+    let publishes = driver.is_some_and(|driver| driver.spec.storage_capacity == Some(true));
+    if bytes == 0 || !publishes {
+        return true;
+    }
+    world.capacities.by(CapacityBy::Class, name(class)).any(|capacity| {
+        let limit = capacity.maximum_volume_size.as_ref().or(capacity.capacity.as_ref());
+        limit.and_then(quantity::bytes).is_some_and(|limit| limit >= bytes)
+            && capacity
+                .node_topology
+                .as_ref()
+                .is_some_and(|topology| selects(Some(topology), node.metadata.labels.as_ref()))
+    })
+}

@@ -1,0 +1,79 @@
+//! How many volumes of a driver a node can have.
+//!
+//! Upstream: `pkg/scheduler/framework/plugins/nodevolumelimits/csi.go`.
+
+use std::collections::BTreeSet;
+
+use claimcheck_informer::{AttachmentBy, PodBy, World, is_terminal, key_of, pod_claims};
+use claimcheck_model::ObjectKey;
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, Pod};
+
+use super::{nodes::Unfit, reservations::Reservations, volumes::PodVolumes};
+use crate::claims::{class_name, name, volume_name};
+
+/// The drivers of the pod's volumes must be on the node, and able to attach them beside what is there.
+/// A provisioner that is not known as a CSI driver is none of our business.
+pub fn has_drivers(
+    pod: &Pod,
+    volumes: &PodVolumes<'_>,
+    node: &Node,
+    world: &World,
+    reserved: &Reservations,
+) -> Result<(), Unfit> {
+    let bound = volumes.bound.iter().filter_map(|volume| Some(&*volume.spec.as_ref()?.csi.as_ref()?.driver));
+    let late = volumes.late.iter().map(|late| &*late.class.provisioner);
+    let drivers: BTreeSet<&str> =
+        bound.chain(late).filter(|name| world.csi_drivers.named(name).is_some()).collect();
+    for driver in drivers {
+        let registered = world.csi_nodes.named(name(node)).map(|csi_node| &csi_node.spec.drivers);
+        let registered = registered.and_then(|all| all.iter().find(|registered| registered.name == driver));
+        let Some(registered) = registered else { return Err(Unfit::NoDriver) };
+        let limit = registered.allocatable.as_ref().and_then(|allocatable| allocatable.count);
+        let Some(limit) = limit.and_then(|count| usize::try_from(count).ok()) else { continue };
+        let there = used_on(node, driver, &key_of(pod), world, reserved);
+        let all = there.iter().cloned().chain(used_by(pod, driver, world)).collect::<BTreeSet<_>>();
+        if all.len() > limit && all.len() > there.len() {
+            return Err(Unfit::VolumeLimit);
+        }
+    }
+    Ok(())
+}
+
+/// The volumes of a driver that are on the node or will be, but for those of `except` alone. Costs as much as
+/// the node has pods and attachments, and is asked only for drivers with a limit.
+fn used_on(
+    node: &Node,
+    driver: &str,
+    except: &ObjectKey,
+    world: &World,
+    reserved: &Reservations,
+) -> BTreeSet<String> {
+    let running = world.pods.by(PodBy::Node, name(node)).filter(|pod| !is_terminal(pod));
+    let coming = reserved.pods(name(node)).filter(|key| *key != except).filter_map(|key| world.pods.get(key));
+    let used = running.chain(coming).flat_map(|pod| used_by(pod, driver, world));
+    // What is attached takes a place even if no pod has it (any longer), until it is detached.
+    let attachments = world.attachments.by(AttachmentBy::Node, name(node));
+    let attached =
+        attachments.filter(|attachment| attachment.spec.attacher == driver).filter_map(|attachment| {
+            handle(world.volumes.named(attachment.spec.source.persistent_volume_name.as_deref()?)?, driver)
+        });
+    used.chain(attached).collect()
+}
+
+/// The volumes of a driver that a pod uses: by handle, or by claim if they are not made yet.
+fn used_by(pod: &Pod, driver: &str, world: &World) -> Vec<String> {
+    let claims = pod_claims(pod).filter_map(|used| world.claims.get(&used.claim));
+    let volumes = claims.filter_map(|claim| match volume_name(claim) {
+        Some(volume) => handle(world.volumes.named(volume)?, driver),
+        None => {
+            let class = world.classes.named(class_name(claim))?;
+            (class.provisioner == driver).then(|| key_of(&**claim).to_string())
+        }
+    });
+    volumes.collect()
+}
+
+fn handle(volume: &PersistentVolume, driver: &str) -> Option<String> {
+    let csi = volume.spec.as_ref()?.csi.as_ref()?;
+    (csi.driver == driver).then(|| csi.volume_handle.clone())
+}

@@ -1,0 +1,205 @@
+//! Pods that no node fits, and which of them to try again after a change.
+//!
+//! Pods that ask for the same fare the same, so they are one group, and only the first of a group is tried
+//! when a change could help. If it gets a node, the next one is tried; if not, the others would not either.
+//! So what a change costs hangs on how many kinds of pods are waiting, not on how many pods.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    hash::{DefaultHasher, Hash, Hasher},
+};
+
+use claimcheck_informer::{AttachmentBy, PodBy, World, key_of};
+use claimcheck_model::ObjectKey;
+use k8s_openapi::api::core::v1::{PersistentVolume, Pod};
+
+use super::{resources::requests, volumes::PodVolumes};
+use crate::{
+    binder::fit,
+    claims::{ONCE_POD, name, requested, selected_node, wants_mode},
+};
+
+/// A change that can make a node fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Cure {
+    /// The node changed, or a new one came.
+    Node,
+    /// A pod ended.
+    PodGone,
+    /// A volume became free for claims.
+    FreeVolume,
+    /// The driver says how much it has left.
+    Capacity,
+    /// The driver came to a node, or what it says of itself changed.
+    Driver,
+    /// A volume was detached.
+    Detached,
+}
+
+/// What a pod asks of nodes, as a digest: pods of equal demand fit the same nodes.
+pub type Demand = u64;
+
+#[derive(Debug, Default)]
+struct Group {
+    cures: BTreeSet<Cure>,
+    pods: BTreeSet<ObjectKey>,
+}
+
+/// The parked pods.
+#[derive(Debug, Default)]
+pub struct Parked {
+    demands: HashMap<ObjectKey, Demand>,
+    groups: HashMap<Demand, Group>,
+    /// Pods that left their group for a node: what happens to them next wakes the next one.
+    heirs: HashMap<ObjectKey, Demand>,
+}
+
+impl Parked {
+    /// Notes that no node fits the pod, and what could change that. The word on one pod holds for its group.
+    pub fn park(&mut self, pod: &ObjectKey, demand: Demand, cures: BTreeSet<Cure>) {
+        self.heirs.remove(pod);
+        if self.demands.get(pod).is_some_and(|old| *old != demand) {
+            self.take(pod);
+        }
+        self.demands.insert(pod.clone(), demand);
+        let group = self.groups.entry(demand).or_default();
+        group.pods.insert(pod.clone());
+        group.cures = cures;
+    }
+
+    /// Notes that the pod was given a node.
+    pub fn place(&mut self, pod: &ObjectKey) {
+        if let Some(demand) = self.take(pod)
+            && self.groups.contains_key(&demand)
+        {
+            self.heirs.insert(pod.clone(), demand);
+        }
+    }
+
+    /// Notes that the pod needs no node any more; gives the pod to try in its stead.
+    pub fn leave(&mut self, pod: &ObjectKey) -> Option<ObjectKey> {
+        let demand = self.take(pod).or_else(|| self.heirs.remove(pod))?;
+        self.first(demand)
+    }
+
+    /// The pod to try next, now that something happened to one that was given a node.
+    pub fn next_after(&mut self, pod: &ObjectKey) -> Option<ObjectKey> {
+        let demand = self.heirs.remove(pod)?;
+        self.first(demand)
+    }
+
+    /// The pods to try after a change: one for each group that it can help.
+    pub fn helped_by(&self, cure: Cure) -> impl Iterator<Item = ObjectKey> {
+        let helped =
+            self.groups.values().filter(move |group| cure == Cure::Node || group.cures.contains(&cure));
+        helped.filter_map(|group| group.pods.first().cloned())
+    }
+
+    fn first(&self, demand: Demand) -> Option<ObjectKey> {
+        self.groups.get(&demand)?.pods.first().cloned()
+    }
+
+    fn take(&mut self, pod: &ObjectKey) -> Option<Demand> {
+        let demand = self.demands.remove(pod)?;
+        if let Some(group) = self.groups.get_mut(&demand) {
+            group.pods.remove(pod);
+            if group.pods.is_empty() {
+                self.groups.remove(&demand);
+            }
+        }
+        Some(demand)
+    }
+}
+
+/// What a pod asks of nodes. Pods with volumes that are on some node already, or that others use too, are
+/// like no other.
+pub fn demand(pod: &Pod, volumes: &PodVolumes<'_>, world: &World) -> Demand {
+    let mut hasher = DefaultHasher::new();
+    if let Some(spec) = &pod.spec {
+        // The structs of k8s-openapi are not Hash; their Debug form has every field.
+        format!("{:?}", (&spec.node_selector, &spec.affinity, &spec.tolerations, requests(pod)))
+            .hash(&mut hasher);
+    }
+    let mut alone = false;
+    for late in &volumes.late {
+        let spec = late.claim.spec.as_ref();
+        let wish = spec.map(|spec| (&spec.access_modes, &spec.selector, &spec.volume_mode));
+        format!("{:?}", (name(late.class), requested(late.claim), wish)).hash(&mut hasher);
+        alone |= is_shared(&key_of(&**late.claim), world)
+            || selected_node(late.claim).is_some()
+            || fit::meant_for(late.claim, world).is_some()
+            || wants_mode(late.claim, ONCE_POD);
+    }
+    for volume in &volumes.bound {
+        let Some(spec) = &volume.spec else { continue };
+        let driver = spec.csi.as_ref().map(|csi| &csi.driver);
+        format!("{:?}", (driver, &spec.node_affinity)).hash(&mut hasher);
+        alone |= is_used(volume, world);
+    }
+    if alone {
+        key_of(pod).hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+fn is_shared(claim: &ObjectKey, world: &World) -> bool {
+    world.pods.count(PodBy::Claim, &claim.to_string()) > 1
+}
+
+fn is_used(volume: &PersistentVolume, world: &World) -> bool {
+    let claim = crate::claims::claim_ref(volume).map(crate::claims::ref_key);
+    let once =
+        volume.spec.iter().flat_map(|spec| spec.access_modes.iter().flatten()).any(|mode| mode == ONCE_POD);
+    once || claim.is_some_and(|claim| is_shared(&claim, world))
+        || world.attachments.count(AttachmentBy::Volume, name(volume)) > 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &str) -> ObjectKey {
+        ObjectKey::new("ns", name)
+    }
+
+    fn woken(parked: &Parked, cure: Cure) -> Vec<String> {
+        let mut names: Vec<_> = parked.helped_by(cure).map(|key| key.name).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn one_of_each_group_is_tried_and_the_next_follows() {
+        let mut parked = Parked::default();
+        for n in 0..100 {
+            parked.park(&key(&format!("small-{n:02}")), 1, [Cure::PodGone].into());
+            parked.park(&key(&format!("large-{n:02}")), 2, [Cure::FreeVolume].into());
+        }
+        assert_eq!(woken(&parked, Cure::PodGone), ["small-00"]);
+        assert_eq!(woken(&parked, Cure::Node), ["large-00", "small-00"]);
+        assert_eq!(woken(&parked, Cure::Driver), [""; 0]);
+
+        parked.place(&key("small-00"));
+        assert_eq!(parked.next_after(&key("small-00")), Some(key("small-01")));
+        assert_eq!(parked.next_after(&key("small-00")), None, "once");
+        // The one that was tried is deleted before its turn, or after: the next is tried all the same.
+        assert_eq!(parked.leave(&key("small-01")), Some(key("small-02")));
+        parked.place(&key("small-02"));
+        assert_eq!(parked.leave(&key("small-02")), Some(key("small-03")));
+        assert_eq!(parked.leave(&key("unknown")), None);
+    }
+
+    #[test]
+    fn the_last_word_on_a_pod_holds_for_its_group() {
+        let mut parked = Parked::default();
+        parked.park(&key("a"), 1, [Cure::PodGone].into());
+        parked.park(&key("b"), 1, [Cure::Detached].into());
+        assert_eq!((woken(&parked, Cure::PodGone).len(), woken(&parked, Cure::Detached).len()), (0, 1));
+        parked.park(&key("b"), 2, [Cure::Detached].into());
+        assert_eq!(woken(&parked, Cure::Detached), ["a", "b"]);
+        for pod in ["a", "b"] {
+            assert_eq!(parked.leave(&key(pod)), None);
+        }
+        assert!(parked.groups.is_empty() && parked.demands.is_empty() && parked.heirs.is_empty());
+    }
+}

@@ -1,0 +1,108 @@
+//! Processors, memory and places for pods.
+//!
+//! Upstream: `pkg/scheduler/framework/plugins/noderesources/fit.go`, and `PodRequests` in
+//! `component-helpers/resource/helpers.go`.
+
+use std::{collections::BTreeMap, ops::Add};
+
+use claimcheck_informer::{PodBy, World, is_terminal, key_of, quantity};
+use k8s_openapi::{
+    api::core::v1::{Container, Node, Pod},
+    apimachinery::pkg::api::resource::Quantity,
+};
+
+use super::{
+    nodes::{Unfit, load},
+    plan::is_ours,
+    reservations::Reservations,
+};
+use crate::claims::name;
+
+/// An amount of what nodes have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Amount {
+    /// Thousandths of a processor.
+    cpu: i64,
+    /// Bytes.
+    memory: i64,
+}
+
+impl Amount {
+    fn of(resources: Option<&BTreeMap<String, Quantity>>) -> Self {
+        let named = |name: &str| resources.and_then(|resources| resources.get(name));
+        Self {
+            cpu: named("cpu").and_then(quantity::millis).unwrap_or(0),
+            memory: named("memory").and_then(quantity::bytes).unwrap_or(0),
+        }
+    }
+
+    fn max(self, other: Self) -> Self {
+        Self { cpu: self.cpu.max(other.cpu), memory: self.memory.max(other.memory) }
+    }
+}
+
+impl Add for Amount {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { cpu: self.cpu.saturating_add(other.cpu), memory: self.memory.saturating_add(other.memory) }
+    }
+}
+
+/// Whether the node has what the pod asks for, beside the pods that are there or will be.
+///
+/// Adding up what those ask for costs as much as the node has pods. Pods that ask for nothing do not pay it.
+pub fn fits(pod: &Pod, node: &Node, world: &World, reserved: &Reservations) -> Result<(), Unfit> {
+    let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
+    // A node that does not say what it has is taken to have enough.
+    let Some(allocatable) = allocatable else { return Ok(()) };
+    let key = key_of(pod);
+    // Those that were bound since they were given the node count as running.
+    let coming = || {
+        let others = reserved.pods(name(node)).filter(|other| **other != key);
+        others.filter_map(|key| world.pods.get(key)).filter(|pod| is_ours(pod))
+    };
+    if let Some(places) = allocatable.get("pods").and_then(quantity::bytes) {
+        let reached = |pods: usize| i64::try_from(pods).is_ok_and(|pods| pods >= places);
+        // What costs nothing to know is never too low; only if it is too high it pays to look closely.
+        if reached(load(node, world, reserved))
+            && reached(world.pods.count(PodBy::Node, name(node)) + coming().count())
+        {
+            return Err(Unfit::Full);
+        }
+    }
+    let wanted = requests(pod);
+    if wanted == Amount::default() {
+        return Ok(());
+    }
+    let running = world.pods.by(PodBy::Node, name(node)).filter(|pod| !is_terminal(pod));
+    let used = running.chain(coming()).map(|pod| requests(pod)).fold(wanted, Amount::add);
+    let has = Amount::of(Some(allocatable));
+    if wanted.cpu > 0 && allocatable.contains_key("cpu") && used.cpu > has.cpu {
+        Err(Unfit::Cpu)
+    } else if wanted.memory > 0 && allocatable.contains_key("memory") && used.memory > has.memory {
+        Err(Unfit::Memory)
+    } else {
+        Ok(())
+    }
+}
+
+/// What a pod asks for: its containers together, or an init container if that needs more. Init containers
+/// that go on running (sidecars) count beside everything that starts after them.
+pub fn requests(pod: &Pod) -> Amount {
+    let Some(spec) = &pod.spec else { return Amount::default() };
+    let of = |container: &Container| {
+        Amount::of(container.resources.as_ref().and_then(|resources| resources.requests.as_ref()))
+    };
+    let (mut sidecars, mut most) = (Amount::default(), Amount::default());
+    for container in spec.init_containers.iter().flatten() {
+        if container.restart_policy.as_deref() == Some("Always") {
+            sidecars = sidecars + of(container);
+            most = most.max(sidecars);
+        } else {
+            most = most.max(sidecars + of(container));
+        }
+    }
+    let together = spec.containers.iter().map(of).fold(sidecars, Amount::add);
+    together.max(most) + Amount::of(spec.overhead.as_ref())
+}
