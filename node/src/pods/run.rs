@@ -4,7 +4,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
     sync::Arc,
     time::Duration,
 };
@@ -32,7 +31,7 @@ use crate::{
     layout::Layout,
     populator::uid_of,
     reconciler::Moment,
-    volumes::{PodUid, sub_path},
+    volumes::{Place, PodUid, sub_path},
 };
 
 /// Before work that failed is tried again.
@@ -241,7 +240,7 @@ impl<R: Runtime, H: Host> PodManager<R, H> {
         &mut self,
         uid: &PodUid,
         volumes: Volumes,
-        mounted_at: impl Fn(&str) -> Option<PathBuf>,
+        mounted_at: impl Fn(&str) -> Option<Place>,
         now: Stamp,
     ) -> Option<bool> {
         let record = self.pods.get(uid)?;
@@ -257,13 +256,7 @@ impl<R: Runtime, H: Host> PodManager<R, H> {
         Some(wants_volumes)
     }
 
-    fn act(
-        &mut self,
-        uid: &PodUid,
-        action: Action,
-        mounted_at: &impl Fn(&str) -> Option<PathBuf>,
-        now: Stamp,
-    ) {
+    fn act(&mut self, uid: &PodUid, action: Action, mounted_at: &impl Fn(&str) -> Option<Place>, now: Stamp) {
         let Some(record) = self.pods.get_mut(uid) else { return };
         match action {
             Action::Start { container, attempt } => {
@@ -300,7 +293,7 @@ impl<R: Runtime, H: Host> PodManager<R, H> {
         uid: &PodUid,
         container: &str,
         attempt: u32,
-        mounted_at: &impl Fn(&str) -> Option<PathBuf>,
+        mounted_at: &impl Fn(&str) -> Option<Place>,
     ) {
         let Some(record) = self.pods.get(uid) else { return };
         let Some(spec) = find(&record.pod, container) else { return };

@@ -4,13 +4,13 @@
 //! Images are not pulled: every container sees the node's own root, read-only, and what it runs has to be
 //! there. A container without a command, which leaves that to its image, pauses.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::collections::BTreeMap;
 
 use claimcheck_runtime::{ContainerSpec, Mount};
 use k8s_openapi::api::core::v1::{Container, EnvVar, Pod, VolumeMount};
 
 use super::containers::ContainerId;
-use crate::layout::Layout;
+use crate::{layout::Layout, volumes::Place};
 
 /// What a container without a command does, as `registry.k8s.io/pause` would.
 const PAUSE: &[&str] = &["sleep", "infinity"];
@@ -60,7 +60,7 @@ pub fn container_spec(
     container: &Container,
     id: &ContainerId,
     layout: &Layout,
-    mounted_at: impl Fn(&str) -> Option<PathBuf>,
+    mounted_at: impl Fn(&str) -> Option<Place>,
 ) -> Result<Prepared, SpecError> {
     let unsupported = |what| SpecError::Unsupported { container: container.name.clone(), what };
     if container.env_from.as_ref().is_some_and(|sources| !sources.is_empty()) {
@@ -85,9 +85,9 @@ pub fn container_spec(
     let (mut mounts, mut parts) = (Vec::new(), Vec::new());
     for mount in container.volume_mounts.iter().flatten() {
         parts.extend(sub_path(container, mount, &env)?.map(|path| (mounts.len(), path)));
-        let source = mounted_at(&mount.name).ok_or_else(|| SpecError::NoVolume(mount.name.clone()))?;
-        let read_only = mount.read_only.unwrap_or(false);
-        mounts.push(Mount { source, target: mount.mount_path.clone(), read_only });
+        let place = mounted_at(&mount.name).ok_or_else(|| SpecError::NoVolume(mount.name.clone()))?;
+        let read_only = place.read_only || mount.read_only.unwrap_or(false);
+        mounts.push(Mount { source: place.path, target: mount.mount_path.clone(), read_only });
     }
     let message = container.termination_message_path.clone().unwrap_or_else(|| TERMINATION_LOG.into());
     let source = layout.termination_message(&id.pod, &container.name, id.attempt);
@@ -218,7 +218,11 @@ mod tests {
 
     fn prepare(pod: &Pod, container: &Container) -> Result<Prepared, SpecError> {
         let id = ContainerId { pod: "u".into(), container: container.name.clone(), attempt: 0 };
-        let known = |name: &str| (name == "data").then(|| PathBuf::from("/somewhere/mount"));
+        let known = |name: &str| match name {
+            "data" => Some(Place { path: "/somewhere/mount".into(), read_only: false }),
+            "fixed" => Some(Place { path: "/fixed".into(), read_only: true }),
+            _ => None,
+        };
         container_spec(pod, container, &id, &Layout::new("/k"), known)
     }
 
@@ -276,6 +280,21 @@ mod tests {
         assert_eq!(start(&pod, &other).unwrap_err(), SpecError::NoVolume("other".into()));
         assert_eq!(start(&pod, &Container::default()).unwrap().argv, ["sleep", "infinity"]);
     }
+    #[test]
+    fn a_mount_is_read_only_where_it_or_its_volume_says_so() {
+        for (name, mount, expected) in [
+            ("data", None, false),
+            ("data", Some(true), true),
+            ("fixed", None, true),
+            ("fixed", Some(false), true),
+        ] {
+            let mount = VolumeMount { name: name.into(), read_only: mount, ..VolumeMount::default() };
+            let container = Container { volume_mounts: Some(vec![mount]), ..Container::default() };
+            let spec = start(&testing::pod("p", "n", &[]), &container).unwrap();
+            assert_eq!(spec.mounts[0].read_only, expected, "{name}");
+        }
+    }
+
     #[test]
     fn parts_of_volumes_are_named() {
         let pod = testing::pod("p", "n", &[]);

@@ -6,7 +6,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
     sync::Arc,
     time::Duration,
 };
@@ -33,7 +32,7 @@ use crate::{
     pods::Volumes,
     populator::{Population, populate, uid_of},
     volumes::{
-        DriverPolicy, EmptyDir, PodUid, VolumeKey, VolumeSpec,
+        DriverPolicy, EmptyDir, Place, PodUid, VolumeKey, VolumeSpec,
         content::{News, Objects},
         empty_dir::Medium,
     },
@@ -184,17 +183,20 @@ impl<H: Host> VolumeManager<H> {
         Volumes { ready, held }
     }
 
-    /// Where a volume of a pod is mounted, by its name in the pod's spec.
-    pub fn mounted_at(&self, pod: &PodUid, volume: &str) -> Option<PathBuf> {
+    /// Where a volume of a pod is mounted, by its name in the pod's spec. Files made of objects are for
+    /// reading, as upstream (`GetAttributes` of the plugins).
+    pub fn mounted_at(&self, pod: &PodUid, volume: &str) -> Option<Place> {
         let population = self.populations.get(pod)?;
         let wanted =
             population.wanted.iter().find(|wanted| wanted.mount.names.iter().any(|name| name == volume))?;
-        match &wanted.spec {
-            VolumeSpec::HostPath(host) => Some(host.path.clone()),
-            VolumeSpec::Csi(_) | VolumeSpec::EmptyDir(_) | VolumeSpec::Content(_) => {
-                Some(self.executor.layout.pod_mount(pod, &wanted.key, &wanted.mount.directory))
+        let made = || self.executor.layout.pod_mount(pod, &wanted.key, &wanted.mount.directory);
+        Some(match &wanted.spec {
+            VolumeSpec::HostPath(host) => Place { path: host.path.clone(), read_only: false },
+            VolumeSpec::Csi(_) | VolumeSpec::EmptyDir(_) => {
+                Place { path: made(), read_only: wanted.mount.read_only }
             }
-        }
+            VolumeSpec::Content(_) => Place { path: made(), read_only: true },
+        })
     }
 
     /// The pod wants its volumes. Asked again, only what was not resolved before is looked at.
@@ -526,3 +528,7 @@ fn expired(timers: &mut BTreeMap<VolumeKey, Moment>, now: Moment) -> BTreeSet<Vo
     timers.retain(|key, _| !expired.contains(key));
     expired
 }
+
+#[cfg(test)]
+#[path = "run_tests.rs"]
+mod tests;

@@ -128,7 +128,10 @@ impl<H: Host> VolumeManager<H> {
 
     /// How the volume's attachment stands; none where it is not this node's business.
     pub(super) fn own_attachment(&self, key: &VolumeKey) -> Option<OwnAttachment> {
-        let name = self.attachment_name(key).filter(|_| self.attaches)?;
+        if !self.attaches {
+            return None;
+        }
+        let name = self.attachment_name(key)?;
         let world = self.informer.read();
         Some(OwnAttachment::of(world.attachments.named(&name).map(|attachment| &**attachment)))
     }

@@ -16,7 +16,7 @@ use tonic::Request;
 
 use crate::{
     actual::Outcome,
-    drivers::RegisteredDriver,
+    drivers::{NodeCapabilities, RegisteredDriver},
     effects::Host,
     layout::{self, VOL_DATA},
     operations::{Executor, OperationError},
@@ -56,7 +56,7 @@ pub(crate) async fn stage<H: Host>(
         volume_id: volume.handle.clone(),
         publish_context: publish_context.into_iter().collect(),
         staging_target_path: text(&target),
-        volume_capability: Some(capability(driver, volume, fs_group)),
+        volume_capability: Some(capability(&driver.capabilities, volume, fs_group)),
         secrets: secrets.into_iter().collect(),
         volume_context: volume.attributes.clone().into_iter().collect(),
     };
@@ -114,14 +114,14 @@ pub(crate) async fn publish<H: Host>(
         publish_context: publish_context.into_iter().collect(),
         staging_target_path: if staged { text(&global_mount) } else { String::new() },
         target_path: text(&target),
-        volume_capability: Some(capability(driver, volume, mount.fs_group)),
+        volume_capability: Some(capability(&driver.capabilities, volume, mount.fs_group)),
         readonly: mount.read_only,
         secrets: secrets.into_iter().collect(),
         volume_context: volume_context.into_iter().collect(),
     };
     let answer = driver.driver.node().node_publish_volume(timed(request)).await;
     answer.map_err(|status| clean_up(executor, status, &target, &directory))?;
-    let Some(group) = group_to_apply(driver, volume, mount, policy) else { return Ok(()) };
+    let Some(group) = group_to_apply(&driver.capabilities, volume, mount, policy) else { return Ok(()) };
     let path = target.clone();
     let applied = executor.blocking(move |host| host.apply_group(&path, group, false)).await;
     applied.map_err(|source| OperationError::Finish { path: target, source })
@@ -204,8 +204,8 @@ fn clean_up<H: Host>(
 }
 
 /// Upstream: `asCSIAccessModeV1` in `pkg/volume/csi/csi_client.go`; like there, the PV's first mode counts.
-fn capability(driver: &RegisteredDriver, volume: &CsiVolume, fs_group: Option<FsGroup>) -> VolumeCapability {
-    let fine = driver.capabilities.has(Capability::SingleNodeMultiWriter);
+fn capability(can: &NodeCapabilities, volume: &CsiVolume, fs_group: Option<FsGroup>) -> VolumeCapability {
+    let fine = can.has(Capability::SingleNodeMultiWriter);
     let mode = match (volume.access_modes.first().map(String::as_str), fine) {
         (Some("ReadOnlyMany"), _) => Mode::MultiNodeReaderOnly,
         (Some("ReadWriteMany"), _) => Mode::MultiNodeMultiWriter,
@@ -213,7 +213,7 @@ fn capability(driver: &RegisteredDriver, volume: &CsiVolume, fs_group: Option<Fs
         (Some("ReadWriteOnce") | None, true) => Mode::SingleNodeMultiWriter,
         _ => Mode::SingleNodeWriter,
     };
-    let delegated = driver.capabilities.has(Capability::VolumeMountGroup);
+    let delegated = can.has(Capability::VolumeMountGroup);
     let mount = MountVolume {
         fs_type: volume.fs_type.clone(),
         mount_flags: volume.mount_options.clone(),
@@ -230,7 +230,7 @@ fn capability(driver: &RegisteredDriver, volume: &CsiVolume, fs_group: Option<Fs
 
 /// Upstream: `supportsFSGroup` in `pkg/volume/csi/csi_mounter.go`.
 fn group_to_apply(
-    driver: &RegisteredDriver,
+    can: &NodeCapabilities,
     volume: &CsiVolume,
     mount: &PodMount,
     policy: &DriverPolicy,
@@ -243,7 +243,7 @@ fn group_to_apply(
         FsGroupPolicy::File => true,
         FsGroupPolicy::ReadWriteOnceWithFsType => !volume.fs_type.is_empty() && single_writer,
     };
-    let delegated = driver.capabilities.has(Capability::VolumeMountGroup);
+    let delegated = can.has(Capability::VolumeMountGroup);
     (applies && !mount.read_only && !delegated).then_some(group)
 }
 
@@ -273,4 +273,114 @@ fn pod_info(mount: &PodMount, inline: bool) -> Map {
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use claimcheck_csi::v1::{
+        NodeGetCapabilitiesResponse, NodeServiceCapability,
+        node_service_capability::{Rpc, Type},
+    };
+    use k8s_openapi::api::storage::v1::CSIDriver;
+
+    use super::*;
+    use crate::{testing::wanted, volumes::VolumeSpec};
+
+    fn can(capabilities: &[Capability]) -> NodeCapabilities {
+        let one = |capability: &Capability| NodeServiceCapability {
+            r#type: Some(Type::Rpc(Rpc { r#type: (*capability).into() })),
+        };
+        let capabilities = capabilities.iter().map(one).collect();
+        NodeCapabilities::new(&NodeGetCapabilitiesResponse { capabilities })
+    }
+
+    fn volume(modes: &[&str], fs_type: &str) -> CsiVolume {
+        let VolumeSpec::Csi(mut volume) = wanted("v", "p").spec else { unreachable!("it is a CSI volume") };
+        volume.access_modes = modes.iter().map(|mode| (*mode).to_owned()).collect();
+        volume.fs_type = fs_type.into();
+        *volume
+    }
+
+    fn policy(spec: Value) -> DriverPolicy {
+        let driver: CSIDriver =
+            serde_json::from_value(json!({"metadata": {"name": "d"}, "spec": spec})).unwrap();
+        DriverPolicy::of(Some(&driver))
+    }
+
+    #[test]
+    fn access_modes_are_translated_as_the_driver_understands_them() {
+        let fine = can(&[Capability::SingleNodeMultiWriter]);
+        let coarse = can(&[]);
+        let rows = [
+            ("ReadWriteOnce", Mode::SingleNodeWriter, Mode::SingleNodeMultiWriter),
+            ("ReadWriteOncePod", Mode::SingleNodeWriter, Mode::SingleNodeSingleWriter),
+            ("ReadOnlyMany", Mode::MultiNodeReaderOnly, Mode::MultiNodeReaderOnly),
+            ("ReadWriteMany", Mode::MultiNodeMultiWriter, Mode::MultiNodeMultiWriter),
+        ];
+        for (mode, of_coarse, of_fine) in rows {
+            let asked = |can| capability(can, &volume(&[mode], "ext4"), None).access_mode.unwrap().mode();
+            assert_eq!((asked(&coarse), asked(&fine)), (of_coarse, of_fine), "{mode}");
+        }
+    }
+
+    #[test]
+    fn file_system_and_options_are_handed_on() {
+        let mut volume = volume(&["ReadWriteOnce"], "xfs");
+        volume.mount_options = vec!["noatime".into()];
+        let group = Some(FsGroup { gid: 7, on_root_mismatch: false });
+        for (can, expected) in [(can(&[]), ""), (can(&[Capability::VolumeMountGroup]), "7")] {
+            let Some(AccessType::Mount(mount)) = capability(&can, &volume, group).access_type else {
+                panic!("not a file system")
+            };
+            assert_eq!(
+                (mount.fs_type.as_str(), mount.mount_flags.as_slice()),
+                ("xfs", &["noatime".into()][..])
+            );
+            assert_eq!(mount.volume_mount_group, expected);
+        }
+    }
+
+    #[test]
+    fn when_the_node_hands_files_to_a_group() {
+        let (once, many, none): (&[&str], &[&str], &[&str]) = (&["ReadWriteOnce"], &["ReadWriteMany"], &[]);
+        // (policy, access modes, file system, read-only, the driver does it, the node does it)
+        let rows = [
+            (None, once, "ext4", false, false, true),
+            (None, once, "", false, false, false),
+            (None, many, "ext4", false, false, false),
+            (None, none, "ext4", false, false, false),
+            (Some("ReadWriteOnceWithFSType"), &["ReadOnlyMany", "ReadWriteOnce"], "ext4", false, false, true),
+            (Some("File"), many, "", false, false, true),
+            (Some("File"), once, "ext4", true, false, false),
+            (Some("File"), once, "ext4", false, true, false),
+            (Some("None"), once, "ext4", false, false, false),
+        ];
+        let group = FsGroup { gid: 7, on_root_mismatch: true };
+        for (name, modes, fs_type, read_only, delegated, expected) in rows {
+            let can = if delegated { can(&[Capability::VolumeMountGroup]) } else { can(&[]) };
+            let mount = PodMount { read_only, fs_group: Some(group), ..wanted("v", "p").mount };
+            let policy = policy(json!({"fsGroupPolicy": name}));
+            let applied = group_to_apply(&can, &volume(modes, fs_type), &mount, &policy);
+            assert_eq!(applied, expected.then_some(group), "{name:?} {modes:?} {fs_type:?} {read_only}");
+            let nobody = PodMount { fs_group: None, ..mount };
+            assert_eq!(group_to_apply(&can, &volume(modes, fs_type), &nobody, &policy), None);
+        }
+    }
+
+    #[test]
+    fn a_driver_says_which_volumes_it_serves() {
+        let rows = [
+            (json!({}), (true, false)),
+            (json!({"volumeLifecycleModes": []}), (true, false)),
+            (json!({"volumeLifecycleModes": ["Ephemeral"]}), (false, true)),
+            (json!({"volumeLifecycleModes": ["Persistent", "Ephemeral"]}), (true, true)),
+        ];
+        for (spec, expected) in rows {
+            let policy = policy(spec.clone());
+            assert_eq!((policy.persistent, policy.ephemeral), expected, "{spec}");
+        }
+        assert!(DriverPolicy::of(None).persistent && !DriverPolicy::of(None).ephemeral);
+        let tokens = json!({"tokenRequests": [{"audience": "vault", "expirationSeconds": 600}]});
+        assert_eq!(policy(tokens).tokens, [("vault".to_owned(), Some(600))]);
+    }
 }

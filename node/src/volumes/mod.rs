@@ -9,7 +9,7 @@ pub mod ownership;
 pub mod sub_path;
 pub mod vol_data;
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, path::PathBuf};
 
 use claimcheck_model::{ObjectKey, unique_volume_name};
 use k8s_openapi::api::storage::v1::CSIDriver;
@@ -273,6 +273,15 @@ pub struct PodMount {
     pub read_only: bool,
     /// The group that shall own the files.
     pub fs_group: Option<FsGroup>,
+}
+
+/// Where containers find a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its path on the node.
+    pub path: PathBuf,
+    /// No container may write to it, whatever its mount says.
+    pub read_only: bool,
 }
 
 fn inline_handle(pod: &PodUid, name: &str) -> String {

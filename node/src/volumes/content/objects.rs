@@ -126,6 +126,12 @@ impl Objects {
         watched.users.clone()
     }
 
+    /// No volume uses any.
+    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        self.watched.is_empty() && self.by_volume.is_empty()
+    }
+
     /// What is known of the objects of a volume; none as long as one of them is still asked for.
     pub fn snapshot(&self, volume: &VolumeKey) -> Option<Snapshot> {
         let objects = self.by_volume.get(volume).into_iter().flatten();

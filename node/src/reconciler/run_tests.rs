@@ -1,0 +1,200 @@
+//! The manager alone, with its time in the test's hands: what happens when, and what users get to hear.
+
+use std::path::Path;
+
+use claimcheck_informer::{Cached, KindSet, Options, testing};
+use k8s_openapi::api::core::v1::Event;
+use kube::{
+    Config, ResourceExt,
+    api::ListParams,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use serde_json::Value;
+
+use super::*;
+use crate::{effects::RealHost, layout::Layout};
+
+/// Longer than anything takes on a machine that also compiles.
+const LONG: Duration = Duration::from_secs(30);
+
+struct Shell {
+    manager: VolumeManager<RealHost>,
+    notices: mpsc::UnboundedReceiver<Notice>,
+    recorder: EventRecorder,
+    client: Client,
+    root: tempfile::TempDir,
+    _server: claimcheck_apiserver::Server,
+}
+
+impl Shell {
+    /// A manager that watches nothing: what it knows it is told.
+    async fn start() -> Self {
+        let server = claimcheck_apiserver::start(claimcheck_apiserver::Config::default()).await.unwrap();
+        let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig()).unwrap();
+        let options = KubeConfigOptions::default();
+        let config = Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap();
+        let client = Client::try_from(config).unwrap();
+        let root = tempfile::tempdir().unwrap();
+        let informer = Informer::start(client.clone(), KindSet::of(&[]), &Options::default());
+        let recorder = EventRecorder::new(client.clone(), "kubelet");
+        let executor = Executor {
+            layout: Layout::new(root.path().join("kubelet")),
+            host: Arc::new(RealHost),
+            client: client.clone(),
+            informer,
+            node: "n".into(),
+        };
+        let (sender, notices) = mpsc::unbounded_channel();
+        let found = Found { actual: Actual::default(), in_use: InUse::default(), attaches: false };
+        let manager = VolumeManager::new(executor, recorder.clone(), sender, found);
+        Self { manager, notices, recorder, client, root, _server: server }
+    }
+
+    fn tell<K: claimcheck_informer::Watchable + Cached>(&self, object: K) {
+        self.manager.informer.apply(object);
+    }
+
+    /// A pod whose container mounts all of these volumes.
+    fn pod(&self, volumes: Value) -> Pod {
+        let mut pod = testing::pod("p", "n", &[]);
+        let names = volumes.as_array().unwrap().iter().map(|volume| volume["name"].clone());
+        let mounts: Vec<Value> = names.map(|name| json!({"name": name, "mountPath": "/x"})).collect();
+        let spec = json!({
+            "nodeName": "n", "volumes": volumes, "containers": [{"name": "c", "volumeMounts": mounts}],
+        });
+        pod.spec = serde_json::from_value(spec).unwrap();
+        self.tell(pod.clone());
+        pod
+    }
+
+    /// Settles until nothing is under way.
+    async fn settle(&mut self, now: Moment) -> Option<Moment> {
+        loop {
+            let (_, wake) = self.manager.settle(now);
+            if !self.manager.actual.iter().any(|(_, volume)| volume.running.is_some()) {
+                return wake;
+            }
+            self.take_notice(now).await;
+        }
+    }
+
+    async fn take_notice(&mut self, now: Moment) {
+        let notice = tokio::time::timeout(LONG, self.notices.recv()).await.unwrap().unwrap();
+        self.manager.notice(notice, now);
+    }
+
+    async fn events(&self) -> Vec<String> {
+        self.recorder.flush().await;
+        let events: Api<Event> = Api::namespaced(self.client.clone(), "default");
+        let events = events.list(&ListParams::default()).await.unwrap();
+        let text =
+            |event: &Event| format!("{}: {}", event.reason.clone().unwrap(), event.message.clone().unwrap());
+        events.iter().map(text).collect()
+    }
+}
+
+fn directory(name: &str, path: &Path) -> Value {
+    json!({"name": name, "hostPath": {"path": path, "type": "Directory"}})
+}
+
+#[tokio::test]
+async fn a_failure_is_tried_again_after_exactly_the_backoff() {
+    let mut shell = Shell::start().await;
+    let path = shell.root.path().join("none");
+    let pod = shell.pod(json!([directory("v", &path)]));
+    let mut now = Duration::from_secs(7);
+    shell.manager.want(&pod, now);
+    for seconds in [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 122.0, 122.0] {
+        shell.settle(now).await;
+        let delay = Duration::from_secs_f64(seconds);
+        assert_eq!(shell.manager.timers.values().copied().collect::<Vec<_>>(), [now + delay]);
+        // Not a moment earlier.
+        shell.settle(now + delay - Duration::from_millis(1)).await;
+        assert_eq!(shell.manager.timers.len(), 1);
+        now += delay;
+    }
+    std::fs::create_dir(&path).unwrap();
+    shell.settle(now).await;
+    assert!(shell.manager.volumes(&uid_of(&pod)).ready);
+    assert_eq!(shell.manager.timers, BTreeMap::new());
+    let failed = format!("hostPath type check failed: {} is not a directory", path.display());
+    let failed = format!("FailedMount: MountVolume.SetUp failed for volume \"v\" : {failed}");
+    let told = shell.events().await;
+    assert_eq!(told.iter().filter(|event| **event == failed).count(), 1, "told once, then counted: {told:?}");
+}
+
+#[tokio::test]
+async fn a_pod_that_waits_for_long_is_told_of() {
+    let mut shell = Shell::start().await;
+    let (mut claim, mut volume) = (testing::claim("bound", "", "1Gi"), testing::volume("pv", "", "1Gi"));
+    testing::bind(&mut claim, &mut volume);
+    claim.status.get_or_insert_default().phase = Some("Bound".into());
+    shell.tell(claim);
+    shell.tell(volume);
+    let claimed = |name: &str| json!({"name": name, "persistentVolumeClaim": {"claimName": name}});
+    let path = shell.root.path().join("none");
+    let empty = json!({"name": "empty", "emptyDir": {}});
+    let pod = shell.pod(json!([claimed("none"), claimed("bound"), directory("dir", &path), empty]));
+    let start = Duration::from_secs(7);
+    shell.manager.want(&pod, start);
+    let wake = shell.settle(start).await;
+    assert_eq!(wake, Some(start + Duration::from_millis(500)), "the backoff comes first");
+    let late = "Unable to attach or mount volumes: unmounted volumes=[bound dir none], \
+                unattached volumes=[bound], failed to process volumes=[none]: \
+                timed out waiting for the condition";
+    let late = format!("FailedMount: {late}");
+    shell.settle(start + Duration::from_secs(122)).await;
+    assert!(!shell.events().await.contains(&late));
+    shell.settle(start + Duration::from_secs(123)).await;
+    assert!(shell.events().await.contains(&late), "{:?}", shell.events().await);
+    shell.manager.release(&uid_of(&pod));
+    shell.settle(start + Duration::from_secs(124)).await;
+    assert_eq!(shell.manager.patience.len(), 0, "{}", pod.name_any());
+}
+
+#[tokio::test]
+async fn a_directory_that_outgrows_its_limit_evicts_its_pod() {
+    let mut shell = Shell::start().await;
+    let pod = shell.pod(json!([{"name": "v", "emptyDir": {"sizeLimit": "512Ki"}}]));
+    let uid = uid_of(&pod);
+    let mut now = Duration::from_secs(7);
+    shell.manager.want(&pod, now);
+    let wake = shell.settle(now).await;
+    assert_eq!(wake, Some(now + Duration::from_secs(10)), "it is measured, and not often");
+    let path = shell.manager.mounted_at(&uid, "v").unwrap().path;
+    for (size, expected) in [(1 << 10, None), (1 << 20, Some("512Ki"))] {
+        std::fs::write(path.join("f"), vec![1; size]).unwrap();
+        now += Duration::from_secs(10);
+        shell.manager.settle(now);
+        shell.take_notice(now).await;
+        let message =
+            expected.map(|limit| format!("Usage of EmptyDir volume \"v\" exceeds the limit {limit:?}. "));
+        assert_eq!(shell.manager.evictions().remove(&uid), message);
+    }
+    shell.manager.release(&uid);
+    assert_eq!(shell.settle(now).await, None);
+    assert!(!path.exists());
+}
+
+#[tokio::test]
+async fn one_object_is_watched_as_long_as_a_volume_uses_it() {
+    let mut shell = Shell::start().await;
+    let map = json!({"metadata": {"name": "m"}, "data": {"a": "1"}});
+    let maps: Api<k8s_openapi::api::core::v1::ConfigMap> = Api::namespaced(shell.client.clone(), "default");
+    maps.create(&Default::default(), &serde_json::from_value(map).unwrap()).await.unwrap();
+    let volume = |name: &str| json!({"name": name, "configMap": {"name": "m"}});
+    let pod = shell.pod(json!([volume("one"), volume("two")]));
+    let now = Duration::from_secs(7);
+    shell.manager.want(&pod, now);
+    shell.settle(now).await;
+    assert!(!shell.manager.volumes(&uid_of(&pod)).ready, "nothing is known of it yet");
+    shell.take_notice(now).await;
+    shell.settle(now).await;
+    assert!(shell.manager.volumes(&uid_of(&pod)).ready, "one answer is for both");
+    let path = shell.manager.mounted_at(&uid_of(&pod), "two").unwrap().path;
+    assert_eq!(std::fs::read(path.join("a")).unwrap(), b"1");
+    shell.manager.release(&uid_of(&pod));
+    shell.settle(now).await;
+    assert!(!path.exists());
+    assert!(shell.manager.objects.is_empty());
+}
