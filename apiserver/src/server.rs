@@ -39,7 +39,8 @@ impl Default for Config {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             git_version: "v1.36.2".to_owned(),
-            history: 16_384,
+            // Some seconds of a busy cluster, at ten kilobytes a change; who is behind lists again.
+            history: 1024,
             audit_log: None,
         }
     }

@@ -25,8 +25,8 @@ use tracing::warn;
 
 /// Events that wait to be written at most; each is a few hundred bytes.
 const BUFFER: usize = 4096;
-/// Events whose repetition is recognised.
-const REMEMBERED: usize = 4096;
+/// Events whose repetition is recognised, per component.
+const REMEMBERED: usize = 512;
 
 /// Repetitions closer to each other than this are not counted: an object that is looked at often is no
 /// news, and each count is a write.

@@ -8,7 +8,7 @@
 mod history;
 mod object;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::ops::Bound;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -19,6 +19,10 @@ pub use history::{Change, ChangeKind, History, TooOld};
 pub use object::{Key, Object, has_finalizers};
 
 use crate::resources::Shelf;
+
+/// Events kept at most: the oldest go. Upstream keeps them for an hour (kube-apiserver's `--event-ttl`),
+/// which in a long load would be most of our memory.
+const EVENTS: usize = 2048;
 
 /// Why an object could not be created.
 #[derive(Debug, PartialEq)]
@@ -75,6 +79,8 @@ struct State {
     dependents: HashMap<String, HashSet<(Shelf, Key)>>,
     /// How many objects each namespace holds.
     population: HashMap<String, usize>,
+    /// The newest events, oldest first.
+    events: VecDeque<Key>,
 }
 
 struct ShelfState {
@@ -93,6 +99,7 @@ impl Store {
             uids: HashMap::new(),
             dependents: HashMap::new(),
             population: HashMap::new(),
+            events: VecDeque::new(),
         };
         let latest = (0..Shelf::COUNT).map(|_| watch::Sender::new(1)).collect();
         (Arc::new(Self { state: RwLock::new(state), latest, notices }), receiver)
@@ -180,6 +187,10 @@ impl Store {
             return Err(CreateError::Exists);
         }
         let object = self.enter(&mut state, shelf, key, value, None);
+        if shelf == Shelf::Events {
+            state.events.push_back(object.key.clone());
+            self.expire_events(&mut state);
+        }
         Ok(object)
     }
 
@@ -276,6 +287,19 @@ impl Store {
         self.notify(Notice::Removed { uid: previous.uid().to_owned(), namespace });
         self.record(state, shelf, Change::new(ChangeKind::Deleted, object.clone(), Some(previous)));
         object
+    }
+
+    fn expire_events(&self, state: &mut State) {
+        while state.events.len() > EVENTS {
+            let oldest = state.events.pop_front();
+            // It may have gone with its namespace.
+            let event =
+                oldest.and_then(|key| state.shelves[Shelf::Events as usize].objects.get(&key).cloned());
+            if let Some(event) = event {
+                let last = event.value.clone();
+                self.take(state, Shelf::Events, event, last);
+            }
+        }
     }
 
     fn record(&self, state: &mut State, shelf: Shelf, change: Change) {

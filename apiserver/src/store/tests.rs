@@ -32,6 +32,23 @@ fn versions_rise_over_all_resources() {
 }
 
 #[test]
+fn only_the_newest_events_are_kept() {
+    let (store, _notices) = store(10);
+    let create = |name: &str| store.create(Shelf::Events, Key::new("a", name), object(name, &[])).unwrap();
+    let first = create("first");
+    store.remove(Shelf::Events, &first, first.value.clone()).unwrap();
+    let second = create("second");
+    for n in 0..EVENTS {
+        create(&format!("e{n}"));
+    }
+    assert_eq!(store.list(Shelf::Events, None, None).0.len(), EVENTS);
+    assert!(store.get(Shelf::Events, &second.key).is_none());
+    assert_eq!(store.find("uid-second"), None);
+    let changes = store.changes(Shelf::Events, store.version() - 1, 10).unwrap();
+    assert_eq!((changes[0].kind, &*changes[0].object.key.name), (ChangeKind::Deleted, "second"));
+}
+
+#[test]
 fn a_stale_writer_is_refused() {
     let (store, _notices) = store(10);
     let first = store.create(Shelf::Pods, Key::new("a", "p"), object("p", &[])).unwrap();

@@ -104,8 +104,8 @@ impl CallLog {
         })
     }
 
-    /// Lets go of a volume's calls.
-    pub fn forget(&mut self, handle: &Handle) {
+    /// Lets go of a volume's calls; returns where it was.
+    pub fn forget(&mut self, handle: &Handle) -> Vec<NodeVolumeKey> {
         for method in METHODS.iter().map(|&method| method.to_owned()) {
             self.worked.remove(&(method.clone(), handle.clone()));
             let from = (method.clone(), handle.clone(), String::new(), String::new());
@@ -121,6 +121,7 @@ impl CallLog {
         for node in &nodes {
             self.on_nodes.remove(node);
         }
+        nodes
     }
 
     /// Lets go of a pod's volumes.

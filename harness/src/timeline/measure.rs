@@ -1,7 +1,7 @@
 //! Where each phase of a subject starts and ends, as far as the facts go: the table of `model::phase` as
 //! code. Everything here only reads.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use claimcheck_model::{Outcome, Phase, PhaseSample, Stamp, SubjectIds};
 
@@ -10,7 +10,7 @@ use super::fact::{Fact, Span, last_known, latest};
 use super::state::{Attachment, Claim, PodState, State, Volume};
 
 /// Whose phases.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Whose {
     Claim(String),
     Attachment(String),
@@ -21,6 +21,9 @@ pub(super) enum Whose {
 /// One occurrence of a phase: a claim may be expanded, a node may stage a volume, more than once, and the
 /// last part tells them apart.
 pub(super) type Occurrence = (Phase, SubjectIds, String);
+
+/// The phases that were reported already, by whose they are: few of each, however many there are of all.
+pub(super) type Done = HashMap<Whose, BTreeSet<Occurrence>>;
 
 /// A phase, as far as it is known.
 pub(super) struct Measured<'a> {
@@ -40,7 +43,7 @@ pub(super) struct Measured<'a> {
 pub(super) struct Facts<'a> {
     pub state: &'a State,
     pub calls: &'a CallLog,
-    pub done: &'a BTreeSet<Occurrence>,
+    pub done: &'a Done,
 }
 
 impl<'a> Facts<'a> {
@@ -53,7 +56,9 @@ impl<'a> Facts<'a> {
             Whose::Pod(uid) => self.state.pods.get(uid).map(|pod| self.of_pod(uid, pod)),
         }
         .unwrap_or_default();
-        phases.retain(|measured| !self.done.contains(&measured.occurrence));
+        if let Some(done) = self.done.get(whose) {
+            phases.retain(|measured| !done.contains(&measured.occurrence));
+        }
         phases
     }
 

@@ -25,10 +25,10 @@ pub use sets::Counts;
 
 use std::collections::BTreeSet;
 
-use claimcheck_model::{Event, Outcome, Phase, SubjectIds, TransitionKind};
+use claimcheck_model::{Event, Outcome, TransitionKind};
 
 use calls::CallLog;
-use measure::{Facts, Occurrence, Whose};
+use measure::{Done, Facts, Whose};
 use path::{Place, place};
 use sets::Sets;
 use state::{State, Touched};
@@ -52,7 +52,7 @@ pub struct Timeline {
     state: State,
     calls: CallLog,
     sets: Sets,
-    done: BTreeSet<Occurrence>,
+    done: Done,
 }
 
 impl Timeline {
@@ -105,29 +105,19 @@ impl Timeline {
     pub fn forget(&mut self, claims: &[String]) {
         for claim in claims {
             let Some(forgotten) = self.state.forget(claim) else { continue };
+            self.done.remove(&Whose::Claim(claim.clone()));
             for handle in &forgotten.handles {
-                self.calls.forget(handle);
+                for on_node in self.calls.forget(handle) {
+                    self.done.remove(&Whose::NodeVolume(on_node));
+                }
                 self.sets.counts.remove(handle);
             }
-            self.forget_phases(&SubjectIds { claim: claim.clone(), ..SubjectIds::default() });
+            for attachment in forgotten.attachments {
+                self.done.remove(&Whose::Attachment(attachment));
+            }
             for pod in forgotten.pods {
                 self.calls.forget_pod(&pod);
-                self.forget_phases(&SubjectIds { pod, ..SubjectIds::default() });
-            }
-        }
-    }
-
-    /// Lets go of the phases that were reported of a claim, or of a pod itself.
-    fn forget_phases(&mut self, of: &SubjectIds) {
-        for phase in Phase::ALL {
-            let from = (*phase, of.clone(), String::new());
-            let same =
-                |other: &SubjectIds| other.claim == of.claim && (!of.claim.is_empty() || other.pod == of.pod);
-            let later = self.done.range(from..);
-            let theirs: Vec<_> =
-                later.take_while(|(p, other, _)| p == phase && same(other)).cloned().collect();
-            for occurrence in &theirs {
-                self.done.remove(occurrence);
+                self.done.remove(&Whose::Pod(pod));
             }
         }
     }
@@ -140,7 +130,9 @@ impl Timeline {
     fn settle(&mut self, whose: &BTreeSet<Whose>, last: bool) -> Vec<Event> {
         let facts = self.facts();
         let mut settled = Vec::new();
-        for measured in whose.iter().flat_map(|whose| facts.phases(whose)) {
+        let measured =
+            whose.iter().flat_map(|whose| facts.phases(whose).into_iter().map(move |phase| (whose, phase)));
+        for (whose, measured) in measured {
             let outcome = match (measured.start, measured.end) {
                 (Some(start), Some(end)) => facts.outcome(&measured, start, end),
                 (Some(start), None) if last => Outcome::Aborted { start: start.at },
@@ -148,12 +140,14 @@ impl Timeline {
                 (_, None) | (None, Some(_)) => continue,
             };
             let sample = facts.sample(&measured, outcome);
-            settled.push((measured.occurrence, sample));
+            settled.push((measured.occurrence, whose, sample));
         }
-        settled.sort_by(|(a, _), (b, _)| a.cmp(b));
-        let (occurrences, samples): (Vec<_>, Vec<_>) = settled.into_iter().unzip();
-        self.done.extend(occurrences);
-        samples.into_iter().map(Event::Phase).collect()
+        settled.sort_by(|(a, ..), (b, ..)| a.cmp(b));
+        let report = |(occurrence, whose, sample): (_, &Whose, _)| {
+            self.done.entry(whose.clone()).or_default().insert(occurrence);
+            Event::Phase(sample)
+        };
+        settled.into_iter().map(report).collect()
     }
 
     /// Whose phases a changed object bears on.

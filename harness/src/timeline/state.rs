@@ -148,6 +148,8 @@ pub(super) enum Touched {
 pub(super) struct Forgotten {
     /// Its pods.
     pub pods: Vec<String>,
+    /// Its volume's attachments.
+    pub attachments: BTreeSet<String>,
     /// Its volume's handle, and the name that CreateVolume was given.
     pub handles: Vec<(String, String)>,
 }
@@ -160,7 +162,7 @@ impl State {
             self.claim_names.remove(&claim.key);
         }
         self.volume_of.remove(uid);
-        let mut handles = Vec::new();
+        let (mut handles, mut attachments) = (Vec::new(), BTreeSet::new());
         // A volume that was kept may be another claim's by now.
         if self.volumes.get(&claim.volume).is_some_and(|volume| volume.claim == uid) {
             let volume = self.volumes.remove(&claim.volume)?;
@@ -171,8 +173,9 @@ impl State {
                     self.handles.remove(&handle);
                 }
             }
-            for attachment in self.attachments_of.remove(&claim.volume).unwrap_or_default() {
-                self.attachments.remove(&attachment);
+            attachments = self.attachments_of.remove(&claim.volume).unwrap_or_default();
+            for attachment in &attachments {
+                self.attachments.remove(attachment);
             }
             handles = vec![handle, (volume.driver, claim.volume)];
         }
@@ -181,7 +184,7 @@ impl State {
         for pod in &pods {
             self.pods.remove(pod);
         }
-        Some(Forgotten { pods, handles })
+        Some(Forgotten { pods, attachments, handles })
     }
 
     /// Enters a change.
