@@ -19,7 +19,7 @@ use crate::{
     desired::Wanted,
     volumes::{
         Content, CsiVolume, EmptyDir, FsGroup, HostPath, Plugin, PodMount, PodRef, PodUid, VolumeKey,
-        VolumeSpec,
+        VolumeSpec, host_path::HostPathKind,
     },
 };
 
@@ -244,21 +244,31 @@ impl Source<'_> {
         if owner != claim.metadata.uid.as_ref() {
             return Err(failed(true, &format!("PV {name} is bound to another claim")));
         }
-        let Some(csi) = &pv_spec.csi else {
-            return Err(failed(
-                false,
-                &format!("PV {name} is not a CSI volume, which is all that this node mounts"),
-            ));
-        };
         let mode = pv_spec.volume_mode.as_deref().unwrap_or("Filesystem");
-        let volume = csi_volume(name, pv, csi);
-        let read_only = self.read_only || csi.read_only.unwrap_or(false);
-        let wanted = Wanted {
-            key: VolumeKey::csi(&csi.driver, &csi.volume_handle),
-            spec: VolumeSpec::Csi(Box::new(volume)),
-            mount: pod_mount(self.pod, self.volume, name.to_owned(), read_only),
-        };
-        Ok((wanted, mode))
+        let (key, spec, read_only) = self.of_volume(name, pv).map_err(|what| failed(false, &what))?;
+        let mount = pod_mount(self.pod, self.volume, name.to_owned(), self.read_only || read_only);
+        Ok((Wanted { key, spec, mount }, mode))
+    }
+
+    /// What a PV is on this node, and whether it says itself that it is read-only.
+    fn of_volume(&self, name: &str, pv: &PersistentVolume) -> Result<(VolumeKey, VolumeSpec, bool), String> {
+        let spec = pv.spec.as_ref();
+        if let Some(csi) = spec.and_then(|spec| spec.csi.as_ref()) {
+            let volume = csi_volume(name, pv, csi);
+            let key = VolumeKey::csi(&csi.driver, &csi.volume_handle);
+            return Ok((key, VolumeSpec::Csi(Box::new(volume)), csi.read_only.unwrap_or(false)));
+        }
+        let host = spec.and_then(|spec| spec.host_path.as_ref()).and_then(HostPath::of);
+        // Upstream binds a local volume into the pod's directory; containers see the same without.
+        let local = spec.and_then(|spec| spec.local.as_ref());
+        let local =
+            local.map(|local| HostPath { path: local.path.clone().into(), kind: HostPathKind::Directory });
+        let path = host.or(local).ok_or_else(|| {
+            format!("PV {name} is neither a CSI nor a hostPath or local volume, which are all that this node mounts")
+        })?;
+        let (plugin, pod) = (Plugin::HostPath, uid_of(self.pod));
+        let key = VolumeKey::Local { plugin, pod, name: self.volume.name.clone() };
+        Ok((key, VolumeSpec::HostPath(path), false))
     }
 
     fn owns(&self, owners: &[OwnerReference]) -> bool {

@@ -6,8 +6,9 @@ use k8s_openapi::api::core::v1::{
     PodSecurityContext, SecretVolumeSource, VolumeDevice, VolumeMount,
 };
 
+use serde_json::json;
+
 use super::*;
-use crate::volumes::host_path::HostPathKind;
 
 /// A bound claim and its volume.
 fn bound(name: &str) -> (PersistentVolumeClaim, PersistentVolume) {
@@ -150,6 +151,29 @@ fn volumes_of_the_node_and_volumes_that_it_lacks() {
     let refused: Vec<&str> = population.problems.iter().map(|problem| problem.volume.as_str()).collect();
     assert_eq!(refused, ["huge", "other"]);
     assert!(population.problems.iter().all(|problem| !problem.waiting));
+}
+
+#[test]
+fn a_claim_may_be_a_path_of_the_node() {
+    let rows = [
+        (json!({"hostPath": {"path": "/x", "type": "File"}}), Some(HostPathKind::File)),
+        (json!({"local": {"path": "/x"}}), Some(HostPathKind::Directory)),
+        (json!({"nfs": {"path": "/x", "server": "s"}}), None),
+    ];
+    for (source, kind) in rows {
+        let (claim, mut volume) = bound("a");
+        let before = volume.spec.take().unwrap();
+        let mut spec = serde_json::to_value(&before).unwrap();
+        spec.as_object_mut().unwrap().remove("csi");
+        spec.as_object_mut().unwrap().extend(source.as_object().unwrap().clone());
+        volume.spec = serde_json::from_value(spec).unwrap();
+        let population = populate(&pod(&["a"], vec![], &["a"]), &world(vec![(claim, volume)]), None);
+        let specs: Vec<&VolumeSpec> = population.wanted.iter().map(|wanted| &wanted.spec).collect();
+        match kind {
+            Some(kind) => assert_eq!(specs, [&VolumeSpec::HostPath(HostPath { path: "/x".into(), kind })]),
+            None => assert!(!problem(&population).0, "{:?}", population.problems),
+        }
+    }
 }
 
 #[test]

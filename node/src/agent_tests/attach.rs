@@ -63,6 +63,22 @@ async fn attaches_and_detaches_by_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_keeps_a_volume_from_being_attached_is_told() {
+    let cluster = Cluster::start_with(false).await;
+    cluster.bound_claim("a").await;
+    cluster.pod("p", "a", "Always").await;
+    let attachments: Api<VolumeAttachment> = cluster.all();
+    wait(&attachments, &name_of("a"), |attachment: Option<&VolumeAttachment>| attachment.is_some()).await;
+    let failed = json!({"status": {"attached": false, "attachError": {"message": "no slot is free"}}});
+    attachments.patch_status(&name_of("a"), &PatchParams::default(), &Patch::Merge(failed)).await.unwrap();
+    cluster
+        .event("FailedAttachVolume: AttachVolume.Attach failed for volume \"pv-a\" : no slot is free")
+        .await;
+    act_as_attacher(&cluster, "a").await;
+    cluster.ready("p").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_volume_that_is_wanted_again_while_it_leaves_is_attached_anew() {
     let cluster = Cluster::start_with(false).await;
     cluster.bound_claim("a").await;

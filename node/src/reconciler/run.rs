@@ -190,13 +190,12 @@ impl<H: Host> VolumeManager<H> {
         let wanted =
             population.wanted.iter().find(|wanted| wanted.mount.names.iter().any(|name| name == volume))?;
         let made = || self.executor.layout.pod_mount(pod, &wanted.key, &wanted.mount.directory);
-        Some(match &wanted.spec {
-            VolumeSpec::HostPath(host) => Place { path: host.path.clone(), read_only: false },
-            VolumeSpec::Csi(_) | VolumeSpec::EmptyDir(_) => {
-                Place { path: made(), read_only: wanted.mount.read_only }
-            }
-            VolumeSpec::Content(_) => Place { path: made(), read_only: true },
-        })
+        let (path, fixed) = match &wanted.spec {
+            VolumeSpec::HostPath(host) => (host.path.clone(), false),
+            VolumeSpec::Csi(_) | VolumeSpec::EmptyDir(_) => (made(), false),
+            VolumeSpec::Content(_) => (made(), true),
+        };
+        Some(Place { path, read_only: fixed || wanted.mount.read_only })
     }
 
     /// The pod wants its volumes. Asked again, only what was not resolved before is looked at.
@@ -432,6 +431,9 @@ impl<H: Host> VolumeManager<H> {
             Decision::Wait(wait) => {
                 if wait == Wait::Driver && before != Some(Wait::Driver) {
                     self.tell_no_driver(key);
+                }
+                if wait == Wait::Attach {
+                    self.tell_attach_error(key);
                 }
                 if let Wait::Until(at) = wait {
                     self.timers.insert(key.clone(), at);

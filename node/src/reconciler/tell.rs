@@ -43,6 +43,15 @@ impl<H: Host> VolumeManager<H> {
         self.tell_failure(key, &Operation::MountDevice, &message);
     }
 
+    /// A volume waits for its attachment: where nobody else does, says what the driver's attacher said.
+    pub(super) fn tell_attach_error(&self, key: &VolumeKey) {
+        let Some(attachment) = self.own_attachment_object(key) else { return };
+        let error = attachment.status.as_ref().and_then(|status| status.attach_error.as_ref());
+        if let Some(message) = error.and_then(|error| error.message.as_deref()) {
+            self.tell_failure(key, &Operation::Attach, message);
+        }
+    }
+
     /// A volume can never be mounted as things stand.
     pub(super) fn tell_problem(&self, pod: &Pod, problem: &Problem) {
         let message = format!("Unable to attach or mount volume {:?}: {}", problem.volume, problem.message);

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use claimcheck_model::unique_volume_name;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::{core::v1::Pod, storage::v1::VolumeAttachment};
 
 use super::{Operation, VolumeManager};
 use crate::{
@@ -128,12 +128,17 @@ impl<H: Host> VolumeManager<H> {
 
     /// How the volume's attachment stands; none where it is not this node's business.
     pub(super) fn own_attachment(&self, key: &VolumeKey) -> Option<OwnAttachment> {
+        let ours = self.attaches && matches!(key, VolumeKey::Csi { .. });
+        ours.then(|| OwnAttachment::of(self.own_attachment_object(key).as_deref()))
+    }
+
+    /// The attachment that this node made.
+    pub(super) fn own_attachment_object(&self, key: &VolumeKey) -> Option<Arc<VolumeAttachment>> {
         if !self.attaches {
             return None;
         }
         let name = self.attachment_name(key)?;
-        let world = self.informer.read();
-        Some(OwnAttachment::of(world.attachments.named(&name).map(|attachment| &**attachment)))
+        self.informer.read().attachments.named(&name).cloned()
     }
 
     fn attachment_name(&self, key: &VolumeKey) -> Option<String> {
