@@ -3,16 +3,21 @@
 //! ```text
 //! claim, class, CSINodes ──plan──> Job ──CreateVolume──> PersistentVolume
 //! released volume ──plan──> DeleteVolume ──> finalizer off ──> PersistentVolume deleted
+//! class x segment ──plan──> GetCapacity ──> CSIStorageCapacity
 //! ```
 //!
 //! Upstream: kubernetes-csi/external-provisioner on kubernetes-sigs/sig-storage-lib-external-provisioner.
-//! Two controllers: `create/` plans claims and `delete/` plans volumes. Unlike upstream a volume that is
+//! Three controllers: `create/` plans claims, `delete/` plans volumes, `capacity/` plans what is published of the
+//! driver's room. Unlike upstream a volume that is
 //! still attached is not an error to be tried again: the end of its attachment wakes it.
 
+mod capacity;
 mod create;
 mod delete;
 
 use std::error::Error;
+
+use claimcheck_csi::v1::controller_service_capability::rpc::Type as Rpc;
 
 use crate::{
     Options,
@@ -37,6 +42,8 @@ pub struct Settings {
     pub extra_create_metadata: bool,
     /// Ask for the selected node's topology and no other (`--strict-topology` upstream).
     pub strict_topology: bool,
+    /// Publish the room for classes that bind at once, too (`--capacity-for-immediate-binding` upstream).
+    pub capacity_for_immediate: bool,
 }
 
 /// Works until the future is dropped. Waits for the driver to answer first.
@@ -45,7 +52,12 @@ pub async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error
     let identity = format!("{}-{}", uuid::Uuid::new_v4().simple(), info.name);
     let settings = Settings { driver: info, identity, ..Settings::default() };
     let claims = create::Claims::new(driver.clone(), settings.clone());
-    let volumes = delete::Volumes::new(driver, settings);
-    tokio::join!(shell::run(claims, context.clone()), shell::run(volumes, context));
+    let volumes = delete::Volumes::new(driver.clone(), settings.clone());
+    let capacities = async {
+        if settings.driver.can(Rpc::GetCapacity) {
+            shell::run(capacity::Capacities::new(driver, settings), context.clone()).await;
+        }
+    };
+    tokio::join!(shell::run(claims, context.clone()), shell::run(volumes, context.clone()), capacities);
     Ok(())
 }

@@ -35,6 +35,9 @@ const PARKED_FOR: Duration = Duration::from_secs(300);
 /// What to do for a pod.
 pub fn plan(key: &ObjectKey, world: &World, reserved: &Reservations, now: Timestamp) -> Decision {
     let Some(pod) = world.pods.get(key).filter(|pod| is_ours(pod)) else { return Decision::default() };
+    if let Some(pause) = reserved.pause(key, now) {
+        return Decision { again: Some(pause), ..Decision::default() };
+    }
     match pod_volumes(pod, world) {
         Ok(volumes) => place(pod, &volumes, world, reserved),
         Err(wait) => report_wait(pod, &wait, world, now),
@@ -51,13 +54,15 @@ pub fn is_ours(pod: &Pod) -> bool {
         && !is_terminal(pod)
 }
 
-/// Tries the nodes: the one chosen before, then those that the pod prefers, then those with the fewest pods.
+/// Tries the nodes: the one chosen before, then those where volumes could not be made least often, then those
+/// that the pod prefers, then those with the fewest pods.
 fn place(pod: &Arc<Pod>, volumes: &PodVolumes<'_>, world: &World, reserved: &Reservations) -> Decision {
     let before = reserved.node(&key_of(&**pod));
     let mut nodes: Vec<&Node> = world.nodes.iter().map(|node| &**node).collect();
     nodes.sort_by_cached_key(|node| {
+        let failed = reserved.setbacks(&key_of(&**pod), name(*node));
         let liked = std::cmp::Reverse(preference(pod, node));
-        (before != Some(name(*node)), liked, load(node, world, reserved), name(*node).to_owned())
+        (before != Some(name(*node)), failed, liked, load(node, world, reserved), name(*node).to_owned())
     });
     let mut reasons = BTreeMap::<Unfit, usize>::new();
     let taken = has_taken_claim(pod, world, reserved);

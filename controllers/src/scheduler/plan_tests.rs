@@ -309,6 +309,27 @@ fn nodes_that_do_not_take_the_pod_say_why() {
 }
 
 #[test]
+fn after_a_setback_another_node_is_tried_and_none_in_a_hurry() {
+    let base = with(with(two_nodes(), late_class("late", DRIVER)), claim("c", "late", "1Gi"));
+    let world = with(base, pod("p", "", &["c"]));
+    let mut reserved = Reservations::default();
+    reserved.set(&key("p"), Some("n1"));
+    let chosen = |reserved: &Reservations, later: Duration| {
+        let decision = plan(&key("p"), &world, reserved, now() + later);
+        (decision.node, decision.again)
+    };
+    let (soon, late) = (Duration::from_millis(200), Duration::from_secs(60));
+    reserved.set_back(&key("p"), "n1", now());
+    assert_eq!(chosen(&reserved, Duration::ZERO), (None, Some(soon)));
+    assert_eq!(chosen(&reserved, soon), (Some("n2".into()), None));
+    reserved.set_back(&key("p"), "n2", now());
+    assert_eq!(chosen(&reserved, soon), (None, Some(soon)), "it doubles");
+    assert_eq!(chosen(&reserved, late), (Some("n1".into()), None), "again from the start");
+    reserved.forget(&key("p"));
+    assert_eq!(chosen(&reserved, Duration::ZERO).0.as_deref(), Some("n1"));
+}
+
+#[test]
 fn reservations_follow_the_last_word() {
     let mut reserved = Reservations::default();
     reserved.set(&key("a"), Some("n1"));

@@ -1,15 +1,32 @@
 //! The nodes that pods were chosen for, where the pods don't show it yet: they wait for their claims, or
 //! the binding is under way. Kept in memory only; after a restart the claims' selected nodes tell.
 
-use std::collections::{BTreeSet, HashMap};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    time::Duration,
+};
 
+use claimcheck_informer::Backoff;
 use claimcheck_model::ObjectKey;
+use jiff::Timestamp;
+
+/// How long a pod waits after its volumes could not be made for the node chosen (upstream's
+/// `podInitialBackoffSeconds` and `podMaxBackoffSeconds` are 1 and 10).
+const BACKOFF: Backoff = Backoff { base: Duration::from_millis(200), max: Duration::from_secs(10) };
 
 /// From pod to node, and back.
 #[derive(Debug, Default)]
 pub struct Reservations {
     nodes: HashMap<ObjectKey, String>,
     pods: HashMap<String, BTreeSet<ObjectKey>>,
+    setbacks: HashMap<ObjectKey, Setbacks>,
+}
+
+/// Nodes for which a pod's volumes could not be made, and how often.
+#[derive(Debug)]
+struct Setbacks {
+    until: Timestamp,
+    nodes: BTreeMap<String, u32>,
 }
 
 impl Reservations {
@@ -30,6 +47,32 @@ impl Reservations {
             self.nodes.insert(pod.clone(), node.to_owned());
             self.pods.entry(node.to_owned()).or_default().insert(pod.clone());
         }
+    }
+
+    /// Notes that a pod's volume could not be made for the node chosen: another is to be tried, after a while.
+    pub fn set_back(&mut self, pod: &ObjectKey, node: &str, now: Timestamp) {
+        self.set(pod, None);
+        let setbacks = self.setbacks.entry(pod.clone());
+        let setbacks = setbacks.or_insert_with(|| Setbacks { until: now, nodes: BTreeMap::new() });
+        *setbacks.nodes.entry(node.to_owned()).or_default() += 1;
+        setbacks.until = now + BACKOFF.delay(setbacks.nodes.values().sum());
+    }
+
+    /// How often the pod's volumes could not be made for a node.
+    pub fn setbacks(&self, pod: &ObjectKey, node: &str) -> u32 {
+        self.setbacks.get(pod).and_then(|setbacks| setbacks.nodes.get(node)).copied().unwrap_or(0)
+    }
+
+    /// How long the pod has to wait after the last setback, if it still has to.
+    pub fn pause(&self, pod: &ObjectKey, now: Timestamp) -> Option<Duration> {
+        let left = self.setbacks.get(pod)?.until.duration_since(now);
+        Duration::try_from(left).ok().filter(|left| !left.is_zero())
+    }
+
+    /// Forgets a pod that needs no node any more.
+    pub fn forget(&mut self, pod: &ObjectKey) {
+        self.set(pod, None);
+        self.setbacks.remove(pod);
     }
 
     /// The node chosen for a pod.

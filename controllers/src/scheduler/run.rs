@@ -7,7 +7,7 @@ use claimcheck_model::{ObjectKey, SELECTED_NODE};
 use jiff::Timestamp;
 use k8s_openapi::{
     api::{
-        core::v1::{Binding, Node, ObjectReference, PersistentVolume, Pod},
+        core::v1::{Binding, Node, ObjectReference, PersistentVolume, PersistentVolumeClaim, Pod},
         storage::v1::CSINode,
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     binder::point_volume,
-    claims::{claim_ref, ref_key, volume_phase},
+    claims::{claim_ref, ref_key, selected_node, volume_name, volume_phase},
     context::{Context, Failure, Verb},
     shell::{Controller, Done, Plan},
 };
@@ -76,12 +76,18 @@ impl Controller for Scheduler {
         let now = change.both::<Pod>().1;
         if change.kind == Kind::Pod && !now.is_some_and(|pod| is_ours(pod)) {
             keys.extend(state.parked.leave(&change.key));
-            if state.reserved.node(&change.key).is_some() {
-                state.reserved.set(&change.key, None);
-                // It has the node now, or it gave its place there up.
-                let bound = now.and_then(|pod| pod.spec.as_ref()?.node_name.as_deref()).is_some();
-                cure = if bound { cure } else { Some(Cure::PodGone) };
+            // It has the node now, or it gave its place there up.
+            let bound = now.and_then(|pod| pod.spec.as_ref()?.node_name.as_deref()).is_some();
+            if state.reserved.node(&change.key).is_some() && !bound {
+                cure = Some(Cure::PodGone);
             }
+            state.reserved.forget(&change.key);
+        }
+        if let Some(node) = given_up(change) {
+            for pod in &keys {
+                state.reserved.set_back(pod, &node, Timestamp::now());
+            }
+            cure = Some(Cure::PodGone);
         }
         let successors: Vec<_> = keys.iter().filter_map(|key| state.parked.next_after(key)).collect();
         keys.extend(successors);
@@ -140,6 +146,14 @@ fn cure(change: &Change) -> Option<Cure> {
         Kind::Capacity => change.new.is_some().then_some(Cure::Capacity),
         Kind::Claim => None,
     }
+}
+
+/// The node that was selected for a claim, if the provisioner took the choice back.
+fn given_up(change: &Change) -> Option<String> {
+    let (old, new) = change.both::<PersistentVolumeClaim>();
+    let (old, new) = (old?, new?);
+    let unmade = selected_node(new).is_none() && volume_name(new).is_none();
+    if unmade { selected_node(old).map(str::to_owned) } else { None }
 }
 
 /// Whether a pod with a node is gone or has ended.

@@ -39,7 +39,7 @@ pub struct Cluster {
     pub driver: Fake,
     pub server: apiserver::Server,
     informer: Informer,
-    _running: JoinSet<()>,
+    running: JoinSet<()>,
     _directory: tempfile::TempDir,
 }
 
@@ -69,7 +69,7 @@ impl Cluster {
         });
         let informer = Informer::start(client.clone(), KindSet::all(), &Default::default());
         informer.synced().await;
-        let cluster = Self { client, driver, server, informer, _running: running, _directory: directory };
+        let cluster = Self { client, driver, server, informer, running, _directory: directory };
         for name in ["a", "b"] {
             let mut node = testing::node(name);
             testing::annotate(&mut node.metadata, CONTROLLER_MANAGED_ATTACH, "true");
@@ -81,6 +81,24 @@ impl Cluster {
         }
         cluster.create::<StorageClass>(testing::class("fast", DRIVER)).await;
         cluster
+    }
+
+    /// Starts the scheduler too.
+    pub fn schedule(&mut self) {
+        let client = self.client.clone();
+        self.running.spawn(async move {
+            let (names, options) = ([Name::Scheduler], Options::default());
+            let forever = std::future::pending();
+            claimcheck_controllers::run(&names, client, &options, forever).await.unwrap();
+        });
+    }
+
+    /// Waits until the pod has a node, which is returned.
+    pub async fn scheduled(&self, pod: &str) -> String {
+        let key = claimcheck_model::ObjectKey::new(NAMESPACE, pod);
+        let node = |world: &World| world.pods.get(&key)?.spec.clone()?.node_name;
+        self.until(&format!("the pod {pod} has a node"), |world| node(world).is_some()).await;
+        node(&self.informer.read()).unwrap()
     }
 
     /// Creates a cluster-scoped object.

@@ -9,8 +9,9 @@ use claimcheck_csi::v1::{
     ControllerGetCapabilitiesRequest, ControllerGetCapabilitiesResponse, ControllerPublishVolumeRequest,
     ControllerPublishVolumeResponse, ControllerServiceCapability, ControllerUnpublishVolumeRequest,
     ControllerUnpublishVolumeResponse, CreateVolumeRequest, CreateVolumeResponse, DeleteVolumeRequest,
-    DeleteVolumeResponse, GetPluginCapabilitiesRequest, GetPluginCapabilitiesResponse, GetPluginInfoRequest,
-    GetPluginInfoResponse, PluginCapability, ProbeRequest, ProbeResponse, Topology, Volume,
+    DeleteVolumeResponse, GetCapacityRequest, GetCapacityResponse, GetPluginCapabilitiesRequest,
+    GetPluginCapabilitiesResponse, GetPluginInfoRequest, GetPluginInfoResponse, PluginCapability,
+    ProbeRequest, ProbeResponse, Topology, Volume,
     controller_server::Controller,
     controller_service_capability::{self, Rpc, rpc},
     identity_server::Identity,
@@ -127,11 +128,23 @@ impl Controller for Fake {
         &self,
         _: Request<ControllerGetCapabilitiesRequest>,
     ) -> Result<Response<ControllerGetCapabilitiesResponse>, Status> {
-        let rpcs = [rpc::Type::CreateDeleteVolume, rpc::Type::PublishUnpublishVolume];
+        let rpcs = [rpc::Type::CreateDeleteVolume, rpc::Type::PublishUnpublishVolume, rpc::Type::GetCapacity];
         let capabilities = rpcs.map(|rpc| ControllerServiceCapability {
             r#type: Some(controller_service_capability::Type::Rpc(Rpc { r#type: rpc.into() })),
         });
         Ok(Response::new(ControllerGetCapabilitiesResponse { capabilities: capabilities.into() }))
+    }
+
+    /// As many MiB are left as a thousand is more than there are volumes.
+    async fn get_capacity(
+        &self,
+        request: Request<GetCapacityRequest>,
+    ) -> Result<Response<GetCapacityResponse>, Status> {
+        let zone = request.into_inner().accessible_topology.unwrap_or_default().segments[ZONE].clone();
+        self.call("GetCapacity", &zone, |state| {
+            let left = 1000 - i64::try_from(state.volumes.len()).unwrap();
+            Ok(GetCapacityResponse { available_capacity: left << 20, ..GetCapacityResponse::default() })
+        })
     }
 
     async fn create_volume(

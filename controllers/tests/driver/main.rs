@@ -8,3 +8,4 @@ mod attaching;
 mod cluster;
 mod fake;
 mod provisioning;
+mod scheduling;

@@ -5,9 +5,10 @@ mod plan;
 mod request;
 mod run;
 mod secrets;
-mod topology;
+pub(super) mod topology;
 
 #[cfg(test)]
 mod plan_tests;
 
 pub use run::Claims;
+pub(super) use secrets::RESERVED;

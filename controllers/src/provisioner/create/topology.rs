@@ -16,7 +16,7 @@ use k8s_openapi::api::{
 };
 
 /// Topology keys and their values, all of which hold.
-type Segments = BTreeMap<String, String>;
+pub type Segments = BTreeMap<String, String>;
 
 /// No place can be named for a volume.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -137,7 +137,8 @@ fn segments_of_selected(world: &World, driver: &str, name: &str) -> Result<Segme
     segments(node, keys).map_err(|key| TopologyError::NoLabel { node: name.to_owned(), key })
 }
 
-fn keys_of<'n>(csi_node: &'n CSINode, driver: &str) -> &'n [String] {
+/// The topology keys that a driver registered with on a node.
+pub fn keys_of<'n>(csi_node: &'n CSINode, driver: &str) -> &'n [String] {
     let drivers = &csi_node.spec.drivers;
     let registered = drivers.iter().find(|registered| registered.name == driver);
     registered.and_then(|registered| registered.topology_keys.as_deref()).unwrap_or_default()
@@ -160,7 +161,7 @@ fn everywhere(world: &World, keys: &[String]) -> BTreeSet<Segments> {
 }
 
 /// The node's values of these labels, or the first that is missing.
-fn segments(node: &Node, keys: &[String]) -> Result<Segments, String> {
+pub fn segments(node: &Node, keys: &[String]) -> Result<Segments, String> {
     let labels = node.metadata.labels.as_ref();
     keys.iter()
         .map(|key| match labels.and_then(|labels| labels.get(key)) {

@@ -1,0 +1,172 @@
+//! Which capacities are published and when the driver is asked, as tables.
+
+use std::{sync::Arc, time::Duration};
+
+use claimcheck_csi::v1::{
+    controller_service_capability::rpc::Type as Rpc, plugin_capability::service::Type as Service,
+};
+use claimcheck_informer::{
+    Object, World,
+    testing::{self, DRIVER, class, csi_driver, csi_node, late_class, node, world},
+};
+use jiff::Timestamp;
+use k8s_openapi::api::storage::v1::CSIStorageCapacity;
+
+use super::plan::{Action, PAUSE, PERIOD, Place, Questions, is_ours, place_of, places, plan};
+use crate::{provisioner::Settings, rpc::DriverInfo};
+
+const ZONE: &str = "zone";
+
+fn settings(services: &[Service]) -> Settings {
+    Settings { driver: DriverInfo::new(DRIVER, services, &[Rpc::GetCapacity]), ..Settings::default() }
+}
+
+fn with_topology() -> Settings {
+    settings(&[Service::VolumeAccessibilityConstraints])
+}
+
+/// Nodes 1 and 2 in zone a, node 3 in zone b, node 4 without the label; two classes that bind late.
+fn zones() -> World {
+    let mut driver = csi_driver(true);
+    driver.spec.storage_capacity = Some(true);
+    let mut world = world([
+        driver.into(),
+        late_class("one", DRIVER).into(),
+        late_class("two", DRIVER).into(),
+        class("immediate", DRIVER).into(),
+        late_class("other", "other.csi").into(),
+    ]);
+    for (name, zone) in [("n1", Some("a")), ("n2", Some("a")), ("n3", Some("b")), ("n4", None)] {
+        let mut node = node(name);
+        if let Some(zone) = zone {
+            node.metadata.labels.get_or_insert_default().insert(ZONE.into(), zone.into());
+        }
+        let mut csi_node = csi_node(name, None);
+        csi_node.spec.drivers[0].topology_keys = Some(vec![ZONE.into()]);
+        world.apply(node);
+        world.apply(csi_node);
+    }
+    world
+}
+
+fn place(class: &str, zone: &str) -> Place {
+    Place { class: class.into(), segment: [(ZONE.to_owned(), zone.to_owned())].into() }
+}
+
+fn now() -> Timestamp {
+    "2026-11-21T12:00:00Z".parse().unwrap()
+}
+
+/// Publishes what is measured, for every place that is to be measured; withdraws what is to be.
+fn settle(world: &mut World, settings: &Settings) -> Vec<Place> {
+    let mut measured = Vec::new();
+    for place in places(world, settings) {
+        for action in plan(&place, world, settings, &Questions::default(), now()).0 {
+            match action {
+                Action::Measure { published, wanted, .. } => {
+                    let object = published.map_or(*wanted, Arc::unwrap_or_clone);
+                    assert!(is_ours(&object, settings));
+                    assert_eq!(place_of(&object), place);
+                    world.apply(object);
+                    measured.push(place.clone());
+                }
+                Action::Withdraw(gone) => {
+                    let key = claimcheck_informer::key_of(&*gone);
+                    world.forget(claimcheck_informer::Kind::Capacity, &key);
+                }
+            }
+        }
+    }
+    measured
+}
+
+fn there(world: &World) -> Vec<Place> {
+    let mut there: Vec<_> = world.capacities.iter().map(|capacity| place_of(capacity)).collect();
+    there.sort();
+    there
+}
+
+#[test]
+fn one_for_each_class_and_segment() {
+    let mut world = zones();
+    let all = [place("one", "a"), place("one", "b"), place("two", "a"), place("two", "b")];
+    assert_eq!(settle(&mut world, &with_topology()), all);
+    assert_eq!(settle(&mut world, &with_topology()), all, "what is there is kept up to date");
+    assert_eq!(there(&world), all);
+    let owners = |capacity: &CSIStorageCapacity| capacity.metadata.owner_references.clone().unwrap();
+    assert!(world.capacities.iter().all(|capacity| owners(capacity)[0].name == DRIVER));
+
+    let immediate = Settings { capacity_for_immediate: true, ..with_topology() };
+    assert_eq!(settle(&mut world, &immediate).len(), 6);
+}
+
+#[test]
+fn what_has_no_reason_any_more_is_withdrawn() {
+    type End = fn(&mut World);
+    let table: [(&str, End, usize); 4] = [
+        ("the class is gone", |world| drop(forget(world, claimcheck_informer::Kind::Class, "one")), 2),
+        ("no node is in the zone", |world| drop(forget(world, claimcheck_informer::Kind::CsiNode, "n3")), 2),
+        ("the driver takes no part", |world| drop(world.apply(csi_driver(true))), 0),
+        ("the driver is gone", |world| drop(forget(world, claimcheck_informer::Kind::CsiDriver, DRIVER)), 0),
+    ];
+    for (what, end, left) in table {
+        let mut world = zones();
+        settle(&mut world, &with_topology());
+        end(&mut world);
+        settle(&mut world, &with_topology());
+        assert_eq!(there(&world).len(), left, "{what}");
+    }
+}
+
+fn forget(
+    world: &mut World,
+    kind: claimcheck_informer::Kind,
+    name: &str,
+) -> Option<claimcheck_informer::Change> {
+    world.forget(kind, &claimcheck_model::ObjectKey::cluster(name))
+}
+
+#[test]
+fn others_objects_are_left_alone_and_surplus_ones_are_not() {
+    let mut world = zones();
+    world.apply(testing::capacity("mine", "one", "n1", "1Gi"));
+    settle(&mut world, &with_topology());
+    assert_eq!(world.capacities.len(), 5);
+    let twin = world.capacities.iter().find(|capacity| place_of(capacity) == place("one", "a")).unwrap();
+    let mut twin = (**twin).clone();
+    twin.metadata.name = Some("zzz".into());
+    world.apply_any(Object::from(twin));
+    assert_eq!(world.capacities.len(), 6);
+    settle(&mut world, &with_topology());
+    assert_eq!(world.capacities.len(), 5);
+}
+
+#[test]
+fn a_driver_without_topology_has_one_segment_that_is_everywhere() {
+    let mut world = zones();
+    assert_eq!(settle(&mut world, &settings(&[])).len(), 2);
+    let selectors = world.capacities.iter().map(|capacity| capacity.node_topology.clone());
+    assert!(selectors.flatten().all(|selector| selector == Default::default()));
+}
+
+#[test]
+fn the_driver_is_asked_when_something_happened_and_now_and_then() {
+    let mut world = zones();
+    settle(&mut world, &with_topology());
+    let place = place("one", "a");
+    let mut questions = Questions::default();
+    let asks = |questions: &Questions, later: Duration| {
+        let (actions, again) = plan(&place, &world, &with_topology(), questions, now() + later);
+        (!actions.is_empty(), again.unwrap())
+    };
+    assert_eq!(asks(&questions, Duration::ZERO), (true, PERIOD), "after a start");
+    questions.ask(&place, now());
+    let second = Duration::from_secs(1);
+    assert_eq!(asks(&questions, second), (false, PERIOD - second));
+    assert_eq!(asks(&questions, PERIOD), (true, PERIOD));
+    questions.doubt(&place);
+    assert_eq!(asks(&questions, PAUSE / 2), (false, PAUSE / 2), "changes are gathered");
+    assert_eq!(asks(&questions, second), (true, PERIOD));
+    questions.ask(&place, now() + second);
+    assert!(!asks(&questions, second).0);
+}

@@ -1,0 +1,110 @@
+//! Where pods go is decided together with the driver: by its room, its limits, and its refusals.
+
+use claimcheck_informer::{
+    World,
+    testing::{self, DRIVER},
+};
+use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, StorageClass};
+use kube::{
+    Api,
+    api::{DeleteParams, Patch, PatchParams},
+};
+use serde_json::json;
+use tonic::Status;
+
+use crate::{cluster::Cluster, fake::ZONE};
+
+/// Zone and MiB of every published capacity, in order.
+fn published(world: &World) -> Vec<(String, String)> {
+    let mut all: Vec<_> = world
+        .capacities
+        .iter()
+        .map(|capacity| {
+            let labels = capacity.node_topology.clone().unwrap().match_labels.unwrap();
+            (labels[ZONE].clone(), capacity.capacity.clone().unwrap().0)
+        })
+        .collect();
+    all.sort();
+    all
+}
+
+fn pairs(left: &str) -> Vec<(String, String)> {
+    ["a", "b"].map(|zone| (zone.to_owned(), left.to_owned())).into()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn capacities_follow_the_volumes() {
+    let mut cluster = Cluster::start().await;
+    let mut driver = testing::csi_driver(true);
+    driver.spec.storage_capacity = Some(true);
+    cluster.create::<CSIDriver>(driver).await;
+    cluster.create::<StorageClass>(testing::late_class("late", DRIVER)).await;
+    cluster.until("both zones are published", |world| published(world) == pairs("1000Mi")).await;
+
+    cluster.schedule();
+    cluster.create_in_namespace(testing::claim("data", "late", "64Mi")).await;
+    cluster.pod("user", "", "data").await;
+    cluster.scheduled("user").await;
+    cluster.until("the volume shows", |world| published(world) == pairs("999Mi")).await;
+    // 2000Mi fit nowhere; the pod is told so.
+    cluster.create_in_namespace(testing::claim("large", "late", "2000Mi")).await;
+    cluster.pod("hopeful", "", "large").await;
+    assert_eq!(
+        cluster.events("FailedScheduling", 1).await,
+        ["0/2 nodes are available: 2 node(s) did not have enough free storage."]
+    );
+    let classes = Api::<StorageClass>::all(cluster.client.clone());
+    classes.delete("late", &DeleteParams::default()).await.unwrap();
+    cluster.until("nothing is published", |world| world.capacities.is_empty()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_without_room_is_not_chosen_again() {
+    let mut cluster = Cluster::start().await;
+    cluster.create::<StorageClass>(testing::late_class("late", DRIVER)).await;
+    cluster.schedule();
+    cluster.driver.fail("CreateVolume", Status::resource_exhausted("full"));
+    cluster.create_in_namespace(testing::claim("data", "late", "64Mi")).await;
+    cluster.pod("user", "", "data").await;
+    assert_eq!(cluster.scheduled("user").await, "b", "the first choice was a");
+    assert_eq!(cluster.driver.counts()["CreateVolume"], [2]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn parked_pods_come_in_turn_when_there_are_places() {
+    let mut cluster = Cluster::start().await;
+    cluster.create::<CSIDriver>(testing::csi_driver(true)).await;
+    cluster.create::<StorageClass>(testing::late_class("late", DRIVER)).await;
+    let csi_nodes = Api::<CSINode>::all(cluster.client.clone());
+    let limit = async |node: &str, count: i32| {
+        let driver =
+            json!({"name": DRIVER, "nodeID": node, "topologyKeys": [ZONE], "allocatable": {"count": count}});
+        let patch = Patch::Merge(json!({"spec": {"drivers": [driver]}}));
+        csi_nodes.patch(node, &PatchParams::default(), &patch).await.unwrap();
+    };
+    limit("a", 1).await;
+    limit("b", 0).await;
+    cluster.schedule();
+    for n in 0..4 {
+        cluster.create_in_namespace(testing::claim(&format!("data-{n}"), "late", "64Mi")).await;
+    }
+    cluster.pod("user-0", "", "data-0").await;
+    assert_eq!(cluster.scheduled("user-0").await, "a");
+    for n in 1..4 {
+        cluster.pod(&format!("user-{n}"), "", &format!("data-{n}")).await;
+    }
+    let told = cluster.events("FailedScheduling", 1).await;
+    assert_eq!(told[0], "0/2 nodes are available: 2 node(s) exceed max volume count.");
+    // Two places on the other node: two of the three, the second since the first was placed.
+    limit("b", 2).await;
+    let placed = |world: &World| {
+        let nodes = world.pods.iter().filter_map(|pod| pod.spec.as_ref()?.node_name.as_deref());
+        nodes.filter(|node| *node == "b").count()
+    };
+    cluster.until("two pods are on b", |world| placed(world) == 2).await;
+    // The place of the first pod is free once its volume is detached.
+    cluster.end_pod("user-0").await;
+    for n in 1..4 {
+        cluster.scheduled(&format!("user-{n}")).await;
+    }
+}
