@@ -1,4 +1,5 @@
-//! The storage controllers: binder, provisioner, attach/detach, attacher, scheduler, protection.
+//! The storage controllers: binder, provisioner, attach/detach, attacher, scheduler, protection, and the
+//! claims of ephemeral volumes.
 //!
 //! ```text
 //! Informer ──> World ──> <controller>/plan.rs ──actions──> <controller>/run.rs ──> API server, CSI driver
@@ -17,6 +18,7 @@ mod claims;
 mod context;
 #[cfg(test)]
 mod context_tests;
+mod ephemeral;
 mod protection;
 mod provisioner;
 mod rpc;

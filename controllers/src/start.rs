@@ -7,7 +7,9 @@ use kube::Client;
 use tokio::task::JoinSet;
 use tracing::info;
 
-use crate::{attachdetach, attacher, binder, context::Context, protection, provisioner, scheduler, shell};
+use crate::{
+    attachdetach, attacher, binder, context::Context, ephemeral, protection, provisioner, scheduler, shell,
+};
 
 /// A controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -24,17 +26,20 @@ pub enum Name {
     Scheduler,
     /// Holds claims and volumes while they are in use.
     Protection,
+    /// Makes the claims of generic ephemeral volumes.
+    Ephemeral,
 }
 
 impl Name {
     /// Every controller.
-    pub const ALL: [Name; 6] = [
+    pub const ALL: [Name; 7] = [
         Self::Binder,
         Self::Provisioner,
         Self::AttachDetach,
         Self::Attacher,
         Self::Scheduler,
         Self::Protection,
+        Self::Ephemeral,
     ];
 
     /// As on the command line.
@@ -46,6 +51,7 @@ impl Name {
             Self::Attacher => "attacher",
             Self::Scheduler => "scheduler",
             Self::Protection => "protection",
+            Self::Ephemeral => "ephemeral-volume",
         }
     }
 
@@ -75,7 +81,7 @@ impl FromStr for Name {
 pub enum Error {
     /// There is no such controller.
     #[error(
-        "there is no controller \"{name}\": use binder, provisioner, attach-detach, attacher, scheduler, or protection"
+        "there is no controller \"{name}\": use binder, provisioner, attach-detach, attacher, scheduler, protection, or ephemeral-volume"
     )]
     Unknown {
         /// What was asked for.
@@ -135,6 +141,10 @@ pub async fn run(
             Name::Scheduler => {
                 let context = context("default-scheduler");
                 running.spawn(endless(shell::run(scheduler::Scheduler::default(), context)));
+            }
+            Name::Ephemeral => {
+                let context = context("ephemeral_volume");
+                running.spawn(endless(shell::run(ephemeral::Ephemeral, context)));
             }
             Name::Protection => {
                 let claims = shell::run(protection::Claims, context("pvc-protection-controller"));

@@ -5,7 +5,7 @@ mod cluster;
 use claimcheck_controllers::Name;
 use cluster::{Cluster, until, until_gone};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
 const ALL: &[Name] = &[Name::Binder, Name::Scheduler, Name::Protection];
@@ -212,4 +212,43 @@ async fn fifty_claims_and_pods_come_up_spread_over_the_nodes() {
     }
     assert_eq!(on_first, COUNT / 2);
     assert_eq!(cluster.requests("create", "pods/binding"), 50, "each pod is bound once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ephemeral_volume_gets_a_claim_that_goes_with_its_pod() {
+    let cluster = Cluster::start(&[Name::Ephemeral, Name::Protection]).await;
+    let template = json!({
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    });
+    let pod = json!({
+        "metadata": {"name": "p"},
+        "spec": {
+            "containers": [{"name": "c", "image": "i"}],
+            "volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": template}}],
+        },
+    });
+    let pod: Pod = serde_json::from_value(pod).unwrap();
+    let pod = cluster.pods().create(&PostParams::default(), &pod).await.unwrap();
+    let claim = until(&cluster.claims(), "p-v", |_| true).await;
+    let owner = &claim.metadata.owner_references.unwrap()[0];
+    assert_eq!((Some(&owner.uid), owner.controller), (pod.metadata.uid.as_ref(), Some(true)));
+    cluster.pods().delete("p", &DeleteParams::default()).await.unwrap();
+    until_gone(&cluster.claims(), "p-v").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_of_somebody_else_is_not_an_ephemeral_volume() {
+    let cluster = Cluster::start(&[Name::Ephemeral]).await;
+    cluster.claim("p-v", "fast").await;
+    let template = json!({"spec": {"accessModes": ["ReadWriteOnce"]}});
+    let pod = json!({
+        "metadata": {"name": "p"},
+        "spec": {
+            "containers": [{"name": "c", "image": "i"}],
+            "volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": template}}],
+        },
+    });
+    let pod: Pod = serde_json::from_value(pod).unwrap();
+    cluster.pods().create(&PostParams::default(), &pod).await.unwrap();
+    cluster.events("p", &["FailedBinding"]).await;
 }

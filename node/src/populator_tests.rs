@@ -154,6 +154,24 @@ fn volumes_of_the_node_and_volumes_that_it_lacks() {
 }
 
 #[test]
+fn an_ephemeral_claim_must_be_the_pods_own() {
+    let (mut claim, mut volume) = bound("p-v");
+    let ephemeral = json!({"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}});
+    let pod = pod(&[], vec![serde_json::from_value(ephemeral).unwrap()], &["v"]);
+    volume.spec.as_mut().unwrap().claim_ref.as_mut().unwrap().name = Some("p-v".into());
+    let foreign = world(vec![(claim.clone(), volume.clone())]);
+    assert!(!problem(&populate(&pod, &foreign, None)).0, "it will never be the pod's");
+    assert!(problem(&populate(&pod, &World::default(), None)).0, "it is about to be made");
+    claim.metadata.owner_references = Some(vec![OwnerReference {
+        controller: Some(true),
+        uid: pod.metadata.uid.clone().unwrap(),
+        ..OwnerReference::default()
+    }]);
+    let population = populate(&pod, &world(vec![(claim, volume)]), None);
+    assert_eq!(keys(&population), [VolumeKey::csi(DRIVER, "handle-pv-p-v")]);
+}
+
+#[test]
 fn a_claim_may_be_a_path_of_the_node() {
     let rows = [
         (json!({"hostPath": {"path": "/x", "type": "File"}}), Some(HostPathKind::File)),

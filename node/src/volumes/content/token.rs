@@ -85,7 +85,58 @@ fn renew_after(now: Timestamp, expires: Timestamp) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use claimcheck_model::ObjectKey;
+    use kube::client::Body;
+    use serde_json::{Value, json};
+    use tonic::codegen::http::{Request, Response};
+
     use super::*;
+
+    /// The paths and bodies of requests.
+    type Asked = Arc<Mutex<Vec<(String, Value)>>>;
+
+    /// A client of an API server that answers every request so; what it is asked is kept.
+    fn client(answer: Value) -> (Client, Asked) {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let kept = asked.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let (kept, answer) = (kept.clone(), answer.to_string());
+            async move {
+                let path = request.uri().path().to_owned();
+                let body = request.into_body().collect_bytes().await.map_err(std::io::Error::other)?;
+                kept.lock().unwrap().push((path, serde_json::from_slice(&body).unwrap()));
+                Ok::<_, std::io::Error>(Response::new(Body::from(answer.into_bytes())))
+            }
+        });
+        (Client::new(service, "default"), asked)
+    }
+
+    #[tokio::test]
+    async fn a_token_is_bound_to_its_pod_and_meant_for_its_audience() {
+        let status = json!({"token": "t", "expirationTimestamp": "2020-01-01T00:00:00Z"});
+        let (client, asked) = client(json!({
+            "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": {}, "spec": {
+                "audiences": []}, "status": status,
+        }));
+        let pod = PodRef { key: ObjectKey::new("ns", "p"), uid: "u".into(), service_account: "robot".into() };
+        let wish = TokenWish { audience: Some("vault".into()), expiration: Some(600) };
+        let token = request(&client, &pod, &wish).await.unwrap();
+        let expires = "2020-01-01T00:00:00Z".to_owned();
+        assert_eq!(token, Bearer { text: "t".into(), expires, renew: Duration::ZERO });
+        let (path, body) = asked.lock().unwrap().pop().unwrap();
+        assert_eq!(path, "/api/v1/namespaces/ns/serviceaccounts/robot/token");
+        let bound = json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"});
+        assert_eq!(
+            body["spec"],
+            json!({"audiences": ["vault"], "boundObjectRef": bound, "expirationSeconds": 600})
+        );
+        // Without an account the namespace's default one.
+        let nobody = PodRef { service_account: String::new(), ..pod };
+        request(&client, &nobody, &wish).await.unwrap();
+        assert!(asked.lock().unwrap()[0].0.ends_with("/serviceaccounts/default/token"));
+    }
 
     #[test]
     fn a_token_is_renewed_well_before_it_expires() {

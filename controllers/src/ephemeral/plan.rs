@@ -1,0 +1,139 @@
+//! Decides which claims a pod is still to get.
+
+use std::sync::Arc;
+
+use claimcheck_informer::{World, pod_claims};
+use claimcheck_model::ObjectKey;
+use k8s_openapi::{
+    api::core::v1::{PersistentVolumeClaim, Pod},
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
+};
+
+use crate::claims::is_deleting;
+
+/// A step for one volume of a pod.
+#[derive(Debug, PartialEq)]
+pub struct Action {
+    /// The pod.
+    pub pod: Arc<Pod>,
+    /// The volume's name in it.
+    pub volume: String,
+    /// What to do.
+    pub step: Step,
+}
+
+/// What to do for a volume.
+#[derive(Debug, PartialEq)]
+pub enum Step {
+    /// Make its claim.
+    Create(Box<PersistentVolumeClaim>),
+    /// Say that its name is taken by a claim that is not the pod's. Taking that would give the pod
+    /// somebody's data.
+    Refuse(String),
+}
+
+/// What to do for a pod. One that is being deleted needs nothing any more.
+pub fn plan(key: &ObjectKey, world: &World) -> Vec<Action> {
+    let Some(pod) = world.pods.get(key).filter(|pod| !is_deleting(&***pod)) else { return Vec::new() };
+    let ephemeral = pod_claims(pod).filter(|used| used.ephemeral);
+    let steps = ephemeral.filter_map(|used| {
+        let step = match world.claims.get(&used.claim) {
+            Some(claim) if owns(pod, claim) => return None,
+            Some(_) => Step::Refuse(format!(
+                "PVC {} was not created for pod {key} (pod is not the owner)",
+                used.claim
+            )),
+            None => Step::Create(Box::new(claim(pod, &used.volume, &used.claim)?)),
+        };
+        Some(Action { pod: pod.clone(), volume: used.volume, step })
+    });
+    steps.collect()
+}
+
+/// The claim of the template.
+fn claim(pod: &Pod, volume: &str, key: &ObjectKey) -> Option<PersistentVolumeClaim> {
+    let mut volumes = pod.spec.as_ref()?.volumes.iter().flatten();
+    let source = volumes.find(|candidate| candidate.name == volume)?.ephemeral.as_ref()?;
+    let template = source.volume_claim_template.as_ref()?;
+    let meta = template.metadata.clone().unwrap_or_default();
+    let owner = OwnerReference {
+        api_version: "v1".into(),
+        kind: "Pod".into(),
+        name: pod.metadata.name.clone()?,
+        uid: pod.metadata.uid.clone()?,
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    };
+    Some(PersistentVolumeClaim {
+        metadata: ObjectMeta {
+            name: Some(key.name.clone()),
+            namespace: Some(key.namespace.clone()),
+            labels: meta.labels,
+            annotations: meta.annotations,
+            owner_references: Some(vec![owner]),
+            ..ObjectMeta::default()
+        },
+        spec: Some(template.spec.clone()),
+        status: None,
+    })
+}
+
+fn owns(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
+    let mut owners = claim.metadata.owner_references.iter().flatten();
+    owners.any(|owner| owner.controller == Some(true) && Some(&owner.uid) == pod.metadata.uid.as_ref())
+}
+
+#[cfg(test)]
+mod tests {
+    use claimcheck_informer::testing::{self, deleting, world};
+    use k8s_openapi::api::core::v1::Volume;
+    use serde_json::json;
+
+    use super::*;
+
+    /// A pod with an ephemeral volume, an ordinary claim and an emptyDir.
+    fn pod() -> Pod {
+        let mut pod = testing::pod("p", "n", &["other"]);
+        let template = json!({
+            "metadata": {"labels": {"app": "web"}},
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+        });
+        let volumes = json!([
+            {"name": "scratch", "ephemeral": {"volumeClaimTemplate": template}},
+            {"name": "empty", "emptyDir": {}},
+        ]);
+        let volumes: Vec<Volume> = serde_json::from_value(volumes).unwrap();
+        pod.spec.as_mut().unwrap().volumes.get_or_insert_default().extend(volumes);
+        pod
+    }
+
+    fn steps(world: &World) -> Vec<Step> {
+        plan(&ObjectKey::new("default", "p"), world).into_iter().map(|action| action.step).collect()
+    }
+
+    #[test]
+    fn a_claim_is_made_from_the_template_and_owned_by_the_pod() {
+        let steps = steps(&world([pod().into()]));
+        let [Step::Create(claim)] = steps.as_slice() else { panic!("{steps:?}") };
+        assert_eq!(claim.metadata.name.as_deref(), Some("p-scratch"));
+        assert_eq!(claim.metadata.labels.as_ref().unwrap()["app"], "web");
+        assert!(owns(&pod(), claim));
+        assert_eq!(claim.spec.as_ref().unwrap().access_modes.as_deref(), Some(&["ReadWriteOnce".into()][..]));
+        // It is there now.
+        let there = world([pod().into(), (**claim).clone().into()]);
+        assert_eq!(plan(&ObjectKey::new("default", "p"), &there), []);
+    }
+
+    #[test]
+    fn a_claim_of_somebody_else_is_left_alone() {
+        let taken = testing::claim("p-scratch", "", "1Gi");
+        let message = "PVC default/p-scratch was not created for pod default/p (pod is not the owner)";
+        assert_eq!(steps(&world([pod().into(), taken.into()])), [Step::Refuse(message.into())]);
+    }
+
+    #[test]
+    fn a_pod_that_goes_gets_nothing() {
+        assert_eq!(steps(&world([deleting(pod(), &[]).into()])), []);
+        assert_eq!(steps(&world([])), []);
+    }
+}
