@@ -8,7 +8,10 @@ use std::{
     ffi::CString,
     fs,
     io::{self, Write},
-    os::fd::{AsFd, OwnedFd},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::fs::MetadataExt,
+    },
     path::Path,
 };
 
@@ -81,6 +84,9 @@ fn become_program(container: &Container, mut fds: Vec<OwnedFd>) -> Result<Infall
         .doing("mount /tmp")?;
     mount(Some("proc"), "/proc", Some("proc"), template::secure(), None::<&str>).doing("mount /proc")?;
     let log = fds.remove(0);
+    for target in &container.mounts {
+        make_room(target)?;
+    }
     for (target, fd) in container.mounts.iter().zip(fds) {
         attach(target, fd)?;
     }
@@ -105,6 +111,24 @@ fn signals() -> nix::Result<()> {
 fn set_action(signal: Signal, action: &SigAction) -> nix::Result<()> {
     // SAFETY: the default action runs no code of ours.
     unsafe { sigaction(signal, action) }.map(drop)
+}
+
+/// The root that containers see is one tmpfs for all of a node: where another container has had a directory,
+/// this one cannot have a file. Then the place gets a tmpfs of this container's own.
+fn make_room(target: &Target) -> Result<(), String> {
+    let path = Path::new(&target.path);
+    let is_other = fs::metadata(path).is_ok_and(|found| found.is_dir() != target.directory);
+    let Some(parent) = path.parent().filter(|parent| is_other && *parent != Path::new("/")) else {
+        return Ok(());
+    };
+    let device = |path: &Path| fs::metadata(path).map(|found| found.dev());
+    let what = format!("make room for {}", target.path);
+    // What the node itself has there must not be hidden: then mounting fails and says so.
+    if device(parent).doing(&what)? == device(Path::new("/")).doing(&what)? {
+        let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+        mount(Some("room"), parent, Some("tmpfs"), flags, Some("size=64k")).doing(&what)?;
+    }
+    Ok(())
 }
 
 fn attach(target: &Target, fd: OwnedFd) -> Result<(), String> {

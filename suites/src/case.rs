@@ -58,6 +58,9 @@ impl Pattern {
     pub const STATIC: Self =
         Self { provisioning: Provisioning::PreProvisioned, fs: FsType::Default, binding: Binding::Immediate };
 
+    /// Volumes that are part of a pod.
+    pub const IN_POD: Self = Self { provisioning: Provisioning::InPod, ..Self::STATIC };
+
     /// Dynamic provisioning.
     pub const fn dynamic(fs: FsType, binding: Binding) -> Self {
         Self { provisioning: Provisioning::Dynamic, fs, binding }
@@ -66,6 +69,10 @@ impl Pattern {
 
 impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A file system and a time of binding are a claim's.
+        if self.provisioning == Provisioning::InPod {
+            return f.write_str(self.provisioning.name());
+        }
         let binding = match self.binding {
             Binding::Immediate => "immediate",
             Binding::Late => "late binding",
@@ -82,6 +89,8 @@ pub enum Provisioning {
     Dynamic,
     /// An administrator, beforehand.
     PreProvisioned,
+    /// Nobody: they are part of their pod.
+    InPod,
 }
 
 impl Provisioning {
@@ -90,6 +99,7 @@ impl Provisioning {
         match self {
             Self::Dynamic => "dynamic",
             Self::PreProvisioned => "pre-provisioned",
+            Self::InPod => "part of the pod",
         }
     }
 }

@@ -225,6 +225,11 @@ fn validate(pod: &Value) -> Vec<FieldError> {
                     if !volume_names.contains(&mount["name"].as_str()) {
                         errors.push(FieldError::not_found(format!("{path}.name"), &mount["name"]));
                     }
+                    for field in ["subPath", "subPathExpr"] {
+                        errors.extend(local_path_fault(&mount[field]).map(|fault| {
+                            FieldError::invalid(format!("{path}.{field}"), &mount[field], fault)
+                        }));
+                    }
                 }
             }
         }
@@ -234,6 +239,16 @@ fn validate(pod: &Value) -> Vec<FieldError> {
         errors.push(FieldError::not_supported("spec.restartPolicy", &spec["restartPolicy"], &policies));
     }
     errors
+}
+
+/// What is wrong with a path that must stay in its volume: `validateLocalDescendingPath` in
+/// `pkg/apis/core/validation/validation.go`.
+fn local_path_fault(path: &Value) -> Option<&'static str> {
+    let path = path.as_str().unwrap_or_default();
+    if path.starts_with('/') {
+        return Some("must be a relative path");
+    }
+    path.split('/').any(|part| part == "..").then_some("must not contain '..'")
 }
 
 /// A pod's spec stands, but for images, the deadline and further tolerations. `nodeName` is set by binding.

@@ -3,13 +3,17 @@
 mod attach;
 mod attach_required;
 mod binding;
+mod capacity;
 mod disruptive;
+mod fs_group;
 mod multi_volume;
+mod pod_volumes;
 mod protection;
 mod provisioning;
 mod reclaim;
 mod retries;
 mod stress;
+mod sub_path;
 mod topology;
 mod volume_io;
 mod volume_limits;
@@ -24,6 +28,9 @@ pub fn catalogue() -> Vec<Case> {
         volumes::ROWS,
         volume_io::ROWS,
         multi_volume::ROWS,
+        sub_path::ROWS,
+        fs_group::ROWS,
+        pod_volumes::ROWS,
         binding::ROWS,
         reclaim::ROWS,
         protection::ROWS,
@@ -31,6 +38,7 @@ pub fn catalogue() -> Vec<Case> {
         attach_required::ROWS,
         volume_limits::ROWS,
         topology::ROWS,
+        capacity::ROWS,
         stress::ROWS,
         retries::ROWS,
         disruptive::ROWS,

@@ -1,0 +1,75 @@
+//! Whose a volume's files are.
+
+use std::sync::Arc;
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+
+use super::{case, row};
+use crate::{
+    case::{Case, Needs, Pattern, Run},
+    fixture::{Claim, Fixture, Script},
+};
+
+const SUITE: &str = "fs_group";
+
+const fn group(name: &'static str, pattern: Pattern, run: Run) -> Case {
+    row(SUITE, name, "fsgroupchangepolicy", pattern, Needs::NOTHING, run)
+}
+
+pub(super) const ROWS: &[Case] = &[
+    group("a volume gets the group of its pod", Pattern::EXT4, case!(first_pod)),
+    group("a later pod of another group gets all files", Pattern::EXT4, case!(always)),
+    group(
+        "with OnRootMismatch, files are left alone where the root fits",
+        Pattern::EXT4,
+        case!(on_root_mismatch),
+    ),
+    group("with OnRootMismatch, another group gets all files", Pattern::EXT4, case!(root_mismatches)),
+];
+
+fn pod<'a>(name: &'a str, script: &'a str, claim: &Claim, context: Value) -> Script<'a> {
+    let source = json!({ "persistentVolumeClaim": { "claimName": claim.name } });
+    Script::ending(name, script).volume("data", source).spec(json!({ "securityContext": context }))
+}
+
+/// Makes a file, gives it away, and looks at it from a second pod.
+async fn seen_by_second(t: &Fixture, first: Value, second: Value) -> Result<String> {
+    let claim = t.claim("claim").await?;
+    let script = "echo x > /v/data/file && chgrp 77 /v/data/file";
+    t.said(&pod("first", script, &claim, first)).await?;
+    t.remove_named_pod("first").await?;
+    t.said(&pod("second", "stat -c %g /v/data /v/data/file | xargs", &claim, second)).await
+}
+
+async fn first_pod(t: Arc<Fixture>) -> Result<()> {
+    let claim = t.claim("claim").await?;
+    // The directory hands its group down to new files.
+    let script =
+        "stat -c %g /v/data; touch /v/data/new; stat -c %g /v/data/new; test -g /v/data && echo setgid";
+    let said = t.said(&pod("pod", script, &claim, json!({ "fsGroup": 1234 }))).await?;
+    ensure!(said == "1234\n1234\nsetgid", "the pod said {said:?}");
+    Ok(())
+}
+
+async fn always(t: Arc<Fixture>) -> Result<()> {
+    let said = seen_by_second(&t, json!({ "fsGroup": 1000 }), json!({ "fsGroup": 2000 })).await?;
+    ensure!(said == "2000 2000", "volume and file have {said:?}");
+    Ok(())
+}
+
+fn on_mismatch(group: u32) -> Value {
+    json!({ "fsGroup": group, "fsGroupChangePolicy": "OnRootMismatch" })
+}
+
+async fn on_root_mismatch(t: Arc<Fixture>) -> Result<()> {
+    let said = seen_by_second(&t, on_mismatch(1000), on_mismatch(1000)).await?;
+    ensure!(said == "1000 77", "volume and file have {said:?}");
+    Ok(())
+}
+
+async fn root_mismatches(t: Arc<Fixture>) -> Result<()> {
+    let said = seen_by_second(&t, on_mismatch(1000), on_mismatch(2000)).await?;
+    ensure!(said == "2000 2000", "volume and file have {said:?}");
+    Ok(())
+}
