@@ -23,7 +23,11 @@ pub(super) const ROWS: &[Case] = &[
     capacity("what a volume takes is no longer published as free", Pattern::LATE, case!(used_up)),
     capacity("a pod whose volume fits nowhere waits, and says so", Pattern::LATE, case!(fits_nowhere)),
     capacity("a pod goes where there is room for its volume", Pattern::LATE, case!(where_there_is_room)),
-    capacity("a claim for more than there is stays Pending, and says so", Pattern::IMMEDIATE, case!(exhausted)),
+    capacity(
+        "a claim for more than there is stays Pending, and says so",
+        Pattern::IMMEDIATE,
+        case!(exhausted),
+    ),
 ];
 
 async fn published(t: Arc<Fixture>) -> Result<()> {
