@@ -28,4 +28,4 @@ mod shell;
 mod start;
 
 pub use context::{Context, Failure};
-pub use start::{Error, Name, Options, run};
+pub use start::{Error, Name, Options, Provisioning, run};

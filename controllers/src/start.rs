@@ -110,6 +110,19 @@ pub struct Options {
     pub csi_address: Option<PathBuf>,
     /// Where records of RPCs go: the tap's socket.
     pub tap: Option<PathBuf>,
+    /// How the provisioner provisions.
+    pub provisioning: Provisioning,
+}
+
+/// What the provisioner can be told, named as the flags of external-provisioner.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Provisioning {
+    /// `--extra-create-metadata`: tell the driver for which claim a volume is, as parameters.
+    pub extra_create_metadata: bool,
+    /// `--strict-topology`: ask for the selected node's topology and no other.
+    pub strict_topology: bool,
+    /// `--capacity-for-immediate-binding`: publish the room for classes that bind at once, too.
+    pub capacity_for_immediate_binding: bool,
 }
 
 /// Runs these controllers until `shutdown` resolves.

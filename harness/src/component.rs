@@ -41,6 +41,15 @@ pub struct ControllerArgs {
     /// Path of the CSI driver's socket, for provisioner and attacher
     #[arg(long)]
     csi_address: Option<PathBuf>,
+    /// The provisioner tells the driver for which claim a volume is
+    #[arg(long)]
+    extra_create_metadata: bool,
+    /// The provisioner asks for the selected node's topology and no other
+    #[arg(long)]
+    strict_topology: bool,
+    /// The provisioner publishes the driver's room for classes that bind at once, too
+    #[arg(long)]
+    capacity_for_immediate_binding: bool,
     #[command(flatten)]
     api: ApiArgs,
 }
@@ -113,6 +122,11 @@ impl ControllerArgs {
         let options = controllers::Options {
             csi_address: self.csi_address,
             tap: std::env::var_os("CLAIMCHECK_TAP").map(PathBuf::from),
+            provisioning: controllers::Provisioning {
+                extra_create_metadata: self.extra_create_metadata,
+                strict_topology: self.strict_topology,
+                capacity_for_immediate_binding: self.capacity_for_immediate_binding,
+            },
         };
         controllers::run(&names, client, &options, termination()?).await?;
         Ok(())

@@ -20,7 +20,7 @@ use std::error::Error;
 use claimcheck_csi::v1::controller_service_capability::rpc::Type as Rpc;
 
 use crate::{
-    Options,
+    Options, Provisioning,
     context::Context,
     rpc::{DriverInfo, connect},
     shell,
@@ -38,19 +38,15 @@ pub struct Settings {
     pub driver: DriverInfo,
     /// Goes into every volume's attributes, so that a volume shows which provisioner made it.
     pub identity: String,
-    /// Tell the driver for which claim a volume is, as parameters (`--extra-create-metadata` upstream).
-    pub extra_create_metadata: bool,
-    /// Ask for the selected node's topology and no other (`--strict-topology` upstream).
-    pub strict_topology: bool,
-    /// Publish the room for classes that bind at once, too (`--capacity-for-immediate-binding` upstream).
-    pub capacity_for_immediate: bool,
+    /// What the user wishes.
+    pub wishes: Provisioning,
 }
 
 /// Works until the future is dropped. Waits for the driver to answer first.
 pub async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error + Send + Sync>> {
     let (driver, info) = connect(&options, "provisioner").await?;
     let identity = format!("{}-{}", uuid::Uuid::new_v4().simple(), info.name);
-    let settings = Settings { driver: info, identity, ..Settings::default() };
+    let settings = Settings { driver: info, identity, wishes: options.provisioning };
     let claims = create::Claims::new(driver.clone(), settings.clone());
     let volumes = delete::Volumes::new(driver.clone(), settings.clone());
     let capacities = async {

@@ -169,7 +169,7 @@ fn wanted<'w>(
     let class = world.classes.named(&place.class)?;
     let published = publishes(world, settings)
         && class.provisioner == settings.driver.name
-        && (settings.capacity_for_immediate || binds_late(class))
+        && (settings.wishes.capacity_for_immediate_binding || binds_late(class))
         && driver_segments(world, settings).contains(&place.segment);
     published.then_some((&**class, &**driver))
 }

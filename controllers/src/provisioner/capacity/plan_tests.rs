@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::storage::v1::CSIStorageCapacity;
 
 use super::plan::{Action, PAUSE, PERIOD, Place, Questions, is_ours, place_of, places, plan};
-use crate::{provisioner::Settings, rpc::DriverInfo};
+use crate::{Provisioning, provisioner::Settings, rpc::DriverInfo};
 
 const ZONE: &str = "zone";
 
@@ -96,7 +96,8 @@ fn one_for_each_class_and_segment() {
     let owners = |capacity: &CSIStorageCapacity| capacity.metadata.owner_references.clone().unwrap();
     assert!(world.capacities.iter().all(|capacity| owners(capacity)[0].name == DRIVER));
 
-    let immediate = Settings { capacity_for_immediate: true, ..with_topology() };
+    let wishes = Provisioning { capacity_for_immediate_binding: true, ..Provisioning::default() };
+    let immediate = Settings { wishes, ..with_topology() };
     assert_eq!(settle(&mut world, &immediate).len(), 6);
 }
 

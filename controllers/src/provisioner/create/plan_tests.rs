@@ -30,6 +30,7 @@ use super::{
     request::{Job, Refusal},
 };
 use crate::{
+    Provisioning,
     provisioner::Settings,
     rpc::{Certainty, DriverInfo},
 };
@@ -155,7 +156,8 @@ fn block_volumes_and_extra_metadata() {
     spec.volume_mode = Some("Block".into());
     spec.access_modes = Some(vec!["ReadWriteOnce".into(), "ReadWriteMany".into()]);
     let driver = DriverInfo::new(DRIVER, &[], &[Rpc::SingleNodeMultiWriter]);
-    let settings = Settings { driver, extra_create_metadata: true, ..Settings::default() };
+    let wishes = Provisioning { extra_create_metadata: true, ..Provisioning::default() };
+    let settings = Settings { driver, wishes, ..Settings::default() };
     let job = job(claim, &world(with_parameters(&[("fsType", "ext4")])), &settings);
     let modes: Vec<Mode> = job
         .request
@@ -278,8 +280,10 @@ fn zones_asked(
     class: StorageClass,
     strict: bool,
 ) -> Result<(String, String), String> {
-    let settings =
-        Settings { strict_topology: strict, ..settings(&[Service::VolumeAccessibilityConstraints]) };
+    let settings = Settings {
+        wishes: Provisioning { strict_topology: strict, ..Provisioning::default() },
+        ..settings(&[Service::VolumeAccessibilityConstraints])
+    };
     let names =
         |topologies: &[Topology]| topologies.iter().map(|t| t.segments[ZONE].clone()).collect::<String>();
     match planned(claim, &zones(class), &settings) {

@@ -118,7 +118,7 @@ impl Job {
             let allowed = class.allowed_topologies.as_deref().unwrap_or_default();
             let claim_name = claim.metadata.name.as_deref().unwrap_or_default();
             let selected = selected.map(String::as_str);
-            let (driver, strict) = (&settings.driver.name, settings.strict_topology);
+            let (driver, strict) = (&settings.driver.name, settings.wishes.strict_topology);
             topology::requirement(world, driver, claim_name, allowed, selected, strict)?
         } else {
             None
@@ -272,7 +272,7 @@ fn driver_parameters(
             Some(_) => return Err(Refusal::UnknownParameter(key.clone())),
         }
     }
-    if settings.extra_create_metadata {
+    if settings.wishes.extra_create_metadata {
         let meta = &claim.metadata;
         for (key, value) in [
             ("pvc/name", meta.name.as_deref()),
