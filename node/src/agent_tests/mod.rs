@@ -465,6 +465,26 @@ async fn an_unmount_that_fails_is_done_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_unmount_is_done_again_though_another_pod_waits_for_the_volume() {
+    let cluster = Cluster::start().await;
+    cluster.bound_claim("a").await;
+    cluster.attach("a").await;
+    let one = cluster.pod("one", "a", "Always").await;
+    cluster.ready("one").await;
+    let detached = Patch::Merge(json!({"status": {"volumesAttached": null}}));
+    cluster.all::<Node>().patch_status(NODE, &PatchParams::default(), &detached).await.unwrap();
+    cluster.pod("two", "a", "Always").await;
+    // Said once it has waited for a while, so it is known to the agent.
+    let waits = |pod: Option<&Pod>| condition(pod, "Ready") == Some("False");
+    wait(&cluster.namespaced::<Pod>(), "two", waits).await;
+    cluster.driver.fail("Unpublish", Code::Internal);
+    cluster.delete("one").await;
+    let calls = cluster.driver.wait(4).await;
+    assert_eq!(calls[2..], [format!("Unpublish a {one}"), format!("Unpublish a {one}")]);
+    cluster.gone("one").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_pod_that_ends_leaves_a_message_and_lets_its_volume_go() {
     let cluster = Cluster::start().await;
     cluster.bound_claim("a").await;

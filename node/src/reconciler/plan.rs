@@ -137,6 +137,7 @@ pub fn plan(
         {
             return Decision::Run(operation);
         }
+        // An operation that may be tried again later must not be slept through for what others do.
         let blocked = [
             (facts.reachable, Wait::Driver),
             (facts.attached, due.next.map_or(Wait::Attach, Wait::Until)),
