@@ -63,6 +63,8 @@ pub enum Work {
         mount: PodMount,
         /// How the driver wants to be treated.
         policy: DriverPolicy,
+        /// It is mounted already, and stays so if this fails.
+        again: bool,
     },
     /// NodeUnpublishVolume.
     Unpublish {
@@ -246,9 +248,10 @@ impl<H: Host> Executor<H> {
                 let secrets = self.secret(volume.stage_secret.as_ref()).await?;
                 csi::stage(self, &driver, &volume, publish_context, secrets, fs_group).await
             }
-            Work::Publish { driver, key, volume, publish_context, mount, policy } => {
+            Work::Publish { driver, key, volume, publish_context, mount, policy, again } => {
                 let secrets = self.secret(volume.publish_secret.as_ref()).await?;
-                let publish = csi::Publish { key: &key, volume: &volume, mount: &mount, policy: &policy };
+                let publish =
+                    csi::Publish { key: &key, volume: &volume, mount: &mount, policy: &policy, again };
                 csi::publish(self, &driver, publish, publish_context, secrets).await
             }
             Work::Unpublish { driver, handle, pod, directory } => {

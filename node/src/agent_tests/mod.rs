@@ -2,7 +2,7 @@
 //! test plays user, binder and attach/detach controller.
 
 mod attach;
-mod driver;
+pub(crate) mod driver;
 mod stale;
 mod volumes;
 

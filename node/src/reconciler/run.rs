@@ -41,6 +41,10 @@ use crate::{
 /// After a failed write of `volumesInUse`.
 const WRITE_AGAIN: Duration = Duration::from_millis(500);
 
+/// How often a volume is published again, for a driver that asks for it. Upstream does it with every sync of
+/// a pod, which comes around after a minute to a minute and a half.
+const REPUBLISH: Duration = Duration::from_secs(60);
+
 /// An operation that has ended.
 #[derive(Clone, Debug)]
 pub struct Finished {
@@ -404,6 +408,10 @@ impl<H: Host> VolumeManager<H> {
             desired.map(|desired| &desired.spec)
         {
             self.limits.watch(key, limit, now);
+        }
+        let republish = policy.as_ref().is_some_and(|policy| policy.republish) && desired.is_some();
+        if republish && actual.is_some_and(|volume| volume.running.is_none() && !volume.pods.is_empty()) {
+            self.renewals.entry(key.clone()).or_insert(now + REPUBLISH);
         }
         let here = desired.is_some() || actual.is_some_and(|volume| !volume.is_gone());
         let has_device = matches!(key, VolumeKey::Csi { .. });

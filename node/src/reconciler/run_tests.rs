@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use claimcheck_csi::{Driver, Endpoint, tap::Tap};
 use claimcheck_informer::{Cached, KindSet, Options, testing};
 use k8s_openapi::api::core::v1::Event;
 use kube::{
@@ -10,19 +11,27 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use serde_json::Value;
+use tonic::Code;
 
 use super::*;
-use crate::{effects::RealHost, layout::Layout};
+use crate::{
+    agent_tests::driver::{FakeDriver, Serving},
+    drivers::NodeCapabilities,
+    layout::Layout,
+    registration::DriverInfo,
+    testing::{DRIVER, FakeHost},
+};
 
 /// Longer than anything takes on a machine that also compiles.
 const LONG: Duration = Duration::from_secs(30);
 
 struct Shell {
-    manager: VolumeManager<RealHost>,
+    manager: VolumeManager<FakeHost>,
     notices: mpsc::UnboundedReceiver<Notice>,
     recorder: EventRecorder,
     client: Client,
     root: tempfile::TempDir,
+    host: FakeHost,
     _server: claimcheck_apiserver::Server,
 }
 
@@ -37,9 +46,10 @@ impl Shell {
         let root = tempfile::tempdir().unwrap();
         let informer = Informer::start(client.clone(), KindSet::of(&[]), &Options::default());
         let recorder = EventRecorder::new(client.clone(), "kubelet");
+        let host = FakeHost::default();
         let executor = Executor {
             layout: Layout::new(root.path().join("kubelet")),
-            host: Arc::new(RealHost),
+            host: Arc::new(host.clone()),
             client: client.clone(),
             informer,
             node: "n".into(),
@@ -47,7 +57,7 @@ impl Shell {
         let (sender, notices) = mpsc::unbounded_channel();
         let found = Found { actual: Actual::default(), in_use: InUse::default(), attaches: false };
         let manager = VolumeManager::new(executor, recorder.clone(), sender, found);
-        Self { manager, notices, recorder, client, root, _server: server }
+        Self { manager, notices, recorder, client, root, host, _server: server }
     }
 
     fn tell<K: claimcheck_informer::Watchable + Cached>(&self, object: K) {
@@ -65,6 +75,26 @@ impl Shell {
         pod.spec = serde_json::from_value(spec).unwrap();
         self.tell(pod.clone());
         pod
+    }
+
+    /// A driver that wants to be treated so, and stages nothing.
+    fn driver(&mut self, spec: Value) -> (FakeDriver, Serving) {
+        let driver = FakeDriver::new(self.host.clone());
+        let socket = self.root.path().join("csi.sock");
+        let serving = driver.serve(&socket);
+        let object = json!({"metadata": {"name": DRIVER}, "spec": spec});
+        self.tell::<CSIDriver>(serde_json::from_value(object).unwrap());
+        self.manager.driver_registered(RegisteredDriver {
+            driver: Driver::new(Endpoint::Unix(socket), Tap::none(), "node"),
+            info: DriverInfo {
+                name: DRIVER.into(),
+                node_id: "n".into(),
+                topology: BTreeMap::new(),
+                max_volumes: 0,
+            },
+            capabilities: NodeCapabilities::default(),
+        });
+        (driver, serving)
     }
 
     /// Settles until nothing is under way.
@@ -174,6 +204,31 @@ async fn a_directory_that_outgrows_its_limit_evicts_its_pod() {
     shell.manager.release(&uid);
     assert_eq!(shell.settle(now).await, None);
     assert!(!path.exists());
+}
+
+#[tokio::test]
+async fn a_driver_that_asks_for_it_is_called_again() {
+    let mut shell = Shell::start().await;
+    let modes = json!({"volumeLifecycleModes": ["Ephemeral"], "requiresRepublish": true});
+    let (driver, _serving) = shell.driver(modes);
+    let pod = shell.pod(json!([{"name": "v", "csi": {"driver": DRIVER}}]));
+    let uid = uid_of(&pod);
+    let mut now = Duration::from_secs(7);
+    shell.manager.want(&pod, now);
+    assert_eq!(shell.settle(now).await, Some(now + REPUBLISH));
+    for published in 2..4 {
+        now += REPUBLISH;
+        shell.settle(now).await;
+        assert_eq!(driver.published().len(), published);
+    }
+    // What is mounted stays so, however the driver answers.
+    driver.fail("Publish", Code::Internal);
+    now += REPUBLISH;
+    shell.settle(now).await;
+    assert!(shell.manager.volumes(&uid).ready);
+    shell.manager.release(&uid);
+    assert_eq!(shell.settle(now).await, None);
+    assert_eq!(driver.calls().last().map(|call| call.starts_with("Unpublish")), Some(true));
 }
 
 #[tokio::test]

@@ -38,7 +38,16 @@ impl<H: Host> VolumeManager<H> {
             (Operation::MountPod(pod), VolumeKey::Csi { .. } | VolumeKey::Inline { .. }) => {
                 let (driver, volume, key) = (driver()?, self.csi_volume(key)?, key.clone());
                 let (mount, policy) = (self.desired.get(&key)?.pods.get(pod)?.clone(), policy?);
-                Work::Publish { driver, volume, publish_context: publish_context(), key, mount, policy }
+                let again = self.actual.is_mounted(&key, pod);
+                Work::Publish {
+                    driver,
+                    volume,
+                    publish_context: publish_context(),
+                    key,
+                    mount,
+                    policy,
+                    again,
+                }
             }
             (Operation::UnmountPod(pod), VolumeKey::Local { .. }) => {
                 Work::Remove { key: key.clone(), pod: pod.clone(), directory: directory.to_owned() }

@@ -74,13 +74,15 @@ pub(crate) struct Publish<'a> {
     pub mount: &'a PodMount,
     /// How the driver wants to be treated.
     pub policy: &'a DriverPolicy,
+    /// It is mounted already, and stays so if this fails.
+    pub again: bool,
 }
 
 /// Mounts the volume in a pod, and hands it to the pod's group where that is the node's business.
 pub(crate) async fn publish<H: Host>(
     executor: &Executor<H>,
     driver: &RegisteredDriver,
-    Publish { key, volume, mount, policy }: Publish<'_>,
+    Publish { key, volume, mount, policy, again }: Publish<'_>,
     publish_context: Map,
     secrets: Map,
 ) -> Result<()> {
@@ -120,7 +122,10 @@ pub(crate) async fn publish<H: Host>(
         volume_context: volume_context.into_iter().collect(),
     };
     let answer = driver.driver.node().node_publish_volume(timed(request)).await;
-    answer.map_err(|status| clean_up(executor, status, &target, &directory))?;
+    answer.map_err(|status| match again {
+        true => OperationError::from(status),
+        false => clean_up(executor, status, &target, &directory),
+    })?;
     let Some(group) = group_to_apply(&driver.capabilities, volume, mount, policy) else { return Ok(()) };
     let path = target.clone();
     let applied = executor.blocking(move |host| host.apply_group(&path, group, false)).await;

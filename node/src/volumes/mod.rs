@@ -210,6 +210,8 @@ pub struct DriverPolicy {
     pub persistent: bool,
     /// It serves volumes that a pod's spec holds.
     pub ephemeral: bool,
+    /// Publish again and again, so that it can bring a running pod's volume up to date.
+    pub republish: bool,
     /// Tokens of the pod's service account that it wants: audience, and seconds of life if not the default.
     pub tokens: Vec<(String, Option<i64>)>,
 }
@@ -223,6 +225,7 @@ impl DriverPolicy {
         let modes = modes.filter(|modes| !modes.is_empty()).unwrap_or_else(|| vec!["Persistent".into()]);
         let tokens = spec.and_then(|spec| spec.token_requests.as_deref()).unwrap_or_default();
         Self {
+            republish: spec.and_then(|spec| spec.requires_republish).unwrap_or(false),
             persistent: modes.iter().any(|mode| mode == "Persistent"),
             ephemeral: modes.iter().any(|mode| mode == "Ephemeral"),
             tokens: tokens.iter().map(|token| (token.audience.clone(), token.expiration_seconds)).collect(),

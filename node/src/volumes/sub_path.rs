@@ -127,6 +127,8 @@ fn by_descriptor(fd: &OwnedFd) -> PathBuf {
 mod tests {
     use std::{fs, os::unix::fs::PermissionsExt};
 
+    use rustix::mount::{OpenTreeFlags, open_tree};
+
     use super::*;
 
     fn reason(volume: &Path, path: &str) -> String {
@@ -179,5 +181,16 @@ mod tests {
         std::os::unix::fs::symlink("/etc", root.path().join("a")).unwrap();
         fs::write(part.path().join("f"), b"x").unwrap();
         assert!(root.path().join("b/f").exists());
+    }
+
+    #[test]
+    fn the_runtime_can_mount_it() {
+        let root = tempfile::tempdir().unwrap();
+        let part = open_in(root.path(), "a").unwrap();
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        match open_tree(CWD, part.path(), flags) {
+            Ok(tree) => assert_eq!(fstat(tree).unwrap().st_ino, fstat(&part.0).unwrap().st_ino),
+            Err(error) => println!("skipped: mounts cannot be copied here: {error}"),
+        }
     }
 }
