@@ -25,7 +25,7 @@ use crate::{
     operations::Executor,
     pods::{self, ContainerId, Done, PodManager},
     populator::uid_of,
-    reconciler::{Found, InUse, Moment, Notice, VolumeManager},
+    reconciler::{InUse, Moment, Notice, Start, VolumeManager},
     reconstruct::{self, ReconstructError},
     registration::{self, Dial, NodeInfo, PluginEvent},
     volumes::PodUid,
@@ -146,7 +146,7 @@ impl<R: Runtime, H: Host> Agent<R, H> {
             recorder: recorder.clone(),
             host_ip: config.ip,
         };
-        let start = Found {
+        let start = Start {
             actual: found.actual,
             in_use: InUse::from_status(in_use),
             attaches: !config.controller_attach_detach,

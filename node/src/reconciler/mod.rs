@@ -15,4 +15,4 @@ mod work;
 pub use backoff::{Backoff, Moment};
 pub use in_use::InUse;
 pub use plan::{Decision, Facts, Operation, Wait, plan};
-pub use run::{Found, Notice, VolumeManager};
+pub use run::{Notice, Start, VolumeManager};

@@ -84,7 +84,7 @@ pub enum Notice {
 }
 
 /// What a manager starts with.
-pub struct Found {
+pub struct Start {
     /// What is mounted, as reconstructed.
     pub actual: Actual,
     /// What the node's status says is in use.
@@ -137,9 +137,9 @@ impl<H: Host> VolumeManager<H> {
         executor: Executor<H>,
         recorder: EventRecorder,
         notices: mpsc::UnboundedSender<Notice>,
-        found: Found,
+        start: Start,
     ) -> Self {
-        let Found { actual, in_use, attaches } = found;
+        let Start { actual, in_use, attaches } = start;
         let news = notices.clone();
         // The receiver is gone when the agent stops.
         let tell = move |news_of_object| news.send(Notice::Object(news_of_object)).is_ok();
@@ -403,30 +403,13 @@ impl<H: Host> VolumeManager<H> {
             self.actual.outdate(key);
         }
         let policy = self.policy(key);
+        self.watch_over(key, policy.as_ref(), now);
         let (desired, actual) = (self.desired.get(key), self.actual.get(key));
-        if let Some(VolumeSpec::EmptyDir(EmptyDir { medium: Medium::Disk, limit: Some(limit) })) =
-            desired.map(|desired| &desired.spec)
-        {
-            self.limits.watch(key, limit, now);
-        }
-        let republish = policy.as_ref().is_some_and(|policy| policy.republish) && desired.is_some();
-        if republish && actual.is_some_and(|volume| volume.running.is_none() && !volume.pods.is_empty()) {
-            self.renewals.entry(key.clone()).or_insert(now + REPUBLISH);
-        }
         let here = desired.is_some() || actual.is_some_and(|volume| !volume.is_gone());
-        let has_device = matches!(key, VolumeKey::Csi { .. });
-        let attaches = has_device && policy.as_ref().is_some_and(|policy| policy.attach_required);
+        let attaches =
+            matches!(key, VolumeKey::Csi { .. }) && policy.as_ref().is_some_and(|p| p.attach_required);
         self.in_use.want(key, here && attaches);
-        let facts = Facts {
-            has_device,
-            reachable: key.driver().is_none_or(|driver| self.drivers.contains_key(driver)),
-            attached: !attaches || self.publish_context(key).is_some(),
-            own: self.own_attachment(key),
-            in_use: !attaches || self.in_use.promised(key),
-            content: self.objects.snapshot(key).is_some(),
-            held: &self.held,
-        };
-        let decision = plan(desired, actual, facts, now);
+        let decision = plan(desired, actual, self.facts(key, attaches), now);
         self.timers.remove(key);
         let before = self.waiting.remove(key);
         match decision {
@@ -448,6 +431,31 @@ impl<H: Host> VolumeManager<H> {
                 }
                 self.waiting.insert(key.clone(), wait);
             }
+        }
+    }
+
+    /// Sets the timers of a volume that needs a look although nothing happens to it: because of its size, or
+    /// because its driver wants to be called again.
+    fn watch_over(&mut self, key: &VolumeKey, policy: Option<&DriverPolicy>, now: Moment) {
+        let Some(desired) = self.desired.get(key) else { return };
+        if let VolumeSpec::EmptyDir(EmptyDir { medium: Medium::Disk, limit: Some(limit) }) = &desired.spec {
+            self.limits.watch(key, limit, now);
+        }
+        let mounted = self.actual.get(key).is_some_and(|v| v.running.is_none() && !v.pods.is_empty());
+        if mounted && policy.is_some_and(|policy| policy.republish) {
+            self.renewals.entry(key.clone()).or_insert(now + REPUBLISH);
+        }
+    }
+
+    fn facts(&self, key: &VolumeKey, attaches: bool) -> Facts<'_> {
+        Facts {
+            has_device: matches!(key, VolumeKey::Csi { .. }),
+            reachable: key.driver().is_none_or(|driver| self.drivers.contains_key(driver)),
+            attached: !attaches || self.publish_context(key).is_some(),
+            own: self.own_attachment(key),
+            in_use: !attaches || self.in_use.promised(key),
+            content: self.objects.snapshot(key).is_some(),
+            held: &self.held,
         }
     }
 

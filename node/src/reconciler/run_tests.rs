@@ -55,8 +55,8 @@ impl Shell {
             node: "n".into(),
         };
         let (sender, notices) = mpsc::unbounded_channel();
-        let found = Found { actual: Actual::default(), in_use: InUse::default(), attaches: false };
-        let manager = VolumeManager::new(executor, recorder.clone(), sender, found);
+        let start = Start { actual: Actual::default(), in_use: InUse::default(), attaches: false };
+        let manager = VolumeManager::new(executor, recorder.clone(), sender, start);
         Self { manager, notices, recorder, client, root, host, _server: server }
     }
 
