@@ -64,7 +64,7 @@ macro_rules! slots {
 }
 
 slots! {
-    PodBy { Node, Claim }
+    PodBy { Node, Claim, ClaimsOn }
     ClaimBy { Volume, Unbound }
     VolumeBy { Claim, Class, Handle, Available }
     ClassBy { Provisioner, Default }
@@ -79,6 +79,8 @@ pub enum PodBy {
     Node,
     /// The claims a pod mounts, as `namespace/name`; those of generic ephemeral volumes too.
     Claim,
+    /// `spec.nodeName` of pods that have a node and mount claims.
+    ClaimsOn,
 }
 
 /// Indexes of claims.
@@ -189,7 +191,12 @@ impl Indexed for Pod {
     fn terms(&self) -> Vec<Term<PodBy>> {
         let node = self.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or(UNSCHEDULED);
         let claims = pod_claims(self).map(|used| Term::new(PodBy::Claim, used.claim.to_string()));
-        [Term::new(PodBy::Node, node)].into_iter().chain(claims).collect()
+        let mut terms: Vec<_> = claims.collect();
+        if !(terms.is_empty() || node == UNSCHEDULED) {
+            terms.push(Term::new(PodBy::ClaimsOn, node));
+        }
+        terms.push(Term::new(PodBy::Node, node));
+        terms
     }
 }
 

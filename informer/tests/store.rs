@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use claimcheck_informer::{
-    AttachmentBy, ClaimBy, Kind, KindSet, PodBy, Store, UNSCHEDULED, VolumeBy, World, key_of,
+    AttachmentBy, CapacityBy, ClaimBy, Kind, KindSet, PodBy, Store, UNSCHEDULED, VolumeBy, World, key_of,
     testing::{self, bind, claim, deleting, pod, volume},
 };
 use claimcheck_model::ObjectKey;
@@ -88,6 +88,9 @@ fn objects_are_found_by_what_they_refer_to() {
         bound_volume.into(),
         claim("open", "slow", "1Gi").into(),
         pod("waiting", "", &["c", "other"]).into(),
+        pod("running", "n1", &["c"]).into(),
+        pod("bare", "n1", &[]).into(),
+        testing::capacity("room", "fast", "n1", "1Gi").into(),
         testing::attachment("a", "v", "n1", true).into(),
     ]);
     assert_eq!(names(&world.claims, ClaimBy::Volume, "v"), ["c"]);
@@ -98,6 +101,9 @@ fn objects_are_found_by_what_they_refer_to() {
     assert_eq!(names(&world.volumes, VolumeBy::Available, "fast"), [""; 0], "it is taken");
     assert_eq!(names(&world.pods, PodBy::Claim, "default/other"), ["waiting"]);
     assert_eq!(names(&world.pods, PodBy::Node, UNSCHEDULED), ["waiting"]);
+    assert_eq!(names(&world.pods, PodBy::ClaimsOn, "n1"), ["running"]);
+    assert_eq!(names(&world.pods, PodBy::ClaimsOn, UNSCHEDULED), [""; 0]);
+    assert_eq!(names(&world.capacities, CapacityBy::Class, "fast"), ["room"]);
     assert_eq!(names(&world.attachments, AttachmentBy::Volume, "v"), ["a"]);
     assert_eq!(names(&world.attachments, AttachmentBy::Node, "n1"), ["a"]);
 }

@@ -40,7 +40,7 @@ pub fn has_drivers(
 }
 
 /// The volumes of a driver that are on the node or will be, but for those of `except` alone. Costs as much as
-/// the node has pods and attachments, and is asked only for drivers with a limit.
+/// the node has pods with claims, and attachments; where it is asked, a limit keeps those few.
 fn used_on(
     node: &Node,
     driver: &str,
@@ -48,7 +48,7 @@ fn used_on(
     world: &World,
     reserved: &Reservations,
 ) -> BTreeSet<String> {
-    let running = world.pods.by(PodBy::Node, name(node)).filter(|pod| !is_terminal(pod));
+    let running = world.pods.by(PodBy::ClaimsOn, name(node)).filter(|pod| !is_terminal(pod));
     let coming = reserved.pods(name(node)).filter(|key| *key != except).filter_map(|key| world.pods.get(key));
     let used = running.chain(coming).flat_map(|pod| used_by(pod, driver, world));
     // What is attached takes a place even if no pod has it (any longer), until it is detached.

@@ -26,5 +26,7 @@ mod volumes;
 mod fit_tests;
 #[cfg(test)]
 mod plan_tests;
+#[cfg(test)]
+mod wake_tests;
 
 pub use run::Scheduler;
