@@ -122,6 +122,11 @@ impl Session {
         self.cluster.deploy(driver).await
     }
 
+    /// Whether requests to the API server are made to fail in this run.
+    pub fn api_is_spoilt(&self) -> bool {
+        self.cluster.api_is_spoilt()
+    }
+
     /// Injects these faults into calls to drivers, beside those of the run; with none, only those are left.
     pub async fn inject(&self, rules: Vec<FaultRule>) {
         self.cluster.add_call_faults(rules).await;

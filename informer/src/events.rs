@@ -23,6 +23,8 @@ use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
 use tracing::warn;
 
+use crate::Backoff;
+
 /// Events that wait to be written at most; each is a few hundred bytes.
 const BUFFER: usize = 4096;
 /// Events whose repetition is recognised, per component.
@@ -174,7 +176,8 @@ impl Writer {
             }
         }
         let event = self.event(occurrence, namespace, now);
-        match events.create(&PostParams::default(), &event).await {
+        let params = PostParams::default();
+        match persistently(|| events.create(&params, &event)).await {
             Ok(event) => self.written.first(identity, event.metadata.name.unwrap_or_default(), now),
             Err(error) => {
                 warn!(%error, reason = identity.reason, object = identity.name, "an event was not written")
@@ -211,6 +214,24 @@ impl Writer {
         }
     }
 }
+
+/// Asks again, for about half a second, while the server fails: nobody else will write the event.
+async fn persistently<T, F>(mut ask: impl FnMut() -> F) -> kube::Result<T>
+where
+    F: Future<Output = kube::Result<T>>,
+{
+    for attempt in 1..=5 {
+        match ask().await {
+            Err(kube::Error::Api(status)) if status.code >= 500 => {
+                tokio::time::sleep(WRITING.delay(attempt)).await;
+            }
+            answer => return answer,
+        }
+    }
+    ask().await
+}
+
+const WRITING: Backoff = Backoff { base: Duration::from_millis(20), max: Duration::from_secs(1) };
 
 /// The events written last, and how often each happened.
 #[derive(Default)]

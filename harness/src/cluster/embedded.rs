@@ -5,6 +5,7 @@ use std::{
     fs, io,
     net::SocketAddr,
     path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 
@@ -124,6 +125,7 @@ pub struct Embedded {
     records: Option<mpsc::UnboundedReceiver<TapRecord>>,
     faults: FaultControl,
     run_faults: Mutex<FaultPlan>,
+    api_is_spoilt: AtomicBool,
     api_ready: Stamp,
     audit_log: PathBuf,
     common: Common,
@@ -173,6 +175,7 @@ impl Embedded {
             records: Some(records),
             faults,
             run_faults: Mutex::default(),
+            api_is_spoilt: AtomicBool::new(false),
             api_ready,
             audit_log,
             common,
@@ -235,9 +238,15 @@ impl Embedded {
     /// Puts these faults in force for the whole run, in place of all others.
     pub async fn set_faults(&self, specs: &[FaultSpec]) {
         let (requests, calls) = faults::split(specs);
+        self.api_is_spoilt.store(!requests.is_empty(), Ordering::Relaxed);
         self.api_faults().set(requests);
         *self.run_faults.lock().await = calls.clone();
         self.faults.set(calls).await;
+    }
+
+    /// Whether requests to the API server are made to fail.
+    pub fn api_is_spoilt(&self) -> bool {
+        self.api_is_spoilt.load(Ordering::Relaxed)
     }
 
     /// Puts these faults of calls before those of the run. Their counts start afresh.

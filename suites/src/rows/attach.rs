@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use super::{case, row};
 use crate::{
     case::{Case, Needs, Pattern},
-    fixture::{Fixture, Wanted, expect_calls},
+    fixture::{Fixture, Wanted},
 };
 
 const SUITE: &str = "attach";
@@ -56,5 +56,5 @@ async fn second_node_waits(t: Arc<Fixture>) -> Result<()> {
         ("ControllerUnpublishVolume", 2),
         ("DeleteVolume", 1),
     ];
-    expect_calls(&t.balance().await?, &expected)
+    t.expect_calls(&expected).await
 }

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::{case, row};
 use crate::{
     case::{Case, Needs, Pattern},
-    fixture::{Fixture, Variant, Wanted, expect_calls},
+    fixture::{Fixture, Variant, Wanted},
 };
 
 const SUITE: &str = "attach_required";
@@ -52,7 +52,7 @@ async fn not_attached(t: Arc<Fixture>) -> Result<()> {
         ("NodeUnstageVolume", 1),
         ("DeleteVolume", 1),
     ];
-    expect_calls(&t.balance().await?, &expected)
+    t.expect_calls(&expected).await
 }
 
 async fn undeclared(t: Arc<Fixture>) -> Result<()> {

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Pod as PodObject;
 use super::{case, row};
 use crate::{
     case::{Case, Needs, Pattern},
-    fixture::{Fixture, Wanted, expect_calls},
+    fixture::{Fixture, Wanted},
 };
 
 const SUITE: &str = "disruptive";
@@ -127,5 +127,5 @@ async fn controllers_killed(t: Arc<Fixture>) -> Result<()> {
         balance.calls.iter().filter(|(name, _)| name.starts_with("Node")).map(|(n, c)| (n.clone(), *c));
     let only_node = claimcheck_harness::timeline::Balance { calls: node_calls.collect(), ..balance.clone() };
     // The controllers' own calls may be repeated after a kill; the node's may not.
-    expect_calls(&only_node, &mounted)
+    t.check_calls(&only_node, &mounted)
 }

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use super::{case, row};
 use crate::{
     case::{Case, Needs, Pattern},
-    fixture::{Fixture, Wanted, expect_calls},
+    fixture::{Fixture, Wanted},
 };
 
 const SUITE: &str = "multi_volume";
@@ -144,5 +144,5 @@ async fn five_pods(t: Arc<Fixture>) -> Result<()> {
         ("ControllerUnpublishVolume", 1),
         ("DeleteVolume", 1),
     ];
-    expect_calls(&t.balance().await?, &expected)
+    t.expect_calls(&expected).await
 }

@@ -84,8 +84,20 @@ async fn config_map(t: Arc<Fixture>) -> Result<()> {
 async fn config_map_changes(t: Arc<Fixture>) -> Result<()> {
     t.config_map("map", json!({ "key": "old" })).await?;
     let source = json!({ "configMap": { "name": "map" } });
-    let script = "cat /v/map/key; echo; until grep -q new /v/map/key; do sleep 0.02; done; cat /v/map/key";
-    let pod = t.script(&Script::ending("pod", script).volume("map", source)).await?;
+    // The init container has read the old value when the main one runs, which waits for the new.
+    let script = "until grep -q new /v/map/key; do sleep 0.02; done\n\
+                  cat /v/dir/seen /v/map/key > /dev/termination-log";
+    let main = json!([{
+        "name": "main",
+        "image": "busybox:stable",
+        "command": ["sh", "-c", script],
+        "volumeMounts": [{ "name": "dir", "mountPath": "/v/dir" }, { "name": "map", "mountPath": "/v/map" }],
+    }]);
+    let wanted = Script::staying("pod", "cat /v/map/key > /v/dir/seen; echo >> /v/dir/seen")
+        .volume("map", source)
+        .volume("dir", json!({ "emptyDir": {} }))
+        .spec(json!({ "containers": main, "restartPolicy": "Never" }));
+    let pod = t.script(&wanted).await?;
     t.running(&pod).await?;
     t.update_config_map("map", json!({ "key": "new" })).await?;
     let said = t.ended(&pod).await?;

@@ -8,7 +8,7 @@ use claimcheck_model::SELECTED_NODE;
 use super::{case, row};
 use crate::{
     case::{Binding, Case, Needs, Pattern},
-    fixture::{Fixture, Wanted, expect_calls},
+    fixture::{Fixture, Wanted},
 };
 
 const SUITE: &str = "provisioning";
@@ -74,7 +74,7 @@ async fn whole_life(t: Arc<Fixture>) -> Result<()> {
     );
     t.remove_pod(&pod).await?;
     t.remove_claim(&claim).await?;
-    expect_calls(&t.balance().await?, &LIFE)
+    t.expect_calls(&LIFE).await
 }
 
 async fn late_claim_waits(t: Arc<Fixture>) -> Result<()> {

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::{case, row};
 use crate::{
     case::{Case, Needs, Pattern, Run},
-    fixture::{Claim, Fixture, Wanted, expect_calls},
+    fixture::{Claim, Fixture, Wanted},
 };
 
 const SUITE: &str = "reclaim";
@@ -60,7 +60,7 @@ async fn dynamic_delete(t: Arc<Fixture>) -> Result<()> {
     let (claim, volume) = claimed(&t).await?;
     t.delete_claim(&claim).await?;
     t.volume_gone(&volume).await?;
-    expect_calls(&t.balance().await?, &[("CreateVolume", 1), ("DeleteVolume", 1)])
+    t.expect_calls(&[("CreateVolume", 1), ("DeleteVolume", 1)]).await
 }
 
 async fn retained_data(t: Arc<Fixture>) -> Result<()> {
@@ -99,7 +99,7 @@ async fn changed_when_released(t: Arc<Fixture>) -> Result<()> {
     t.volume_in_phase(&volume, "Released").await?;
     set_policy(&t, &volume, "Delete").await?;
     t.volume_gone(&volume).await?;
-    expect_calls(&t.balance().await?, &[("CreateVolume", 1), ("DeleteVolume", 1)])
+    t.expect_calls(&[("CreateVolume", 1), ("DeleteVolume", 1)]).await
 }
 
 async fn volume_deleted_first(t: Arc<Fixture>) -> Result<()> {

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
+use claimcheck_harness::timeline::Balance;
 use futures::future::try_join_all;
 
 use super::{case, row};
@@ -31,8 +32,8 @@ async fn many_at_once(t: Arc<Fixture>) -> Result<()> {
     let balance = t.balance().await?;
     let once = |method: &str| {
         let calls = balance.calls.get(method).copied().unwrap_or_default();
-        ensure!(calls == VOLUMES as u64, "{method} was called {calls} times for {VOLUMES} volumes");
-        Ok(())
+        let (expected, calls) = ([(method, VOLUMES as u64)], [(method.to_owned(), calls)].into());
+        t.check_calls(&Balance { calls, ..Balance::default() }, &expected)
     };
     once("CreateVolume")?;
     once("ControllerPublishVolume")?;

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use super::{case, row};
 use crate::{
     case::{Case, Needs, Pattern},
-    fixture::{Fixture, Wanted, expect_calls},
+    fixture::{Fixture, Wanted},
 };
 
 const SUITE: &str = "volumes";
@@ -89,7 +89,7 @@ async fn two_pods_one_stage(t: Arc<Fixture>) -> Result<()> {
         ("ControllerUnpublishVolume", 1),
         ("DeleteVolume", 1),
     ];
-    expect_calls(&t.balance().await?, &expected)
+    t.expect_calls(&expected).await
 }
 
 async fn size_is_enforced(t: Arc<Fixture>) -> Result<()> {
