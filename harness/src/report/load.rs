@@ -90,7 +90,9 @@ pub struct LoadSample {
     pub usage: Usage,
     /// Metric series.
     pub series: u64,
-    /// The median life of the volumes that went since the sample before.
+    /// Processor time per volume that went since the sample before, seconds.
+    pub cpu_per_volume_s: Option<f64>,
+    /// The median life of those volumes.
     pub life_p50_s: Option<f64>,
 }
 
@@ -153,12 +155,14 @@ impl LoadTally {
 
     fn sample(&mut self, at_s: f64, usage: Usage, series: u64) {
         self.first.get_or_insert(usage);
-        self.last = usage;
+        let cpu_s = usage.cpu_s - std::mem::replace(&mut self.last, usage).cpu_s;
         self.peak.rss_bytes = self.peak.rss_bytes.max(usage.rss_bytes);
         self.peak.pss_bytes = self.peak.pss_bytes.max(usage.pss_bytes);
         let lately = std::mem::take(&mut self.lately).quantiles("life");
         let life_p50_s = (lately.count > 0).then_some(lately.p50);
-        self.samples.push(LoadSample { at_s, gone: self.count(VolumeStep::Gone), usage, series, life_p50_s });
+        let cpu_per_volume_s = (lately.count > 0).then(|| round(cpu_s / lately.count as f64));
+        let gone = self.count(VolumeStep::Gone);
+        self.samples.push(LoadSample { at_s, gone, usage, series, cpu_per_volume_s, life_p50_s });
         if self.samples.len() > SAMPLES {
             let mut nth = 0;
             self.samples.retain(|_| {

@@ -50,12 +50,12 @@ pub(super) fn growth(load: &LoadSummary, paint: Paint) -> Option<String> {
         let told = |value: f64| match growth.of {
             Grows::Memory => mib(value),
             Grows::Descriptors | Grows::LoopDevices | Grows::Series => format!("{value:.0}"),
-            Grows::Life => human(value),
+            Grows::Work | Grows::Life => human(value),
         };
-        let (first, last) = (told(growth.first), told(growth.last));
-        format!("{:18}{first:>9} → {last:<9} {}", growth.of.name(), word(growth))
+        let (middle, last) = (told(growth.middle), told(growth.last));
+        format!("{:18}{middle:>9} → {last:<9} {}", growth.of.name(), word(growth))
     });
-    section(format!("growth: first third → last third of {}", human(load.elapsed_s)), lines)
+    section(format!("Growth, second third → last third of {}", human(load.elapsed_s)), lines)
 }
 
 /// What went wrong, by volume.

@@ -75,8 +75,10 @@ impl Timeline {
                 left.push((LeakKind::Volume, claim.volume.clone()));
             }
             self.add_volume((volume.driver.clone(), volume.handle.clone()), balance);
-            // CreateVolume knows a name only, and the volume has got it.
-            self.add_calls(&(volume.driver.clone(), claim.volume.clone()), balance);
+            // CreateVolume knows a name only, and the volume has got it; some drivers make it the handle too.
+            if volume.handle != claim.volume {
+                self.add_calls(&(volume.driver.clone(), claim.volume.clone()), balance);
+            }
         }
         let concerned = self.concerned_by_claim(uid);
         let facts = self.facts();
@@ -107,8 +109,8 @@ impl Timeline {
     }
 
     fn add_calls(&self, handle: &Handle, balance: &mut Balance) {
-        for (method, count) in self.calls.counts(handle) {
-            *balance.calls.entry(method.to_owned()).or_default() += count;
+        for method in self.calls.methods(handle) {
+            *balance.calls.entry(method.to_owned()).or_default() += 1;
         }
     }
 

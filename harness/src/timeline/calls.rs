@@ -1,6 +1,6 @@
 //! The driver's calls: facts on nodes and in pods, and the time that the driver worked.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use claimcheck_model::{Event, RpcSummary, Source, Stamp};
 
@@ -50,6 +50,8 @@ pub(super) struct PodVolume {
 /// One call's time.
 #[derive(Debug)]
 struct Worked {
+    /// One of [`METHODS`].
+    method: &'static str,
     node: String,
     target: String,
     span: Span,
@@ -70,7 +72,7 @@ pub(super) struct Calls<'a> {
 pub(super) struct CallLog {
     pub on_nodes: BTreeMap<NodeVolumeKey, Vec<Cycle>>,
     pub in_pods: BTreeMap<PodVolumeKey, PodVolume>,
-    worked: BTreeMap<(String, Handle), Vec<Worked>>,
+    worked: HashMap<Handle, Vec<Worked>>,
     /// Method, volume, node and target of calls whose newest try failed.
     failed: BTreeSet<(String, Handle, String, String)>,
 }
@@ -84,9 +86,10 @@ impl CallLog {
             Span { start: rpc.start.mono_ns, end: rpc.end.as_ref().map_or(u64::MAX, |end| end.at.mono_ns) };
         // What we spoilt ourselves is neither the driver's time nor a call too many. Questions about nothing
         // in particular belong to nobody, and would be kept for ever.
-        if !rpc.is_injected() && METHODS.contains(&rpc.method.as_str()) {
-            let worked = Worked { node: node.to_owned(), target: rpc.target.clone(), span };
-            self.worked.entry((rpc.method.clone(), handle.clone())).or_default().push(worked);
+        let method = METHODS.iter().find(|method| **method == rpc.method).filter(|_| !rpc.is_injected());
+        if let Some(method) = method {
+            let worked = Worked { method, node: node.to_owned(), target: rpc.target.clone(), span };
+            self.worked.entry(handle.clone()).or_default().push(worked);
         }
         self.facts_of(rpc, &handle);
         let object = (rpc.method.clone(), handle, rpc.node.clone(), rpc.target.clone());
@@ -106,8 +109,8 @@ impl CallLog {
 
     /// Lets go of a volume's calls; returns where it was.
     pub fn forget(&mut self, handle: &Handle) -> Vec<NodeVolumeKey> {
+        self.worked.remove(handle);
         for method in METHODS.iter().map(|&method| method.to_owned()) {
-            self.worked.remove(&(method.clone(), handle.clone()));
             let from = (method.clone(), handle.clone(), String::new(), String::new());
             let failed = self.failed.range(from..);
             let theirs = failed.take_while(|(other, volume, ..)| *other == method && volume == handle);
@@ -212,21 +215,19 @@ impl CallLog {
 
     /// Those of the `calls` that were under way between two moments.
     pub fn spans(&self, calls: &Calls<'_>, from: Stamp, to: Stamp) -> Vec<Span> {
-        let of_method = self.worked.get(&(calls.method.to_owned(), calls.handle.clone()));
-        let meant = of_method.into_iter().flatten().filter(|call| {
-            (calls.node.is_empty() || call.node == calls.node)
+        let of_volume = self.worked.get(&calls.handle).into_iter().flatten();
+        let meant = of_volume.filter(|call| {
+            call.method == calls.method
+                && (calls.node.is_empty() || call.node == calls.node)
                 && (calls.pod.is_empty() || call.target.contains(calls.pod))
         });
         meant.map(|call| call.span).filter(|s| s.start < to.mono_ns && s.end >= from.mono_ns).collect()
     }
 
-    /// How many calls of each method there were for a volume. CreateVolume knows a name only: it is counted
-    /// for a handle of that name.
-    pub fn counts(&self, handle: &Handle) -> impl Iterator<Item = (&str, u64)> {
-        METHODS.iter().filter_map(|&method| {
-            let calls = self.worked.get(&(method.to_owned(), handle.clone()))?;
-            Some((method, calls.len() as u64))
-        })
+    /// The methods of all calls for a volume. CreateVolume knows a name only: it is found at a handle of
+    /// that name.
+    pub fn methods(&self, handle: &Handle) -> impl Iterator<Item = &'static str> {
+        self.worked.get(handle).into_iter().flatten().map(|call| call.method)
     }
 
     /// The cycle of a volume on a node in which something happened at `at`.

@@ -226,21 +226,22 @@ impl<'a> Facts<'a> {
         then.min_by_key(|a| a.created.map(|created| created.at)).and_then(|a| a.attached)
     }
 
-    /// The pods of a claim that were on a node and not yet ended at a moment.
+    /// The pods of a claim that were on a node and had not yet ended when something was true. Seen at last
+    /// is no measure of that: a watch may be behind the others by a pod's whole life.
     fn pods_on(
         &self,
         claim: &'a Claim,
         node: &'a str,
-        at: Option<Stamp>,
+        at: Option<Fact>,
     ) -> impl Iterator<Item = &'a PodState> {
         let state = self.state;
         let pods =
             claim.pods.iter().filter_map(|uid| state.pods.get(uid)).filter(move |pod| pod.node == node);
-        pods.filter(move |pod| pod.terminated.is_none_or(|end| at.is_none_or(|at| end.at >= at)))
+        pods.filter(move |pod| pod.terminated.is_none_or(|end| at.is_none_or(|at| !at.is_after(&end))))
     }
 
     /// When the first pod that used a claim at `at` came to the node.
-    fn first_pod(&self, claim: &'a Claim, node: &'a str, at: Option<Stamp>) -> Option<Fact> {
+    fn first_pod(&self, claim: &'a Claim, node: &'a str, at: Option<Fact>) -> Option<Fact> {
         let scheduled = self.pods_on(claim, node, at).filter_map(|pod| pod.scheduled);
         scheduled.reduce(|first, next| if first.is_after(&next) { next } else { first })
     }
@@ -265,9 +266,9 @@ impl<'a> Facts<'a> {
             driver: &volume.driver,
         };
         let claim = claim.map(|(_, claim)| claim);
-        let created = attachment.created.map(|fact| fact.at);
-        let wanted =
-            claim.and_then(|claim| latest([self.first_pod(claim, &attachment.node, created), claim.bound]));
+        let wanted = claim.and_then(|claim| {
+            latest([self.first_pod(claim, &attachment.node, attachment.created), claim.bound])
+        });
         let attach_from = last_known([wanted, self.freed(claim, attachment)]).filter(|_| wanted.is_some());
         let attach = measured(Phase::Attach, "ControllerPublishVolume", attach_from, attachment.attached);
         let mut phases = vec![attach];
@@ -321,7 +322,8 @@ impl<'a> Facts<'a> {
         let (handle, node) = key;
         let mut phases = Vec::new();
         for (nth, cycle) in self.calls.on_nodes.get(key).into_iter().flatten().enumerate() {
-            let at = cycle.staged.or(cycle.unstaged).map(|fact| fact.at);
+            let seen = cycle.staged.or(cycle.unstaged);
+            let at = seen.map(|fact| fact.at);
             let Some(name) = self.state.volume_at(&handle.0, &handle.1, at.unwrap_or(FAR)) else { continue };
             let (Some(volume), Some((uid, claim))) =
                 (self.state.volumes.get(name), self.state.claim_of_volume(name))
@@ -343,7 +345,7 @@ impl<'a> Facts<'a> {
                 claim: Some(claim),
                 driver: &volume.driver,
             };
-            let start = latest([self.attached(name, volume, node, at), self.first_pod(claim, node, at)]);
+            let start = latest([self.attached(name, volume, node, at), self.first_pod(claim, node, seen)]);
             phases.push(measured(Phase::Stage, "NodeStageVolume", start, cycle.staged));
             if cycle.staged.is_some() {
                 let until = cycle.unstaged.map_or(FAR, |fact| fact.at);

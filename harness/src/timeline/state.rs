@@ -261,16 +261,20 @@ impl State {
 
     /// Tells the pods that wait for a claim of this name that it is there.
     fn resolve(&mut self, claim: ObjectKey, uid: &str, gone: bool) {
+        // Its name stays: a pod that used it may be seen for the first time only now.
         if gone {
-            if self.claim_names.get(&claim).is_some_and(|newest| newest == uid) {
-                self.claim_names.remove(&claim);
-            }
             return;
         }
         for pod in self.waiting.remove(&claim).unwrap_or_default() {
             self.use_claim(&pod, claim.clone(), uid);
         }
         self.claim_names.insert(claim, uid.to_owned());
+    }
+
+    /// Whether a claim was gone when something became true.
+    fn was_gone(&self, claim: &str, fact: &Fact) -> bool {
+        let gone = self.claims.get(claim).and_then(|claim| claim.gone);
+        gone.is_some_and(|gone| fact.is_after(&gone))
     }
 
     fn use_claim(&mut self, pod: &str, claim: ObjectKey, uid: &str) {
@@ -344,7 +348,8 @@ impl State {
             let pod = PodState { key: key(&object.metadata), created: Some(fact), ..PodState::default() };
             self.pods.insert(uid.clone(), pod);
             for claim in claims {
-                match self.claim_names.get(&claim).cloned() {
+                let there = self.claim_names.get(&claim).filter(|uid| !self.was_gone(uid, &fact)).cloned();
+                match there {
                     Some(claim_uid) => self.use_claim(&uid, claim, &claim_uid),
                     None => {
                         self.waiting.entry(claim.clone()).or_default().insert(uid.clone());

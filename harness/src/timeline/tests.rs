@@ -78,6 +78,10 @@ fn pod(ms: u64, uid: &str, node: Option<&str>, ended: bool) -> Evidence {
     )
 }
 
+fn claim_gone(ms: u64) -> Evidence {
+    claim(ms, "Bound", true)
+}
+
 fn gone_pod(ms: u64, uid: &str) -> Evidence {
     let Evidence::Watch(change) = pod(ms, uid, Some("n1"), true) else { unreachable!("a pod is watched") };
     Evidence::Watch(Box::new(Change { gone: true, ..*change }))
@@ -316,6 +320,49 @@ const METHODS: [&str; 6] = [
     "NodeUnstageVolume",
     "ControllerUnpublishVolume",
 ];
+
+/// The same, but seen only at `ms`: its watch was behind.
+fn late(ms: u64, evidence: Evidence) -> Evidence {
+    let Evidence::Watch(change) = evidence else { unreachable!("only watches are behind") };
+    Evidence::Watch(Box::new(Change { at: stamp(ms), ..*change }))
+}
+
+#[test]
+fn a_watch_that_is_behind_by_a_whole_life_hides_no_phase() {
+    let life = || {
+        let target = target("pu1");
+        let attached = [attachment(5, "au1", "n1", false, false), attachment(6, "au1", "n1", true, false)];
+        let pod =
+            [pod(3, "pu1", None, false), pod(4, "pu1", Some("n1"), false), pod(9, "pu1", Some("n1"), true)];
+        let claim = [claim(1, "Pending", false), volume(2, false), claim(3, "Bound", false)];
+        let calls = [ok("NodeStageVolume", "n1", "", 7, 7), ok("NodePublishVolume", "n1", &target, 8, 8)];
+        (claim, pod, attached, calls, [claim_gone(20)])
+    };
+    let (claim, pod, attached, calls, gone) = life();
+    let attached = attached.map(|evidence| late(30, evidence));
+    let behind: Vec<Evidence> =
+        claim.into_iter().chain(pod).chain(calls).chain(gone).chain(attached).collect();
+    let seen = outcomes(&mut Timeline::new(Tap::Present), &behind);
+    assert_eq!(millis(&seen, Phase::Attach).len(), 1, "{seen:?}");
+
+    let (claim, pod, attached, calls, gone) = life();
+    let pod = pod.map(|evidence| late(30, evidence));
+    let behind: Vec<Evidence> =
+        claim.into_iter().chain(attached).chain(calls).chain(gone).chain(pod).collect();
+    let seen = outcomes(&mut Timeline::new(Tap::Present), &behind);
+    for phase in [Phase::Attach, Phase::Schedule, Phase::Publish, Phase::Start] {
+        assert_eq!(millis(&seen, phase).len(), 1, "{phase:?}: {seen:?}");
+    }
+}
+
+#[test]
+fn a_pod_made_after_a_claim_was_gone_waits_for_the_next_of_its_name() {
+    let mut timeline = Timeline::new(Tap::Present);
+    for evidence in [claim(1, "Pending", false), claim_gone(2), pod(3, "pu1", None, false)] {
+        timeline.feed(&evidence);
+    }
+    assert_eq!(timeline.balance(["cu1"]).left, [], "the pod is none of the old claim's");
+}
 
 #[test]
 fn nothing_is_remembered_of_a_forgotten_claim() {
