@@ -84,7 +84,12 @@ fn the_catalogue_is_listed_without_starting_anything() {
     let json = claimcheck(&["list", "--format", "json", "volumes::"]);
     let listed: Vec<serde_json::Value> = serde_json::from_slice(&json.stdout).expect("JSON");
     assert!(!listed.is_empty());
-    assert!(listed.iter().all(|case| case["case"]["suite"] == "volumes"), "{listed:?}");
+    assert!(
+        listed
+            .iter()
+            .all(|case| case["case"]["suite"].as_str().is_some_and(|suite| suite.ends_with("volumes"))),
+        "{listed:?}"
+    );
     assert!(listed.iter().all(|case| case["upstream"].is_string()), "{listed:?}");
     assert!(!Path::new("runs").exists(), "a list has made a run folder");
 }
