@@ -154,6 +154,8 @@ struct Zygote {
 struct Table {
     containers: BTreeMap<String, State>,
     by_pid: HashMap<i32, String>,
+    /// Killed for another signal, whose default action the kernel keeps from a first process.
+    by_default: HashMap<i32, Signal>,
 }
 
 struct Connection {
@@ -352,14 +354,24 @@ impl Table {
         self.by_pid.insert(pid, id.to_owned());
     }
 
-    fn signal(&self, id: &str, signal: i32) -> Result<(), String> {
+    /// A signal takes effect on a container as it would on any process, as if a small init stood before it:
+    /// the kernel ignores what would end a PID namespace's first process by default, and a shell that has
+    /// not come to its `trap` yet would sit out its whole grace period. Asking what it handles costs a look
+    /// at its end, where an init would cost a fork and a process for its life.
+    fn signal(&mut self, id: &str, signal: i32) -> Result<(), String> {
         match self.containers.get(id) {
             None => Err("is unknown".to_owned()),
             Some(State::Exited { .. }) => Ok(()),
             Some(State::Running { pid, .. }) => {
                 let signal = Signal::try_from(signal).map_err(|_| format!("{signal} is not a signal"))?;
                 // Not reaped yet, so the number is still its own.
-                kill(Pid::from_raw(*pid), signal).map_err(|error| format!("cannot send {signal}: {error}"))
+                let sent = if ends_by_default(signal) && !is_handled(*pid, signal) {
+                    self.by_default.insert(*pid, signal);
+                    Signal::SIGKILL
+                } else {
+                    signal
+                };
+                kill(Pid::from_raw(*pid), sent).map_err(|error| format!("cannot send {signal}: {error}"))
             }
         }
     }
@@ -374,9 +386,70 @@ impl Table {
 
     fn exited(&mut self, pid: Pid, exit: Exit) -> Option<(String, State)> {
         let id = self.by_pid.remove(&pid.as_raw())?;
+        let exit = match (self.by_default.remove(&pid.as_raw()), exit) {
+            (Some(signal), Exit::Signal(_)) => Exit::Signal(signal as i32),
+            _ => exit,
+        };
         let state = self.containers.get_mut(&id)?;
         let (State::Running { started, .. } | State::Exited { started, .. }) = *state;
         *state = State::Exited { exit, started, finished: Stamp::now() };
         Some((id, *state))
+    }
+}
+
+/// Whether a process that does nothing about the signal is ended by it (signal(7)).
+fn ends_by_default(signal: Signal) -> bool {
+    use Signal::{SIGCHLD, SIGCONT, SIGKILL, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH};
+    !matches!(signal, SIGCHLD | SIGCONT | SIGKILL | SIGSTOP | SIGTSTP | SIGTTIN | SIGTTOU | SIGURG | SIGWINCH)
+}
+
+/// Whether a process blocks, ignores or catches a signal (proc_pid_status(5)). What cannot be told is taken
+/// for yes, which leaves the choice to the kernel.
+fn is_handled(pid: i32, signal: Signal) -> bool {
+    let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return true };
+    handles(&status, signal)
+}
+
+fn handles(status: &str, signal: Signal) -> bool {
+    let bit = 1u64 << (signal as i32 - 1);
+    let masks = status.lines().filter_map(|line| {
+        let (name, mask) = line.split_once(':')?;
+        ["SigBlk", "SigIgn", "SigCgt"].contains(&name).then(|| u64::from_str_radix(mask.trim(), 16))
+    });
+    let mut known = false;
+    for mask in masks {
+        match mask {
+            Ok(mask) if mask & bit == 0 => known = true,
+            Ok(_) | Err(_) => return true,
+        }
+    }
+    !known
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_process_handles_is_read_from_its_status() {
+        let status = |blocked: &str, ignored: &str, caught: &str| {
+            format!("Name:\tsh\nSigBlk:\t{blocked}\nSigIgn:\t{ignored}\nSigCgt:\t{caught}\n")
+        };
+        let none = "0000000000000000";
+        let term = "0000000000004000";
+        let rows = [
+            (status(none, none, none), false),
+            (status(term, none, none), true),
+            (status(none, term, none), true),
+            (status(none, none, term), true),
+            (status(none, "0000000000000006", none), false),
+            (status(none, none, "nonsense"), true),
+            ("Name:\tsh\n".to_owned(), true),
+        ];
+        for (status, expected) in rows {
+            assert_eq!(handles(&status, Signal::SIGTERM), expected, "{status}");
+        }
+        assert!(!is_handled(std::process::id() as i32, Signal::SIGTERM));
+        assert!(is_handled(0, Signal::SIGTERM), "there is no such process");
     }
 }

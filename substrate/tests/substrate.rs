@@ -368,6 +368,14 @@ async fn refusals(runtime: &Client) -> Result<(), Box<dyn std::error::Error>> {
         return Err(format!("a read-only mount can be written: {log}").into());
     }
     runtime.remove("read-only").await?;
+    // A program that does nothing about SIGTERM is ended by it, though it is the first of its namespace.
+    runtime.start(spec("unprepared", &["sleep", "infinity"], "/data")).await?;
+    runtime.signal("unprepared", Signal::SIGTERM as i32).await?;
+    let (_, state) = events.recv().await.ok_or("the runtime is gone")?;
+    if !matches!(state, State::Exited { exit: Exit::Signal(15), .. }) {
+        return Err(format!("SIGTERM did not end a program that does not handle it: {state:?}").into());
+    }
+    runtime.remove("unprepared").await?;
     Ok(())
 }
 
