@@ -15,19 +15,16 @@ use tokio_util::sync::CancellationToken;
 use crate::audit::{Audit, Entry, RequestCount};
 use crate::discovery;
 use crate::faults::Faults;
+use crate::furniture;
 use crate::handlers::{self, Call};
 use crate::request::{ObjectPath, Query, Target};
-use crate::resources::Shelf;
 use crate::response::{self, Answer};
 use crate::status::{Result, Status};
-use crate::store::{Key, Store};
-use crate::time;
+use crate::store::Store;
+use crate::tokens::Signer;
 
 /// The largest body that is read; upstream allows 3 MiB.
 const BODY_LIMIT: usize = 3 << 20;
-
-/// The namespaces of every cluster.
-const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
 /// Everything that connections share.
 pub struct Api {
@@ -37,39 +34,46 @@ pub struct Api {
     pub stop: CancellationToken,
     /// What shall go wrong.
     pub faults: Faults,
+    /// Signs the tokens of service accounts.
+    pub signer: Signer,
+    /// The CA that clients trust.
+    pub ca_pem: String,
     address: SocketAddr,
-    authorization: String,
+    /// What the `Authorization` header must be; it opens the kubelets too.
+    pub authorization: String,
     git_version: String,
     audit: Audit,
 }
 
+/// Where a server is found, and what it is known by.
+pub struct Issued {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// The bearer token that may do everything.
+    pub token: String,
+    /// The CA that clients trust, PEM.
+    pub ca_pem: String,
+    /// Signs the tokens of service accounts.
+    pub signer: Signer,
+}
+
 impl Api {
-    /// An API over `store`, with the namespaces that every cluster has.
+    /// An API over `store`, furnished as every cluster is.
     pub fn new(
         store: Arc<Store>,
-        address: SocketAddr,
-        token: String,
+        identity: Issued,
         git_version: String,
         audit: Audit,
         stop: CancellationToken,
     ) -> Self {
-        for name in NAMESPACES {
-            let namespace = json!({
-                "metadata": {
-                    "name": name,
-                    "uid": uuid::Uuid::new_v4().to_string(),
-                    "creationTimestamp": time::now(),
-                    "labels": { "kubernetes.io/metadata.name": name },
-                },
-                "spec": { "finalizers": ["kubernetes"] },
-                "status": { "phase": "Active" },
-            });
-            store.create(Shelf::Namespaces, Key::cluster(name), namespace).expect("the store is empty");
-        }
+        let Issued { address, token, ca_pem, signer } = identity;
+        furniture::furnish_cluster(&store, &ca_pem);
         Self {
             store,
             stop,
             faults: Faults::default(),
+            signer,
+            ca_pem,
             address,
             authorization: format!("Bearer {token}"),
             git_version,
@@ -146,6 +150,7 @@ impl Api {
             Target::UnknownResource => Err(Status::unknown_resource()),
             Target::Unknown => Ok(response::text(StatusCode::NOT_FOUND, "404 page not found\n")),
             _ if head.method != Method::GET => Err(Status::method_not_allowed()),
+            Target::KeySet => Ok(response::json(StatusCode::OK, &self.signer.key_set())),
             Target::CoreVersions => Ok(discovery::core(head, self.address)),
             Target::Groups => Ok(discovery::groups(head)),
             Target::Group(group) => discovery::group(group),

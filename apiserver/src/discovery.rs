@@ -9,7 +9,7 @@ use hyper::body::Bytes;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::kubeconfig::base64;
+use crate::encoding::base64;
 use crate::resources::{self, Resource};
 use crate::response::{self, Answer};
 use crate::status::{Result, Status};
@@ -107,13 +107,18 @@ fn describe(row: &Resource) -> Vec<Value> {
     }
     entry["storageVersionHash"] = storage_version_hash(row).into();
     let below = row.subresources.iter().map(|subresource| {
-        json!({
+        let mut entry = json!({
             "name": format!("{}/{}", row.plural, subresource.name),
             "singularName": "",
             "namespaced": row.namespaced,
             "kind": subresource.kind,
             "verbs": subresource.verbs,
-        })
+        });
+        if let Some((group, version)) = subresource.foreign {
+            entry["group"] = group.into();
+            entry["version"] = version.into();
+        }
+        entry
     });
     std::iter::once(entry).chain(below).collect()
 }
@@ -154,10 +159,13 @@ fn aggregated(groups: &[&str]) -> Answer {
 }
 
 fn describe_aggregated(row: &Resource) -> Value {
-    let kind = |kind: &str| json!({ "group": row.group, "version": "", "kind": kind });
+    let kind = |kind: &str, foreign: Option<(&str, &str)>| {
+        let (group, version) = foreign.unwrap_or((row.group, ""));
+        json!({ "group": group, "version": version, "kind": kind })
+    };
     let mut entry = json!({
         "resource": row.plural,
-        "responseKind": kind(row.kind),
+        "responseKind": kind(row.kind, None),
         "scope": if row.namespaced { "Namespaced" } else { "Cluster" },
         "singularResource": row.singular,
         "verbs": row.verbs(),
@@ -172,7 +180,7 @@ fn describe_aggregated(row: &Resource) -> Value {
         let below = row.subresources.iter().map(|subresource| {
             json!({
                 "subresource": subresource.name,
-                "responseKind": kind(subresource.kind),
+                "responseKind": kind(subresource.kind, subresource.foreign),
                 "verbs": subresource.verbs,
             })
         });

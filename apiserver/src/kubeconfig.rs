@@ -5,6 +5,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
+use crate::encoding::base64;
+
 /// The YAML text of a kubeconfig for `url`, trusting `ca_pem` and presenting `token`.
 pub fn render(url: &str, ca_pem: &str, token: &str) -> String {
     let ca = base64(ca_pem.as_bytes());
@@ -36,36 +38,4 @@ pub fn write(path: &Path, text: &str) -> io::Result<()> {
     // A file that was there already keeps its mode on open.
     fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
     file.write_all(text.as_bytes())
-}
-
-/// Standard base64 with padding (RFC 4648, section 4).
-pub fn base64(bytes: &[u8]) -> String {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let word =
-            chunk.iter().fold(0u32, |word, &byte| word << 8 | u32::from(byte)) << (8 * (3 - chunk.len()));
-        for place in 0..4 {
-            if place <= chunk.len() {
-                text.push(char::from(ALPHABET[(word >> (18 - 6 * place) & 63) as usize]));
-            } else {
-                text.push('=');
-            }
-        }
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn base64_pads() {
-        for (text, expected) in
-            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg==")]
-        {
-            assert_eq!(base64(text.as_bytes()), expected);
-        }
-    }
 }

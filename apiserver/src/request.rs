@@ -9,6 +9,8 @@ pub enum Target {
     Health,
     /// `/version`.
     Version,
+    /// `/openid/v1/jwks`: what the tokens of service accounts are checked with.
+    KeySet,
     /// `/api`: the versions of the core group.
     CoreVersions,
     /// `/apis`: all groups.
@@ -46,6 +48,7 @@ impl Target {
         match segments[..] {
             ["healthz" | "livez" | "readyz", ..] => Self::Health,
             ["version"] => Self::Version,
+            ["openid", "v1", "jwks"] => Self::KeySet,
             ["api"] => Self::CoreVersions,
             ["apis"] => Self::Groups,
             ["apis", group] => Self::Group(group.to_owned()),

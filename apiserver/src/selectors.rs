@@ -2,6 +2,8 @@
 //!
 //! The grammar of label selectors and the wording of errors mirror apimachinery pkg/labels/selector.go.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 
 use crate::resources::Resource;
@@ -78,9 +80,9 @@ impl Requirement {
 impl FieldRequirement {
     fn matches(&self, object: &Value) -> bool {
         let found = self.pointers.iter().find_map(|pointer| match object.pointer(pointer)? {
-            Value::String(text) => Some(text.clone()),
+            Value::String(text) => Some(Cow::Borrowed(text.as_str())),
             Value::Null => None,
-            other => Some(other.to_string()),
+            other => Some(Cow::Owned(other.to_string())),
         });
         (found.as_deref().unwrap_or(self.unset) == self.value) == self.equal
     }

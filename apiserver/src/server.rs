@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -13,13 +14,14 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::api::Api;
+use crate::api::{Api, Issued};
 use crate::audit::{Audit, RequestCount};
 use crate::faults::Faults;
 use crate::gc;
 use crate::kubeconfig;
 use crate::store::Store;
 use crate::tls::{Identity, TlsError};
+use crate::tokens::{SignError, Signer};
 
 /// What a server is started with; `Config::default()` is an ephemeral port on loopback.
 #[derive(Clone, Debug)]
@@ -30,6 +32,8 @@ pub struct Config {
     pub git_version: String,
     /// Changes kept per resource for watches that start in the past; older ones are answered with 410.
     pub history: usize,
+    /// How long an event is kept after it was last written.
+    pub event_ttl: Duration,
     /// Where to append one JSON line per request, if anywhere.
     pub audit_log: Option<PathBuf>,
 }
@@ -41,6 +45,7 @@ impl Default for Config {
             git_version: "v1.36.2".to_owned(),
             // Some seconds of a busy cluster, at ten kilobytes a change; who is behind lists again.
             history: 1024,
+            event_ttl: Duration::from_secs(3600),
             audit_log: None,
         }
     }
@@ -70,6 +75,9 @@ pub enum StartError {
     /// The certificates could not be made.
     #[error("could not prepare TLS for the API server")]
     Tls(#[from] TlsError),
+    /// The key of service account tokens could not be made.
+    #[error("could not make the key that signs tokens of service accounts")]
+    Signer(#[from] SignError),
     /// The audit log cannot be written.
     #[error("could not open the audit log {path}: choose a path in an existing, writable directory")]
     Audit {
@@ -102,18 +110,22 @@ pub async fn start(config: Config) -> Result<Server, StartError> {
     let audit = Audit::open(config.audit_log.as_deref())
         .map_err(|source| StartError::Audit { path: config.audit_log.clone().unwrap_or_default(), source })?;
     let token = uuid::Uuid::new_v4().simple().to_string() + &uuid::Uuid::new_v4().simple().to_string();
-    let (store, removed) = Store::new(config.history);
+    let (store, notices) = Store::new(config.history);
     let stop = CancellationToken::new();
-    let api = Arc::new(Api::new(store, address, token.clone(), config.git_version, audit, stop.clone()));
+    let ca_pem = identity.ca_pem;
+    let collector = gc::run(store.clone(), ca_pem.clone(), config.event_ttl, notices);
+    let issued =
+        Issued { address, token: token.clone(), ca_pem: ca_pem.clone(), signer: Signer::generate()? };
+    let api = Arc::new(Api::new(store, issued, config.git_version, audit, stop.clone()));
     let tasks = TaskTracker::new();
-    tasks.spawn(until_stopped(stop.clone(), gc::run(api.clone(), removed)));
+    tasks.spawn(until_stopped(stop.clone(), collector));
     let acceptor = TlsAcceptor::from(identity.config);
     tasks.spawn(until_stopped(
         stop.clone(),
         accept(listener, acceptor, api.clone(), stop.clone(), tasks.clone()),
     ));
     tracing::info!(%address, "API server ready");
-    Ok(Server { address, ca_pem: identity.ca_pem, token, api, stop, tasks })
+    Ok(Server { address, ca_pem, token, api, stop, tasks })
 }
 
 async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
@@ -143,7 +155,7 @@ async fn accept(
             Err(error) => {
                 // Out of file descriptors is the only lasting cause: give connections time to close.
                 tracing::warn!(%error, "could not accept a connection");
-                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+                tokio::time::sleep(Duration::from_millis(10)).await;
             }
         }
     }

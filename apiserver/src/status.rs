@@ -20,6 +20,8 @@ struct Failure {
     reason: &'static str,
     message: String,
     details: Option<Value>,
+    /// The token of a page.
+    page: Option<String>,
 }
 
 /// The result of a handler.
@@ -32,7 +34,7 @@ impl Status {
         message: impl Into<String>,
         details: Option<Value>,
     ) -> Self {
-        Self(Box::new(Failure { code, reason, message: message.into(), details }))
+        Self(Box::new(Failure { code, reason, message: message.into(), details, page: None }))
     }
 
     /// 400: the request itself makes no sense.
@@ -104,10 +106,25 @@ impl Status {
         Self::new(StatusCode::NOT_FOUND, "NotFound", message, Some(json!({})))
     }
 
+    /// 404: the object is there, but not what is asked of it.
+    pub fn missing_subresource(resource: &Resource, subresource: &str, name: &str, why: &str) -> Self {
+        let kind = format!("{}/{subresource}", resource.plural);
+        let message = format!("the server could not find the requested resource ({kind} {name})");
+        let mut details = details(Some(name), resource.group, &kind);
+        details["causes"] = json!([{ "reason": "UnexpectedServerResponse", "message": why }]);
+        Self::new(StatusCode::NOT_FOUND, "NotFound", message, Some(details))
+    }
+
     /// 405: the path is known, the verb is not.
     pub fn method_not_allowed() -> Self {
         let message = "the server does not allow this method on the requested resource";
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message, Some(json!({})))
+    }
+
+    /// 406: the client takes none of the forms that answers have.
+    pub fn not_acceptable() -> Self {
+        let message = "only the following media types are accepted: application/json";
+        Self::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message, None)
     }
 
     /// 409: the name is taken.
@@ -121,6 +138,11 @@ impl Status {
     pub fn modified(resource: &Resource, name: &str) -> Self {
         let why =
             "the object has been modified; please apply your changes to the latest version and try again";
+        Self::conflict(&resource.qualified_plural(), resource.group, resource.plural, name, why)
+    }
+
+    /// 409: `name` is not what the caller takes it for.
+    pub fn conflict_on(resource: &Resource, name: &str, why: &str) -> Self {
         Self::conflict(&resource.qualified_plural(), resource.group, resource.plural, name, why)
     }
 
@@ -143,6 +165,19 @@ impl Status {
     /// 410: the version is older than what the history still holds.
     pub fn expired(message: impl Into<String>) -> Self {
         Self::new(StatusCode::GONE, "Expired", message, None)
+    }
+
+    /// 410: the page belongs to a list that is no longer known. `token` goes on with what is there now.
+    pub fn page_expired(token: String) -> Self {
+        let mut status = Self::expired(
+            "The provided continue parameter is too old to display a consistent list result. You can start a \
+             new list without the continue parameter, or use the continue token in this response to retrieve \
+             the remainder of the results. Continuing with the provided token results in an inconsistent list \
+             - objects that were created, modified, or deleted between the time the first chunk was returned \
+             and now may show up in the list.",
+        );
+        status.0.page = Some(token);
+        status
     }
 
     /// 413: the body is larger than an object may be.
@@ -246,7 +281,7 @@ impl Status {
 
     /// The `Status` object.
     pub fn to_value(&self) -> Value {
-        let Failure { code, reason, message, details } = &*self.0;
+        let Failure { code, reason, message, details, page } = &*self.0;
         let mut value = json!({
             "kind": "Status",
             "apiVersion": "v1",
@@ -255,6 +290,9 @@ impl Status {
             "message": message,
             "reason": reason,
         });
+        if let Some(page) = page {
+            value["metadata"]["continue"] = page.as_str().into();
+        }
         if let Some(details) = details {
             value["details"] = details.clone();
         }

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
+use crate::handlers::metadata_of;
 use crate::resources::{Column, Resource};
-use crate::store::Object;
 
 /// How a table of one resource is written.
 pub struct Table {
@@ -29,31 +29,38 @@ impl Table {
         Self { resource, include }
     }
 
-    /// The table of `objects` at `version`; `metadata` is that of the list, if there is more to say.
-    pub fn render(&self, objects: &[&Object], version: &str, metadata: Option<&Value>) -> Value {
-        let columns: Vec<Value> = self.resource.columns.iter().map(definition).collect();
-        let rows: Vec<Value> = objects.iter().map(|object| self.row(object)).collect();
+    /// The table of `objects`; `metadata` is that of the list.
+    pub fn render<'a>(&self, objects: impl IntoIterator<Item = &'a Value>, metadata: &Value) -> Value {
+        let columns: Value = self.resource.columns.iter().map(definition).collect();
+        self.with_columns(columns, objects, metadata)
+    }
+
+    /// The table without its columns, of which watches tell with their first event only.
+    pub fn render_rows<'a>(&self, objects: impl IntoIterator<Item = &'a Value>, metadata: &Value) -> Value {
+        self.with_columns(Value::Null, objects, metadata)
+    }
+
+    fn with_columns<'a>(
+        &self,
+        columns: Value,
+        objects: impl IntoIterator<Item = &'a Value>,
+        metadata: &Value,
+    ) -> Value {
         json!({
             "kind": "Table",
             "apiVersion": "meta.k8s.io/v1",
-            "metadata": metadata.cloned().unwrap_or_else(|| json!({ "resourceVersion": version })),
+            "metadata": metadata,
             "columnDefinitions": columns,
-            "rows": rows,
+            "rows": objects.into_iter().map(|object| self.row(object)).collect::<Vec<_>>(),
         })
     }
 
-    fn row(&self, object: &Object) -> Value {
-        let mut row = json!({ "cells": (self.resource.cells)(&object.value) });
+    fn row(&self, object: &Value) -> Value {
+        let mut row = json!({ "cells": (self.resource.cells)(object) });
         match self.include {
             Include::Nothing => {}
-            Include::Metadata => {
-                row["object"] = json!({
-                    "kind": "PartialObjectMetadata",
-                    "apiVersion": "meta.k8s.io/v1",
-                    "metadata": object.value["metadata"],
-                });
-            }
-            Include::Object => row["object"] = self.resource.present(&object.value),
+            Include::Metadata => row["object"] = metadata_of(object),
+            Include::Object => row["object"] = self.resource.present(object),
         }
         row
     }

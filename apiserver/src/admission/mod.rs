@@ -6,6 +6,7 @@ pub mod claim;
 pub mod class;
 mod difference;
 pub mod driver;
+pub mod pod;
 pub mod volume;
 
 use serde_json::{Value, json};
@@ -16,15 +17,17 @@ use crate::status::Result;
 use crate::store::Store;
 
 /// Rules for a new object, in this order.
-pub fn create(store: &Store, path: &ObjectPath, object: &mut Value) {
+pub fn create(store: &Store, path: &ObjectPath, object: &mut Value) -> Result<()> {
     match path.resource.shelf {
         Shelf::Claims => {
             claim::set_default_class(store, object);
             protect(object, "kubernetes.io/pvc-protection");
         }
         Shelf::Volumes => protect(object, "kubernetes.io/pv-protection"),
+        Shelf::Pods => pod::admit(store, path.resource, object)?,
         _ => {}
     }
+    Ok(())
 }
 
 /// Rules for a change from `old` to `new`.

@@ -3,10 +3,11 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::{Call, warn};
+use super::{Call, evict, token, warn};
 use crate::admission;
+use crate::furniture;
 use crate::names;
-use crate::resources::Resource;
+use crate::resources::{Resource, Shelf};
 use crate::response::{self, Answer};
 use crate::status::{FieldError, Result, Status};
 use crate::store::{CreateError, Key};
@@ -20,6 +21,8 @@ pub fn handle(call: &Call<'_>) -> Result<Answer> {
     match call.path.subresource.as_deref() {
         None => create(call),
         Some("binding") => bind(call),
+        Some("eviction") => evict::handle(call),
+        Some("token") => token::handle(call),
         Some(_) => Err(Status::method_not_allowed()),
     }
 }
@@ -44,12 +47,17 @@ fn create(call: &Call<'_>) -> Result<Answer> {
         let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let key = Key::new(call.path.namespace.as_deref().unwrap_or_default(), &name);
         if call.query.dry_run() {
+            let possible = call.store().check_create(resource.shelf, &key);
+            possible.map_err(|error| refusal(call, &name, &error))?;
             let mut answer = call.answer_value(StatusCode::CREATED, &object);
             warn(&mut answer, &decoded.unknown);
             return Ok(answer);
         }
         match call.store().create(resource.shelf, key, object) {
             Ok(object) => {
+                if resource.shelf == Shelf::Namespaces {
+                    furniture::furnish_namespace(call.store(), &name, &call.api.ca_pem);
+                }
                 let mut answer = call.answer(StatusCode::CREATED, &object);
                 warn(&mut answer, &decoded.unknown);
                 return Ok(answer);
@@ -65,7 +73,7 @@ fn refusal(call: &Call<'_>, name: &str, error: &CreateError) -> Status {
     match error {
         CreateError::Exists => Status::already_exists(call.path.resource, name),
         CreateError::NamespaceMissing => {
-            let namespaces = crate::resources::stored(crate::resources::Shelf::Namespaces);
+            let namespaces = crate::resources::stored(Shelf::Namespaces);
             Status::not_found(namespaces, namespace)
         }
         CreateError::NamespaceTerminating => {
@@ -109,7 +117,7 @@ fn prepare(call: &Call<'_>, mut object: Value) -> Result<Value> {
     }
     (resource.default)(&mut object);
     (resource.begin)(&mut object);
-    admission::create(call.store(), call.path, &mut object);
+    admission::create(call.store(), call.path, &mut object)?;
     let metadata = &mut object["metadata"];
     metadata["uid"] = uuid::Uuid::new_v4().to_string().into();
     metadata["creationTimestamp"] = time::now().into();

@@ -1,4 +1,4 @@
-//! delete: at once, after a grace period, or when the last finalizer is gone.
+//! delete: at once, after a grace period, after its dependents, or when the last finalizer is gone.
 //!
 //! Mirrors apiserver pkg/registry/rest/delete.go and generic/registry/store.go.
 
@@ -7,12 +7,29 @@ use std::sync::Arc;
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::{Call, list};
+use super::{Call, list, options};
 use crate::resources::{Resource, Shelf};
 use crate::response::{self, Answer};
 use crate::status::{Result, Status};
 use crate::store::{Key, Object, Stale, Store};
 use crate::time;
+
+/// The finalizer of an object that goes after its dependents.
+pub const FOREGROUND: &str = "foregroundDeletion";
+/// The finalizer of an object whose dependents are to stay. Here they are let go at once, so that it is
+/// only ever taken out.
+const ORPHAN: &str = "orphan";
+
+/// What becomes of the dependents of a deleted object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Propagation {
+    /// They go after it.
+    Background,
+    /// They go before it.
+    Foreground,
+    /// They stay.
+    Orphan,
+}
 
 /// How an object is to be deleted.
 #[derive(Debug, Default)]
@@ -23,12 +40,14 @@ pub struct Manner {
     pub uid: Option<String>,
     /// Refuse unless it is at this version.
     pub version: Option<String>,
-    /// Whether its dependents stay.
-    pub orphan: bool,
+    /// What becomes of its dependents; where nothing is said, its finalizers decide.
+    pub propagation: Option<Propagation>,
+    /// Only say what would become of it.
+    pub dry_run: bool,
 }
 
 /// What became of the object.
-enum Outcome {
+pub enum Outcome {
     /// It is gone.
     Removed(Arc<Object>),
     /// It stays until its grace period is over or its finalizers are gone.
@@ -37,11 +56,8 @@ enum Outcome {
 
 /// Deletes the object in the path.
 pub fn handle(call: &Call<'_>) -> Result<Answer> {
-    let manner = manner(call)?;
+    let manner = options::deletion(call)?;
     let (resource, key) = (call.path.resource, call.key()?);
-    if call.query.dry_run() {
-        return Ok(call.answer(StatusCode::OK, &*call.object()?));
-    }
     match delete(call.store(), resource, &key, &manner)? {
         Outcome::Removed(object) if !resource.returns_deleted => {
             let mut details = json!({ "name": &*key.name, "group": resource.group, "kind": resource.plural, "uid": object.uid() });
@@ -59,23 +75,21 @@ pub fn handle(call: &Call<'_>) -> Result<Answer> {
 
 /// Deletes all selected objects of a collection, and answers with what they were.
 pub fn handle_collection(call: &Call<'_>) -> Result<Answer> {
-    let manner = manner(call)?;
+    let manner = options::deletion(call)?;
     let selection = list::select(call)?;
-    if !call.query.dry_run() {
-        for object in &selection.objects {
-            match delete(call.store(), call.path.resource, &object.key, &manner) {
-                Ok(_) => {}
-                // Somebody else was faster, which is as good.
-                Err(_) if call.store().get(call.path.resource.shelf, &object.key).is_none() => {}
-                Err(status) => return Err(status),
-            }
+    for object in &selection.objects {
+        match delete(call.store(), call.path.resource, &object.key, &manner) {
+            Ok(_) => {}
+            // Somebody else was faster, which is as good.
+            Err(_) if call.store().get(call.path.resource.shelf, &object.key).is_none() => {}
+            Err(status) => return Err(status),
         }
     }
     Ok(list::render(call, &selection))
 }
 
 /// Deletes one object for the garbage collector. A missing object is no error.
-pub(crate) fn delete_object(store: &Store, resource: &Resource, key: &Key, manner: &Manner) -> Result<()> {
+pub fn delete_object(store: &Store, resource: &Resource, key: &Key, manner: &Manner) -> Result<()> {
     match delete(store, resource, key, manner) {
         Ok(_) => Ok(()),
         Err(_) if store.get(resource.shelf, key).is_none() => Ok(()),
@@ -83,34 +97,13 @@ pub(crate) fn delete_object(store: &Store, resource: &Resource, key: &Key, manne
     }
 }
 
-/// The options in the body, or else in the query.
-fn manner(call: &Call<'_>) -> Result<Manner> {
-    let options = if call.body.is_empty() { Value::Null } else { call.parse("DeleteOptions")? };
-    let grace = match options["gracePeriodSeconds"].as_i64() {
-        Some(seconds) => Some(seconds),
-        None => call
-            .query
-            .get("gracePeriodSeconds")
-            .map(|text| text.parse())
-            .transpose()
-            .map_err(|_| Status::bad_request("gracePeriodSeconds must be a number of seconds"))?,
-    };
-    let condition = |name: &str| options["preconditions"][name].as_str().map(str::to_owned);
-    let policy = options["propagationPolicy"].as_str().or(call.query.get("propagationPolicy"));
-    Ok(Manner {
-        grace,
-        uid: condition("uid"),
-        version: condition("resourceVersion"),
-        orphan: policy == Some("Orphan") || options["orphanDependents"] == true,
-    })
-}
-
-fn delete(store: &Store, resource: &Resource, key: &Key, manner: &Manner) -> Result<Outcome> {
+/// Deletes one object, if the preconditions hold.
+pub fn delete(store: &Store, resource: &Resource, key: &Key, manner: &Manner) -> Result<Outcome> {
     loop {
         let missing = || Status::not_found(resource, &key.name);
         let old = store.get(resource.shelf, key).ok_or_else(missing)?;
         check_preconditions(resource, &old, manner)?;
-        if manner.orphan {
+        if manner.propagation == Some(Propagation::Orphan) && !manner.dry_run {
             release_dependents(store, old.uid());
         }
         // Stale: somebody wrote in between.
@@ -121,33 +114,65 @@ fn delete(store: &Store, resource: &Resource, key: &Key, manner: &Manner) -> Res
 }
 
 fn attempt(store: &Store, resource: &Resource, old: &Arc<Object>, manner: &Manner) -> Result<Outcome, Stale> {
-    let grace = grace_period(resource.shelf, &old.value, manner.grace);
-    let held = old.has_finalizers() || resource.shelf == Shelf::Namespaces;
-    if grace == 0 && !held {
-        let mut last = old.value.clone();
-        if resource.shelf == Shelf::Pods && old.is_deleting() {
-            mark(&mut last, 0);
+    let shelf = resource.shelf;
+    let grace = grace_period(shelf, &old.value, manner.grace);
+    let finalizers = finalizers_for(old, manner.propagation);
+    let mut new = old.value.clone();
+    if grace == 0 && finalizers.is_empty() && shelf != Shelf::Namespaces {
+        if shelf == Shelf::Pods && old.is_deleting() {
+            mark(&mut new, 0);
         }
-        return store.remove(resource.shelf, old, last).map(Outcome::Removed);
+        return match manner.dry_run {
+            true => Ok(Outcome::Removed(old.clone())),
+            false => store.remove(shelf, old, new).map(Outcome::Removed),
+        };
     }
     let already = old.value["metadata"]["deletionGracePeriodSeconds"].as_i64();
     // A grace period can be shortened, never extended; a second deletion otherwise changes nothing.
-    if old.is_deleting() && already.is_none_or(|already| already <= grace) {
+    let dates = !old.is_deleting() || already.is_some_and(|already| already > grace);
+    if !dates && finalizers.len() == old.finalizers().count() {
         return Ok(Outcome::Deleting(old.clone()));
     }
-    let mut dying = old.value.clone();
-    mark(&mut dying, grace);
-    if resource.generation && !old.is_deleting() {
-        let generation = dying["metadata"]["generation"].as_i64().unwrap_or_default();
-        dying["metadata"]["generation"] = (generation + 1).into();
+    if dates {
+        mark(&mut new, grace);
     }
-    if resource.shelf == Shelf::Namespaces {
-        dying["status"]["phase"] = "Terminating".into();
-        if let Value::Object(metadata) = &mut dying["metadata"] {
+    new["metadata"]["finalizers"] = finalizers.into();
+    if resource.generation && !old.is_deleting() {
+        let generation = new["metadata"]["generation"].as_i64().unwrap_or_default();
+        new["metadata"]["generation"] = (generation + 1).into();
+    }
+    if let Value::Object(metadata) = &mut new["metadata"] {
+        if metadata["finalizers"] == json!([]) {
+            metadata.shift_remove("finalizers");
+        }
+        if shelf == Shelf::Namespaces {
             metadata.shift_remove("deletionGracePeriodSeconds");
         }
     }
-    store.replace(resource.shelf, old, dying).map(Outcome::Deleting)
+    if shelf == Shelf::Namespaces {
+        new["status"]["phase"] = "Terminating".into();
+    }
+    match manner.dry_run {
+        true => Ok(Outcome::Deleting(Arc::new(Object::new(old.key.clone(), old.version, new)))),
+        false => store.replace(shelf, old, new).map(Outcome::Deleting),
+    }
+}
+
+/// Who has to agree to the deletion.
+fn finalizers_for(old: &Object, propagation: Option<Propagation>) -> Vec<&str> {
+    let mut finalizers: Vec<&str> = old.finalizers().collect();
+    match propagation {
+        None => {}
+        Some(Propagation::Foreground) if finalizers.contains(&FOREGROUND) => {}
+        Some(Propagation::Foreground) => {
+            finalizers.retain(|finalizer| *finalizer != ORPHAN);
+            finalizers.push(FOREGROUND);
+        }
+        Some(Propagation::Background | Propagation::Orphan) => {
+            finalizers.retain(|finalizer| ![FOREGROUND, ORPHAN].contains(finalizer));
+        }
+    }
+    finalizers
 }
 
 /// Only pods on a node that may still run get time; all others can go at once.

@@ -6,13 +6,12 @@ use http::StatusCode;
 use hyper::body::Bytes;
 use serde_json::{Value, json};
 
-use super::Call;
-use crate::kubeconfig::base64;
+use super::{Call, Form, metadata_of, options};
+use crate::encoding::{base64_url, unbase64};
 use crate::response::{self, Answer};
 use crate::selectors::Selector;
 use crate::status::{Result, Status};
 use crate::store::{Key, Object};
-use crate::table::Table;
 
 /// One page of a collection.
 pub struct Selection {
@@ -38,6 +37,7 @@ pub fn handle(call: &Call<'_>) -> Result<Answer> {
 /// Finds the objects that the request asks for.
 pub fn select(call: &Call<'_>) -> Result<Selection> {
     let resource = call.path.resource;
+    options::check_list(&call.query, false)?;
     let selector =
         Selector::parse(resource, call.query.get("labelSelector"), call.query.get("fieldSelector"))?;
     let limit: usize = match call.query.get("limit") {
@@ -47,19 +47,21 @@ pub fn select(call: &Call<'_>) -> Result<Selection> {
     let namespace = call.path.namespace.as_deref();
     let after = call.query.get("continue").map(Token::decode).transpose()?;
     let exact = match &after {
-        Some(token) => Some(token.version),
+        Some(_) if call.query.get("resourceVersion").is_some() => {
+            let message = "specifying resource version is not allowed when using continue";
+            return Err(Status::bad_request(message));
+        }
+        Some(token) => token.version,
         None => exact_version(call)?,
     };
-    let after = after.map(|token| Key::new(&token.namespace, &token.name));
+    let start = after.as_ref().map(|token| Key::new(&token.namespace, &token.name));
     let (mut objects, version) = match exact {
-        None => call.store().list(resource.shelf, namespace, after.as_ref()),
+        None => call.store().list(resource.shelf, namespace, start.as_ref()),
         Some(version) => {
-            let past = call.store().list_at(resource.shelf, namespace, after.as_ref(), version);
-            let past = past.map_err(|_| {
-                Status::expired(
-                    "The provided continue parameter is too old to display a consistent list result. \
-                                 You must start a new list without the continue parameter.",
-                )
+            let past = call.store().list_at(resource.shelf, namespace, start.as_ref(), version);
+            let past = past.map_err(|_| match after {
+                Some(token) => Status::page_expired(Token { version: None, ..token }.encode()),
+                None => Status::expired("The resourceVersion for the provided list is too old."),
             })?;
             (past, version)
         }
@@ -72,7 +74,11 @@ pub fn select(call: &Call<'_>) -> Result<Selection> {
         let count = selector.is_empty().then_some(objects.len() - limit);
         objects.truncate(limit);
         let last = &objects[limit - 1].key;
-        let token = Token { version, namespace: last.namespace.to_string(), name: last.name.to_string() };
+        let token = Token {
+            version: Some(version),
+            namespace: last.namespace.to_string(),
+            name: last.name.to_string(),
+        };
         rest = Some(Rest { token: token.encode(), count });
     }
     Ok(Selection { objects, version, rest })
@@ -104,10 +110,22 @@ pub fn render(call: &Call<'_>, selection: &Selection) -> Answer {
             metadata["remainingItemCount"] = count.into();
         }
     }
-    if call.wants_table() {
-        let objects: Vec<&Object> = selection.objects.iter().map(Arc::as_ref).collect();
-        let table = Table::new(resource, call.query.get("includeObject"));
-        return response::json(StatusCode::OK, &table.render(&objects, &version, Some(&metadata)));
+    let values = || selection.objects.iter().map(|object| &object.value);
+    match call.form() {
+        Ok(Form::Table(table)) => {
+            return response::json(StatusCode::OK, &table.render(values(), &metadata));
+        }
+        Ok(Form::Metadata) => {
+            let list = json!({
+                "kind": "PartialObjectMetadataList",
+                "apiVersion": "meta.k8s.io/v1",
+                "metadata": metadata,
+                "items": values().map(metadata_of).collect::<Vec<_>>(),
+            });
+            return response::json(StatusCode::OK, &list);
+        }
+        // Another form would have been refused before.
+        Ok(Form::Whole) | Err(_) => {}
     }
     let size: usize = selection.objects.iter().map(|object| object.json().len() + 1).sum();
     let mut text = Vec::with_capacity(size + 256);
@@ -130,7 +148,8 @@ pub fn render(call: &Call<'_>, selection: &Selection) -> Answer {
 
 /// Where the next page begins. Opaque to clients, though they can see what upstream's looks like.
 struct Token {
-    version: u64,
+    /// The version of the whole list; without one, the page is of the present.
+    version: Option<u64>,
     namespace: String,
     name: String,
 }
@@ -138,8 +157,10 @@ struct Token {
 impl Token {
     fn encode(&self) -> String {
         let start = format!("{}/{}", self.namespace, self.name);
-        let token = json!({ "v": "meta.k8s.io/v1", "rv": self.version, "start": start }).to_string();
-        base64(token.as_bytes()).trim_end_matches('=').replace('+', "-").replace('/', "_")
+        // As upstream, -1 says that the rest may be of another version than the beginning.
+        let version = self.version.map_or(json!(-1), |version| json!(version));
+        let token = json!({ "v": "meta.k8s.io/v1", "rv": version, "start": start }).to_string();
+        base64_url(token.as_bytes())
     }
 
     fn decode(text: &str) -> Result<Self> {
@@ -157,36 +178,14 @@ impl Token {
             invalid(&format!("invalid character '{shown}' looking for beginning of value"))
         })?;
         let start = token["start"].as_str().and_then(|start| start.split_once('/'));
-        match (token["rv"].as_u64(), start) {
+        match (token["rv"].as_i64(), start) {
             (Some(version), Some((namespace, name))) => {
+                let version = u64::try_from(version).ok();
                 Ok(Self { version, namespace: namespace.to_owned(), name: name.to_owned() })
             }
             _ => Err(invalid("incorrect encoded start resourceVersion")),
         }
     }
-}
-
-/// URL-safe base64 without padding.
-fn unbase64(text: &str) -> Option<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(text.len() * 3 / 4);
-    let (mut word, mut bits) = (0u32, 0);
-    for byte in text.trim_end_matches('=').bytes() {
-        let digit = match byte {
-            b'A'..=b'Z' => byte - b'A',
-            b'a'..=b'z' => byte - b'a' + 26,
-            b'0'..=b'9' => byte - b'0' + 52,
-            b'-' | b'+' => 62,
-            b'_' | b'/' => 63,
-            _ => return None,
-        };
-        word = (word << 6 | u32::from(digit)) & 0xff_ffff;
-        bits += 6;
-        if bits >= 8 {
-            bits -= 8;
-            bytes.push((word >> bits & 0xff) as u8);
-        }
-    }
-    Some(bytes)
 }
 
 #[cfg(test)]
@@ -195,9 +194,11 @@ mod tests {
 
     #[test]
     fn tokens_survive_the_trip() {
-        let token = Token { version: 42, namespace: "ns".to_owned(), name: "päd?>".to_owned() };
-        let read = Token::decode(&token.encode()).unwrap();
-        assert_eq!((read.version, read.namespace, read.name), (42, token.namespace, token.name));
+        for version in [Some(42), None] {
+            let token = Token { version, namespace: "ns".to_owned(), name: "päd?>".to_owned() };
+            let read = Token::decode(&token.encode()).unwrap();
+            assert_eq!((read.version, read.namespace, read.name), (version, token.namespace, token.name));
+        }
         assert!(Token::decode("zzz").is_err());
         assert!(Token::decode("!").is_err());
     }

@@ -4,16 +4,24 @@
 mod body;
 mod create;
 mod delete;
+mod evict;
+mod form;
 mod get;
 mod list;
+mod log;
+mod options;
 mod patch;
+mod token;
 mod update;
 mod watch;
 
-pub(crate) use delete::{Manner, delete_object};
+use form::Form;
+
+pub use delete::{FOREGROUND, Manner, Propagation, delete_object};
+pub use form::metadata_of;
 
 use http::StatusCode;
-use http::header::{ACCEPT, HeaderValue, WARNING};
+use http::header::{HeaderValue, WARNING};
 use http::request::Parts;
 use hyper::body::Bytes;
 use serde_json::Value;
@@ -23,7 +31,6 @@ use crate::request::{ObjectPath, Query};
 use crate::response::{self, Answer};
 use crate::status::{Result, Status};
 use crate::store::{Key, Object, Store};
-use crate::table;
 
 /// A request for objects, read but not yet understood.
 pub struct Call<'a> {
@@ -52,7 +59,12 @@ pub async fn dispatch(call: Call<'_>, verb: &'static str) -> Result<Answer> {
             }
         }
     }
+    options::check_dry_run(&call.query, verb)?;
+    if call.path.subresource.as_deref() != Some("log") {
+        call.form()?;
+    }
     match verb {
+        "get" if call.path.subresource.as_deref() == Some("log") => log::handle(&call).await,
         "get" => get::handle(&call),
         "list" => list::handle(&call),
         "watch" => watch::handle(&call),
@@ -87,29 +99,17 @@ impl Call<'_> {
         found.ok_or_else(|| Status::not_found(self.path.resource, &key.name))
     }
 
-    /// Whether the client would rather have a table, as kubectl does.
-    fn wants_table(&self) -> bool {
-        let accept =
-            self.head.headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
-        accept.split(',').any(|part| part.contains("as=Table"))
-    }
-
-    /// One object as the answer.
+    /// One object as the answer. That its form is served was found out before anything was done.
     fn answer(&self, status: StatusCode, object: &Object) -> Answer {
-        let resource = self.path.resource;
-        if self.wants_table() {
-            let table = table::Table::new(resource, self.query.get("includeObject"));
-            let version = object.version.to_string();
-            return response::json(status, &table.render(&[object], &version, None));
-        }
         let mut text = Vec::with_capacity(object.json().len() + 64);
-        resource.write_json(object, &mut text);
+        self.form().unwrap_or(Form::Whole).write(self.path.resource, object, &mut text);
         response::bytes(status, response::JSON, Bytes::from(text))
     }
 
     /// One object that is not stored (a dry run) as the answer.
     fn answer_value(&self, status: StatusCode, value: &Value) -> Answer {
-        response::json(status, &self.path.resource.present(value))
+        let form = self.form().unwrap_or(Form::Whole);
+        response::json(status, &form.present(self.path.resource, value))
     }
 }
 

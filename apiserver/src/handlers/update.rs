@@ -11,7 +11,7 @@ use crate::admission;
 use crate::resources::Resource;
 use crate::response::Answer;
 use crate::status::{FieldError, Result, Status};
-use crate::store::{Object, has_finalizers};
+use crate::store::Object;
 
 /// Replaces the object in the path by the one in the body.
 pub fn handle(call: &Call<'_>) -> Result<Answer> {
@@ -65,22 +65,11 @@ pub fn write(call: &Call<'_>, change: impl Fn(&Object) -> Result<Value>) -> Resu
         if call.query.dry_run() {
             return Ok(Written::DryRun(new));
         }
-        let finished = old.is_deleting() && !has_finalizers(&new) && grace_is_over(&new);
-        let stored = match finished {
-            true => call.store().remove(resource.shelf, &old, new),
-            false => call.store().replace(resource.shelf, &old, new),
-        };
         // Stale: somebody wrote in between.
-        if let Ok(object) = stored {
+        if let Ok(object) = call.store().settle(resource.shelf, &old, new) {
             return Ok(Written::Stored(object));
         }
     }
-}
-
-/// A pod in its grace period is removed by the kubelet's final deletion only. Namespaces have no grace
-/// period and go when they are empty.
-fn grace_is_over(object: &Value) -> bool {
-    object["metadata"]["deletionGracePeriodSeconds"] == 0
 }
 
 fn check_version(resource: &Resource, old: &Object, new: &Value) -> Result<()> {
@@ -105,6 +94,11 @@ fn settle(call: &Call<'_>, old: &Object, new: &mut Value) -> Result<()> {
     match call.path.subresource.as_deref() {
         None => {
             (resource.default)(new);
+            for field in resource.kept {
+                if new["spec"][field].is_null() {
+                    restore(&old.value["spec"], &mut new["spec"], field);
+                }
+            }
             if resource.has_status() {
                 restore(&old.value, new, "status");
             }

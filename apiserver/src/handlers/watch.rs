@@ -4,6 +4,7 @@
 //! last change, so replay and live delivery are one loop, always in order, and a slow reader holds up
 //! nobody: when the history has moved past it, it is told 410 and lists again.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, Interval, MissedTickBehavior, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::Call;
+use super::{Call, Form, options};
 use crate::faults::Faults;
 use crate::request::Query;
 use crate::resources::Resource;
@@ -22,7 +23,6 @@ use crate::response::{self, Answer};
 use crate::selectors::Selector;
 use crate::status::{Result, Status};
 use crate::store::{Change, ChangeKind, Object, Store, TooOld};
-use crate::table::Table;
 
 /// Changes taken from the history at a time.
 const BATCH: usize = 256;
@@ -35,13 +35,17 @@ const BOOKMARKS: Duration = Duration::from_secs(60);
 enum Start {
     /// After this version.
     After(u64),
-    /// With what exists, as `ADDED`.
-    Present,
+    /// With what exists, as `ADDED`; `told` if a bookmark says where that ends.
+    Present {
+        /// Whether there is such a bookmark.
+        told: bool,
+    },
 }
 
 /// Starts a stream.
 pub fn handle(call: &Call<'_>) -> Result<Answer> {
     let resource = call.path.resource;
+    options::check_list(&call.query, true)?;
     let selector =
         Selector::parse(resource, call.query.get("labelSelector"), call.query.get("fieldSelector"))?;
     let lifetime = match call.query.get("timeoutSeconds") {
@@ -57,10 +61,7 @@ pub fn handle(call: &Call<'_>) -> Result<Answer> {
         store: call.api.store.clone(),
         stop: call.api.stop.clone(),
         faults: call.api.faults.clone(),
-        writer: Writer {
-            resource,
-            table: call.wants_table().then(|| Table::new(resource, call.query.get("includeObject"))),
-        },
+        writer: Writer { resource, form: call.form()?, headed: Cell::new(false) },
         selector,
         namespace: call.path.namespace.clone(),
         name: call.path.name.clone(),
@@ -70,26 +71,34 @@ pub fn handle(call: &Call<'_>) -> Result<Answer> {
         ready: VecDeque::new(),
         ended: false,
     };
-    match start(&call.query)? {
+    match start(&call.query, call.store().version())? {
         Start::After(version) => watch.position = version,
-        Start::Present => watch.begin_with_present(call.query.flag("allowWatchBookmarks")),
+        Start::Present { told } => watch.begin_with_present(told),
     }
     Ok(response::stream(response::JSON, watch.into_frames()))
 }
 
-fn start(query: &Query) -> Result<Start> {
+fn start(query: &Query, current: u64) -> Result<Start> {
     let version = match query.get("resourceVersion") {
         None => 0,
         Some(text) => text.parse().map_err(|_| {
             Status::bad_request(format!("Invalid value: \"{text}\": invalid resource version"))
         })?,
     };
-    // The present is at least as new as any version, so initial events never wait for one.
     let initial = query.get("sendInitialEvents").map(|_| query.flag("sendInitialEvents"));
-    Ok(match (initial, version) {
-        (Some(true), _) | (None, 0) => Start::Present,
-        (_, version) => Start::After(version),
-    })
+    match (initial, version) {
+        // The present is at least as new as any version that was ever given out.
+        (Some(true), version) if version > current => Err(Status::version_too_large(version, current)),
+        (Some(true), _) => Ok(Start::Present { told: query.flag("allowWatchBookmarks") }),
+        // As upstream, who names no version gets the present with its end, who names 0 without.
+        (None, 0) => {
+            let told = query.get("resourceVersion").is_none() && query.flag("allowWatchBookmarks");
+            Ok(Start::Present { told })
+        }
+        // Without initial events the oldest version means: from now on.
+        (Some(false), 0) => Ok(Start::After(current)),
+        (_, version) => Ok(Start::After(version)),
+    }
 }
 
 struct Watch {
@@ -223,24 +232,32 @@ impl Watch {
 /// How the events of one watch are written.
 struct Writer {
     resource: &'static Resource,
-    table: Option<Table>,
+    form: Form,
+    /// Whether the columns of the table have been told.
+    headed: Cell<bool>,
 }
 
 impl Writer {
     /// Whether others who watch the same objects are sent the same bytes.
     fn shares_frames(&self) -> bool {
-        self.table.is_none() && self.resource.view.is_none()
+        matches!(self.form, Form::Whole) && self.resource.view.is_none()
     }
 
     fn object(&self, kind: ChangeKind, object: &Object) -> Bytes {
-        if let Some(table) = &self.table {
-            return line(kind.name(), &table.render(&[object], &object.version.to_string(), None));
+        if let Form::Table(table) = &self.form {
+            let metadata = json!({ "resourceVersion": object.version.to_string() });
+            let rows = [&object.value];
+            let table = match self.headed.replace(true) {
+                false => table.render(rows, &metadata),
+                true => table.render_rows(rows, &metadata),
+            };
+            return line(kind.name(), &table);
         }
         let mut text = Vec::with_capacity(object.json().len() + 96);
         text.extend_from_slice(b"{\"type\":\"");
         text.extend_from_slice(kind.name().as_bytes());
         text.extend_from_slice(b"\",\"object\":");
-        self.resource.write_json(object, &mut text);
+        self.form.write(self.resource, object, &mut text);
         text.extend_from_slice(b"}\n");
         Bytes::from(text)
     }
@@ -250,8 +267,14 @@ impl Writer {
         if initial_events_end {
             metadata["annotations"] = json!({ "k8s.io/initial-events-end": "true" });
         }
-        let (kind, api_version, empty) =
-            (self.resource.kind, self.resource.api_version(), self.resource.empty);
+        let resource = self.resource;
+        let (kind, api_version, empty) = match &self.form {
+            Form::Whole => (resource.kind, resource.api_version(), resource.empty),
+            Form::Metadata => ("PartialObjectMetadata", "meta.k8s.io/v1".to_owned(), ""),
+            Form::Table(_) => {
+                ("Table", "meta.k8s.io/v1".to_owned(), r#","columnDefinitions":null,"rows":[]"#)
+            }
+        };
         Bytes::from(format!(
             "{{\"type\":\"BOOKMARK\",\"object\":{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\
              \"metadata\":{metadata}{empty}}}}}\n"

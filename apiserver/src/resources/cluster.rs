@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::decode::decode;
 use super::{BASE, Resource, Shelf, Subresource, cells, columns, default_to, status_of};
-use crate::kubeconfig::base64;
+use crate::encoding::base64;
 use crate::status::FieldError;
 
 pub(super) fn rows() -> Vec<Resource> {
@@ -32,7 +32,7 @@ pub(super) fn rows() -> Vec<Resource> {
             short_names: &["ns"],
             subresources: const {
                 &[
-                    Subresource { name: "finalize", kind: "Namespace", verbs: &["update"] },
+                    Subresource { name: "finalize", kind: "Namespace", foreign: None, verbs: &["update"] },
                     status_of("Namespace"),
                 ]
             },
@@ -66,6 +66,14 @@ pub(super) fn rows() -> Vec<Resource> {
             singular: "serviceaccount",
             short_names: &["sa"],
             namespaced: true,
+            subresources: const {
+                &[Subresource {
+                    name: "token",
+                    kind: "TokenRequest",
+                    foreign: Some(("authentication.k8s.io", "v1")),
+                    verbs: &["create"],
+                }]
+            },
             returns_deleted: true,
             decode: decode::<ServiceAccount>,
             ..BASE

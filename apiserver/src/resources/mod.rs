@@ -93,13 +93,15 @@ pub struct Subresource {
     pub name: &'static str,
     /// The kind that is sent there.
     pub kind: &'static str,
+    /// The group and version of that kind, where they are not those of the objects.
+    pub foreign: Option<(&'static str, &'static str)>,
     /// What may be done with it.
     pub verbs: &'static [&'static str],
 }
 
 /// `status`, of objects of `kind`.
 const fn status_of(kind: &'static str) -> Subresource {
-    Subresource { name: "status", kind, verbs: &["get", "patch", "update"] }
+    Subresource { name: "status", kind, foreign: None, verbs: &["get", "patch", "update"] }
 }
 
 /// A field that lists may be filtered by, beside `metadata.name` and `metadata.namespace`.
@@ -138,6 +140,8 @@ pub struct Resource {
     pub subresources: &'static [Subresource],
     /// Whether a deletion is answered with the object rather than a `Status`.
     pub returns_deleted: bool,
+    /// Fields of the spec that stay as they are when an update leaves them out.
+    pub kept: &'static [&'static str],
     /// Whether `metadata.generation` counts the changes of its spec.
     pub generation: bool,
     /// Whether names are DNS labels, which have no dots.
@@ -181,6 +185,7 @@ const BASE: Resource = Resource {
     namespaced: false,
     subresources: &[],
     returns_deleted: false,
+    kept: &[],
     generation: false,
     label_names: false,
     decode: |_, value| Ok(Decoded { value, unknown: Vec::new() }),

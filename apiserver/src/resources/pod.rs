@@ -21,9 +21,20 @@ pub(super) fn row() -> Resource {
         categories: &["all"],
         namespaced: true,
         subresources: const {
-            &[Subresource { name: "binding", kind: "Binding", verbs: &["create"] }, status_of("Pod")]
+            &[
+                Subresource { name: "binding", kind: "Binding", foreign: None, verbs: &["create"] },
+                Subresource {
+                    name: "eviction",
+                    kind: "Eviction",
+                    foreign: Some(("policy", "v1")),
+                    verbs: &["create"],
+                },
+                Subresource { name: "log", kind: "Pod", foreign: None, verbs: &["get"] },
+                status_of("Pod"),
+            ]
         },
         returns_deleted: true,
+        kept: &["priority", "preemptionPolicy", "priorityClassName"],
         generation: true,
         decode: decode::<Pod>,
         quantities: &[
@@ -63,12 +74,9 @@ fn default(pod: &mut Value) {
     default_to(spec, "securityContext", json!({}));
     default_to(spec, "schedulerName", "default-scheduler");
     default_to(spec, "enableServiceLinks", true);
-    // What the admission plug-ins ServiceAccount, Priority and DefaultTolerationSeconds add. No token is
-    // mounted: this server issues none.
+    // What the admission plug-ins ServiceAccount and DefaultTolerationSeconds add.
     default_to(spec, "serviceAccountName", "default");
     spec["serviceAccount"] = spec["serviceAccountName"].clone();
-    default_to(spec, "priority", 0);
-    default_to(spec, "preemptionPolicy", "PreemptLowerPriority");
     for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
         tolerate(spec, key);
     }

@@ -16,7 +16,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
 pub use history::{Change, ChangeKind, History, TooOld};
-pub use object::{Key, Object, has_finalizers};
+pub use object::{Key, Object};
 
 use crate::resources::Shelf;
 
@@ -42,12 +42,17 @@ pub struct Stale;
 /// What the collector has to look at.
 #[derive(Debug)]
 pub enum Notice {
-    /// An object is gone; its dependents may have to go, and its namespace may be empty now.
+    /// An object is gone; its dependents may have to go, its owners may have waited for it, and its
+    /// namespace may be empty now.
     Removed {
         /// The uid that dependents name.
         uid: String,
-        /// Empty for cluster-scoped objects.
-        namespace: String,
+        /// Where it lay.
+        shelf: Shelf,
+        /// Which one it was.
+        key: Key,
+        /// The uids of its owners.
+        owners: Vec<String>,
     },
     /// An object names an owner that does not exist.
     Orphaned {
@@ -55,6 +60,18 @@ pub enum Notice {
         shelf: Shelf,
         /// Which one it is.
         key: Key,
+    },
+    /// Something has changed about an object that may wait for its dependents, or about one of those.
+    Awaiting {
+        /// The uid of the object.
+        owner: String,
+    },
+    /// An event was written, which begins its time.
+    EventWritten {
+        /// Which one it is.
+        key: Key,
+        /// The version of the write.
+        version: u64,
     },
     /// A namespace is to be emptied.
     Terminating {
@@ -175,17 +192,7 @@ impl Store {
     /// [`CreateError`] tells what stands in the way.
     pub fn create(&self, shelf: Shelf, key: Key, value: Value) -> Result<Arc<Object>, CreateError> {
         let mut state = self.write();
-        if shelf.namespaced() {
-            let namespace = Key::cluster(&key.namespace);
-            match state.shelves[Shelf::Namespaces as usize].objects.get(&namespace) {
-                None => return Err(CreateError::NamespaceMissing),
-                Some(namespace) if namespace.is_deleting() => return Err(CreateError::NamespaceTerminating),
-                Some(_) => {}
-            }
-        }
-        if state.shelves[shelf as usize].objects.contains_key(&key) {
-            return Err(CreateError::Exists);
-        }
+        state.check_create(shelf, &key)?;
         let object = self.enter(&mut state, shelf, key, value, None);
         if shelf == Shelf::Events {
             state.events.push_back(object.key.clone());
@@ -218,6 +225,26 @@ impl Store {
         Ok(self.take(&mut state, shelf, previous, last))
     }
 
+    /// Replaces the object that is at `expected` by `value`, or removes it when its deletion has begun and
+    /// `value` says that nothing holds it any longer.
+    ///
+    /// # Errors
+    /// [`Stale`] when it is at another version, or gone.
+    pub fn settle(&self, shelf: Shelf, expected: &Object, value: Value) -> Result<Arc<Object>, Stale> {
+        match expected.is_deleting() && object::is_free(shelf, &value) {
+            true => self.remove(shelf, expected, value),
+            false => self.replace(shelf, expected, value),
+        }
+    }
+
+    /// Whether an object could be created; nothing is.
+    ///
+    /// # Errors
+    /// [`CreateError`] tells what stands in the way.
+    pub fn check_create(&self, shelf: Shelf, key: &Key) -> Result<(), CreateError> {
+        self.read().check_create(shelf, key)
+    }
+
     /// Removes a namespace if it is terminating, holds nothing, and no finalizer keeps it.
     pub fn remove_empty_namespace(&self, name: &str) -> bool {
         let mut state = self.write();
@@ -228,7 +255,9 @@ impl Store {
         if !namespace.is_deleting() || namespace.has_finalizers() || state.population.contains_key(name) {
             return false;
         }
-        let last = namespace.value.clone();
+        // As upstream, the last to go is the cluster's own hold on it.
+        let mut last = namespace.value.clone();
+        last["spec"] = Value::Object(serde_json::Map::new());
         self.take(&mut state, Shelf::Namespaces, namespace, last);
         true
     }
@@ -254,7 +283,10 @@ impl Store {
         state.version += 1;
         let object = Arc::new(Object::new(key, state.version, value));
         match &previous {
-            Some(previous) => state.unlink(shelf, previous),
+            Some(previous) => {
+                state.unlink(shelf, previous);
+                self.tell_owners(previous, &object);
+            }
             None => {
                 if shelf.namespaced() {
                     *state.population.entry(object.key.namespace.to_string()).or_default() += 1;
@@ -264,6 +296,9 @@ impl Store {
         }
         if state.link(shelf, &object) {
             self.notify(Notice::Orphaned { shelf, key: object.key.clone() });
+        }
+        if shelf == Shelf::Events {
+            self.notify(Notice::EventWritten { key: object.key.clone(), version: object.version });
         }
         state.shelves[shelf as usize].objects.insert(object.key.clone(), object.clone());
         let kind = if previous.is_some() { ChangeKind::Modified } else { ChangeKind::Added };
@@ -277,14 +312,18 @@ impl Store {
         state.shelves[shelf as usize].objects.remove(&previous.key);
         state.unlink(shelf, &previous);
         state.uids.remove(previous.uid());
-        let namespace = previous.key.namespace.to_string();
-        if let Some(count) = state.population.get_mut(&namespace) {
+        if let Some(count) = state.population.get_mut(&*previous.key.namespace) {
             *count -= 1;
             if *count == 0 {
-                state.population.remove(&namespace);
+                state.population.remove(&*previous.key.namespace);
             }
         }
-        self.notify(Notice::Removed { uid: previous.uid().to_owned(), namespace });
+        self.notify(Notice::Removed {
+            uid: previous.uid().to_owned(),
+            shelf,
+            key: previous.key.clone(),
+            owners: previous.owners().map(str::to_owned).collect(),
+        });
         self.record(state, shelf, Change::new(ChangeKind::Deleted, object.clone(), Some(previous)));
         object
     }
@@ -308,6 +347,18 @@ impl Store {
         self.latest[shelf as usize].send_replace(version);
     }
 
+    /// Tells the collector of a change that may let an object go that waits for its dependents.
+    fn tell_owners(&self, previous: &Object, object: &Object) {
+        if object.is_deleting() && object.has_finalizers() {
+            self.notify(Notice::Awaiting { owner: object.uid().to_owned() });
+        }
+        if previous.value["metadata"]["ownerReferences"] != object.value["metadata"]["ownerReferences"] {
+            for owner in previous.owners() {
+                self.notify(Notice::Awaiting { owner: owner.to_owned() });
+            }
+        }
+    }
+
     fn notify(&self, notice: Notice) {
         // Without a collector (a server that is stopping) nobody needs to know.
         self.notices.send(notice).ok();
@@ -324,6 +375,21 @@ impl Store {
 }
 
 impl State {
+    fn check_create(&self, shelf: Shelf, key: &Key) -> Result<(), CreateError> {
+        if shelf.namespaced() {
+            let namespace = Key::cluster(&key.namespace);
+            match self.shelves[Shelf::Namespaces as usize].objects.get(&namespace) {
+                None => return Err(CreateError::NamespaceMissing),
+                Some(namespace) if namespace.is_deleting() => return Err(CreateError::NamespaceTerminating),
+                Some(_) => {}
+            }
+        }
+        match self.shelves[shelf as usize].objects.contains_key(key) {
+            true => Err(CreateError::Exists),
+            false => Ok(()),
+        }
+    }
+
     fn current(&self, shelf: Shelf, expected: &Object) -> Result<Arc<Object>, Stale> {
         match self.shelves[shelf as usize].objects.get(&expected.key) {
             Some(object) if object.version == expected.version => Ok(object.clone()),
@@ -331,11 +397,13 @@ impl State {
         }
     }
 
-    /// Enters `object` under its owners; true if one of them does not exist.
+    /// Enters `object` under its owners; true if one of them does not exist, or goes away.
     fn link(&mut self, shelf: Shelf, object: &Object) -> bool {
         let mut orphaned = false;
         for owner in object.owners() {
-            orphaned |= !self.uids.contains_key(owner);
+            orphaned |= self.uids.get(owner).is_none_or(|(shelf, key)| {
+                self.shelves[*shelf as usize].objects.get(key).is_none_or(|owner| owner.is_deleting())
+            });
             self.dependents.entry(owner.to_owned()).or_default().insert((shelf, object.key.clone()));
         }
         orphaned

@@ -5,6 +5,8 @@ use std::sync::OnceLock;
 use hyper::body::Bytes;
 use serde_json::Value;
 
+use crate::resources::Shelf;
+
 /// Where an object lies within its resource. Keys order by namespace, then name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
@@ -40,7 +42,8 @@ pub struct Object {
 }
 
 impl Object {
-    pub(super) fn new(key: Key, version: u64, mut value: Value) -> Self {
+    /// A state of the object at `key`.
+    pub fn new(key: Key, version: u64, mut value: Value) -> Self {
         value["metadata"]["resourceVersion"] = version.to_string().into();
         Self { key, version, value, json: OnceLock::new() }
     }
@@ -65,6 +68,12 @@ impl Object {
         has_finalizers(&self.value)
     }
 
+    /// Who has to agree.
+    pub fn finalizers(&self) -> impl Iterator<Item = &str> {
+        let finalizers = self.value["metadata"]["finalizers"].as_array();
+        finalizers.into_iter().flatten().filter_map(Value::as_str)
+    }
+
     /// The uids of its owners.
     pub fn owners(&self) -> impl Iterator<Item = &str> {
         let references = self.value["metadata"]["ownerReferences"].as_array();
@@ -72,7 +81,21 @@ impl Object {
     }
 }
 
-/// Whether `metadata.finalizers` holds any.
-pub fn has_finalizers(value: &Value) -> bool {
-    value["metadata"]["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty())
+/// Whether nothing holds an object whose deletion has begun: no finalizer, and no grace period. A pod in its
+/// grace period is removed by the kubelet's final deletion only. A namespace has no grace period, but
+/// finalizers of its own.
+pub fn is_free(shelf: Shelf, value: &Value) -> bool {
+    let own = || match shelf {
+        Shelf::Namespaces => is_empty(&value["spec"]["finalizers"]),
+        _ => value["metadata"]["deletionGracePeriodSeconds"] == 0,
+    };
+    !has_finalizers(value) && own()
+}
+
+fn has_finalizers(value: &Value) -> bool {
+    !is_empty(&value["metadata"]["finalizers"])
+}
+
+fn is_empty(list: &Value) -> bool {
+    list.as_array().is_none_or(Vec::is_empty)
 }

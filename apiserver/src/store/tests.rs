@@ -105,6 +105,7 @@ fn dependents_follow_their_references() {
     assert!(notices.try_recv().is_err(), "its owner exists");
     let child = store.replace(Shelf::Claims, &child, object("c", &["uid-nobody"])).unwrap();
     assert_eq!(store.dependents("uid-owner"), []);
+    assert!(matches!(notices.try_recv(), Ok(Notice::Awaiting { owner }) if owner == "uid-owner"));
     assert!(matches!(notices.try_recv(), Ok(Notice::Orphaned { shelf: Shelf::Claims, .. })));
     store.remove(Shelf::Claims, &child, child.value.clone()).unwrap();
     assert!(matches!(notices.try_recv(), Ok(Notice::Removed { uid, .. }) if uid == "uid-c"));

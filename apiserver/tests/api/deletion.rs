@@ -133,3 +133,66 @@ async fn a_namespace_goes_with_what_is_in_it() {
     claims.patch("a", &PatchParams::default(), &none).await.unwrap();
     gone(&namespaces, "n", &namespace.uid().unwrap()).await;
 }
+
+#[tokio::test]
+async fn in_the_foreground_dependents_go_first() {
+    let fixture = Fixture::start().await;
+    let maps = fixture.api::<ConfigMap>();
+    let claims = fixture.api::<PersistentVolumeClaim>();
+    let owner = create(&maps, owned("owner", &[])).await;
+    let mut reference = owner.owner_ref(&()).unwrap();
+    reference.block_owner_deletion = Some(true);
+    let mut blocking = claim("blocking");
+    blocking["metadata"]["ownerReferences"] = json!([reference]);
+    create(&claims, blocking).await;
+    let plain = create(&maps, owned("plain", &[&owner])).await;
+    let deleted = maps.delete("owner", &DeleteParams::foreground()).await.unwrap().left().unwrap();
+    assert_eq!(deleted.finalizers(), ["foregroundDeletion"]);
+    gone(&maps, "plain", &plain.uid().unwrap()).await;
+    let dying = await_condition(claims.clone(), "blocking", |claim: Option<&PersistentVolumeClaim>| {
+        claim.is_some_and(|claim| claim.metadata.deletion_timestamp.is_some())
+    });
+    tokio::time::timeout(PATIENCE, dying).await.unwrap().unwrap();
+    assert!(maps.get("owner").await.is_ok(), "the claim's finalizer holds the owner too");
+    let none = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+    claims.patch("blocking", &PatchParams::default(), &none).await.unwrap();
+    gone(&maps, "owner", &owner.uid().unwrap()).await;
+}
+
+#[tokio::test]
+async fn an_owner_that_waits_for_nobody_goes_from_the_foreground_too() {
+    let fixture = Fixture::start().await;
+    let maps = fixture.api::<ConfigMap>();
+    let first = create(&maps, owned("first", &[])).await;
+    let second = create(&maps, owned("second", &[])).await;
+    create(&maps, owned("shared", &[&first, &second])).await;
+    maps.delete("first", &DeleteParams::foreground()).await.unwrap();
+    gone(&maps, "first", &first.uid().unwrap()).await;
+    let shared = maps.get("shared").await.unwrap();
+    let owners: Vec<_> = shared.owner_references().iter().map(|owner| owner.name.as_str()).collect();
+    assert_eq!(owners, ["second"], "it has another owner, which keeps it");
+}
+
+#[tokio::test]
+async fn a_namespace_says_what_it_waits_for() {
+    let fixture = Fixture::start().await;
+    let namespaces = fixture.cluster::<Namespace>();
+    let namespace = create(&namespaces, json!({ "metadata": { "name": "n" } })).await;
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(fixture.client.clone(), "n");
+    create(&claims, claim("a")).await;
+    namespaces.delete("n", &DeleteParams::background()).await.unwrap();
+    let told = await_condition(namespaces.clone(), "n", |namespace: Option<&Namespace>| {
+        let conditions = namespace.and_then(|namespace| namespace.status.as_ref()?.conditions.as_ref());
+        conditions.into_iter().flatten().any(|condition| {
+            condition.type_ == "NamespaceFinalizersRemaining"
+                && condition.message.as_ref().is_some_and(|text| text.contains("pvc-protection in 1"))
+        })
+    });
+    tokio::time::timeout(PATIENCE, told).await.unwrap().unwrap();
+    let late = claims.create(&Default::default(), &serde_json::from_value(claim("b")).unwrap()).await;
+    assert_eq!(refusal(late), (403, "Forbidden".to_owned()));
+    // Whoever may finalize it need not wait.
+    let free = json!({ "kind": "Namespace", "apiVersion": "v1", "metadata": { "name": "n" }, "spec": {} });
+    fixture.accept("PUT", "/api/v1/namespaces/n/finalize", "application/json", &free).await;
+    gone(&namespaces, "n", &namespace.uid().unwrap()).await;
+}

@@ -3,16 +3,16 @@
 use claimcheck_apiserver::{Fault, FaultRule};
 use claimcheck_model::Rate;
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::Secret;
 use kube::api::{ListParams, WatchEvent, WatchParams};
 use serde_json::json;
 
 use crate::harness::Fixture;
 
-const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 
 fn once(fault: Fault) -> FaultRule {
-    FaultRule { verb: None, resource: Some("configmaps".into()), fault, rate: Rate::ALWAYS, count: Some(1) }
+    FaultRule { verb: None, resource: Some("secrets".into()), fault, rate: Rate::ALWAYS, count: Some(1) }
 }
 
 #[tokio::test]
@@ -26,12 +26,12 @@ async fn a_failed_request_has_done_nothing_and_the_next_is_answered() {
     .into_iter()
     .enumerate()
     {
-        let map = json!({ "metadata": { "name": format!("m-{n}") } });
+        let secret = json!({ "metadata": { "name": format!("m-{n}") } });
         let count =
-            || async { fixture.api::<ConfigMap>().list(&ListParams::default()).await.unwrap().items.len() };
+            || async { fixture.api::<Secret>().list(&ListParams::default()).await.unwrap().items.len() };
         let before = count().await;
         fixture.server.faults().set(vec![FaultRule { verb: Some("create".into()), ..once(fault) }]);
-        let (got, answer) = fixture.send("POST", MAPS, "application/json", &map).await;
+        let (got, answer) = fixture.send("POST", SECRETS, "application/json", &secret).await;
         assert_eq!(got, code, "{fault:?}: {answer}");
         assert_eq!(answer["reason"].as_str().unwrap_or_default(), reason);
         let made = usize::from(code == 201);
@@ -43,20 +43,20 @@ async fn a_failed_request_has_done_nothing_and_the_next_is_answered() {
 async fn who_is_throttled_is_told_when_to_come_back() {
     let fixture = Fixture::start().await;
     fixture.server.faults().set(vec![once(Fault::Throttled), once(Fault::Unavailable)]);
-    let (code, answer) = fixture.send("GET", MAPS, "application/json", &json!({})).await;
+    let (code, answer) = fixture.send("GET", SECRETS, "application/json", &json!({})).await;
     assert_eq!((code, &answer["details"]["retryAfterSeconds"]), (429, &json!(1)));
-    let (code, answer) = fixture.send("GET", MAPS, "application/json", &json!({})).await;
+    let (code, answer) = fixture.send("GET", SECRETS, "application/json", &json!({})).await;
     assert_eq!((code, &answer["reason"]), (503, &json!("ServiceUnavailable")));
-    fixture.accept("GET", MAPS, "application/json", &json!({})).await;
+    fixture.accept("GET", SECRETS, "application/json", &json!({})).await;
 }
 
 #[tokio::test]
 async fn a_lost_race_hits_patches() {
     let fixture = Fixture::start().await;
-    fixture.accept("POST", MAPS, "application/json", &json!({ "metadata": { "name": "m" } })).await;
+    fixture.accept("POST", SECRETS, "application/json", &json!({ "metadata": { "name": "m" } })).await;
     fixture.server.faults().set(vec![once(Fault::Conflict)]);
-    let patch = json!({ "data": { "a": "b" } });
-    let path = format!("{MAPS}/m");
+    let patch = json!({ "data": { "a": "Yg==" } });
+    let path = format!("{SECRETS}/m");
     let (code, answer) = fixture.send("PATCH", &path, "application/merge-patch+json", &patch).await;
     assert_eq!((code, &answer["reason"]), (409, &json!("Conflict")));
     let patched = fixture.accept("PATCH", &path, "application/merge-patch+json", &patch).await;
@@ -66,10 +66,10 @@ async fn a_lost_race_hits_patches() {
 #[tokio::test]
 async fn a_dropped_watch_ends_after_an_event() {
     let fixture = Fixture::start().await;
-    let maps = fixture.api::<ConfigMap>();
-    let watch = maps.watch(&WatchParams::default().disable_bookmarks(), "1").await.unwrap();
+    let secrets = fixture.api::<Secret>();
+    let watch = secrets.watch(&WatchParams::default().disable_bookmarks(), "1").await.unwrap();
     fixture.server.faults().set(vec![once(Fault::DroppedWatch)]);
-    fixture.accept("POST", MAPS, "application/json", &json!({ "metadata": { "name": "m" } })).await;
+    fixture.accept("POST", SECRETS, "application/json", &json!({ "metadata": { "name": "m" } })).await;
     let events: Vec<_> = watch.collect().await;
     assert!(matches!(&events[..], [Ok(WatchEvent::Added(_))]), "{events:?}");
 }

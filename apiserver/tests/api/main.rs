@@ -4,8 +4,11 @@
 
 mod client;
 mod deletion;
+mod dry_run;
 mod faults;
 mod harness;
+mod identity;
+mod logs;
 mod replay;
 mod watches;
 mod writes;

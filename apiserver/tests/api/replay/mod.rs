@@ -12,12 +12,14 @@ use std::io::{BufRead, BufReader};
 use flate2::read::GzDecoder;
 use http::Request;
 use http_body_util::BodyExt;
+use k8s_openapi::api::core::v1::Namespace;
 use kube::Client;
 use kube::client::Body;
+use kube::runtime::wait::await_condition;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::harness::{Fixture, client};
+use crate::harness::{Fixture, PATIENCE, client};
 
 const RECORDING: &[u8] = include_bytes!("../../data/api.ndjson.gz");
 const MERGE: &str = "application/merge-patch+json";
@@ -124,6 +126,15 @@ async fn play_controllers(fixture: &Fixture, before: &str) {
         "volumes as table" => {
             let available = json!({ "status": { "phase": "Available" } });
             fixture.accept("PATCH", "/api/v1/persistentvolumes/v/status", MERGE, &available).await;
+        }
+        "terminating namespace" => {
+            let namespaces = fixture.cluster::<Namespace>();
+            let told = await_condition(namespaces, "api", |namespace: Option<&Namespace>| {
+                namespace.is_some_and(|namespace| {
+                    namespace.status.as_ref().is_some_and(|status| status.conditions.is_some())
+                })
+            });
+            tokio::time::timeout(PATIENCE, told).await.expect("conditions").unwrap();
         }
         "deletecollection" => {
             let annotations = json!({

@@ -1,0 +1,66 @@
+//! Pods: the service account they act as, and their priority.
+//!
+//! Mirrors plugin/pkg/admission/serviceaccount and plugin/pkg/admission/priority. No token is mounted into
+//! pods: none of those that run here calls the API, and a volume more would cost each of them.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::resources::{Resource, Shelf};
+use crate::status::{Result, Status};
+use crate::store::{Key, Object, Store};
+
+/// Completes a new pod, or refuses it.
+pub fn admit(store: &Store, resource: &Resource, pod: &mut Value) -> Result<()> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let name = text(&pod["metadata"]["name"]);
+    let refuse = |why: String| Err(Status::forbidden(resource, &name, &why));
+    let namespace = text(&pod["metadata"]["namespace"]);
+    let account = text(&pod["spec"]["serviceAccountName"]);
+    // Without its namespace the pod is refused in other words when it is stored.
+    let lives = store.get(Shelf::Namespaces, &Key::cluster(&namespace)).is_some();
+    if lives && store.get(Shelf::ServiceAccounts, &Key::new(&namespace, &account)).is_none() {
+        let missing = format!("serviceaccount \"{account}\" not found");
+        return refuse(format!("error looking up service account {namespace}/{account}: {missing}"));
+    }
+    let asked = text(&pod["spec"]["priorityClassName"]);
+    let class = match asked.is_empty() {
+        true => default_priority(store),
+        false => match store.get(Shelf::PriorityClasses, &Key::cluster(&asked)) {
+            Some(class) => Some(class),
+            None => return refuse(format!("no PriorityClass with name {asked} was found")),
+        },
+    };
+    let priority = class.as_ref().and_then(|class| class.value["value"].as_i64()).unwrap_or_default();
+    if pod["spec"]["priority"].as_i64().is_some_and(|given| given != priority) {
+        return refuse(format!(
+            "the integer value of priority ({}) must not be provided in pod spec; priority admission \
+             controller computed {priority} from the given PriorityClass name",
+            pod["spec"]["priority"]
+        ));
+    }
+    pod["spec"]["priority"] = priority.into();
+    let policy = class.as_ref().and_then(|class| class.value["preemptionPolicy"].as_str());
+    let policy = policy.unwrap_or("PreemptLowerPriority");
+    match pod["spec"]["preemptionPolicy"].as_str() {
+        Some(given) if given != policy => {
+            return refuse(format!(
+                "the string value of PreemptionPolicy ({given}) must not be provided in pod spec; priority \
+                 admission controller computed {policy} from the given PriorityClass name"
+            ));
+        }
+        _ => pod["spec"]["preemptionPolicy"] = policy.into(),
+    }
+    if let (true, Some(class)) = (asked.is_empty(), class) {
+        pod["spec"]["priorityClassName"] = (*class.key.name).into();
+    }
+    Ok(())
+}
+
+/// The class of pods that name none; of several, the one that gives the least.
+fn default_priority(store: &Store) -> Option<Arc<Object>> {
+    let (classes, _) = store.list(Shelf::PriorityClasses, None, None);
+    let defaults = classes.into_iter().filter(|class| class.value["globalDefault"] == true);
+    defaults.min_by_key(|class| class.value["value"].as_i64())
+}

@@ -1,0 +1,89 @@
+//! What every cluster and every namespace holds from the start, and has again when somebody deletes it.
+
+use serde_json::{Value, json};
+
+use crate::resources::Shelf;
+use crate::store::{Key, Store};
+use crate::time;
+
+/// The namespaces of every cluster.
+const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
+
+/// The service account that pods use which name none.
+const SERVICE_ACCOUNT: &str = "default";
+
+/// The CA by which pods know the API server.
+const ROOT_CA: &str = "kube-root-ca.crt";
+
+/// Furnishes an empty store.
+pub fn furnish_cluster(store: &Store, ca_pem: &str) {
+    for name in NAMESPACES {
+        let namespace = json!({
+            "metadata": metadata(name, json!({ "labels": { "kubernetes.io/metadata.name": name } })),
+            "spec": { "finalizers": ["kubernetes"] },
+            "status": { "phase": "Active" },
+        });
+        store.create(Shelf::Namespaces, Key::cluster(name), namespace).expect("the store is empty");
+        furnish_namespace(store, name, ca_pem);
+    }
+    // Mirrors SystemPriorityClasses in pkg/apis/scheduling/v1/helpers.go.
+    for (name, value, description) in [
+        (
+            "system-cluster-critical",
+            2_000_000_000,
+            "Used for system critical pods that must run in the cluster, but can be moved to another node if \
+             necessary.",
+        ),
+        (
+            "system-node-critical",
+            2_000_001_000,
+            "Used for system critical pods that must not be moved from their current node.",
+        ),
+    ] {
+        let class = json!({
+            "metadata": metadata(name, json!({ "generation": 1 })),
+            "value": value,
+            "description": description,
+            "preemptionPolicy": "PreemptLowerPriority",
+        });
+        store.create(Shelf::PriorityClasses, Key::cluster(name), class).expect("the store is empty");
+    }
+}
+
+/// Gives a namespace its service account and the CA, where it lacks them.
+///
+/// Stock Kubernetes has two controllers for that, and pods that come before them are refused. Here both are
+/// there as soon as the namespace is.
+pub fn furnish_namespace(store: &Store, namespace: &str, ca_pem: &str) {
+    let account = json!({ "metadata": metadata(SERVICE_ACCOUNT, json!({ "namespace": namespace })) });
+    let about = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal \
+                 endpoints such as the internal service IP or kubernetes.default.svc. No other usage is \
+                 guaranteed across distributions of Kubernetes clusters.";
+    let annotations = json!({
+        "namespace": namespace, "annotations": { "kubernetes.io/description": about },
+    });
+    let ca = json!({ "metadata": metadata(ROOT_CA, annotations), "data": { "ca.crt": ca_pem } });
+    for (shelf, name, object) in
+        [(Shelf::ServiceAccounts, SERVICE_ACCOUNT, account), (Shelf::ConfigMaps, ROOT_CA, ca)]
+    {
+        // It is there already, or the namespace is going away: both are fine.
+        store.create(shelf, Key::new(namespace, name), object).ok();
+    }
+}
+
+/// Whether the object is one that [`furnish_namespace`] makes.
+pub fn belongs_to_namespace(shelf: Shelf, key: &Key) -> bool {
+    matches!((shelf, &*key.name), (Shelf::ServiceAccounts, SERVICE_ACCOUNT) | (Shelf::ConfigMaps, ROOT_CA))
+}
+
+fn metadata(name: &str, more: Value) -> Value {
+    let mut metadata = json!({
+        "name": name,
+        "uid": uuid::Uuid::new_v4().to_string(),
+        "creationTimestamp": time::now(),
+    });
+    if let (Value::Object(metadata), Value::Object(more)) = (&mut metadata, more) {
+        metadata.extend(more);
+    }
+    metadata
+}

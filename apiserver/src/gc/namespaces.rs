@@ -1,0 +1,111 @@
+//! Dying namespaces: everything in them is deleted, and the namespace says what it still waits for.
+//!
+//! Mirrors pkg/controller/namespace/deletion.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::delete;
+use crate::handlers::Manner;
+use crate::resources::{self, Shelf};
+use crate::store::{Key, Store};
+use crate::time;
+
+/// Deletes everything in a namespace, which goes when the last of it is gone.
+pub fn empty(store: &Store, namespace: &str) {
+    for shelf in namespaced() {
+        for object in store.list(shelf, Some(namespace), None).0 {
+            delete(store, shelf, &object.key, &Manner::default());
+        }
+    }
+    if !store.remove_empty_namespace(namespace) {
+        tell(store, namespace);
+    }
+}
+
+fn namespaced() -> impl Iterator<Item = Shelf> {
+    let rows = resources::all().iter().filter(|resource| resource.namespaced && resource.view.is_none());
+    rows.map(|resource| resource.shelf)
+}
+
+/// Writes into the status of a dying namespace what is left in it.
+fn tell(store: &Store, name: &str) {
+    let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
+    let mut finalizers: BTreeMap<String, usize> = BTreeMap::new();
+    for shelf in namespaced() {
+        let (objects, _) = store.list(shelf, Some(name), None);
+        let resource = resources::stored(shelf);
+        if !objects.is_empty() {
+            kinds.insert(format!("{}.{}", resource.plural, resource.group), objects.len());
+        }
+        for finalizer in objects.iter().flat_map(|object| object.finalizers()) {
+            *finalizers.entry(finalizer.to_owned()).or_default() += 1;
+        }
+    }
+    loop {
+        let found = store.get(Shelf::Namespaces, &Key::cluster(name));
+        let Some(namespace) = found.filter(|namespace| namespace.is_deleting()) else { return };
+        let mut told = namespace.value.clone();
+        told["status"]["conditions"] =
+            conditions(&kinds, &finalizers, &namespace.value["status"]["conditions"]);
+        // Nothing new to say, or (stale) somebody wrote in between.
+        if told == namespace.value || store.replace(Shelf::Namespaces, &namespace, told).is_ok() {
+            return;
+        }
+    }
+}
+
+fn conditions(
+    kinds: &BTreeMap<String, usize>,
+    finalizers: &BTreeMap<String, usize>,
+    before: &Value,
+) -> Value {
+    let list = |counts: &BTreeMap<String, usize>, has: &str| {
+        let parts: Vec<_> =
+            counts.iter().map(|(what, count)| format!("{what} {has} {count} resource instances")).collect();
+        parts.join(", ")
+    };
+    let remaining = match kinds.is_empty() {
+        true => ("False", "ContentRemoved", "All content successfully removed".to_owned()),
+        false => {
+            let left = list(kinds, "has");
+            ("True", "SomeResourcesRemain", format!("Some resources are remaining: {left}"))
+        }
+    };
+    let held = match finalizers.is_empty() {
+        true => ("False", "ContentHasNoFinalizers", "All content-preserving finalizers finished".to_owned()),
+        false => {
+            let left = list(finalizers, "in");
+            let text = format!("Some content in the namespace has finalizers remaining: {left}");
+            ("True", "SomeFinalizersRemain", text)
+        }
+    };
+    let fine = |reason, message: &str| ("False", reason, message.to_owned());
+    let all = [
+        (
+            "NamespaceDeletionDiscoveryFailure",
+            fine("ResourcesDiscovered", "All resources successfully discovered"),
+        ),
+        (
+            "NamespaceDeletionGroupVersionParsingFailure",
+            fine("ParsedGroupVersions", "All legacy kube types successfully parsed"),
+        ),
+        (
+            "NamespaceDeletionContentFailure",
+            fine("ContentDeleted", "All content successfully deleted, may be waiting on finalization"),
+        ),
+        ("NamespaceContentRemaining", remaining),
+        ("NamespaceFinalizersRemaining", held),
+    ];
+    let condition = |(kind, (status, reason, message)): (&str, (&str, &str, String))| {
+        let same = before.as_array().into_iter().flatten().find(|held| held["type"] == kind);
+        let same = same.filter(|held| held["status"] == status);
+        let since = same.map_or_else(|| time::now().into(), |held| held["lastTransitionTime"].clone());
+        json!({
+            "type": kind, "status": status, "lastTransitionTime": since,
+            "reason": reason, "message": message,
+        })
+    };
+    all.into_iter().map(condition).collect()
+}

@@ -1,0 +1,79 @@
+//! Owners and their dependents.
+
+use super::delete;
+use crate::handlers::{FOREGROUND, Manner, Propagation};
+use crate::resources::Shelf;
+use crate::store::{Key, Object, Store};
+
+/// Looks at everything that names `owner`, which is gone or about to go.
+pub fn collect_dependents(store: &Store, owner: &str) {
+    for (shelf, key) in store.dependents(owner) {
+        collect(store, shelf, &key);
+    }
+}
+
+/// Deletes an object if it has owners and none of them stays. If some stay, the references to the others
+/// are taken out.
+pub fn collect(store: &Store, shelf: Shelf, key: &Key) {
+    let Some(object) = store.get(shelf, key).filter(|object| !object.is_deleting()) else { return };
+    let (staying, leaving): (Vec<&str>, Vec<&str>) = object.owners().partition(|owner| stays(store, owner));
+    if leaving.is_empty() {
+        return;
+    }
+    if staying.is_empty() {
+        let awaited = leaving.iter().any(|owner| store.find(owner).is_some());
+        let owns = !store.dependents(object.uid()).is_empty();
+        // The version makes sure that it is still the object that was looked at; if it has changed, the
+        // store sends another notice where that matters.
+        let manner = Manner {
+            version: Some(object.version.to_string()),
+            propagation: (awaited && owns).then_some(Propagation::Foreground),
+            ..Manner::default()
+        };
+        return delete(store, shelf, key, &manner);
+    }
+    let mut freed = object.value.clone();
+    if let Some(references) = freed["metadata"]["ownerReferences"].as_array_mut() {
+        references.retain(|reference| !leaving.iter().any(|owner| reference["uid"] == *owner));
+    }
+    // Stale: whoever wrote it has sent a notice if an owner is still missing.
+    store.replace(shelf, &object, freed).ok();
+}
+
+/// Whether the owner exists and does not wait for its dependents to go.
+fn stays(store: &Store, owner: &str) -> bool {
+    let owner = store.find(owner).and_then(|(shelf, key)| store.get(shelf, &key));
+    owner.is_some_and(|owner| !waits(&owner))
+}
+
+/// Whether the object is deleted in the foreground: it goes after its dependents.
+fn waits(object: &Object) -> bool {
+    object.is_deleting() && object.finalizers().any(|finalizer| finalizer == FOREGROUND)
+}
+
+/// Lets `owner` go when it waits for its dependents and none is left that holds it up.
+pub fn release(store: &Store, owner: &str) {
+    loop {
+        let found = store.find(owner).and_then(|(shelf, key)| Some((shelf, store.get(shelf, &key)?)));
+        let Some((shelf, object)) = found.filter(|(_, object)| waits(object)) else { return };
+        collect_dependents(store, owner);
+        let mut dependents = store.dependents(owner).into_iter();
+        if dependents.any(|(shelf, key)| store.get(shelf, &key).is_some_and(|held| blocks(&held, owner))) {
+            return;
+        }
+        let mut free = object.value.clone();
+        if let Some(finalizers) = free["metadata"]["finalizers"].as_array_mut() {
+            finalizers.retain(|finalizer| finalizer != FOREGROUND);
+        }
+        // Stale: somebody wrote in between.
+        if store.settle(shelf, &object, free).is_ok() {
+            return;
+        }
+    }
+}
+
+/// Whether `owner` may not go before this dependent of it.
+fn blocks(dependent: &Object, owner: &str) -> bool {
+    let references = dependent.value["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+    references.clone().any(|held| held["uid"] == owner && held["blockOwnerDeletion"] == true)
+}

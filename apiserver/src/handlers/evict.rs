@@ -1,0 +1,20 @@
+//! eviction: a deletion that pod disruption budgets could refuse. There are none here.
+
+use http::StatusCode;
+use serde_json::json;
+
+use super::delete::delete;
+use super::{Call, options};
+use crate::response::{self, Answer};
+use crate::status::Result;
+
+/// Deletes the pod in the path as the `Eviction` in the body says.
+pub fn handle(call: &Call<'_>) -> Result<Answer> {
+    let eviction = call.parse("Eviction")?;
+    let manner = options::read_deletion(&eviction["deleteOptions"], &call.query)?;
+    delete(call.store(), call.path.resource, &call.key()?, &manner)?;
+    let success = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201,
+    });
+    Ok(response::json(StatusCode::CREATED, &success))
+}

@@ -1,0 +1,109 @@
+//! token: a `TokenRequest` for a service account is answered with a signed token.
+//!
+//! Mirrors TokenREST in pkg/registry/core/serviceaccount/storage/token.go, and pkg/serviceaccount/claims.go.
+
+use http::StatusCode;
+use jiff::Timestamp;
+use k8s_openapi::api::authentication::v1::TokenRequest;
+use serde_json::{Value, json};
+
+use super::Call;
+use crate::resources::{self, Shelf};
+use crate::response::{self, Answer};
+use crate::status::{FieldError, Result, Status};
+use crate::store::Key;
+use crate::time;
+
+/// Who issues tokens, and who they are for unless the request says otherwise.
+pub const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
+/// The shortest and the longest life of a token, in seconds.
+const LIFE: std::ops::RangeInclusive<i64> = 600..=1 << 32;
+
+/// Issues a token for the service account in the path.
+pub fn handle(call: &Call<'_>) -> Result<Answer> {
+    let account = call.object()?;
+    let body = call.parse("TokenRequest")?;
+    let request: TokenRequest = serde_json::from_value(body.clone()).map_err(|error| {
+        let kind = "TokenRequest in version \"v1\" cannot be handled as a TokenRequest";
+        Status::bad_request(format!("{kind}: {error}"))
+    })?;
+    let spec = request.spec.unwrap_or_default();
+    let seconds = spec.expiration_seconds.unwrap_or(3600);
+    let mut errors = Vec::new();
+    let field = "spec.expirationSeconds";
+    if seconds < *LIFE.start() {
+        let message = "may not specify a duration less than 10 minutes";
+        errors.push(FieldError::invalid(field, &seconds.into(), message));
+    } else if seconds > *LIFE.end() {
+        let message = "may not specify a duration larger than 2^32 seconds";
+        errors.push(FieldError::invalid(field, &seconds.into(), message));
+    }
+    if !errors.is_empty() {
+        let subject = "TokenRequest.authentication.k8s.io";
+        return Err(Status::invalid_kind(subject, "authentication.k8s.io", "TokenRequest", "", &errors));
+    }
+    let mut audiences = spec.audiences.unwrap_or_default();
+    if audiences.is_empty() {
+        audiences.push(ISSUER.to_owned());
+    }
+    let (namespace, name) = (&*account.key.namespace, &*account.key.name);
+    let issued = Timestamp::now().as_second();
+    let mut identity = json!({
+        "namespace": namespace,
+        "serviceaccount": { "name": name, "uid": account.uid() },
+    });
+    let bound = &body["spec"]["boundObjectRef"];
+    if bound.is_object() {
+        let (kind, object) = bound_object(call, namespace, bound)?;
+        identity[kind] = object;
+    }
+    let claims = json!({
+        "aud": audiences,
+        "exp": issued + seconds,
+        "iat": issued,
+        "iss": ISSUER,
+        "jti": uuid::Uuid::new_v4().to_string(),
+        "kubernetes.io": identity,
+        "nbf": issued,
+        "sub": format!("system:serviceaccount:{namespace}:{name}"),
+    });
+    let token = call.api.signer.sign(&claims).map_err(|error| Status::internal(&error.to_string()))?;
+    let mut answer = json!({
+        "kind": "TokenRequest",
+        "apiVersion": "authentication.k8s.io/v1",
+        "metadata": { "name": name, "namespace": namespace, "creationTimestamp": time::now() },
+        "spec": { "audiences": audiences, "expirationSeconds": seconds },
+        "status": { "token": token, "expirationTimestamp": time::in_seconds(seconds) },
+    });
+    if bound.is_object() {
+        answer["spec"]["boundObjectRef"] = bound.clone();
+    }
+    Ok(response::json(StatusCode::CREATED, &answer))
+}
+
+/// The object that the token is valid as long as, under its name in the claims.
+fn bound_object(call: &Call<'_>, namespace: &str, bound: &Value) -> Result<(&'static str, Value)> {
+    let (claim, shelf) = match bound["kind"].as_str().unwrap_or_default() {
+        "Pod" => ("pod", Shelf::Pods),
+        "Secret" => ("secret", Shelf::Secrets),
+        "Node" => ("node", Shelf::Nodes),
+        other => {
+            let message = format!("cannot bind token for serviceaccount to object of kind {other}");
+            return Err(Status::bad_request(message));
+        }
+    };
+    let name = bound["name"].as_str().unwrap_or_default();
+    let key = if shelf.namespaced() { Key::new(namespace, name) } else { Key::cluster(name) };
+    let resource = resources::stored(shelf);
+    let object = call.store().get(shelf, &key).ok_or_else(|| Status::not_found(resource, name))?;
+    match bound["uid"].as_str().filter(|uid| !uid.is_empty() && *uid != object.uid()) {
+        Some(uid) => {
+            let why = format!(
+                "the UID in the bound object reference ({uid}) does not match the UID in record. The object \
+                 might have been deleted and then recreated"
+            );
+            Err(Status::conflict_on(resource, name, &why))
+        }
+        None => Ok((claim, json!({ "name": name, "uid": object.uid() }))),
+    }
+}

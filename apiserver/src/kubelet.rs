@@ -1,0 +1,137 @@
+//! Asking a node's kubelet for what only the node has: the logs of its containers.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use http::header::{AUTHORIZATION, HOST};
+use http::{Request, StatusCode, Uri};
+use http_body_util::{BodyExt, BodyStream, Empty, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper_util::rt::TokioIo;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::WebPkiSupportedAlgorithms;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+/// How much of a refusal is read, as upstream.
+const REFUSAL_LIMIT: usize = 50_000;
+
+/// Why a kubelet did not answer.
+#[derive(Debug, thiserror::Error)]
+pub enum KubeletError {
+    /// Its address cannot be reached.
+    #[error("dial tcp {address}: {error}")]
+    Connect {
+        /// Where it should listen.
+        address: SocketAddr,
+        /// What the kernel or TLS said.
+        error: std::io::Error,
+    },
+    /// It does not speak HTTP as it should.
+    #[error("{0}")]
+    Http(#[from] hyper::Error),
+    /// The request cannot be written down.
+    #[error("{0}")]
+    Request(#[from] http::Error),
+    /// The provider of cryptography has no usable version of TLS.
+    #[error("{0}")]
+    Tls(#[from] rustls::Error),
+}
+
+/// What a kubelet said.
+pub enum Reply {
+    /// The text, as it comes.
+    Text(BoxStream<'static, Bytes>),
+    /// A refusal, with its code and text.
+    Refused(StatusCode, String),
+}
+
+/// Sends `GET https://address/path` with `authorization` and streams the answer.
+///
+/// # Errors
+/// [`KubeletError`] when there is no answer at all.
+pub async fn get(address: SocketAddr, path: &Uri, authorization: &str) -> Result<Reply, KubeletError> {
+    let connect = |error| KubeletError::Connect { address, error };
+    let stream = TcpStream::connect(address).await.map_err(connect)?;
+    let name = ServerName::IpAddress(address.ip().into());
+    let stream = TlsConnector::from(settings()?).connect(name, stream).await.map_err(connect)?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    // It ends with the stream below: when the caller goes away, the kubelet's side is closed too.
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::debug!(%address, %error, "connection to the kubelet ended");
+        }
+    });
+    let request = Request::get(path.clone())
+        .header(HOST, address.to_string())
+        .header(AUTHORIZATION, authorization)
+        .body(Empty::<Bytes>::new())?;
+    let response = sender.send_request(request).await?;
+    if !response.status().is_success() {
+        let status = response.status();
+        let text = match Limited::new(response.into_body(), REFUSAL_LIMIT).collect().await {
+            Ok(text) => String::from_utf8_lossy(&text.to_bytes()).trim_end().to_owned(),
+            Err(error) => format!("its answer could not be read: {error}"),
+        };
+        return Ok(Reply::Refused(status, text));
+    }
+    Ok(Reply::Text(text(response.into_body())))
+}
+
+/// The data of a body until it ends, or the connection does: the status is sent by then, so that there is
+/// no other way left to tell.
+fn text(body: Incoming) -> BoxStream<'static, Bytes> {
+    let frames = BodyStream::new(body).take_while(|frame| std::future::ready(frame.is_ok()));
+    frames.filter_map(async |frame| frame.ok()?.into_data().ok()).boxed()
+}
+
+fn settings() -> Result<Arc<ClientConfig>, rustls::Error> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let trusting = Arc::new(Trusting(provider.signature_verification_algorithms));
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    Ok(Arc::new(config.dangerous().with_custom_certificate_verifier(trusting).with_no_client_auth()))
+}
+
+/// Takes any certificate, as kube-apiserver does without `--kubelet-certificate-authority`: kubelets sign
+/// their own. It is still checked that the peer holds the certificate's key.
+#[derive(Debug)]
+struct Trusting(WebPkiSupportedAlgorithms);
+
+impl ServerCertVerifier for Trusting {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls12_signature(message, certificate, signature, &self.0)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls13_signature(message, certificate, signature, &self.0)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_schemes()
+    }
+}
