@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Capability, LoadEvent, Phase, Source, Stamp};
+use crate::{CapabilityPlan, LoadEvent, Phase, Source, Stamp};
 
 /// An event and when the reporter took it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -83,8 +83,8 @@ pub struct RunInfo {
     pub version: String,
     /// What the API server says it is.
     pub kubernetes_version: String,
-    /// What the driver can do.
-    pub capabilities: Vec<Capability>,
+    /// What the driver declares, and which cases exercise it.
+    pub capabilities: Vec<CapabilityPlan>,
     /// Whatever else a reader of the report may want to know: kernel, processors, lane, command line.
     pub environment: BTreeMap<String, String>,
 }
@@ -476,7 +476,11 @@ mod tests {
         let events = [
             Event::RunStarted(RunInfo {
                 cases: 3,
-                capabilities: vec![Capability::Rwx],
+                capabilities: vec![CapabilityPlan {
+                    capability: crate::Capability::Rwx,
+                    declared: Some(true),
+                    cases: Vec::new(),
+                }],
                 ..RunInfo::default()
             }),
             Event::CaseFinished {

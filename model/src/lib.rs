@@ -6,6 +6,7 @@
 mod capability;
 mod event;
 mod load;
+mod matrix;
 pub mod metric;
 mod names;
 mod phase;
@@ -15,6 +16,7 @@ mod stamp;
 pub use capability::{Capability, UnknownCapability};
 pub use event::*;
 pub use load::{LoadEvent, LoadPlan, Usage, VolumeStep};
+pub use matrix::{CapabilityLine, CapabilityPlan};
 pub use names::*;
 pub use phase::{Phase, PhaseInfo, Source, Subject};
 pub use rate::{NotARate, Rate};

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use claimcheck_model::CaseId;
+use claimcheck_model::{Capability, CaseId};
 use futures::future::BoxFuture;
 
 use crate::fixture::Fixture;
@@ -141,13 +141,29 @@ pub struct Needs {
     pub nodes: usize,
     /// The cluster lets itself be disrupted. Such a case runs alone, since it hits others too.
     pub disrupt: bool,
+    /// Our own driver in another shape, deployed beside the cluster's.
+    pub variant: bool,
+    /// Capabilities of the driver that it exercises.
+    pub exercises: &'static [Capability],
 }
 
 impl Needs {
     /// Nothing but one node.
-    pub const NOTHING: Self = Self { nodes: 1, disrupt: false };
+    pub const NOTHING: Self = Self { nodes: 1, disrupt: false, variant: false, exercises: &[] };
     /// Two nodes.
-    pub const TWO_NODES: Self = Self { nodes: 2, disrupt: false };
+    pub const TWO_NODES: Self = Self { nodes: 2, ..Self::NOTHING };
     /// A cluster that may be disrupted.
-    pub const DISRUPT: Self = Self { nodes: 1, disrupt: true };
+    pub const DISRUPT: Self = Self { disrupt: true, ..Self::NOTHING };
+    /// Our own driver in another shape.
+    pub const VARIANT: Self = Self { variant: true, ..Self::NOTHING };
+
+    /// The same, and the case exercises these capabilities.
+    pub const fn exercising(self, exercises: &'static [Capability]) -> Self {
+        Self { exercises, ..self }
+    }
+
+    /// The same, with two nodes.
+    pub const fn on_two_nodes(self) -> Self {
+        Self { nodes: 2, ..self }
+    }
 }

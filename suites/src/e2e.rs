@@ -31,7 +31,7 @@ pub fn main(folders: &Path) -> ExitCode {
         Entry::Go(lane) => lane,
     };
     let arguments = Arguments::from_args();
-    let planned = plan(&catalogue(), &[], &environment(lane, NODES));
+    let planned = plan(&catalogue(), &[], &environment(lane, NODES, &DriverCommand::Builtin));
     let Some(lane) = lane else {
         let trials = planned.into_iter().map(|planned| trial(planned, |_| Ok(()))).collect();
         return libtest_mimic::run(&arguments, trials).exit_code();

@@ -10,6 +10,8 @@ use crate::case::{Case, FsType};
 pub struct Environment {
     /// How many nodes.
     pub nodes: usize,
+    /// The driver is our own, so that it can be deployed in other shapes too.
+    pub builtin: bool,
     /// Components can be stopped and killed.
     pub disrupt: bool,
     /// Volumes with a file system of their own can be made: loop devices and mkfs are there.
@@ -49,6 +51,10 @@ impl Planned {
         if needs.disrupt {
             words.push("disrupt".to_owned());
         }
+        if needs.variant {
+            words.push("builtin driver".to_owned());
+        }
+        words.extend(needs.exercises.iter().map(|capability| capability.name().to_owned()));
         if self.case.pattern.fs != FsType::Default {
             words.push(format!("loop devices, mkfs.{}", self.case.pattern.fs.name()));
         }
@@ -73,6 +79,9 @@ fn skip(case: &Case, environment: &Environment) -> Option<String> {
     if case.needs.nodes > environment.nodes {
         return Some(format!("needs {} nodes, the cluster has {}", case.needs.nodes, environment.nodes));
     }
+    if case.needs.variant && !environment.builtin {
+        return Some("tries claimcheck's own driver in another shape: use --driver builtin".to_owned());
+    }
     if case.needs.disrupt && !environment.disrupt {
         return Some("the cluster does not let its components be disrupted".to_owned());
     }
@@ -87,7 +96,7 @@ mod tests {
     use super::*;
     use crate::rows::catalogue;
 
-    const ALL: Environment = Environment { nodes: 2, disrupt: true, file_systems: Ok(()) };
+    const ALL: Environment = Environment { nodes: 2, builtin: true, disrupt: true, file_systems: Ok(()) };
 
     #[test]
     fn names_are_unique() {
@@ -107,6 +116,7 @@ mod tests {
     fn every_lack_is_a_reason() {
         let lacks = [
             (Environment { nodes: 1, ..ALL }, "needs 2 nodes, the cluster has 1"),
+            (Environment { builtin: false, ..ALL }, "another shape"),
             (Environment { disrupt: false, ..ALL }, "does not let"),
             (Environment { file_systems: Err("no loop devices"), ..ALL }, "no loop devices"),
         ];

@@ -16,7 +16,7 @@ use claimcheck_harness::{
     metrics::{Metrics, Serving},
     report::{ReportError, Reporter, RunFolder, Summary},
 };
-use claimcheck_model::{CaseResult, ClusterKind, Event, RunInfo, Stamp};
+use claimcheck_model::{Capability, CapabilityPlan, CaseResult, ClusterKind, Event, RunInfo, Stamp};
 use tokio::{sync::mpsc, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
@@ -82,7 +82,7 @@ impl Outcome {
 }
 
 /// What this machine offers to an embedded cluster.
-pub fn environment(lane: Option<Lane>, nodes: usize) -> Environment {
+pub fn environment(lane: Option<Lane>, nodes: usize, driver: &DriverCommand) -> Environment {
     let mkfs = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"]
         .iter()
         .any(|dir| Path::new(dir).join("mkfs.ext4").exists());
@@ -92,13 +92,24 @@ pub fn environment(lane: Option<Lane>, nodes: usize) -> Environment {
         _ if !mkfs => Err("needs mkfs.ext4: apt-get install e2fsprogs"),
         Some(Lane::Root) | None => Ok(()),
     };
-    Environment { nodes, disrupt: true, file_systems }
+    let builtin = *driver == DriverCommand::Builtin;
+    Environment { nodes, builtin, disrupt: true, file_systems }
 }
 
 /// The cases that these options ask for, as often as they ask.
 pub fn planned(options: &Options, lane: Lane) -> Vec<Planned> {
-    let once = plan(&catalogue(), &options.filters, &environment(Some(lane), options.nodes));
+    let once = plan(&catalogue(), &options.filters, &environment(Some(lane), options.nodes, &options.driver));
     (0..options.repeat.max(1)).flat_map(|_| once.clone()).collect()
+}
+
+/// What the driver declares, and which of these cases exercise it.
+fn capabilities(planned: &[Planned], declared: &BTreeMap<Capability, bool>) -> Vec<CapabilityPlan> {
+    let plan = |&capability: &Capability| {
+        let exercises = |planned: &&Planned| planned.case.needs.exercises.contains(&capability);
+        let cases = planned.iter().filter(exercises).map(|planned| planned.case.id()).collect();
+        CapabilityPlan { capability, declared: declared.get(&capability).copied(), cases }
+    };
+    Capability::ALL.iter().map(plan).collect()
 }
 
 impl Run {
@@ -148,7 +159,7 @@ impl Run {
             driver: cluster.driver_name().to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             kubernetes_version: cluster.client().apiserver_version().await?.git_version,
-            capabilities: Vec::new(),
+            capabilities: capabilities(&planned, &cluster.declared().await),
             environment: BTreeMap::from([
                 ("lane".to_owned(), lane.describe().to_owned()),
                 ("nodes".to_owned(), options.nodes.to_string()),

@@ -19,7 +19,7 @@ use claimcheck_csi::{
     },
 };
 use claimcheck_informer::Kind;
-use claimcheck_model::{Leak, LeakKind, ObjectKey, Stamp};
+use claimcheck_model::{Capability, Leak, LeakKind, ObjectKey, Stamp};
 use claimcheck_substrate::{STATE_DIR, SpawnError};
 use futures::future::{join_all, try_join_all};
 use k8s_openapi::{
@@ -38,7 +38,7 @@ use serde_json::json;
 use tokio::sync::{Mutex, OwnedMutexGuard, mpsc};
 
 use super::{
-    Disruption, Victim,
+    Disruption, Victim, capabilities,
     driver_command::DriverCommand,
     further::{DeployError, Further, FurtherDriver},
     leaks,
@@ -203,6 +203,11 @@ impl Embedded {
     /// The driver's name.
     pub fn driver_name(&self) -> &str {
         &self.driver_name
+    }
+
+    /// What the driver declares.
+    pub async fn declared(&self) -> BTreeMap<Capability, bool> {
+        capabilities::declared(&self.driver).await
     }
 
     /// The nodes' names.

@@ -3,6 +3,7 @@
 //! Suites reach one through a [`Session`](crate::Session): an API client, waits ([`Observer`]), and the one
 //! door beside the API, [`Disruption`] of a [`Victim`]. They cannot tell which kind of cluster is behind it.
 
+mod capabilities;
 mod driver_command;
 mod embedded;
 mod further;

@@ -9,6 +9,7 @@
 //!
 //! The runner holds only the sender. What no event carries is in no report.
 
+mod capabilities;
 mod folder;
 mod growth;
 mod junit;

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use claimcheck_model::{
-    Capability, CaseId, CaseResult, Event, Leak, LoadEvent, Outcome, Phase, Rule, RunInfo, TransitionKind,
+    CapabilityLine, CapabilityPlan, CaseId, CaseResult, Event, Leak, LoadEvent, Outcome, Phase, Rule,
+    RunInfo, TransitionKind,
 };
 use serde::{Deserialize, Serialize};
 
+use super::capabilities;
 use super::load::{LoadSummary, LoadTally};
 use super::quantiles::{Durations, Quantiles};
 
@@ -33,8 +35,8 @@ pub struct Summary {
     pub violations: BTreeMap<Rule, u64>,
     /// Everything left behind.
     pub leaks: Vec<Leak>,
-    /// What the driver can do.
-    pub capabilities: Vec<Capability>,
+    /// The capability matrix: declared, detected, exercised, skipped and why.
+    pub capabilities: Vec<CapabilityLine>,
     /// What ran, on what.
     pub environment: BTreeMap<String, String>,
     /// How long it took, seconds.
@@ -115,6 +117,7 @@ pub(super) struct Tally {
     summary: Summary,
     durations: BTreeMap<Phase, [Durations; 3]>,
     load: Option<LoadTally>,
+    capabilities: Vec<CapabilityPlan>,
 }
 
 /// The three distributions of a phase.
@@ -126,7 +129,7 @@ impl Tally {
         let summary = &mut self.summary;
         match event {
             Event::RunStarted(run) => {
-                summary.capabilities.clone_from(&run.capabilities);
+                self.capabilities.clone_from(&run.capabilities);
                 summary.environment = environment(run);
             }
             Event::RunFinished { seconds } => summary.elapsed_s = *seconds,
@@ -183,7 +186,8 @@ impl Tally {
     }
 
     pub fn finish(self) -> Summary {
-        let Self { mut summary, durations, load } = self;
+        let Self { mut summary, durations, load, capabilities } = self;
+        summary.capabilities = capabilities::matrix(&capabilities, &summary.results);
         summary.load = load.map(LoadTally::finish);
         summary.version = SCHEMA;
         for &kind in TransitionKind::ALL {

@@ -7,6 +7,7 @@ use std::path::Path;
 use claimcheck_model::{CaseResult, Phase, TransitionKind};
 use comfy_table::{Attribute, Cell, CellAlignment, Color, LineStyle, Table, TableStyle};
 
+use super::capabilities;
 use super::load_table;
 use super::quantiles::Quantiles;
 use super::summary::Summary;
@@ -79,6 +80,7 @@ pub fn render(summary: &Summary, style: Style, folder: Option<&Path>) -> String 
         parts.extend(load_table::growth(load, paint));
         parts.extend(load_table::errors(load, paint));
     }
+    parts.extend(capabilities::render(summary, style));
     parts.extend(skipped(summary, paint));
     parts.extend(violations(summary, paint));
     parts.extend(leaks(summary, paint));

@@ -2,8 +2,9 @@
 
 use super::*;
 use claimcheck_model::{
-    Capability, CaseId, CaseResult, ClusterKind, Leak, LeakKind, LoadPlan, Outcome, Phase, PhaseSample,
-    RpcSummary, Rule, RunInfo, Source, SubjectIds, Transition, TransitionKind, Usage, VolumeMode, VolumeStep,
+    Capability, CapabilityPlan, CaseId, CaseResult, ClusterKind, Leak, LeakKind, LoadPlan, Outcome, Phase,
+    PhaseSample, RpcSummary, Rule, RunInfo, Source, SubjectIds, Transition, TransitionKind, Usage,
+    VolumeMode, VolumeStep,
 };
 use jiff::Timestamp;
 
@@ -39,6 +40,10 @@ fn transition(kind: TransitionKind) -> Event {
     Event::Transition(Transition { kind, when: Stamp::default(), driver, volume, node, target })
 }
 
+fn plan(capability: Capability, declared: Option<bool>, cases: &[&str]) -> CapabilityPlan {
+    CapabilityPlan { capability, declared, cases: cases.iter().map(|name| case(name)).collect() }
+}
+
 /// A run in which everything that can go wrong does.
 fn bad_run() -> Vec<Event> {
     let run = RunInfo {
@@ -46,7 +51,11 @@ fn bad_run() -> Vec<Event> {
         driver: "d.io".into(),
         version: "0.1.0".into(),
         kubernetes_version: "v1.37.0".into(),
-        capabilities: vec![Capability::Persistence],
+        capabilities: vec![
+            plan(Capability::Persistence, None, &["keeps data[dynamic]"]),
+            plan(Capability::Topology, Some(true), &[]),
+            plan(Capability::Rwx, Some(false), &[]),
+        ],
         ..RunInfo::default()
     };
     let mut events = vec![Event::RunStarted(run), Event::CaseStarted { case: case("keeps data[dynamic]") }];

@@ -22,7 +22,7 @@ pub(super) const ROWS: &[Case] = &[
         "volumes that need no attaching get no VolumeAttachment",
         UPSTREAM,
         Pattern::IMMEDIATE,
-        Needs::NOTHING,
+        Needs::VARIANT,
         case!(not_attached),
     ),
     row(
@@ -30,7 +30,7 @@ pub(super) const ROWS: &[Case] = &[
         "volumes of a driver without CSIDriver object are attached",
         UPSTREAM,
         Pattern::IMMEDIATE,
-        Needs::NOTHING,
+        Needs::VARIANT,
         case!(undeclared),
     ),
 ];

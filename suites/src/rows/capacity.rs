@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
+use claimcheck_model::Capability;
 use serde_json::json;
 
 use super::{case, row};
@@ -12,10 +13,11 @@ use crate::{
 };
 
 const SUITE: &str = "capacity";
+const SMALL: Needs = Needs::VARIANT.on_two_nodes().exercising(&[Capability::Capacity]);
 const LATE: &str = "WaitForFirstConsumer";
 
 const fn capacity(name: &'static str, pattern: Pattern, run: Run) -> Case {
-    row(SUITE, name, "capacity", pattern, Needs::TWO_NODES, run)
+    row(SUITE, name, "capacity", pattern, SMALL, run)
 }
 
 pub(super) const ROWS: &[Case] = &[

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
+use claimcheck_model::Capability;
 use serde_json::{Value, json};
 
 use super::{case, row};
@@ -12,9 +13,10 @@ use crate::{
 };
 
 const SUITE: &str = "fs_group";
+const GROUPED: Needs = Needs::NOTHING.exercising(&[Capability::FsGroup]);
 
 const fn group(name: &'static str, pattern: Pattern, run: Run) -> Case {
-    row(SUITE, name, "fsgroupchangepolicy", pattern, Needs::NOTHING, run)
+    row(SUITE, name, "fsgroupchangepolicy", pattern, GROUPED, run)
 }
 
 pub(super) const ROWS: &[Case] = &[

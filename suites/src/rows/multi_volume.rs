@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
+use claimcheck_model::Capability;
 
 use super::{case, row};
 use crate::{
@@ -11,6 +12,8 @@ use crate::{
 };
 
 const SUITE: &str = "multi_volume";
+const KEEPS: Needs = Needs::NOTHING.exercising(&[Capability::Persistence]);
+const MANY: Needs = Needs::NOTHING.exercising(&[Capability::Multipods]);
 const UPSTREAM: &str = "multiVolume";
 
 pub(super) const ROWS: &[Case] = &[
@@ -19,7 +22,7 @@ pub(super) const ROWS: &[Case] = &[
         "two volumes of a pod keep their data for the next pod",
         UPSTREAM,
         Pattern::LATE,
-        Needs::NOTHING,
+        KEEPS,
         case!(two_volumes_same_node),
     ),
     row(
@@ -27,7 +30,7 @@ pub(super) const ROWS: &[Case] = &[
         "two volumes of a pod keep their data for the next pod on another node",
         UPSTREAM,
         Pattern::EXT4,
-        Needs::TWO_NODES,
+        KEEPS.on_two_nodes(),
         case!(two_volumes_other_node),
     ),
     row(
@@ -35,7 +38,7 @@ pub(super) const ROWS: &[Case] = &[
         "a pod that reads and one that writes share a volume",
         UPSTREAM,
         Pattern::IMMEDIATE,
-        Needs::NOTHING,
+        MANY,
         case!(reader_beside_writer),
     ),
     row(
@@ -59,7 +62,7 @@ pub(super) const ROWS: &[Case] = &[
         "five pods on a volume share one attachment and one stage",
         UPSTREAM,
         Pattern::IMMEDIATE,
-        Needs::NOTHING,
+        MANY,
         case!(five_pods),
     ),
 ];

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
+use claimcheck_model::Capability;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use serde_json::{Value, json};
 
@@ -13,10 +14,11 @@ use crate::{
 };
 
 const SUITE: &str = "topology";
+const ZONED: Needs = Needs::VARIANT.on_two_nodes().exercising(&[Capability::Topology]);
 const SCRIPT: &str = "echo here > /data/file && test \"$(cat /data/file)\" = here";
 
 const fn topology(name: &'static str, pattern: Pattern, run: Run) -> Case {
-    row(SUITE, name, "topology", pattern, Needs::TWO_NODES, run)
+    row(SUITE, name, "topology", pattern, ZONED, run)
 }
 
 pub(super) const ROWS: &[Case] = &[

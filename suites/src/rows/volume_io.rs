@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
+use claimcheck_model::Capability;
 
 use super::{case, row};
 use crate::{
@@ -11,9 +12,11 @@ use crate::{
 };
 
 const SUITE: &str = "volume_io";
+const KEEPS: Needs = Needs::NOTHING.exercising(&[Capability::Persistence]);
+const EXECUTES: Needs = Needs::NOTHING.exercising(&[Capability::Exec]);
 
 const fn io(name: &'static str, pattern: Pattern, run: Run) -> Case {
-    row(SUITE, name, "volumeIO", pattern, Needs::NOTHING, run)
+    row(SUITE, name, "volumeIO", pattern, KEEPS, run)
 }
 
 pub(super) const ROWS: &[Case] = &[
@@ -26,17 +29,10 @@ pub(super) const ROWS: &[Case] = &[
         "a file on a volume can be executed",
         "volumes",
         Pattern::IMMEDIATE,
-        Needs::NOTHING,
+        EXECUTES,
         case!(executed),
     ),
-    row(
-        SUITE,
-        "a file on a volume can be executed",
-        "volumes",
-        Pattern::EXT4,
-        Needs::NOTHING,
-        case!(executed),
-    ),
+    row(SUITE, "a file on a volume can be executed", "volumes", Pattern::EXT4, EXECUTES, case!(executed)),
 ];
 
 async fn one_mebibyte(t: Arc<Fixture>) -> Result<()> {

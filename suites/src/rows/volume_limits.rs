@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
+use claimcheck_model::Capability;
 use serde_json::json;
 
 use super::{case, row};
@@ -12,6 +13,7 @@ use crate::{
 };
 
 const SUITE: &str = "volume_limits";
+const LIMITED: Needs = Needs::VARIANT.exercising(&[Capability::VolumeLimits]);
 
 pub(super) const ROWS: &[Case] = &[
     row(
@@ -19,7 +21,7 @@ pub(super) const ROWS: &[Case] = &[
         "a node reports its driver's limit",
         "volumeLimits",
         Pattern::IMMEDIATE,
-        Needs::NOTHING,
+        LIMITED,
         case!(limit_is_reported),
     ),
     row(
@@ -27,7 +29,7 @@ pub(super) const ROWS: &[Case] = &[
         "a pod beyond its node's limit waits until a volume has left",
         "volumeLimits",
         Pattern::IMMEDIATE,
-        Needs::NOTHING,
+        LIMITED,
         case!(beyond_the_limit),
     ),
     row(
@@ -35,7 +37,7 @@ pub(super) const ROWS: &[Case] = &[
         "pods go where there is still room for their volumes",
         "volumeLimits",
         Pattern::LATE,
-        Needs::TWO_NODES,
+        LIMITED.on_two_nodes(),
         case!(where_there_is_room),
     ),
 ];

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
+use claimcheck_model::Capability;
 
 use super::{case, row};
 use crate::{
@@ -11,6 +12,7 @@ use crate::{
 };
 
 const SUITE: &str = "volumes";
+const KEEPS: Needs = Needs::NOTHING.exercising(&[Capability::Persistence]);
 
 pub(super) const ROWS: &[Case] = &[
     kept(Pattern::IMMEDIATE),
@@ -22,7 +24,7 @@ pub(super) const ROWS: &[Case] = &[
         "two pods on one claim share one stage",
         "multiVolume",
         Pattern::LATE,
-        Needs::NOTHING,
+        Needs::NOTHING.exercising(&[Capability::Multipods]),
         case!(two_pods_one_stage),
     ),
     row(
@@ -36,12 +38,12 @@ pub(super) const ROWS: &[Case] = &[
 ];
 
 const fn kept(pattern: Pattern) -> Case {
-    row(SUITE, "data is kept for the next pod", "volumes", pattern, Needs::NOTHING, case!(kept_on_same_node))
+    row(SUITE, "data is kept for the next pod", "volumes", pattern, KEEPS, case!(kept_on_same_node))
 }
 
 const fn kept_elsewhere(pattern: Pattern) -> Case {
     let name = "data is kept for the next pod on another node";
-    row(SUITE, name, "multiVolume", pattern, Needs::TWO_NODES, case!(kept_on_other_node))
+    row(SUITE, name, "multiVolume", pattern, KEEPS.on_two_nodes(), case!(kept_on_other_node))
 }
 
 async fn kept_on_same_node(t: Arc<Fixture>) -> Result<()> {

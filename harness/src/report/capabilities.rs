@@ -1,0 +1,97 @@
+//! The capability matrix: from what was planned and how the cases ended.
+
+use std::collections::BTreeSet;
+
+use claimcheck_model::{CapabilityLine, CapabilityPlan, CaseResult};
+
+use super::{
+    summary::{CaseLine, Summary},
+    tables::{Style, number, section, table},
+};
+
+/// A line per capability.
+pub(super) fn matrix(planned: &[CapabilityPlan], results: &[CaseLine]) -> Vec<CapabilityLine> {
+    planned.iter().map(|plan| line(plan, results)).collect()
+}
+
+fn line(plan: &CapabilityPlan, results: &[CaseLine]) -> CapabilityLine {
+    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
+    let mut reasons = BTreeSet::new();
+    for result in results.iter().filter(|result| plan.cases.contains(&result.case)) {
+        match &result.result {
+            CaseResult::Passed => passed += 1,
+            CaseResult::Failed { .. } => failed += 1,
+            CaseResult::Skipped { why } => {
+                skipped += 1;
+                reasons.insert(why.clone());
+            }
+        }
+    }
+    let why = if plan.cases.is_empty() {
+        Some("no case of this run exercises it".to_owned())
+    } else {
+        Some(reasons.into_iter().collect::<Vec<_>>().join("; ")).filter(|why| !why.is_empty())
+    };
+    let (name, declared) = (plan.capability, plan.declared);
+    CapabilityLine { name, declared, detected: passed > 0, passed, failed, skipped, why }
+}
+
+/// The matrix for people: those that were exercised or are declared one by one, the others in a sentence.
+pub(super) fn render(summary: &Summary, style: Style) -> Option<String> {
+    let told =
+        |line: &&CapabilityLine| line.declared == Some(true) || line.passed + line.failed + line.skipped > 0;
+    let mut lines =
+        table(style, &["capability", "declared", "detected", "passed", "failed", "skipped", "because"]);
+    let mut any = false;
+    for line in summary.capabilities.iter().filter(told) {
+        any = true;
+        let declared = match line.declared {
+            Some(true) => "yes",
+            Some(false) => "no",
+            None => "–",
+        };
+        lines.add_row(vec![
+            line.name.name().into(),
+            declared.into(),
+            if line.detected { "yes" } else { "no" }.into(),
+            number(line.passed.to_string()),
+            number(line.failed.to_string()),
+            number(line.skipped.to_string()),
+            line.why.as_deref().unwrap_or_default().into(),
+        ]);
+    }
+    let others: Vec<&str> =
+        summary.capabilities.iter().filter(|line| !told(line)).map(|line| line.name.name()).collect();
+    let note =
+        (!others.is_empty()).then(|| format!(" neither declared nor exercised: {}", others.join(", ")));
+    any.then(|| section(lines.trim_fmt(), note.into_iter()).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use claimcheck_model::{Capability, CaseId};
+
+    use super::*;
+
+    #[test]
+    fn a_line_counts_its_cases_and_says_why_some_did_not_run() {
+        let case = |name: &str| CaseId::new("suite", name);
+        let ended = |name: &str, result| CaseLine { case: case(name), result, seconds: 0.1 };
+        let skip = || CaseResult::Skipped { why: "no root".into() };
+        let results = [
+            ended("a", CaseResult::Passed),
+            ended("b", skip()),
+            ended("c", skip()),
+            ended("other", CaseResult::Failed { why: "it broke".into() }),
+        ];
+        let plan = |cases: &[&str]| CapabilityPlan {
+            capability: Capability::FsGroup,
+            declared: None,
+            cases: cases.iter().map(|name| case(name)).collect(),
+        };
+        let lines = matrix(&[plan(&["a", "b", "c"]), plan(&[])], &results);
+        assert_eq!((lines[0].passed, lines[0].failed, lines[0].skipped, lines[0].detected), (1, 0, 2, true));
+        assert_eq!(lines[0].why.as_deref(), Some("no root"));
+        assert_eq!(lines[1].why.as_deref(), Some("no case of this run exercises it"));
+    }
+}
