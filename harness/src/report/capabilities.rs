@@ -6,7 +6,7 @@ use claimcheck_model::{CapabilityLine, CapabilityPlan, CaseResult};
 
 use super::{
     summary::{CaseLine, Summary},
-    tables::{Style, number, section, table},
+    tables::{Style, number, table, wrap},
 };
 
 /// A line per capability.
@@ -62,9 +62,9 @@ pub(super) fn render(summary: &Summary, style: Style) -> Option<String> {
     }
     let others: Vec<&str> =
         summary.capabilities.iter().filter(|line| !told(line)).map(|line| line.name.name()).collect();
-    let note =
-        (!others.is_empty()).then(|| format!(" neither declared nor exercised: {}", others.join(", ")));
-    any.then(|| section(lines.trim_fmt(), note.into_iter()).unwrap_or_default())
+    let words = format!("neither declared nor exercised: {}", others.join(", "));
+    let note = if others.is_empty() { String::new() } else { format!("\n{}", wrap(&words, "  ")) };
+    any.then(|| lines.trim_fmt() + &note)
 }
 
 #[cfg(test)]

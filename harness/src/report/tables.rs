@@ -215,7 +215,7 @@ fn skipped(summary: &Summary, paint: Paint) -> Option<String> {
 
 /// Words in lines of at most [`WIDTH`], each behind `indent`; a word that is longer stays whole, to be
 /// copied.
-fn wrap(text: &str, indent: &str) -> String {
+pub(super) fn wrap(text: &str, indent: &str) -> String {
     let mut lines = vec![indent.to_owned()];
     for word in text.split(' ') {
         let line = lines.last_mut().expect("there is always a line");
