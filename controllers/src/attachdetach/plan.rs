@@ -112,8 +112,11 @@ pub fn plan(volume: &str, world: &World, memory: &Memory, now: Timestamp) -> Pla
     let mut planner = Planner { volume, world, memory, now, warnings: Vec::new(), plan: Plan::default() };
     planner.plan.memory.doubtful.clone_from(&memory.doubtful);
     let attachments = planner.attachments();
+    // A driver that has come to say that nothing need be attached leaves no pod that wants an attachment
+    // (`findAndRemoveDeletedPods` in `populator/desired_state_of_world_populator.go`).
+    let attachable = planner.volume.attachable(world);
     for (node, attachment) in &attachments {
-        planner.attached(node, attachment, desired.pods.get(*node));
+        planner.attached(node, attachment, desired.pods.get(*node).filter(|_| attachable));
     }
     planner.attach_missing(&desired, &attachments);
     // Warnings cannot fail, so nothing that does keeps them from being given.

@@ -223,6 +223,32 @@ fn detach_in_order() {
 }
 
 #[test]
+fn a_driver_that_stops_needing_attachments_loses_those_it_has() {
+    for (what, world, expected) in [
+        (
+            "attaching, which nobody does",
+            world![node("a", false, false), pod("p", "a"), attachment("a", false)],
+            vec!["detach a"],
+        ),
+        ("in use", world![node("a", true, true), pod("p", "a"), attachment("a", true)], vec![]),
+        ("let go", world![node("a", true, false), pod("p", "a"), attachment("a", true)], vec!["unlist on a"]),
+        (
+            "not ours",
+            world![node("a", false, false), pod("p", "a"), testing::attachment("x", "pv", "a", true)],
+            vec![],
+        ),
+        ("node gone", world![pod("p", "a"), attachment("a", true)], vec!["detach a"]),
+    ] {
+        let mut world = world;
+        world.apply(testing::csi_driver(false));
+        assert_eq!(run(&world), expected, "{what}");
+        world.csi_drivers.remove(&testing::csi_driver(false));
+        let attached_again = run(&world);
+        assert!(!attached_again.contains(&"detach a".to_owned()), "{what}: {attached_again:?}");
+    }
+}
+
+#[test]
 fn a_volume_in_use_is_waited_for_unless_its_node_is_dead() {
     let memory = Memory::default();
     let dead = world![not_ready(node("a", true, true)), attachment("a", true)];

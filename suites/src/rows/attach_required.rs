@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
+use k8s_openapi::api::storage::v1::CSIDriverSpec;
 use serde_json::json;
 
 use super::{case, row};
@@ -32,6 +33,14 @@ pub(super) const ROWS: &[Case] = &[
         Pattern::IMMEDIATE,
         Needs::VARIANT,
         case!(undeclared),
+    ),
+    row(
+        SUITE,
+        "a pod waits for an attachment that nobody makes, until the driver says that none is needed",
+        UPSTREAM,
+        Pattern::IMMEDIATE,
+        Needs::NOTHING,
+        case!(declared_late),
     ),
 ];
 
@@ -70,4 +79,22 @@ async fn undeclared(t: Arc<Fixture>) -> Result<()> {
         ensure!(calls == 1, "{method} was called {calls} times");
     }
     Ok(())
+}
+
+async fn declared_late(t: Arc<Fixture>) -> Result<()> {
+    let driver = t.further(Variant::Unattended, json!({})).await?;
+    t.declare(&driver, None).await?;
+    let claim = t.further_claim(&driver, "claim", "1Mi").await?;
+    let pod = t.pod(&Wanted::staying("pod", &claim, SCRIPT)).await?;
+    let volume = t.bound(&claim).await?;
+    t.attachment_made(&volume).await?;
+    let balance = t.balance_now().await?;
+    let staged = balance.calls.get("NodeStageVolume").copied().unwrap_or_default();
+    ensure!(staged == 0, "the volume was staged before it was attached");
+    let spec = CSIDriverSpec { attach_required: Some(false), ..CSIDriverSpec::default() };
+    t.declare(&driver, Some(spec)).await?;
+    t.ready(&pod).await?;
+    t.attachments_gone(&volume).await?;
+    t.remove_pod(&pod).await?;
+    t.remove_claim(&claim).await
 }
