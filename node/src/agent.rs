@@ -23,7 +23,7 @@ use crate::{
     layout::Layout,
     node_object::{self, RegisterError},
     operations::Executor,
-    pods::{self, ContainerId, Done, PodManager},
+    pods::{self, Backoff, ContainerId, Done, PodManager},
     populator::uid_of,
     reconciler::{InUse, Moment, Notice, Start, VolumeManager},
     reconstruct::{self, ReconstructError},
@@ -42,6 +42,8 @@ pub struct Config {
     pub root: PathBuf,
     /// The attach/detach controller attaches volumes to this node; otherwise the node does.
     pub controller_attach_detach: bool,
+    /// How long a container that keeps ending waits for its next start.
+    pub restart_backoff: Backoff,
 }
 
 /// Why the agent ended.
@@ -144,7 +146,9 @@ impl<R: Runtime, H: Host> Agent<R, H> {
             client: client.clone(),
             informer: informer.clone(),
             recorder: recorder.clone(),
+            name: config.name.clone(),
             host_ip: config.ip,
+            backoff: config.restart_backoff,
         };
         let start = Start {
             actual: found.actual,

@@ -3,6 +3,7 @@
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use claimcheck_csi::{Driver, Endpoint, KUBELET_DEADLINE, tap::Tap};
@@ -11,6 +12,7 @@ use kube::Client;
 use crate::{
     agent::{Agent, AgentError, Config},
     effects::RealHost,
+    pods::Backoff,
 };
 
 /// The agent's arguments.
@@ -34,6 +36,13 @@ pub struct Args {
     /// Let the attach/detach controller attach volumes to this node, instead of the node itself.
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub enable_controller_attach_detach: bool,
+    /// Seconds that a container which keeps ending waits for its second restart; each further one waits
+    /// for twice as long.
+    #[arg(long, default_value_t = Backoff::default().first.as_secs())]
+    pub restart_backoff: u64,
+    /// Seconds that it waits at most.
+    #[arg(long, default_value_t = Backoff::default().longest.as_secs())]
+    pub max_restart_backoff: u64,
 }
 
 /// Runs the agent until `shutdown` resolves. Containers and mounts stay; the next agent takes over.
@@ -53,6 +62,10 @@ pub async fn run(args: Args, client: Client, shutdown: impl Future<Output = ()>)
         ip: args.node_ip,
         root: args.root_dir,
         controller_attach_detach: args.enable_controller_attach_detach,
+        restart_backoff: Backoff {
+            first: Duration::from_secs(args.restart_backoff),
+            longest: Duration::from_secs(args.max_restart_backoff),
+        },
     };
     Agent { config, client, runtime, host: Arc::new(RealHost), dial: Arc::new(dial) }.run(shutdown).await
 }

@@ -37,3 +37,4 @@ pub use claimcheck_runtime as runtime;
 
 pub use agent::{Agent, AgentError, Config};
 pub use args::{Args, run};
+pub use pods::Backoff;

@@ -30,6 +30,7 @@ use self::driver::{FakeDriver, Serving};
 use crate::{
     agent::{Agent, Config},
     layout::attachment_name,
+    pods::Backoff,
     registrar,
     testing::{DRIVER, FakeHost, FakeRuntime},
 };
@@ -94,6 +95,7 @@ impl Cluster {
                 ip: "127.0.0.1".into(),
                 root: self.root.path().join("kubelet"),
                 controller_attach_detach: self.controller_attach_detach,
+                restart_backoff: Backoff::default(),
             },
             client: self.client.clone(),
             runtime: Arc::new(self.runtime.clone()),

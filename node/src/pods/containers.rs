@@ -57,6 +57,16 @@ pub struct Ended {
     pub finished: Stamp,
     /// What it left as its termination message.
     pub message: Option<String>,
+    /// Its program did run; otherwise the message says why not.
+    pub ran: bool,
+}
+
+impl Ended {
+    /// The end of an attempt whose program the runtime could not run.
+    /// Upstream: `setExitCode` in containerd's `internal/cri/server/container_start.go`.
+    pub fn without_running(message: String, at: Stamp) -> Self {
+        Self { exit: Exit::Code(128), started: at, finished: at, message: Some(message), ran: false }
+    }
 }
 
 /// Where an attempt is.
@@ -71,7 +81,7 @@ pub enum ContainerState {
     },
     /// It ran.
     Ended(Ended),
-    /// It could not be started.
+    /// What it needs is not there, so its start was not even tried.
     Refused {
         /// One word, as in `status.containerStatuses[].state.waiting.reason`.
         reason: &'static str,
@@ -167,7 +177,7 @@ pub fn learnt(state: State, message: impl FnOnce(Exit) -> Option<String>) -> Con
     match state {
         State::Running { started, .. } => ContainerState::Running { started },
         State::Exited { exit, started, finished } => {
-            ContainerState::Ended(Ended { exit, started, finished, message: message(exit) })
+            ContainerState::Ended(Ended { exit, started, finished, message: message(exit), ran: true })
         }
     }
 }
@@ -192,6 +202,7 @@ mod tests {
             started: Stamp::default(),
             finished: Stamp::default(),
             message: None,
+            ran: true,
         };
         let mut containers = Containers::default();
         containers.begin("c", 0);

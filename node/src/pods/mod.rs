@@ -4,12 +4,17 @@
 //! does it. The volumes are somebody else's: a plan only says whether the pod still wants them.
 
 mod containers;
+mod environment;
 mod messages;
 mod plan;
+mod restarts;
 mod run;
 mod spec;
+mod start;
 mod status;
 
 pub use containers::ContainerId;
 pub use plan::Volumes;
-pub use run::{Done, Node, PodManager};
+pub use restarts::Backoff;
+pub use run::{Done, PodManager};
+pub use start::Node;

@@ -11,17 +11,13 @@ use k8s_openapi::api::core::v1::{Container, Pod, PodStatus};
 
 use super::{
     containers::{Attempt, ContainerState, Containers},
+    restarts::{Backoff, Need, Restarts, is_sidecar, need},
     status,
 };
 
 /// After this time a pod that has not started yet is reported as Pending with what it waits for. Pods
 /// that start sooner are spared the write: the first one says that they run.
 const PENDING_AFTER: Duration = Duration::from_secs(1);
-/// Restarts: the first at once, then after 10 s, doubling up to 5 min; forgotten after 10 min of running.
-/// Upstream: `MaxContainerBackOff` and `backOffPeriod` in `pkg/kubelet/kubelet.go`.
-const FIRST_BACKOFF: Duration = Duration::from_secs(10);
-const LONGEST_BACKOFF: Duration = Duration::from_secs(300);
-const STEADY: Duration = Duration::from_secs(600);
 /// Upstream: `immediateEvictionGracePeriodSeconds` in `pkg/kubelet/eviction/eviction_manager.go`.
 const EVICTION_GRACE: Duration = Duration::from_secs(1);
 /// Upstream's default of `terminationGracePeriodSeconds`.
@@ -76,6 +72,8 @@ pub struct View<'a> {
     pub stopping: Option<Stopping>,
     /// It has to end, and why.
     pub evicted: Option<&'a str>,
+    /// How long a container that keeps ending waits.
+    pub backoff: Backoff,
     /// A write of its status.
     pub report: Progress,
     /// The removal of its containers and directory.
@@ -86,6 +84,68 @@ pub struct View<'a> {
     pub host_ip: &'a str,
     /// The time.
     pub now: Stamp,
+}
+
+/// Why a pod has to end though nobody deletes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doom<'a> {
+    /// It takes more of the node than it may, as said here.
+    Evicted(&'a str),
+    /// It has been active for longer than it wanted.
+    /// Upstream: `pkg/kubelet/active_deadline.go`.
+    DeadlineExceeded,
+}
+
+impl<'a> Doom<'a> {
+    /// One word for the status.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Evicted(_) => "Evicted",
+            Self::DeadlineExceeded => "DeadlineExceeded",
+        }
+    }
+
+    /// And more of them.
+    pub fn message(self) -> &'a str {
+        match self {
+            Self::Evicted(why) => why,
+            Self::DeadlineExceeded => "Pod was active on the node longer than the specified deadline",
+        }
+    }
+}
+
+impl<'a> View<'a> {
+    /// Why the pod has to end, if it has to.
+    pub fn doom(&self) -> Option<Doom<'a>> {
+        if let Some(why) = self.evicted {
+            return Some(Doom::Evicted(why));
+        }
+        let deadline = self.deadline()?;
+        let ended = |(_, attempt): (&str, &Attempt)| match &attempt.state {
+            ContainerState::Ended(ended) => ended.finished.wall_ns >= deadline,
+            _ => false,
+        };
+        // What had run to its end before stays so. Times decide, not what this agent remembers: the next
+        // one has to say the same.
+        let in_time = status::phase(self.pod, self.containers, false).is_terminal()
+            && !self.containers.iter().any(ended);
+        (deadline <= self.now.wall_ns && !in_time).then_some(Doom::DeadlineExceeded)
+    }
+
+    /// When the pod has been active for as long as it may, in nanoseconds since the epoch.
+    fn deadline(&self) -> Option<u64> {
+        let seconds = self.pod.spec.as_ref()?.active_deadline_seconds?;
+        let started = self.pod.status.as_ref().and_then(|status| status.start_time.as_ref());
+        let started = started.and_then(|time| u64::try_from(time.0.as_nanosecond()).ok());
+        let seconds = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+        let active = u64::try_from(seconds.as_nanos()).unwrap_or(u64::MAX);
+        Some(started.unwrap_or(self.first_seen.wall_ns).saturating_add(active))
+    }
+
+    /// What a container needs.
+    pub fn need(&self, container: &Container, restarts: Restarts) -> Need {
+        need(self.containers.get(&container.name), restarts, self.backoff, self.now)
+    }
 }
 
 /// One thing to do.
@@ -138,6 +198,9 @@ pub fn plan(view: &View<'_>) -> Plan {
         if view.volumes.ready {
             start(view, &mut plan);
         }
+        if let Some(deadline) = view.deadline() {
+            plan.wake_in(Duration::from_nanos(deadline.saturating_sub(view.now.wall_ns)));
+        }
         report(view, &mut plan);
         return plan;
     }
@@ -177,41 +240,27 @@ fn attempt(progress: Progress, action: Action, now: Stamp, plan: &mut Plan) {
 fn is_over(view: &View<'_>) -> bool {
     // A terminal phase that was written once is never taken back.
     claimcheck_informer::is_terminal(view.pod)
-        || view.evicted.is_some()
+        || view.doom().is_some()
         || status::phase(view.pod, view.containers, false).is_terminal()
-}
-
-/// What a container needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Need {
-    /// Nothing: it runs, or will in a moment.
-    Alive,
-    /// Nothing: it has done its work.
-    Finished,
-    /// To be started, as this attempt, after a wait.
-    Start(u32, Duration),
-    /// Nothing helps: it failed and may not be restarted.
-    Lost,
 }
 
 fn start(view: &View<'_>, plan: &mut Plan) {
     let Some(spec) = &view.pod.spec else { return };
     for container in spec.init_containers.iter().flatten() {
-        let sidecar = status::is_sidecar(container);
-        match need(view, container, status::restarts_init(view.pod, container)) {
+        match view.need(container, Restarts::of_init(view.pod, container)) {
             Need::Finished => {}
             // A sidecar lets the next one begin as soon as it runs.
-            Need::Alive if sidecar && is_running(view, container) => {}
+            Need::Alive if is_sidecar(container) && is_running(view, container) => {}
             Need::Alive | Need::Lost => return,
-            Need::Start(number, wait) => {
-                begin(container, number, wait, plan);
+            Need::Start { attempt, wait, .. } => {
+                begin(container, attempt, wait, plan);
                 return;
             }
         }
     }
     for container in &spec.containers {
-        if let Need::Start(number, wait) = need(view, container, status::restarts(view.pod)) {
-            begin(container, number, wait, plan);
+        if let Need::Start { attempt, wait, .. } = view.need(container, Restarts::of_pod(view.pod)) {
+            begin(container, attempt, wait, plan);
         }
     }
 }
@@ -226,36 +275,6 @@ fn begin(container: &Container, number: u32, wait: Duration, plan: &mut Plan) {
 
 fn is_running(view: &View<'_>, container: &Container) -> bool {
     view.containers.get(&container.name).is_some_and(|a| matches!(a.state, ContainerState::Running { .. }))
-}
-
-fn need(view: &View<'_>, container: &Container, restarts: status::Restarts) -> Need {
-    let Some(attempt) = view.containers.get(&container.name) else { return Need::Start(0, Duration::ZERO) };
-    match &attempt.state {
-        ContainerState::Starting | ContainerState::Running { .. } => Need::Alive,
-        ContainerState::Refused { at, .. } => {
-            let wait = remaining(*at, FIRST_BACKOFF, view.now);
-            // Never started, so this is no restart.
-            Need::Start(attempt.number, wait)
-        }
-        ContainerState::Ended(ended) => match (restarts.after(ended.exit.code()), ended.exit.code()) {
-            (true, _) => {
-                let ran = between(ended.started, ended.finished);
-                let wait = remaining(ended.finished, backoff(attempt, ran), view.now);
-                Need::Start(attempt.number + 1, wait)
-            }
-            (false, 0) => Need::Finished,
-            (false, _) => Need::Lost,
-        },
-    }
-}
-
-/// How long the next attempt has to wait after this one ended.
-fn backoff(attempt: &Attempt, ran: Duration) -> Duration {
-    match attempt.number {
-        _ if ran >= STEADY => Duration::ZERO,
-        0 => Duration::ZERO,
-        restarts => (FIRST_BACKOFF * 2u32.saturating_pow((restarts - 1).min(10))).min(LONGEST_BACKOFF),
-    }
 }
 
 fn stop(view: &View<'_>, plan: &mut Plan) {

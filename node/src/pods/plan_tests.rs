@@ -26,7 +26,7 @@ fn pod(policy: &str, deleting: bool) -> Pod {
 
 fn ended(code: i32, finished: u64) -> ContainerState {
     let (started, finished) = (at(finished - 1), at(finished));
-    ContainerState::Ended(Ended { exit: Exit::Code(code), started, finished, message: None })
+    ContainerState::Ended(Ended { exit: Exit::Code(code), started, finished, message: None, ran: true })
 }
 
 fn running() -> ContainerState {
@@ -56,6 +56,7 @@ fn view<'a>(pod: &'a Pod, containers: &'a Containers, volumes: Volumes) -> View<
         report: Progress::Due,
         reap: Progress::Due,
         delete: Progress::Due,
+        backoff: Backoff::default(),
         host_ip: "127.0.0.1",
         now: at(100),
     }
@@ -202,15 +203,71 @@ fn restart_policies() {
 }
 
 #[test]
-fn crash_loops_wait_longer_each_time() {
-    let pod = pod("Always", false);
-    for (restarts, wait) in [(1, 10), (2, 20), (3, 40), (6, 300), (40, 300)] {
+fn crash_loops_are_told_and_wait_longer_each_time() {
+    let mut pod = pod("Always", false);
+    for (restarts, wait, said) in
+        [(1, 10, "10s"), (2, 20, "20s"), (3, 40, "40s"), (6, 300, "5m0s"), (40, 300, "5m0s")]
+    {
         let down = containers(&[("c", restarts, ended(1, 100))]);
-        let waiting = View { report: Progress::Running, ..view(&pod, &down, MOUNTED) };
-        assert_eq!(plan(&waiting).wake, Some(Duration::from_secs(wait)), "after {restarts} restarts");
-        let later = plan(&View { now: at(100 + wait), ..waiting });
+        pod.status = None;
+        let status = status::compute(&view(&pod, &down, MOUNTED));
+        let container = &status.container_statuses.as_ref().unwrap()[0];
+        let waiting = container.state.as_ref().unwrap().waiting.as_ref().unwrap();
+        assert_eq!(waiting.reason.as_deref(), Some("CrashLoopBackOff"));
+        let message = format!("back-off {said} restarting failed container=c pod=p_default(uid-p)");
+        assert_eq!(waiting.message, Some(message));
+        let last = container.last_state.as_ref().unwrap().terminated.as_ref().unwrap();
+        assert_eq!((last.exit_code, container.restart_count), (1, restarts as i32));
+        assert_eq!(status.phase.as_deref(), Some("Running"));
+        assert_eq!(status::in_crash_loop(&status).collect::<Vec<_>>(), ["c"]);
+        pod.status = Some(status);
+        let waiting = plan(&view(&pod, &down, MOUNTED));
+        assert_eq!((waiting.actions, waiting.wake), (vec![], Some(Duration::from_secs(wait))), "{restarts}");
+        let later = plan(&View { now: at(100 + wait), ..view(&pod, &down, MOUNTED) });
         assert_eq!(later.actions, [begin("c", restarts + 1)]);
     }
+    let down = containers(&[("c", 1, ended(1, 100))]);
+    let quick = Backoff { first: Duration::from_millis(20), longest: Duration::from_secs(1) };
+    let waiting = View { backoff: quick, report: Progress::Running, ..view(&pod, &down, MOUNTED) };
+    assert_eq!(plan(&waiting).wake, Some(Duration::from_millis(20)));
+}
+
+#[test]
+fn a_program_that_cannot_run_ends_as_a_failure() {
+    let refused = ContainerState::Ended(Ended::without_running("no such program".into(), at(100)));
+    let down = containers(&[("c", 0, refused)]);
+    let (once, again) = (pod("Never", false), pod("OnFailure", false));
+    assert_eq!(words(&plan(&view(&once, &down, MOUNTED))), ["report Failed"]);
+    assert_eq!(plan(&view(&again, &down, MOUNTED)).actions, [begin("c", 1)]);
+    let status = status::compute(&view(&once, &down, MOUNTED));
+    let state = status.container_statuses.unwrap().remove(0).state.unwrap().terminated.unwrap();
+    assert_eq!((state.exit_code, state.reason.as_deref()), (128, Some("StartError")));
+    assert_eq!(state.message.as_deref(), Some("no such program"));
+}
+
+#[test]
+fn a_pod_is_active_no_longer_than_it_may() {
+    let mut pod = pod("Always", false);
+    pod.spec.as_mut().unwrap().active_deadline_seconds = Some(60);
+    // The status tells since when; the wall clock of `at` begins at a million.
+    let since = |seconds: i64| Some(Time(Timestamp::from_second(1_000_000 + seconds).unwrap()));
+    pod.status = Some(PodStatus { start_time: since(50), ..PodStatus::default() });
+    let up = containers(&[("c", 0, running())]);
+    let before = plan(&View { report: Progress::Running, ..view(&pod, &up, MOUNTED) });
+    assert_eq!((before.actions, before.wake), (vec![], Some(Duration::from_secs(10))));
+    let over = View { now: at(110), ..view(&pod, &up, MOUNTED) };
+    assert_eq!(plan(&over).actions, [Action::Terminate]);
+    let down = containers(&[("c", 0, ended(143, 111))]);
+    let over = View { now: at(112), ..view(&pod, &down, MOUNTED) };
+    assert_eq!(words(&plan(&over)), ["report Failed"]);
+    let status = status::compute(&over);
+    assert_eq!(status.reason.as_deref(), Some("DeadlineExceeded"));
+    assert!(!status.conditions.unwrap().iter().any(|condition| condition.type_ == "DisruptionTarget"));
+    // What had ended in time has succeeded.
+    pod.spec.as_mut().unwrap().restart_policy = Some("Never".into());
+    let down = containers(&[("c", 0, ended(0, 109))]);
+    let over = View { now: at(112), ..view(&pod, &down, MOUNTED) };
+    assert_eq!(words(&plan(&over)), ["report Succeeded"]);
 }
 
 #[test]

@@ -8,12 +8,12 @@ use std::{
     time::Duration,
 };
 
-use claimcheck_informer::{EventRecorder, EventType, Informer, Kind, key_of, reference};
+use claimcheck_informer::{EventRecorder, EventType, Kind, key_of, reference};
 use claimcheck_model::Stamp;
 use claimcheck_runtime::{Runtime, State};
 use k8s_openapi::api::core::v1::{Container, Pod, PodStatus};
 use kube::{
-    Api, Client,
+    Api,
     api::{DeleteParams, Patch, PatchParams, Preconditions},
 };
 use nix::sys::signal::Signal;
@@ -21,17 +21,17 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::{
-    containers::{ContainerId, ContainerState, Containers, learnt},
+    containers::{ContainerId, ContainerState, Containers, Ended, learnt},
     messages::termination_message,
     plan::{Action, Plan, Progress, Stopping, View, Volumes, plan},
-    spec::{Prepared, container_spec},
+    start::{Node, NotStarted},
+    status,
 };
 use crate::{
     effects::Host,
-    layout::Layout,
     populator::uid_of,
     reconciler::Moment,
-    volumes::{Place, PodUid, sub_path},
+    volumes::{Place, PodUid},
 };
 
 /// Before work that failed is tried again.
@@ -55,8 +55,8 @@ pub enum Step {
         container: String,
         /// The attempt's number.
         attempt: u32,
-        /// Since when it runs, or why it does not: reason and message.
-        result: Result<Stamp, (&'static str, String)>,
+        /// Since when it runs, or why it does not.
+        result: Result<Stamp, NotStarted>,
     },
     /// A status was written.
     Reported {
@@ -75,24 +75,6 @@ pub enum Step {
         /// Or was gone.
         success: bool,
     },
-}
-
-/// Where pods are run.
-pub struct Node<R, H> {
-    /// The container runtime.
-    pub runtime: Arc<R>,
-    /// The host.
-    pub host: Arc<H>,
-    /// The kubelet's tree.
-    pub layout: Layout,
-    /// The API server.
-    pub client: Client,
-    /// The watch cache.
-    pub informer: Informer,
-    /// For events.
-    pub recorder: EventRecorder,
-    /// The node's address.
-    pub host_ip: String,
 }
 
 struct Record {
@@ -197,15 +179,18 @@ impl<R: Runtime, H: Host> PodManager<R, H> {
             Step::Started { container, attempt, result } => {
                 let state = match result {
                     Ok(started) => ContainerState::Running { started },
-                    Err((reason, message)) => {
-                        let text = format!("Error: {message}");
-                        self.node.recorder.record(
-                            &reference(&*record.pod),
-                            EventType::Warning,
-                            "Failed",
-                            text,
-                        );
-                        ContainerState::Refused { reason, message, at: now }
+                    Err(why) => {
+                        let (NotStarted::Waiting { message, .. } | NotStarted::Failed { message }) = &why;
+                        let (object, text) = (reference(&*record.pod), format!("Error: {message}"));
+                        self.node.recorder.record(&object, EventType::Warning, "Failed", text);
+                        match why {
+                            NotStarted::Waiting { reason, message } => {
+                                ContainerState::Refused { reason, message, at: now }
+                            }
+                            NotStarted::Failed { message } => {
+                                ContainerState::Ended(Ended::without_running(message, now))
+                            }
+                        }
                     }
                 };
                 record.containers.learn(&container, attempt, state);
@@ -244,7 +229,7 @@ impl<R: Runtime, H: Host> PodManager<R, H> {
         now: Stamp,
     ) -> Option<bool> {
         let record = self.pods.get(uid)?;
-        let Plan { actions, wants_volumes, wake } = plan(&record.view(volumes, &self.node.host_ip, now));
+        let Plan { actions, wants_volumes, wake } = plan(&record.view(volumes, &self.node, now));
         self.timers.remove(uid);
         if let Some(wake) = wake {
             self.timers.insert(uid.clone(), Duration::from_nanos(now.mono_ns) + wake);
@@ -274,6 +259,7 @@ impl<R: Runtime, H: Host> PodManager<R, H> {
             }
             Action::Report(status) => {
                 record.report = Progress::Running;
+                tell_of(&self.node.recorder, &record.pod, &status);
                 self.report(uid, *status);
             }
             Action::Reap => {
@@ -296,32 +282,19 @@ impl<R: Runtime, H: Host> PodManager<R, H> {
         mounted_at: &impl Fn(&str) -> Option<Place>,
     ) {
         let Some(record) = self.pods.get(uid) else { return };
-        let Some(spec) = find(&record.pod, container) else { return };
+        let Some(spec) = find(&record.pod, container).cloned() else { return };
         let id = ContainerId { pod: uid.clone(), container: container.to_owned(), attempt };
-        let prepared = container_spec(&record.pod, spec, &id, &self.node.layout, mounted_at);
-        let (node, container) = (&self.node, container.to_owned());
-        let (runtime, host, layout) = (node.runtime.clone(), node.host.clone(), node.layout.clone());
+        let places: BTreeMap<String, Place> = spec
+            .volume_mounts
+            .iter()
+            .flatten()
+            .filter_map(|mount| Some((mount.name.clone(), mounted_at(&mount.name)?)))
+            .collect();
+        let (pod, node, container) = (record.pod.clone(), self.node.clone(), container.to_owned());
         self.spawn(uid, async move {
             let result = async {
-                let Prepared { mut spec, parts } =
-                    prepared.map_err(|error| ("CreateContainerConfigError", error.to_string()))?;
-                let mut opened = Vec::new();
-                for (index, path) in parts {
-                    let source = &mut spec.mounts[index].source;
-                    let part = sub_path::open_in(source, &path)
-                        .map_err(|error| ("CreateContainerConfigError", error.to_string()))?;
-                    *source = part.path();
-                    // Held until the runtime has them.
-                    opened.push(part);
-                }
-                let message = layout.termination_message(&id.pod, &id.container, attempt);
-                host.make_dir(&layout.container(&id.pod, &id.container))
-                    .and_then(|()| host.write(&message, b""))
-                    .and_then(|()| host.open_to_all(&message))
-                    .map_err(|error| ("CreateContainerError", error.to_string()))?;
-                let started = Stamp::now();
-                runtime.start(spec).await.map_err(|error| ("RunContainerError", with_sources(&error)))?;
-                Ok(started)
+                let prepared = node.prepare(&pod, &spec, &id, &places).await;
+                node.launch(&id, prepared.map_err(|error| NotStarted::config(&error))?).await
             };
             Step::Started { container, attempt, result: result.await }
         });
@@ -427,6 +400,26 @@ impl<R: Runtime, H: Host> PodManager<R, H> {
     }
 }
 
+/// Tells of what is new in a status that is about to be written, in the words of the stock kubelet.
+fn tell_of(recorder: &EventRecorder, pod: &Pod, status: &PodStatus) {
+    let object = reference(pod);
+    let before = pod.status.as_ref();
+    for container in status::in_crash_loop(status) {
+        if before.is_none_or(|before| !status::in_crash_loop(before).any(|name| name == container)) {
+            let meta = &pod.metadata;
+            let part = |part: &Option<String>| part.clone().unwrap_or_default();
+            let pod = format!("{}_{}({})", part(&meta.name), part(&meta.namespace), part(&meta.uid));
+            let text = format!("Back-off restarting failed container {container} in pod {pod}");
+            recorder.record(&object, EventType::Warning, "BackOff", text);
+        }
+    }
+    let reason = |status: &PodStatus| status.reason.as_deref() == Some("DeadlineExceeded");
+    if reason(status) && !before.is_some_and(reason) {
+        let text = status.message.clone().unwrap_or_default();
+        recorder.record(&object, EventType::Normal, "DeadlineExceeded", text);
+    }
+}
+
 impl Record {
     fn new(pod: Arc<Pod>, now: Stamp) -> Self {
         Self {
@@ -442,7 +435,7 @@ impl Record {
         }
     }
 
-    fn view<'a>(&'a self, volumes: Volumes, host_ip: &'a str, now: Stamp) -> View<'a> {
+    fn view<'a, R, H>(&'a self, volumes: Volumes, node: &'a Node<R, H>, now: Stamp) -> View<'a> {
         View {
             pod: &self.pod,
             gone: self.gone,
@@ -454,7 +447,8 @@ impl Record {
             report: self.report,
             reap: self.reap,
             delete: self.delete,
-            host_ip,
+            backoff: node.backoff,
+            host_ip: &node.host_ip,
             now,
         }
     }
@@ -463,10 +457,4 @@ impl Record {
 fn find<'a>(pod: &'a Pod, container: &str) -> Option<&'a Container> {
     let spec = pod.spec.as_ref()?;
     spec.init_containers.iter().flatten().chain(&spec.containers).find(|c| c.name == container)
-}
-
-/// An error with what caused it, for the user.
-fn with_sources(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }

@@ -4,13 +4,18 @@
 //! Images are not pulled: every container sees the node's own root, read-only, and what it runs has to be
 //! there. A container without a command, which leaves that to its image, pauses.
 
-use std::collections::BTreeMap;
-
+use claimcheck_model::ObjectKey;
 use claimcheck_runtime::{ContainerSpec, Mount};
-use k8s_openapi::api::core::v1::{Container, EnvVar, Pod, VolumeMount};
+use k8s_openapi::api::core::v1::{Container, Pod, VolumeMount};
 
-use super::containers::ContainerId;
-use crate::{layout::Layout, volumes::Place};
+use super::{
+    containers::ContainerId,
+    environment::{Environment, Facts, environment, expand},
+};
+use crate::{
+    layout::Layout,
+    volumes::{Place, content::ObjectKind},
+};
 
 /// What a container without a command does, as `registry.k8s.io/pause` would.
 const PAUSE: &[&str] = &["sleep", "infinity"];
@@ -31,6 +36,37 @@ pub enum SpecError {
         /// The expression.
         expression: String,
     },
+    /// Variables come from an object that does not exist.
+    #[error("{kind} {name:?} not found")]
+    NoObject {
+        /// Of which kind.
+        kind: ObjectKind,
+        /// The object, in the pod's namespace.
+        name: String,
+    },
+    /// The API server does not tell an object that variables come from.
+    #[error("{kind} {name:?} cannot be read: {why}")]
+    Unreadable {
+        /// Of which kind.
+        kind: ObjectKind,
+        /// The object, in the pod's namespace.
+        name: String,
+        /// What it said.
+        why: String,
+    },
+    /// A variable comes from a key that its object does not have.
+    #[error("couldn't find key {key} in {kind} {object}")]
+    NoKey {
+        /// The key.
+        key: String,
+        /// The object's kind.
+        kind: ObjectKind,
+        /// The object.
+        object: ObjectKey,
+    },
+    /// A variable comes from a field that variables cannot have.
+    #[error("a variable cannot be made: {0}")]
+    Field(String),
     /// Something that this node does not do.
     #[error("{what} of container {container:?} is not supported by this node")]
     Unsupported {
@@ -56,31 +92,18 @@ pub struct Prepared {
 /// # Errors
 /// If the spec asks for what is not there.
 pub fn container_spec(
-    pod: &Pod,
     container: &Container,
     id: &ContainerId,
     layout: &Layout,
+    facts: &Facts<'_>,
     mounted_at: impl Fn(&str) -> Option<Place>,
 ) -> Result<Prepared, SpecError> {
-    let unsupported = |what| SpecError::Unsupported { container: container.name.clone(), what };
-    if container.env_from.as_ref().is_some_and(|sources| !sources.is_empty()) {
-        return Err(unsupported("envFrom"));
+    if let Some(what) = unsupported(container) {
+        return Err(SpecError::Unsupported { container: container.name.clone(), what });
     }
-    let mut env: BTreeMap<String, String> = BTreeMap::new();
-    let mut ordered = Vec::new();
+    let pod = facts.pod;
     let hostname = hostname(pod);
-    env.insert("HOSTNAME".into(), hostname.clone());
-    ordered.push(("HOSTNAME".to_owned(), hostname.clone()));
-    for variable in container.env.iter().flatten() {
-        let value = match (&variable.value, field(pod, variable)) {
-            (_, Some(value)) => value,
-            (Some(value), None) => expand(value, &env),
-            (None, None) if variable.value_from.is_some() => return Err(unsupported("env.valueFrom")),
-            (None, None) => String::new(),
-        };
-        env.insert(variable.name.clone(), value.clone());
-        ordered.push((variable.name.clone(), value));
-    }
+    let env = environment(container, &hostname, facts)?;
 
     let (mut mounts, mut parts) = (Vec::new(), Vec::new());
     for mount in container.volume_mounts.iter().flatten() {
@@ -102,7 +125,7 @@ pub fn container_spec(
     let spec = ContainerSpec {
         id: id.to_string(),
         argv,
-        env: ordered,
+        env: env.into_iter().collect(),
         cwd: container.working_dir.clone(),
         mounts,
         log_path: layout.container_log(&id.pod, &container.name, id.attempt),
@@ -114,11 +137,25 @@ pub fn container_spec(
     Ok(Prepared { spec, parts })
 }
 
+/// What would need a program started in a container that runs already, which this node does not do: better
+/// said than passed over.
+fn unsupported(container: &Container) -> Option<&'static str> {
+    let lifecycle = container.lifecycle.as_ref();
+    let asked = [
+        (container.startup_probe.is_some(), "startupProbe"),
+        (container.readiness_probe.is_some(), "readinessProbe"),
+        (container.liveness_probe.is_some(), "livenessProbe"),
+        (lifecycle.is_some_and(|lifecycle| lifecycle.post_start.is_some()), "lifecycle.postStart"),
+        (lifecycle.is_some_and(|lifecycle| lifecycle.pre_stop.is_some()), "lifecycle.preStop"),
+    ];
+    asked.into_iter().find_map(|(asked, what)| asked.then_some(what))
+}
+
 /// The part of the volume that is mounted; none for all of it.
 fn sub_path(
     container: &Container,
     mount: &VolumeMount,
-    env: &BTreeMap<String, String>,
+    env: &Environment,
 ) -> Result<Option<String>, SpecError> {
     let expression = mount.sub_path_expr.as_deref().filter(|expression| !expression.is_empty());
     let Some(expression) = expression else {
@@ -164,55 +201,12 @@ impl User {
     }
 }
 
-/// The value of a downward API variable; none if the variable is something else.
-fn field(pod: &Pod, variable: &EnvVar) -> Option<String> {
-    let path = &variable.value_from.as_ref()?.field_ref.as_ref()?.field_path;
-    let meta = &pod.metadata;
-    let value = match path.as_str() {
-        "metadata.name" => meta.name.clone(),
-        "metadata.namespace" => meta.namespace.clone(),
-        "metadata.uid" => meta.uid.clone(),
-        "spec.nodeName" => pod.spec.as_ref()?.node_name.clone(),
-        "spec.serviceAccountName" => pod.spec.as_ref()?.service_account_name.clone(),
-        _ => return None,
-    };
-    Some(value.unwrap_or_default())
-}
-
-/// Replaces `$(NAME)` by the variable's value; `$$` is a dollar; an unknown name stays as it is.
-/// Upstream: `third_party/forked/golang/expansion/expand.go`.
-fn expand(text: &str, env: &BTreeMap<String, String>) -> String {
-    let mut expanded = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find('$') {
-        let (before, dollar) = rest.split_at(at);
-        expanded.push_str(before);
-        let name = dollar.strip_prefix("$(").and_then(|after| after.split_once(')'));
-        rest = match (dollar.strip_prefix("$$"), name) {
-            (Some(after), _) => {
-                expanded.push('$');
-                after
-            }
-            (None, Some((name, after))) if env.contains_key(name) => {
-                expanded.push_str(&env[name]);
-                after
-            }
-            (None, _) => {
-                expanded.push('$');
-                &dollar[1..]
-            }
-        };
-    }
-    expanded.push_str(rest);
-    expanded
-}
-
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
+    use std::{collections::BTreeMap, path::Path};
 
     use claimcheck_informer::testing;
-    use k8s_openapi::api::core::v1::{EnvVarSource, ObjectFieldSelector, PodSecurityContext, VolumeMount};
+    use k8s_openapi::api::core::v1::{EnvVar, Lifecycle, LifecycleHandler, PodSecurityContext, Probe};
 
     use super::*;
 
@@ -223,7 +217,9 @@ mod tests {
             "fixed" => Some(Place { path: "/fixed".into(), read_only: true }),
             _ => None,
         };
-        container_spec(pod, container, &id, &Layout::new("/k"), known)
+        let facts =
+            Facts { pod, objects: &BTreeMap::new(), allocatable: &BTreeMap::new(), host_ip: "127.0.0.1" };
+        container_spec(container, &id, &Layout::new("/k"), &facts, known)
     }
 
     fn start(pod: &Pod, container: &Container) -> Result<ContainerSpec, SpecError> {
@@ -243,16 +239,10 @@ mod tests {
             value: Some(value.into()),
             ..EnvVar::default()
         };
-        let reference = ObjectFieldSelector { api_version: None, field_path: "metadata.name".into() };
-        let own_name = EnvVar {
-            name: "ME".into(),
-            value_from: Some(EnvVarSource { field_ref: Some(reference), ..EnvVarSource::default() }),
-            ..EnvVar::default()
-        };
         let container = Container {
             name: "c".into(),
             command: Some(vec!["sh".into(), "-c".into(), "echo $(GREETING) $$(ME) $HOME $(NOBODY)".into()]),
-            env: Some(vec![own_name, variable("GREETING", "hello $(ME)")]),
+            env: Some(vec![variable("ME", "p"), variable("GREETING", "hello $(ME)")]),
             volume_mounts: Some(vec![VolumeMount {
                 name: "data".into(),
                 mount_path: "/data".into(),
@@ -279,7 +269,22 @@ mod tests {
         };
         assert_eq!(start(&pod, &other).unwrap_err(), SpecError::NoVolume("other".into()));
         assert_eq!(start(&pod, &Container::default()).unwrap().argv, ["sleep", "infinity"]);
+        let hook = || Some(LifecycleHandler::default());
+        let lifecycle = |lifecycle| Container { lifecycle: Some(lifecycle), ..Container::default() };
+        let probe = || Some(Probe::default());
+        let rows = [
+            (Container { startup_probe: probe(), ..Container::default() }, "startupProbe"),
+            (Container { readiness_probe: probe(), ..Container::default() }, "readinessProbe"),
+            (Container { liveness_probe: probe(), ..Container::default() }, "livenessProbe"),
+            (lifecycle(Lifecycle { post_start: hook(), ..Lifecycle::default() }), "lifecycle.postStart"),
+            (lifecycle(Lifecycle { pre_stop: hook(), ..Lifecycle::default() }), "lifecycle.preStop"),
+        ];
+        for (container, what) in rows {
+            let error = start(&pod, &container).unwrap_err();
+            assert_eq!(error, SpecError::Unsupported { container: String::new(), what });
+        }
     }
+
     #[test]
     fn a_mount_is_read_only_where_it_or_its_volume_says_so() {
         for (name, mount, expected) in [

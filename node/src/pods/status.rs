@@ -3,6 +3,8 @@
 //! Upstream: `pkg/kubelet/kubelet_pods.go` (`getPhase`, `generateAPIPodStatus`) and
 //! `pkg/kubelet/status/generate.go` (the conditions and their wording).
 
+use std::time::Duration;
+
 use claimcheck_model::Stamp;
 use k8s_openapi::{
     api::core::v1::{
@@ -15,9 +17,13 @@ use k8s_openapi::{
 };
 
 use super::{
-    containers::{ContainerState, Containers, Ended},
-    plan::View,
+    containers::{Attempt, ContainerId, ContainerState, Containers, Ended},
+    plan::{Doom, View},
+    restarts::{Need, Restarts, is_sidecar},
 };
+
+/// Why a container that keeps ending is not running.
+pub const CRASH_LOOP: &str = "CrashLoopBackOff";
 
 /// A pod's phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,62 +54,16 @@ impl Phase {
     }
 }
 
-/// When an ended container is started again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Restarts {
-    /// However it ended.
-    Always,
-    /// If it did not end with 0.
-    OnFailure,
-    /// Never.
-    Never,
-}
-
-impl Restarts {
-    /// Whether it is started again after this exit code.
-    pub fn after(self, code: i32) -> bool {
-        match self {
-            Self::Always => true,
-            Self::OnFailure => code != 0,
-            Self::Never => false,
-        }
-    }
-}
-
-/// The pod's restart policy, as it holds for its containers.
-pub fn restarts(pod: &Pod) -> Restarts {
-    match pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref()) {
-        Some("Never") => Restarts::Never,
-        Some("OnFailure") => Restarts::OnFailure,
-        _ => Restarts::Always,
-    }
-}
-
-/// As it holds for an init container: one that ended well is done, whatever the pod's policy says.
-pub fn restarts_init(pod: &Pod, container: &Container) -> Restarts {
-    match restarts(pod) {
-        _ if is_sidecar(container) => Restarts::Always,
-        Restarts::Never => Restarts::Never,
-        Restarts::Always | Restarts::OnFailure => Restarts::OnFailure,
-    }
-}
-
-/// Whether an init container is a sidecar: started in its turn, and then running beside the others
-/// (KEP-753).
-pub fn is_sidecar(container: &Container) -> bool {
-    container.restart_policy.as_deref() == Some("Always")
-}
-
 /// The pod's phase. A pod that is being deleted is not restarted, so its phase is that of a pod whose
 /// policy is Never.
 pub fn phase(pod: &Pod, containers: &Containers, deleting: bool) -> Phase {
     let Some(spec) = &pod.spec else { return Phase::Pending };
-    let policy = if deleting { Restarts::Never } else { restarts(pod) };
+    let policy = if deleting { Restarts::Never } else { Restarts::of_pod(pod) };
     for container in spec.init_containers.iter().flatten() {
         if is_sidecar(container) {
             continue;
         }
-        let policy = if deleting { Restarts::Never } else { restarts_init(pod, container) };
+        let policy = if deleting { Restarts::Never } else { Restarts::of_init(pod, container) };
         match containers.get(&container.name).map(|attempt| &attempt.state) {
             Some(ContainerState::Ended(ended)) if ended.exit.code() == 0 => {}
             Some(ContainerState::Ended(ended)) if !policy.after(ended.exit.code()) => return Phase::Failed,
@@ -135,7 +95,8 @@ pub fn phase(pod: &Pod, containers: &Containers, deleting: bool) -> Phase {
 pub fn compute(view: &View<'_>) -> PodStatus {
     let pod = view.pod;
     let deleting = pod.metadata.deletion_timestamp.is_some();
-    let phase = match view.evicted {
+    let doom = view.doom();
+    let phase = match doom {
         Some(_) => Phase::Failed,
         None => phase(pod, view.containers, deleting),
     };
@@ -144,7 +105,7 @@ pub fn compute(view: &View<'_>) -> PodStatus {
     let init = spec.and_then(|spec| spec.init_containers.as_deref()).unwrap_or_default();
     let regular = spec.map(|spec| spec.containers.as_slice()).unwrap_or_default();
     let of = |containers: &[Container], waiting: &'static str| -> Vec<ContainerStatus> {
-        containers.iter().map(|container| container_status(container, view.containers, waiting)).collect()
+        containers.iter().map(|container| container_status(view, container, phase, waiting)).collect()
     };
     let initialized = init.iter().all(|container| is_initialized(container, view.containers));
     let waiting = if initialized { "ContainerCreating" } else { "PodInitializing" };
@@ -161,10 +122,20 @@ pub fn compute(view: &View<'_>) -> PodStatus {
         pod_ips: pod_ip.map(|ip| vec![PodIP { ip }]).or(before.pod_ips.clone()),
         start_time: before.start_time.clone().or_else(|| Some(time(view.first_seen))),
         observed_generation: pod.metadata.generation,
-        reason: view.evicted.map(|_| "Evicted".to_owned()).or(before.reason.clone()),
-        message: view.evicted.map(str::to_owned).or(before.message.clone()),
+        reason: doom.map(|doom| doom.reason().to_owned()).or(before.reason.clone()),
+        message: doom.map(|doom| doom.message().to_owned()).or(before.message.clone()),
         ..before
     }
+}
+
+/// The containers that wait because they keep ending.
+pub fn in_crash_loop(status: &PodStatus) -> impl Iterator<Item = &str> {
+    let all = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
+    let waits = |status: &&ContainerStatus| {
+        let waiting = status.state.as_ref().and_then(|state| state.waiting.as_ref());
+        waiting.is_some_and(|waiting| waiting.reason.as_deref() == Some(CRASH_LOOP))
+    };
+    all.filter(waits).map(|status| status.name.as_str())
 }
 
 /// Whether two statuses tell a reader the same; when it was observed is not worth a write.
@@ -183,24 +154,38 @@ fn is_initialized(container: &Container, containers: &Containers) -> bool {
 
 /// There is no pod network: every pod says an address of its own, made from its uid, in the range that
 /// most clusters use.
-fn pod_ip(uid: &str) -> String {
+pub fn pod_ip(uid: &str) -> String {
     let hash = uid.bytes().fold(5381u32, |hash, byte| hash.wrapping_mul(33) ^ u32::from(byte));
     let [_, a, b, _] = (hash % 65_533 + 2).rotate_left(8).to_be_bytes();
     format!("10.244.{a}.{b}")
 }
 
-fn container_status(container: &Container, containers: &Containers, waiting: &str) -> ContainerStatus {
-    let attempt = containers.get(&container.name);
-    let running = attempt.is_some_and(|attempt| matches!(attempt.state, ContainerState::Running { .. }));
+fn container_status(
+    view: &View<'_>,
+    container: &Container,
+    phase: Phase,
+    waiting: &'static str,
+) -> ContainerStatus {
+    let attempt = view.containers.get(&container.name);
+    let running = is_running(attempt);
+    let id = attempt.map(|attempt| container_id(view.pod, container, attempt.number)).unwrap_or_default();
+    let mut last = attempt.and_then(|a| Some((a.previous.as_ref()?, a.number.checked_sub(1)?)));
     let state = match attempt.map(|attempt| &attempt.state) {
         None | Some(ContainerState::Starting) => waits(waiting, None),
-        Some(ContainerState::Refused { reason, message, .. }) => waits(reason, Some(message)),
+        Some(ContainerState::Refused { reason, message, .. }) => waits(reason, Some(message.clone())),
         Some(ContainerState::Running { started }) => ApiState {
             running: Some(ContainerStateRunning { started_at: Some(time(*started)) }),
             ..ApiState::default()
         },
-        Some(ContainerState::Ended(ended)) => terminated(ended),
+        Some(ContainerState::Ended(ended)) => match crash_loop(view, container, phase) {
+            Some(message) => {
+                last = attempt.map(|attempt| (ended, attempt.number));
+                waits(CRASH_LOOP, Some(message))
+            }
+            None => terminated(ended, &id),
+        },
     };
+    let last = last.map(|(ended, number)| terminated(ended, &container_id(view.pod, container, number)));
     let mounts = container.volume_mounts.iter().flatten().map(|mount| VolumeMountStatus {
         mount_path: mount.mount_path.clone(),
         name: mount.name.clone(),
@@ -212,8 +197,9 @@ fn container_status(container: &Container, containers: &Containers, waiting: &st
         name: container.name.clone(),
         image: container.image.clone().unwrap_or_default(),
         image_id: String::new(),
+        container_id: (!id.is_empty()).then_some(id),
         state: Some(state),
-        last_state: Some(attempt.and_then(|a| a.previous.as_ref()).map(terminated).unwrap_or_default()),
+        last_state: Some(last.unwrap_or_default()),
         ready: running,
         started: Some(running),
         restart_count: attempt.map_or(0, |attempt| i32::try_from(attempt.number).unwrap_or(i32::MAX)),
@@ -222,19 +208,66 @@ fn container_status(container: &Container, containers: &Containers, waiting: &st
     }
 }
 
-fn waits(reason: &str, message: Option<&String>) -> ApiState {
-    let waiting = ContainerStateWaiting { reason: Some(reason.to_owned()), message: message.cloned() };
+fn is_running(attempt: Option<&Attempt>) -> bool {
+    attempt.is_some_and(|attempt| matches!(attempt.state, ContainerState::Running { .. }))
+}
+
+/// The container's id, as the runtime's name and its own.
+fn container_id(pod: &Pod, container: &Container, attempt: u32) -> String {
+    let pod = pod.metadata.uid.clone().unwrap_or_default().into();
+    format!("claimcheck://{}", ContainerId { pod, container: container.name.clone(), attempt })
+}
+
+/// That an ended container waits before it is started again. In a pod that ends it waits for nothing.
+fn crash_loop(view: &View<'_>, container: &Container, phase: Phase) -> Option<String> {
+    if phase.is_terminal() || view.pod.metadata.deletion_timestamp.is_some() {
+        return None;
+    }
+    let init = view.pod.spec.iter().flat_map(|spec| spec.init_containers.iter().flatten());
+    let restarts = match init.into_iter().any(|init| init.name == container.name) {
+        true => Restarts::of_init(view.pod, container),
+        false => Restarts::of_pod(view.pod),
+    };
+    let Need::Start { wait, backoff, .. } = view.need(container, restarts) else { return None };
+    let meta = &view.pod.metadata;
+    let part = |part: &Option<String>| part.clone().unwrap_or_default();
+    (!wait.is_zero()).then(|| {
+        let (pod, namespace, uid) = (part(&meta.name), part(&meta.namespace), part(&meta.uid));
+        format!(
+            "back-off {} restarting failed container={} pod={pod}_{namespace}({uid})",
+            go_duration(backoff),
+            container.name
+        )
+    })
+}
+
+/// Whole seconds as Go spells them: `40s`, `5m0s`.
+fn go_duration(duration: Duration) -> String {
+    match (duration.as_secs() / 60, duration.as_secs() % 60) {
+        (0, seconds) => format!("{seconds}s"),
+        (minutes, seconds) => format!("{minutes}m{seconds}s"),
+    }
+}
+
+fn waits(reason: &str, message: Option<String>) -> ApiState {
+    let waiting = ContainerStateWaiting { reason: Some(reason.to_owned()), message };
     ApiState { waiting: Some(waiting), ..ApiState::default() }
 }
 
-fn terminated(ended: &Ended) -> ApiState {
+fn terminated(ended: &Ended, id: &str) -> ApiState {
     let code = ended.exit.code();
+    let reason = match (ended.ran, code) {
+        (false, _) => "StartError",
+        (true, 0) => "Completed",
+        (true, _) => "Error",
+    };
     let terminated = ContainerStateTerminated {
         exit_code: code,
-        reason: Some(if code == 0 { "Completed" } else { "Error" }.to_owned()),
+        reason: Some(reason.to_owned()),
         message: ended.message.clone(),
         started_at: Some(time(ended.started)),
         finished_at: Some(time(ended.finished)),
+        container_id: Some(id.to_owned()),
         ..ContainerStateTerminated::default()
     };
     ApiState { terminated: Some(terminated), ..ApiState::default() }
@@ -262,12 +295,10 @@ fn conditions(view: &View<'_>, phase: Phase, initialized: bool) -> Vec<PodCondit
     let spec = view.pod.spec.as_ref();
     let init = spec.and_then(|spec| spec.init_containers.as_deref()).unwrap_or_default();
     let regular = spec.map(|spec| spec.containers.as_slice()).unwrap_or_default();
-    let running = |container: &&Container| {
-        let attempt = view.containers.get(&container.name);
-        attempt.is_some_and(|attempt| matches!(attempt.state, ContainerState::Running { .. }))
-    };
+    let running = |container: &&Container| is_running(view.containers.get(&container.name));
     let names = |list: Vec<&str>| list.join(" ");
-    let unready: Vec<&str> = regular.iter().filter(|c| !running(c)).map(|c| c.name.as_str()).collect();
+    let lasting = init.iter().filter(|container| is_sidecar(container)).chain(regular);
+    let unready: Vec<&str> = lasting.filter(|c| !running(c)).map(|c| c.name.as_str()).collect();
     let incomplete: Vec<&str> =
         init.iter().filter(|c| !is_initialized(c, view.containers)).map(|c| c.name.as_str()).collect();
     let sandbox = !phase.is_terminal() && (view.volumes.ready || !view.containers.is_empty());
@@ -305,13 +336,14 @@ fn conditions(view: &View<'_>, phase: Phase, initialized: bool) -> Vec<PodCondit
         let scheduled = Condition { kind: "PodScheduled", unmet: None, reason: None };
         all.push(scheduled.to_api(before, view.now));
     }
-    if let Some(why) = view.evicted.filter(|_| !others.iter().any(|other| other.type_ == DISRUPTED)) {
+    let evicted = view.doom().filter(|doom| matches!(doom, Doom::Evicted(_)));
+    if let Some(doom) = evicted.filter(|_| !others.iter().any(|other| other.type_ == DISRUPTED)) {
         // KEP-3329.
         all.push(PodCondition {
             type_: DISRUPTED.to_owned(),
             status: "True".to_owned(),
             reason: Some("TerminationByKubelet".to_owned()),
-            message: Some(why.to_owned()),
+            message: Some(doom.message().to_owned()),
             last_transition_time: Some(time(view.now)),
             ..PodCondition::default()
         });

@@ -29,7 +29,11 @@ pub(super) fn value(
     }
 }
 
-fn field(pod: &Pod, path: &str) -> Result<String, PayloadError> {
+/// A field of the pod.
+///
+/// # Errors
+/// If it is not one that files can have.
+pub(crate) fn field(pod: &Pod, path: &str) -> Result<String, PayloadError> {
     let meta = &pod.metadata;
     let spec = pod.spec.as_ref();
     let map = |map: &Option<BTreeMap<String, String>>| {
@@ -82,7 +86,10 @@ fn quoted(text: &str) -> String {
 
 /// A container's limit or request, in units of the divisor, rounded up; without a limit the node's, without
 /// a request nothing. Upstream: `ExtractContainerResourceValue` after `MergeContainerResourceLimits`.
-fn resource(
+///
+/// # Errors
+/// If there is no such container or resource.
+pub(crate) fn resource(
     pod: &Pod,
     node: &BTreeMap<String, Quantity>,
     selector: &ResourceFieldSelector,

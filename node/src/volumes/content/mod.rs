@@ -30,9 +30,11 @@ use k8s_openapi::api::core::v1::{
 
 use super::Plugin;
 
+pub(crate) use downward::{field, resource};
 pub use mount::Filling;
 pub(crate) use mount::write;
-pub use objects::{Known, News, Objects, Snapshot};
+pub(crate) use objects::fetch;
+pub use objects::{Known, News, Objects, Snapshot, Values};
 pub use payload::{Files, PayloadError};
 pub use token::{Bearer, TokenError};
 pub(crate) use token::{TokenWish, request as request_token};

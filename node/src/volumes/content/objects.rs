@@ -148,6 +148,26 @@ fn start(client: &Client, object: &ObjectRef, tell: &Tell) -> AbortHandle {
     task.abort_handle()
 }
 
+/// What the API server says of an object now: for a variable, which stays as it was at the start.
+pub(crate) async fn fetch(client: &Client, object: &ObjectRef) -> Known {
+    let (namespace, name) = (&object.key.namespace, &object.key.name);
+    let found = match object.kind {
+        ObjectKind::ConfigMap => {
+            let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+            api.get_opt(name).await.map(|found| found.map(of_config_map))
+        }
+        ObjectKind::Secret => {
+            let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
+            api.get_opt(name).await.map(|found| found.map(of_secret))
+        }
+    };
+    match found {
+        Ok(Some(values)) => Known::Present(Arc::new(values)),
+        Ok(None) => Known::Absent,
+        Err(error) => Known::Unreadable(error.to_string()),
+    }
+}
+
 /// Tells all that happens to the object, from how it is now.
 async fn follow<K>(client: Client, object: ObjectRef, tell: Tell, values: fn(K) -> Values)
 where

@@ -1,0 +1,174 @@
+//! Starts one attempt of a container: looks up what its variables come from, opens parts of volumes, makes
+//! its files, and hands all to the runtime.
+
+use std::{collections::BTreeMap, error::Error, sync::Arc};
+
+use claimcheck_informer::{EventRecorder, Informer};
+use claimcheck_model::Stamp;
+use claimcheck_runtime::{Runtime, RuntimeError};
+use k8s_openapi::api::core::v1::{Container, Pod};
+use kube::Client;
+
+use super::{
+    containers::ContainerId,
+    environment::{self, Facts},
+    restarts::Backoff,
+    spec::{Prepared, SpecError, container_spec},
+};
+use crate::{
+    effects::Host,
+    layout::Layout,
+    volumes::{
+        Place,
+        content::{self, Snapshot},
+        sub_path,
+    },
+};
+
+/// Where pods are run.
+pub struct Node<R, H> {
+    /// The container runtime.
+    pub runtime: Arc<R>,
+    /// The host.
+    pub host: Arc<H>,
+    /// The kubelet's tree.
+    pub layout: Layout,
+    /// The API server.
+    pub client: Client,
+    /// The watch cache.
+    pub informer: Informer,
+    /// For events.
+    pub recorder: EventRecorder,
+    /// The node's name.
+    pub name: String,
+    /// The node's address.
+    pub host_ip: String,
+    /// How long a container that keeps ending waits.
+    pub backoff: Backoff,
+}
+
+/// Why a container does not run.
+#[derive(Clone, Debug)]
+pub enum NotStarted {
+    /// What it needs is not there (yet).
+    Waiting {
+        /// One word, as in `status.containerStatuses[].state.waiting.reason`.
+        reason: &'static str,
+        /// For the user.
+        message: String,
+    },
+    /// The runtime tried, and its program did not come to run.
+    Failed {
+        /// For the user.
+        message: String,
+    },
+}
+
+impl NotStarted {
+    /// What the spec asks for is not there.
+    pub fn config(error: &(dyn Error + 'static)) -> Self {
+        Self::Waiting { reason: "CreateContainerConfigError", message: error.to_string() }
+    }
+
+    /// The node lacks what it takes.
+    fn create(error: &(dyn Error + 'static)) -> Self {
+        Self::Waiting { reason: "CreateContainerError", message: with_sources(error) }
+    }
+
+    fn run(error: &RuntimeError) -> Self {
+        match error {
+            RuntimeError::Refused { .. } => Self::Failed { message: with_sources(error) },
+            RuntimeError::Open { .. } | RuntimeError::Gone { .. } => Self::create(error),
+        }
+    }
+}
+
+impl<R, H> Clone for Node<R, H> {
+    fn clone(&self) -> Self {
+        Self {
+            runtime: self.runtime.clone(),
+            host: self.host.clone(),
+            layout: self.layout.clone(),
+            client: self.client.clone(),
+            informer: self.informer.clone(),
+            recorder: self.recorder.clone(),
+            name: self.name.clone(),
+            host_ip: self.host_ip.clone(),
+            backoff: self.backoff,
+        }
+    }
+}
+
+impl<R: Runtime, H: Host> Node<R, H> {
+    /// What the runtime is to start, with the objects looked up that variables come from. `places` are the
+    /// pod's volumes by name.
+    ///
+    /// # Errors
+    /// If the spec asks for what is not there.
+    pub async fn prepare(
+        &self,
+        pod: &Pod,
+        container: &Container,
+        id: &ContainerId,
+        places: &BTreeMap<String, Place>,
+    ) -> Result<Prepared, SpecError> {
+        let mut objects = Snapshot::new();
+        for object in environment::objects(pod, container) {
+            let known = content::fetch(&self.client, &object).await;
+            objects.insert(object, known);
+        }
+        let allocatable = {
+            let world = self.informer.read();
+            let node = world.nodes.named(&self.name);
+            node.and_then(|node| node.status.as_ref()?.allocatable.clone()).unwrap_or_default()
+        };
+        let facts = Facts { pod, objects: &objects, allocatable: &allocatable, host_ip: &self.host_ip };
+        container_spec(container, id, &self.layout, &facts, |name| places.get(name).cloned())
+    }
+
+    /// Makes the container's files, and starts it; returns since when it runs.
+    ///
+    /// # Errors
+    /// See [`NotStarted`].
+    pub async fn launch(&self, id: &ContainerId, prepared: Prepared) -> Result<Stamp, NotStarted> {
+        let Prepared { mut spec, parts } = prepared;
+        let mut opened = Vec::new();
+        for (index, path) in parts {
+            let source = &mut spec.mounts[index].source;
+            let part = sub_path::open_in(source, &path).map_err(|error| NotStarted::config(&error))?;
+            *source = part.path();
+            // Held until the runtime has them.
+            opened.push(part);
+        }
+        let message = self.layout.termination_message(&id.pod, &id.container, id.attempt);
+        self.host
+            .make_dir(&self.layout.container(&id.pod, &id.container))
+            .and_then(|()| self.host.write(&message, b""))
+            .and_then(|()| self.host.open_to_all(&message))
+            .map_err(|error| NotStarted::create(&error))?;
+        // The latest two are kept: what runs, and what ran before, for whoever asks why it ended.
+        if let Some(attempt) = id.attempt.checked_sub(2) {
+            self.discard(&ContainerId { attempt, ..id.clone() }).await;
+        }
+        let started = Stamp::now();
+        self.runtime.start(spec).await.map_err(|error| NotStarted::run(&error))?;
+        Ok(started)
+    }
+
+    /// Removes an old attempt. What is left is removed with the pod.
+    async fn discard(&self, id: &ContainerId) {
+        let _ = self.runtime.remove(&id.to_string()).await;
+        let message = self.layout.termination_message(&id.pod, &id.container, id.attempt);
+        for path in [message, self.layout.container_log(&id.pod, &id.container, id.attempt)] {
+            if let Err(error) = self.host.remove(&path) {
+                tracing::debug!(path = %path.display(), %error, "not removed");
+            }
+        }
+    }
+}
+
+/// An error with what caused it, for the user.
+fn with_sources(error: &(dyn Error + 'static)) -> String {
+    let causes = std::iter::successors(error.source(), |&cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
