@@ -17,6 +17,7 @@ use crate::discovery;
 use crate::faults::Faults;
 use crate::furniture;
 use crate::handlers::{self, Call};
+use crate::openapi;
 use crate::request::{ObjectPath, Query, Target};
 use crate::response::{self, Answer};
 use crate::status::{Result, Status};
@@ -155,6 +156,8 @@ impl Api {
             Target::Groups => Ok(discovery::groups(head)),
             Target::Group(group) => discovery::group(group),
             Target::GroupVersion(group, version) => discovery::resources(group, version),
+            Target::OpenApi => Ok(openapi::index()),
+            Target::OpenApiDocument(group, version) => openapi::document(group, version),
         }
     }
 

@@ -5,6 +5,7 @@
 //!        -> handlers/{create,get,list,update,patch,delete,watch}
 //!               |  resources: one row per kind (defaults, validation, columns)
 //!               |  admission: what the cluster adds or refuses
+//!               |  schema: the fields of all kinds; fields: who owns them (server-side apply)
 //!               v
 //!            store: objects by key, one version counter, a ring of changes per resource
 //!               ^
@@ -12,8 +13,7 @@
 //! ```
 //!
 //! Start with [`start`], then `api.rs` for the way of a request, and `resources/mod.rs` for what is served.
-//! It agrees with kube-apiserver 1.36 on what `tests/replay.rs` replays. Server-side apply, managed fields
-//! and OpenAPI are not served.
+//! It agrees with kube-apiserver 1.36 on what `tests/replay.rs` replays.
 
 mod admission;
 mod api;
@@ -21,16 +21,19 @@ mod audit;
 mod discovery;
 mod encoding;
 mod faults;
+mod fields;
 mod furniture;
 mod gc;
 mod handlers;
 mod kubeconfig;
 mod kubelet;
 mod names;
+mod openapi;
 mod quantity;
 mod request;
 mod resources;
 mod response;
+mod schema;
 mod selectors;
 mod server;
 mod status;

@@ -19,6 +19,10 @@ pub enum Target {
     Group(String),
     /// `/api/v1` or `/apis/<group>/<version>`: the resources of one version; the group is empty for core.
     GroupVersion(String, String),
+    /// `/openapi/v3`: where the descriptions are.
+    OpenApi,
+    /// `/openapi/v3/api/v1` or `/openapi/v3/apis/<group>/<version>`: the description of one version.
+    OpenApiDocument(String, String),
     /// Objects of one resource.
     Objects(ObjectPath),
     /// A group and version that exist, with a resource that does not.
@@ -52,6 +56,11 @@ impl Target {
             ["api"] => Self::CoreVersions,
             ["apis"] => Self::Groups,
             ["apis", group] => Self::Group(group.to_owned()),
+            ["openapi", "v3"] => Self::OpenApi,
+            ["openapi", "v3", "api", version] => Self::OpenApiDocument(String::new(), version.to_owned()),
+            ["openapi", "v3", "apis", group, version] => {
+                Self::OpenApiDocument(group.to_owned(), version.to_owned())
+            }
             ["api", version] => Self::GroupVersion(String::new(), version.to_owned()),
             ["apis", group, version] => Self::GroupVersion(group.to_owned(), version.to_owned()),
             ["api", version, ref rest @ ..] => Self::objects("", version, rest),

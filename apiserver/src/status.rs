@@ -157,6 +157,11 @@ impl Status {
         Self::conflict(&kind, resource.group, &kind, name, why)
     }
 
+    /// 409: fields that are to be applied belong to other managers.
+    pub fn apply_conflict(message: String, causes: Vec<Value>) -> Self {
+        Self::new(StatusCode::CONFLICT, "Conflict", message, Some(json!({ "causes": causes })))
+    }
+
     fn conflict(subject: &str, group: &str, kind: &str, name: &str, why: &str) -> Self {
         let message = format!("Operation cannot be fulfilled on {subject} \"{name}\": {why}");
         Self::new(StatusCode::CONFLICT, "Conflict", message, Some(details(Some(name), group, kind)))
@@ -204,13 +209,6 @@ impl Status {
     pub fn unsupported_patch() -> Self {
         let message = "415: Unsupported Media Type";
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message, Some(json!({})))
-    }
-
-    /// 415: server-side apply, which this server does not have.
-    pub fn apply_unsupported() -> Self {
-        let message = "this API server does not support server-side apply: use a merge, strategic merge or \
-                       JSON patch, or kubectl without --server-side";
-        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message, None)
     }
 
     /// 422: one or more fields are not valid.
@@ -274,6 +272,11 @@ impl Status {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message, Some(details))
     }
 
+    /// 500 without a reason, as upstream answers where it has not classified a failure.
+    pub fn unclassified(message: String) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message, None)
+    }
+
     /// 503: nothing was done.
     pub fn unavailable(why: &str) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", why, Some(json!({})))
@@ -288,8 +291,10 @@ impl Status {
             "metadata": {},
             "status": "Failure",
             "message": message,
-            "reason": reason,
         });
+        if !reason.is_empty() {
+            value["reason"] = (*reason).into();
+        }
         if let Some(page) = page {
             value["metadata"]["continue"] = page.as_str().into();
         }

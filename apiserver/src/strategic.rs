@@ -1,9 +1,10 @@
 //! Strategic merge patch: a merge patch that knows how the lists of Kubernetes objects are keyed.
 //!
-//! Mirrors apimachinery pkg/util/strategicpatch. The keys are those of the `patchMergeKey` annotations in
-//! the OpenAPI definitions of the kinds that are served; a list without one is replaced.
+//! Mirrors apimachinery pkg/util/strategicpatch. The keys stand in `schema`; a list without one is replaced.
 
 use serde_json::{Map, Value};
+
+use crate::schema::{Patch, Shape};
 
 /// Why a patch cannot be applied.
 #[derive(Debug, thiserror::Error, PartialEq)]
@@ -21,47 +22,27 @@ pub enum MergeError {
     UnknownDirective(String),
 }
 
-/// How a list is merged.
-#[derive(Clone, Copy, PartialEq)]
-enum Strategy {
-    /// Items are objects with this key.
-    ByKey(&'static str),
-    /// Items are scalars, each of which occurs once.
-    Set,
-    /// The patch's list replaces the other.
-    Replace,
+/// How a list is merged: a field that the schema does not know is replaced.
+fn patch_of(shape: Option<&Shape>, field: &str) -> &'static Patch {
+    let object = shape.and_then(Shape::object);
+    object.and_then(|object| object.fields.get(field)).map_or(&Patch::Replace, |field| &field.patch)
 }
 
-/// By the name of the field; none of these names occurs with another meaning in the kinds that are served.
-fn strategy(field: &str) -> Strategy {
-    match field {
-        "containers"
-        | "initContainers"
-        | "ephemeralContainers"
-        | "volumes"
-        | "env"
-        | "imagePullSecrets"
-        | "schedulingGates"
-        | "resourceClaims"
-        | "drivers"
-        | "secrets" => Strategy::ByKey("name"),
-        "ports" => Strategy::ByKey("containerPort"),
-        "volumeMounts" => Strategy::ByKey("mountPath"),
-        "volumeDevices" => Strategy::ByKey("devicePath"),
-        "conditions" | "addresses" => Strategy::ByKey("type"),
-        "ownerReferences" => Strategy::ByKey("uid"),
-        "hostAliases" | "podIPs" | "hostIPs" => Strategy::ByKey("ip"),
-        "topologySpreadConstraints" => Strategy::ByKey("topologyKey"),
-        "finalizers" | "podCIDRs" => Strategy::Set,
-        _ => Strategy::Replace,
+/// The form of a field, or of the items of a list.
+fn below<'a>(shape: Option<&'a Shape>, field: &str) -> Option<&'a Shape> {
+    match shape?.field(field)? {
+        Shape::List { item, .. } => Some(item),
+        shape => Some(shape),
     }
 }
 
-/// `original` with `patch` applied.
-pub fn merge(original: Value, patch: &Value) -> Result<Value, MergeError> {
+/// `original`, an object of the form `shape`, with `patch` applied.
+pub fn merge(original: Value, patch: &Value, shape: Option<&Shape>) -> Result<Value, MergeError> {
     match (original, patch) {
-        (Value::Object(original), Value::Object(patch)) => Ok(Value::Object(merge_objects(original, patch)?)),
-        (_, Value::Object(patch)) => Ok(Value::Object(merge_objects(Map::new(), patch)?)),
+        (Value::Object(original), Value::Object(patch)) => {
+            Ok(Value::Object(merge_objects(original, patch, shape)?))
+        }
+        (_, Value::Object(patch)) => Ok(Value::Object(merge_objects(Map::new(), patch, shape)?)),
         (_, other) => Ok(other.clone()),
     }
 }
@@ -69,6 +50,7 @@ pub fn merge(original: Value, patch: &Value) -> Result<Value, MergeError> {
 fn merge_objects(
     mut original: Map<String, Value>,
     patch: &Map<String, Value>,
+    shape: Option<&Shape>,
 ) -> Result<Map<String, Value>, MergeError> {
     match patch.get("$patch").and_then(Value::as_str) {
         None | Some("merge") => {}
@@ -94,15 +76,16 @@ fn merge_objects(
             continue;
         }
         let old = original.get_mut(name).map(Value::take).unwrap_or_default();
+        let below = below(shape, name);
         let new = match (old, value) {
             (Value::Array(old), Value::Array(items)) => {
                 let order = patch.get(&format!("$setElementOrder/{name}")).and_then(Value::as_array);
-                Value::Array(merge_lists(strategy(name), old, items, order)?)
+                Value::Array(merge_lists(patch_of(shape, name), old, items, order, below)?)
             }
             (Value::Null, Value::Array(items)) => {
-                Value::Array(merge_lists(strategy(name), Vec::new(), items, None)?)
+                Value::Array(merge_lists(patch_of(shape, name), Vec::new(), items, None, below)?)
             }
-            (old, value) => merge(old, value)?,
+            (old, value) => merge(old, value, below)?,
         };
         original.insert(name.clone(), new);
     }
@@ -113,7 +96,7 @@ fn merge_objects(
             && let Some(Value::Array(items)) = original.get_mut(field)
         {
             let merged = std::mem::take(items);
-            *items = arrange(strategy(field), merged.clone(), &merged, order);
+            *items = arrange(patch_of(shape, field), merged.clone(), &merged, order);
         }
     }
     Ok(original)
@@ -124,14 +107,15 @@ fn without_directives(patch: &Map<String, Value>) -> Map<String, Value> {
 }
 
 fn merge_lists(
-    strategy: Strategy,
+    strategy: &Patch,
     original: Vec<Value>,
     patch: &[Value],
     order: Option<&Vec<Value>>,
+    below: Option<&Shape>,
 ) -> Result<Vec<Value>, MergeError> {
     let merged = match strategy {
-        Strategy::Replace => return Ok(patch.to_vec()),
-        Strategy::Set => {
+        Patch::Replace => return Ok(patch.to_vec()),
+        Patch::Merge => {
             let mut merged = original.clone();
             for item in patch {
                 if !merged.contains(item) {
@@ -140,7 +124,7 @@ fn merge_lists(
             }
             merged
         }
-        Strategy::ByKey(key) => match merge_keyed(key, original.clone(), patch)? {
+        Patch::ByKey { key, .. } => match merge_keyed(key, original.clone(), patch, below)? {
             Keyed::Merged(merged) => merged,
             Keyed::Replaced(items) => return Ok(items),
         },
@@ -153,7 +137,12 @@ enum Keyed {
     Replaced(Vec<Value>),
 }
 
-fn merge_keyed(key: &'static str, original: Vec<Value>, patch: &[Value]) -> Result<Keyed, MergeError> {
+fn merge_keyed(
+    key: &'static str,
+    original: Vec<Value>,
+    patch: &[Value],
+    below: Option<&Shape>,
+) -> Result<Keyed, MergeError> {
     // One directive among the items turns the whole list into a replacement.
     if patch.iter().any(|item| item["$patch"] == "replace") {
         let items = patch.iter().filter(|item| item["$patch"] != "replace");
@@ -169,8 +158,8 @@ fn merge_keyed(key: &'static str, original: Vec<Value>, patch: &[Value]) -> Resu
         match (place, item["$patch"].as_str()) {
             (Some(place), Some("delete")) => drop(merged.remove(place)),
             (None, Some("delete")) => {}
-            (Some(place), _) => merged[place] = merge(merged[place].take(), item)?,
-            (None, _) => merged.push(merge(Value::Null, item)?),
+            (Some(place), _) => merged[place] = merge(merged[place].take(), item, below)?,
+            (None, _) => merged.push(merge(Value::Null, item, below)?),
         }
     }
     Ok(Keyed::Merged(merged))
@@ -178,10 +167,10 @@ fn merge_keyed(key: &'static str, original: Vec<Value>, patch: &[Value]) -> Resu
 
 /// Puts merged items into order: those that `order` names stand as it says, the others as they stood, and
 /// of two candidates the named one goes first unless the original had them the other way round.
-fn arrange(strategy: Strategy, merged: Vec<Value>, original: &[Value], order: &[Value]) -> Vec<Value> {
+fn arrange(strategy: &Patch, merged: Vec<Value>, original: &[Value], order: &[Value]) -> Vec<Value> {
     let same = |a: &Value, b: &Value| match strategy {
-        Strategy::ByKey(key) => a[key] == b[key],
-        Strategy::Set | Strategy::Replace => a == b,
+        Patch::ByKey { key, .. } => a[*key] == b[*key],
+        Patch::Merge | Patch::Replace => a == b,
     };
     let place = |list: &[Value], item: &Value| list.iter().position(|other| same(other, item));
     let (mut named, others): (Vec<_>, Vec<_>) =
@@ -211,6 +200,15 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::schema::of_kind;
+
+    /// The part of a pod that has the field `name`.
+    fn shape_with(name: &str) -> Option<&'static Shape> {
+        let pod = of_kind("", "Pod").unwrap();
+        let spec = pod.field("spec");
+        let parts = [spec, pod.field("metadata"), pod.field("status"), below(spec, "containers")];
+        parts.into_iter().flatten().find(|shape| shape.field(name).is_some())
+    }
 
     #[test]
     fn patches() {
@@ -278,16 +276,17 @@ mod tests {
             ),
         ];
         for (what, original, patch, expected) in table {
-            assert_eq!(merge(original, &patch).unwrap(), expected, "{what}");
+            let shape = shape_with(original.as_object().unwrap().keys().next().unwrap());
+            assert_eq!(merge(original, &patch, shape).unwrap(), expected, "{what}");
         }
     }
 
     #[test]
     fn errors_name_the_fault() {
         let patch = json!({"volumes": [{"emptyDir": {}}]});
-        let error = merge(json!({"volumes": []}), &patch).unwrap_err();
+        let error = merge(json!({"volumes": []}), &patch, shape_with("volumes")).unwrap_err();
         assert!(matches!(error, MergeError::NoKey { key: "name", .. }));
-        let error = merge(json!({}), &json!({"$patch": "x"})).unwrap_err();
+        let error = merge(json!({}), &json!({"$patch": "x"}), None).unwrap_err();
         assert_eq!(error, MergeError::UnknownDirective("x".to_owned()));
     }
 }

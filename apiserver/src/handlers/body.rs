@@ -3,14 +3,24 @@
 use http::header::CONTENT_TYPE;
 use serde_json::Value;
 
-use super::Call;
+use super::{Call, duplicates};
 use crate::resources::{Decoded, Resource};
-use crate::status::{Result, Status};
+use crate::status::{FieldError, Result, Status};
 
 /// The formats of a body.
 enum Format {
     Json,
     Yaml,
+}
+
+/// What becomes of fields that are not known, or given twice; they never have an effect.
+enum Strictness {
+    /// The request is refused.
+    Strict,
+    /// The client is warned.
+    Warn,
+    /// Nothing is said.
+    Ignore,
 }
 
 impl Call<'_> {
@@ -29,17 +39,22 @@ impl Call<'_> {
         }
     }
 
-    /// The body as the object it should be, and the names of its unknown fields, which are errors or
-    /// warnings as the client wishes.
+    /// The body as the object it should be, and what is wrong with its fields, which are errors or warnings
+    /// as the client wishes.
     pub fn decode_body(&self) -> Result<Decoded> {
         let resource = self.path.resource;
-        let value = self.parse(resource.kind)?;
+        let (value, duplicates) = self.read(resource.kind)?;
         check_kind(resource, &value)?;
-        self.decode(value)
+        self.decode_strictly(value, duplicates)
     }
 
     /// Reads `value` by the types of the resource.
     pub fn decode(&self, value: Value) -> Result<Decoded> {
+        self.decode_strictly(value, Vec::new())
+    }
+
+    /// As [`Call::decode`], of a value in whose text faults were found already.
+    fn decode_strictly(&self, value: Value, faults: Vec<String>) -> Result<Decoded> {
         let resource = self.path.resource;
         let cannot = |why: &dyn std::fmt::Display| {
             let (kind, version) = (resource.kind, resource.version);
@@ -48,24 +63,64 @@ impl Call<'_> {
             ))
         };
         let mut decoded = (resource.decode)(resource, value).map_err(|error| cannot(&error))?;
-        match self.query.get("fieldValidation") {
-            Some("Strict") if !decoded.unknown.is_empty() => {
-                let fields: Vec<_> =
-                    decoded.unknown.iter().map(|field| format!("unknown field \"{field}\"")).collect();
-                Err(cannot(&format!("strict decoding error: {}", fields.join(", "))))
+        decoded.faults.splice(0..0, faults);
+        match self.strictness()? {
+            Strictness::Strict if !decoded.faults.is_empty() => {
+                Err(cannot(&format!("strict decoding error: {}", decoded.faults.join(", "))))
             }
-            Some("Ignore") => {
-                decoded.unknown.clear();
+            Strictness::Ignore => {
+                decoded.faults.clear();
                 Ok(decoded)
             }
-            _ => Ok(decoded),
+            Strictness::Strict | Strictness::Warn => Ok(decoded),
+        }
+    }
+
+    fn strictness(&self) -> Result<Strictness> {
+        match self.query.get("fieldValidation") {
+            Some("Strict") => Ok(Strictness::Strict),
+            Some("Warn") | None => Ok(Strictness::Warn),
+            Some("Ignore") => Ok(Strictness::Ignore),
+            Some(other) => {
+                let errors = [FieldError::not_supported(
+                    "fieldValidation",
+                    &other.into(),
+                    &["", "Ignore", "Strict", "Warn"],
+                )];
+                let kind = match self.media_type().contains("patch") {
+                    true => "PatchOptions",
+                    false if self.path.name.is_some() => "UpdateOptions",
+                    false => "CreateOptions",
+                };
+                Err(Status::invalid_kind(&format!("{kind}.meta.k8s.io"), "meta.k8s.io", kind, "", &errors))
+            }
+        }
+    }
+
+    /// The body as an object to apply, and what is to be said about it.
+    pub fn applied_body(&self) -> Result<(Value, Vec<String>)> {
+        let text = String::from_utf8_lossy(&self.body);
+        let (value, faults) = duplicates::read_yaml(&text)
+            .map_err(|error| Status::bad_request(format!("error decoding YAML: {error}")))?;
+        match self.strictness()? {
+            Strictness::Strict if !faults.is_empty() => {
+                let faults = faults.join(", ");
+                Err(Status::bad_request(format!("error strict decoding YAML: {faults}")))
+            }
+            Strictness::Ignore => Ok((value, Vec::new())),
+            Strictness::Strict | Strictness::Warn => Ok((value, faults)),
         }
     }
 
     /// The body as a value; errors speak of `kind`.
     pub fn parse(&self, kind: &str) -> Result<Value> {
+        self.read(kind).map(|(value, _)| value)
+    }
+
+    /// The body as a value, and what is wrong with its text.
+    fn read(&self, kind: &str) -> Result<(Value, Vec<String>)> {
         match self.format()? {
-            Format::Json => serde_json::from_slice(&self.body).map_err(|error| {
+            Format::Json => duplicates::read_json(&self.body).map_err(|error| {
                 let body = String::from_utf8_lossy(&self.body);
                 let problem = json_problem(&body, &error);
                 Status::bad_request(format!(
@@ -73,10 +128,12 @@ impl Call<'_> {
                      json parse error: {problem} ({})",
                     body.chars().take(64).collect::<String>()
                 ))
+            }).map(|(value, twice)| {
+                (value, twice.into_iter().map(|field| format!("duplicate field \"{field}\"")).collect())
             }),
             Format::Yaml => {
                 let text = String::from_utf8_lossy(&self.body);
-                serde_saphyr::from_str(&text).map_err(|error| {
+                duplicates::read_yaml(&text).map_err(|error| {
                     Status::bad_request(format!("error converting YAML to JSON: {error}"))
                 })
             }

@@ -3,6 +3,7 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 
+use super::update::Written;
 use super::{Call, evict, token, warn};
 use crate::admission;
 use crate::furniture;
@@ -28,7 +29,6 @@ pub fn handle(call: &Call<'_>) -> Result<Answer> {
 }
 
 fn create(call: &Call<'_>) -> Result<Answer> {
-    let resource = call.path.resource;
     if call.path.name.is_some() {
         return Err(Status::method_not_allowed());
     }
@@ -45,27 +45,43 @@ fn create(call: &Call<'_>) -> Result<Answer> {
         }
         let object = prepare(call, object.clone())?;
         let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        let key = Key::new(call.path.namespace.as_deref().unwrap_or_default(), &name);
-        if call.query.dry_run() {
-            let possible = call.store().check_create(resource.shelf, &key);
-            possible.map_err(|error| refusal(call, &name, &error))?;
-            let mut answer = call.answer_value(StatusCode::CREATED, &object);
-            warn(&mut answer, &decoded.unknown);
-            return Ok(answer);
-        }
-        match call.store().create(resource.shelf, key, object) {
-            Ok(object) => {
-                if resource.shelf == Shelf::Namespaces {
-                    furniture::furnish_namespace(call.store(), &name, &call.api.ca_pem);
-                }
-                let mut answer = call.answer(StatusCode::CREATED, &object);
-                warn(&mut answer, &decoded.unknown);
+        match enter(call, &name, object) {
+            Ok(written) => {
+                let mut answer = written.answer(call, StatusCode::CREATED);
+                warn(&mut answer, &decoded.faults);
                 return Ok(answer);
             }
             Err(CreateError::Exists) if attempts > 0 => {}
             Err(error) => return Err(refusal(call, &name, &error)),
         }
     }
+}
+
+/// Stores an object that was applied, and whose owners are known; `None` if there is one by now.
+pub(super) fn apply(call: &Call<'_>, object: Value, owners: Value) -> Result<Option<Written>> {
+    let mut object = prepare(call, object)?;
+    object["metadata"]["managedFields"] = owners;
+    let name = call.name()?;
+    match enter(call, name, object) {
+        Ok(written) => Ok(Some(written)),
+        Err(CreateError::Exists) => Ok(None),
+        Err(error) => Err(refusal(call, name, &error)),
+    }
+}
+
+/// Stores a new object, with what comes with it.
+fn enter(call: &Call<'_>, name: &str, object: Value) -> Result<Written, CreateError> {
+    let shelf = call.path.resource.shelf;
+    let key = Key::new(call.path.namespace.as_deref().unwrap_or_default(), name);
+    if call.query.dry_run() {
+        call.store().check_create(shelf, &key)?;
+        return Ok(Written::DryRun(object));
+    }
+    let object = call.store().create(shelf, key, object)?;
+    if shelf == Shelf::Namespaces {
+        furniture::furnish_namespace(call.store(), name, &call.api.ca_pem);
+    }
+    Ok(Written::Stored(object))
 }
 
 fn refusal(call: &Call<'_>, name: &str, error: &CreateError) -> Status {

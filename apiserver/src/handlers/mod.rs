@@ -1,15 +1,18 @@
 //! One file per verb. Each takes a [`Call`] and answers it; what is peculiar to a kind stands on its row
 //! in `resources` and in `admission`.
 
+mod apply;
 mod body;
 mod create;
 mod delete;
+mod duplicates;
 mod evict;
 mod form;
 mod get;
 mod list;
 mod log;
 mod options;
+mod ownership;
 mod patch;
 mod token;
 mod update;
@@ -113,11 +116,11 @@ impl Call<'_> {
     }
 }
 
-/// Tells the client which fields were ignored.
-fn warn(answer: &mut Answer, unknown: &[String]) {
-    for field in unknown {
-        let text = format!("299 - \"unknown field \\\"{field}\\\"\"");
-        if let Ok(value) = HeaderValue::from_str(&text) {
+/// Tells the client what is wrong with fields that had no effect.
+fn warn(answer: &mut Answer, faults: &[String]) {
+    for fault in faults {
+        let text = fault.replace('\\', "\\\\").replace('"', "\\\"");
+        if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{text}\"")) {
             answer.headers_mut().append(WARNING, value);
         }
     }

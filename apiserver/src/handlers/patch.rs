@@ -1,17 +1,18 @@
-//! patch: JSON patch, merge patch and strategic merge patch. Server-side apply would be a further arm.
+//! patch: JSON patch, merge patch and strategic merge patch; server-side apply stands in `apply`.
 
+use http::StatusCode;
 use json_patch::Patch;
 use serde_json::Value;
 
-use super::update::write;
-use super::{Call, warn};
+use super::update::{Change, write};
+use super::{Call, apply, warn};
 use crate::response::Answer;
 use crate::status::{FieldError, Result, Status};
 use crate::store::Object;
 use crate::strategic;
 
 /// A patch that has been read.
-enum Change {
+enum Patching {
     Json(Patch),
     Merge(Value),
     Strategic(Value),
@@ -19,46 +20,51 @@ enum Change {
 
 /// Applies the patch in the body to the object in the path.
 pub fn handle(call: &Call<'_>) -> Result<Answer> {
+    if call.media_type() == apply::MEDIA_TYPE {
+        return apply::handle(call);
+    }
     let change = read(call)?;
-    let mut unknown = std::cell::RefCell::new(Vec::new());
+    let mut faults = std::cell::RefCell::new(Vec::new());
     let written = write(call, |old| {
-        let decoded = call.decode(apply(call, &change, old)?)?;
-        *unknown.borrow_mut() = decoded.unknown;
-        Ok(decoded.value)
+        let decoded = call.decode(patched(call, &change, old)?)?;
+        *faults.borrow_mut() = decoded.faults;
+        Ok(Change::Ordinary(decoded.value))
     })?;
-    let mut answer = written.answer(call);
-    warn(&mut answer, unknown.get_mut());
+    let mut answer = written.answer(call, StatusCode::OK);
+    warn(&mut answer, faults.get_mut());
     Ok(answer)
 }
 
-fn read(call: &Call<'_>) -> Result<Change> {
+fn read(call: &Call<'_>) -> Result<Patching> {
+    if call.query.get("force").is_some() {
+        let errors = [FieldError::forbidden("force", "may not be specified for non-apply patch")];
+        let kind = "PatchOptions";
+        return Err(Status::invalid_kind("PatchOptions.meta.k8s.io", "meta.k8s.io", kind, "", &errors));
+    }
     let bad = |error: serde_json::Error| Status::bad_request(format!("error decoding patch: {error}"));
     match call.media_type() {
-        "application/json-patch+json" => Ok(Change::Json(serde_json::from_slice(&call.body).map_err(bad)?)),
-        "application/merge-patch+json" => Ok(Change::Merge(serde_json::from_slice(&call.body).map_err(bad)?)),
+        "application/json-patch+json" => Ok(Patching::Json(serde_json::from_slice(&call.body).map_err(bad)?)),
+        "application/merge-patch+json" => {
+            Ok(Patching::Merge(serde_json::from_slice(&call.body).map_err(bad)?))
+        }
         "application/strategic-merge-patch+json" => {
-            Ok(Change::Strategic(serde_json::from_slice(&call.body).map_err(bad)?))
+            Ok(Patching::Strategic(serde_json::from_slice(&call.body).map_err(bad)?))
         }
-        "application/apply-patch+yaml" if call.query.get("fieldManager").is_none() => {
-            let errors = [FieldError::required("fieldManager", "is required for apply patch")];
-            let kind = "PatchOptions";
-            Err(Status::invalid_kind("PatchOptions.meta.k8s.io", "meta.k8s.io", kind, "", &errors))
-        }
-        "application/apply-patch+yaml" => Err(Status::apply_unsupported()),
         _ => Err(Status::unsupported_patch()),
     }
 }
 
 /// What the patch makes of `old`, in the shape of the resource that the caller sees.
-fn apply(call: &Call<'_>, change: &Change, old: &Object) -> Result<Value> {
+fn patched(call: &Call<'_>, change: &Patching, old: &Object) -> Result<Value> {
     let mut new = call.path.resource.present(&old.value);
     match change {
-        Change::Json(patch) => {
+        Patching::Json(patch) => {
             json_patch::patch(&mut new, patch).map_err(|_| Status::patch_rejected())?;
         }
-        Change::Merge(patch) => json_patch::merge(&mut new, patch),
-        Change::Strategic(patch) => {
-            new = strategic::merge(new, patch).map_err(|error| Status::bad_request(error.to_string()))?;
+        Patching::Merge(patch) => json_patch::merge(&mut new, patch),
+        Patching::Strategic(patch) => {
+            new = strategic::merge(new, patch, call.shape())
+                .map_err(|error| Status::bad_request(error.to_string()))?;
         }
     }
     Ok(new)

@@ -6,7 +6,7 @@ use http::StatusCode;
 use serde_json::Value;
 
 use super::create::check_namespace;
-use super::{Call, warn};
+use super::{Call, ownership, warn};
 use crate::admission;
 use crate::resources::Resource;
 use crate::response::Answer;
@@ -25,10 +25,18 @@ pub fn handle(call: &Call<'_>) -> Result<Answer> {
             "the name of the object ({given}) does not match the name on the URL ({name})"
         )));
     }
-    let written = write(call, |_| Ok(object.clone()))?;
-    let mut answer = written.answer(call);
-    warn(&mut answer, &decoded.unknown);
+    let written = write(call, |_| Ok(Change::Ordinary(object.clone())))?;
+    let mut answer = written.answer(call, StatusCode::OK);
+    warn(&mut answer, &decoded.faults);
     Ok(answer)
+}
+
+/// What a write makes of an object.
+pub enum Change {
+    /// This; the caller becomes the owner of what differs.
+    Ordinary(Value),
+    /// This, in which `managedFields` says already who owns what.
+    Applied(Value),
 }
 
 /// The outcome of a write.
@@ -41,24 +49,30 @@ pub enum Written {
 
 impl Written {
     /// The object as the answer.
-    pub fn answer(&self, call: &Call<'_>) -> Answer {
+    pub fn answer(&self, call: &Call<'_>, code: StatusCode) -> Answer {
         match self {
-            Self::Stored(object) => call.answer(StatusCode::OK, object),
-            Self::DryRun(value) => call.answer_value(StatusCode::OK, value),
+            Self::Stored(object) => call.answer(code, object),
+            Self::DryRun(value) => call.answer_value(code, value),
         }
     }
 }
 
 /// Replaces the object in the path by what `change` makes of it. A caller that names a version is refused
 /// when it is not the latest; for others the change is made again on what is there then.
-pub fn write(call: &Call<'_>, change: impl Fn(&Object) -> Result<Value>) -> Result<Written> {
+pub fn write(call: &Call<'_>, change: impl Fn(&Object) -> Result<Change>) -> Result<Written> {
     let resource = call.path.resource;
     loop {
         let old = call.object()?;
-        let mut new = change(&old)?;
+        let (mut new, applied) = match change(&old)? {
+            Change::Ordinary(new) => (new, false),
+            Change::Applied(new) => (new, true),
+        };
         check_version(resource, &old, &new)?;
         settle(call, &old, &mut new)?;
-        if new == old.value {
+        if !applied {
+            ownership::update(call, &old.value, &mut new);
+        }
+        if ownership::same(&old.value, &new) {
             return Ok(Written::Stored(old));
         }
         check(call, &old, &new)?;
@@ -112,7 +126,7 @@ fn settle(call: &Call<'_>, old: &Object, new: &mut Value) -> Result<()> {
             let status = new.get("status").cloned();
             let metadata = new["metadata"].clone();
             *new = old.value.clone();
-            for field in ["labels", "annotations", "finalizers"] {
+            for field in ["labels", "annotations", "finalizers", "managedFields"] {
                 restore(&metadata, &mut new["metadata"], field);
             }
             match status {
@@ -141,9 +155,7 @@ fn settle(call: &Call<'_>, old: &Object, new: &mut Value) -> Result<()> {
     ] {
         restore(was, is, field);
     }
-    for field in ["managedFields", "selfLink"] {
-        restore(&Value::Null, is, field);
-    }
+    restore(&Value::Null, is, "selfLink");
     if resource.generation && old.value["spec"] != new["spec"] {
         new["metadata"]["generation"] = (was["generation"].as_i64().unwrap_or_default() + 1).into();
     }

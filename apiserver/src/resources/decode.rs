@@ -16,8 +16,8 @@ use crate::quantity::{self, Quantity};
 pub struct Decoded {
     /// The object, without kind, `apiVersion` and unknown fields.
     pub value: Value,
-    /// Paths of the fields that were dropped.
-    pub unknown: Vec<String>,
+    /// What is said of fields that were dropped.
+    pub faults: Vec<String>,
 }
 
 /// Why a body does not fit its kind, in Go's words.
@@ -42,30 +42,30 @@ pub fn decode<T: DeserializeOwned + Serialize>(
         fields.shift_remove("kind");
         fields.shift_remove("apiVersion");
     }
-    let mut unknown = Vec::new();
-    find_unknown(&value, &known, "", &mut unknown);
+    let mut faults = Vec::new();
+    find_unknown(&value, &known, "", &mut faults);
     tidy(&mut known);
     if known["metadata"].is_null() {
         known["metadata"] = Value::Object(Map::new());
     }
-    Ok(Decoded { value: known, unknown })
+    Ok(Decoded { value: known, faults })
 }
 
 /// Fields of `given` that have a value and are not in `known`.
-fn find_unknown(given: &Value, known: &Value, path: &str, unknown: &mut Vec<String>) {
+fn find_unknown(given: &Value, known: &Value, path: &str, faults: &mut Vec<String>) {
     match (given, known) {
         (Value::Object(given), Value::Object(known)) => {
             for (name, value) in given.iter().filter(|(_, value)| !value.is_null()) {
                 let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
                 match known.get(name) {
-                    Some(known) => find_unknown(value, known, &path, unknown),
-                    None => unknown.push(path),
+                    Some(known) => find_unknown(value, known, &path, faults),
+                    None => faults.push(format!("unknown field \"{path}\"")),
                 }
             }
         }
         (Value::Array(given), Value::Array(known)) => {
             for (index, (given, known)) in given.iter().zip(known).enumerate() {
-                find_unknown(given, known, &format!("{path}[{index}]"), unknown);
+                find_unknown(given, known, &format!("{path}[{index}]"), faults);
             }
         }
         _ => {}
@@ -79,7 +79,8 @@ fn tidy(value: &mut Value) {
             fields.retain(|name, value| {
                 tidy(value);
                 match value {
-                    Value::Array(items) => !items.is_empty(),
+                    // An empty list of these is a wish: that nobody owns anything.
+                    Value::Array(items) => !items.is_empty() || name == "managedFields",
                     Value::Object(fields) => {
                         !fields.is_empty()
                             || !matches!(name.as_str(), "labels" | "annotations" | "requests" | "limits")
@@ -218,7 +219,7 @@ mod tests {
     fn unknown_fields_are_dropped_and_named() {
         let decoded =
             claim(json!({ "spec": { "storage": "1", "volumeName": "v", "selector": null } })).unwrap();
-        assert_eq!(decoded.unknown, ["spec.storage"]);
+        assert_eq!(decoded.faults, ["unknown field \"spec.storage\""]);
         assert_eq!(decoded.value["spec"], json!({ "volumeName": "v" }));
     }
 

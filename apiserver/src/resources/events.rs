@@ -77,7 +77,7 @@ fn base() -> Resource {
 
 fn decode_view(resource: &Resource, value: Value) -> Result<Decoded, DecodeError> {
     let decoded = decode::<k8s_openapi::api::events::v1::Event>(resource, value)?;
-    Ok(Decoded { value: rename_to_core(decoded.value), unknown: decoded.unknown })
+    Ok(Decoded { value: rename_to_core(decoded.value), faults: decoded.faults })
 }
 
 fn rename_to_view(event: Value) -> Value {

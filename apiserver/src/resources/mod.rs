@@ -188,7 +188,7 @@ const BASE: Resource = Resource {
     kept: &[],
     generation: false,
     label_names: false,
-    decode: |_, value| Ok(Decoded { value, unknown: Vec::new() }),
+    decode: |_, value| Ok(Decoded { value, faults: Vec::new() }),
     quantities: &[],
     default: |_| {},
     begin: |_| {},

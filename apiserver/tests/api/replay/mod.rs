@@ -114,15 +114,10 @@ async fn furnish(fixture: &Fixture, exchanges: &[Exchange]) {
     }
 }
 
-/// What stock controllers, and the server-side apply that we do not have, had written before a request.
+/// What stock controllers had written before a request.
 async fn play_controllers(fixture: &Fixture, before: &str) {
     let claims = "/api/v1/namespaces/api/persistentvolumeclaims";
     match before {
-        "status patch" => {
-            let mut claim = crate::harness::claim("s");
-            claim["metadata"]["labels"] = json!({ "app": "z" });
-            fixture.accept("POST", claims, JSON, &claim).await;
-        }
         "volumes as table" => {
             let available = json!({ "status": { "phase": "Available" } });
             fixture.accept("PATCH", "/api/v1/persistentvolumes/v/status", MERGE, &available).await;

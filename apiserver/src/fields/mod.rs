@@ -1,0 +1,151 @@
+//! Field ownership: who said what about an object, and what server-side apply makes of it.
+//!
+//! Mirrors structured-merge-diff merge/update.go and the managers around it in apimachinery
+//! pkg/util/managedfields. As upstream does for objects without managed fields (skipnonapplied.go, which
+//! newer servers use for creations too only in part), ownership is tracked from the first apply on: until
+//! then a write costs nothing here and an object carries nothing. What it holds at that moment is ascribed
+//! to the manager `before-first-apply`.
+
+mod check;
+mod merge;
+mod owners;
+mod set;
+mod values;
+
+use serde_json::Value;
+
+pub use check::check;
+pub use owners::{Manager, Operation, Owners};
+pub use set::Set;
+pub use values::set_of;
+
+use crate::schema::Shape;
+use owners::{Holding, strip};
+use values::{Changes, with_ways, without};
+
+/// The manager of everything that an object held when it was first applied to.
+const BEFORE: &str = "before-first-apply";
+
+/// A write: by whom, when, and through which path.
+#[derive(Debug)]
+pub struct Writing<'a> {
+    /// The form of the object.
+    pub shape: &'a Shape,
+    /// Who writes.
+    pub manager: Manager,
+    /// When, in RFC 3339.
+    pub time: String,
+    /// The version that he sees the object through.
+    pub api_version: String,
+    /// Fields that cannot be written on this path, and so are not his.
+    pub reset: &'a [&'a [&'a str]],
+}
+
+/// Another manager owns a field, with another value.
+#[derive(Debug, PartialEq)]
+pub struct Conflict {
+    /// Who.
+    pub manager: String,
+    /// Which field, e.g. `.spec.volumeMode`.
+    pub field: String,
+}
+
+impl Writing<'_> {
+    /// The owners after `live` has become `new` by an ordinary write.
+    pub fn update(&self, mut owners: Owners, live: &Value, new: &Value) -> Owners {
+        let changes = Changes::between(live, new, self.shape);
+        owners.take(&changes.gained().union(&changes.removed), &self.manager);
+        let mut fields = changes.gained();
+        strip(&mut fields, self.reset);
+        let held = owners.get(&self.manager).cloned();
+        let (before, time) = held.map(|held| (held.fields, held.time)).unwrap_or_default();
+        let time = if fields.is_empty() { time } else { self.time.clone() };
+        let fields = before.difference(&changes.removed).union(&fields);
+        owners.set(self.manager.clone(), Holding { fields, time, api_version: self.api_version.clone() });
+        owners.cap();
+        owners
+    }
+
+    /// The owners of an object that was never applied to: everything is one manager's. `empty` is an object
+    /// of this kind with nothing in it.
+    pub fn before_first_apply(&self, empty: &Value, live: &Value) -> Owners {
+        let manager =
+            Manager { operation: Operation::Update, name: BEFORE.to_owned(), subresource: String::new() };
+        let earlier = Writing {
+            manager,
+            time: self.time.clone(),
+            api_version: self.api_version.clone(),
+            reset: &[],
+            ..*self
+        };
+        earlier.update(Owners::default(), empty, live)
+    }
+
+    /// What `applied` makes of `live`, and who owns what of it then.
+    ///
+    /// # Errors
+    /// The fields that are somebody else's, unless they are taken by force.
+    pub fn apply(
+        &self,
+        mut owners: Owners,
+        live: &Value,
+        applied: &Value,
+        force: bool,
+    ) -> Result<(Value, Owners), Vec<Conflict>> {
+        let merged = merge::merge(live, applied, self.shape);
+        let mut fields = set_of(applied, self.shape);
+        strip(&mut fields, self.reset);
+        let last = owners.get(&self.manager).map(|held| held.fields.clone());
+        let holding = Holding { fields, time: self.time.clone(), api_version: self.api_version.clone() };
+        owners.set(self.manager.clone(), holding);
+        let new = match last {
+            Some(last) => prune(&merged, &last, &owners.all(), self.shape),
+            None => merged,
+        };
+        let changes = Changes::between(live, &new, self.shape);
+        let gained = changes.gained();
+        let conflicts = owners.iter().filter(|(manager, _)| **manager != self.manager);
+        let conflicts: Vec<Conflict> = conflicts
+            .flat_map(|(manager, holding)| {
+                let fields = holding.fields.intersection(&gained).paths();
+                let manager = describe(manager, holding);
+                fields.into_iter().map(move |field| Conflict { manager: manager.clone(), field })
+            })
+            .collect();
+        if !force && !conflicts.is_empty() {
+            return Err(conflicts);
+        }
+        owners.take(&gained.union(&changes.removed), &self.manager);
+        Ok((new, owners))
+    }
+}
+
+/// `merged` without what the applier had applied `last` and nobody owns any longer.
+fn prune(merged: &Value, last: &Set, owned: &Set, shape: &Shape) -> Value {
+    let ways = |set: &Set| with_ways(set, Some(shape));
+    let last = ways(last);
+    let all = ways(&set_of(merged, shape));
+    let pruned = without(merged, shape, &last);
+    // Back comes what somebody owns, be it the applier himself now,
+    let kept = ways(&set_of(&pruned, shape)).union(&ways(owned));
+    let pruned = without(merged, shape, &all.difference(&kept));
+    // and what was never his.
+    let kept = ways(&set_of(&pruned, shape));
+    without(merged, shape, &all.difference(&kept).intersection(&last))
+}
+
+/// A manager as conflicts name it.
+fn describe(manager: &Manager, holding: &Holding) -> String {
+    let mut text = format!("{:?}", manager.name);
+    if !manager.subresource.is_empty() {
+        text += &format!(" with subresource {:?}", manager.subresource);
+    }
+    match manager.operation {
+        Operation::Apply => text,
+        Operation::Update if holding.time.is_empty() => format!("{text} using {}", holding.api_version),
+        Operation::Update => format!("{text} using {} at {}", holding.api_version, holding.time),
+    }
+}
+
+#[cfg(test)]
+mod tests;

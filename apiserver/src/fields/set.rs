@@ -1,0 +1,276 @@
+//! Sets of fields, and how `fieldsV1` writes them.
+//!
+//! Mirrors structured-merge-diff fieldpath: a trie, each of whose places may be a member itself.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+/// One step of a path. Keys and values are kept as their JSON text, the fields of keys in order of their
+/// names, so that equal ones are equal texts.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Step {
+    /// A field of an object, or a key of a map.
+    Field(String),
+    /// An item of a list, by its keys: an object.
+    Key(String),
+    /// An item of a set, by its value.
+    Value(String),
+    /// An item of a list, by its position.
+    Index(String),
+}
+
+impl Step {
+    /// The field `name`.
+    pub fn field(name: &str) -> Self {
+        Self::Field(name.to_owned())
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        let (sort, rest) = text.split_once(':')?;
+        match sort {
+            "f" => Some(Self::field(rest)),
+            "k" => {
+                let keys: BTreeMap<String, Value> = serde_json::from_str(rest).ok()?;
+                serde_json::to_string(&keys).ok().map(Self::Key)
+            }
+            "v" => serde_json::from_str::<Value>(rest).ok().map(|value| Self::Value(value.to_string())),
+            "i" => Some(Self::Index(rest.to_owned())),
+            _ => None,
+        }
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Self::Field(name) => format!("f:{name}"),
+            Self::Key(keys) => format!("k:{keys}"),
+            Self::Value(value) => format!("v:{value}"),
+            Self::Index(index) => format!("i:{index}"),
+        }
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Field(name) => write!(f, ".{name}"),
+            Self::Key(keys) => {
+                let keys: Map<String, Value> = serde_json::from_str(keys).unwrap_or_default();
+                let keys: Vec<String> = keys.iter().map(|(name, value)| format!("{name}={value}")).collect();
+                write!(f, "[{}]", keys.join(","))
+            }
+            Self::Value(value) => write!(f, "[={value}]"),
+            Self::Index(index) => write!(f, "[{index}]"),
+        }
+    }
+}
+
+/// A set of paths.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Set(BTreeMap<Step, Place>);
+
+/// What a set says of a step.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Whether the path that ends here is in the set.
+    pub member: bool,
+    /// Longer paths through here.
+    pub below: Set,
+}
+
+impl Set {
+    /// Reads what `fieldsV1` says; `None` if it is no set.
+    pub fn read(value: &Value) -> Option<Self> {
+        let mut set = Self::default();
+        for (step, below) in value.as_object()?.iter().filter(|(step, _)| *step != ".") {
+            let member = below.as_object().is_some_and(|below| below.is_empty() || below.contains_key("."));
+            set.put(Step::read(step)?, Place { member, below: Self::read(below)? });
+        }
+        Some(set)
+    }
+
+    /// Writes it as `fieldsV1` does.
+    pub fn write(&self) -> Value {
+        let write = |place: &Place| {
+            let mut value = place.below.write();
+            if let (true, Value::Object(below)) = (place.member && !place.below.is_empty(), &mut value) {
+                below.shift_insert(0, ".".to_owned(), Value::Object(Map::new()));
+            }
+            value
+        };
+        Value::Object(self.0.iter().map(|(step, place)| (step.text(), write(place))).collect())
+    }
+
+    /// Whether nothing is in it.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Its first steps.
+    pub fn places(&self) -> impl Iterator<Item = (&Step, &Place)> {
+        self.0.iter()
+    }
+
+    /// Whether the path of this one step is in it.
+    pub fn has(&self, step: &Step) -> bool {
+        self.0.get(step).is_some_and(|place| place.member)
+    }
+
+    /// The rests of the longer paths that begin with `step`.
+    pub fn below(&self, step: &Step) -> Option<&Set> {
+        self.0.get(step).map(|place| &place.below).filter(|below| !below.is_empty())
+    }
+
+    /// Adds one path.
+    pub fn insert(&mut self, path: &[Step]) {
+        if let [step, rest @ ..] = path {
+            let place = self.0.entry(step.clone()).or_default();
+            match rest {
+                [] => place.member = true,
+                rest => place.below.insert(rest),
+            }
+        }
+    }
+
+    /// Says what there is at `step`, which is nothing for an empty place.
+    pub fn put(&mut self, step: Step, place: Place) {
+        if place.member || !place.below.is_empty() {
+            self.0.insert(step, place);
+        }
+    }
+
+    /// Takes out the path of field names `path`, and all paths that begin with it.
+    pub fn cut(&mut self, path: &[&str]) {
+        let [name, rest @ ..] = path else { return };
+        let step = Step::field(name);
+        let Some(mut place) = self.0.remove(&step) else { return };
+        if !rest.is_empty() {
+            place.below.cut(rest);
+            self.put(step, place);
+        }
+    }
+
+    /// Takes out the path of field names `path`, but not those that go on from there.
+    pub fn leave(&mut self, path: &[&str]) {
+        let [name, rest @ ..] = path else { return };
+        let step = Step::field(name);
+        let Some(mut place) = self.0.remove(&step) else { return };
+        match rest {
+            [] => place.member = false,
+            rest => place.below.leave(rest),
+        }
+        self.put(step, place);
+    }
+
+    /// What is in either.
+    pub fn union(mut self, other: &Self) -> Self {
+        for (step, theirs) in &other.0 {
+            let ours = self.0.entry(step.clone()).or_default();
+            ours.member |= theirs.member;
+            ours.below = std::mem::take(&mut ours.below).union(&theirs.below);
+        }
+        self
+    }
+
+    /// What is in both.
+    pub fn intersection(&self, other: &Self) -> Self {
+        self.combine(other, |ours, theirs| ours && theirs, Self::intersection, |_| Self::default())
+    }
+
+    /// What is in this and not in the other.
+    pub fn difference(&self, other: &Self) -> Self {
+        self.combine(other, |ours, theirs| ours && !theirs, Self::difference, Self::clone)
+    }
+
+    fn combine(
+        &self,
+        other: &Self,
+        member: fn(bool, bool) -> bool,
+        both: fn(&Self, &Self) -> Self,
+        alone: fn(&Self) -> Self,
+    ) -> Self {
+        let mut set = Self::default();
+        for (step, ours) in &self.0 {
+            let place = match other.0.get(step) {
+                Some(theirs) => Place {
+                    member: member(ours.member, theirs.member),
+                    below: both(&ours.below, &theirs.below),
+                },
+                None => Place { member: member(ours.member, false), below: alone(&ours.below) },
+            };
+            set.put(step.clone(), place);
+        }
+        set
+    }
+
+    /// All paths as clients are told of them, the shorter of two first.
+    pub fn paths(&self) -> Vec<String> {
+        let mut paths = Vec::new();
+        self.collect("", &mut paths);
+        paths
+    }
+
+    fn collect(&self, prefix: &str, paths: &mut Vec<String>) {
+        let members = self.0.iter().filter(|(_, place)| place.member);
+        paths.extend(members.map(|(step, _)| format!("{prefix}{step}")));
+        for (step, place) in &self.0 {
+            place.below.collect(&format!("{prefix}{step}"), paths);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn set(value: Value) -> Set {
+        Set::read(&value).unwrap()
+    }
+
+    #[test]
+    fn written_and_read_again_it_is_the_same() {
+        for value in [
+            json!({}),
+            json!({"f:a": {}}),
+            json!({"f:a": {".": {}, "f:b": {}}, "f:c": {"f:d": {}}}),
+            json!({"f:l": {"k:{\"name\":\"x\",\"port\":1}": {".": {}, "f:a": {}}, "v:\"s\"": {}, "i:3": {}}}),
+        ] {
+            assert_eq!(set(value.clone()).write(), value);
+        }
+        let unordered = set(json!({"k:{\"b\": 1, \"a\": 2}": {}}));
+        assert_eq!(unordered, set(json!({"k:{\"a\":2,\"b\":1}": {}})));
+        assert_eq!(Set::read(&json!({"x": {}})), None);
+        assert_eq!(Set::read(&json!({"f:a": 1})), None);
+    }
+
+    #[test]
+    fn operations() {
+        let a = set(json!({"f:x": {".": {}, "f:y": {}}, "f:z": {}}));
+        let b = set(json!({"f:x": {"f:y": {}, "f:w": {}}}));
+        let union = json!({"f:x": {".": {}, "f:w": {}, "f:y": {}}, "f:z": {}});
+        assert_eq!(a.clone().union(&b).write(), union);
+        assert_eq!(a.intersection(&b).write(), json!({"f:x": {"f:y": {}}}));
+        assert_eq!(a.difference(&b).write(), json!({"f:x": {}, "f:z": {}}));
+        assert!(a.difference(&a).is_empty() && a.intersection(&Set::default()).is_empty());
+    }
+
+    #[test]
+    fn parts_are_taken_out() {
+        let mut all = set(json!({"f:metadata": {".": {}, "f:name": {}, "f:labels": {"f:a": {}}}, "f:s": {}}));
+        all.leave(&["metadata"]);
+        all.leave(&["metadata", "name"]);
+        all.cut(&["s"]);
+        assert_eq!(all.write(), json!({"f:metadata": {"f:labels": {"f:a": {}}}}));
+        all.cut(&["metadata", "labels"]);
+        assert!(all.is_empty());
+    }
+
+    #[test]
+    fn paths_are_told_as_upstream_tells_them() {
+        let value = json!({"f:l": {"k:{\"name\":\"x\",\"port\":1}": {"f:a": {}}, "v:\"s\"": {}}, "f:z": {}});
+        assert_eq!(set(value).paths(), [".z", ".l[=\"s\"]", ".l[name=\"x\",port=1].a"]);
+    }
+}

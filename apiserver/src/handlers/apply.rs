@@ -1,0 +1,189 @@
+//! Server-side apply: the object in the path is made to say what the body says, or made.
+//!
+//! Mirrors apiserver pkg/endpoints/handlers/patch.go (applyPatcher) and apimachinery
+//! pkg/util/managedfields; the rules stand in `fields`.
+
+use http::StatusCode;
+use serde_json::{Map, Value, json};
+
+use super::update::{Change, Written, write};
+use super::{Call, create, warn};
+use crate::fields::{self, Conflict, Operation, Owners};
+use crate::response::Answer;
+use crate::schema::Shape;
+use crate::status::{FieldError, Result, Status};
+use crate::store::Object;
+
+/// The media type of bodies to apply, which are YAML or, as that includes it, JSON.
+pub const MEDIA_TYPE: &str = "application/apply-patch+yaml";
+
+/// Where client-side apply keeps what it applied last.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// The manager that may take over what client-side apply wrote.
+const KUBECTL: &str = "kubectl";
+
+/// Applies the body.
+pub fn handle(call: &Call<'_>) -> Result<Answer> {
+    if call.query.get("fieldManager").is_none() {
+        let errors = [FieldError::required("fieldManager", "is required for apply patch")];
+        let kind = "PatchOptions";
+        return Err(Status::invalid_kind("PatchOptions.meta.k8s.io", "meta.k8s.io", kind, "", &errors));
+    }
+    let (applied, warnings) = call.applied_body()?;
+    check_identity(call, &applied)?;
+    let shape = call.shape().ok_or_else(|| Status::internal("this kind has no schema"))?;
+    let faults = fields::check(&applied, shape);
+    if !faults.is_empty() {
+        return Err(misfit(call, &faults));
+    }
+    loop {
+        let exists = call.store().get(call.path.resource.shelf, &call.key()?).is_some();
+        let written = if exists || call.path.subresource.is_some() {
+            Some((StatusCode::OK, write(call, |old| change(call, shape, &applied, old))?))
+        } else {
+            create_from(call, shape, &applied)?.map(|written| (StatusCode::CREATED, written))
+        };
+        // None: somebody else was faster to create it.
+        if let Some((code, written)) = written {
+            let mut answer = written.answer(call, code);
+            warn(&mut answer, &warnings);
+            return Ok(answer);
+        }
+    }
+}
+
+/// Refuses a body that is about another object, or sets what only the server sets.
+fn check_identity(call: &Call<'_>, applied: &Value) -> Result<()> {
+    let resource = call.path.resource;
+    for (field, name) in [("kind", "Kind"), ("apiVersion", "apiVersion")] {
+        if applied[field].as_str().is_none_or(str::is_empty) {
+            return Err(Status::bad_request(format!("Object '{name}' is missing in '{applied}'")));
+        }
+    }
+    let (given, expected) = (applied["apiVersion"].as_str().unwrap_or_default(), resource.api_version());
+    if given != expected {
+        return Err(Status::bad_request(format!(
+            "Incorrect version specified in apply patch. Specified patch version: {given}, expected: {expected}"
+        )));
+    }
+    if applied["kind"] != resource.kind {
+        return Err(Status::bad_request(format!(
+            "the kind of the object ({}) does not match the kind at the URL ({})",
+            applied["kind"].as_str().unwrap_or_default(),
+            resource.kind
+        )));
+    }
+    if !applied["metadata"]["managedFields"].is_null() {
+        return Err(Status::bad_request("metadata.managedFields must be nil"));
+    }
+    let (given, name) = (applied["metadata"]["name"].as_str().unwrap_or_default(), call.name()?);
+    if !given.is_empty() && given != name {
+        return Err(Status::bad_request(format!(
+            "the name of the object ({given}) does not match the name on the URL ({name})"
+        )));
+    }
+    create::check_namespace(call, &mut applied.clone())
+}
+
+fn misfit(call: &Call<'_>, faults: &[String]) -> Status {
+    let path = call.path;
+    let name = path.name.as_deref().unwrap_or_default();
+    let namespace = path.namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
+    let group_version = match path.resource.group {
+        "" => format!("/{}", path.resource.version),
+        _ => path.resource.api_version(),
+    };
+    let faults = match faults {
+        [fault] => fault.clone(),
+        faults => format!("errors:\n  {}", faults.join("\n  ")),
+    };
+    Status::unclassified(format!(
+        "failed to create typed patch object ({namespace}{name}; {group_version}, Kind={}): {faults}",
+        path.resource.kind
+    ))
+}
+
+/// What the body makes of `old`.
+fn change(call: &Call<'_>, shape: &'static Shape, applied: &Value, old: &Object) -> Result<Change> {
+    let mut live = call.path.resource.present(&old.value);
+    if let Value::Object(metadata) = &mut live["metadata"] {
+        metadata.shift_remove("managedFields");
+    }
+    let writing = call.writing(Operation::Apply, shape);
+    let owners = Owners::read(&old.value["metadata"]["managedFields"]).unwrap_or_default();
+    let owners = match owners.is_empty() {
+        true => writing.before_first_apply(&empty(call), &live),
+        false => owners,
+    };
+    let forced = call.query.get("force") == Some("true") || call.query.get("force") == Some("1");
+    let outcome = writing.apply(owners.clone(), &live, applied, forced).or_else(|conflicts| {
+        // What client-side apply wrote is kubectl's own.
+        let mut own = fields::Set::default();
+        if writing.manager.name == KUBECTL {
+            own = last_applied(&live, shape);
+        }
+        let own = own.paths();
+        let conflicts: Vec<Conflict> =
+            conflicts.into_iter().filter(|conflict| !own.contains(&conflict.field)).collect();
+        match conflicts.is_empty() {
+            true => writing.apply(owners.clone(), &live, applied, true),
+            false => Err(conflicts),
+        }
+    });
+    let (new, owners) = outcome.map_err(|conflicts| refuse(&conflicts))?;
+    let mut new = call.decode(new)?.value;
+    new["metadata"]["managedFields"] = owners.write();
+    Ok(Change::Applied(new))
+}
+
+/// The fields that client-side apply wrote last.
+fn last_applied(live: &Value, shape: &Shape) -> fields::Set {
+    let text = live["metadata"]["annotations"][LAST_APPLIED].as_str().unwrap_or_default();
+    serde_json::from_str(text).map(|value: Value| fields::set_of(&value, shape)).unwrap_or_default()
+}
+
+fn create_from(call: &Call<'_>, shape: &'static Shape, applied: &Value) -> Result<Option<Written>> {
+    let writing = call.writing(Operation::Apply, shape);
+    let (object, owners) = writing
+        .apply(Owners::default(), &json!({}), applied, false)
+        .map_err(|conflicts| refuse(&conflicts))?;
+    let mut object = call.decode(object)?.value;
+    object["metadata"]["name"] = call.name()?.into();
+    create::check_namespace(call, &mut object)?;
+    create::apply(call, object, owners.write())
+}
+
+/// An object of the kind with nothing in it.
+fn empty(call: &Call<'_>) -> Value {
+    let text = format!("{{\"metadata\":{{}}{}}}", call.path.resource.empty);
+    serde_json::from_str(&text).unwrap_or_else(|_| Value::Object(Map::new()))
+}
+
+fn refuse(conflicts: &[Conflict]) -> Status {
+    let causes: Vec<Value> = conflicts
+        .iter()
+        .map(|Conflict { manager, field }| {
+            json!({
+                "reason": "FieldManagerConflict",
+                "message": format!("conflict with {manager}"),
+                "field": field,
+            })
+        })
+        .collect();
+    if let [Conflict { manager, field }] = conflicts {
+        let message = format!("Apply failed with 1 conflict: conflict with {manager}: {field}");
+        return Status::apply_conflict(message, causes);
+    }
+    let mut managers: Vec<&str> = conflicts.iter().map(|conflict| conflict.manager.as_str()).collect();
+    managers.sort_unstable();
+    managers.dedup();
+    let lists = managers.into_iter().flat_map(|manager| {
+        let fields = conflicts.iter().filter(move |conflict| conflict.manager == manager);
+        std::iter::once(format!("conflicts with {manager}:"))
+            .chain(fields.map(|conflict| format!("- {}", conflict.field)))
+    });
+    let lists: Vec<String> = lists.collect();
+    let message = format!("Apply failed with {} conflicts: {}", conflicts.len(), lists.join("\n"));
+    Status::apply_conflict(message, causes)
+}

@@ -1,0 +1,96 @@
+//! Who owns the fields of an object that is written: between the handlers and `fields`.
+
+use http::header::USER_AGENT;
+use serde_json::Value;
+
+use super::Call;
+use crate::fields::{Manager, Operation, Owners, Writing};
+use crate::schema::{self, Shape};
+use crate::time;
+
+/// The longest name of a manager.
+const NAME_LIMIT: usize = 128;
+
+impl Call<'_> {
+    /// The form of the objects that the call is about.
+    pub fn shape(&self) -> Option<&'static Shape> {
+        schema::of_kind(self.path.resource.group, self.path.resource.kind)
+    }
+
+    /// The write that the call is, by the manager that it names, or else the program that sends it.
+    pub(super) fn writing(&self, operation: Operation, shape: &'static Shape) -> Writing<'static> {
+        let agent = self.head.headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok());
+        let program = agent.unwrap_or_default().split('/').next().unwrap_or_default();
+        let name = self.query.get("fieldManager").unwrap_or(program);
+        let subresource = self.path.subresource.clone().unwrap_or_default();
+        // What a path cannot write, its callers do not own.
+        let reset: &[&[&str]] = match subresource.as_str() {
+            "" if self.path.resource.has_status() => &[&["status"]],
+            "" => &[],
+            _ => &[&["spec"]],
+        };
+        Writing {
+            shape,
+            manager: Manager { operation, name: name.chars().take(NAME_LIMIT).collect(), subresource },
+            time: time::now(),
+            api_version: self.path.resource.api_version(),
+            reset,
+        }
+    }
+}
+
+/// Enters the caller as the owner of what he changes from `old` to `new`. `managedFields` of `new` is what
+/// he sent, by which he may also edit the owners, or do away with them.
+pub fn update(call: &Call<'_>, old: &Value, new: &mut Value) {
+    let held = &old["metadata"]["managedFields"];
+    let Value::Object(metadata) = &mut new["metadata"] else { return };
+    let sent = metadata.shift_remove("managedFields").unwrap_or_default();
+    let on_subresource = call.path.subresource.is_some();
+    if !on_subresource && is_reset(&sent) {
+        return;
+    }
+    let sent = if on_subresource { Value::Null } else { sent };
+    if held.is_null() && sent.is_null() {
+        // Never applied to: nobody asks who owns what.
+        return;
+    }
+    let owners = Owners::read(&sent).filter(|owners| !owners.is_empty()).or_else(|| Owners::read(held));
+    let (Some(owners), Some(shape)) = (owners, call.shape()) else { return };
+    let mut before = old.clone();
+    if let Value::Object(metadata) = &mut before["metadata"] {
+        metadata.shift_remove("managedFields");
+    }
+    let owners = call.writing(Operation::Update, shape).update(owners, &before, new);
+    if !owners.is_empty() {
+        new["metadata"]["managedFields"] = owners.write();
+    }
+}
+
+/// Upstream takes both an empty list and one empty entry for the wish that nobody owns anything.
+fn is_reset(sent: &Value) -> bool {
+    match sent.as_array().map(Vec::as_slice) {
+        Some([]) => true,
+        Some([entry]) => entry.as_object().is_some_and(serde_json::Map::is_empty),
+        _ => false,
+    }
+}
+
+/// Whether a write changes nothing, or only the times at which managers wrote, which alone are no change.
+pub fn same(old: &Value, new: &Value) -> bool {
+    let entries = |object: &Value| Owners::read(&object["metadata"]["managedFields"]);
+    if old == new {
+        return true;
+    }
+    if old["metadata"]["managedFields"].is_null() || new["metadata"]["managedFields"].is_null() {
+        return false;
+    }
+    let fields = |value: &Value| value.as_object().cloned().unwrap_or_default();
+    let (mut was, mut is) = (fields(old), fields(new));
+    let (mut old_metadata, mut new_metadata) = (fields(&old["metadata"]), fields(&new["metadata"]));
+    old_metadata.shift_remove("managedFields");
+    new_metadata.shift_remove("managedFields");
+    was.shift_remove("metadata");
+    is.shift_remove("metadata");
+    let timeless = |owners: Option<Owners>| owners.map(Owners::without_times);
+    was == is && old_metadata == new_metadata && timeless(entries(old)) == timeless(entries(new))
+}

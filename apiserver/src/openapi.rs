@@ -1,0 +1,254 @@
+//! OpenAPI: what clients are told about kinds, paths and options, written out of `schema` and the rows of
+//! `resources`.
+//!
+//! kubectl reads it to explain fields, to see whether a kind's patches know `fieldValidation` and `dryRun`
+//! before it relies on them, and to merge lists. Upstream's documents (apiserver pkg/endpoints/openapi,
+//! kube-openapi) also describe fields in prose, and further verbs; neither is needed for that.
+
+use http::StatusCode;
+use serde_json::{Map, Value, json};
+
+use crate::resources::{self, Resource};
+use crate::response::{self, Answer};
+use crate::schema::{self, Field, Identity, Object, Patch, Scalar, Shape};
+use crate::status::{Result, Status};
+
+/// The options of writes that kubectl looks for.
+const WRITE_OPTIONS: [(&str, &str); 4] =
+    [("dryRun", "string"), ("fieldManager", "string"), ("fieldValidation", "string"), ("force", "boolean")];
+
+/// `/openapi/v3`: where the document of each group and version is.
+pub fn index() -> Answer {
+    let mut paths = Map::new();
+    for row in resources::all() {
+        let path = path_of(row.group, row.version);
+        let url = json!({ "serverRelativeURL": format!("/openapi/v3/{path}") });
+        paths.insert(path, url);
+    }
+    response::json(StatusCode::OK, &json!({ "paths": paths }))
+}
+
+/// `/openapi/v3/api/v1` and `/openapi/v3/apis/<group>/<version>`.
+///
+/// # Errors
+/// 404 for what is not served.
+pub fn document(group: &str, version: &str) -> Result<Answer> {
+    let rows: Vec<&Resource> =
+        resources::all().iter().filter(|row| row.group == group && row.version == version).collect();
+    if rows.is_empty() {
+        return Err(Status::unknown_resource());
+    }
+    let paths: Map<String, Value> = rows.iter().flat_map(|row| describe_paths(row)).collect();
+    let schemas: Map<String, Value> = described(&rows)
+        .into_iter()
+        .map(|object| (name_of(object), describe_object(object, &rows)))
+        .collect();
+    let document = json!({
+        "openapi": "3.0.0",
+        "info": { "title": "claimcheck", "version": env!("CARGO_PKG_VERSION") },
+        "paths": paths,
+        "components": { "schemas": schemas },
+    });
+    Ok(response::json(StatusCode::OK, &document))
+}
+
+fn path_of(group: &str, version: &str) -> String {
+    if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
+}
+
+/// The types of the rows, and all that they are made of.
+fn described(rows: &[&Resource]) -> Vec<&'static Object> {
+    fn visit(shape: &'static Shape, found: &mut Vec<&'static Object>) {
+        match shape {
+            Shape::List { item, .. } => visit(item, found),
+            Shape::Map { value, .. } => visit(value, found),
+            Shape::Scalar(_) | Shape::Any => {}
+            Shape::Object(_) => {
+                let object = shape.object().filter(|new| !found.iter().any(|old| std::ptr::eq(*old, *new)));
+                if let Some(object) = object {
+                    found.push(object);
+                    object.fields.values().for_each(|field| visit(&field.shape, found));
+                }
+            }
+        }
+    }
+    let mut found = Vec::new();
+    for shape in rows.iter().filter_map(|row| schema::of_kind(row.group, row.kind)) {
+        visit(shape, &mut found);
+    }
+    found.sort_by_key(|object| (object.package, object.name));
+    found
+}
+
+fn name_of(object: &Object) -> String {
+    format!("{}.{}", object.package, object.name)
+}
+
+fn describe_object(object: &'static Object, rows: &[&Resource]) -> Value {
+    let properties: Map<String, Value> =
+        object.fields.values().map(|field| (field.name.to_owned(), describe_field(field))).collect();
+    let mut described = json!({ "type": "object" });
+    let required: Vec<&str> =
+        object.fields.values().filter(|field| field.required).map(|field| field.name).collect();
+    if !required.is_empty() {
+        described["required"] = json!(required);
+    }
+    if !properties.is_empty() {
+        described["properties"] = Value::Object(properties);
+    }
+    if object.atomic {
+        described["x-kubernetes-map-type"] = "atomic".into();
+    }
+    let row = rows.iter().find(|row| {
+        let of_row = schema::of_kind(row.group, row.kind).and_then(Shape::object);
+        of_row.is_some_and(|of_row| std::ptr::eq(of_row, object))
+    });
+    if let Some(row) = row {
+        described["x-kubernetes-group-version-kind"] = json!([group_version_kind(row)]);
+    }
+    described
+}
+
+fn group_version_kind(row: &Resource) -> Value {
+    json!({ "group": row.group, "version": row.version, "kind": row.kind })
+}
+
+fn describe_field(field: &Field) -> Value {
+    let mut described = describe_shape(&field.shape);
+    if let Some(default) = field.default {
+        described["default"] = default.into();
+    }
+    match field.patch {
+        Patch::Replace => {}
+        Patch::Merge => described["x-kubernetes-patch-strategy"] = "merge".into(),
+        Patch::ByKey { key, union } => {
+            let strategy = if union { "merge,retainKeys" } else { "merge" };
+            described["x-kubernetes-patch-strategy"] = strategy.into();
+            described["x-kubernetes-patch-merge-key"] = key.into();
+        }
+    }
+    described
+}
+
+fn describe_shape(shape: &Shape) -> Value {
+    let typed = |name: &str, format: &str| json!({ "type": name, "format": format });
+    match shape {
+        Shape::Any => json!({ "type": "object" }),
+        Shape::Object(_) => match shape.object() {
+            // Extensions beside a reference are allowed only around it.
+            Some(object) => {
+                json!({ "allOf": [{ "$ref": format!("#/components/schemas/{}", name_of(object)) }] })
+            }
+            None => json!({}),
+        },
+        Shape::List { item, identity } => {
+            let mut described = json!({ "type": "array", "items": describe_shape(item) });
+            described["x-kubernetes-list-type"] = match identity {
+                Identity::Atomic => "atomic".into(),
+                Identity::Value => "set".into(),
+                Identity::Keys(keys) => {
+                    described["x-kubernetes-list-map-keys"] = json!(keys);
+                    "map".into()
+                }
+            };
+            described
+        }
+        Shape::Map { value, atomic } => {
+            let mut described = json!({ "type": "object", "additionalProperties": describe_shape(value) });
+            if *atomic {
+                described["x-kubernetes-map-type"] = "atomic".into();
+            }
+            described
+        }
+        Shape::Scalar(scalar) => match scalar {
+            Scalar::Text => json!({ "type": "string" }),
+            Scalar::Bytes => typed("string", "byte"),
+            Scalar::Time | Scalar::MicroTime => typed("string", "date-time"),
+            Scalar::Bool => json!({ "type": "boolean" }),
+            Scalar::Int32 => typed("integer", "int32"),
+            Scalar::Int64 => typed("integer", "int64"),
+            Scalar::Double => typed("number", "double"),
+            Scalar::Quantity => json!({ "oneOf": [{ "type": "string" }, { "type": "number" }] }),
+            Scalar::IntOrText => {
+                json!({ "format": "int-or-string", "oneOf": [{ "type": "integer" }, { "type": "string" }] })
+            }
+        },
+    }
+}
+
+/// The paths of a kind, each with its operations.
+fn describe_paths(row: &Resource) -> Vec<(String, Value)> {
+    let scope = if row.namespaced { "/namespaces/{namespace}" } else { "" };
+    let collection = format!("/{}{scope}/{}", path_of(row.group, row.version), row.plural);
+    let object = format!("{collection}/{{name}}");
+    let below = row.subresources.iter().filter(|subresource| subresource.kind == row.kind);
+    let below = below.map(|subresource| {
+        (format!("{object}/{}", subresource.name), describe_operations(row, subresource.verbs, true))
+    });
+    [
+        (collection, describe_operations(row, row.verbs(), false)),
+        (object.clone(), describe_operations(row, row.verbs(), true)),
+    ]
+    .into_iter()
+    .chain(below)
+    .collect()
+}
+
+fn describe_operations(row: &Resource, verbs: &[&str], named: bool) -> Value {
+    // By verb: the method, the action as kubectl calls it, and whether it is about one object.
+    const OPERATIONS: [(&str, &str, &str, bool); 7] = [
+        ("get", "get", "get", true),
+        ("update", "put", "put", true),
+        ("patch", "patch", "patch", true),
+        ("delete", "delete", "delete", true),
+        ("list", "get", "list", false),
+        ("create", "post", "post", false),
+        ("deletecollection", "delete", "deletecollection", false),
+    ];
+    let mut operations = Map::new();
+    for (verb, method, action, about_one) in OPERATIONS {
+        if about_one == named && verbs.contains(&verb) {
+            operations.insert(method.to_owned(), describe_operation(row, action));
+        }
+    }
+    let mut parameters = vec![];
+    let mut in_path = |name: &str| {
+        parameters.push(json!({
+            "name": name, "in": "path", "required": true, "schema": { "type": "string" },
+        }));
+    };
+    if named {
+        in_path("name");
+    }
+    if row.namespaced {
+        in_path("namespace");
+    }
+    operations.insert("parameters".to_owned(), parameters.into());
+    Value::Object(operations)
+}
+
+fn describe_operation(row: &Resource, action: &str) -> Value {
+    let options = WRITE_OPTIONS.iter().filter(|(name, _)| match action {
+        "patch" => true,
+        "put" | "post" => *name != "force",
+        "delete" | "deletecollection" => *name == "dryRun",
+        _ => false,
+    });
+    let parameters: Vec<Value> = options
+        .map(|(name, sort)| json!({ "name": name, "in": "query", "schema": { "type": sort } }))
+        .collect();
+    let schema = schema::of_kind(row.group, row.kind).map(describe_shape);
+    let body = json!({ "application/json": { "schema": schema } });
+    let mut operation = json!({
+        "responses": { "200": { "description": "OK", "content": body } },
+        "x-kubernetes-action": action,
+        "x-kubernetes-group-version-kind": group_version_kind(row),
+    });
+    if !parameters.is_empty() {
+        operation["parameters"] = parameters.into();
+    }
+    if matches!(action, "put" | "post") {
+        operation["requestBody"] = json!({ "content": body });
+    }
+    operation
+}

@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+"""Writes types.txt: the fields of the kinds that are served, read from the sources of k8s-openapi.
+
+    python3 generate.py ~/.cargo/registry/src/*/k8s-openapi-0.29.0/src/v1_37 > types.txt
+
+Fields, their JSON names, their types and which of them must be there are taken from the structs, how lists
+merge from the `DeepMerge` implementations. What those do not tell stands in the tables below.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(sys.argv[1])
+KINDS = {
+    "core": "Binding ConfigMap Event Namespace Node PersistentVolume PersistentVolumeClaim Pod Secret "
+    "ServiceAccount",
+    "coordination": "Lease",
+    "events": "Event",
+    "policy": "Eviction",
+    "scheduling": "PriorityClass",
+    "storage": "CSIDriver CSINode CSIStorageCapacity StorageClass VolumeAttachment VolumeAttributesClass",
+}
+META = "apimachinery/pkg/apis/meta/v1"
+# Scalars, and what is no struct.
+SCALARS = {
+    "std::string::String": "string", "bool": "bool", "i32": "int32", "i64": "int64", "f64": "double",
+    "crate::ByteString": "bytes",
+    "crate::apimachinery::pkg::api::resource::Quantity": "quantity",
+    "crate::apimachinery::pkg::util::intstr::IntOrString": "intstr",
+    "crate::apimachinery::pkg::apis::meta::v1::Time": "time",
+    "crate::apimachinery::pkg::apis::meta::v1::MicroTime": "microtime",
+    "crate::apimachinery::pkg::apis::meta::v1::FieldsV1": "any",
+}
+# `+structType=atomic`.
+ATOMIC = """ConfigMapKeySelector EvictionResponder FileKeySelector LabelSelector LocalObjectReference
+NodeSelector NodeSelectorTerm ObjectFieldSelector ObjectReference OwnerReference ResourceFieldSelector
+SecretKeySelector SecretReference TopologySelectorTerm TypedLocalObjectReference""".split()
+# Lists whose key is more than the one field by which strategic merge patches find an item.
+KEYS = {
+    ("Container", "ports"): "containerPort,protocol",
+    ("EphemeralContainer", "ports"): "containerPort,protocol",
+    ("PodSpec", "topologySpreadConstraints"): "topologyKey,whenUnsatisfiable",
+    ("PodVolumeHealth", "healthConditions"): "status,reason",
+    ("VolumeHealthStatus", "healthConditions"): "status,reason",
+}
+# Lists that are atomic, though strategic merge patches merge them.
+PATCHED = {("PodStatus", "hostIPs"): "ip"}
+# Lists of scalars that strategic merge patches merge too.
+PATCHED_SETS = {("ObjectMeta", "finalizers"), ("NodeSpec", "podCIDRs")}
+# Lists that they replace, though they have keys.
+REPLACED = {("ResourceRequirements", "claims"), ("VolumeResourceRequirements", "claims")}
+# Lists whose items a strategic merge patch strips of what it does not retain: they are unions.
+UNIONS = {("PodSpec", "volumes"), ("PodSpec", "resourceClaims")}
+# Values of keys that are left out.
+DEFAULTS = {("ContainerPort", "protocol"): "TCP"}
+
+HEADER = """# The fields of everything that is served, as of Kubernetes 1.37. Made by generate.py; do not edit.
+# A type's fields stand under it; `!` marks those that must be there; [x] is a list, {x} a map. Lists are
+# replaced as a whole unless they are a `set`, or a `map` by the keys named; `patch` names the key by which
+# strategic merge patches find an item, `retain` that they may say what of it stays, `default` what a key is
+# that is left out. An `atomic` type or map is replaced as a whole too."""
+
+
+def source(folder, rust_name):
+    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", rust_name).lower()
+    path = ROOT / folder / f"{snake}.rs"
+    if not path.exists():
+        path = next(p for p in (ROOT / folder).glob("*.rs") if f"pub struct {rust_name} " in p.read_text())
+    return path.read_text()
+
+
+class Writer:
+    def __init__(self):
+        self.packages = {}
+        self.todo = []
+        for group, kinds in KINDS.items():
+            self.todo += [(f"api/{group}/v1", kind) for kind in kinds.split()]
+        self.todo.append((META, "DeleteOptions"))
+
+    def type_of(self, rust, folder):
+        if rust in SCALARS:
+            return SCALARS[rust]
+        if match := re.fullmatch(r"std::vec::Vec<(.*)>", rust):
+            return f"[{self.type_of(match[1], folder)}]"
+        if match := re.fullmatch(r"std::collections::BTreeMap<std::string::String, (.*)>", rust):
+            return "{" + self.type_of(match[1], folder) + "}"
+        if match := re.fullmatch(r"Box<(.*)>", rust):
+            return self.type_of(match[1], folder)
+        *place, name = rust.removeprefix("crate::").split("::")
+        place = "/".join(place)
+        self.todo.append((place, name))
+        return name if place == folder else f"{self.alias(place)}.{name}"
+
+    def alias(self, folder):
+        return "meta" if folder == META else folder.split("/")[1]
+
+    def struct(self, folder, name):
+        text = source(folder, name)
+        body = re.search(r"pub struct \w+ \{\n(.*?)\n\}", text, re.S)
+        json = dict((field, name) for name, field in re.findall(r'"([^"]+)" => Field::Key_(\w+)', text))
+        merge = re.search(r"impl crate::DeepMerge.*?\n\}", text, re.S)[0]
+        lines = []
+        if "impl crate::Resource for" in text:
+            lines += ["  apiVersion string", "  kind string"]
+        for field, rust in re.findall(r"^    pub (\w+): (.*),$", body[1] if body else "", re.M):
+            optional = re.fullmatch(r"Option<(.*)>", rust)
+            must = "" if optional or field == "metadata" else "!"
+            kind = self.type_of(optional[1] if optional else rust, folder)
+            name_ = json[field]
+            how = re.search(rf"merge_strategies::(\w+)::(\w+)\(\s*&mut self\.{field},(.*?)\n        (?=\S|\}})",
+                            merge + "\n        }", re.S)
+            words = [f"  {name_}{must}", kind]
+            if how and how[1] == "list" and how[2] == "set":
+                words.append("set")
+                if (name, name_) in PATCHED_SETS:
+                    words.append("patch")
+            if how and how[1] == "list" and how[2] == "map":
+                key = re.search(r"lhs\.(\w+) == rhs", how[0])[1]
+                item = kind.strip("[]")
+                place, item = (folder, item) if "." not in item else (META, item.split(".")[1])
+                names = dict((f, n) for n, f in re.findall(r'"([^"]+)" => Field::Key_(\w+)', source(place, item)))
+                key = names[key]
+                keys = KEYS.get((name, name_), key)
+                if (name, name_) in PATCHED:
+                    words.append(f"patch={key}")
+                elif (name, name_) in REPLACED:
+                    words.append(f"map={keys}")
+                else:
+                    words += [f"map={keys}", f"patch={key}"]
+                if (name, name_) in UNIONS:
+                    words.append("retain")
+            if how and how[1] == "map" and how[2] == "atomic":
+                words.append("atomic")
+            if (name, name_) in DEFAULTS:
+                words.append(f"default={DEFAULTS[name, name_]}")
+            lines.append(" ".join(words))
+        return lines
+
+    def write(self):
+        while self.todo:
+            folder, name = self.todo.pop()
+            types = self.packages.setdefault(folder, {})
+            if name not in types:
+                types[name] = []
+                types[name] = self.struct(folder, name)
+        print(HEADER)
+        for folder in sorted(self.packages):
+            print(f"package {self.alias(folder)} io.k8s.{folder.replace('/', '.')}")
+            for name, lines in sorted(self.packages[folder].items()):
+                print(name + (" atomic" if name in ATOMIC else ""))
+                print("\n".join(sorted(lines))) if lines else None
+
+
+Writer().write()

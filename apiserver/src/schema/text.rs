@@ -1,0 +1,104 @@
+//! Reading `types.txt`, whose form its head describes.
+
+use std::collections::BTreeMap;
+
+use super::{Field, Identity, Object, Patch, Scalar, Schema, Shape};
+
+/// The types in `text`, which is part of this program: a fault in it is a fault of the program.
+pub fn read(text: &'static str) -> Schema {
+    let mut places = BTreeMap::new();
+    for (package, line) in types(text) {
+        let place = places.len();
+        places.insert((package, first(line)), place);
+    }
+    let mut objects: Vec<Object> = Vec::new();
+    let (mut alias, mut package) = ("", "");
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        if let Some(rest) = line.strip_prefix("package ") {
+            (alias, package) = rest.split_once(' ').expect("a package has a name and an alias");
+        } else if let Some(field) = line.strip_prefix("  ") {
+            let field = read_field(field, alias, &places);
+            let object = objects.last_mut().expect("fields stand under their type");
+            object.fields.insert(field.name, field);
+        } else {
+            let atomic = line.ends_with(" atomic");
+            objects.push(Object { package, name: first(line), atomic, fields: BTreeMap::new() });
+        }
+    }
+    let mut kinds: BTreeMap<&str, BTreeMap<&str, Shape>> = BTreeMap::new();
+    for ((package, name), place) in places {
+        kinds.entry(package).or_default().insert(name, Shape::Object(place));
+    }
+    Schema { objects, kinds }
+}
+
+/// The lines of types, each with the alias of its package.
+fn types(text: &'static str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let mut alias = "";
+    text.lines().filter_map(move |line| match line.strip_prefix("package ") {
+        Some(rest) => {
+            alias = first(rest);
+            None
+        }
+        None => (!line.starts_with([' ', '#'])).then_some((alias, line)),
+    })
+}
+
+fn first(line: &'static str) -> &'static str {
+    line.split(' ').next().unwrap_or_default()
+}
+
+type Places = BTreeMap<(&'static str, &'static str), usize>;
+
+fn read_field(line: &'static str, package: &'static str, places: &Places) -> Field {
+    let mut words = line.split(' ');
+    let name = words.next().unwrap_or_default();
+    let mut shape = read_shape(words.next().unwrap_or_default(), package, places);
+    let (mut patch, mut default) = (Patch::Replace, None);
+    for word in words {
+        match (word.split_once('=').unwrap_or((word, "")), &mut shape) {
+            (("set", _), Shape::List { identity, .. }) => *identity = Identity::Value,
+            (("map", keys), Shape::List { identity, .. }) => {
+                *identity = Identity::Keys(keys.split(',').collect());
+            }
+            (("atomic", _), Shape::Map { atomic, .. }) => *atomic = true,
+            (("patch", ""), _) => patch = Patch::Merge,
+            (("patch", key), _) => patch = Patch::ByKey { key, union: false },
+            (("retain", _), _) => {
+                if let Patch::ByKey { union, .. } = &mut patch {
+                    *union = true;
+                }
+            }
+            (("default", value), _) => default = Some(value),
+            _ => panic!("{line} has a word that is not understood"),
+        }
+    }
+    Field { name: name.trim_end_matches('!'), shape, required: name.ends_with('!'), patch, default }
+}
+
+fn read_shape(word: &'static str, package: &'static str, places: &Places) -> Shape {
+    if let Some(item) = word.strip_prefix('[').and_then(|word| word.strip_suffix(']')) {
+        let item = Box::new(read_shape(item, package, places));
+        return Shape::List { item, identity: Identity::Atomic };
+    }
+    if let Some(value) = word.strip_prefix('{').and_then(|word| word.strip_suffix('}')) {
+        return Shape::Map { value: Box::new(read_shape(value, package, places)), atomic: false };
+    }
+    Shape::Scalar(match word {
+        "string" => Scalar::Text,
+        "bytes" => Scalar::Bytes,
+        "time" => Scalar::Time,
+        "microtime" => Scalar::MicroTime,
+        "bool" => Scalar::Bool,
+        "int32" => Scalar::Int32,
+        "int64" => Scalar::Int64,
+        "double" => Scalar::Double,
+        "quantity" => Scalar::Quantity,
+        "intstr" => Scalar::IntOrText,
+        "any" => return Shape::Any,
+        name => {
+            let place = places.get(&name.split_once('.').unwrap_or((package, name)));
+            return Shape::Object(*place.expect("every type that a field has is in the table"));
+        }
+    })
+}
