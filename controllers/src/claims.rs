@@ -5,7 +5,7 @@
 use claimcheck_informer::{Cached, ClassBy, DEFAULT_CLASSES, World, quantity};
 use claimcheck_model::{BIND_COMPLETED, ObjectKey, SELECTED_NODE};
 use k8s_openapi::api::{
-    core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim},
+    core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim, Pod},
     storage::v1::StorageClass,
 };
 
@@ -194,4 +194,10 @@ pub fn matches(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> Resu
 /// The volume mode, which is a filesystem if nothing is said.
 fn volume_mode(mode: Option<&str>) -> &str {
     mode.unwrap_or("Filesystem")
+}
+
+/// Whether the claim was made for this pod: `VolumeIsForPod` in `k8s.io/component-helpers/storage/ephemeral`.
+pub fn is_owned_by(claim: &PersistentVolumeClaim, pod: &Pod) -> bool {
+    let mut owners = claim.metadata.owner_references.iter().flatten();
+    owners.any(|owner| owner.controller == Some(true) && Some(&owner.uid) == pod.metadata.uid.as_ref())
 }

@@ -54,6 +54,12 @@ impl Pattern {
     pub const EXT4: Self = Self::dynamic(FsType::Ext4, Binding::Immediate);
     /// The same, once a pod is scheduled.
     pub const EXT4_LATE: Self = Self::dynamic(FsType::Ext4, Binding::Late);
+    /// Dynamic provisioning at once, with ext3.
+    pub const EXT3: Self = Self::dynamic(FsType::Ext3, Binding::Immediate);
+    /// Dynamic provisioning once a pod is scheduled, with xfs.
+    pub const XFS_LATE: Self = Self::dynamic(FsType::Xfs, Binding::Late);
+    /// Dynamic provisioning at once, with xfs.
+    pub const XFS: Self = Self::dynamic(FsType::Xfs, Binding::Immediate);
     /// Volumes made by hand.
     pub const STATIC: Self =
         Self { provisioning: Provisioning::PreProvisioned, fs: FsType::Default, binding: Binding::Immediate };
@@ -110,8 +116,12 @@ pub enum FsType {
     /// Whatever the driver takes where nobody asks.
     #[default]
     Default,
+    /// ext3.
+    Ext3,
     /// ext4.
     Ext4,
+    /// xfs.
+    Xfs,
 }
 
 impl FsType {
@@ -119,7 +129,9 @@ impl FsType {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Default => "default fs",
+            Self::Ext3 => "ext3",
             Self::Ext4 => "ext4",
+            Self::Xfs => "xfs",
         }
     }
 }

@@ -16,6 +16,8 @@ pub struct Environment {
     pub disrupt: bool,
     /// Volumes with a file system of their own can be made: loop devices and mkfs are there.
     pub file_systems: Result<(), &'static str>,
+    /// Those of them that are xfs, too.
+    pub xfs: Result<(), &'static str>,
 }
 
 /// A case of this run.
@@ -86,8 +88,9 @@ fn skip(case: &Case, environment: &Environment) -> Option<String> {
         return Some("the cluster does not let its components be disrupted".to_owned());
     }
     match (case.pattern.fs, environment.file_systems) {
+        (FsType::Xfs, Ok(())) => environment.xfs.err().map(str::to_owned),
         (FsType::Default, _) | (_, Ok(())) => None,
-        (FsType::Ext4, Err(why)) => Some(why.to_owned()),
+        (FsType::Ext3 | FsType::Ext4 | FsType::Xfs, Err(why)) => Some(why.to_owned()),
     }
 }
 
@@ -96,7 +99,8 @@ mod tests {
     use super::*;
     use crate::rows::catalogue;
 
-    const ALL: Environment = Environment { nodes: 2, builtin: true, disrupt: true, file_systems: Ok(()) };
+    const ALL: Environment =
+        Environment { nodes: 2, builtin: true, disrupt: true, file_systems: Ok(()), xfs: Ok(()) };
 
     #[test]
     fn names_are_unique() {
@@ -118,6 +122,7 @@ mod tests {
             (Environment { nodes: 1, ..ALL }, "needs 2 nodes, the cluster has 1"),
             (Environment { builtin: false, ..ALL }, "another shape"),
             (Environment { disrupt: false, ..ALL }, "does not let"),
+            (Environment { xfs: Err("no mkfs.xfs"), ..ALL }, "no mkfs.xfs"),
             (Environment { file_systems: Err("no loop devices"), ..ALL }, "no loop devices"),
         ];
         for (environment, why) in lacks {

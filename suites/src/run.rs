@@ -83,17 +83,18 @@ impl Outcome {
 
 /// What this machine offers to an embedded cluster.
 pub fn environment(lane: Option<Lane>, nodes: usize, driver: &DriverCommand) -> Environment {
-    let mkfs = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"]
-        .iter()
-        .any(|dir| Path::new(dir).join("mkfs.ext4").exists());
+    let missing = |program: &str| {
+        !["/usr/sbin", "/sbin", "/usr/bin", "/bin"].iter().any(|dir| Path::new(dir).join(program).exists())
+    };
     let file_systems = match lane {
         Some(Lane::User) => Err("needs root: an ordinary user has no loop devices"),
         _ if !Path::new("/dev/loop-control").exists() => Err("needs loop devices: modprobe loop"),
-        _ if !mkfs => Err("needs mkfs.ext4: apt-get install e2fsprogs"),
+        _ if missing("mkfs.ext4") => Err("needs mkfs.ext4: apt-get install e2fsprogs"),
         Some(Lane::Root) | None => Ok(()),
     };
+    let xfs = if missing("mkfs.xfs") { Err("needs mkfs.xfs: apt-get install xfsprogs") } else { Ok(()) };
     let builtin = *driver == DriverCommand::Builtin;
-    Environment { nodes, builtin, disrupt: true, file_systems }
+    Environment { nodes, builtin, disrupt: true, file_systems, xfs }
 }
 
 /// The cases that these options ask for, as often as they ask.

@@ -9,7 +9,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
 };
 
-use crate::claims::is_deleting;
+use crate::claims::{is_deleting, is_owned_by};
 
 /// A step for one volume of a pod.
 #[derive(Debug, PartialEq)]
@@ -38,7 +38,7 @@ pub fn plan(key: &ObjectKey, world: &World) -> Vec<Action> {
     let ephemeral = pod_claims(pod).filter(|used| used.ephemeral);
     let steps = ephemeral.filter_map(|used| {
         let step = match world.claims.get(&used.claim) {
-            Some(claim) if owns(pod, claim) => return None,
+            Some(claim) if is_owned_by(claim, pod) => return None,
             Some(_) => Step::Refuse(format!(
                 "PVC {} was not created for pod {key} (pod is not the owner)",
                 used.claim
@@ -78,11 +78,6 @@ fn claim(pod: &Pod, volume: &str, key: &ObjectKey) -> Option<PersistentVolumeCla
     })
 }
 
-fn owns(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
-    let mut owners = claim.metadata.owner_references.iter().flatten();
-    owners.any(|owner| owner.controller == Some(true) && Some(&owner.uid) == pod.metadata.uid.as_ref())
-}
-
 #[cfg(test)]
 mod tests {
     use claimcheck_informer::testing::{self, deleting, world};
@@ -117,7 +112,7 @@ mod tests {
         let [Step::Create(claim)] = steps.as_slice() else { panic!("{steps:?}") };
         assert_eq!(claim.metadata.name.as_deref(), Some("p-scratch"));
         assert_eq!(claim.metadata.labels.as_ref().unwrap()["app"], "web");
-        assert!(owns(&pod(), claim));
+        assert!(is_owned_by(claim, &pod()));
         assert_eq!(claim.spec.as_ref().unwrap().access_modes.as_deref(), Some(&["ReadWriteOnce".into()][..]));
         // It is there now.
         let there = world([pod().into(), (**claim).clone().into()]);

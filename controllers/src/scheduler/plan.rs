@@ -122,7 +122,7 @@ fn settle(pod: &Arc<Pod>, volumes: &PodVolumes<'_>, node: &Node, choice: Choice)
 fn report_wait(pod: &Arc<Pod>, wait: &Wait, world: &World, now: Timestamp) -> Decision {
     let passes = match wait {
         Wait::NotFound(_) | Wait::NotMade(_) | Wait::Unbound => true,
-        Wait::Deleted(_) | Wait::Lost { .. } => false,
+        Wait::Deleted(_) | Wait::NotOwned(..) | Wait::Lost { .. } => false,
     };
     let created = pod.metadata.creation_timestamp.as_ref();
     let age = created.map_or(PATIENCE, |created| {

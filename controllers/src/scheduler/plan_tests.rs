@@ -119,6 +119,20 @@ fn a_pod_follows_its_bound_volumes() {
 }
 
 #[test]
+fn a_claim_that_was_not_made_for_the_pod_is_refused_at_once() {
+    let mut wanting = pod("p", "", &[]);
+    let volumes = serde_json::json!([{ "name": "own", "ephemeral": {} }]);
+    wanting.spec.as_mut().unwrap().volumes = Some(serde_json::from_value(volumes).unwrap());
+    let (mut claim, volume) = bound("p-own");
+    let world = with(with(with(two_nodes(), volume), claim.clone()), wanting);
+    let refused = "PVC default/p-own was not created for pod default/p (pod is not owner)";
+    assert_eq!(steps(&world), [refused]);
+    let owner = serde_json::json!([{ "kind": "Pod", "apiVersion": "v1", "name": "p", "uid": "uid-p", "controller": true }]);
+    claim.metadata.owner_references = Some(serde_json::from_value(owner).unwrap());
+    assert!(steps(&with(world, claim))[0].starts_with("bind to"));
+}
+
+#[test]
 fn claims_that_are_not_ready_are_reported_after_a_moment() {
     let lost = {
         let (mut claim, _) = bound("c");

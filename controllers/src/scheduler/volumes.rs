@@ -4,13 +4,13 @@
 
 use std::sync::Arc;
 
-use claimcheck_informer::{PodClaim, World, pod_claims};
+use claimcheck_informer::{PodClaim, World, key_of, pod_claims};
 use k8s_openapi::api::{
     core::v1::{PersistentVolume, PersistentVolumeClaim, Pod},
     storage::v1::StorageClass,
 };
 
-use crate::claims::{binds_late, claim_phase, class_name, is_bound, is_deleting, volume_name};
+use crate::claims::{binds_late, claim_phase, class_name, is_bound, is_deleting, is_owned_by, volume_name};
 
 /// The claims of a pod, by what they ask of its node.
 #[derive(Debug, Default)]
@@ -39,6 +39,9 @@ pub enum Wait {
     /// The claim of a generic ephemeral volume has not been made yet.
     #[error("waiting for ephemeral volume controller to create the persistentvolumeclaim \"{0}\"")]
     NotMade(String),
+    /// The name of an ephemeral volume's claim is taken. Using that would give the pod somebody's data.
+    #[error("PVC {0} was not created for pod {1} (pod is not owner)")]
+    NotOwned(String, String),
     /// A claim is going away.
     #[error("persistentvolumeclaim \"{0}\" is being deleted")]
     Deleted(String),
@@ -61,6 +64,9 @@ pub fn pod_volumes<'a>(pod: &Pod, world: &'a World) -> Result<PodVolumes<'a>, Wa
     let mut unbound = false;
     for used in pod_claims(pod) {
         let claim = find(&used, world)?;
+        if used.ephemeral && !is_owned_by(claim, pod) {
+            return Err(Wait::NotOwned(used.claim.to_string(), key_of(pod).to_string()));
+        }
         if is_bound(claim) {
             volumes.bound.push(bound_volume(claim, world)?);
             continue;

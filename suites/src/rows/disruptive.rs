@@ -33,6 +33,22 @@ pub(super) const ROWS: &[Case] = &[
     ),
     row(
         SUITE,
+        "a pod force-deleted while its node agent is down is cleaned up later",
+        "disruptive",
+        Pattern::EXT4,
+        Needs::DISRUPT,
+        case!(force_deleted_while_agent_is_down),
+    ),
+    row(
+        SUITE,
+        "a node that attaches for itself does so, and lets go again",
+        "CSI Mock volume attach",
+        Pattern::IMMEDIATE,
+        Needs::DISRUPT,
+        case!(node_attaches_for_itself),
+    ),
+    row(
+        SUITE,
         "a driver killed during stage is asked again",
         "CSI Mock volume node stage",
         Pattern::EXT4,
@@ -85,6 +101,48 @@ async fn deleted_while_agent_is_down(t: Arc<Fixture>) -> Result<()> {
     let seen = seen.context("the pod is gone although nobody has unmounted its volume")?;
     ensure!(seen.metadata.deletion_timestamp.is_some(), "the pod was deleted and does not say so");
     t.gone(claimcheck_informer::Kind::Pod, &pod.name).await
+}
+
+async fn force_deleted_while_agent_is_down(t: Arc<Fixture>) -> Result<()> {
+    let node = t.nodes().remove(0);
+    let claim = t.claim("claim").await?;
+    let pod = t.ready_pod(&Wanted::staying("pod", &claim, "echo here > /data/ticket").on(&node)).await?;
+    let volume = t.bound(&claim).await?;
+    t.disrupt(Victim::NodeAgent(node.clone()), Disruption::Stop).await?;
+    let deleted = t.force_delete_pod(&pod).await;
+    // In any case, or the cases after this one have a node less.
+    t.disrupt(Victim::NodeAgent(node.clone()), Disruption::Start).await?;
+    deleted?;
+    t.attachments_gone(&volume).await?;
+    // What is left is a volume like any other.
+    let said = t.output(&Wanted::ending("next", &claim, "cat /data/ticket").on(&node)).await?;
+    ensure!(said == "here", "the next pod read {said:?}");
+    Ok(())
+}
+
+async fn node_attaches_for_itself(t: Arc<Fixture>) -> Result<()> {
+    let node = t.nodes().remove(0);
+    let agent = Victim::NodeAgent(node.clone());
+    t.disrupt(agent.clone(), Disruption::Configure(&["--enable-controller-attach-detach=false"])).await?;
+    let lived = attached_by_its_node(&t, &node).await;
+    // In any case, or the cases after this one have another kind of node.
+    t.disrupt(agent, Disruption::Configure(&[])).await?;
+    t.node_annotated(&node, MANAGED, true).await?;
+    lived
+}
+
+const MANAGED: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
+
+async fn attached_by_its_node(t: &Fixture, node: &str) -> Result<()> {
+    t.node_annotated(node, MANAGED, false).await?;
+    let claim = t.claim("claim").await?;
+    let pod = t.ready_pod(&Wanted::staying("pod", &claim, "echo here > /data/ticket").on(node)).await?;
+    let volume = t.bound(&claim).await?;
+    let attachments = t.attachments_of(&volume);
+    ensure!(attachments.len() == 1, "the volume has attachments: {attachments:?}");
+    t.remove_pod(&pod).await?;
+    t.attachments_gone(&volume).await?;
+    t.remove_claim(&claim).await
 }
 
 async fn driver_killed_during_stage(t: Arc<Fixture>) -> Result<()> {

@@ -5,6 +5,7 @@ mod attach_required;
 mod binding;
 mod capacity;
 mod disruptive;
+mod ephemeral;
 mod fs_group;
 mod multi_volume;
 mod pod_volumes;
@@ -28,6 +29,7 @@ pub fn catalogue() -> Vec<Case> {
         volumes::ROWS,
         volume_io::ROWS,
         multi_volume::ROWS,
+        ephemeral::ROWS,
         sub_path::ROWS,
         fs_group::ROWS,
         pod_volumes::ROWS,

@@ -18,6 +18,9 @@ pub(super) const ROWS: &[Case] = &[
     life_cycle(Pattern::LATE),
     life_cycle(Pattern::EXT4),
     life_cycle(Pattern::EXT4_LATE),
+    life_cycle(Pattern::EXT3),
+    life_cycle(Pattern::XFS),
+    life_cycle(Pattern::XFS_LATE),
     row(
         SUITE,
         "a late claim waits for its first pod",

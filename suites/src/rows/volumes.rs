@@ -17,8 +17,10 @@ const KEEPS: Needs = Needs::NOTHING.exercising(&[Capability::Persistence]);
 pub(super) const ROWS: &[Case] = &[
     kept(Pattern::IMMEDIATE),
     kept(Pattern::EXT4),
+    kept(Pattern::XFS),
     kept_elsewhere(Pattern::IMMEDIATE),
     kept_elsewhere(Pattern::EXT4),
+    kept_elsewhere(Pattern::XFS),
     row(
         SUITE,
         "two pods on one claim share one stage",

@@ -1,0 +1,95 @@
+//! Claims that a pod brings with it: generic ephemeral volumes.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use claimcheck_informer::Kind;
+use serde_json::{Value, json};
+
+use super::{case, row};
+use crate::{
+    case::{Case, Needs, Pattern, Run},
+    fixture::{Fixture, Script},
+};
+
+const SUITE: &str = "ephemeral";
+
+const fn generic(name: &'static str, pattern: Pattern, run: Run) -> Case {
+    row(SUITE, name, "ephemeral", pattern, Needs::NOTHING, run)
+}
+
+pub(super) const ROWS: &[Case] = &[
+    generic("a pod's own claim is made with it, and goes with it", Pattern::IMMEDIATE, case!(comes_and_goes)),
+    generic("a pod's own claim is made with it, and goes with it", Pattern::LATE, case!(comes_and_goes)),
+    generic("a pod's own volume can be mounted read-only", Pattern::EXT4, case!(read_only)),
+    generic("two pods of one kind have a volume each", Pattern::LATE, case!(two_pods)),
+    generic("a pod has several volumes of its own", Pattern::IMMEDIATE, case!(several)),
+    generic(
+        "a claim of somebody else's is not taken for the pod's own",
+        Pattern::IMMEDIATE,
+        case!(foreign_claim),
+    ),
+];
+
+/// A volume that asks for a claim of the case's class.
+async fn source(t: &Fixture) -> Result<Value> {
+    let spec = json!({
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": t.class().await?,
+        "resources": { "requests": { "storage": "64Mi" } },
+    });
+    Ok(json!({ "ephemeral": { "volumeClaimTemplate": { "spec": spec } } }))
+}
+
+const SCRIPT: &str = "echo mine > /v/data/file && test \"$(cat /v/data/file)\" = mine";
+
+async fn comes_and_goes(t: Arc<Fixture>) -> Result<()> {
+    let pod = t.script(&Script::staying("pod", SCRIPT).volume("data", source(&t).await?)).await?;
+    t.ready(&pod).await?;
+    let claim = t.adopt_claim("pod-data").await?;
+    let object = t.claim_now(&claim).await?;
+    let owner = object.metadata.owner_references.unwrap_or_default();
+    let owner = owner.first().context("the claim has no owner")?;
+    ensure!(owner.uid == pod.uid && owner.controller == Some(true), "the claim's owner is {owner:?}");
+    let volume = t.bound(&claim).await?.metadata.name.unwrap_or_default();
+    t.remove_pod(&pod).await?;
+    t.gone(Kind::Claim, &claim.name).await?;
+    t.volume_gone(&volume).await
+}
+
+async fn read_only(t: Arc<Fixture>) -> Result<()> {
+    let script = "touch /v/data/file 2>&1 | grep -o 'Read-only file system'";
+    let source = source(&t).await?;
+    let said =
+        t.said(&Script::ending("pod", script).mounted("data", source, json!({ "readOnly": true }))).await?;
+    ensure!(said == "Read-only file system", "the pod said {said:?}");
+    t.adopt_claim("pod-data").await.map(drop)
+}
+
+async fn two_pods(t: Arc<Fixture>) -> Result<()> {
+    let script = "test ! -e /v/data/file && echo here > /v/data/file";
+    for name in ["one", "two"] {
+        let pod = t.script(&Script::staying(name, script).volume("data", source(&t).await?)).await?;
+        t.ready(&pod).await?;
+        t.adopt_claim(&format!("{name}-data")).await?;
+    }
+    Ok(())
+}
+
+async fn several(t: Arc<Fixture>) -> Result<()> {
+    let script = "echo 1 > /v/first/file && echo 2 > /v/second/file && cat /v/*/file";
+    let wanted =
+        Script::ending("pod", script).volume("first", source(&t).await?).volume("second", source(&t).await?);
+    let said = t.said(&wanted).await?;
+    ensure!(said == "1\n2", "the pod said {said:?}");
+    for name in ["pod-first", "pod-second"] {
+        t.adopt_claim(name).await?;
+    }
+    Ok(())
+}
+
+async fn foreign_claim(t: Arc<Fixture>) -> Result<()> {
+    t.claim("pod-data").await?;
+    t.script(&Script::ending("pod", SCRIPT).volume("data", source(&t).await?)).await?;
+    t.event_saying("pod", "FailedScheduling", "was not created for").await
+}
