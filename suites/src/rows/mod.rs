@@ -9,6 +9,7 @@ mod ephemeral;
 mod fs_group;
 mod multi_volume;
 mod pod_volumes;
+mod pods;
 mod protection;
 mod provisioning;
 mod reclaim;
@@ -33,6 +34,7 @@ pub fn catalogue() -> Vec<Case> {
         sub_path::ROWS,
         fs_group::ROWS,
         pod_volumes::ROWS,
+        pods::ROWS,
         binding::ROWS,
         reclaim::ROWS,
         protection::ROWS,

@@ -1,0 +1,379 @@
+//! What containers do to a pod's volumes, and what is told of them: order, restarts, ends.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use claimcheck_model::Capability;
+use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod as PodObject};
+use serde_json::{Value, json};
+
+use super::{case, row};
+use crate::{
+    case::{Case, Needs, Pattern, Run},
+    fixture::{Claim, Fixture, IMAGE, Wanted},
+};
+
+const SUITE: &str = "pods";
+
+const fn on_claim(name: &'static str, upstream: &'static str, run: Run) -> Case {
+    row(SUITE, name, upstream, Pattern::IMMEDIATE, Needs::NOTHING, run)
+}
+
+const fn alone(name: &'static str, upstream: &'static str, run: Run) -> Case {
+    row(SUITE, name, upstream, Pattern::IN_POD, Needs::NOTHING, run)
+}
+
+pub(super) const ROWS: &[Case] = &[
+    alone(
+        "init containers run one after the other, before the others",
+        "InitContainer",
+        case!(init_in_order),
+    ),
+    on_claim(
+        "a pod whose init container fails for good gives its volume up",
+        "InitContainer",
+        case!(init_fails),
+    ),
+    on_claim(
+        "an init container that fails is tried again on the mounted volume",
+        "InitContainer",
+        case!(init_tried_again),
+    ),
+    alone("a sidecar runs before the others, and ends after them", "Sidecar containers", case!(sidecar)),
+    on_claim("containers share a volume that one of them must not write", "volumes", case!(shared)),
+    on_claim(
+        "a container that fails is restarted on the mounted volume",
+        "Container Runtime",
+        case!(restarted),
+    ),
+    alone("an emptyDir outlives a restart of its container", "EmptyDir volumes", case!(empty_dir_outlives)),
+    alone("a pod of the same name begins with an empty emptyDir", "EmptyDir volumes", case!(fresh_empty_dir)),
+    alone("a failed pod tells exit codes and messages", "Container Runtime", case!(exit_codes)),
+    alone("the end of the log stands in for a message", "Container Runtime", case!(log_as_message)),
+    on_claim("a program that is not there is told, and the volume is given up", "none", case!(no_program)),
+    on_claim("what a container writes while it is stopped is kept", "volumes", case!(last_words)),
+    on_claim("an evicted pod leaves its volume to the next", "none", case!(evicted)),
+    on_claim("a pod that names its node needs no scheduler", "none", case!(named_node)),
+    on_claim("a part named by a variable is each pod's own", "Variable Expansion", case!(named_part)),
+    row(
+        SUITE,
+        "a pod that has ended gives its volume up while its object is there",
+        "multiVolume",
+        Pattern::IMMEDIATE,
+        Needs::TWO_NODES,
+        case!(ended_gives_up),
+    ),
+    row(
+        SUITE,
+        "files belong to the user of their container and the group of their pod",
+        "Security Context",
+        Pattern::EXT4,
+        Needs::NOTHING.exercising(&[Capability::FsGroup]),
+        case!(user),
+    ),
+];
+
+/// The whole life of a volume that was mounted once.
+const ONCE: [(&str, u64); 8] = [
+    ("CreateVolume", 1),
+    ("ControllerPublishVolume", 1),
+    ("NodeStageVolume", 1),
+    ("NodePublishVolume", 1),
+    ("NodeUnpublishVolume", 1),
+    ("NodeUnstageVolume", 1),
+    ("ControllerUnpublishVolume", 1),
+    ("DeleteVolume", 1),
+];
+
+/// Fails at first; ends well where it finds a file of the first time.
+const FAILS_ONCE: &str = "test ! -e /data/tried || exit 0\ntouch /data/tried\nexit 7";
+
+/// A container that runs a script with the pod's volume at `/data`.
+fn container(name: &str, script: &str) -> Value {
+    json!({
+        "name": name,
+        "image": IMAGE,
+        "command": ["sh", "-c", format!("set -e\n{script}")],
+        "volumeMounts": [{ "name": "data", "mountPath": "/data" }],
+    })
+}
+
+/// The pod `pod` of these containers, with one volume.
+fn pod(restart_policy: &str, volume: Value, init: &[Value], containers: &[Value]) -> Value {
+    let mut volume = volume;
+    volume["name"] = json!("data");
+    json!({
+        "metadata": { "name": "pod" },
+        "spec": {
+            "restartPolicy": restart_policy,
+            "terminationGracePeriodSeconds": 2,
+            "initContainers": init,
+            "containers": containers,
+            "volumes": [volume],
+        },
+    })
+}
+
+fn of(claim: &Claim) -> Value {
+    json!({ "persistentVolumeClaim": { "claimName": claim.name } })
+}
+
+fn empty_dir() -> Value {
+    json!({ "emptyDir": {} })
+}
+
+fn phase(pod: &PodObject) -> &str {
+    pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or("none")
+}
+
+fn status<'a>(pod: &'a PodObject, container: &str) -> Result<&'a ContainerStatus> {
+    let status = pod.status.as_ref().context("the pod has no status")?;
+    let mut all = status.init_container_statuses.iter().chain(status.container_statuses.iter()).flatten();
+    all.find(|status| status.name == container).with_context(|| format!("no status of container {container}"))
+}
+
+/// How a container ended.
+fn end<'a>(pod: &'a PodObject, container: &str) -> Result<&'a ContainerStateTerminated> {
+    let state = status(pod, container)?.state.as_ref().and_then(|state| state.terminated.as_ref());
+    state.with_context(|| format!("container {container} has not ended"))
+}
+
+fn message<'a>(pod: &'a PodObject, container: &str) -> Result<&'a str> {
+    Ok(end(pod, container)?.message.as_deref().unwrap_or_default().trim())
+}
+
+/// Removes the pod and its claim, whose volume must have been mounted once.
+async fn mounted_once(t: &Fixture, claim: &Claim) -> Result<()> {
+    t.remove_named_pod("pod").await?;
+    t.remove_claim(claim).await?;
+    t.expect_calls(&ONCE).await
+}
+
+async fn init_in_order(t: Arc<Fixture>) -> Result<()> {
+    let init = ["one", "two", "three"].map(|name| container(name, &format!("echo {name} >> /data/steps")));
+    let main = container("main", "cat /data/steps > /dev/termination-log");
+    let pod = t.pod_like(pod("Never", empty_dir(), &init, &[main])).await?;
+    let pod = t.over(&pod).await?;
+    let said = message(&pod, "main")?;
+    ensure!(said == "one\ntwo\nthree", "the main container saw {said:?}");
+    for name in ["one", "two", "three"] {
+        ensure!(end(&pod, name)?.exit_code == 0, "{name} ended with {}", end(&pod, name)?.exit_code);
+    }
+    Ok(())
+}
+
+async fn init_fails(t: Arc<Fixture>) -> Result<()> {
+    let claim = t.claim("claim").await?;
+    let containers = [container("main", "true")];
+    let pod = t.pod_like(pod("Never", of(&claim), &[container("init", "exit 3")], &containers)).await?;
+    let volume = t.bound(&claim).await?;
+    let pod = t.over(&pod).await?;
+    let code = end(&pod, "init")?.exit_code;
+    ensure!(phase(&pod) == "Failed" && code == 3, "the pod has {}, its init container {code}", phase(&pod));
+    ensure!(end(&pod, "main").is_err(), "the main container ran");
+    t.attachments_gone(&volume).await?;
+    mounted_once(&t, &claim).await
+}
+
+async fn init_tried_again(t: Arc<Fixture>) -> Result<()> {
+    let claim = t.claim("claim").await?;
+    let containers = [container("main", "true")];
+    let pod = t.pod_like(pod("OnFailure", of(&claim), &[container("init", FAILS_ONCE)], &containers)).await?;
+    let pod = t.over(&pod).await?;
+    let restarts = status(&pod, "init")?.restart_count;
+    ensure!(phase(&pod) == "Succeeded" && restarts == 1, "{} after {restarts} restarts", phase(&pod));
+    mounted_once(&t, &claim).await
+}
+
+async fn sidecar(t: Arc<Fixture>) -> Result<()> {
+    let mut sidecar = container("sidecar", "echo up > /data/new\nmv /data/new /data/up\nexec sleep 3600");
+    sidecar["restartPolicy"] = json!("Always");
+    // A sidecar has begun when the next one begins; what it does first may take a while longer.
+    let main = "until test -e /data/up; do sleep 0.02; done\ncat /data/up > /dev/termination-log";
+    let pod = t.pod_like(pod("Never", empty_dir(), &[sidecar], &[container("main", main)])).await?;
+    let pod = t.over(&pod).await?;
+    ensure!(phase(&pod) == "Succeeded", "the pod has {}", phase(&pod));
+    ensure!(message(&pod, "main")? == "up", "the main container saw {:?}", message(&pod, "main")?);
+    let (sidecar, main) = (end(&pod, "sidecar")?, end(&pod, "main")?);
+    ensure!(sidecar.started_at <= main.started_at, "the sidecar was started after the main container");
+    ensure!(sidecar.finished_at >= main.finished_at, "the sidecar ended before the main container");
+    Ok(())
+}
+
+async fn shared(t: Arc<Fixture>) -> Result<()> {
+    let claim = t.claim("claim").await?;
+    let writer = container("writer", "echo written > /data/new\nmv /data/new /data/file");
+    let mut reader = container(
+        "reader",
+        "until test -e /data/file; do sleep 0.02; done\n\
+         { cat /data/file; touch /data/other 2> /dev/null && echo written || echo refused; } \
+         > /dev/termination-log",
+    );
+    reader["volumeMounts"][0]["readOnly"] = json!(true);
+    let pod = t.pod_like(pod("Never", of(&claim), &[], &[reader, writer])).await?;
+    let pod = t.over(&pod).await?;
+    let said = message(&pod, "reader")?;
+    ensure!(said == "written\nrefused", "the reader said {said:?}");
+    mounted_once(&t, &claim).await
+}
+
+async fn restarted(t: Arc<Fixture>) -> Result<()> {
+    let claim = t.claim("claim").await?;
+    let pod = t.pod_like(pod("OnFailure", of(&claim), &[], &[container("main", FAILS_ONCE)])).await?;
+    failed_once(&t.over(&pod).await?)?;
+    mounted_once(&t, &claim).await
+}
+
+async fn empty_dir_outlives(t: Arc<Fixture>) -> Result<()> {
+    let pod = t.pod_like(pod("OnFailure", empty_dir(), &[], &[container("main", FAILS_ONCE)])).await?;
+    failed_once(&t.over(&pod).await?)
+}
+
+/// Whether the main container has failed once, and ended well then.
+fn failed_once(pod: &PodObject) -> Result<()> {
+    let (phase, status) = (phase(pod), status(pod, "main")?);
+    let restarts = status.restart_count;
+    ensure!(phase == "Succeeded" && restarts == 1, "{phase} after {restarts} restarts");
+    let last = status.last_state.as_ref().and_then(|state| state.terminated.as_ref());
+    let code = last.map(|last| last.exit_code);
+    ensure!(code == Some(7), "the first attempt ended with {code:?}");
+    Ok(())
+}
+
+async fn fresh_empty_dir(t: Arc<Fixture>) -> Result<()> {
+    for _ in 0..2 {
+        let main = container("main", "ls -A /data | wc -l > /dev/termination-log\ntouch /data/file");
+        let pod = t.pod_like(pod("Never", empty_dir(), &[], &[main])).await?;
+        let found = t.ended(&pod).await?;
+        ensure!(found == "0", "the pod found {found} files");
+        t.remove_pod(&pod).await?;
+    }
+    Ok(())
+}
+
+async fn exit_codes(t: Arc<Fixture>) -> Result<()> {
+    let containers = [
+        container("bad", "echo broken > /dev/termination-log\nexit 42"),
+        container("good", "echo done > /dev/termination-log"),
+    ];
+    let pod = t.pod_like(pod("Never", empty_dir(), &[], &containers)).await?;
+    let pod = t.over(&pod).await?;
+    ensure!(phase(&pod) == "Failed", "the pod has {}", phase(&pod));
+    for (name, code, reason, said) in [("bad", 42, "Error", "broken"), ("good", 0, "Completed", "done")] {
+        let seen = end(&pod, name)?;
+        let told = (seen.exit_code, seen.reason.as_deref(), message(&pod, name)?);
+        ensure!(told == (code, Some(reason), said), "{name} ended with {told:?}");
+    }
+    Ok(())
+}
+
+async fn log_as_message(t: Arc<Fixture>) -> Result<()> {
+    let falling_back = |name: &str, script: &str| {
+        let mut container = container(name, script);
+        container["terminationMessagePolicy"] = json!("FallbackToLogsOnError");
+        container
+    };
+    let containers = [
+        falling_back("bad", "echo to the log\nexit 1"),
+        falling_back("good", "echo to the log"),
+        falling_back("telling", "echo to the log\necho told > /dev/termination-log\nexit 1"),
+    ];
+    let pod = t.pod_like(pod("Never", empty_dir(), &[], &containers)).await?;
+    let pod = t.over(&pod).await?;
+    for (name, expected) in [("bad", "to the log"), ("good", ""), ("telling", "told")] {
+        let said = message(&pod, name)?;
+        ensure!(said == expected, "{name} said {said:?} instead of {expected:?}");
+    }
+    Ok(())
+}
+
+async fn no_program(t: Arc<Fixture>) -> Result<()> {
+    let claim = t.claim("claim").await?;
+    let mut main = container("main", "");
+    main["command"] = json!(["/no/such/program"]);
+    t.pod_like(pod("Always", of(&claim), &[], &[main])).await?;
+    t.event_saying("pod", "Failed", "/no/such/program").await?;
+    mounted_once(&t, &claim).await
+}
+
+async fn last_words(t: Arc<Fixture>) -> Result<()> {
+    let node = t.nodes().remove(0);
+    let claim = t.claim("claim").await?;
+    let script = "trap 'echo bye > /data/bye; exit 0' TERM\ntouch /data/armed\n\
+                  while :; do sleep 3600 & wait $!; done";
+    let mut wanted = pod("Always", of(&claim), &[], &[container("main", script)]);
+    wanted["spec"]["nodeSelector"] = json!({ "kubernetes.io/hostname": node });
+    // Enough for a shell on a machine that has much else to do.
+    wanted["spec"]["terminationGracePeriodSeconds"] = json!(20);
+    let pod = t.pod_like(wanted).await?;
+    let watch = "until test -e /data/armed; do sleep 0.02; done";
+    t.output(&Wanted::ending("watcher", &claim, watch).on(&node)).await?;
+    t.remove_pod(&pod).await?;
+    let said = t.output(&Wanted::ending("reader", &claim, "cat /data/bye")).await?;
+    ensure!(said == "bye", "the reader found {said:?}");
+    Ok(())
+}
+
+async fn evicted(t: Arc<Fixture>) -> Result<()> {
+    let claim = t.claim("claim").await?;
+    let pod = t.ready_pod(&Wanted::staying("pod", &claim, "echo kept > /data/file")).await?;
+    t.evict(&pod).await?;
+    let said = t.output(&Wanted::ending("next", &claim, "cat /data/file")).await?;
+    ensure!(said == "kept", "the next pod found {said:?}");
+    Ok(())
+}
+
+async fn named_node(t: Arc<Fixture>) -> Result<()> {
+    let node = t.nodes().pop().context("the cluster has no nodes")?;
+    let claim = t.claim("claim").await?;
+    let mut main = container("main", "echo $NODE > /dev/termination-log");
+    main["env"] = json!([{ "name": "NODE", "valueFrom": { "fieldRef": { "fieldPath": "spec.nodeName" } } }]);
+    let mut wanted = pod("Never", of(&claim), &[], &[main]);
+    wanted["spec"]["nodeName"] = json!(node);
+    let pod = t.pod_like(wanted).await?;
+    let said = t.ended(&pod).await?;
+    ensure!(said == node, "the pod ran on {said} instead of {node}");
+    mounted_once(&t, &claim).await
+}
+
+async fn named_part(t: Arc<Fixture>) -> Result<()> {
+    let claim = t.claim("claim").await?;
+    for name in ["a", "b"] {
+        let mut main = container("main", "test ! -e /data/file\necho $ME > /data/file");
+        main["env"] =
+            json!([{ "name": "ME", "valueFrom": { "fieldRef": { "fieldPath": "metadata.name" } } }]);
+        main["volumeMounts"][0]["subPathExpr"] = json!("of-$(ME)");
+        let mut wanted = pod("Never", of(&claim), &[], &[main]);
+        wanted["metadata"]["name"] = json!(name);
+        let pod = t.pod_like(wanted).await?;
+        t.ended(&pod).await?;
+    }
+    let said = t.output(&Wanted::ending("reader", &claim, "cd /data; ls; cat of-*/file")).await?;
+    ensure!(said == "of-a\nof-b\na\nb", "the reader found {said:?}");
+    Ok(())
+}
+
+async fn ended_gives_up(t: Arc<Fixture>) -> Result<()> {
+    let nodes = t.nodes();
+    let claim = t.claim("claim").await?;
+    let first = t.pod(&Wanted::ending("first", &claim, "echo kept > /data/file").on(&nodes[0])).await?;
+    t.ended(&first).await?;
+    // Nobody deletes the first pod; its node has the volume no longer all the same.
+    let said = t.output(&Wanted::ending("second", &claim, "cat /data/file").on(&nodes[1])).await?;
+    ensure!(said == "kept", "the second pod found {said:?}");
+    let seen = t.pod_now(&first).await?;
+    ensure!(phase(&seen) == "Succeeded", "the first pod has {}", phase(&seen));
+    Ok(())
+}
+
+async fn user(t: Arc<Fixture>) -> Result<()> {
+    let claim = t.claim("claim").await?;
+    let script = "touch /data/file\n\
+                  { id -u; id -g; stat -c '%u %g' /data/file; } > /dev/termination-log";
+    let mut wanted = pod("Never", of(&claim), &[], &[container("main", script)]);
+    wanted["spec"]["securityContext"] = json!({ "runAsUser": 1000, "runAsGroup": 2000, "fsGroup": 3000 });
+    let pod = t.pod_like(wanted).await?;
+    let said = t.ended(&pod).await?;
+    ensure!(said == "1000\n2000\n1000 3000", "the pod said {said:?}");
+    mounted_once(&t, &claim).await
+}
