@@ -144,10 +144,20 @@ impl Context {
 
     /// Deletes the object, on the condition that it has the uid given. One that is gone already is fine.
     pub async fn delete<K: Watchable>(&self, object: &K) -> Result<(), Failure> {
+        self.delete_within(object, None).await
+    }
+
+    /// Deletes the object without a grace period; see [`Context::delete`].
+    pub async fn delete_now<K: Watchable>(&self, object: &K) -> Result<(), Failure> {
+        self.delete_within(object, Some(0)).await
+    }
+
+    async fn delete_within<K: Watchable>(&self, object: &K, seconds: Option<u32>) -> Result<(), Failure> {
         let key = key_of(object);
         let uid = object.metadata().uid.clone();
         let params = DeleteParams {
             preconditions: Some(Preconditions { uid, resource_version: None }),
+            grace_period_seconds: seconds,
             ..DeleteParams::default()
         };
         let request = collection::<K>(&key).delete(&key.name, &params).map_err(kube::Error::BuildRequest);

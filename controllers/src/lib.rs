@@ -1,5 +1,5 @@
-//! The storage controllers: binder, provisioner, attach/detach, attacher, scheduler, protection, and the
-//! claims of ephemeral volumes.
+//! The storage controllers: binder, provisioner, attach/detach, attacher, scheduler, protection, the claims
+//! of ephemeral volumes, and the life cycle of nodes.
 //!
 //! ```text
 //! Informer ──> World ──> <controller>/plan.rs ──actions──> <controller>/run.rs ──> API server, CSI driver
@@ -19,6 +19,7 @@ mod context;
 #[cfg(test)]
 mod context_tests;
 mod ephemeral;
+mod node_lifecycle;
 mod protection;
 mod provisioner;
 mod rpc;

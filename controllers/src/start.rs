@@ -1,6 +1,6 @@
 //! Starts controllers by name, all on one shared cache.
 
-use std::{fmt, path::PathBuf, str::FromStr};
+use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
 use claimcheck_informer::{Informer, KindSet, Options as Watch};
 use kube::Client;
@@ -8,8 +8,12 @@ use tokio::task::JoinSet;
 use tracing::info;
 
 use crate::{
-    attachdetach, attacher, binder, context::Context, ephemeral, protection, provisioner, scheduler, shell,
+    attachdetach, attacher, binder, context::Context, ephemeral, node_lifecycle, protection, provisioner,
+    scheduler, shell,
 };
+
+/// Upstream: `pkg/controller/nodelifecycle/config/v1alpha1/defaults.go`.
+const NODE_MONITOR_GRACE: Duration = Duration::from_secs(50);
 
 /// A controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,11 +32,13 @@ pub enum Name {
     Protection,
     /// Makes the claims of generic ephemeral volumes.
     Ephemeral,
+    /// Tells dead nodes from living ones, and takes pods off the dead.
+    NodeLifecycle,
 }
 
 impl Name {
     /// Every controller.
-    pub const ALL: [Name; 7] = [
+    pub const ALL: [Name; 8] = [
         Self::Binder,
         Self::Provisioner,
         Self::AttachDetach,
@@ -40,6 +46,7 @@ impl Name {
         Self::Scheduler,
         Self::Protection,
         Self::Ephemeral,
+        Self::NodeLifecycle,
     ];
 
     /// As on the command line.
@@ -52,6 +59,7 @@ impl Name {
             Self::Scheduler => "scheduler",
             Self::Protection => "protection",
             Self::Ephemeral => "ephemeral-volume",
+            Self::NodeLifecycle => "node-lifecycle",
         }
     }
 
@@ -81,7 +89,7 @@ impl FromStr for Name {
 pub enum Error {
     /// There is no such controller.
     #[error(
-        "there is no controller \"{name}\": use binder, provisioner, attach-detach, attacher, scheduler, protection, or ephemeral-volume"
+        "there is no controller \"{name}\": use binder, provisioner, attach-detach, attacher, scheduler, protection, ephemeral-volume, or node-lifecycle"
     )]
     Unknown {
         /// What was asked for.
@@ -112,6 +120,9 @@ pub struct Options {
     pub tap: Option<PathBuf>,
     /// How the provisioner provisions.
     pub provisioning: Provisioning,
+    /// How long a node may be silent before it is held to be gone: `--node-monitor-grace-period` of
+    /// kube-controller-manager, whose default it has where none is given.
+    pub node_monitor_grace: Option<Duration>,
 }
 
 /// What the provisioner can be told, named as the flags of external-provisioner.
@@ -158,6 +169,11 @@ pub async fn run(
             Name::Ephemeral => {
                 let context = context("ephemeral_volume");
                 running.spawn(endless(shell::run(ephemeral::Ephemeral, context)));
+            }
+            Name::NodeLifecycle => {
+                let grace = options.node_monitor_grace.unwrap_or(NODE_MONITOR_GRACE);
+                let controller = node_lifecycle::NodeLifecycle::new(grace);
+                running.spawn(endless(shell::run(controller, context("node-controller"))));
             }
             Name::Protection => {
                 let claims = shell::run(protection::Claims, context("pvc-protection-controller"));

@@ -35,7 +35,8 @@ pub enum Component {
 /// Arguments of the controllers.
 #[derive(Debug, Args)]
 pub struct ControllerArgs {
-    /// `all`, or any of binder, provisioner, attach-detach, attacher, scheduler, protection
+    /// `all`, or any of binder, provisioner, attach-detach, attacher, scheduler, protection,
+    /// ephemeral-volume, node-lifecycle
     #[arg(required = true)]
     names: Vec<String>,
     /// Path of the CSI driver's socket, for provisioner and attacher
@@ -50,6 +51,9 @@ pub struct ControllerArgs {
     /// The provisioner publishes the driver's room for classes that bind at once, too
     #[arg(long)]
     capacity_for_immediate_binding: bool,
+    /// How many seconds a node may be silent before it is held to be gone (default: 50)
+    #[arg(long, value_name = "SECONDS")]
+    node_monitor_grace_period: Option<u64>,
     #[command(flatten)]
     api: ApiArgs,
 }
@@ -127,6 +131,7 @@ impl ControllerArgs {
                 strict_topology: self.strict_topology,
                 capacity_for_immediate_binding: self.capacity_for_immediate_binding,
             },
+            node_monitor_grace: self.node_monitor_grace_period.map(Duration::from_secs),
         };
         controllers::run(&names, client, &options, termination()?).await?;
         Ok(())

@@ -4,6 +4,7 @@ use claimcheck_model::ObjectKey;
 use k8s_openapi::{
     Metadata,
     api::{
+        coordination::v1::Lease,
         core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod},
         storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment},
     },
@@ -284,4 +285,4 @@ macro_rules! unindexed {
     };
 }
 
-unindexed!(Node, CSIDriver, CSINode);
+unindexed!(Node, CSIDriver, CSINode, Lease);

@@ -14,6 +14,7 @@ use std::{
 use claimcheck_model::ObjectKey;
 use futures::StreamExt;
 use k8s_openapi::api::{
+    coordination::v1::Lease,
     core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod},
     storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment},
 };
@@ -123,6 +124,7 @@ impl Informer {
                 Kind::CsiDriver => watchers.spawn(follow::<CSIDriver>(client, config, shared)),
                 Kind::CsiNode => watchers.spawn(follow::<CSINode>(client, config, shared)),
                 Kind::Capacity => watchers.spawn(follow::<CSIStorageCapacity>(client, config, shared)),
+                Kind::Lease => watchers.spawn(follow::<Lease>(client, config, shared)),
             };
         }
         Self { shared, _watchers: Arc::new(Mutex::new(watchers)) }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use claimcheck_model::ObjectKey;
 use k8s_openapi::api::{
+    coordination::v1::Lease,
     core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod},
     storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment},
 };
@@ -134,6 +135,8 @@ kinds! {
     CsiNode csi_nodes CSINode,
     /// CSIStorageCapacities.
     Capacity capacities CSIStorageCapacity,
+    /// Leases; those of nodes are their heartbeats.
+    Lease leases Lease,
 }
 
 impl World {

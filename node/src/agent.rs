@@ -180,7 +180,7 @@ impl<R: Runtime, H: Host> Agent<R, H> {
             watched = registration::run(&registry, dial, info, plugin) => {
                 watched.map_err(|source| AgentError::Plugins { path: registry.clone(), source })
             }
-            () = node_object::keep_alive(client, node) => Ok(()),
+            () = node_object::keep_alive(client, node, informer) => Ok(()),
             () = shutdown => Ok(()),
         }
     }

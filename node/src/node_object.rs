@@ -4,6 +4,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use claimcheck_informer::{Informer, Kind, KindSet};
 use claimcheck_model::CONTROLLER_MANAGED_ATTACH;
 use k8s_openapi::{
     api::{
@@ -21,6 +22,7 @@ use kube::{
     api::{Patch, PatchParams, PostParams},
 };
 use serde_json::json;
+use tokio::time::MissedTickBehavior;
 
 use crate::agent::Config;
 
@@ -72,18 +74,32 @@ pub async fn register(client: &Client, config: &Config) -> Result<Node, Register
     registered.await.map_err(|source| RegisterError { node: name.to_owned(), source: Box::new(source) })
 }
 
-/// Renews the node's lease for as long as it is polled.
+/// Renews the node's lease for as long as it is polled, and contradicts whoever wrote meanwhile that the node
+/// is not ready: the node life cycle controller does, after too long a silence.
 ///
 /// A failure is not worth stopping for: whoever looks at leases will find that this one is old.
-pub async fn keep_alive(client: Client, node: Node) {
-    let api: Api<Lease> = Api::namespaced(client, LEASE_NAMESPACE);
+pub async fn keep_alive(client: Client, node: Node, informer: Informer) {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let leases: Api<Lease> = Api::namespaced(client, LEASE_NAMESPACE);
     let name = node.metadata.name.clone().unwrap_or_default();
+    let mut changes = informer.subscribe(KindSet::of(&[Kind::Node]));
     let mut ticks = tokio::time::interval(RENEW_EVERY);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        ticks.tick().await;
-        if let Err(error) = renew(&api, &name, &node).await {
-            tracing::debug!(node = name, %error, "the lease was not renewed");
+        tokio::select! {
+            _ = ticks.tick() => if let Err(error) = renew(&leases, &name, &node).await {
+                tracing::debug!(node = name, %error, "the lease was not renewed");
+            },
+            Some(_) = changes.recv() => {}
+        }
+        let doubted = informer.read().nodes.named(&name).is_some_and(|node| !is_ready(node));
+        if doubted {
+            let status = Patch::Merge(json!({"status": {"conditions": conditions()}}));
+            match nodes.patch_status(&name, &PatchParams::default(), &status).await {
+                Ok(node) => informer.apply(node),
+                // The next tick tries again.
+                Err(error) => tracing::debug!(node = name, %error, "it was not reported that it is ready"),
+            }
         }
     }
 }

@@ -28,6 +28,8 @@ mod plan_tests;
 #[cfg(test)]
 mod properties;
 
+pub(crate) use plan::is_out_of_service;
+
 use crate::{Options, context::Context, shell};
 
 /// Works until the future is dropped.

@@ -65,9 +65,13 @@ impl Controller for Attacher {
                 of(AttachmentBy::Volume).map(Key::Attachment).chain([Key::Volume(name.clone())]).collect()
             }
             Kind::CsiNode => of(AttachmentBy::Node).map(Key::Attachment).collect(),
-            Kind::Claim | Kind::Class | Kind::Pod | Kind::Node | Kind::CsiDriver | Kind::Capacity => {
-                Vec::new()
-            }
+            Kind::Claim
+            | Kind::Class
+            | Kind::Pod
+            | Kind::Node
+            | Kind::CsiDriver
+            | Kind::Capacity
+            | Kind::Lease => Vec::new(),
         }
     }
 

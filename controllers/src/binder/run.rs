@@ -43,9 +43,13 @@ impl Controller for Binder {
             Kind::Claim => wakes_of_claim(change, world),
             Kind::Volume => wakes_of_volume(change, world),
             Kind::Class => wakes_of_class(change, world),
-            Kind::Pod | Kind::Node | Kind::Attachment | Kind::CsiDriver | Kind::CsiNode | Kind::Capacity => {
-                Vec::new()
-            }
+            Kind::Pod
+            | Kind::Node
+            | Kind::Attachment
+            | Kind::CsiDriver
+            | Kind::CsiNode
+            | Kind::Capacity
+            | Kind::Lease => Vec::new(),
         }
     }
 

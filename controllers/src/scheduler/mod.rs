@@ -29,4 +29,5 @@ mod plan_tests;
 #[cfg(test)]
 mod wake_tests;
 
+pub(crate) use nodes::tolerates;
 pub use run::Scheduler;

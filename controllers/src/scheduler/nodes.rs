@@ -131,7 +131,8 @@ pub fn is_ready(node: &Node) -> bool {
     conditions.find(|condition| condition.type_ == "Ready").is_none_or(|ready| ready.status == "True")
 }
 
-fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
+/// Upstream: `ToleratesTaint` in component-helpers' `scheduling/corev1`.
+pub fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     let effect =
         toleration.effect.as_deref().is_none_or(|effect| effect.is_empty() || effect == taint.effect);
     let key = toleration.key.as_deref().unwrap_or_default();

@@ -70,7 +70,12 @@ impl Controller for Scheduler {
             Kind::Claim => waiting_for(&change.key, world).collect(),
             Kind::Volume => waiting_for_volume(change, world),
             Kind::Class => waiting_in(&change.key.name, world).collect(),
-            Kind::Node | Kind::Attachment | Kind::CsiNode | Kind::CsiDriver | Kind::Capacity => Vec::new(),
+            Kind::Node
+            | Kind::Attachment
+            | Kind::CsiNode
+            | Kind::CsiDriver
+            | Kind::Capacity
+            | Kind::Lease => Vec::new(),
         };
         let mut cure = cure(change);
         let now = change.both::<Pod>().1;
@@ -144,7 +149,7 @@ fn cure(change: &Change) -> Option<Cure> {
         Kind::CsiNode => drivers_matter(change).then_some(Cure::Driver),
         Kind::CsiDriver => Some(Cure::Driver),
         Kind::Capacity => change.new.is_some().then_some(Cure::Capacity),
-        Kind::Claim => None,
+        Kind::Claim | Kind::Lease => None,
     }
 }
 

@@ -72,9 +72,13 @@ impl Controller for Capacities {
                 let states = change.states::<CSIStorageCapacity>();
                 states.filter(|capacity| is_ours(capacity, &self.settings)).map(|c| place_of(c)).collect()
             }
-            Kind::Volume | Kind::Node | Kind::CsiNode | Kind::CsiDriver | Kind::Pod | Kind::Attachment => {
-                Vec::new()
-            }
+            Kind::Volume
+            | Kind::Node
+            | Kind::CsiNode
+            | Kind::CsiDriver
+            | Kind::Pod
+            | Kind::Attachment
+            | Kind::Lease => Vec::new(),
         }
     }
 

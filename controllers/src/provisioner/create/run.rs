@@ -67,9 +67,13 @@ impl Controller for Claims {
                 let names = classes.filter_map(|class| class.metadata.name.as_deref());
                 names.flat_map(|class| of_class(class, world)).collect()
             }
-            Kind::Volume | Kind::Pod | Kind::Node | Kind::Attachment | Kind::CsiDriver | Kind::Capacity => {
-                Vec::new()
-            }
+            Kind::Volume
+            | Kind::Pod
+            | Kind::Node
+            | Kind::Attachment
+            | Kind::CsiDriver
+            | Kind::Capacity
+            | Kind::Lease => Vec::new(),
         }
     }
 

@@ -67,6 +67,7 @@ impl Controller for Volumes {
             | Kind::Node
             | Kind::CsiDriver
             | Kind::Capacity
+            | Kind::Lease
             | Kind::CsiNode => Vec::new(),
         }
     }

@@ -38,6 +38,11 @@ impl Drop for Cluster {
 impl Cluster {
     /// Starts the server, and these controllers on it.
     pub async fn start(names: &'static [Name]) -> Self {
+        Self::start_with(names, Options::default()).await
+    }
+
+    /// The same, with controllers that are told more.
+    pub async fn start_with(names: &'static [Name], options: Options) -> Self {
         let server = apiserver::start(apiserver::Config::default()).await.expect("the API server starts");
         let client = connect(&server).await;
         let namespaces = Api::<Namespace>::all(client.clone());
@@ -45,14 +50,14 @@ impl Cluster {
             let namespace = serde_json::from_value(json!({"metadata": {"name": "default"}})).unwrap();
             namespaces.create(&PostParams::default(), &namespace).await.unwrap();
         }
-        let controllers = spawn(connect(&server).await, names);
+        let controllers = spawn(connect(&server).await, names, options);
         Self { server, client, controllers }
     }
 
     /// Ends the controllers without warning, and starts others.
     pub async fn restart_controllers(&mut self, names: &'static [Name]) {
         self.controllers.abort();
-        self.controllers = spawn(connect(&self.server).await, names);
+        self.controllers = spawn(connect(&self.server).await, names, Options::default());
     }
 
     pub fn claims(&self) -> Api<PersistentVolumeClaim> {
@@ -196,9 +201,8 @@ async fn connect(server: &apiserver::Server) -> Client {
     Client::try_from(config).expect("a client")
 }
 
-fn spawn(client: Client, names: &'static [Name]) -> JoinHandle<()> {
+fn spawn(client: Client, names: &'static [Name], options: Options) -> JoinHandle<()> {
     tokio::spawn(async move {
-        let options = Options::default();
         run(names, client, &options, std::future::pending()).await.expect("the controllers go on");
     })
 }

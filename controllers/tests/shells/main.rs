@@ -1,6 +1,7 @@
-//! Binder, scheduler and protection as they run: over HTTPS, against the embedded API server.
+//! The controllers that speak to no driver as they run: over HTTPS, against the embedded API server.
 
 mod cluster;
+mod nodes;
 
 use claimcheck_controllers::Name;
 use cluster::{Cluster, until, until_gone};

@@ -1,0 +1,165 @@
+//! Decides what to do about one node and the pods on it.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use claimcheck_informer::{PodBy, World};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Node, NodeCondition, Pod, Taint};
+use serde_json::Value;
+
+use super::{
+    eviction::{Reason, Stay, last_words, stay},
+    health::{Health, Sign, due_taints, unknown_conditions},
+};
+use crate::{attachdetach::is_out_of_service, claims::is_deleting};
+
+/// How long a node's object must have been gone before its pods are removed: it may only be replaced.
+/// Upstream: `quarantineTime` in podgc's `gc_controller.go`.
+pub const QUARANTINE: SignedDuration = SignedDuration::from_secs(40);
+
+/// What is remembered of a node between plans; lost with the process, after which all waiting begins anew.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Memory {
+    /// The last sign of life, and when it was first seen.
+    heard: Option<(Sign, Timestamp)>,
+    /// Since when the object is gone.
+    gone_since: Option<Timestamp>,
+    /// Since when there are taints that do not tell, by key.
+    tainted_since: BTreeMap<String, Timestamp>,
+}
+
+/// A step.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Goes on only if the lease, asked for from the API server, shows no newer sign of life either.
+    ConfirmSilence(Sign),
+    /// Goes on only if the API server knows no such node either.
+    ConfirmGone,
+    /// Writes that the node is silent, and tells.
+    SetConditions(Arc<Node>, Vec<NodeCondition>),
+    /// Writes the node's taints.
+    SetTaints(Arc<Node>, Vec<Taint>),
+    /// Writes part of the pod's status.
+    SetPodStatus(Arc<Pod>, Value),
+    /// Deletes the pod; its node is to end it properly.
+    Evict(Arc<Pod>),
+    /// Takes the pod's object away, since there is no node to end it.
+    Remove(Arc<Pod>),
+}
+
+/// The outcome of planning a node.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// What to do now, in this order.
+    pub actions: Vec<Action>,
+    /// What to remember until the next plan.
+    pub memory: Memory,
+    /// When to plan again even if nothing changes.
+    pub wake_at: Option<Timestamp>,
+}
+
+impl Plan {
+    /// True if `at` has come; else the plan is made again then.
+    fn has_come(&mut self, at: Timestamp, now: Timestamp) -> bool {
+        if now < at {
+            self.wake_at = Some(self.wake_at.map_or(at, |earlier| earlier.min(at)));
+        }
+        now >= at
+    }
+
+    /// The pod has to leave.
+    fn end(&mut self, pod: &Arc<Pod>, reason: Reason, now: Timestamp) {
+        let words = last_words(pod, reason, now);
+        self.actions.extend(words.map(|status| Action::SetPodStatus(pod.clone(), status)));
+        self.actions.push(match reason {
+            Reason::Taint => Action::Evict(pod.clone()),
+            Reason::NoNode | Reason::OutOfService => Action::Remove(pod.clone()),
+        });
+    }
+}
+
+/// Plans the node of this name; `grace` is how long it may be silent.
+pub fn plan(name: &str, world: &World, memory: &Memory, grace: SignedDuration, now: Timestamp) -> Plan {
+    match world.nodes.named(name) {
+        Some(node) => plan_node(name, node, world, memory, grace, now),
+        None => plan_gone(name, world, memory, now),
+    }
+}
+
+/// The object is gone, and with it whoever could end its pods.
+fn plan_gone(name: &str, world: &World, memory: &Memory, now: Timestamp) -> Plan {
+    let mut plan = Plan::default();
+    let mut pods = world.pods.by(PodBy::Node, name).peekable();
+    if pods.peek().is_none() {
+        return plan;
+    }
+    let since = memory.gone_since.unwrap_or(now);
+    plan.memory.gone_since = Some(since);
+    if plan.has_come(after(since, QUARANTINE), now) {
+        plan.actions.push(Action::ConfirmGone);
+        pods.for_each(|pod| plan.end(pod, Reason::NoNode, now));
+    }
+    plan
+}
+
+fn plan_node(
+    name: &str,
+    node: &Arc<Node>,
+    world: &World,
+    memory: &Memory,
+    grace: SignedDuration,
+    now: Timestamp,
+) -> Plan {
+    let mut plan = Plan::default();
+    let (health, sign) = (Health::of(node), Sign::of(node, world));
+    let heard = memory.heard.clone().filter(|(last, _)| *last == sign).unwrap_or((sign, now));
+    plan.memory.heard = Some(heard.clone());
+    let (sign, since) = heard;
+    if health != Health::Unknown && plan.has_come(after(since, health.patience(grace)), now) {
+        let conditions = unknown_conditions(node, now);
+        plan.actions = vec![Action::ConfirmSilence(sign), Action::SetConditions(node.clone(), conditions)];
+    }
+    // One write to the node at a time, since each is on the condition that nothing else changed.
+    if plan.actions.is_empty() {
+        plan.actions.extend(due_taints(node, now).map(|taints| Action::SetTaints(node.clone(), taints)));
+    }
+    plan_pods(name, node, world, memory, now, &mut plan);
+    plan
+}
+
+/// The pods of a node that is tainted. Those of others cost nothing.
+fn plan_pods(name: &str, node: &Node, world: &World, memory: &Memory, now: Timestamp, plan: &mut Plan) {
+    let taints: Vec<(&Taint, Timestamp)> = evicting(node)
+        .map(|taint| {
+            let told = taint.time_added.as_ref().map(|time| time.0);
+            let since = told.or_else(|| memory.tainted_since.get(&taint.key).copied()).unwrap_or(now);
+            plan.memory.tainted_since.insert(taint.key.clone(), since);
+            (taint, since)
+        })
+        .collect();
+    let shut_down = is_out_of_service(node) && Health::of(node) != Health::Ready;
+    if taints.is_empty() && !shut_down {
+        return;
+    }
+    for pod in world.pods.by(PodBy::Node, name) {
+        if is_deleting(&**pod) {
+            if shut_down {
+                plan.end(pod, Reason::OutOfService, now);
+            }
+        } else if let Stay::Until(end) = stay(pod, &taints)
+            && plan.has_come(end, now)
+        {
+            plan.end(pod, Reason::Taint, now);
+        }
+    }
+}
+
+/// The taints that drive pods away.
+pub fn evicting(node: &Node) -> impl Iterator<Item = &Taint> {
+    let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+    taints.filter(|taint| taint.effect == "NoExecute")
+}
+
+fn after(since: Timestamp, duration: SignedDuration) -> Timestamp {
+    since.saturating_add(duration).unwrap_or(Timestamp::MAX)
+}

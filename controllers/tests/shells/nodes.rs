@@ -1,0 +1,131 @@
+//! The life cycle of nodes as it runs: over HTTPS, against the embedded API server.
+
+use std::time::Duration;
+
+use claimcheck_controllers::{Name, Options};
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::{
+    coordination::v1::Lease,
+    core::v1::{Node, Pod},
+    storage::v1::VolumeAttachment,
+};
+use kube::{
+    Api,
+    api::{Patch, PatchParams, PostParams},
+    runtime::{WatchStreamExt, watcher},
+};
+use serde_json::json;
+
+use crate::cluster::{Cluster, until, until_gone};
+
+fn ready(node: &Node) -> Option<&str> {
+    let conditions = node.status.as_ref()?.conditions.as_ref()?;
+    Some(conditions.iter().find(|condition| condition.type_ == "Ready")?.status.as_str())
+}
+
+fn taints(node: &Node) -> Vec<(&str, &str)> {
+    let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+    taints.map(|taint| (taint.key.as_str(), taint.effect.as_str())).collect()
+}
+
+const UNREACHABLE: [(&str, &str); 2] =
+    [("node.kubernetes.io/unreachable", "NoSchedule"), ("node.kubernetes.io/unreachable", "NoExecute")];
+
+/// Says what a kubelet would of its node.
+async fn report(nodes: &Api<Node>, time: &str) {
+    let ready =
+        json!({"type": "Ready", "status": "True", "reason": "KubeletReady", "lastHeartbeatTime": time});
+    let status = Patch::Merge(json!({"status": {"conditions": [ready]}}));
+    nodes.patch_status("n1", &PatchParams::default(), &status).await.unwrap();
+}
+
+async fn bound_pod(cluster: &Cluster, name: &str, node: &str, claims: &[&str]) -> Pod {
+    let volume = |claim: &&str| json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}});
+    let pod = json!({
+        "metadata": {"name": name},
+        "spec": {
+            "nodeName": node,
+            "containers": [{"name": "c", "image": "i"}],
+            "volumes": claims.iter().map(volume).collect::<Vec<_>>(),
+        },
+    });
+    let pod: Pod = serde_json::from_value(pod).unwrap();
+    cluster.pods().create(&PostParams::default(), &pod).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_node_is_tainted_and_one_that_is_heard_again_is_not() {
+    let options = Options { node_monitor_grace: Some(Duration::from_millis(300)), ..Options::default() };
+    let cluster = Cluster::start_with(&[Name::NodeLifecycle], options).await;
+    let nodes = Api::<Node>::all(cluster.client.clone());
+    cluster.node("n1").await;
+    report(&nodes, "2026-01-01T00:00:00Z").await;
+    let leases = Api::<Lease>::namespaced(cluster.client.clone(), "kube-node-lease");
+    let lease = json!({
+        "metadata": {"name": "n1"},
+        "spec": {"holderIdentity": "n1", "renewTime": "2026-01-01T00:00:00.000000Z"},
+    });
+    let lease: Lease = serde_json::from_value(lease).unwrap();
+    leases.create(&PostParams::default(), &lease).await.unwrap();
+
+    let node = until(&nodes, "n1", |node| taints(node) == UNREACHABLE).await;
+    assert_eq!(ready(&node), Some("Unknown"));
+    report(&nodes, "2026-01-01T00:01:00Z").await;
+    until(&nodes, "n1", |node| taints(node).is_empty()).await;
+    // And silent again.
+    until(&nodes, "n1", |node| taints(node) == UNREACHABLE).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_and_volumes_leave_a_node_that_is_out_of_service() {
+    let cluster = Cluster::start(&[Name::Binder, Name::AttachDetach, Name::NodeLifecycle]).await;
+    let nodes = Api::<Node>::all(cluster.client.clone());
+    cluster.node("n1").await;
+    let managed = json!({"metadata": {"annotations": {
+        "volumes.kubernetes.io/controller-managed-attach-detach": "true",
+    }}});
+    nodes.patch("n1", &PatchParams::default(), &Patch::Merge(managed)).await.unwrap();
+    cluster.class("fast", "Immediate").await;
+    let claim = cluster.claim("c", "fast").await;
+    let volume = cluster.provision(&claim).await;
+    bound_pod(&cluster, "p", "n1", &["c"]).await;
+    let attachments = Api::<VolumeAttachment>::all(cluster.client.clone());
+    let unique = format!("kubernetes.io/csi/csi.test^handle-{volume}");
+    // Its name is a digest, but there is no other.
+    let mut seen = watcher(attachments.clone(), watcher::Config::default()).applied_objects().boxed();
+    let made = seen.try_next().await.unwrap().expect("a watch goes on").metadata.name.unwrap();
+    let attached = Patch::Merge(json!({"status": {"attached": true}}));
+    attachments.patch_status(&made, &PatchParams::default(), &attached).await.unwrap();
+    // The node mounts it, then dies.
+    let down = json!({"status": {
+        "volumesInUse": [unique],
+        "conditions": [{"type": "Ready", "status": "Unknown"}],
+    }});
+    nodes.patch_status("n1", &PatchParams::default(), &Patch::Merge(down)).await.unwrap();
+    until(&nodes, "n1", |node| taints(node) == UNREACHABLE).await;
+    assert!(attachments.get_opt(&made).await.unwrap().is_some(), "the pod may still run");
+
+    let taint = json!([{"op": "add", "path": "/spec/taints/-", "value": {
+        "key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute",
+    }}]);
+    let taint = Patch::<()>::Json(serde_json::from_value(taint).unwrap());
+    nodes.patch("n1", &PatchParams::default(), &taint).await.unwrap();
+    until_gone(&cluster.pods(), "p").await;
+    until_gone(&attachments, &made).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_does_not_tolerate_a_taint_is_told_and_deleted() {
+    let cluster = Cluster::start(&[Name::NodeLifecycle]).await;
+    let nodes = Api::<Node>::all(cluster.client.clone());
+    cluster.node("n1").await;
+    report(&nodes, "2026-01-01T00:00:00Z").await;
+    bound_pod(&cluster, "p", "n1", &[]).await;
+    let taint = json!({"spec": {"taints": [{"key": "mine", "effect": "NoExecute"}]}});
+    nodes.patch("n1", &PatchParams::default(), &Patch::Merge(taint)).await.unwrap();
+    let pod = until(&cluster.pods(), "p", |pod| pod.metadata.deletion_timestamp.is_some()).await;
+    let conditions = pod.status.unwrap().conditions.unwrap();
+    let told = conditions.iter().find(|condition| condition.type_ == "DisruptionTarget").unwrap();
+    assert_eq!(told.reason.as_deref(), Some("DeletionByTaintManager"));
+    cluster.events("p", &["TaintManagerEviction"]).await;
+}
