@@ -125,7 +125,8 @@ fn a_claim_that_was_not_made_for_the_pod_is_refused_at_once() {
     wanting.spec.as_mut().unwrap().volumes = Some(serde_json::from_value(volumes).unwrap());
     let (mut claim, volume) = bound("p-own");
     let world = with(with(with(two_nodes(), volume), claim.clone()), wanting);
-    let refused = "PVC default/p-own was not created for pod default/p (pod is not owner)";
+    let refused =
+        "0/2 nodes are available: PVC default/p-own was not created for pod default/p (pod is not owner).";
     assert_eq!(steps(&world), [refused]);
     let owner = serde_json::json!([{ "kind": "Pod", "apiVersion": "v1", "name": "p", "uid": "uid-p", "controller": true }]);
     claim.metadata.owner_references = Some(serde_json::from_value(owner).unwrap());

@@ -1,7 +1,5 @@
 //! An embedded API server with some of the controllers on it, for the tests of their shells.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot set up its world fails")]
-
 use std::{fmt::Debug, time::Duration};
 
 use claimcheck_apiserver as apiserver;

@@ -1,5 +1,7 @@
 //! The controllers that speak to no driver as they run: over HTTPS, against the embedded API server.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by failing")]
+
 mod cluster;
 mod nodes;
 
@@ -215,9 +217,8 @@ async fn fifty_claims_and_pods_come_up_spread_over_the_nodes() {
     assert_eq!(cluster.requests("create", "pods/binding"), 50, "each pod is bound once");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_ephemeral_volume_gets_a_claim_that_goes_with_its_pod() {
-    let cluster = Cluster::start(&[Name::Ephemeral, Name::Protection]).await;
+/// A pod whose volume `v` is made for it.
+fn pod_with_ephemeral_volume() -> Pod {
     let template = json!({
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
     });
@@ -228,8 +229,13 @@ async fn an_ephemeral_volume_gets_a_claim_that_goes_with_its_pod() {
             "volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": template}}],
         },
     });
-    let pod: Pod = serde_json::from_value(pod).unwrap();
-    let pod = cluster.pods().create(&PostParams::default(), &pod).await.unwrap();
+    serde_json::from_value(pod).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ephemeral_volume_gets_a_claim_that_goes_with_its_pod() {
+    let cluster = Cluster::start(&[Name::Ephemeral, Name::Protection]).await;
+    let pod = cluster.pods().create(&PostParams::default(), &pod_with_ephemeral_volume()).await.unwrap();
     let claim = until(&cluster.claims(), "p-v", |_| true).await;
     let owner = &claim.metadata.owner_references.unwrap()[0];
     assert_eq!((Some(&owner.uid), owner.controller), (pod.metadata.uid.as_ref(), Some(true)));
@@ -241,15 +247,7 @@ async fn an_ephemeral_volume_gets_a_claim_that_goes_with_its_pod() {
 async fn a_claim_of_somebody_else_is_not_an_ephemeral_volume() {
     let cluster = Cluster::start(&[Name::Ephemeral]).await;
     cluster.claim("p-v", "fast").await;
-    let template = json!({"spec": {"accessModes": ["ReadWriteOnce"]}});
-    let pod = json!({
-        "metadata": {"name": "p"},
-        "spec": {
-            "containers": [{"name": "c", "image": "i"}],
-            "volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": template}}],
-        },
-    });
-    let pod: Pod = serde_json::from_value(pod).unwrap();
+    let pod = pod_with_ephemeral_volume();
     cluster.pods().create(&PostParams::default(), &pod).await.unwrap();
     cluster.events("p", &["FailedBinding"]).await;
 }
