@@ -1,10 +1,8 @@
 //! Field ownership: who said what about an object, and what server-side apply makes of it.
 //!
 //! Mirrors structured-merge-diff merge/update.go and the managers around it in apimachinery
-//! pkg/util/managedfields. As upstream does for objects without managed fields (skipnonapplied.go, which
-//! newer servers use for creations too only in part), ownership is tracked from the first apply on: until
-//! then a write costs nothing here and an object carries nothing. What it holds at that moment is ascribed
-//! to the manager `before-first-apply`.
+//! pkg/util/managedfields. Of an object whose ownership was not tracked so far (`handlers/ownership` says
+//! when that begins), what it holds is ascribed to the manager `before-first-apply`.
 
 mod check;
 mod merge;
@@ -23,7 +21,7 @@ use crate::schema::Shape;
 use owners::{Holding, strip};
 use values::{Changes, with_ways, without};
 
-/// The manager of everything that an object held when it was first applied to.
+/// The manager of everything that an object held before its owners were tracked.
 const BEFORE: &str = "before-first-apply";
 
 /// A write: by whom, when, and through which path.
@@ -66,9 +64,9 @@ impl Writing<'_> {
         owners
     }
 
-    /// The owners of an object that was never applied to: everything is one manager's. `empty` is an object
-    /// of this kind with nothing in it.
-    pub fn before_first_apply(&self, empty: &Value, live: &Value) -> Owners {
+    /// The owners of an object that were not tracked: everything is one manager's. `empty` is an object of
+    /// this kind with nothing in it.
+    pub fn before_tracking(&self, empty: &Value, live: &Value) -> Owners {
         let manager =
             Manager { operation: Operation::Update, name: BEFORE.to_owned(), subresource: String::new() };
         let earlier = Writing {

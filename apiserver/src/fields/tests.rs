@@ -176,7 +176,7 @@ fn what_was_there_before_is_ascribed_to_nobody_in_particular() {
     let manager = Manager { operation: Operation::Apply, name: "a".to_owned(), subresource: String::new() };
     let (time, api_version) = ("2026-01-01T00:00:00Z".to_owned(), "v1".to_owned());
     let writing = Writing { shape, manager, time, api_version, reset: &[] };
-    let written = writing.before_first_apply(&empty, &live).write();
+    let written = writing.before_tracking(&empty, &live).write();
     assert_eq!(written[0]["manager"], "before-first-apply");
     assert_eq!(
         written[0]["fieldsV1"],

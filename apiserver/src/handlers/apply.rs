@@ -4,7 +4,7 @@
 //! pkg/util/managedfields; the rules stand in `fields`.
 
 use http::StatusCode;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::update::{Change, Written, write};
 use super::{Call, create, warn};
@@ -113,7 +113,7 @@ fn change(call: &Call<'_>, shape: &'static Shape, applied: &Value, old: &Object)
     let writing = call.writing(Operation::Apply, shape);
     let owners = Owners::read(&old.value["metadata"]["managedFields"]).unwrap_or_default();
     let owners = match owners.is_empty() {
-        true => writing.before_first_apply(&empty(call), &live),
+        true => writing.before_tracking(&call.empty(), &live),
         false => owners,
     };
     let forced = call.query.get("force") == Some("true") || call.query.get("force") == Some("1");
@@ -152,12 +152,6 @@ fn create_from(call: &Call<'_>, shape: &'static Shape, applied: &Value) -> Resul
     object["metadata"]["name"] = call.name()?.into();
     create::check_namespace(call, &mut object)?;
     create::apply(call, object, owners.write())
-}
-
-/// An object of the kind with nothing in it.
-fn empty(call: &Call<'_>) -> Value {
-    let text = format!("{{\"metadata\":{{}}{}}}", call.path.resource.empty);
-    serde_json::from_str(&text).unwrap_or_else(|_| Value::Object(Map::new()))
 }
 
 fn refuse(conflicts: &[Conflict]) -> Status {

@@ -4,7 +4,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::update::Written;
-use super::{Call, evict, token, warn};
+use super::{Call, evict, ownership, token, warn};
 use crate::admission;
 use crate::furniture;
 use crate::names;
@@ -43,7 +43,7 @@ fn create(call: &Call<'_>) -> Result<Answer> {
         if let (false, Some(base)) = (given, &base) {
             object["metadata"]["name"] = names::generate(base).into();
         }
-        let object = prepare(call, object.clone())?;
+        let object = prepare(call, object.clone(), None)?;
         let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         match enter(call, &name, object) {
             Ok(written) => {
@@ -59,8 +59,7 @@ fn create(call: &Call<'_>) -> Result<Answer> {
 
 /// Stores an object that was applied, and whose owners are known; `None` if there is one by now.
 pub(super) fn apply(call: &Call<'_>, object: Value, owners: Value) -> Result<Option<Written>> {
-    let mut object = prepare(call, object)?;
-    object["metadata"]["managedFields"] = owners;
+    let object = prepare(call, object, Some(owners))?;
     let name = call.name()?;
     match enter(call, name, object) {
         Ok(written) => Ok(Some(written)),
@@ -115,8 +114,9 @@ pub(super) fn check_namespace(call: &Call<'_>, object: &mut Value) -> Result<()>
     Ok(())
 }
 
-/// Completes a new object and checks it, up to the point of storing.
-fn prepare(call: &Call<'_>, mut object: Value) -> Result<Value> {
+/// Completes a new object and checks it, up to the point of storing. Who owns its fields is what `owners`
+/// says, or else the caller does.
+fn prepare(call: &Call<'_>, mut object: Value, owners: Option<Value>) -> Result<Value> {
     let resource = call.path.resource;
     let metadata = &mut object["metadata"];
     if let Value::Object(metadata) = metadata {
@@ -132,6 +132,7 @@ fn prepare(call: &Call<'_>, mut object: Value) -> Result<Value> {
         metadata.shift_remove("uid");
     }
     (resource.default)(&mut object);
+    let owners = owners.unwrap_or_else(|| ownership::create(call, &object));
     (resource.begin)(&mut object);
     admission::create(call.store(), call.path, &mut object)?;
     let metadata = &mut object["metadata"];
@@ -139,6 +140,9 @@ fn prepare(call: &Call<'_>, mut object: Value) -> Result<Value> {
     metadata["creationTimestamp"] = time::now().into();
     if resource.generation {
         metadata["generation"] = 1.into();
+    }
+    if !owners.is_null() {
+        metadata["managedFields"] = owners;
     }
     let name = metadata["name"].as_str().unwrap_or_default().to_owned();
     let mut errors = check_metadata(resource, &object);

@@ -1,4 +1,9 @@
 //! Who owns the fields of an object that is written: between the handlers and `fields`.
+//!
+//! Ownership costs a writer time and every watcher bytes, and matters only to those who apply. So it is
+//! tracked from the first write on that names its `fieldManager`, which is every apply and whatever kubectl
+//! does; the writes of controllers to other objects are spared it. Upstream has the same rule for objects
+//! without managed fields (skipnonapplied.go), except that creations begin it too, and only applies besides.
 
 use http::header::USER_AGENT;
 use serde_json::Value;
@@ -15,6 +20,12 @@ impl Call<'_> {
     /// The form of the objects that the call is about.
     pub fn shape(&self) -> Option<&'static Shape> {
         schema::of_kind(self.path.resource.group, self.path.resource.kind)
+    }
+
+    /// An object of the kind with nothing in it.
+    pub(super) fn empty(&self) -> Value {
+        let text = format!("{{\"metadata\":{{}}{}}}", self.path.resource.empty);
+        serde_json::from_str(&text).expect("a test reads what is empty of every kind")
     }
 
     /// The write that the call is, by the manager that it names, or else the program that sends it.
@@ -50,20 +61,32 @@ pub fn update(call: &Call<'_>, old: &Value, new: &mut Value) {
         return;
     }
     let sent = if on_subresource { Value::Null } else { sent };
-    if held.is_null() && sent.is_null() {
-        // Never applied to: nobody asks who owns what.
+    if held.is_null() && sent.is_null() && (call.query.get("fieldManager").is_none() || new == old) {
         return;
     }
-    let owners = Owners::read(&sent).filter(|owners| !owners.is_empty()).or_else(|| Owners::read(held));
-    let (Some(owners), Some(shape)) = (owners, call.shape()) else { return };
+    let Some(shape) = call.shape() else { return };
+    let writing = call.writing(Operation::Update, shape);
+    let owners = Owners::read(&sent).filter(|owners| !owners.is_empty());
+    let owners = owners.or_else(|| Owners::read(held)).filter(|owners| !owners.is_empty());
+    let owners = owners.unwrap_or_else(|| writing.before_tracking(&call.empty(), old));
     let mut before = old.clone();
     if let Value::Object(metadata) = &mut before["metadata"] {
         metadata.shift_remove("managedFields");
     }
-    let owners = call.writing(Operation::Update, shape).update(owners, &before, new);
+    let owners = writing.update(owners, &before, new);
     if !owners.is_empty() {
         new["metadata"]["managedFields"] = owners.write();
     }
+}
+
+/// The `managedFields` of a new object, which is complete but for what admission adds to it; null where
+/// ownership is not tracked yet.
+pub fn create(call: &Call<'_>, new: &Value) -> Value {
+    let Some(shape) = call.shape().filter(|_| call.query.get("fieldManager").is_some()) else {
+        return Value::Null;
+    };
+    let owners = call.writing(Operation::Update, shape).update(Owners::default(), &call.empty(), new);
+    if owners.is_empty() { Value::Null } else { owners.write() }
 }
 
 /// Upstream takes both an empty list and one empty entry for the wish that nobody owns anything.

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod apply;
 mod client;
 mod deletion;
 mod dry_run;
