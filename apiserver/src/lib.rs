@@ -29,6 +29,7 @@ mod kubeconfig;
 mod kubelet;
 mod names;
 mod openapi;
+mod protobuf;
 mod quantity;
 mod request;
 mod resources;

@@ -2,6 +2,8 @@
 //!
 //! Mirrors apimachinery pkg/api/errors and pkg/util/validation/field.
 
+use std::fmt;
+
 use http::StatusCode;
 use http::header::{HeaderValue, RETRY_AFTER};
 use serde_json::{Map, Value, json};
@@ -198,10 +200,9 @@ impl Status {
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message, None)
     }
 
-    /// 415: protobuf, which upstream reads and this server does not.
-    pub fn protobuf_unsupported() -> Self {
-        let message = "this API server does not read protobuf: send JSON or YAML (with kubectl, create or apply \
-                       a file with -f)";
+    /// 415: a kind in protobuf, which upstream reads and this server does not.
+    pub fn protobuf_unsupported(why: &str) -> Self {
+        let message = format!("{why}: send JSON or YAML (with kubectl, create or apply a file with -f)");
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message, None)
     }
 
@@ -218,7 +219,7 @@ impl Status {
 
     /// 422 for something that is no resource, such as the options of a request.
     pub fn invalid_kind(subject: &str, group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
-        let texts: Vec<String> = errors.iter().map(|e| format!("{}: {}", e.field, e.body())).collect();
+        let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
         let joined = match &texts[..] {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
@@ -343,6 +344,7 @@ enum Problem {
     Forbidden,
     Duplicate(String),
     NotFound(String),
+    TooLong,
 }
 
 impl Problem {
@@ -354,6 +356,7 @@ impl Problem {
             Self::Forbidden => "FieldValueForbidden",
             Self::Duplicate(_) => "FieldValueDuplicate",
             Self::NotFound(_) => "FieldValueNotFound",
+            Self::TooLong => "FieldValueTooLong",
         }
     }
 }
@@ -392,11 +395,18 @@ impl FieldError {
         Self { field: field.into(), problem: Problem::NotFound(value.to_string()), detail: String::new() }
     }
 
+    /// The field holds more than `limit` bytes.
+    pub fn too_long(field: impl Into<String>, limit: usize) -> Self {
+        let detail = format!("may not be more than {limit} bytes");
+        Self { field: field.into(), problem: Problem::TooLong, detail }
+    }
+
     /// The field was set once and stays so.
     pub fn immutable(field: impl Into<String>, value: &Value) -> Self {
         Self::invalid(field, value, "field is immutable")
     }
 
+    /// The problem, without the field.
     fn body(&self) -> String {
         let head = match &self.problem {
             Problem::Required => "Required value".to_owned(),
@@ -405,7 +415,18 @@ impl FieldError {
             Problem::Forbidden => "Forbidden".to_owned(),
             Problem::Duplicate(value) => format!("Duplicate value: {value}"),
             Problem::NotFound(value) => format!("Not found: {value}"),
+            Problem::TooLong => "Too long".to_owned(),
         };
         if self.detail.is_empty() { head } else { format!("{head}: {}", self.detail) }
+    }
+}
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // As upstream, some errors are about the whole and name no field.
+        match self.field.is_empty() {
+            true => write!(f, "{}", self.body()),
+            false => write!(f, "{}: {}", self.field, self.body()),
+        }
     }
 }

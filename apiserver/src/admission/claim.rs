@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use super::volume::check_access_modes;
+use super::volume::{check_access_modes, check_class_name, check_mode};
 use crate::quantity::Quantity;
 use crate::resources::{Resource, Shelf};
 use crate::status::{FieldError, Result, Status};
@@ -38,19 +38,48 @@ pub fn is_default(class: &Value) -> bool {
 
 /// What a claim must say.
 pub fn validate(claim: &Value) -> Vec<FieldError> {
-    let spec = &claim["spec"];
-    let mut errors = check_access_modes(spec, "at least 1 access mode is required");
+    validate_spec(&claim["spec"], "spec")
+}
+
+/// What the spec of a claim must say, which stands at `path`.
+pub fn validate_spec(spec: &Value, path: &str) -> Vec<FieldError> {
+    let mut errors = check_access_modes(spec, path, "at least 1 access mode is required");
+    let storage_path = format!("{path}.resources[storage]");
     let storage = &spec["resources"]["requests"]["storage"];
     match storage.as_str().map(str::parse::<Quantity>) {
         Some(Ok(quantity)) if quantity.nanos() > 0 => {}
         Some(_) => {
-            errors.push(FieldError::invalid("spec.resources[storage]", storage, "must be greater than zero"));
+            errors.push(FieldError::invalid(storage_path, storage, "must be greater than zero"));
         }
-        None => errors.push(FieldError::required("spec.resources[storage]", "")),
+        None => errors.push(FieldError::required(storage_path, "")),
     }
-    let modes = ["Block", "Filesystem"];
-    if !modes.iter().any(|mode| spec["volumeMode"] == *mode) {
-        errors.push(FieldError::not_supported("spec.volumeMode", &spec["volumeMode"], &modes));
+    errors.extend(check_mode(spec, path));
+    errors.extend(check_class_name(spec, path, "storageClassName"));
+    errors.extend(check_class_name(spec, path, "volumeAttributesClassName"));
+    for field in ["dataSource", "dataSourceRef"] {
+        errors.extend(check_data_source(&spec[field], &format!("{path}.{field}")));
+    }
+    let (source, reference) = (&spec["dataSource"], &spec["dataSourceRef"]);
+    let same = ["apiGroup", "kind", "name"].iter().all(|field| source[field] == reference[field]);
+    if source.is_object() && reference.is_object() && !same {
+        let message = "must match dataSourceRef";
+        errors.push(FieldError::invalid(format!("{path}.dataSource"), source, message));
+    }
+    errors
+}
+
+/// Where the contents of a claim come from.
+fn check_data_source(source: &Value, path: &str) -> Vec<FieldError> {
+    if source.is_null() {
+        return Vec::new();
+    }
+    let set = |field: &str| source[field].as_str().is_some_and(|text| !text.is_empty());
+    let missing = ["name", "kind"].into_iter().filter(|field| !set(field));
+    let mut errors: Vec<_> =
+        missing.map(|field| FieldError::required(format!("{path}.{field}"), "")).collect();
+    if !set("apiGroup") && source["kind"] != "PersistentVolumeClaim" {
+        let message = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
+        errors.push(FieldError::invalid(path, &source["kind"], message));
     }
     errors
 }

@@ -1,10 +1,13 @@
-//! Classes of storage and of volume attributes: all but labels and expansion stands.
+//! Classes of storage, of volume attributes and of priority: all but labels and expansion stands.
 //!
-//! Mirrors pkg/apis/storage/validation.
+//! Mirrors pkg/apis/storage/validation and pkg/apis/scheduling/validation.
 
 use serde_json::Value;
 
 use crate::status::FieldError;
+
+/// The highest value that is not the system's own.
+const HIGHEST_PRIORITY: i64 = 1_000_000_000;
 
 /// What a storage class must say.
 pub fn validate(class: &Value) -> Vec<FieldError> {
@@ -20,7 +23,17 @@ pub fn validate(class: &Value) -> Vec<FieldError> {
             errors.push(FieldError::not_supported(field, &class[field], &known));
         }
     }
+    errors.extend(check_parameters(class));
     errors
+}
+
+fn check_parameters(class: &Value) -> Option<FieldError> {
+    let parameters = class["parameters"].as_object()?;
+    if parameters.len() > 512 {
+        return Some(FieldError::too_long("parameters", 512));
+    }
+    let empty = parameters.contains_key("");
+    empty.then(|| FieldError::invalid("parameters", &"".into(), "field must not be empty"))
 }
 
 /// What may change in a storage class: whether its volumes may grow, its mount options and topologies.
@@ -37,8 +50,53 @@ pub fn validate_update(old: &Value, new: &Value) -> Vec<FieldError> {
     errors
 }
 
+/// What a class of volume attributes must say.
+pub fn validate_attributes(class: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if class["driverName"].as_str().unwrap_or_default().is_empty() {
+        errors.push(FieldError::required("driverName", ""));
+    }
+    if class["parameters"].as_object().is_none_or(serde_json::Map::is_empty) {
+        errors.push(FieldError::required("parameters", "must contain at least one key/value pair"));
+    }
+    errors.extend(check_parameters(class));
+    errors
+}
+
 /// Nothing may change in a class of volume attributes.
 pub fn validate_attributes_update(old: &Value, new: &Value) -> Vec<FieldError> {
     let changed = ["driverName", "parameters"].into_iter().filter(|field| old[field] != new[field]);
     changed.map(|field| FieldError::immutable(field, &new[field])).collect()
+}
+
+/// What a class of priority must say. The system's own are there before anybody can ask for them.
+pub fn validate_priority(class: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let value = class["value"].as_i64().unwrap_or_default();
+    let name = class["metadata"]["name"].as_str().unwrap_or_default();
+    if name.starts_with("system-") && value <= HIGHEST_PRIORITY {
+        let message = "priority class names with 'system-' prefix are reserved for system use only";
+        errors.push(FieldError::forbidden("metadata.name", message));
+    } else if !name.starts_with("system-") && value > HIGHEST_PRIORITY {
+        let message = format!("maximum allowed value of a user defined priority is {HIGHEST_PRIORITY}");
+        errors.push(FieldError::forbidden("value", message));
+    }
+    let policies = ["Never", "PreemptLowerPriority"];
+    if !policies.iter().any(|policy| class["preemptionPolicy"] == *policy) {
+        let policy = &class["preemptionPolicy"];
+        errors.push(FieldError::not_supported("preemptionPolicy", policy, &policies));
+    }
+    errors
+}
+
+/// What a class of priority gives stands.
+pub fn validate_priority_update(old: &Value, new: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if old["value"] != new["value"] {
+        errors.push(FieldError::forbidden("value", "may not be changed in an update."));
+    }
+    if old["preemptionPolicy"] != new["preemptionPolicy"] {
+        errors.push(FieldError::immutable("preemptionPolicy", &new["preemptionPolicy"]));
+    }
+    errors
 }

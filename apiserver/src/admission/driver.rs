@@ -1,10 +1,48 @@
-//! CSI drivers: which of their traits may change.
+//! CSI drivers and what is said of them: the traits of a driver, the nodes it is on, its free capacity.
 //!
-//! Mirrors ValidateCSIDriverUpdate in pkg/apis/storage/validation.
+//! Mirrors ValidateCSIDriver, ValidateCSINode and ValidateCSIStorageCapacity in pkg/apis/storage/validation.
+
+use std::collections::HashSet;
 
 use serde_json::Value;
 
+use super::volume::check_class_name;
+use crate::names;
+use crate::quantity::Quantity;
 use crate::status::FieldError;
+
+const LIFE_CYCLE_MODES: [&str; 2] = ["Ephemeral", "Persistent"];
+const GROUP_POLICIES: [&str; 3] = ["File", "None", "ReadWriteOnceWithFSType"];
+/// The shortest life of a token, in seconds.
+const TOKEN_LIFE: i64 = 600;
+
+/// What a driver must say.
+pub fn validate(driver: &Value) -> Vec<FieldError> {
+    let spec = &driver["spec"];
+    let mut errors: Vec<_> = check_name(&driver["metadata"]["name"], "metadata.name").into_iter().collect();
+    for mode in items(&spec["volumeLifecycleModes"]) {
+        if !LIFE_CYCLE_MODES.iter().any(|known| mode == known) {
+            errors.push(FieldError::not_supported("spec.volumeLifecycleModes", mode, &LIFE_CYCLE_MODES));
+        }
+    }
+    if !GROUP_POLICIES.iter().any(|known| spec["fsGroupPolicy"] == *known) {
+        let policy = &spec["fsGroupPolicy"];
+        errors.push(FieldError::not_supported("spec.fsGroupPolicy", policy, &GROUP_POLICIES));
+    }
+    let mut audiences = HashSet::new();
+    for (index, request) in items(&spec["tokenRequests"]).enumerate() {
+        let path = format!("spec.tokenRequests[{index}]");
+        if !audiences.insert(request["audience"].as_str().unwrap_or_default()) {
+            errors.push(FieldError::duplicate(format!("{path}.audience"), &request["audience"]));
+        }
+        let seconds = &request["expirationSeconds"];
+        if seconds.as_i64().is_some_and(|seconds| seconds < TOKEN_LIFE) {
+            let message = "may not specify a duration less than 10 minutes";
+            errors.push(FieldError::invalid(format!("{path}.expirationSeconds"), seconds, message));
+        }
+    }
+    errors
+}
 
 /// Whether volumes are attached, and for what life cycle, stands.
 pub fn validate_update(old: &Value, new: &Value) -> Vec<FieldError> {
@@ -13,4 +51,80 @@ pub fn validate_update(old: &Value, new: &Value) -> Vec<FieldError> {
         [("attachRequired", "spec.attachedRequired"), ("volumeLifecycleModes", "spec.volumeLifecycleModes")];
     let changed = fixed.into_iter().filter(|(field, _)| old["spec"][field] != new["spec"][field]);
     changed.map(|(field, path)| FieldError::immutable(path, &new["spec"][field])).collect()
+}
+
+/// What is said of the drivers on a node.
+pub fn validate_node(node: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let mut seen = HashSet::new();
+    for (index, driver) in items(&node["spec"]["drivers"]).enumerate() {
+        let path = format!("spec.drivers[{index}]");
+        errors.extend(check_name(&driver["name"], &format!("{path}.name")));
+        if !seen.insert(driver["name"].as_str().unwrap_or_default()) {
+            errors.push(FieldError::duplicate(format!("{path}.name"), &driver["name"]));
+        }
+        let id = driver["nodeID"].as_str().unwrap_or_default();
+        match id.len() {
+            0 => errors.push(FieldError::required(format!("{path}.nodeID"), "")),
+            1..=256 => {}
+            _ => {
+                let message = "must be 256 characters or less";
+                errors.push(FieldError::invalid(format!("{path}.nodeID"), &driver["nodeID"], message));
+            }
+        }
+        let count = &driver["allocatable"]["count"];
+        if count.as_i64().is_some_and(|count| count < 0) {
+            let message = "must be greater than or equal to 0";
+            errors.push(FieldError::invalid(format!("{path}.allocatable.count"), count, message));
+        }
+        let mut keys = HashSet::new();
+        for key in items(&driver["topologyKeys"]) {
+            if key == "" {
+                errors.push(FieldError::required(format!("{path}.topologyKeys"), ""));
+            } else if !keys.insert(key.as_str()) {
+                errors.push(FieldError::duplicate(format!("{path}.topologyKeys"), key));
+            }
+        }
+    }
+    errors
+}
+
+/// What is said of free capacity.
+pub fn validate_capacity(capacity: &Value) -> Vec<FieldError> {
+    let mut errors: Vec<_> = check_class_name(capacity, "", "storageClassName").into_iter().collect();
+    if capacity["storageClassName"].as_str().unwrap_or_default().is_empty() {
+        errors.push(FieldError::required("storageClassName", ""));
+    }
+    for field in ["capacity", "maximumVolumeSize"] {
+        let quantity = capacity[field].as_str().and_then(|text| text.parse::<Quantity>().ok());
+        if quantity.is_some_and(|quantity| quantity.nanos() < 0) {
+            let message = "must be greater than or equal to 0";
+            errors.push(FieldError::invalid(field, &capacity[field], message));
+        }
+    }
+    errors
+}
+
+/// What the capacity is of stands.
+pub fn validate_capacity_update(old: &Value, new: &Value) -> Vec<FieldError> {
+    let fixed = ["nodeTopology", "storageClassName"];
+    let changed = fixed.into_iter().filter(|field| old[field] != new[field]);
+    changed.map(|field| FieldError::immutable(field, &new[field])).collect()
+}
+
+/// Drivers are named as domains, in at most 63 bytes.
+fn check_name(name: &Value, path: &str) -> Option<FieldError> {
+    let text = name.as_str().unwrap_or_default();
+    match text.len() {
+        0 => Some(FieldError::required(path, "")),
+        1..=63 => {
+            let fault = names::fault(&text.to_lowercase(), false)?;
+            Some(FieldError::invalid(path, name, fault))
+        }
+        _ => Some(FieldError::too_long(path, 63)),
+    }
+}
+
+fn items(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().into_iter().flatten()
 }

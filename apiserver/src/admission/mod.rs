@@ -4,9 +4,12 @@
 pub mod attachment;
 pub mod claim;
 pub mod class;
+pub mod config;
 mod difference;
 pub mod driver;
 pub mod pod;
+#[cfg(test)]
+mod tests;
 pub mod volume;
 
 use serde_json::{Value, json};

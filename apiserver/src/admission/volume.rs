@@ -5,6 +5,7 @@
 use serde_json::Value;
 
 use super::difference;
+use crate::names;
 use crate::quantity::Quantity;
 use crate::status::FieldError;
 
@@ -14,7 +15,7 @@ const RECLAIM_POLICIES: [&str; 3] = ["Delete", "Recycle", "Retain"];
 /// What a volume must say.
 pub fn validate(volume: &Value) -> Vec<FieldError> {
     let spec = &volume["spec"];
-    let mut errors = check_access_modes(spec, "");
+    let mut errors = check_access_modes(spec, "spec", "");
     let storage = &spec["capacity"]["storage"];
     match storage.as_str().map(str::parse::<Quantity>) {
         Some(Ok(quantity)) if quantity.nanos() > 0 => {}
@@ -22,6 +23,27 @@ pub fn validate(volume: &Value) -> Vec<FieldError> {
             errors.push(FieldError::invalid("spec.capacity[storage]", storage, "must be greater than zero"));
         }
         None => errors.push(FieldError::required("spec.capacity", "")),
+    }
+    if spec["capacity"].as_object().is_some_and(|capacity| capacity.len() > 1) {
+        errors.push(FieldError::not_supported("spec.capacity", &spec["capacity"], &["storage"]));
+    }
+    errors.extend(check_mode(spec, "spec"));
+    errors.extend(check_class_name(spec, "spec", "storageClassName"));
+    errors.extend(check_class_name(spec, "spec", "volumeAttributesClassName"));
+    errors.extend(check_node_affinity(&spec["nodeAffinity"]));
+    for source in ["local", "hostPath"] {
+        if spec[source].is_object() {
+            let field = format!("spec.{source}.path");
+            let path = &spec[source]["path"];
+            if path.as_str().unwrap_or_default().is_empty() {
+                errors.push(FieldError::required(field, ""));
+            } else if path.as_str().unwrap_or_default().split('/').any(|step| step == "..") {
+                errors.push(FieldError::invalid(field, path, "must not contain '..'"));
+            }
+        }
+    }
+    if spec["local"].is_object() && spec["nodeAffinity"].is_null() {
+        errors.push(FieldError::required("spec.nodeAffinity", "Local volume requires node affinity"));
     }
     if !RECLAIM_POLICIES.iter().any(|policy| spec["persistentVolumeReclaimPolicy"] == *policy) {
         let policy = &spec["persistentVolumeReclaimPolicy"];
@@ -75,18 +97,48 @@ fn without_secrets(source: &Value) -> Value {
     source
 }
 
+/// A volume's affinity must be required, by at least one term.
+fn check_node_affinity(affinity: &Value) -> Option<FieldError> {
+    if affinity.is_null() {
+        return None;
+    }
+    if affinity["required"].is_null() {
+        let message = "must specify required node constraints";
+        return Some(FieldError::required("spec.nodeAffinity.required", message));
+    }
+    let terms = affinity["required"]["nodeSelectorTerms"].as_array().map_or(0, Vec::len);
+    let message = "must have at least one node selector term";
+    (terms == 0).then(|| FieldError::required("spec.nodeAffinity.required.nodeSelectorTerms", message))
+}
+
+/// A volume is a block device or a file system.
+pub fn check_mode(spec: &Value, path: &str) -> Option<FieldError> {
+    let modes = ["Block", "Filesystem"];
+    let known = modes.iter().any(|mode| spec["volumeMode"] == *mode);
+    (!known).then(|| FieldError::not_supported(format!("{path}.volumeMode"), &spec["volumeMode"], &modes))
+}
+
+/// A class that is named is named as classes are.
+pub fn check_class_name(spec: &Value, path: &str, field: &str) -> Option<FieldError> {
+    let name = spec[field].as_str().filter(|name| !name.is_empty())?;
+    let fault = names::fault(name, false)?;
+    let path = if path.is_empty() { field.to_owned() } else { format!("{path}.{field}") };
+    Some(FieldError::invalid(path, &spec[field], fault))
+}
+
 /// At least one access mode, all known, `ReadWriteOncePod` alone.
-pub fn check_access_modes(spec: &Value, when_empty: &str) -> Vec<FieldError> {
+pub fn check_access_modes(spec: &Value, path: &str, when_empty: &str) -> Vec<FieldError> {
+    let path = format!("{path}.accessModes");
     let modes = spec["accessModes"].as_array().map_or(&[][..], Vec::as_slice);
     if modes.is_empty() {
-        return vec![FieldError::required("spec.accessModes", when_empty)];
+        return vec![FieldError::required(path, when_empty)];
     }
     let unknown = modes.iter().filter(|mode| !ACCESS_MODES.iter().any(|known| *mode == known));
     let mut errors: Vec<_> =
-        unknown.map(|mode| FieldError::not_supported("spec.accessModes", mode, &ACCESS_MODES)).collect();
+        unknown.map(|mode| FieldError::not_supported(&path, mode, &ACCESS_MODES)).collect();
     if modes.len() > 1 && modes.iter().any(|mode| mode == "ReadWriteOncePod") {
         let message = "may not use ReadWriteOncePod with other access modes";
-        errors.push(FieldError::forbidden("spec.accessModes", message));
+        errors.push(FieldError::forbidden(path, message));
     }
     errors
 }

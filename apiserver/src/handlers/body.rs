@@ -4,6 +4,7 @@ use http::header::CONTENT_TYPE;
 use serde_json::Value;
 
 use super::{Call, duplicates};
+use crate::protobuf::{self, ProtobufError};
 use crate::resources::{Decoded, Resource};
 use crate::status::{FieldError, Result, Status};
 
@@ -11,6 +12,7 @@ use crate::status::{FieldError, Result, Status};
 enum Format {
     Json,
     Yaml,
+    Protobuf,
 }
 
 /// What becomes of fields that are not known, or given twice; they never have an effect.
@@ -34,7 +36,7 @@ impl Call<'_> {
         match self.media_type() {
             "" | "application/json" => Ok(Format::Json),
             "application/yaml" => Ok(Format::Yaml),
-            "application/vnd.kubernetes.protobuf" => Err(Status::protobuf_unsupported()),
+            "application/vnd.kubernetes.protobuf" => Ok(Format::Protobuf),
             _ => Err(Status::unsupported_body()),
         }
     }
@@ -130,6 +132,10 @@ impl Call<'_> {
                 ))
             }).map(|(value, twice)| {
                 (value, twice.into_iter().map(|field| format!("duplicate field \"{field}\"")).collect())
+            }),
+            Format::Protobuf => protobuf::decode(&self.body).map(|value| (value, Vec::new())).map_err(|error| match error {
+                ProtobufError::Kind(_) => Status::protobuf_unsupported(&error.to_string()),
+                ProtobufError::Magic | ProtobufError::Malformed => Status::bad_request(error.to_string()),
             }),
             Format::Yaml => {
                 let text = String::from_utf8_lossy(&self.body);

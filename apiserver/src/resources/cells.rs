@@ -239,6 +239,28 @@ pub(super) fn attributes_class(class: &Value) -> Vec<Value> {
     vec![name(class), text(&class["driverName"]), age(class)]
 }
 
+pub(super) fn config_map(map: &Value) -> Vec<Value> {
+    vec![name(map), (count(&map["data"]) + count(&map["binaryData"])).into(), age(map)]
+}
+
+pub(super) fn secret(secret: &Value) -> Vec<Value> {
+    vec![name(secret), text(&secret["type"]), count(&secret["data"]).into(), age(secret)]
+}
+
+pub(super) fn service_account(account: &Value) -> Vec<Value> {
+    vec![name(account), account["secrets"].as_array().map_or(0, Vec::len).into(), age(account)]
+}
+
+pub(super) fn priority_class(class: &Value) -> Vec<Value> {
+    let default = class["globalDefault"] == true;
+    let policy = text(&class["preemptionPolicy"]);
+    vec![name(class), class["value"].clone(), default.into(), age(class), policy]
+}
+
+fn count(entries: &Value) -> usize {
+    entries.as_object().map_or(0, serde_json::Map::len)
+}
+
 fn name(object: &Value) -> Value {
     text(&object["metadata"]["name"])
 }

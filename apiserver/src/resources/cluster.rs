@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::decode::decode;
 use super::{BASE, Resource, Shelf, Subresource, cells, columns, default_to, status_of};
+use crate::admission::{class, config};
 use crate::encoding::base64;
-use crate::status::FieldError;
 
 pub(super) fn rows() -> Vec<Resource> {
     vec![
@@ -21,7 +21,10 @@ pub(super) fn rows() -> Vec<Resource> {
             short_names: &["cm"],
             namespaced: true,
             decode: decode::<ConfigMap>,
-            validate_update: immutable_data,
+            validate: config::validate_config_map,
+            validate_update: config::validate_config_map_update,
+            columns: columns::CONFIG_MAP,
+            cells: cells::config_map,
             ..BASE
         },
         Resource {
@@ -55,7 +58,10 @@ pub(super) fn rows() -> Vec<Resource> {
             namespaced: true,
             decode: decode::<Secret>,
             default: default_secret,
-            validate_update: immutable_data,
+            validate: config::validate_secret,
+            validate_update: config::validate_secret_update,
+            columns: columns::SECRET,
+            cells: cells::secret,
             fields: &[super::Field { name: "type", pointers: &["/type"], unset: "" }],
             ..BASE
         },
@@ -76,6 +82,8 @@ pub(super) fn rows() -> Vec<Resource> {
             },
             returns_deleted: true,
             decode: decode::<ServiceAccount>,
+            columns: columns::SERVICE_ACCOUNT,
+            cells: cells::service_account,
             ..BASE
         },
         Resource {
@@ -100,6 +108,10 @@ pub(super) fn rows() -> Vec<Resource> {
             short_names: &["pc"],
             decode: decode::<PriorityClass>,
             default: |class| default_to(class, "preemptionPolicy", "PreemptLowerPriority"),
+            validate: class::validate_priority,
+            validate_update: class::validate_priority_update,
+            columns: columns::PRIORITY_CLASS,
+            cells: cells::priority_class,
             empty: r#","value":0"#,
             ..BASE
         },
@@ -124,13 +136,4 @@ fn default_secret(secret: &mut Value) {
             secret["data"][name] = base64(text.as_str().unwrap_or_default().as_bytes()).into();
         }
     }
-}
-
-fn immutable_data(old: &Value, new: &Value) -> Vec<FieldError> {
-    if old["immutable"] != true {
-        return Vec::new();
-    }
-    let fields = ["immutable", "data", "binaryData"];
-    let changed = fields.into_iter().filter(|field| old[field] != new[field]);
-    changed.map(|field| FieldError::forbidden(field, "field is immutable when `immutable` is set")).collect()
 }

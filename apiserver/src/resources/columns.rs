@@ -477,3 +477,56 @@ pub(super) const ATTRIBUTES_CLASS: &[Column] = &[
     },
     Column { name: "Age", kind: "string", format: "", priority: 0, description: AGE_TEXT },
 ];
+pub(super) const CONFIG_MAP: &[Column] = &[
+    Column { name: "Name", kind: "string", format: "name", priority: 0, description: NAME_TEXT },
+    Column { name: "Data", kind: "string", format: "", priority: 0, description: "How many entries it has." },
+    Column { name: "Age", kind: "string", format: "", priority: 0, description: AGE_TEXT },
+];
+pub(super) const SECRET: &[Column] = &[
+    Column { name: "Name", kind: "string", format: "name", priority: 0, description: NAME_TEXT },
+    Column {
+        name: "Type",
+        kind: "string",
+        format: "",
+        priority: 0,
+        description: "Used to facilitate programmatic handling of secret data.",
+    },
+    Column { name: "Data", kind: "string", format: "", priority: 0, description: "How many entries it has." },
+    Column { name: "Age", kind: "string", format: "", priority: 0, description: AGE_TEXT },
+];
+pub(super) const SERVICE_ACCOUNT: &[Column] = &[
+    Column { name: "Name", kind: "string", format: "name", priority: 0, description: NAME_TEXT },
+    Column {
+        name: "Secrets",
+        kind: "string",
+        format: "",
+        priority: 0,
+        description: "How many secrets it names.",
+    },
+    Column { name: "Age", kind: "string", format: "", priority: 0, description: AGE_TEXT },
+];
+pub(super) const PRIORITY_CLASS: &[Column] = &[
+    Column { name: "Name", kind: "string", format: "name", priority: 0, description: NAME_TEXT },
+    Column {
+        name: "Value",
+        kind: "integer",
+        format: "",
+        priority: 0,
+        description: "The priority that pods of this class receive.",
+    },
+    Column {
+        name: "Global-Default",
+        kind: "boolean",
+        format: "",
+        priority: 0,
+        description: "Whether pods that name no class are of this one.",
+    },
+    Column { name: "Age", kind: "string", format: "", priority: 0, description: AGE_TEXT },
+    Column {
+        name: "PreemptionPolicy",
+        kind: "string",
+        format: "",
+        priority: 0,
+        description: "Whether pods of this class may displace others.",
+    },
+];

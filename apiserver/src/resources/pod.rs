@@ -2,13 +2,12 @@
 //!
 //! Mirrors pkg/apis/core/v1/defaults.go and pkg/apis/core/validation.
 
-use std::collections::HashSet;
-
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
 use super::decode::decode;
 use super::{BASE, Field, Resource, Shelf, Subresource, cells, columns, default_to, status_of};
+use crate::admission;
 use crate::status::FieldError;
 
 pub(super) fn row() -> Resource {
@@ -47,7 +46,7 @@ pub(super) fn row() -> Resource {
         ],
         default,
         begin: |pod| pod["status"] = json!({ "phase": "Pending", "qosClass": quality_of_service(pod) }),
-        validate,
+        validate: admission::pod::validate,
         validate_update,
         fields: &[
             Field { name: "spec.nodeName", pointers: &["/spec/nodeName"], unset: "" },
@@ -191,72 +190,6 @@ fn quality_of_service(pod: &Value) -> &'static str {
         (true, true) => "Guaranteed",
         (true, false) => "Burstable",
     }
-}
-
-fn validate(pod: &Value) -> Vec<FieldError> {
-    let spec = &pod["spec"];
-    let mut errors = Vec::new();
-    let containers = spec["containers"].as_array().map_or(&[][..], Vec::as_slice);
-    if containers.is_empty() {
-        errors.push(FieldError::required("spec.containers", ""));
-    }
-    let volumes = spec["volumes"].as_array().map_or(&[][..], Vec::as_slice);
-    let mut volume_names = HashSet::new();
-    for (index, volume) in volumes.iter().enumerate() {
-        if volume["name"] == "" {
-            errors.push(FieldError::required(format!("spec.volumes[{index}].name"), ""));
-        } else if !volume_names.insert(volume["name"].as_str()) {
-            errors.push(FieldError::duplicate(format!("spec.volumes[{index}].name"), &volume["name"]));
-        }
-    }
-    let mut names = HashSet::new();
-    for list in ["initContainers", "containers"] {
-        for (index, container) in spec[list].as_array().into_iter().flatten().enumerate() {
-            let path = format!("spec.{list}[{index}]");
-            let name = container["name"].as_str().unwrap_or_default();
-            if name.is_empty() {
-                errors.push(FieldError::required(format!("{path}.name"), ""));
-            } else if let Some(fault) = crate::names::fault(name, true) {
-                errors.push(FieldError::invalid(format!("{path}.name"), &container["name"], fault));
-            } else if !names.insert(name) {
-                errors.push(FieldError::duplicate(format!("{path}.name"), &container["name"]));
-            }
-            if container["image"].as_str().unwrap_or_default().is_empty() {
-                errors.push(FieldError::required(format!("{path}.image"), ""));
-            }
-            for (mounts, target) in [("volumeMounts", "mountPath"), ("volumeDevices", "devicePath")] {
-                for (at, mount) in container[mounts].as_array().into_iter().flatten().enumerate() {
-                    let path = format!("{path}.{mounts}[{at}]");
-                    if mount[target].as_str().unwrap_or_default().is_empty() {
-                        errors.push(FieldError::required(format!("{path}.{target}"), ""));
-                    }
-                    if !volume_names.contains(&mount["name"].as_str()) {
-                        errors.push(FieldError::not_found(format!("{path}.name"), &mount["name"]));
-                    }
-                    for field in ["subPath", "subPathExpr"] {
-                        errors.extend(local_path_fault(&mount[field]).map(|fault| {
-                            FieldError::invalid(format!("{path}.{field}"), &mount[field], fault)
-                        }));
-                    }
-                }
-            }
-        }
-    }
-    let policies = ["Always", "OnFailure", "Never"];
-    if !policies.iter().any(|policy| spec["restartPolicy"] == *policy) {
-        errors.push(FieldError::not_supported("spec.restartPolicy", &spec["restartPolicy"], &policies));
-    }
-    errors
-}
-
-/// What is wrong with a path that must stay in its volume: `validateLocalDescendingPath` in
-/// `pkg/apis/core/validation/validation.go`.
-fn local_path_fault(path: &Value) -> Option<&'static str> {
-    let path = path.as_str().unwrap_or_default();
-    if path.starts_with('/') {
-        return Some("must be a relative path");
-    }
-    path.split('/').any(|part| part == "..").then_some("must not contain '..'")
 }
 
 /// A pod's spec stands, but for images, the deadline and further tolerations. `nodeName` is set by binding.

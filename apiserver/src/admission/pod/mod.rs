@@ -1,14 +1,17 @@
-//! Pods: the service account they act as, and their priority.
+//! Pods: the service account they act as, their priority, and what they must say.
 //!
-//! Mirrors plugin/pkg/admission/serviceaccount and plugin/pkg/admission/priority. No token is mounted into
+//! Mirrors ValidatePodSpec in pkg/apis/core/validation, plugin/pkg/admission/serviceaccount and plugin/pkg/admission/priority. No token is mounted into
 //! pods: none of those that run here calls the API, and a volume more would cost each of them.
+
+mod containers;
+mod volumes;
 
 use std::sync::Arc;
 
 use serde_json::Value;
 
 use crate::resources::{Resource, Shelf};
-use crate::status::{Result, Status};
+use crate::status::{FieldError, Result, Status};
 use crate::store::{Key, Object, Store};
 
 /// Completes a new pod, or refuses it.
@@ -64,3 +67,32 @@ fn default_priority(store: &Store) -> Option<Arc<Object>> {
     let defaults = classes.into_iter().filter(|class| class.value["globalDefault"] == true);
     defaults.min_by_key(|class| class.value["value"].as_i64())
 }
+
+/// What a pod must say.
+pub fn validate(pod: &Value) -> Vec<FieldError> {
+    let spec = &pod["spec"];
+    let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+    let mut errors = volumes::validate(name, spec);
+    errors.extend(containers::validate(spec));
+    let policies = ["Always", "Never", "OnFailure"];
+    if !policies.iter().any(|policy| spec["restartPolicy"] == *policy) {
+        errors.push(FieldError::not_supported("spec.restartPolicy", &spec["restartPolicy"], &policies));
+    }
+    for (field, least, message) in [
+        ("terminationGracePeriodSeconds", 0, "must be greater than or equal to 0"),
+        ("activeDeadlineSeconds", 1, "must be between 1 and 2147483647, inclusive"),
+    ] {
+        if spec[field].as_i64().is_some_and(|seconds| seconds < least) {
+            errors.push(FieldError::invalid(format!("spec.{field}"), &spec[field], message));
+        }
+    }
+    errors
+}
+
+/// The items of a list that may be missing.
+fn items(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().into_iter().flatten()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,186 @@
+//! What the containers of a pod must say, and how they may use its volumes.
+//!
+//! Mirrors validateContainers and ValidateVolumeMounts in pkg/apis/core/validation.
+
+use std::collections::HashSet;
+
+use serde_json::Value;
+
+use super::items;
+use super::volumes::without_backsteps;
+use crate::names;
+use crate::quantity::Quantity;
+use crate::status::FieldError;
+
+/// All containers of a pod.
+pub fn validate(spec: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if items(&spec["containers"]).next().is_none() {
+        errors.push(FieldError::required("spec.containers", ""));
+    }
+    let mut seen = HashSet::new();
+    for list in ["initContainers", "containers"] {
+        for (index, container) in items(&spec[list]).enumerate() {
+            let path = format!("spec.{list}[{index}]");
+            let name = container["name"].as_str().unwrap_or_default();
+            if name.is_empty() {
+                errors.push(FieldError::required(format!("{path}.name"), ""));
+            } else if let Some(fault) = names::fault(name, true) {
+                errors.push(FieldError::invalid(format!("{path}.name"), &container["name"], fault));
+            } else if !seen.insert(name) {
+                errors.push(FieldError::duplicate(format!("{path}.name"), &container["name"]));
+            }
+            errors.extend(container_fields(&path, container));
+            errors.extend(resources(&format!("{path}.resources"), &container["resources"]));
+            errors.extend(mounts(&path, container, spec));
+            errors.extend(devices(&path, container, spec));
+            if list == "initContainers" && container["restartPolicy"] != "Always" {
+                errors.extend(no_life_cycle(&path, container));
+            }
+        }
+    }
+    errors
+}
+
+fn container_fields(path: &str, container: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let image = container["image"].as_str().unwrap_or_default();
+    if image.is_empty() {
+        errors.push(FieldError::required(format!("{path}.image"), ""));
+    } else if image.trim() != image {
+        let message = "must not have leading or trailing whitespace";
+        errors.push(FieldError::invalid(format!("{path}.image"), &container["image"], message));
+    }
+    for (field, known) in [
+        ("imagePullPolicy", &["Always", "IfNotPresent", "Never"][..]),
+        ("terminationMessagePolicy", &["FallbackToLogsOnError", "File"]),
+    ] {
+        if !known.iter().any(|known| container[field] == *known) {
+            errors.push(FieldError::not_supported(format!("{path}.{field}"), &container[field], known));
+        }
+    }
+    for (index, variable) in items(&container["env"]).enumerate() {
+        let path = format!("{path}.env[{index}]");
+        if variable["name"].as_str().unwrap_or_default().is_empty() {
+            errors.push(FieldError::required(format!("{path}.name"), ""));
+        }
+        let value = variable["value"].as_str().unwrap_or_default();
+        if !value.is_empty() && variable["valueFrom"].is_object() {
+            let message = "may not be specified when `value` is not empty";
+            errors.push(FieldError::invalid(format!("{path}.valueFrom"), &"".into(), message));
+        }
+    }
+    errors
+}
+
+fn no_life_cycle(path: &str, container: &Value) -> Vec<FieldError> {
+    let fields = ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"];
+    let given = fields.into_iter().filter(|field| container[field].is_object());
+    let message = "may not be set for init containers without restartPolicy=Always";
+    given.map(|field| FieldError::forbidden(format!("{path}.{field}"), message)).collect()
+}
+
+/// No quantity is negative, and no request is above its limit.
+fn resources(path: &str, resources: &Value) -> Vec<FieldError> {
+    let parse = |quantity: &Value| quantity.as_str().and_then(|text| text.parse::<Quantity>().ok());
+    let mut errors = Vec::new();
+    for list in ["limits", "requests"] {
+        for (name, quantity) in resources[list].as_object().into_iter().flatten() {
+            if parse(quantity).is_some_and(|quantity| quantity.nanos() < 0) {
+                let message = "must be greater than or equal to 0";
+                errors.push(FieldError::invalid(format!("{path}.{list}[{name}]"), quantity, message));
+            }
+        }
+    }
+    for (name, request) in resources["requests"].as_object().into_iter().flatten() {
+        let limit = &resources["limits"][name];
+        let above = match (parse(request), parse(limit)) {
+            (Some(request), Some(limit)) => request.nanos() > limit.nanos(),
+            _ => false,
+        };
+        if above {
+            let limit = limit.as_str().unwrap_or_default();
+            let message = format!("must be less than or equal to {name} limit of {limit}");
+            errors.push(FieldError::invalid(format!("{path}.requests"), request, message));
+        }
+    }
+    errors
+}
+
+fn mounts(path: &str, container: &Value, spec: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let mut targets = HashSet::new();
+    for (index, mount) in items(&container["volumeMounts"]).enumerate() {
+        let path = format!("{path}.volumeMounts[{index}]");
+        let at = |field: &str| format!("{path}.{field}");
+        errors.extend(volume_name(&path, mount, spec));
+        let target = mount["mountPath"].as_str().unwrap_or_default();
+        if target.is_empty() {
+            errors.push(FieldError::required(at("mountPath"), ""));
+        } else if !targets.insert(target) {
+            errors.push(FieldError::invalid(at("mountPath"), &mount["mountPath"], "must be unique"));
+        }
+        if items(&container["volumeDevices"]).any(|device| device["name"] == mount["name"]) {
+            let message = "must not already exist in volumeDevices";
+            errors.push(FieldError::invalid(at("name"), &mount["name"], message));
+        }
+        if items(&container["volumeDevices"]).any(|device| device["devicePath"] == target) {
+            let message = "must not already exist as a path in volumeDevices";
+            errors.push(FieldError::invalid(at("mountPath"), &mount["mountPath"], message));
+        }
+        let set = |field: &str| mount[field].as_str().is_some_and(|text| !text.is_empty());
+        if set("subPath") && set("subPathExpr") {
+            let message = "subPathExpr and subPath are mutually exclusive";
+            errors.push(FieldError::invalid(at("subPathExpr"), &mount["subPathExpr"], message));
+        }
+        for field in ["subPath", "subPathExpr"] {
+            if mount[field].as_str().is_some_and(|part| part.starts_with('/')) {
+                errors.push(FieldError::invalid(at(field), &mount[field], "must be a relative path"));
+            }
+            errors.extend(without_backsteps(at(field), &mount[field]));
+        }
+        let known = ["Bidirectional", "HostToContainer", "None"];
+        let propagation = &mount["mountPropagation"];
+        if !propagation.is_null() && !known.iter().any(|known| propagation == known) {
+            errors.push(FieldError::not_supported(at("mountPropagation"), propagation, &known));
+        }
+    }
+    errors
+}
+
+fn devices(path: &str, container: &Value, spec: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let mut targets = HashSet::new();
+    for (index, device) in items(&container["volumeDevices"]).enumerate() {
+        let path = format!("{path}.volumeDevices[{index}]");
+        let at = |field: &str| format!("{path}.{field}");
+        errors.extend(volume_name(&path, device, spec));
+        let volume = items(&spec["volumes"]).find(|volume| volume["name"] == device["name"]);
+        let blocks = |volume: &&Value| {
+            ["persistentVolumeClaim", "ephemeral"].iter().any(|source| volume[*source].is_object())
+        };
+        if volume.is_some_and(|volume| !blocks(&volume)) {
+            let message =
+                "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode";
+            errors.push(FieldError::invalid(at("name"), &device["name"], message));
+        }
+        let target = device["devicePath"].as_str().unwrap_or_default();
+        if target.is_empty() {
+            errors.push(FieldError::required(at("devicePath"), ""));
+        } else if !targets.insert(target) {
+            errors.push(FieldError::invalid(at("devicePath"), &device["devicePath"], "must be unique"));
+        }
+        errors.extend(without_backsteps(at("devicePath"), &device["devicePath"]));
+    }
+    errors
+}
+
+/// The name of a volume that the pod has.
+fn volume_name(path: &str, usage: &Value, spec: &Value) -> Option<FieldError> {
+    let field = format!("{path}.name");
+    if usage["name"].as_str().unwrap_or_default().is_empty() {
+        return Some(FieldError::required(field, ""));
+    }
+    let known = items(&spec["volumes"]).any(|volume| volume["name"] == usage["name"]);
+    (!known).then(|| FieldError::not_found(field, &usage["name"]))
+}
