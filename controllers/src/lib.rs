@@ -18,6 +18,8 @@ mod claims;
 mod context;
 #[cfg(test)]
 mod context_tests;
+#[doc(hidden)]
+pub mod decisions;
 mod ephemeral;
 mod node_lifecycle;
 mod protection;

@@ -22,6 +22,8 @@ pub const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 pub const CONTROLLER_MANAGED_ATTACH: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
 /// On a node: the driver name to node id map that the kubelet keeps beside CSINode.
 pub const NODE_ID_ANNOTATION: &str = "csi.volume.kubernetes.io/nodeid";
+/// A taint: an administrator knows that the node is down, so nothing of it needs to be waited for.
+pub const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
 /// Finalizer that holds a claim while a pod uses it.
 pub const PVC_PROTECTION: &str = "kubernetes.io/pvc-protection";

@@ -18,7 +18,7 @@
 
 mod desired;
 mod lists;
-mod plan;
+pub(crate) mod plan;
 mod run;
 mod volume;
 mod wake;

@@ -9,7 +9,7 @@ use std::{
 };
 
 use claimcheck_informer::{AttachmentBy, World, reference};
-use claimcheck_model::CONTROLLER_MANAGED_ATTACH;
+use claimcheck_model::{CONTROLLER_MANAGED_ATTACH, OUT_OF_SERVICE};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
     api::{
@@ -29,9 +29,6 @@ use super::{
 /// How long a node that is not Ready may keep a volume that no pod wants, before it is taken away.
 /// Upstream: `ReconcilerMaxWaitForUnmountDuration` in `pkg/controller/volume/attachdetach/config`.
 pub const MAX_WAIT_FOR_UNMOUNT: SignedDuration = SignedDuration::from_mins(6);
-
-/// A node with this taint is shut down for certain (KEP-2268).
-const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
 /// What the controller remembers of a volume between plans; lost with the process, as upstream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

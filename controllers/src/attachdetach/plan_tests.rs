@@ -1,7 +1,7 @@
 //! Worlds and the actions they lead to, one row each.
 
 use claimcheck_informer::{World, testing};
-use claimcheck_model::CONTROLLER_MANAGED_ATTACH;
+use claimcheck_model::{CONTROLLER_MANAGED_ATTACH, OUT_OF_SERVICE};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::{
     core::v1::{
@@ -77,7 +77,7 @@ fn not_ready(mut node: Node) -> Node {
 }
 
 fn out_of_service(mut node: Node) -> Node {
-    let taint = Taint { key: "node.kubernetes.io/out-of-service".into(), ..Taint::default() };
+    let taint = Taint { key: OUT_OF_SERVICE.into(), ..Taint::default() };
     node.spec = Some(NodeSpec { taints: Some(vec![taint]), ..NodeSpec::default() });
     node
 }

@@ -11,7 +11,7 @@
 //!
 //! Upstream: kubernetes-csi/external-attacher, `pkg/controller/csi_handler.go` and `trivial_handler.go`.
 
-mod plan;
+pub(crate) mod plan;
 mod run;
 
 #[cfg(test)]

@@ -13,8 +13,8 @@
 
 mod action;
 pub(crate) mod fit;
-mod plan;
-mod plan_volume;
+pub(crate) mod plan;
+pub(crate) mod plan_volume;
 mod run;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Claims of generic ephemeral volumes: made from the pod's template, owned by the pod, and so deleted with
 //! it by the garbage collector. Upstream: `pkg/controller/volume/ephemeral/controller.go`; KEP-1698.
 
-mod plan;
+pub(crate) mod plan;
 mod run;
 
 pub use run::Ephemeral;

@@ -15,7 +15,7 @@
 
 mod eviction;
 mod health;
-mod plan;
+pub(crate) mod plan;
 mod run;
 
 #[cfg(test)]

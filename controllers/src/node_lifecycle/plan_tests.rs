@@ -1,6 +1,7 @@
 //! Tables and stories: a world and a moment, and what is done about a node.
 
 use claimcheck_informer::{World, testing};
+use claimcheck_model::OUT_OF_SERVICE;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
     api::{
@@ -19,8 +20,6 @@ const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 const GRACE: SignedDuration = SignedDuration::from_secs(50);
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
-const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
-
 fn seconds(count: i64) -> SignedDuration {
     SignedDuration::from_secs(count)
 }

@@ -9,7 +9,7 @@
 //! never starts a pod whose claim is being deleted, so a pod that comes to be known too late waits for a
 //! claim that is gone, as it would have one moment later.
 
-mod plan;
+pub(crate) mod plan;
 mod run;
 
 pub use run::{Claims, Volumes};

@@ -12,8 +12,8 @@
 //! still attached is not an error to be tried again: the end of its attachment wakes it.
 
 mod capacity;
-mod create;
-mod delete;
+pub(crate) mod create;
+pub(crate) mod delete;
 
 use std::error::Error;
 

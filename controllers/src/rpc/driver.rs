@@ -23,8 +23,7 @@ pub struct DriverInfo {
 }
 
 impl DriverInfo {
-    /// A driver with these abilities, for planners' tests.
-    #[cfg(test)]
+    /// A driver with these abilities.
     pub fn new(name: &str, services: &[Service], rpcs: &[Rpc]) -> Self {
         Self {
             name: name.to_owned(),

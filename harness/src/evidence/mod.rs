@@ -18,7 +18,7 @@ pub use tap::calls;
 pub use watch::watch;
 
 use claimcheck_model::Stamp;
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, VolumeAttachment};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -60,7 +60,9 @@ pub enum Object {
     /// How a driver wants to be treated: attached or not.
     Driver(CSIDriver),
     /// Which id a node has for a driver.
-    Node(CSINode),
+    CsiNode(CSINode),
+    /// Whether a node is alive.
+    Node(Node),
 }
 
 impl Object {
@@ -72,6 +74,7 @@ impl Object {
             Self::Pod(o) => &o.metadata,
             Self::Attachment(o) => &o.metadata,
             Self::Driver(o) => &o.metadata,
+            Self::CsiNode(o) => &o.metadata,
             Self::Node(o) => &o.metadata,
         }
     }
@@ -92,7 +95,8 @@ object_from!(
     Pod: Pod,
     Attachment: VolumeAttachment,
     Driver: CSIDriver,
-    Node: CSINode
+    CsiNode: CSINode,
+    Node: Node
 );
 
 /// A CSI call. Fields that the method does not have are empty.

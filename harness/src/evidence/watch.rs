@@ -6,7 +6,7 @@ use std::fmt::Debug;
 
 use claimcheck_model::Stamp;
 use futures::TryStreamExt;
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, VolumeAttachment};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource};
@@ -32,7 +32,7 @@ where
             $(tasks.spawn(follow(Api::<$kind>::all(client.clone()), evidence.clone(), listed.clone()));)+
         };
     }
-    spawn!(CSIDriver, CSINode, PersistentVolume, PersistentVolumeClaim, Pod, VolumeAttachment);
+    spawn!(CSIDriver, CSINode, Node, PersistentVolume, PersistentVolumeClaim, Pod, VolumeAttachment);
     drop(listed);
     while lists.recv().await.is_some() {}
     tasks

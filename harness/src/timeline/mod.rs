@@ -77,7 +77,7 @@ impl Timeline {
             Evidence::Rpc(rpc) => {
                 let node = self.state.node_name(&rpc.driver, &rpc.node).to_owned();
                 events.push(self.calls.called(rpc, &node));
-                events.extend(self.sets.apply(rpc, &node));
+                events.extend(self.sets.apply(rpc, &node, self.state.is_lost(&node)));
                 self.concerned_by_call(rpc)
             }
             Evidence::Mount(mount) if self.tap == Tap::Absent => self.mounted(mount),

@@ -45,8 +45,9 @@ struct Suspect {
 }
 
 impl Sets {
-    /// Enters a call. `node` is the name of its node, where the call itself has the driver's id.
-    pub fn apply(&mut self, rpc: &Rpc, node: &str) -> Vec<Event> {
+    /// Enters a call. `node` is the name of its node, where the call itself has the driver's id; `lost`: it
+    /// cannot be asked to let go of its volumes.
+    pub fn apply(&mut self, rpc: &Rpc, node: &str, lost: bool) -> Vec<Event> {
         let Some(when) = rpc.succeeded() else {
             self.doubt(rpc);
             return Vec::new();
@@ -85,7 +86,7 @@ impl Sets {
                 let left = self.staged.remove(&(step.volume.clone(), rpc.node.clone()));
                 self.left(&mut step, left, TransitionKind::Unstage, &rpc.node);
             }
-            "ControllerUnpublishVolume" => self.detached(&mut step, node),
+            "ControllerUnpublishVolume" => self.detached(&mut step, node, lost),
             "DeleteVolume" => {
                 let next = self.attached.range((step.volume.clone(), String::new())..).next();
                 if next.is_some_and(|(volume, _)| *volume == step.volume) {
@@ -98,9 +99,9 @@ impl Sets {
     }
 
     /// Without a node the call detaches from all of them (CSI specification, ControllerUnpublishVolume).
-    fn detached(&mut self, step: &mut Step<'_>, node: &str) {
+    fn detached(&mut self, step: &mut Step<'_>, node: &str, lost: bool) {
         let id = &step.rpc.node;
-        if self.staged.contains(&(step.volume.clone(), node.to_owned())) {
+        if !lost && self.staged.contains(&(step.volume.clone(), node.to_owned())) {
             self.suspect(step, Rule::DetachBeforeUnstage, node, TransitionKind::Unstage);
         }
         let all = self.attached.range((step.volume.clone(), String::new())..);

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use claimcheck_informer::{is_terminal, pod_claims, quantity};
-use claimcheck_model::{ObjectKey, SELECTED_NODE, STORAGE_PROVISIONER, Stamp, VolumeMode};
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use claimcheck_model::{OUT_OF_SERVICE, ObjectKey, SELECTED_NODE, STORAGE_PROVISIONER, Stamp, VolumeMode};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{CSINode, VolumeAttachment};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use sha2::Digest;
@@ -132,6 +132,8 @@ pub(super) struct State {
     waiting: BTreeMap<ObjectKey, BTreeSet<String>>,
     /// Drivers whose volumes are not attached.
     unattachable: BTreeSet<String>,
+    /// Nodes that nobody waits for when their volumes are detached.
+    lost_nodes: BTreeSet<String>,
     /// The node that has this id for a driver.
     node_ids: BTreeMap<(String, String), String>,
 }
@@ -204,8 +206,16 @@ impl State {
                 };
                 Touched::Nothing
             }
+            Object::CsiNode(node) => {
+                self.saw_csi_node(node);
+                Touched::Nothing
+            }
             Object::Node(node) => {
-                self.saw_node(node);
+                let name = node.metadata.name.clone().unwrap_or_default();
+                match change.gone || is_lost(node) {
+                    true => self.lost_nodes.insert(name),
+                    false => self.lost_nodes.remove(&name),
+                };
                 Touched::Nothing
             }
         }
@@ -383,7 +393,7 @@ impl State {
         Touched::Pod(uid)
     }
 
-    fn saw_node(&mut self, object: &CSINode) {
+    fn saw_csi_node(&mut self, object: &CSINode) {
         let node = object.metadata.name.clone().unwrap_or_default();
         for driver in &object.spec.drivers {
             self.node_ids.insert((driver.name.clone(), driver.node_id.clone()), node.clone());
@@ -393,6 +403,11 @@ impl State {
     /// The name of the node that a driver knows as `id`; the id itself where no CSINode says otherwise.
     pub fn node_name<'a>(&'a self, driver: &str, id: &'a str) -> &'a str {
         self.node_ids.get(&(driver.to_owned(), id.to_owned())).map_or(id, String::as_str)
+    }
+
+    /// Whether volumes are detached from a node without its having let go of them.
+    pub fn is_lost(&self, node: &str) -> bool {
+        self.lost_nodes.contains(node)
     }
 
     /// Whether volumes of a driver are attached. As upstream, they are where no CSIDriver says otherwise.
@@ -436,6 +451,15 @@ impl State {
             .min_by_key(|(_, volume)| volume.created.map(|fact| fact.at))
             .map(|(name, _)| name.as_str())
     }
+}
+
+/// Not ready, or out of service by an administrator's word: what it has not unmounted is detached by force
+/// (`pkg/controller/volume/attachdetach/reconciler/reconciler.go`).
+fn is_lost(node: &Node) -> bool {
+    let mut taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+    let mut conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    taints.any(|taint| taint.key == OUT_OF_SERVICE)
+        || conditions.any(|condition| condition.type_ == "Ready" && condition.status != "True")
 }
 
 fn key(metadata: &ObjectMeta) -> ObjectKey {

@@ -3,8 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use claimcheck_model::{Event, LeakKind, Outcome, Phase, Rule, Source, Stamp, TransitionKind};
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use claimcheck_model::{
+    Event, LeakKind, OUT_OF_SERVICE, Outcome, Phase, Rule, Source, Stamp, TransitionKind,
+};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -247,6 +249,13 @@ fn rules_are_judged_by_time_not_by_arrival() {
     assert_eq!(broken(&[s.clone(), s.clone()]), [Rule::StageTwice]);
     assert_eq!(broken(&[s.clone(), p.clone(), p.clone()]), [Rule::PublishTwice]);
     assert_eq!(broken(&[s.clone(), p.clone(), up, us, p.clone()]), [Rule::PublishBeforeStage]);
+
+    // A node that is known to be down is not waited for.
+    let down = json!({"metadata": {"name": "n1"}, "spec": {"taints": [{"key": OUT_OF_SERVICE, "effect": "NoExecute"}]}});
+    let down: Node = serde_json::from_value(down).unwrap();
+    let down = Evidence::Watch(Box::new(Change { at: Stamp::default(), object: down.into(), gone: false }));
+    let early = ok("ControllerUnpublishVolume", "n1", "", 6, 7);
+    assert_eq!(broken(&[s.clone(), p.clone(), down, early]), []);
 
     // A call that failed may have undone it, so doing it again is right; but not twice.
     let failed =

@@ -214,7 +214,7 @@ fn kind(evidence: &Evidence) -> Option<usize> {
         Object::Volume(_) => 1,
         Object::Pod(_) => 2,
         Object::Attachment(_) => 3,
-        Object::Driver(_) | Object::Node(_) => 4,
+        Object::Driver(_) | Object::CsiNode(_) | Object::Node(_) => 4,
     })
 }
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{case, row};
 use crate::{
     case::{Case, Needs, Pattern, Run},
-    fixture::{Claim, Fixture},
+    fixture::{Claim, Fixture, Wanted},
 };
 
 const SUITE: &str = "binding";
@@ -51,6 +51,14 @@ pub(super) const ROWS: &[Case] = &[
         Pattern::STATIC,
         Needs::DISRUPT,
         case!(controllers_were_away),
+    ),
+    row(
+        SUITE,
+        "a late claim takes the free volume that its pod's node reaches, and none is made",
+        "PersistentVolumes-local",
+        Pattern::LATE,
+        Needs::TWO_NODES,
+        case!(late_claim_takes_free_volume),
     ),
 ];
 
@@ -233,4 +241,44 @@ async fn controllers_were_away(t: Arc<Fixture>) -> Result<()> {
     t.delete_claim(&gone).await?;
     t.disrupt(Victim::Controllers, Disruption::Start).await?;
     expect(&t, &claim, "fits").await
+}
+
+async fn late_claim_takes_free_volume(t: Arc<Fixture>) -> Result<()> {
+    let nodes = t.nodes();
+    let mut volumes = Vec::new();
+    for node in &nodes[..2] {
+        volumes.push(volume_freed_on(&t, node).await?);
+    }
+    // In the other order, so that the first volume is the wrong one.
+    for (node, volume) in nodes[..2].iter().zip(&volumes).rev() {
+        let claim = t.claim(&format!("late-{node}")).await?;
+        let reader = format!("reader-{node}");
+        let said = t.output(&Wanted::ending(&reader, &claim, "cat /data/node").on(node)).await?;
+        ensure!(&said == node, "the pod on {node} reads {said:?}");
+        let taken = t.bound(&claim).await?.name_any();
+        ensure!(&taken == volume, "the claim for {node} took {taken}, not {volume}");
+        t.remove_named_pod(&reader).await?;
+        t.set_policy(volume, "Delete").await?;
+        t.remove_claim(&claim).await?;
+    }
+    let made = t.balance().await?.calls.get("CreateVolume").copied();
+    ensure!(made == Some(2), "CreateVolume was called {made:?} times for two volumes made beforehand");
+    Ok(())
+}
+
+/// A free volume with a file in it that names the only node which reaches it.
+async fn volume_freed_on(t: &Fixture, node: &str) -> Result<String> {
+    let claim = t.claim(&format!("first-{node}")).await?;
+    let writer = format!("writer-{node}");
+    t.output(&Wanted::ending(&writer, &claim, &format!("echo {node} > /data/node")).on(node)).await?;
+    let volume = t.bound(&claim).await?.name_any();
+    t.set_policy(&volume, "Retain").await?;
+    t.remove_named_pod(&writer).await?;
+    t.delete_claim(&claim).await?;
+    t.volume_in_phase(&volume, "Released").await?;
+    let host = json!({ "key": "kubernetes.io/hostname", "operator": "In", "values": [node] });
+    let affinity = json!({ "required": { "nodeSelectorTerms": [{ "matchExpressions": [host] }] } });
+    t.patch_volume(&volume, json!({ "spec": { "claimRef": null, "nodeAffinity": affinity } })).await?;
+    t.volume_in_phase(&volume, "Available").await?;
+    Ok(volume)
 }

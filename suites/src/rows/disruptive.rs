@@ -4,12 +4,15 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use claimcheck_harness::cluster::{Disruption, Victim};
+use claimcheck_informer::Kind;
+use claimcheck_model::OUT_OF_SERVICE;
 use k8s_openapi::api::core::v1::Pod as PodObject;
+use serde_json::json;
 
 use super::{case, row};
 use crate::{
     case::{Case, Needs, Pattern},
-    fixture::{Fixture, Wanted},
+    fixture::{Claim, Fixture, Wanted},
 };
 
 const SUITE: &str = "disruptive";
@@ -46,6 +49,14 @@ pub(super) const ROWS: &[Case] = &[
         Pattern::IMMEDIATE,
         Needs::DISRUPT,
         case!(node_attaches_for_itself),
+    ),
+    row(
+        SUITE,
+        "a node out of service loses its pods at once, and its volumes move on",
+        "NodeOutOfService",
+        Pattern::IMMEDIATE,
+        Needs::DISRUPT.on_two_nodes(),
+        case!(out_of_service),
     ),
     row(
         SUITE,
@@ -100,7 +111,7 @@ async fn deleted_while_agent_is_down(t: Arc<Fixture>) -> Result<()> {
     deleted?;
     let seen = seen.context("the pod is gone although nobody has unmounted its volume")?;
     ensure!(seen.metadata.deletion_timestamp.is_some(), "the pod was deleted and does not say so");
-    t.gone(claimcheck_informer::Kind::Pod, &pod.name).await
+    t.gone(Kind::Pod, &pod.name).await
 }
 
 async fn force_deleted_while_agent_is_down(t: Arc<Fixture>) -> Result<()> {
@@ -129,6 +140,34 @@ async fn node_attaches_for_itself(t: Arc<Fixture>) -> Result<()> {
     t.disrupt(agent, Disruption::Configure(&[])).await?;
     t.node_annotated(&node, MANAGED, true).await?;
     lived
+}
+
+async fn out_of_service(t: Arc<Fixture>) -> Result<()> {
+    let (dead, living) = (t.nodes().remove(1), t.nodes().remove(0));
+    let agent = Victim::NodeAgent(dead.clone());
+    let claim = t.claim("claim").await?;
+    t.ready_pod(&Wanted::staying("pod", &claim, "echo here > /data/ticket").on(&dead)).await?;
+    t.disrupt(agent.clone(), Disruption::Stop).await?;
+    let moved = volume_moves_on(&t, &claim, &dead, &living).await;
+    // In any case, or the cases after this one have a node less.
+    t.taint_node(&dead, &[]).await?;
+    t.disrupt(agent, Disruption::Start).await?;
+    t.node_ready(&dead).await?;
+    moved
+}
+
+/// What an administrator does who knows that a node is down.
+async fn volume_moves_on(t: &Fixture, claim: &Claim, dead: &str, living: &str) -> Result<()> {
+    // What the control plane would find out by itself, after most of a minute.
+    t.lose_node(dead).await?;
+    let next = t.pod(&Wanted::ending("next", claim, "cat /data/ticket").on(living)).await?;
+    t.event("next", "FailedAttachVolume").await?;
+    t.taint_node(dead, &[json!({ "key": OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoExecute" })])
+        .await?;
+    t.gone(Kind::Pod, "pod").await?;
+    let said = t.ended(&next).await?;
+    ensure!(said == "here", "the next pod read {said:?}");
+    Ok(())
 }
 
 const MANAGED: &str = "volumes.kubernetes.io/controller-managed-attach-detach";

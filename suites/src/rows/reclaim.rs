@@ -52,10 +52,6 @@ async fn claimed(t: &Fixture) -> Result<(Claim, String)> {
     Ok((claim, volume.name_any()))
 }
 
-async fn set_policy(t: &Fixture, volume: &str, policy: &str) -> Result<()> {
-    t.patch_volume(volume, json!({ "spec": { "persistentVolumeReclaimPolicy": policy } })).await.map(drop)
-}
-
 async fn dynamic_delete(t: Arc<Fixture>) -> Result<()> {
     let (claim, volume) = claimed(&t).await?;
     t.delete_claim(&claim).await?;
@@ -65,7 +61,7 @@ async fn dynamic_delete(t: Arc<Fixture>) -> Result<()> {
 
 async fn retained_data(t: Arc<Fixture>) -> Result<()> {
     let (first, name) = claimed(&t).await?;
-    set_policy(&t, &name, "Retain").await?;
+    t.set_policy(&name, "Retain").await?;
     t.output(&Wanted::ending("writer", &first, "echo kept > /data/file")).await?;
     t.remove_named_pod("writer").await?;
     t.delete_claim(&first).await?;
@@ -80,24 +76,24 @@ async fn retained_data(t: Arc<Fixture>) -> Result<()> {
     let said = t.output(&Wanted::ending("reader", &second, "cat /data/file")).await?;
     ensure!(said == "kept", "the second claim finds {said:?}");
     t.remove_named_pod("reader").await?;
-    set_policy(&t, &name, "Delete").await?;
+    t.set_policy(&name, "Delete").await?;
     t.remove_claim(&second).await
 }
 
 async fn changed_to_delete(t: Arc<Fixture>) -> Result<()> {
     let (claim, volume) = claimed(&t).await?;
-    set_policy(&t, &volume, "Retain").await?;
-    set_policy(&t, &volume, "Delete").await?;
+    t.set_policy(&volume, "Retain").await?;
+    t.set_policy(&volume, "Delete").await?;
     t.delete_claim(&claim).await?;
     t.volume_gone(&volume).await
 }
 
 async fn changed_when_released(t: Arc<Fixture>) -> Result<()> {
     let (claim, volume) = claimed(&t).await?;
-    set_policy(&t, &volume, "Retain").await?;
+    t.set_policy(&volume, "Retain").await?;
     t.delete_claim(&claim).await?;
     t.volume_in_phase(&volume, "Released").await?;
-    set_policy(&t, &volume, "Delete").await?;
+    t.set_policy(&volume, "Delete").await?;
     t.volume_gone(&volume).await?;
     t.expect_calls(&[("CreateVolume", 1), ("DeleteVolume", 1)]).await
 }

@@ -1,7 +1,7 @@
 //! Makes volumes for claims. `plan.rs` decides whether and how, `request.rs` builds what goes to the driver
 //! and what comes of its answer, `secrets.rs` and `topology.rs` are parts of that; `run.rs` calls the driver.
 
-mod plan;
+pub(crate) mod plan;
 mod request;
 mod run;
 mod secrets;

@@ -1,6 +1,6 @@
 //! Unmakes released volumes. `plan.rs` decides the next step, `run.rs` takes it.
 
-mod plan;
+pub(crate) mod plan;
 mod run;
 
 pub use run::Volumes;
