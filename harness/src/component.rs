@@ -27,6 +27,8 @@ pub enum Component {
     Node(claimcheck_node::Args),
     /// Storage controllers: one by its name, or all
     Controller(ControllerArgs),
+    /// Watches a node's mount table: when volumes of any driver are staged and published
+    Observe(claimcheck_observe::Args),
     /// The container runtime of a virtual node
     #[command(hide = true)]
     Runtime(RuntimeArgs),
@@ -104,6 +106,9 @@ impl Component {
                 claimcheck_node::run(args, client, termination()?).await.context("the node agent cannot run")
             }),
             Self::Controller(args) => block_on(args.run()),
+            Self::Observe(args) => block_on(async {
+                claimcheck_observe::run(args, termination()?).await.context("the node cannot be observed")
+            }),
         };
         match result {
             Ok(()) => ExitCode::SUCCESS,

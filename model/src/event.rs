@@ -68,6 +68,8 @@ pub enum Event {
     },
     /// What a load does.
     Load(LoadEvent),
+    /// How a node's clocks stand to ours; told again whenever more is known.
+    Clock(NodeClock),
 }
 
 /// What runs, on what.
@@ -390,6 +392,34 @@ impl Rule {
             Self::DeleteBeforeDetach => "delete_before_detach",
         }
     }
+}
+
+/// The clocks of a node that is observed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeClock {
+    /// The node's name.
+    pub node: String,
+    /// How they stand to ours.
+    #[serde(flatten)]
+    pub state: ClockState,
+}
+
+/// How a node's clocks stand to ours.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum ClockState {
+    /// Asked, and answered.
+    Known {
+        /// How far its wall clock is ahead of ours; negative where it is behind.
+        ahead_seconds: f64,
+        /// How far off that is at most, and so are the times of what was seen on the node.
+        bound_seconds: f64,
+    },
+    /// Nobody answered: times of what was seen on the node are when it can have been at the latest.
+    Unknown {
+        /// Why not.
+        why: String,
+    },
 }
 
 /// Something left behind.

@@ -10,6 +10,7 @@ mod matrix;
 pub mod metric;
 mod names;
 mod phase;
+mod place;
 mod rate;
 mod stamp;
 
@@ -19,5 +20,6 @@ pub use load::{LoadEvent, LoadPlan, Usage, VolumeStep};
 pub use matrix::{CapabilityLine, CapabilityPlan};
 pub use names::*;
 pub use phase::{Phase, PhaseInfo, Source, Subject};
+pub use place::Place;
 pub use rate::{NotARate, Rate};
 pub use stamp::Stamp;

@@ -9,15 +9,18 @@
 //! Nothing is concluded here. Watches of different kinds are not ordered among each other, so a change
 //! carries its resourceVersion beside the time of its arrival; the timeline orders by the former.
 
+mod clock;
 mod in_flight;
+mod mount;
 mod tap;
 mod watch;
 
 pub use in_flight::InFlight;
+pub use mount::{Observers, mounts};
 pub use tap::calls;
 pub use watch::watch;
 
-use claimcheck_model::Stamp;
+use claimcheck_model::{Place, Stamp};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, VolumeAttachment};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -148,8 +151,8 @@ pub struct Mount {
     pub at: Stamp,
     /// The node's name.
     pub node: String,
-    /// Where the mount is.
-    pub path: String,
+    /// Whose mount it is.
+    pub place: Place,
     /// It came; else it left.
     pub mounted: bool,
 }

@@ -89,7 +89,11 @@ impl Metrics {
             Event::Violation { rule, .. } => families.violations.with_label_values(&[rule.name()]).inc(),
             Event::Leak(leak) => families.leaked.with_label_values(&[leak.kind.name()]).inc(),
             Event::WatchLag { seconds } => families.watch_lag.observe(*seconds),
-            Event::CaseStarted { .. } | Event::Rpc(_) | Event::Load(_) | Event::RunFinished { .. } => {}
+            Event::CaseStarted { .. }
+            | Event::Rpc(_)
+            | Event::Load(_)
+            | Event::Clock(_)
+            | Event::RunFinished { .. } => {}
         }
     }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use claimcheck_model::{
-    CapabilityLine, CapabilityPlan, CaseId, CaseResult, Event, Leak, LoadEvent, Outcome, Phase, Rule,
-    RunInfo, TransitionKind,
+    CapabilityLine, CapabilityPlan, CaseId, CaseResult, ClockState, Event, Leak, LoadEvent, Outcome, Phase,
+    Rule, RunInfo, TransitionKind,
 };
 use serde::{Deserialize, Serialize};
 
@@ -37,6 +37,9 @@ pub struct Summary {
     pub leaks: Vec<Leak>,
     /// The capability matrix: declared, detected, exercised, skipped and why.
     pub capabilities: Vec<CapabilityLine>,
+    /// How the clocks of the nodes that were observed stand to ours, by node.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub clocks: BTreeMap<String, ClockState>,
     /// What ran, on what.
     pub environment: BTreeMap<String, String>,
     /// How long it took, seconds.
@@ -170,6 +173,7 @@ impl Tally {
             }
             Event::Violation { rule, .. } => *summary.violations.entry(*rule).or_default() += 1,
             Event::Leak(leak) => summary.leaks.push(leak.clone()),
+            Event::Clock(clock) => drop(summary.clocks.insert(clock.node.clone(), clock.state.clone())),
             Event::CaseStarted { .. } | Event::WatchLag { .. } => {}
         }
     }

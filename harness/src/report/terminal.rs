@@ -93,6 +93,7 @@ impl Progress {
             | Event::Rpc(_)
             | Event::Violation { .. }
             | Event::Load(_)
+            | Event::Clock(_)
             | Event::WatchLag { .. } => {}
         }
     }

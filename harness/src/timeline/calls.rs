@@ -1,11 +1,11 @@
 //! The driver's calls: facts on nodes and in pods, and the time that the driver worked.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
 
-use claimcheck_model::{Event, RpcSummary, Source, Stamp};
+use claimcheck_model::{Event, Place, RpcSummary, Source, Stamp};
 
 use super::fact::{Fact, Span};
-use super::path::{Place, place};
 use crate::evidence::{Mount, Rpc};
 
 /// The methods that have a volume's handle and do something with it.
@@ -139,9 +139,9 @@ impl CallLog {
 
     fn facts_of(&mut self, rpc: &Rpc, handle: &Handle) {
         let done = rpc.succeeded().map(|at| Fact::unversioned(at, Source::Csi));
-        let pod_volume = match place(&rpc.target) {
-            Some(Place::Pod { pod, volume }) => Some((pod.to_owned(), volume.to_owned())),
-            Some(Place::Global { .. }) | None => None,
+        let pod_volume = match Place::of(Path::new(&rpc.target)) {
+            Some(Place::Publish { pod, volume }) => Some((pod, volume)),
+            Some(Place::Stage { .. } | Place::StageOf { .. }) | None => None,
         };
         match rpc.method.as_str() {
             "NodeStageVolume" => self.staged((handle.clone(), rpc.node.clone()), done),
@@ -185,32 +185,17 @@ impl CallLog {
         }
     }
 
-    /// Enters a mount. `handle` finds the handle with a hash.
-    pub fn mounted(
-        &mut self,
-        mount: &Mount,
-        handle: impl Fn(&str, &str) -> Option<String>,
-    ) -> Option<PodVolumeKey> {
+    /// Enters a mount in a pod.
+    pub fn mounted_in_pod(&mut self, key: PodVolumeKey, mount: &Mount) {
+        let known = self.in_pods.entry(key).or_default();
+        let moment = if mount.mounted { &mut known.published } else { &mut known.unpublished };
+        moment.get_or_insert(Fact::unversioned(mount.at, Source::Mount));
+    }
+
+    /// Enters a mount where a node stages a volume.
+    pub fn mounted_on_node(&mut self, key: NodeVolumeKey, mount: &Mount) {
         let fact = Some(Fact::unversioned(mount.at, Source::Mount));
-        match place(&mount.path)? {
-            Place::Pod { pod, volume } => {
-                let key = (pod.to_owned(), volume.to_owned());
-                let known = self.in_pods.entry(key.clone()).or_default();
-                let moment = if mount.mounted { &mut known.published } else { &mut known.unpublished };
-                *moment = moment.or(fact);
-                Some(key)
-            }
-            Place::Global { driver, handle_sha256 } => {
-                let handle = handle(driver, handle_sha256)?;
-                let key = ((driver.to_owned(), handle), mount.node.clone());
-                if mount.mounted {
-                    self.staged(key, fact)
-                } else {
-                    self.unstaged(key, fact)
-                }
-                None
-            }
-        }
+        if mount.mounted { self.staged(key, fact) } else { self.unstaged(key, fact) }
     }
 
     /// Those of the `calls` that were under way between two moments.

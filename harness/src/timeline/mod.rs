@@ -14,7 +14,6 @@ mod balance;
 mod calls;
 mod fact;
 mod measure;
-mod path;
 mod run;
 mod sets;
 mod state;
@@ -23,17 +22,17 @@ pub use balance::{Balance, OpenPhase};
 pub use run::{Closed, Handle, Input, start};
 pub use sets::Counts;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
-use claimcheck_model::{Event, Outcome, TransitionKind};
+use claimcheck_model::{Event, Outcome, Place, Stamp, TransitionKind};
 
-use calls::CallLog;
+use calls::{CallLog, NodeVolumeKey};
 use measure::{Done, Facts, Whose};
-use path::{Place, place};
 use sets::Sets;
 use state::{State, Touched};
 
-use crate::evidence::{Evidence, Mount, Rpc};
+use crate::evidence::{Evidence, Mount, Object, Rpc};
 
 /// Whether the driver's calls are recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,13 +52,15 @@ pub struct Timeline {
     calls: CallLog,
     sets: Sets,
     done: Done,
+    /// Mounts for staging whose volume no watch has shown yet.
+    early: BTreeMap<Place, Vec<Mount>>,
 }
 
 impl Timeline {
     /// A timeline that has seen nothing.
     pub fn new(tap: Tap) -> Self {
-        let (state, calls, sets, done) = Default::default();
-        Self { tap, state, calls, sets, done }
+        let (state, calls, sets, done, early) = Default::default();
+        Self { tap, state, calls, sets, done, early }
     }
 
     /// Enters one piece of evidence; returns what it completes. Costs as much as the claim it is about has
@@ -72,7 +73,10 @@ impl Timeline {
                 if let (Tap::Absent, Touched::Attachment(uid)) = (self.tap, &touched) {
                     events.extend(self.count_attachment(uid));
                 }
-                self.concerned(&touched)
+                let early = self.no_longer_early(&change.object);
+                let mut whose = self.concerned(&touched);
+                whose.extend(early.iter().flat_map(|mount| self.mounted(mount)));
+                whose
             }
             Evidence::Rpc(rpc) => {
                 let node = self.state.node_name(&rpc.driver, &rpc.node).to_owned();
@@ -202,37 +206,67 @@ impl Timeline {
 
     /// Whose phases a call bears on. The controller's calls end no phase: the objects that follow do.
     fn concerned_by_call(&self, rpc: &Rpc) -> BTreeSet<Whose> {
-        let handle = (rpc.driver.clone(), rpc.volume.clone());
+        let on_node = ((rpc.driver.clone(), rpc.volume.clone()), rpc.node.clone());
         let mut whose = BTreeSet::new();
         match rpc.method.as_str() {
             "NodePublishVolume" | "NodeUnpublishVolume" => {
-                if let Some(Place::Pod { pod, .. }) = place(&rpc.target) {
-                    whose.insert(Whose::Pod(pod.to_owned()));
+                if let Some(Place::Publish { pod, .. }) = Place::of(Path::new(&rpc.target)) {
+                    whose.insert(Whose::Pod(pod));
                 }
             }
             "NodeStageVolume" | "NodeUnstageVolume" => {
-                let volume = self.state.volume_at(&handle.0, &handle.1, rpc.start);
-                if let Some((_, claim)) = volume.and_then(|name| self.state.claim_of_volume(name)) {
-                    whose.extend(claim.pods.iter().cloned().map(Whose::Pod));
-                    whose.extend(self.on_node(&claim.volume, &rpc.node));
-                }
+                whose.extend(self.concerned_by_stage(&on_node, rpc.start));
             }
             _ => return whose,
         }
-        whose.insert(Whose::NodeVolume((handle, rpc.node.clone())));
+        whose.insert(Whose::NodeVolume(on_node));
         whose
     }
 
+    /// Whose phases bear on a volume that was staged or unstaged.
+    fn concerned_by_stage(&self, (handle, node): &NodeVolumeKey, at: Stamp) -> Vec<Whose> {
+        let volume = self.state.volume_at(&handle.0, &handle.1, at);
+        let claim = volume.and_then(|name| self.state.claim_of_volume(name));
+        let of_claim = claim.into_iter().flat_map(|(_, claim)| {
+            let pods = claim.pods.iter().cloned().map(Whose::Pod);
+            pods.chain(self.on_node(&claim.volume, node))
+        });
+        of_claim.collect()
+    }
+
+    /// Enters a mount, or keeps it until its volume is known.
     fn mounted(&mut self, mount: &Mount) -> BTreeSet<Whose> {
-        let state = &self.state;
-        let pod_volume = self.calls.mounted(mount, |driver, hash| state.handle_with_hash(driver, hash));
-        let Some((pod, volume)) = pod_volume else {
-            let here = self.calls.on_nodes.keys().filter(|(_, node)| *node == mount.node);
-            return here.cloned().map(Whose::NodeVolume).collect();
-        };
-        let mut whose: BTreeSet<Whose> = self.on_node(&volume, &mount.node).into_iter().collect();
-        whose.insert(Whose::Pod(pod));
+        let mut whose = BTreeSet::new();
+        match &mount.place {
+            Place::Publish { pod, volume } => {
+                self.calls.mounted_in_pod((pod.clone(), volume.clone()), mount);
+                whose.extend(self.on_node(volume, &mount.node));
+                whose.insert(Whose::Pod(pod.clone()));
+            }
+            place @ (Place::Stage { .. } | Place::StageOf { .. }) => match self.state.handle_at(place) {
+                Some(handle) => {
+                    let key = (handle, mount.node.clone());
+                    self.calls.mounted_on_node(key.clone(), mount);
+                    whose.extend(self.concerned_by_stage(&key, mount.at));
+                    whose.insert(Whose::NodeVolume(key));
+                }
+                None if mount.mounted || self.early.contains_key(place) => {
+                    self.early.entry(place.clone()).or_default().push(mount.clone());
+                }
+                // One that was forgotten.
+                None => {}
+            },
+        }
         whose
+    }
+
+    /// The mounts that were seen before the volume was: watches and mount tables are not ordered among each
+    /// other.
+    fn no_longer_early(&mut self, object: &Object) -> Vec<Mount> {
+        let (Object::Volume(_), false) = (object, self.early.is_empty()) else { return Vec::new() };
+        let state = &self.state;
+        let known = self.early.extract_if(.., |place, _| state.handle_at(place).is_some());
+        known.flat_map(|(_, mounts)| mounts).collect()
     }
 
     /// Without calls an attachment's own object says when its volume is attached.

@@ -3,12 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use claimcheck_informer::{is_terminal, pod_claims, quantity};
-use claimcheck_model::{OUT_OF_SERVICE, ObjectKey, SELECTED_NODE, STORAGE_PROVISIONER, Stamp, VolumeMode};
+use claimcheck_model::{
+    OUT_OF_SERVICE, ObjectKey, Place, SELECTED_NODE, STORAGE_PROVISIONER, Stamp, VolumeMode,
+};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{CSINode, VolumeAttachment};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use sha2::Digest;
 
+use super::calls::Handle;
 use super::fact::Fact;
 use crate::evidence::{Change, Object};
 
@@ -120,6 +123,8 @@ pub(super) struct State {
     pub volumes: BTreeMap<String, Volume>,
     /// Names of the volumes with a driver's handle: seldom more than one.
     pub handles: BTreeMap<(String, String), BTreeSet<String>>,
+    /// The handle by driver and SHA-256 of the handle, as kubelets name directories.
+    hashes: BTreeMap<(String, String), String>,
     /// The volume's name by the claim uid of its claimRef.
     pub volume_of: BTreeMap<String, String>,
     /// By uid.
@@ -173,6 +178,7 @@ impl State {
                 names.remove(&claim.volume);
                 if names.is_empty() {
                     self.handles.remove(&handle);
+                    self.hashes.remove(&(volume.driver.clone(), hex_sha256(&handle.1)));
                 }
             }
             attachments = self.attachments_of.remove(&claim.volume).unwrap_or_default();
@@ -305,10 +311,11 @@ impl State {
         if let Some(csi) = &spec.csi {
             known.driver.clone_from(&csi.driver);
             known.handle.clone_from(&csi.volume_handle);
-            self.handles
-                .entry((csi.driver.clone(), csi.volume_handle.clone()))
-                .or_default()
-                .insert(name.clone());
+            let names = self.handles.entry((csi.driver.clone(), csi.volume_handle.clone())).or_default();
+            if names.insert(name.clone()) {
+                let hash = hex_sha256(&csi.volume_handle);
+                self.hashes.insert((csi.driver.clone(), hash), csi.volume_handle.clone());
+            }
         }
         known.provisioned = annotation(&object.metadata, claimcheck_model::PROVISIONED_BY).is_some();
         known.reclaimed = spec.persistent_volume_reclaim_policy.as_deref() == Some("Delete");
@@ -430,10 +437,19 @@ impl State {
         pod.claims.values().map(|uid| self.claims.get(uid.as_ref()?))
     }
 
-    /// The handle whose SHA-256 is the name of the kubelet's staging directory.
-    pub fn handle_with_hash(&self, driver: &str, hash: &str) -> Option<String> {
-        let of_driver = self.handles.keys().filter(|(name, _)| name == driver).map(|(_, handle)| handle);
-        of_driver.into_iter().find(|handle| hex_sha256(handle) == hash).cloned()
+    /// The volume that is staged at a place, if it is known; none for a place that is a pod's.
+    pub fn handle_at(&self, place: &Place) -> Option<Handle> {
+        match place {
+            Place::Publish { .. } => None,
+            Place::Stage { driver, handle_sha256 } => {
+                let handle = self.hashes.get(&(driver.clone(), handle_sha256.clone()))?;
+                Some((driver.clone(), handle.clone()))
+            }
+            Place::StageOf { volume } => {
+                let volume = self.volumes.get(volume)?;
+                Some((volume.driver.clone(), volume.handle.clone()))
+            }
+        }
     }
 
     /// The claim that a volume is for, and its uid.

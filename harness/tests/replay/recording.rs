@@ -6,10 +6,10 @@
 //! ended no later than that effect was seen. An upper bound: good enough to see that driver time stays
 //! inside its phase.
 
-use std::io::Read;
+use std::{io::Read, path::Path};
 
 use claimcheck_harness::evidence::{Change, Evidence, Mount, Object, Rpc, RpcEnd};
-use claimcheck_model::Stamp;
+use claimcheck_model::{Place, Stamp};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -84,8 +84,9 @@ impl Recording {
                     evidence.push((line.mono_ns, Evidence::Watch(Box::new(change))));
                 }
                 Stream::Mountinfo { change, line: entry } => {
-                    let path = entry.split_whitespace().nth(4).unwrap().to_owned();
-                    let mount = Mount { at: line.at(), node: NODE.into(), path, mounted: change == "added" };
+                    let path = entry.split_whitespace().nth(4).unwrap();
+                    let Some(place) = Place::of(Path::new(path)) else { continue };
+                    let mount = Mount { at: line.at(), node: NODE.into(), place, mounted: change == "added" };
                     evidence.push((line.mono_ns, Evidence::Mount(mount)));
                 }
                 Stream::Rpc { text } => {

@@ -1,0 +1,215 @@
+//! How a node's clocks stand to ours: what has to be known before a time of one machine can be compared with
+//! a time of the other.
+//!
+//! Two facts bound it. An answer is read off the node's clock after we asked and before it arrived; a record is
+//! written before it arrives. So each question gives an interval, each record a bound on one side, and all of
+//! them together are their intersection. Monotonic clocks are compared, since nobody sets them; they drift apart
+//! only as quartz does, and an older interval is widened by that.
+
+use claimcheck_model::{ClockState, Stamp};
+
+/// How far two monotonic clocks may drift apart: 100 ppm, several times what a synchronised clock is slewed by
+/// in practice.
+const DRIFT_PPM: i128 = 100;
+
+/// A question, and the node's answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// Our clocks when we asked.
+    pub asked: Stamp,
+    /// The node's clocks somewhen in between.
+    pub node: Stamp,
+    /// Our clocks when the answer was here.
+    pub answered: Stamp,
+}
+
+/// What is known of a node's clocks.
+#[derive(Clone, Debug, Default)]
+pub struct Clock {
+    /// Our monotonic time less the node's, nanoseconds, as the best question bounds it.
+    asked: Option<Interval>,
+    /// The same, at most: as the quickest record bounds it.
+    arrived: Option<Bound>,
+    /// The node's wall clock less ours, nanoseconds, at the newest reading.
+    wall: Option<Wall>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Interval {
+    least: i128,
+    most: i128,
+    /// Our monotonic time.
+    at: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Bound {
+    most: i128,
+    at: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Wall {
+    offset: i128,
+    bound: i128,
+}
+
+impl Interval {
+    fn aged(self, now: u64) -> Self {
+        let drift = drift(self.at, now);
+        Self { least: self.least - drift, most: self.most + drift, at: self.at }
+    }
+}
+
+fn drift(from: u64, to: u64) -> i128 {
+    i128::from(to.abs_diff(from)) * DRIFT_PPM / 1_000_000
+}
+
+impl Clock {
+    /// Enters a question and its answer.
+    pub fn asked(&mut self, reading: Reading) {
+        let node = i128::from(reading.node.mono_ns);
+        let (asked, answered) = (reading.asked.mono_ns, reading.answered.mono_ns);
+        let new =
+            Interval { least: i128::from(asked) - node, most: i128::from(answered) - node, at: answered };
+        let old = self.asked.map(|old| old.aged(answered));
+        // Where they have nothing in common, the node was started anew.
+        let common = old
+            .map(|old| Interval { least: old.least.max(new.least), most: old.most.min(new.most), ..new })
+            .filter(|common| common.least <= common.most);
+        if old.is_some() && common.is_none() {
+            self.arrived = None;
+        }
+        self.asked = Some(common.unwrap_or(new));
+        let (before, after) = (i128::from(reading.asked.wall_ns), i128::from(reading.answered.wall_ns));
+        let wall = i128::from(reading.node.wall_ns);
+        self.wall = Some(Wall { offset: wall - (before + after) / 2, bound: (after - before).abs() / 2 });
+    }
+
+    /// Enters that something which was written at `node`, by the node's clocks, was here at `here`.
+    pub fn arrived(&mut self, node: Stamp, here: Stamp) {
+        let most = i128::from(here.mono_ns) - i128::from(node.mono_ns);
+        let old = self.arrived.map(|old| old.most + drift(old.at, here.mono_ns));
+        if old.is_none_or(|old| most <= old) {
+            self.arrived = Some(Bound { most, at: here.mono_ns });
+        }
+    }
+
+    /// A time of the node as one of ours; none while nothing is known. `now` is our time.
+    ///
+    /// Without an answer it is the latest that it can have been.
+    pub fn ours(&self, node: Stamp, now: Stamp) -> Option<Stamp> {
+        let mono = i128::from(node.mono_ns) + self.offset(now)?;
+        let mono_ns = u64::try_from(mono).unwrap_or_default();
+        // Our own wall clock at that moment: the node's may be set.
+        let back = i128::from(now.mono_ns) - i128::from(mono_ns);
+        let wall_ns = u64::try_from(i128::from(now.wall_ns) - back).unwrap_or_default();
+        Some(Stamp { mono_ns, wall_ns })
+    }
+
+    fn offset(&self, now: Stamp) -> Option<i128> {
+        let arrived = self.arrived.map(|bound| bound.most + drift(bound.at, now.mono_ns));
+        let Some(asked) = self.asked.map(|asked| asked.aged(now.mono_ns)) else { return arrived };
+        let most =
+            arrived.filter(|most| *most >= asked.least).map_or(asked.most, |most| most.min(asked.most));
+        Some(i128::midpoint(asked.least, most))
+    }
+
+    /// For the report: how far the node's wall clock is ahead of ours, and how far off that and the times of
+    /// its records are at most, in seconds; none while nobody answered.
+    pub fn known(&self, now: Stamp) -> Option<ClockState> {
+        let (wall, asked) = (self.wall?, self.asked?.aged(now.mono_ns));
+        let seconds = |nanos: i128| nanos as f64 / 1e9;
+        let bound = wall.bound.max((asked.most - asked.least + 1) / 2);
+        Some(ClockState::Known { ahead_seconds: seconds(wall.offset), bound_seconds: seconds(bound) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn stamp(mono_ns: u64, wall_ns: u64) -> Stamp {
+        Stamp { mono_ns, wall_ns }
+    }
+
+    #[test]
+    fn nothing_is_known_before_anything_was_said() {
+        let clock = Clock::default();
+        assert_eq!(clock.ours(stamp(1, 1), stamp(2, 2)), None);
+        assert_eq!(clock.known(stamp(2, 2)), None);
+    }
+
+    #[test]
+    fn a_record_alone_is_at_most_as_late_as_it_arrived() {
+        let mut clock = Clock::default();
+        // The node booted 100 s after us; 30 ms on the way, then 10 ms.
+        clock.arrived(stamp(5 * SECOND, 0), stamp(105 * SECOND + 30_000_000, 0));
+        clock.arrived(stamp(6 * SECOND, 0), stamp(106 * SECOND + 10_000_000, 0));
+        clock.arrived(stamp(7 * SECOND, 0), stamp(107 * SECOND + 90_000_000, 0));
+        let ours = clock.ours(stamp(6 * SECOND, 0), stamp(106 * SECOND + 10_000_000, 7 * SECOND)).unwrap();
+        assert_eq!(ours, stamp(106 * SECOND + 10_000_000, 7 * SECOND));
+        assert_eq!(clock.known(stamp(0, 0)), None, "how far the clocks are apart is not known");
+    }
+
+    #[test]
+    fn the_report_says_how_far_the_wall_clock_is_ahead_and_how_well_that_is_known() {
+        let mut clock = Clock::default();
+        let wall = 1_000 * SECOND;
+        let (asked, answered) = (stamp(SECOND, wall), stamp(SECOND + 4_000_000, wall + 4_000_000));
+        clock.asked(Reading { asked, node: stamp(50, wall + 3 * SECOND + 2_000_000), answered });
+        let known = |bound_seconds| Some(ClockState::Known { ahead_seconds: 3.0, bound_seconds });
+        assert_eq!(clock.known(answered), known(0.002));
+        // An hour later, a clock that nobody asked again is known to 0.36 s.
+        assert_eq!(clock.known(stamp(answered.mono_ns + 3_600 * SECOND, 0)), known(0.362));
+    }
+
+    #[test]
+    fn a_node_that_starts_anew_starts_its_clock_anew() {
+        let mut clock = Clock::default();
+        let reading = |at: u64, node: u64| Reading {
+            asked: stamp(at, at),
+            node: stamp(node, 0),
+            answered: stamp(at + 2_000_000, at + 2_000_000),
+        };
+        clock.asked(reading(10 * SECOND, 500 * SECOND));
+        clock.arrived(stamp(501 * SECOND, 0), stamp(11 * SECOND, 0));
+        clock.asked(reading(20 * SECOND, 3 * SECOND));
+        let ours = clock.ours(stamp(4 * SECOND, 0), stamp(22 * SECOND, 22 * SECOND)).unwrap();
+        assert_eq!(ours.mono_ns, 21 * SECOND + 1_000_000);
+    }
+
+    proptest! {
+        /// However long questions, answers and records take, the truth lies within the bound.
+        #[test]
+        fn the_truth_lies_within_the_bound(
+            offset in -1_000_000_000_000i64..1_000_000_000_000,
+            there in prop::collection::vec(0u64..50_000_000, 1..6),
+            back in prop::collection::vec(0u64..50_000_000, 1..6),
+            late in prop::collection::vec(0u64..50_000_000, 0..6),
+        ) {
+            let node = |ours: u64| stamp(u64::try_from(ours as i64 - offset).unwrap(), 0);
+            let mut clock = Clock::default();
+            let mut at = 2_000 * SECOND;
+            for (there, back) in there.iter().zip(&back) {
+                let (read, answered) = (at + there, at + there + back);
+                clock.asked(Reading { asked: stamp(at, at), node: node(read), answered: stamp(answered, answered) });
+                at = answered + 1;
+            }
+            for late in late {
+                clock.arrived(node(at), stamp(at + late, at + late));
+                at += late + 1;
+            }
+            let now = stamp(at, at);
+            let Some(ClockState::Known { bound_seconds, .. }) = clock.known(now) else { panic!("it answered") };
+            let bound = bound_seconds * 1e9 + 1.0;
+            let ours = clock.ours(node(at), now).unwrap();
+            let off = ours.mono_ns.abs_diff(at).max(ours.wall_ns.abs_diff(at));
+            prop_assert!(off as f64 <= bound, "{off} ns off, and the bound is {bound}");
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! What time it is on the node, for whoever has to compare its times with others': `GET /clock`, plain HTTP.
+//!
+//! The harness asks through the API server's pod proxy; two of its own readings around the answer bound how far
+//! the clocks are apart.
+
+use std::{convert::Infallible, io, net::SocketAddr};
+
+use claimcheck_model::Stamp;
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::{
+    body::{Bytes, Incoming},
+    server::conn::http1,
+    service::service_fn,
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{net::TcpListener, task::JoinSet};
+
+/// Where the clock is.
+pub const CLOCK_PATH: &str = "/clock";
+
+/// The clock cannot be served.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {address}: choose an address of this machine that nobody has, with --listen")]
+pub struct ServeError {
+    address: SocketAddr,
+    #[source]
+    source: io::Error,
+}
+
+/// Listens.
+pub(crate) async fn bind(address: SocketAddr) -> Result<TcpListener, ServeError> {
+    TcpListener::bind(address).await.map_err(|source| ServeError { address, source })
+}
+
+/// Answers for ever.
+pub(crate) async fn serve(listener: TcpListener) -> Infallible {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => drop(connections.spawn(async move {
+                    let service = service_fn(|request| async move { Ok::<_, Infallible>(answer(&request)) });
+                    let mut server = http1::Builder::new();
+                    let served = server.timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service);
+                    if let Err(error) = served.await {
+                        tracing::debug!(%error, "somebody who asked for the time went away");
+                    }
+                })),
+                Err(error) => tracing::debug!(%error, "somebody could not connect"),
+            },
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+fn answer(request: &Request<Incoming>) -> Response<Full<Bytes>> {
+    let (status, text) = match (request.method(), request.uri().path()) {
+        (&Method::GET, CLOCK_PATH) => {
+            let now = serde_json::to_string(&Stamp::now()).expect("a stamp is two numbers");
+            (StatusCode::OK, now)
+        }
+        (&Method::GET, "/healthz") => (StatusCode::OK, "ok".to_owned()),
+        (_, CLOCK_PATH | "/healthz") => (StatusCode::METHOD_NOT_ALLOWED, "only GET\n".to_owned()),
+        _ => (StatusCode::NOT_FOUND, "the time is at /clock\n".to_owned()),
+    };
+    let mut response = Response::new(Full::new(Bytes::from(text)));
+    *response.status_mut() = status;
+    // An answer of a moment ago would be a wrong one.
+    response.headers_mut().insert(header::CACHE_CONTROL, header::HeaderValue::from_static("no-store"));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    async fn get(address: SocketAddr, request: &str) -> String {
+        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        let request = format!("{request} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+
+    #[tokio::test]
+    async fn the_time_lies_between_question_and_answer() {
+        let listener = bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let _serving = tokio_util::task::AbortOnDropHandle::new(tokio::spawn(serve(listener)));
+        let asked = Stamp::now();
+        let answer = get(address, "GET /clock").await;
+        let node: Stamp = serde_json::from_str(answer.lines().last().unwrap()).unwrap();
+        assert!(asked < node && node < Stamp::now(), "{answer}");
+        assert!(get(address, "GET /healthz").await.starts_with("HTTP/1.1 200"));
+        assert!(get(address, "POST /clock").await.starts_with("HTTP/1.1 405"));
+        assert!(get(address, "GET /else").await.starts_with("HTTP/1.1 404"));
+        let taken = bind(address).await.unwrap_err();
+        assert!(taken.to_string().contains("--listen"), "{taken}");
+    }
+}

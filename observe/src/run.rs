@@ -1,0 +1,71 @@
+//! The component: the watch, its records on standard output, and the clock.
+
+use std::io;
+
+use tokio::{
+    io::AsyncWriteExt,
+    sync::mpsc::{UnboundedReceiver, unbounded_channel},
+};
+
+use crate::{Args, Record, ServeError, WatchError, clock, watch};
+
+/// Why it ended although nobody told it to.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The mount table cannot be watched.
+    #[error(transparent)]
+    Watch(#[from] WatchError),
+    /// The clock cannot be served.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    /// There is no thread for it.
+    #[error("cannot start to watch")]
+    Thread(#[source] io::Error),
+    /// Nobody reads standard output any more.
+    #[error("cannot write records to standard output")]
+    Write(#[source] io::Error),
+}
+
+/// Observes until `stop` resolves.
+///
+/// # Errors
+/// See [`RunError`].
+pub async fn run(args: Args, stop: impl Future<Output = ()>) -> Result<(), RunError> {
+    let clock = match args.listen {
+        Some(address) => Some(clock::bind(address).await?),
+        None => None,
+    };
+    // The watch never waits for a reader: times would be late.
+    let (sender, records) = unbounded_channel();
+    // Its thread ends when `_watching` is dropped.
+    let (stopped, _watching) = io::pipe().map_err(RunError::Thread)?;
+    let watching = tokio::task::spawn_blocking(move || watch(&args, &stopped, sender));
+    let clock = async {
+        match clock {
+            Some(listener) => match clock::serve(listener).await {},
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        watched = watching => Ok(watched.map_err(|error| RunError::Thread(error.into()))??),
+        written = write(records) => written.map_err(RunError::Write),
+        () = clock => Ok(()),
+        () = stop => Ok(()),
+    }
+}
+
+async fn write(mut records: UnboundedReceiver<Record>) -> io::Result<()> {
+    let mut output = tokio::io::stdout();
+    let mut lines = Vec::new();
+    while let Some(record) = records.recv().await {
+        serde_json::to_writer(&mut lines, &record)?;
+        lines.push(b'\n');
+        // A burst is one write.
+        if records.is_empty() {
+            output.write_all(&lines).await?;
+            output.flush().await?;
+            lines.clear();
+        }
+    }
+    Ok(())
+}

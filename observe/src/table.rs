@@ -1,0 +1,133 @@
+//! What of a mount table is of interest, and how one such view follows from another. Pure.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
+
+use claimcheck_model::Place;
+
+use crate::mountinfo::Mounts;
+
+/// The CSI volumes that are mounted below a kubelet's directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Table {
+    /// The numbers of the mounts at each place: they lie one upon the other.
+    at: BTreeMap<Place, BTreeSet<u32>>,
+}
+
+/// A difference between two tables.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Move {
+    /// Something is mounted where nothing was.
+    Came(Place),
+    /// Nothing is mounted any more.
+    Left(Place),
+}
+
+impl Table {
+    /// The table in the text of `mountinfo`.
+    pub fn read(mountinfo: &[u8], kubelet_dir: &Path) -> Self {
+        let mut table = Self::default();
+        for mount in Mounts::of(mountinfo) {
+            if let Some(place) = mount.path.strip_prefix(kubelet_dir).ok().and_then(Place::of) {
+                table.at.entry(place).or_default().insert(mount.id);
+            }
+        }
+        table
+    }
+
+    /// The places at which something is mounted.
+    pub fn places(&self) -> impl Iterator<Item = &Place> {
+        self.at.keys()
+    }
+
+    /// What happened between this table and a later one, in the order in which a kubelet does it: what left
+    /// comes first, pods' before their node's. A place of which no mount is
+    /// left but at which there are others was unmounted and mounted again in between.
+    pub fn moves_to(&self, later: &Self) -> Vec<Move> {
+        let survives = |place: &Place| match (self.at.get(place), later.at.get(place)) {
+            (Some(mine), Some(theirs)) => !mine.is_disjoint(theirs),
+            _ => false,
+        };
+        let of = |table: &Self| table.places().filter(|place| !survives(place)).cloned().collect::<Vec<_>>();
+        let left = of(self).into_iter().rev().map(Move::Left);
+        left.chain(of(later).into_iter().map(Move::Came)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::mountinfo::escape;
+
+    fn publish(pod: u32) -> Place {
+        Place::Publish { pod: format!("pod {pod}"), volume: "pv".into() }
+    }
+
+    fn text(mounts: &[(u32, u32)]) -> Vec<u8> {
+        let line = |(id, pod): &(u32, u32)| {
+            let path = format!("/var/lib/kubelet/pods/pod {pod}/volumes/kubernetes.io~csi/pv/mount");
+            let prefix = format!("{id} 1 0:9 / ").into_bytes();
+            [prefix, escape(Path::new(&path)), b" rw,relatime shared:1 - ext4 /dev/loop0 rw\n".to_vec()]
+                .concat()
+        };
+        mounts.iter().flat_map(line).collect()
+    }
+
+    fn table(mounts: &[(u32, u32)]) -> Table {
+        Table::read(&text(mounts), Path::new("/var/lib/kubelet"))
+    }
+
+    #[test]
+    fn only_what_is_below_the_kubelets_directory_is_told() {
+        let other = Table::read(&text(&[(1, 1)]), Path::new("/var/lib/kub"));
+        assert_eq!(other.places().count(), 0);
+        assert_eq!(table(&[(1, 1), (2, 2)]).places().cloned().collect::<Vec<_>>(), [publish(1), publish(2)]);
+    }
+
+    #[test]
+    fn moves_are_what_changed() {
+        use Move::{Came, Left};
+        type Mounts = &'static [(u32, u32)];
+        let cases: &[(Mounts, Mounts, &[Move])] = &[
+            (&[], &[], &[]),
+            (&[], &[(1, 1)], &[Came(publish(1))]),
+            (&[(1, 1)], &[(1, 1), (2, 2)], &[Came(publish(2))]),
+            (&[(1, 1), (2, 2)], &[(2, 2)], &[Left(publish(1))]),
+            // A second mount upon the first, and away again.
+            (&[(1, 1)], &[(1, 1), (5, 1)], &[]),
+            (&[(1, 1), (5, 1)], &[(1, 1)], &[]),
+            // Unmounted and mounted again between two looks.
+            (&[(1, 1)], &[(7, 1)], &[Left(publish(1)), Came(publish(1))]),
+            // The number of one that left is given to another.
+            (&[(1, 1)], &[(1, 2)], &[Left(publish(1)), Came(publish(2))]),
+        ];
+        for (before, after, wanted) in cases {
+            assert_eq!(table(before).moves_to(&table(after)), *wanted, "{before:?} {after:?}");
+        }
+    }
+
+    proptest! {
+        /// Whatever comes and goes, the moves lead from the places of one table to those of the other.
+        #[test]
+        fn moves_lead_from_one_table_to_the_other(
+            before in prop::collection::btree_map(0u32..12, 0u32..6, 0..10),
+            after in prop::collection::btree_map(0u32..12, 0u32..6, 0..10),
+        ) {
+            let mounts = |of: &BTreeMap<u32, u32>| of.iter().map(|(id, pod)| (*id, *pod)).collect::<Vec<_>>();
+            let (before, after) = (table(&mounts(&before)), table(&mounts(&after)));
+            let mut places: BTreeSet<Place> = before.places().cloned().collect();
+            for step in before.moves_to(&after) {
+                match step {
+                    Move::Left(place) => prop_assert!(places.remove(&place)),
+                    Move::Came(place) => prop_assert!(places.insert(place)),
+                }
+            }
+            prop_assert_eq!(places, after.places().cloned().collect::<BTreeSet<_>>());
+            prop_assert_eq!(after.moves_to(&after), []);
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! The watch: sleeps until the kernel says that the mount table changed, and tells how.
+
+use std::{
+    fs::File,
+    io::{self, PipeReader, Read, Seek},
+    os::fd::AsFd,
+    path::PathBuf,
+    time::Instant,
+};
+
+use claimcheck_model::{Place, Stamp};
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+};
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::{Args, Change, Move, Record, Table};
+
+/// How often a table that changes while it is read is read again: before Linux 5.8 such a reading may lack
+/// lines that were there all the time.
+const READINGS: usize = 4;
+/// The mount table cannot be watched.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {what} {}: give --mountinfo the mountinfo of a process of the host; in a pod, set hostPID", path.display())]
+pub struct WatchError {
+    what: &'static str,
+    path: PathBuf,
+    #[source]
+    source: io::Error,
+}
+
+/// Sends what is mounted now, and from then on each change as it is noticed, until the other end of `stop` is
+/// closed or nobody listens. It blocks, so it wants a thread.
+///
+/// The kernel wakes it (`mounts_poll`, `fs/proc_namespace.c`). After each look it rests as long as the look
+/// took, so that a node that mounts without end costs half a core at most: what is then noticed late carries
+/// the time at which it was noticed.
+///
+/// # Errors
+/// The table cannot be opened, read or waited for.
+pub fn watch(args: &Args, stop: &PipeReader, records: UnboundedSender<Record>) -> Result<(), WatchError> {
+    let failed = |what| move |source| WatchError { what, path: args.mountinfo.clone(), source };
+    let mut mountinfo = File::open(&args.mountinfo).map_err(failed("open"))?;
+    let mut told = Told { node: &args.node_name, seq: 0, records };
+    let mut table = Table::read(&read(&mut mountinfo).map_err(failed("read"))?, &args.kubelet_dir);
+    let at = Stamp::now();
+    let mut heard = table.places().all(|place| told.tell(at, Change::Found, place));
+    while heard && changed(&mountinfo, stop).map_err(failed("wait for changes of"))? {
+        let began = Instant::now();
+        let later = Table::read(&read(&mut mountinfo).map_err(failed("read"))?, &args.kubelet_dir);
+        let at = Stamp::now();
+        heard = table.moves_to(&later).into_iter().all(|step| match step {
+            Move::Left(place) => told.tell(at, Change::Unmounted, &place),
+            Move::Came(place) => told.tell(at, Change::Mounted, &place),
+        });
+        table = later;
+        std::thread::sleep(began.elapsed());
+    }
+    Ok(())
+}
+
+/// Waits until the table has changed since it was last waited for; false once `stop` is closed.
+fn changed(mountinfo: &File, stop: &PipeReader) -> io::Result<bool> {
+    // A change is told as an exceptional condition.
+    let changes = PollFlags::POLLPRI | PollFlags::POLLERR;
+    let mut ready = [PollFd::new(mountinfo.as_fd(), changes), PollFd::new(stop.as_fd(), PollFlags::POLLIN)];
+    loop {
+        match poll(&mut ready, PollTimeout::NONE) {
+            Ok(_) => return Ok(ready[1].any() == Some(false)),
+            Err(Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// The whole table, undisturbed if possible.
+fn read(file: &mut File) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    for _ in 0..READINGS {
+        text.clear();
+        file.rewind()?;
+        file.read_to_end(&mut text)?;
+        let mut changed = [PollFd::new(file.as_fd(), PollFlags::POLLPRI)];
+        if poll(&mut changed, PollTimeout::ZERO)? == 0 {
+            break;
+        }
+    }
+    Ok(text)
+}
+
+/// What has been told.
+struct Told<'a> {
+    node: &'a str,
+    seq: u64,
+    records: UnboundedSender<Record>,
+}
+
+impl Told<'_> {
+    /// Whether somebody listened.
+    fn tell(&mut self, at: Stamp, change: Change, place: &Place) -> bool {
+        let (node, place) = (self.node.to_owned(), place.clone());
+        let record = Record { at, seq: self.seq, node, change, place };
+        self.seq += 1;
+        self.records.send(record).is_ok()
+    }
+}
