@@ -16,6 +16,7 @@ pub mod component;
 mod entry;
 pub mod evidence;
 pub mod faults;
+pub mod kind;
 pub mod logging;
 pub mod metrics;
 pub mod report;

@@ -1,0 +1,277 @@
+//! The config file of a cluster: `kind.x-k8s.io/v1alpha4`, as far as we write it, and what a user adds.
+//!
+//! Of what a user's file holds we know only what we must join with ours; the rest is passed on as it is, and
+//! kind judges it. The image of a node, its count and its settings are the user's wherever they say something;
+//! what a run cannot do without is refused by name ([`ConfigError`]), never overruled in silence.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{
+    kubeadm::{self, JsonPatch, StockController},
+    version::{OLDEST_KUBERNETES, Version, of_node_image},
+};
+
+const API_VERSION: &str = "kind.x-k8s.io/v1alpha4";
+const KIND: &str = "Cluster";
+
+/// Where all nodes see the same folder of the host: a volume must be there on whichever node it is attached
+/// to. The mount also marks a container as ours from the moment that it exists.
+///
+/// It is not propagated: what our driver keeps there are files. Mounts that came back to the host would outlive
+/// the nodes, and a host whose file system is not shared would refuse them.
+pub const DATA_DIR: &str = "/var/lib/claimcheck";
+
+/// How many workers there are unless somebody says another number: rows that move a volume need two.
+pub const DEFAULT_WORKERS: usize = 2;
+
+/// A cluster, as kind reads it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Cluster {
+    kind: String,
+    api_version: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    #[serde(default)]
+    nodes: Vec<Node>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    feature_gates: BTreeMap<String, bool>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    runtime_config: BTreeMap<String, Value>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    kubeadm_config_patches: Vec<String>,
+    #[serde(default, rename = "kubeadmConfigPatchesJSON6902", skip_serializing_if = "Vec::is_empty")]
+    kubeadm_config_patches_json6902: Vec<JsonPatch>,
+    #[serde(flatten)]
+    further: BTreeMap<String, Value>,
+}
+
+/// A node of a [`Cluster`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Node {
+    #[serde(default)]
+    role: Role,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    image: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    extra_mounts: Vec<Mount>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    kubeadm_config_patches: Vec<String>,
+    #[serde(default, rename = "kubeadmConfigPatchesJSON6902", skip_serializing_if = "Vec::is_empty")]
+    kubeadm_config_patches_json6902: Vec<JsonPatch>,
+    #[serde(flatten)]
+    further: BTreeMap<String, Value>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Role {
+    #[default]
+    ControlPlane,
+    Worker,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Mount {
+    #[serde(default)]
+    host_path: PathBuf,
+    #[serde(default)]
+    container_path: PathBuf,
+    #[serde(flatten)]
+    further: BTreeMap<String, Value>,
+}
+
+/// Whose storage controllers run in the cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Controllers {
+    /// Ours, in place of those of the controller manager that they replace.
+    #[default]
+    Ours,
+    /// Those of Kubernetes.
+    Stock,
+}
+
+/// What a cluster shall be like.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// How many workers, beside one control plane; [`DEFAULT_WORKERS`] if nobody says.
+    pub workers: Option<usize>,
+    /// The image of nodes for which the user's file names none; kind's own choice without one.
+    pub image: Option<String>,
+    /// Whose storage controllers run.
+    pub controllers: Controllers,
+    /// Feature gates of all components.
+    pub feature_gates: BTreeMap<String, bool>,
+    /// What `kube-apiserver --runtime-config` is told.
+    pub runtime_config: BTreeMap<String, String>,
+    /// Further arguments of all kubelets, without dashes.
+    pub kubelet_args: BTreeMap<String, String>,
+    /// The folder of the host that all nodes see at [`DATA_DIR`]; absolute.
+    pub data: PathBuf,
+}
+
+/// A user's config file that cannot be used, or not together with what else is asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// It cannot be read.
+    #[error("--kind-config {} cannot be read", .path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// It is not what kind reads.
+    #[error("--kind-config {} is not a kind {KIND}: {why}", .path.display())]
+    Form {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
+    /// It says something that we must say.
+    #[error("--kind-config: {field} cannot be set: {remedy}")]
+    Refused {
+        /// Which field.
+        field: String,
+        /// What to do instead.
+        remedy: &'static str,
+    },
+    /// Our controllers cannot take the place of those of such a Kubernetes.
+    #[error(
+        "node image {image} has Kubernetes {version}, whose controllers cannot be replaced: use \
+         {OLDEST_KUBERNETES} or newer, or `--controllers stock`"
+    )]
+    TooOld {
+        /// The image.
+        image: String,
+        /// Its version.
+        version: Version,
+    },
+}
+
+impl Cluster {
+    /// Reads a user's config file.
+    ///
+    /// # Errors
+    /// It cannot be read, or is not a config of kind.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text =
+            fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        let form = |why| ConfigError::Form { path: path.to_owned(), why };
+        let cluster: Self = serde_saphyr::from_str(&text).map_err(|error| form(error.to_string()))?;
+        if (cluster.kind.as_str(), cluster.api_version.as_str()) != (KIND, API_VERSION) {
+            let found = format!("{} of {}", cluster.kind, cluster.api_version);
+            return Err(form(format!("it holds a {found}, where a {KIND} of {API_VERSION} was expected")));
+        }
+        Ok(cluster)
+    }
+
+    /// The config of a cluster as wanted; what `theirs` says, it says.
+    ///
+    /// # Errors
+    /// `theirs` says what we must say, or a node's Kubernetes is too old.
+    pub fn generate(wanted: &Wanted, theirs: Option<Self>) -> Result<Self, ConfigError> {
+        let mut cluster = theirs.unwrap_or_default();
+        cluster.refuse(wanted)?;
+        (cluster.kind, cluster.api_version) = (KIND.to_owned(), API_VERSION.to_owned());
+        if cluster.nodes.is_empty() {
+            let worker = Node { role: Role::Worker, ..Node::default() };
+            cluster.nodes.push(Node::default());
+            cluster.nodes.extend(vec![worker; wanted.workers.unwrap_or(DEFAULT_WORKERS)]);
+        }
+        for node in &mut cluster.nodes {
+            node.image = node.image.take().or_else(|| wanted.image.clone());
+            node.extra_mounts.push(Mount {
+                host_path: wanted.data.clone(),
+                container_path: DATA_DIR.into(),
+                further: BTreeMap::new(),
+            });
+        }
+        for (gate, &on) in &wanted.feature_gates {
+            cluster.feature_gates.entry(gate.clone()).or_insert(on);
+        }
+        for (api, on) in &wanted.runtime_config {
+            cluster.runtime_config.entry(api.clone()).or_insert_with(|| on.clone().into());
+        }
+        let patches = &mut cluster.kubeadm_config_patches_json6902;
+        patches.extend(kubeadm::kubelet_args(&wanted.kubelet_args));
+        match wanted.controllers {
+            Controllers::Ours => {
+                cluster.check_age()?;
+                let patches = &mut cluster.kubeadm_config_patches_json6902;
+                patches.extend(kubeadm::without(&StockController::REPLACED));
+            }
+            Controllers::Stock => {}
+        }
+        Ok(cluster)
+    }
+
+    /// What a run cannot do without is not theirs to say.
+    fn refuse(&self, wanted: &Wanted) -> Result<(), ConfigError> {
+        let refused = |field: String, remedy| Err(ConfigError::Refused { field, remedy });
+        if self.name.is_some() {
+            return refused("name".to_owned(), "give it by --name");
+        }
+        if !self.nodes.is_empty() && wanted.workers.is_some() {
+            return refused("nodes together with --nodes".to_owned(), "leave one of the two out");
+        }
+        for (index, node) in self.nodes.iter().enumerate() {
+            if node.extra_mounts.iter().any(|mount| mount.container_path == Path::new(DATA_DIR)) {
+                let field = format!("nodes[{index}].extraMounts at {DATA_DIR}");
+                return refused(
+                    field,
+                    "that is where our driver keeps its data; choose another containerPath",
+                );
+            }
+        }
+        if wanted.controllers == Controllers::Ours {
+            let of_nodes = self.nodes.iter().enumerate().map(|(index, node)| {
+                let place = format!("nodes[{index}].");
+                (place, &node.kubeadm_config_patches, &node.kubeadm_config_patches_json6902)
+            });
+            let of_cluster =
+                (String::new(), &self.kubeadm_config_patches, &self.kubeadm_config_patches_json6902);
+            for (place, merged, json) in std::iter::once(of_cluster).chain(of_nodes) {
+                if let Some(list) = kubeadm::names_controllers(merged, json) {
+                    return refused(
+                        format!("{place}{list} with the controller manager's `controllers`"),
+                        "ours take the place of some; leave it out, or use `--controllers stock`",
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_age(&self) -> Result<(), ConfigError> {
+        let images = self.nodes.iter().filter_map(|node| node.image.as_ref());
+        let mut aged = images.filter_map(|image| Some((image, of_node_image(image)?)));
+        match aged.find(|(_, version)| *version < OLDEST_KUBERNETES) {
+            Some((image, version)) => Err(ConfigError::TooOld { image: image.clone(), version }),
+            None => Ok(()),
+        }
+    }
+
+    /// How many nodes there will be, control planes among them.
+    pub fn node_count(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// As a file for kind.
+    pub fn to_yaml(&self) -> String {
+        // Literal blocks keep the patches readable.
+        let options = serde_saphyr::ser_options! { prefer_block_scalars: true, compact_list_indent: true };
+        serde_saphyr::to_string_with_options(self, options).expect("maps with names for keys")
+    }
+}

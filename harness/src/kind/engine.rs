@@ -1,0 +1,374 @@
+//! The container engine's program: `docker`, `podman` or `nerdctl`, as far as clusters of kind need it.
+
+use std::{path::Path, time::Duration};
+
+use serde::Deserialize;
+
+use super::{
+    cli::{lines, words},
+    config::DATA_DIR,
+    program::{Program, ProgramError, Tools},
+};
+
+/// The label that kind puts on the containers of a cluster; its value is the cluster's name
+/// (`pkg/cluster/internal/providers/docker/constants.go`).
+pub const CLUSTER_LABEL: &str = "io.x-k8s.kind.cluster";
+
+/// The network that all clusters of kind share.
+pub const NETWORK: &str = "kind";
+
+/// What a question may take.
+const QUERY: Duration = Duration::from_secs(60);
+/// What a change may take.
+const CHANGE: Duration = Duration::from_secs(180);
+/// What a build or a saved image may take.
+const LONG: Duration = Duration::from_secs(1800);
+
+/// Which family of programs an engine's is of: they differ in what they print.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Family {
+    Docker,
+    Podman,
+    Nerdctl,
+}
+
+/// A container engine, through its program.
+#[derive(Clone, Debug)]
+pub struct Engine {
+    program: Program,
+    family: Family,
+}
+
+/// A container that is a node of a cluster, or the balancer before its control planes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Container {
+    /// Its name, which is the node's.
+    pub name: String,
+    /// The cluster's name.
+    pub cluster: String,
+    /// Whether it runs: half-made ones and those of before a reboot do not.
+    pub running: bool,
+}
+
+/// What an engine says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Info {
+    /// Its version; empty where it does not tell.
+    pub version: String,
+    /// It runs without root.
+    pub rootless: bool,
+    /// The host has cgroup v2.
+    pub cgroup_v2: bool,
+    /// Which of the limits `memory`, `pids` and `cpu` it cannot set.
+    pub missing_limits: Vec<&'static str>,
+    /// Where it keeps images and containers; empty where it does not tell.
+    pub root: String,
+}
+
+/// A `KIND_EXPERIMENTAL_PROVIDER` that kind would ignore.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// kind knows none of this name.
+    #[error("KIND_EXPERIMENTAL_PROVIDER={0:?} is not known: use docker, podman, nerdctl or finch")]
+    Unknown(String),
+    /// Its program is not there.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+}
+
+impl Engine {
+    /// The engine that is asked for by name; otherwise the first of docker, nerdctl and podman that is there,
+    /// which is kind's own order (`pkg/cluster/provider.go`).
+    ///
+    /// # Errors
+    /// There is none, or kind knows none of this name.
+    pub fn find(tools: &Tools) -> Result<Self, EngineError> {
+        let named = |name: &str, family| {
+            let remedy = "install it, or name another engine by KIND_EXPERIMENTAL_PROVIDER";
+            let program = tools.find(name, remedy)?;
+            Ok(Self { program, family })
+        };
+        match tools.provider() {
+            Some("docker") => named("docker", Family::Docker),
+            Some("podman") => named("podman", Family::Podman),
+            Some(name @ ("nerdctl" | "nerdctl.lima" | "finch")) => named(name, Family::Nerdctl),
+            Some(other) => Err(EngineError::Unknown(other.to_owned())),
+            None => {
+                let order =
+                    [("docker", Family::Docker), ("nerdctl", Family::Nerdctl), ("podman", Family::Podman)];
+                let found = order.into_iter().find_map(|(name, family)| named(name, family).ok());
+                let remedy = "install Docker (https://docs.docker.com/engine/install/), podman or nerdctl";
+                found.ok_or_else(|| {
+                    ProgramError::Missing { program: "a container engine".to_owned(), remedy }.into()
+                })
+            }
+        }
+    }
+
+    /// Its program's name, as `KIND_EXPERIMENTAL_PROVIDER` has it.
+    pub fn name(&self) -> &str {
+        self.program.name()
+    }
+
+    pub(super) fn is_docker(&self) -> bool {
+        self.family == Family::Docker
+    }
+
+    /// `info`: whether it answers, and what it can.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub async fn info(&self) -> Result<Info, ProgramError> {
+        let format = match self.family {
+            Family::Podman => "json",
+            Family::Docker | Family::Nerdctl => "{{json .}}",
+        };
+        let args = ["info", "--format", format];
+        let answer = self.program.call(&args, QUERY).await?;
+        let strange = |_| self.program.strange(&args, &answer, "its state as JSON");
+        Ok(match self.family {
+            Family::Podman => serde_json::from_str::<PodmanInfo>(&answer).map_err(strange)?.into(),
+            Family::Docker | Family::Nerdctl => {
+                serde_json::from_str::<DockerInfo>(&answer).map_err(strange)?.into()
+            }
+        })
+    }
+
+    /// `exec`: runs a command in a node and returns what it printed.
+    ///
+    /// # Errors
+    /// The command fails, or the node does not run.
+    pub async fn exec(&self, node: &str, command: &[&str]) -> Result<String, ProgramError> {
+        self.program.call(&[&["exec", "--privileged", node], command].concat(), CHANGE).await
+    }
+
+    /// `ps -a`: the containers of one cluster of kind, or of all; also those that do not run.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub async fn containers(&self, cluster: Option<&str>) -> Result<Vec<Container>, ProgramError> {
+        let label = cluster.map_or_else(
+            || format!("label={CLUSTER_LABEL}"),
+            |cluster| format!("label={CLUSTER_LABEL}={cluster}"),
+        );
+        self.list(&["--filter", &label]).await
+    }
+
+    /// The containers of clusters that we have made, on whatever machine or account: they bear our data folder,
+    /// from the moment that they exist.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub async fn marked(&self) -> Result<Vec<Container>, ProgramError> {
+        let (label, volume) = (format!("label={CLUSTER_LABEL}"), format!("volume={DATA_DIR}"));
+        self.list(&["--filter", &label, "--filter", &volume]).await
+    }
+
+    async fn list(&self, filters: &[&str]) -> Result<Vec<Container>, ProgramError> {
+        // As kind does it: podman 6 has no map of labels any more, before 5 it had no `.Label`.
+        let format = format!("{{{{.Names}}}}|{{{{.Label \"{CLUSTER_LABEL}\"}}}}|{{{{.Status}}}}");
+        let args = [&["ps", "-a"], filters, &["--format", &format]].concat();
+        let answer = self.program.call(&args, QUERY).await?;
+        let container = |line: &str| {
+            let mut parts = line.splitn(3, '|');
+            let (name, cluster, status) = (parts.next()?, parts.next()?, parts.next()?);
+            // "Up 5 minutes", "Exited (137) 2 hours ago", "Created".
+            let running = status.starts_with("Up");
+            Some(Container { name: name.to_owned(), cluster: cluster.to_owned(), running })
+        };
+        let understood = lines(&answer).iter().map(|line| container(line)).collect::<Option<Vec<_>>>();
+        understood.ok_or_else(|| self.program.strange(&args, &answer, "name|cluster|status"))
+    }
+
+    /// `rm -f -v`: removes containers with their anonymous volumes, running or not.
+    ///
+    /// # Errors
+    /// One of them cannot be removed.
+    pub async fn remove(&self, containers: &[String]) -> Result<(), ProgramError> {
+        if containers.is_empty() {
+            return Ok(());
+        }
+        let mut args = words(["rm", "-f", "-v"]);
+        args.extend(containers.iter().map(Into::into));
+        self.program.call(&args, CHANGE).await.map(drop)
+    }
+
+    /// Whether kind's network is there.
+    ///
+    /// # Errors
+    /// The engine does not answer.
+    pub async fn has_network(&self) -> Result<bool, ProgramError> {
+        let answer = self.program.call(&["network", "ls", "--format", "{{.Name}}"], QUERY).await?;
+        Ok(lines(&answer).iter().any(|name| name == NETWORK))
+    }
+
+    /// Removes kind's network if no cluster, of whoever it may be, has a container left; says whether it did.
+    ///
+    /// # Errors
+    /// The engine does not answer, or the network is in use by something else.
+    pub async fn remove_unused_network(&self) -> Result<bool, ProgramError> {
+        if !self.containers(None).await?.is_empty() || !self.has_network().await? {
+            return Ok(false);
+        }
+        self.program.call(&["network", "rm", NETWORK], CHANGE).await.map(|_| true)
+    }
+
+    /// `build`: makes an image of a folder and a Dockerfile, with these build arguments.
+    ///
+    /// # Errors
+    /// It fails.
+    pub async fn build(
+        &self,
+        folder: &Path,
+        dockerfile: &Path,
+        tag: &str,
+        build_args: &[(&str, &str)],
+    ) -> Result<(), ProgramError> {
+        let mut args = words(["build", "--tag", tag, "--file"]);
+        args.push(dockerfile.into());
+        for (name, value) in build_args {
+            args.extend(words(["--build-arg", &format!("{name}={value}")]));
+        }
+        args.push(folder.into());
+        self.program.call(&args, LONG).await.map(drop)
+    }
+
+    /// `save`: writes images to a tar file.
+    ///
+    /// # Errors
+    /// There is no such image, or the file cannot be written.
+    pub async fn save(&self, images: &[&str], archive: &Path) -> Result<(), ProgramError> {
+        let mut args = words(["save", "-o"]);
+        args.push(archive.into());
+        args.extend(images.iter().map(Into::into));
+        self.program.call(&args, LONG).await.map(drop)
+    }
+
+    /// `image inspect`: the id of an image that the engine has.
+    ///
+    /// # Errors
+    /// It has none of this name.
+    pub async fn image_id(&self, image: &str) -> Result<String, ProgramError> {
+        let answer = self.program.call(&["image", "inspect", "-f", "{{ .Id }}", image], QUERY).await?;
+        Ok(answer.trim().to_owned())
+    }
+}
+
+/// `docker info --format '{{json .}}'`, as far as it counts.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+#[derive(Default)]
+struct DockerInfo {
+    server_version: String,
+    cgroup_driver: String,
+    cgroup_version: String,
+    memory_limit: bool,
+    pids_limit: bool,
+    #[serde(rename = "CPUShares")]
+    cpu_shares: bool,
+    security_options: Option<Vec<String>>,
+    docker_root_dir: String,
+}
+
+impl From<DockerInfo> for Info {
+    fn from(info: DockerInfo) -> Self {
+        // Without a cgroup driver the limits mean nothing: moby#42151.
+        let limits = info.cgroup_driver != "none";
+        let each = [("memory", info.memory_limit), ("pids", info.pids_limit), ("cpu", info.cpu_shares)];
+        let options = info.security_options.unwrap_or_default();
+        Self {
+            version: info.server_version,
+            rootless: options.iter().flat_map(|option| option.split(',')).any(|part| part == "name=rootless"),
+            cgroup_v2: info.cgroup_version == "2",
+            missing_limits: each
+                .into_iter()
+                .filter(|(_, has)| !(limits && *has))
+                .map(|(name, _)| name)
+                .collect(),
+            root: info.docker_root_dir,
+        }
+    }
+}
+
+/// `podman info --format json`, as far as it counts.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct PodmanInfo {
+    host: PodmanHost,
+    store: PodmanStore,
+    version: PodmanVersion,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct PodmanHost {
+    cgroup_version: String,
+    cgroup_controllers: Option<Vec<String>>,
+    security: PodmanSecurity,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct PodmanSecurity {
+    rootless: bool,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct PodmanStore {
+    graph_root: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "PascalCase", default)]
+struct PodmanVersion {
+    version: String,
+}
+
+impl From<PodmanInfo> for Info {
+    fn from(info: PodmanInfo) -> Self {
+        // Podman before 4.0 does not list them.
+        let has = |name: &&str| {
+            info.host.cgroup_controllers.as_ref().is_none_or(|all| all.iter().any(|one| one == name))
+        };
+        Self {
+            version: info.version.version,
+            rootless: info.host.security.rootless,
+            cgroup_v2: info.host.cgroup_version == "v2",
+            missing_limits: ["memory", "pids", "cpu"].into_iter().filter(|name| !has(name)).collect(),
+            root: info.store.graph_root,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_engines_say_of_themselves_is_understood() {
+        let docker = r#"{"ServerVersion":"28.2.2","CgroupDriver":"systemd","CgroupVersion":"2","MemoryLimit":true,
+            "PidsLimit":true,"CPUShares":true,"SecurityOptions":["name=apparmor","name=seccomp,profile=builtin"],
+            "DockerRootDir":"/var/lib/docker","NCPU":8}"#;
+        let info: Info = serde_json::from_str::<DockerInfo>(docker).unwrap().into();
+        let expected = Info {
+            version: "28.2.2".into(),
+            rootless: false,
+            cgroup_v2: true,
+            missing_limits: Vec::new(),
+            root: "/var/lib/docker".into(),
+        };
+        assert_eq!(info, expected);
+        let rootless = r#"{"CgroupDriver":"none","CgroupVersion":"2","MemoryLimit":true,
+            "SecurityOptions":["name=seccomp,profile=builtin","name=rootless"]}"#;
+        let info: Info = serde_json::from_str::<DockerInfo>(rootless).unwrap().into();
+        assert!(info.rootless);
+        assert_eq!(info.missing_limits, ["memory", "pids", "cpu"]);
+        let podman = r#"{"host":{"cgroupVersion":"v2","cgroupControllers":["memory","pids"],
+            "security":{"rootless":true}},"store":{"graphRoot":"/home/u/.local/share/containers/storage"},
+            "version":{"Version":"5.4.0"}}"#;
+        let info: Info = serde_json::from_str::<PodmanInfo>(podman).unwrap().into();
+        assert_eq!((info.version.as_str(), info.rootless, info.cgroup_v2), ("5.4.0", true, true));
+        assert_eq!(info.missing_limits, ["cpu"]);
+    }
+}

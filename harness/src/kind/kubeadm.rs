@@ -1,0 +1,174 @@
+//! What kubeadm is told beside kind's own: further arguments of the controller manager and the kubelets.
+//!
+//! kubeadm's config has arguments as a map in `v1beta3` and as a list in `v1beta4`; kind writes the latter from
+//! Kubernetes 1.36 on (`pkg/cluster/internal/kubeadm/config.go`). A patch names its version, and kind applies it
+//! to a document of that version alone, so both are written and which one counts is decided where it is known.
+//! They are JSON patches, since a merge patch would replace the whole list, kind's own arguments among it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+const GROUP: &str = "kubeadm.k8s.io";
+
+/// A patch of the documents of one kind and version: RFC 6902, in YAML.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JsonPatch {
+    #[serde(default)]
+    group: String,
+    #[serde(default)]
+    version: String,
+    #[serde(default)]
+    kind: String,
+    #[serde(default)]
+    patch: String,
+}
+
+/// How a version of kubeadm's config has arguments.
+#[derive(Clone, Copy)]
+enum Flavour {
+    /// `v1beta3`: a map.
+    Map,
+    /// `v1beta4`: a list of names and values.
+    List,
+}
+
+impl Flavour {
+    const ALL: [Self; 2] = [Self::Map, Self::List];
+
+    fn version(self) -> &'static str {
+        match self {
+            Self::Map => "v1beta3",
+            Self::List => "v1beta4",
+        }
+    }
+
+    /// Adds an argument to the arguments at `place`.
+    fn add(self, place: &str, name: &str, value: &str) -> Value {
+        match self {
+            Self::Map => json!({ "op": "add", "path": format!("{place}/{name}"), "value": value }),
+            Self::List => {
+                json!({ "op": "add", "path": format!("{place}/-"), "value": { "name": name, "value": value } })
+            }
+        }
+    }
+}
+
+/// Adds arguments at a place of all documents of this kind, whatever their version.
+fn patches(kind: &str, place: &str, args: &BTreeMap<String, String>) -> Vec<JsonPatch> {
+    if args.is_empty() {
+        return Vec::new();
+    }
+    let patch = |flavour: Flavour| {
+        let operations: Vec<_> = args.iter().map(|(name, value)| flavour.add(place, name, value)).collect();
+        JsonPatch {
+            group: GROUP.to_owned(),
+            version: flavour.version().to_owned(),
+            kind: kind.to_owned(),
+            patch: serde_saphyr::to_string(&operations).expect("maps with names for keys"),
+        }
+    };
+    Flavour::ALL.into_iter().map(patch).collect()
+}
+
+/// Further arguments of all kubelets: of the first control plane, and of those that join it.
+pub(super) fn kubelet_args(args: &BTreeMap<String, String>) -> Vec<JsonPatch> {
+    let kinds = ["InitConfiguration", "JoinConfiguration"];
+    kinds.iter().flat_map(|kind| patches(kind, "/nodeRegistration/kubeletExtraArgs", args)).collect()
+}
+
+/// A storage controller of `kube-controller-manager`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StockController {
+    /// Binds volumes and claims.
+    Binder,
+    /// Attaches and detaches volumes.
+    AttachDetach,
+    /// Expands volumes of no CSI driver, and hands the others to the driver's resizer.
+    Expander,
+    /// Keeps claims as long as pods use them.
+    ClaimProtection,
+    /// Keeps volumes as long as they are bound.
+    VolumeProtection,
+    /// Makes the claims of ephemeral volumes.
+    EphemeralVolume,
+}
+
+impl StockController {
+    /// Those whose work ours do, and which must therefore not run beside them. The expander's is not yet ours.
+    pub const REPLACED: [Self; 5] = [
+        Self::Binder,
+        Self::AttachDetach,
+        Self::ClaimProtection,
+        Self::VolumeProtection,
+        Self::EphemeralVolume,
+    ];
+
+    /// Its name since Kubernetes 1.28 (`cmd/kube-controller-manager/names/controller_names.go`).
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Binder => "persistentvolume-binder-controller",
+            Self::AttachDetach => "persistentvolume-attach-detach-controller",
+            Self::Expander => "persistentvolume-expander-controller",
+            Self::ClaimProtection => "persistentvolumeclaim-protection-controller",
+            Self::VolumeProtection => "persistentvolume-protection-controller",
+            Self::EphemeralVolume => "ephemeral-volume-controller",
+        }
+    }
+}
+
+/// What the controller manager's `--controllers` is to be for these not to run.
+///
+/// kubeadm turns on two that are off by default, without which no node can join; naming the argument replaces
+/// its value (`cmd/kubeadm/app/phases/controlplane/manifests.go`), so they are named again.
+fn controllers_without(stock: &[StockController]) -> String {
+    let on = ["*", "bootstrap-signer-controller", "token-cleaner-controller"].map(str::to_owned);
+    let off = stock.iter().map(|controller| format!("-{}", controller.name()));
+    on.into_iter().chain(off).collect::<Vec<_>>().join(",")
+}
+
+/// The controller manager starts without these.
+pub(super) fn without(stock: &[StockController]) -> Vec<JsonPatch> {
+    let args = BTreeMap::from([("controllers".to_owned(), controllers_without(stock))]);
+    patches("ClusterConfiguration", "/controllerManager/extraArgs", &args)
+}
+
+/// Which of these lists of patches, if any, names the argument `controllers` of the controller manager.
+///
+/// What is no YAML is left for kind to complain about.
+pub(super) fn names_controllers(merged: &[String], json: &[JsonPatch]) -> Option<&'static str> {
+    let of_manager = |document: &Value| {
+        document["kind"] == "ClusterConfiguration" && mentions(&document["controllerManager"])
+    };
+    let merges = |text: &String| {
+        let documents = serde_saphyr::from_multiple::<Value>(text).unwrap_or_default();
+        documents.iter().any(of_manager)
+    };
+    if merged.iter().any(merges) {
+        return Some("kubeadmConfigPatches");
+    }
+    let operates = |operation: &Value| {
+        let path = operation["path"].as_str().unwrap_or_default();
+        path.starts_with("/controllerManager")
+            && (path.ends_with("/controllers") || mentions(&operation["value"]))
+    };
+    let patched = |patch: &JsonPatch| {
+        let operations = serde_saphyr::from_str::<Vec<Value>>(&patch.patch).unwrap_or_default();
+        patch.kind == "ClusterConfiguration" && operations.iter().any(operates)
+    };
+    json.iter().any(patched).then_some("kubeadmConfigPatchesJSON6902")
+}
+
+/// Whether an argument `controllers` is in it, as a key or as an entry of a list.
+fn mentions(value: &Value) -> bool {
+    match value {
+        Value::Object(map) => {
+            map.contains_key("controllers")
+                || map.get("name").is_some_and(|name| name == "controllers")
+                || map.values().any(mentions)
+        }
+        Value::Array(list) => list.iter().any(mentions),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}

@@ -1,0 +1,293 @@
+//! Runs the programs of others: arguments in, what they printed or an error of ours out.
+//!
+//! Each runs in a process group of its own, so that Ctrl-C reaches us alone and things end in our order. A
+//! call that is dropped takes its whole group along: `kind` starts further programs.
+
+use std::{
+    collections::VecDeque,
+    ffi::{OsStr, OsString},
+    fmt::Write as _,
+    io,
+    os::unix::{fs::PermissionsExt, process::CommandExt},
+    path::{Path, PathBuf},
+    process::{ExitStatus, Stdio},
+    time::Duration,
+};
+
+use nix::{
+    sys::signal::{Signal, killpg},
+    unistd::Pid,
+};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader},
+    process::{Child, Command},
+};
+use tracing::debug;
+
+use super::remedy;
+
+/// How much of what a program says at last is quoted in an error.
+const LAST_LINES: usize = 12;
+
+/// Where programs are looked for, and what they find in their environment beside ours.
+#[derive(Clone, Debug)]
+pub struct Tools {
+    path: OsString,
+    provider: Option<String>,
+    environment: Vec<(String, OsString)>,
+}
+
+impl Tools {
+    /// Those of this process: `PATH`, and the engine that `KIND_EXPERIMENTAL_PROVIDER` names.
+    pub fn from_environment() -> Self {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let provider = std::env::var("KIND_EXPERIMENTAL_PROVIDER").ok().filter(|name| !name.is_empty());
+        Self { path, provider, environment: Vec::new() }
+    }
+
+    /// Those on `path` (directories parted by colons), with the engine of this name; without one, that
+    /// which `kind` itself would take.
+    pub fn on(path: impl Into<OsString>, provider: Option<&str>) -> Self {
+        Self { path: path.into(), provider: provider.map(str::to_owned), environment: Vec::new() }
+    }
+
+    /// Programs also find this in their environment.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl Into<OsString>) -> Self {
+        self.environment.push((name.to_owned(), value.into()));
+        self
+    }
+
+    /// Which engine is asked for by name.
+    pub(super) fn provider(&self) -> Option<&str> {
+        self.provider.as_deref()
+    }
+
+    /// Finds a program.
+    ///
+    /// # Errors
+    /// It is not there; `remedy` says where it is had.
+    pub(super) fn find(&self, name: &str, remedy: &'static str) -> Result<Program, ProgramError> {
+        let found = std::env::split_paths(&self.path).map(|folder| folder.join(name)).find(|file| runs(file));
+        let missing = || ProgramError::Missing { program: name.to_owned(), remedy };
+        let mut environment = self.environment.clone();
+        environment.push(("PATH".to_owned(), self.path.clone()));
+        Ok(Program { name: name.to_owned(), file: found.ok_or_else(missing)?, environment })
+    }
+}
+
+fn runs(file: &Path) -> bool {
+    file.metadata().is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
+}
+
+/// A program that is there.
+#[derive(Clone, Debug)]
+pub(super) struct Program {
+    name: String,
+    file: PathBuf,
+    environment: Vec<(String, OsString)>,
+}
+
+/// Why a program did not do what it was asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum ProgramError {
+    /// It is not there.
+    #[error("{program} is not on the PATH: {remedy}")]
+    Missing {
+        /// Its name.
+        program: String,
+        /// Where it is had.
+        remedy: &'static str,
+    },
+    /// The kernel refuses to start it.
+    #[error("{} cannot be started", .program.display())]
+    Start {
+        /// The file.
+        program: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// It says that it failed.
+    #[error("`{command}` failed ({status}){}{}", quoted(.said), advice(.remedy))]
+    Failed {
+        /// Program and arguments.
+        command: String,
+        /// How it ended.
+        status: ExitStatus,
+        /// The last lines of its standard error.
+        said: Vec<String>,
+        /// What helps, where that is known.
+        remedy: Option<&'static str>,
+    },
+    /// It hung, and was killed.
+    #[error("`{command}` has not ended within {} s, and was killed{}", .limit.as_secs(), quoted(.said))]
+    TimedOut {
+        /// Program and arguments.
+        command: String,
+        /// What it had.
+        limit: Duration,
+        /// The last lines of its standard error.
+        said: Vec<String>,
+    },
+    /// It says something else than it should.
+    #[error("`{command}` answers {answer:?}: {expected} was expected")]
+    Answer {
+        /// Program and arguments.
+        command: String,
+        /// What it printed.
+        answer: String,
+        /// What is understood.
+        expected: &'static str,
+    },
+}
+
+fn quoted(said: &[String]) -> String {
+    said.iter().fold(String::new(), |mut text, line| {
+        let _ = write!(text, "\n    {line}");
+        text
+    })
+}
+
+fn advice(remedy: &Option<&'static str>) -> String {
+    remedy.map(|remedy| format!("\n  {remedy}")).unwrap_or_default()
+}
+
+impl ProgramError {
+    /// What helps, where that is known.
+    pub fn remedy(&self) -> Option<&'static str> {
+        match self {
+            Self::Missing { remedy, .. } => Some(remedy),
+            Self::Failed { remedy, .. } => *remedy,
+            Self::Start { .. } | Self::TimedOut { .. } | Self::Answer { .. } => None,
+        }
+    }
+
+    /// What it said last, in a line.
+    pub fn gist(&self) -> String {
+        match self {
+            Self::Failed { said, .. } | Self::TimedOut { said, .. } if !said.is_empty() => {
+                said[said.len() - 1].clone()
+            }
+            other => other.to_string().lines().next().unwrap_or_default().to_owned(),
+        }
+    }
+}
+
+impl Program {
+    /// Its name, as it was looked for.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// It finds this in its environment, too.
+    pub(super) fn with(mut self, name: &str, value: impl Into<OsString>) -> Self {
+        self.environment.push((name.to_owned(), value.into()));
+        self
+    }
+
+    /// Program and arguments as one would type them.
+    pub(super) fn line<A: AsRef<OsStr>>(&self, args: &[A]) -> String {
+        args.iter().fold(self.name.clone(), |line, arg| {
+            let arg = arg.as_ref().to_string_lossy();
+            let plain = |c: char| c.is_alphanumeric() || "-_./:=,@+%".contains(c);
+            let arg = if !arg.is_empty() && arg.chars().all(plain) { arg } else { format!("'{arg}'").into() };
+            format!("{line} {arg}")
+        })
+    }
+
+    fn command<A: AsRef<OsStr>>(&self, args: &[A]) -> std::process::Command {
+        let mut command = std::process::Command::new(&self.file);
+        command.args(args).envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command.stdin(Stdio::null()).process_group(0);
+        command
+    }
+
+    /// Runs it to its end and returns its standard output. Dropping the future kills it.
+    ///
+    /// # Errors
+    /// It cannot be started, fails, or has not ended after `limit`.
+    pub(super) async fn call<A: AsRef<OsStr>>(
+        &self,
+        args: &[A],
+        limit: Duration,
+    ) -> Result<String, ProgramError> {
+        debug!(command = self.line(args), "is called");
+        let mut command = Command::from(self.command(args));
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        let child = command.spawn().map_err(|source| self.unstartable(source))?;
+        let mut group = Group(child);
+        let (mut said, mut answer) = (VecDeque::new(), Vec::new());
+        let (out, err) = (group.0.stdout.take(), group.0.stderr.take());
+        let ended = tokio::time::timeout(limit, async {
+            let (.., status) =
+                tokio::join!(gather(out, &mut answer), listen(&self.name, err, &mut said), group.0.wait());
+            status
+        });
+        let status = ended.await;
+        let said = Vec::from(said);
+        match status {
+            Ok(Ok(status)) if status.success() => Ok(String::from_utf8_lossy(&answer).into_owned()),
+            Ok(Ok(status)) => Err(self.failed(args, status, said)),
+            Ok(Err(source)) => Err(self.unstartable(source)),
+            Err(_) => Err(ProgramError::TimedOut { command: self.line(args), limit, said }),
+        }
+    }
+
+    fn unstartable(&self, source: io::Error) -> ProgramError {
+        ProgramError::Start { program: self.file.clone(), source }
+    }
+
+    fn failed<A: AsRef<OsStr>>(&self, args: &[A], status: ExitStatus, said: Vec<String>) -> ProgramError {
+        let remedy = remedy::for_what_was_said(&said);
+        ProgramError::Failed { command: self.line(args), status, said, remedy }
+    }
+
+    /// An answer that is not understood.
+    pub(super) fn strange<A: AsRef<OsStr>>(
+        &self,
+        args: &[A],
+        answer: &str,
+        expected: &'static str,
+    ) -> ProgramError {
+        ProgramError::Answer { command: self.line(args), answer: answer.trim().to_owned(), expected }
+    }
+}
+
+/// A child that leads a process group, which ends with it.
+struct Group(Child);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // Until it has been waited for, nobody else can bear its number.
+        if let Some(leader) = self.0.id().and_then(|id| i32::try_from(id).ok()) {
+            // An error says that nobody is left.
+            let _ = killpg(Pid::from_raw(leader), Signal::SIGKILL);
+        }
+    }
+}
+
+async fn gather(out: Option<impl AsyncRead + Unpin>, answer: &mut Vec<u8>) {
+    if let Some(mut out) = out {
+        // A broken pipe ends it as an end of file does.
+        let _ = out.read_to_end(answer).await;
+    }
+}
+
+/// Keeps the last lines that say something.
+async fn listen(program: &str, err: Option<impl AsyncRead + Unpin>, said: &mut VecDeque<String>) {
+    let Some(err) = err else { return };
+    let (mut reader, mut line) = (BufReader::new(err), Vec::new());
+    while reader.read_until(b'\n', &mut line).await.is_ok_and(|read| read > 0) {
+        let text = String::from_utf8_lossy(&line).trim_end().to_owned();
+        line.clear();
+        if text.trim().is_empty() {
+            continue;
+        }
+        debug!(program, text, "says");
+        if said.len() == LAST_LINES {
+            said.pop_front();
+        }
+        said.push_back(text);
+    }
+}
