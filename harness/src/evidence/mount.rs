@@ -281,3 +281,7 @@ impl Newest {
         new || first
     }
 }
+
+#[cfg(test)]
+#[path = "mount_tests.rs"]
+mod tests;

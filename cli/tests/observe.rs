@@ -1,0 +1,161 @@
+//! `claimcheck observe` beside the nodes of an embedded cluster: what it sees in their mount tables agrees
+//! with what the tap heard of the driver's calls, and comes in the right order.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    io::{BufRead, BufReader},
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use claimcheck_model::{Event, LoggedEvent, Place, TransitionKind};
+use claimcheck_observe::{Change, Record};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use sha2::{Digest, Sha256};
+
+/// Marks the processes of the cluster.
+const TAG: &str = "CLAIMCHECK_TEST_TAG";
+const NODE: &str = "node-1";
+const VOLUMES: usize = 12;
+
+fn claimcheck() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_claimcheck"))
+}
+
+#[test]
+fn mounts_agree_with_the_drivers_calls() {
+    let out = tempfile::tempdir().expect("a folder");
+    let run = out.path().join("run");
+    let tag = format!("observe-{}", std::process::id());
+    let volumes = VOLUMES.to_string();
+    let args = ["load", "--nodes", "1", "--volumes", &volumes, "--concurrency", "2", "--hold"];
+    let mut load = claimcheck();
+    load.args(args).arg("--out").arg(&run).env(TAG, &tag).stdout(Stdio::null());
+    let load = load.spawn().expect("the binary runs");
+    let agent = agent_of(&tag);
+    let mountinfo = format!("/proc/{agent}/mountinfo");
+    let mut observe = claimcheck()
+        .args(["observe", "--node-name", NODE, "--mountinfo", &mountinfo])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    let lines = BufReader::new(observe.stdout.take().expect("piped")).lines();
+    let reading = std::thread::spawn(move || lines.map_while(Result::ok).collect::<Vec<String>>());
+    assert!(load.wait_with_output().expect("it was ours").status.success());
+    end(observe);
+    let records: Vec<Record> = reading.join().expect("it reads").iter().map(|line| record(line)).collect();
+    compare(&records, &events(&run.join("events.ndjson")));
+}
+
+fn record(line: &str) -> Record {
+    serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
+}
+
+fn events(path: &Path) -> Vec<Event> {
+    let text = fs::read_to_string(path).expect("a run folder");
+    text.lines().map(|line| serde_json::from_str::<LoggedEvent>(line).expect("an event").event).collect()
+}
+
+/// A moment, monotonic nanoseconds.
+type Moment = u64;
+
+/// From when to when something may be noticed.
+#[derive(Debug, Default)]
+struct Window {
+    /// The call began that leads to it.
+    from: Option<Moment>,
+    /// What undoes it was done.
+    until: Option<Moment>,
+}
+
+fn compare(records: &[Record], events: &[Event]) {
+    assert!(records.is_sorted_by_key(|record| (record.at, record.seq)));
+    let mut windows: BTreeMap<(Place, Change), Window> = BTreeMap::new();
+    for event in events {
+        let Event::Transition(done) = event else { continue };
+        let Some(place) = place(done.kind, &done.target, &done.driver, &done.volume) else { continue };
+        let entered = done.kind.undoes().is_none();
+        let method = match done.kind {
+            TransitionKind::Stage => "NodeStageVolume",
+            TransitionKind::Mount => "NodePublishVolume",
+            TransitionKind::Unmount => "NodeUnpublishVolume",
+            TransitionKind::Unstage => "NodeUnstageVolume",
+            TransitionKind::Attach | TransitionKind::Detach => unreachable!("they have no place"),
+        };
+        let began = events.iter().find_map(|event| match event {
+            Event::Rpc(rpc) if rpc.method == method && rpc.volume == done.volume => Some(rpc.start.mono_ns),
+            _ => None,
+        });
+        let change = if entered { Change::Mounted } else { Change::Unmounted };
+        windows.entry((place.clone(), change)).or_default().from = began;
+        if !entered {
+            windows.entry((place, Change::Mounted)).or_default().until = Some(done.when.mono_ns);
+        }
+    }
+    let mut seen = BTreeSet::new();
+    for record in records.iter().filter(|record| record.change != Change::Found) {
+        let window = windows.get(&(record.place.clone(), record.change));
+        let window = window.unwrap_or_else(|| panic!("no call led to {record:?}"));
+        assert_eq!(record.node, NODE);
+        assert!(window.from.is_some_and(|from| from < record.at.mono_ns), "{record:?} {window:?}");
+        assert!(window.until.is_none_or(|until| record.at.mono_ns < until), "{record:?} {window:?}");
+        assert!(seen.insert((record.place.clone(), record.change)), "twice: {record:?}");
+    }
+    // The table gives times, not counts: of what is brief, some may be missed. All volumes are held until the
+    // last is up, so that is not what happens here.
+    let of = |kind: fn(&Place) -> bool, change| {
+        seen.iter().filter(|(place, other)| kind(place) && *other == change).count()
+    };
+    for change in [Change::Mounted, Change::Unmounted] {
+        let (staged, published) = (
+            of(|p| matches!(p, Place::Stage { .. }), change),
+            of(|p| matches!(p, Place::Publish { .. }), change),
+        );
+        assert_eq!((staged, published), (VOLUMES, VOLUMES), "{change:?}: {records:#?}");
+    }
+}
+
+/// Where the kubelet mounts for a transition.
+fn place(kind: TransitionKind, target: &str, driver: &str, handle: &str) -> Option<Place> {
+    match kind {
+        TransitionKind::Attach | TransitionKind::Detach => None,
+        TransitionKind::Mount | TransitionKind::Unmount => Place::of(Path::new(target)),
+        TransitionKind::Stage | TransitionKind::Unstage => {
+            let handle_sha256 = Sha256::digest(handle).iter().map(|byte| format!("{byte:02x}")).collect();
+            Some(Place::Stage { driver: driver.to_owned(), handle_sha256 })
+        }
+    }
+}
+
+/// Waits for the agent of the node: it is there before the first volume.
+fn agent_of(tag: &str) -> u32 {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let marker = format!("{TAG}={tag}");
+    let has = |pid: u32, file: &str, words: &[&str]| {
+        let text = fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        let mut parts = text.split(|byte| *byte == 0);
+        words.iter().all(|word| parts.any(|part| part == word.as_bytes()))
+    };
+    loop {
+        let pids = fs::read_dir("/proc").expect("/proc").flatten();
+        let mut pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        let ours = pids
+            .find(|pid| has(*pid, "environ", &[&marker]) && has(*pid, "cmdline", &["node", "--name", NODE]));
+        if let Some(pid) = ours {
+            return pid;
+        }
+        assert!(Instant::now() < deadline, "no node agent after a minute");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Ends a component in order.
+fn end(mut component: Child) {
+    kill(Pid::from_raw(component.id().cast_signed()), Signal::SIGTERM).expect("it runs");
+    assert!(component.wait().expect("it was ours").success());
+}
