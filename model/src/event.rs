@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CapabilityPlan, LoadEvent, Phase, Source, Stamp};
+use crate::{CapabilityPlan, LoadEvent, Phase, Source, Stamp, StockMetrics};
 
 /// An event and when the reporter took it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -70,6 +70,8 @@ pub enum Event {
     Load(LoadEvent),
     /// How a node's clocks stand to ours; told again whenever more is known.
     Clock(NodeClock),
+    /// What a stock component measured itself during the run.
+    Stock(StockMetrics),
 }
 
 /// What runs, on what.

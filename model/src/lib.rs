@@ -13,6 +13,7 @@ mod phase;
 mod place;
 mod rate;
 mod stamp;
+mod stock;
 
 pub use capability::{Capability, UnknownCapability};
 pub use event::*;
@@ -23,3 +24,4 @@ pub use phase::{Phase, PhaseInfo, Source, Subject};
 pub use place::Place;
 pub use rate::{NotARate, Rate};
 pub use stamp::Stamp;
+pub use stock::{StockComponent, StockMetrics, StockOperation, StockState};

@@ -12,11 +12,13 @@
 mod clock;
 mod in_flight;
 mod mount;
+mod stock;
 mod tap;
 mod watch;
 
 pub use in_flight::InFlight;
 pub use mount::{Observers, mounts};
+pub use stock::{Stock, scrape};
 pub use tap::calls;
 pub use watch::watch;
 

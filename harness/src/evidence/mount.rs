@@ -145,9 +145,11 @@ impl Observer {
         evidence: UnboundedSender<I>,
         events: UnboundedSender<Event>,
     ) {
+        // Before the first record: what has been in the log for long says nothing of when it was written.
+        self.learn(FIRST_QUESTIONS, &events).await;
         tokio::select! {
             () = self.read_on(began, evidence) => {}
-            () = self.ask_on(events) => {}
+            () = self.ask_on(&events) => {}
         }
     }
 
@@ -222,28 +224,34 @@ impl Observer {
     }
 
     /// Asks what time it is, for ever.
-    async fn ask_on(&self, events: UnboundedSender<Event>) {
-        let mut asked = 0;
+    async fn ask_on(&self, events: &UnboundedSender<Event>) {
         loop {
-            let answer = self.ask().await;
-            asked += 1;
-            let state = match answer {
+            tokio::time::sleep(QUESTIONS).await;
+            self.learn(1, events).await;
+        }
+    }
+
+    /// Asks what time it is, until nobody answers, and tells what is known then.
+    async fn learn(&self, questions: usize, events: &UnboundedSender<Event>) {
+        let mut state = None;
+        for _ in 0..questions {
+            match self.ask().await {
                 Ok(reading) => {
                     let mut clock = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
                     clock.asked(reading);
-                    clock.known(reading.answered)
+                    state = clock.known(reading.answered);
                 }
-                Err(why) => Some(ClockState::Unknown { why }),
-            };
-            let answered = matches!(state, Some(ClockState::Known { .. }));
-            if answered && asked < FIRST_QUESTIONS {
-                continue;
+                Err(why) => {
+                    // What was known is known still, if less well.
+                    let clock = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
+                    state = clock.known(Stamp::now()).or(Some(ClockState::Unknown { why }));
+                    break;
+                }
             }
-            if let Some(state) = state {
-                // Without listeners there is nobody to tell.
-                let _ = events.send(Event::Clock(NodeClock { node: self.node.clone(), state }));
-            }
-            tokio::time::sleep(QUESTIONS).await;
+        }
+        if let Some(state) = state {
+            // Without listeners there is nobody to tell.
+            let _ = events.send(Event::Clock(NodeClock { node: self.node.clone(), state }));
         }
     }
 

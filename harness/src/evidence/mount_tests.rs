@@ -174,6 +174,38 @@ async fn without_an_answer_a_time_is_the_latest_that_it_can_have_been() {
     assert!(why.contains("forbidden"), "{why}");
 }
 
+/// The DaemonSet is what the harness looks for: its pods, its port; and its arguments are ours.
+#[test]
+fn the_manifest_and_the_harness_agree() {
+    use clap::Parser;
+    #[derive(Parser)]
+    struct Line {
+        #[command(subcommand)]
+        component: crate::component::Component,
+    }
+    let text = include_str!("../../../manifests/observe/daemonset.yaml");
+    let set: k8s_openapi::api::apps::v1::DaemonSet = serde_saphyr::from_str(text).unwrap();
+    let observers = Observers::default();
+    assert_eq!(set.metadata.namespace, Some(observers.namespace));
+    let template = set.spec.template;
+    let labels = template.metadata.unwrap().labels.unwrap();
+    let selected = observers.selector.split(',').map(|label| label.split_once('=').unwrap());
+    for (name, value) in selected {
+        assert_eq!(labels.get(name).map(String::as_str), Some(value));
+    }
+    let container = template.spec.unwrap().containers.remove(0);
+    let ports = container.ports.unwrap();
+    assert_eq!(ports[0].container_port, i32::from(observers.port));
+    let given = container.args.unwrap();
+    let given = ["claimcheck".to_owned()].into_iter().chain(given).chain(["--node-name=n1".to_owned()]);
+    let crate::component::Component::Observe(args) = Line::parse_from(given).component else {
+        panic!("another component")
+    };
+    assert_eq!(args.listen.unwrap().port(), observers.port);
+    let names: Vec<String> = container.env.unwrap().into_iter().map(|variable| variable.name).collect();
+    assert_eq!(names, ["NODE_NAME"]);
+}
+
 #[test]
 fn only_newer_records_are_new() {
     let mut newest = Newest::default();

@@ -93,6 +93,7 @@ impl Metrics {
             | Event::Rpc(_)
             | Event::Load(_)
             | Event::Clock(_)
+            | Event::Stock(_)
             | Event::RunFinished { .. } => {}
         }
     }

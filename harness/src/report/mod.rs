@@ -16,6 +16,7 @@ mod junit;
 mod live;
 mod load;
 mod load_table;
+mod nodes;
 mod quantiles;
 mod summary;
 mod tables;

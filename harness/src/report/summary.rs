@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use claimcheck_model::{
     CapabilityLine, CapabilityPlan, CaseId, CaseResult, ClockState, Event, Leak, LoadEvent, Outcome, Phase,
-    Rule, RunInfo, TransitionKind,
+    Rule, RunInfo, StockComponent, StockState, TransitionKind,
 };
 use serde::{Deserialize, Serialize};
 
@@ -40,6 +40,9 @@ pub struct Summary {
     /// How the clocks of the nodes that were observed stand to ours, by node.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub clocks: BTreeMap<String, ClockState>,
+    /// What stock components measured themselves: a cross-check.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub stock: BTreeMap<StockComponent, StockState>,
     /// What ran, on what.
     pub environment: BTreeMap<String, String>,
     /// How long it took, seconds.
@@ -174,6 +177,7 @@ impl Tally {
             Event::Violation { rule, .. } => *summary.violations.entry(*rule).or_default() += 1,
             Event::Leak(leak) => summary.leaks.push(leak.clone()),
             Event::Clock(clock) => drop(summary.clocks.insert(clock.node.clone(), clock.state.clone())),
+            Event::Stock(stock) => drop(summary.stock.insert(stock.component, stock.state.clone())),
             Event::CaseStarted { .. } | Event::WatchLag { .. } => {}
         }
     }

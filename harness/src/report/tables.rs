@@ -9,6 +9,7 @@ use comfy_table::{Attribute, Cell, CellAlignment, Color, LineStyle, Table, Table
 
 use super::capabilities;
 use super::load_table;
+use super::nodes;
 use super::quantiles::Quantiles;
 use super::summary::Summary;
 
@@ -51,7 +52,7 @@ impl Paint {
         self.with("2", text)
     }
 
-    fn bold(self, text: &str) -> String {
+    pub fn bold(self, text: &str) -> String {
         self.with("1", text)
     }
 }
@@ -75,6 +76,8 @@ pub fn render(summary: &Summary, style: Style, folder: Option<&Path>) -> String 
         parts.push(counts(summary, style));
         parts.push(calls(summary, style));
     }
+    parts.extend(nodes::clocks(summary, paint));
+    parts.extend(nodes::stock(summary, style));
     if let Some(load) = &summary.load {
         parts.push(load_table::load(load, style));
         parts.extend(load_table::growth(load, paint));

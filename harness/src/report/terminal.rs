@@ -94,6 +94,7 @@ impl Progress {
             | Event::Violation { .. }
             | Event::Load(_)
             | Event::Clock(_)
+            | Event::Stock(_)
             | Event::WatchLag { .. } => {}
         }
     }

@@ -1,0 +1,87 @@
+//! Reading `/metrics` of stock components through the API server's proxies.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use claimcheck_model::{StockComponent, StockMetrics};
+use futures::future::join_all;
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, Client, api::ListParams};
+use tokio::time::timeout;
+
+use super::{Reading, measured};
+
+/// How long a component may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Where kubeadm, and what is built on it, runs the control plane.
+const NAMESPACE: &str = "kube-system";
+/// What kubeadm calls its controller managers.
+const SELECTOR: &str = "component=kube-controller-manager";
+/// Where a controller manager serves its metrics, over TLS.
+const PORT: u16 = 10257;
+
+/// The metrics of all components at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Stock {
+    kubelets: BTreeMap<String, Result<Reading, String>>,
+    managers: BTreeMap<String, Result<Reading, String>>,
+}
+
+/// Reads what the kubelets of `nodes` and the controller managers measured so far on volumes of `driver`.
+///
+/// What cannot be read, for want of rights or of a way, is remembered as its reason: nothing here fails a run.
+pub async fn scrape(client: &Client, nodes: &[String], driver: &str) -> Stock {
+    let kubelets = join_all(nodes.iter().map(async |node| {
+        let path = format!("/api/v1/nodes/{node}/proxy/metrics");
+        (node.clone(), read(client, path, driver).await)
+    }));
+    let (kubelets, managers) = tokio::join!(kubelets, managers(client, driver));
+    Stock { kubelets: kubelets.into_iter().collect(), managers }
+}
+
+async fn managers(client: &Client, driver: &str) -> BTreeMap<String, Result<Reading, String>> {
+    let pods = Api::<Pod>::namespaced(client.clone(), NAMESPACE);
+    let found = match timeout(PATIENCE, pods.list(&ListParams::default().labels(SELECTOR))).await {
+        Ok(Ok(found)) => found,
+        Ok(Err(error)) => return BTreeMap::from([(NAMESPACE.to_owned(), Err(reason(&error)))]),
+        Err(_) => return BTreeMap::from([(NAMESPACE.to_owned(), Err(late()))]),
+    };
+    let names = found.into_iter().filter_map(|pod| pod.metadata.name);
+    let read = join_all(names.map(async |name| {
+        let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/https:{name}:{PORT}/proxy/metrics");
+        let read = read(client, path, driver).await;
+        (name, read)
+    }));
+    read.await.into_iter().collect()
+}
+
+async fn read(client: &Client, path: String, driver: &str) -> Result<Reading, String> {
+    let request = http::Request::get(path).body(Vec::new()).expect("names of objects need no escapes");
+    match timeout(PATIENCE, client.request_text(request)).await {
+        Ok(Ok(text)) => Ok(Reading::of(&text, driver)),
+        Ok(Err(error)) => Err(reason(&error)),
+        Err(_) => Err(late()),
+    }
+}
+
+fn late() -> String {
+    format!("no answer within {} s", PATIENCE.as_secs())
+}
+
+/// One line.
+fn reason(error: &kube::Error) -> String {
+    let text = match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => other.to_string(),
+    };
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
+impl Stock {
+    /// What was measured since `before`.
+    pub fn since(&self, before: &Self) -> [StockMetrics; 2] {
+        [
+            measured(StockComponent::Kubelet, &before.kubelets, &self.kubelets),
+            measured(StockComponent::KubeControllerManager, &before.managers, &self.managers),
+        ]
+    }
+}
