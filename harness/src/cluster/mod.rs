@@ -7,6 +7,12 @@ mod capabilities;
 mod driver_command;
 mod embedded;
 mod further;
+mod kind;
+mod kind_disrupt;
+#[cfg(test)]
+mod kind_disrupt_tests;
+#[cfg(test)]
+mod kind_tests;
 mod leaks;
 mod node;
 mod node_driver;
@@ -16,6 +22,8 @@ mod supervisor;
 pub use driver_command::{DriverCommand, DriverCommandError};
 pub use embedded::{Embedded, Options, UpError};
 pub use further::{DeployError, FurtherDriver};
+pub use kind::{Image, KindCluster, KindError, KindOptions};
+pub use kind_disrupt::{DisruptError, Installed};
 pub use observer::{Observer, On, Seen, WaitError};
 pub use supervisor::{Disruption, Supervised};
 

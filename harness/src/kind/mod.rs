@@ -21,7 +21,7 @@ mod program;
 mod remedy;
 mod teardown;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod version;
 
 pub use checks::{Finding, Preflight};

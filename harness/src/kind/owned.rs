@@ -184,8 +184,8 @@ impl Store {
             claimed: Timestamp::now(),
             pid: 0,
             engine: engine.to_owned(),
-            keep: false,
-            // Not known, so not ours to remove.
+            // Not known, so not ours to remove unless somebody says so.
+            keep: true,
             network_was_there: true,
         };
         let record = Record { pid: std::process::id(), ..known.unwrap_or_else(unknown) };
@@ -243,7 +243,21 @@ impl Store {
 
 /// Whether somebody holds the lock. Asking takes it for a moment, shared, so that askers don't see each other.
 fn held(lock: &Path) -> bool {
-    File::open(lock).is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    let Ok(lock) = File::open(lock) else { return false };
+    match lock.try_lock_shared() {
+        Ok(()) => {
+            unlock(&lock);
+            false
+        }
+        Err(error) => matches!(error, TryLockError::WouldBlock),
+    }
+}
+
+/// Lets go of a lock. Closing alone is not enough: a child of ours that another thread has forked and that has
+/// not yet become its program has a copy of the descriptor.
+fn unlock(lock: &File) {
+    // It fails for no file that could be locked.
+    let _ = lock.unlock();
 }
 
 fn is_at(file: &File, path: &Path) -> bool {
@@ -267,7 +281,6 @@ fn make_private(folder: &Path) -> Result<(), OwnedError> {
 #[derive(Debug)]
 pub struct Claim {
     folder: PathBuf,
-    #[expect(dead_code, reason = "held, not read: the kernel lets go of it with us")]
     lock: File,
     record: Record,
 }
@@ -340,6 +353,12 @@ impl Claim {
         }
         let folder = self.folder.clone();
         fs::remove_dir_all(&folder).map_err(|source| OwnedError::Io { path: folder, source })
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        unlock(&self.lock);
     }
 }
 

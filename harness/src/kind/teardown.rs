@@ -90,7 +90,8 @@ impl Teardown {
 }
 
 /// A cluster that is ours, from its creation on. Dropping it deletes it, and takes as long as that takes; so
-/// whatever ends a run in order leaves nothing, a cancelled creation and a panic too.
+/// whatever ends a run in order leaves nothing, a cancelled creation and a panic too. One that an earlier run
+/// kept stays.
 #[derive(Debug)]
 pub struct Owned {
     claim: Option<Claim>,
@@ -115,7 +116,7 @@ impl Owned {
         (owned, created)
     }
 
-    /// A cluster that is there: by an earlier run that kept it.
+    /// A cluster of which there is as much as there is: all, if an earlier run kept it.
     pub fn adopt(teardown: Teardown, claim: Claim) -> Self {
         Self { claim: Some(claim), teardown }
     }
@@ -148,7 +149,7 @@ impl Owned {
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        let Some(claim) = self.claim.take() else { return };
+        let Some(claim) = self.claim.take().filter(|claim| !claim.record().keep) else { return };
         let (name, teardown) = (claim.name().to_owned(), &self.teardown);
         info!(name, "is deleted: it was neither kept nor deleted in order");
         // A runtime on a thread of its own: the one that we may be dropped on must not block itself.

@@ -16,14 +16,14 @@ const DOCKER: &str = r#"{"ServerVersion":"28.2.2","CgroupDriver":"systemd","Cgro
     "DockerRootDir":"/no/such/folder"}"#;
 
 /// A folder with programs on a PATH of its own.
-pub(super) struct Fake {
+pub(crate) struct Fake {
     folder: tempfile::TempDir,
     provider: Option<&'static str>,
 }
 
 impl Fake {
     /// With these programs.
-    pub(super) fn with(programs: &[&str]) -> Self {
+    pub(crate) fn with(programs: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         for made in ["bin", "rules"] {
             fs::create_dir(folder.path().join(made)).unwrap();
@@ -39,42 +39,42 @@ impl Fake {
     }
 
     /// With `kind` and `docker`.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with(&["kind", "docker"])
     }
 
     /// As if `KIND_EXPERIMENTAL_PROVIDER` were this.
-    pub(super) fn provider(mut self, name: &'static str) -> Self {
+    pub(crate) fn provider(mut self, name: &'static str) -> Self {
         self.provider = Some(name);
         self
     }
 
-    pub(super) fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    pub(super) fn tools(&self) -> Tools {
+    pub(crate) fn tools(&self) -> Tools {
         Tools::on(self.path("bin"), self.provider).with("FAKE", self.folder.path())
     }
 
-    pub(super) fn engine(&self) -> Engine {
+    pub(crate) fn engine(&self) -> Engine {
         Engine::find(&self.tools()).unwrap()
     }
 
-    pub(super) fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> Kind {
         Kind::find(&self.tools(), &self.engine()).unwrap()
     }
 
-    pub(super) fn teardown(&self) -> Teardown {
+    pub(crate) fn teardown(&self) -> Teardown {
         Teardown::with(Some(self.kind()), self.engine())
     }
 
-    pub(super) fn store(&self) -> Store {
+    pub(crate) fn store(&self) -> Store {
         Store::at(self.path("state"))
     }
 
     /// A cluster to create, in files of the claim or of the folder.
-    pub(super) fn create(&self, name: &str) -> Create {
+    pub(crate) fn create(&self, name: &str) -> Create {
         Create {
             name: name.to_owned(),
             config: Some(self.path("config.yaml")),
@@ -86,52 +86,52 @@ impl Fake {
     }
 
     /// A program does this, in sh, when its first argument is that: `kind create`.
-    pub(super) fn rule(&self, call: &str, script: &str) {
+    pub(crate) fn rule(&self, call: &str, script: &str) {
         fs::write(self.path("rules").join(call.replace(' ', "-")), script).unwrap();
     }
 
     /// It does as by itself again.
-    pub(super) fn no_rule(&self, call: &str) {
+    pub(crate) fn no_rule(&self, call: &str) {
         fs::remove_file(self.path("rules").join(call.replace(' ', "-"))).unwrap();
     }
 
     /// A program fails with these words.
-    pub(super) fn fails(&self, call: &str, words: &str) {
+    pub(crate) fn fails(&self, call: &str, words: &str) {
         self.rule(call, &format!("cat >&2 <<'WORDS'\n{words}\nWORDS\nexit 1\n"));
     }
 
     /// A program gets to [`Fake::hung`] and then hangs, with a child of its own.
-    pub(super) fn hangs(&self, call: &str, first: &str) {
+    pub(crate) fn hangs(&self, call: &str, first: &str) {
         mkfifo(&self.path("hung"), Mode::S_IRWXU).unwrap();
         self.rule(call, &format!("{first}\nsleep 1000 & echo $! >\"$FAKE/hung\"; wait\n"));
     }
 
     /// Waits until the program hangs; returns the process id of its child.
-    pub(super) async fn hung(&self) -> i32 {
+    pub(crate) async fn hung(&self) -> i32 {
         let fifo = self.path("hung");
         let said = tokio::task::spawn_blocking(|| fs::read_to_string(fifo).unwrap()).await.unwrap();
         said.trim().parse().unwrap()
     }
 
     /// What has been called, one a line; folders of the machine are made out.
-    pub(super) fn calls(&self) -> String {
+    pub(crate) fn calls(&self) -> String {
         self.plain(&fs::read_to_string(self.path("log")).unwrap())
     }
 
     /// A text without folders of this machine.
-    pub(super) fn plain(&self, text: &str) -> String {
+    pub(crate) fn plain(&self, text: &str) -> String {
         text.replace(&self.folder.path().display().to_string(), "[dir]")
     }
 
-    pub(super) fn containers(&self) -> String {
+    pub(crate) fn containers(&self) -> String {
         fs::read_to_string(self.path("containers")).unwrap_or_default()
     }
 
-    pub(super) fn put_containers(&self, lines: &str) {
+    pub(crate) fn put_containers(&self, lines: &str) {
         fs::write(self.path("containers"), lines).unwrap();
     }
 
-    pub(super) fn networks(&self) -> String {
+    pub(crate) fn networks(&self) -> String {
         fs::read_to_string(self.path("networks")).unwrap_or_default()
     }
 }

@@ -2,6 +2,6 @@
 //! answer as the real ones do.
 
 mod config;
-mod fake;
+pub(crate) mod fake;
 mod lifecycle;
 mod programs;

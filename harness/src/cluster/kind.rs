@@ -1,0 +1,285 @@
+//! Clusters of kind: nodes that are containers of this machine, brought up for a run and taken down after it.
+//!
+//! What runs on them is installed through their API, as on anybody's cluster; what only their owner can do is
+//! here: create and delete them, bring them an image, hit them, and collect what they say.
+
+use std::{
+    fs, io,
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use tracing::{info, warn};
+
+use crate::kind::{
+    Claim, Cluster, ConfigError, Controllers, Create, Engine, Kind, Needs, Owned, OwnedError, Preflight,
+    ProgramError, Ready, Store, Teardown, TeardownError, Tools, Wanted, cluster_name, preflight,
+};
+
+/// How long the first control plane may take to be ready, once its image is there.
+const READY: Duration = Duration::from_secs(300);
+
+/// Where an image of ours comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Image {
+    /// A tar file: an OCI layout or what `docker save` writes.
+    Archive(PathBuf),
+    /// The engine has it, by this name.
+    Named(String),
+}
+
+/// How to bring up a cluster of kind.
+#[derive(Clone, Debug)]
+pub struct KindOptions {
+    /// Where `kind` and the engine are found.
+    pub tools: Tools,
+    /// Where clusters are recorded.
+    pub store: Store,
+    /// Its name; one that is made up without.
+    pub name: Option<String>,
+    /// How many workers, beside one control plane.
+    pub workers: Option<usize>,
+    /// The image of the nodes; kind's choice without.
+    pub node_image: Option<String>,
+    /// A config file to join with ours.
+    pub config: Option<PathBuf>,
+    /// Whose storage controllers will run.
+    pub controllers: Controllers,
+    /// What is brought to all nodes.
+    pub images: Vec<Image>,
+    /// It shall outlive the run.
+    pub keep: bool,
+    /// One that an earlier run kept is used, if there is one of this name.
+    pub reuse: bool,
+    /// An existing folder for the nodes' logs.
+    pub logs: PathBuf,
+    /// Where people find the kubeconfig (mode 0600).
+    pub kubeconfig: PathBuf,
+}
+
+/// Why a cluster of kind does not come up.
+#[derive(Debug, thiserror::Error)]
+pub enum KindError {
+    /// Something that is needed is missing.
+    #[error(transparent)]
+    Preflight(#[from] Preflight),
+    /// Its name cannot be used, or it is somebody's.
+    #[error(transparent)]
+    Owned(#[from] OwnedError),
+    /// The user's config file does not do.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// kind does not create it.
+    #[error("cluster {name} is not created{}", logged(.logs))]
+    Create {
+        /// Its name.
+        name: String,
+        /// Where the nodes' logs are, if there were nodes.
+        logs: Option<PathBuf>,
+        /// What kind said.
+        #[source]
+        source: ProgramError,
+    },
+    /// An image does not come to its nodes.
+    #[error("an image cannot be brought to the nodes of {name}")]
+    Load {
+        /// The cluster.
+        name: String,
+        /// What kind said.
+        #[source]
+        source: ProgramError,
+    },
+    /// There is no kubeconfig of a cluster that is reused.
+    #[error("cluster {name} has no kubeconfig: does it run? `claimcheck cluster down {name}` removes it")]
+    Kubeconfig {
+        /// The cluster.
+        name: String,
+        /// What kind said.
+        #[source]
+        source: ProgramError,
+    },
+    /// A file cannot be written.
+    #[error("cannot write {}", .path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+fn logged(logs: &Option<PathBuf>) -> String {
+    logs.as_ref().map(|logs| format!("; its nodes' logs are in {}", logs.display())).unwrap_or_default()
+}
+
+/// A running cluster of kind. Dropping it deletes it, unless an earlier run kept it.
+#[derive(Debug)]
+pub struct KindCluster {
+    kind: Kind,
+    engine: Engine,
+    owned: Owned,
+    keep: bool,
+    logs: PathBuf,
+}
+
+impl KindCluster {
+    /// Brings the nodes up, with our images; nothing is installed yet. Dropping the future deletes what there
+    /// is by then.
+    ///
+    /// # Errors
+    /// [`KindError`] says what is missing or went wrong; nothing is left.
+    pub async fn up(options: &KindOptions) -> Result<Self, KindError> {
+        let name = cluster_name(options.name.as_deref())?;
+        let theirs = options.config.as_deref().map(Cluster::read).transpose()?;
+        let needs = Needs { name, reuse: options.reuse };
+        let ready = preflight(&options.tools, &options.store, &needs).await?;
+        let Needs { name, .. } = needs;
+        info!(name, kind = %ready.kind_version, engine = ready.engine.name(), "is brought up");
+        let (kind, engine) = (ready.kind.clone(), ready.engine.clone());
+        let teardown = Teardown::with(Some(kind.clone()), engine.clone());
+        let owned = if ready.is_there {
+            adopt(options, &ready, teardown, &name).await?
+        } else {
+            create(options, &ready, teardown, &name, theirs).await?
+        };
+        let cluster = Self { kind, engine, owned, keep: options.keep, logs: options.logs.clone() };
+        for image in &options.images {
+            let loaded = cluster.load(image).await;
+            loaded.map_err(|source| KindError::Load { name: name.clone(), source })?;
+        }
+        let written = fs::read(cluster.kubeconfig()).and_then(|text| private(&options.kubeconfig, &text));
+        written.map_err(|source| KindError::Write { path: options.kubeconfig.clone(), source })?;
+        Ok(cluster)
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.owned.claim().name()
+    }
+
+    /// Where its kubeconfig lies, with all rights.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.owned.claim().kubeconfig()
+    }
+
+    /// The engine whose containers its nodes are.
+    pub(super) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    async fn load(&self, image: &Image) -> Result<(), ProgramError> {
+        info!(?image, "is brought to all nodes");
+        match image {
+            Image::Archive(archive) => self.kind.load_archive(self.name(), archive).await,
+            Image::Named(image) => {
+                self.kind.load_image(self.name(), image, self.owned.claim().folder()).await
+            }
+        }
+    }
+
+    /// Collects what the nodes and all that runs on them have said; returns the folder.
+    ///
+    /// # Errors
+    /// Not all of it could be had.
+    pub async fn collect(&self) -> Result<PathBuf, ProgramError> {
+        collect(&self.kind, self.name(), &self.logs).await
+    }
+
+    /// Leaves it, if it was to be kept; otherwise deletes it with all it has.
+    ///
+    /// # Errors
+    /// Something of it is left, and what finds it.
+    pub async fn down(self) -> Result<(), TeardownError> {
+        if self.keep || self.owned.claim().record().keep {
+            let name = self.name();
+            info!(name, "is kept: `claimcheck cluster down {name}` deletes it");
+            return Ok(self.owned.keep()?);
+        }
+        self.owned.delete().await
+    }
+}
+
+/// Creates it, as claimed and configured.
+async fn create(
+    options: &KindOptions,
+    ready: &Ready,
+    teardown: Teardown,
+    name: &str,
+    theirs: Option<Cluster>,
+) -> Result<Owned, KindError> {
+    let claim = options.store.claim(name, ready.engine.name(), ready.network_was_there)?;
+    let create = match configure(options, &claim, theirs) {
+        Ok(create) => create,
+        Err(error) => {
+            // There is nothing but the claim.
+            drop(Owned::adopt(teardown, claim));
+            return Err(error);
+        }
+    };
+    let (owned, created) = Owned::create(&ready.kind, teardown, claim, &create).await;
+    let Err(source) = created else { return Ok(owned) };
+    let logs = collect(&ready.kind, name, &options.logs).await;
+    let logs = logs.inspect_err(|error| info!(%error, "no logs of the nodes")).ok();
+    let left = if options.keep { owned.keep().map_err(Into::into) } else { owned.delete().await };
+    if let Err(error) = left {
+        warn!(name, %error, "is not removed");
+    }
+    Err(KindError::Create { name: name.to_owned(), logs, source })
+}
+
+/// Writes the config file of a claimed cluster.
+fn configure(options: &KindOptions, claim: &Claim, theirs: Option<Cluster>) -> Result<Create, KindError> {
+    let wanted = Wanted {
+        workers: options.workers,
+        image: options.node_image.clone(),
+        controllers: options.controllers,
+        data: claim.data(),
+        ..Wanted::default()
+    };
+    let config = Cluster::generate(&wanted, theirs)?;
+    let path = claim.config();
+    // Beside the logs, too: it says what the cluster was.
+    for path in [&path, &options.logs.join("kind.yaml")] {
+        let written = fs::write(path, config.to_yaml());
+        written.map_err(|source| KindError::Write { path: path.clone(), source })?;
+    }
+    Ok(Create {
+        name: claim.name().to_owned(),
+        config: Some(path),
+        image: None,
+        kubeconfig: claim.kubeconfig(),
+        // For their logs; they are deleted after that.
+        retain: true,
+        wait: READY,
+    })
+}
+
+/// Takes one over that an earlier run kept.
+async fn adopt(
+    options: &KindOptions,
+    ready: &Ready,
+    teardown: Teardown,
+    name: &str,
+) -> Result<Owned, KindError> {
+    let owned = Owned::adopt(teardown, options.store.take(name, ready.engine.name())?);
+    let path = owned.claim().kubeconfig();
+    let text = ready.kind.kubeconfig(name).await;
+    // Its port may be another after a restart, so it is always asked for.
+    let text = text.map_err(|source| KindError::Kubeconfig { name: name.to_owned(), source })?;
+    private(&path, text.as_bytes()).map_err(|source| KindError::Write { path, source })?;
+    Ok(owned)
+}
+
+async fn collect(kind: &Kind, name: &str, logs: &Path) -> Result<PathBuf, ProgramError> {
+    let folder = logs.join("kind");
+    kind.export_logs(name, &folder).await?;
+    Ok(folder)
+}
+
+/// Writes a file that only its owner can read.
+fn private(path: &Path, text: &[u8]) -> io::Result<()> {
+    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    io::Write::write_all(&mut file, text)
+}

@@ -1,0 +1,131 @@
+//! The life cycle of a cluster of kind, with a `kind` and a `docker` of our own.
+
+use std::{fs, os::unix::fs::PermissionsExt};
+
+use insta::assert_snapshot;
+
+use super::kind::{Image, KindCluster, KindError, KindOptions};
+use crate::kind::{Controllers, Standing, tests::fake::Fake};
+
+const NAME: &str = "claimcheck-a";
+
+pub(super) fn options(fake: &Fake) -> KindOptions {
+    let logs = fake.path("logs");
+    fs::create_dir_all(&logs).unwrap();
+    KindOptions {
+        tools: fake.tools(),
+        store: fake.store(),
+        name: Some("a".to_owned()),
+        workers: None,
+        node_image: Some("kindest/node:v1.36.0".to_owned()),
+        config: None,
+        controllers: Controllers::Ours,
+        images: vec![Image::Archive(fake.path("image.tar")), Image::Named("vendor/driver:v1".to_owned())],
+        keep: false,
+        reuse: false,
+        logs,
+        kubeconfig: fake.path("run-kubeconfig"),
+    }
+}
+
+/// What is left of clusters: containers, and records.
+fn left(fake: &Fake) -> (String, Vec<Standing>) {
+    let standings = fake.store().records().into_iter().map(|(_, standing)| standing).collect();
+    (fake.containers(), standings)
+}
+
+const NOTHING: (String, Vec<Standing>) = (String::new(), Vec::new());
+
+#[tokio::test]
+async fn up_and_down() {
+    let fake = Fake::new();
+    let cluster = KindCluster::up(&options(&fake)).await.unwrap();
+    assert_eq!(cluster.name(), NAME);
+    let kubeconfig = fake.path("run-kubeconfig");
+    assert_eq!(fs::read_to_string(&kubeconfig).unwrap(), "apiVersion: v1\n");
+    assert_eq!(kubeconfig.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    let config = fs::read_to_string(fake.path("logs/kind.yaml")).unwrap();
+    assert!(config.contains("image: kindest/node:v1.36.0"), "{config}");
+    cluster.collect().await.unwrap();
+    cluster.down().await.unwrap();
+    assert_eq!(left(&fake), NOTHING);
+    assert_snapshot!(fake.calls());
+}
+
+#[tokio::test]
+async fn a_cluster_that_is_not_created_leaves_its_logs_and_nothing_else() {
+    let fake = Fake::new();
+    let half = format!("echo '{NAME}-worker|{NAME}|Up 1 second|ours' >>\"$FAKE/containers\"");
+    let said = "ERROR: failed to create cluster: failed to join node with kubeadm";
+    fake.rule("kind create", &format!("{half}; echo '{said}' >&2; exit 1"));
+    let error = KindCluster::up(&options(&fake)).await.unwrap_err();
+    let KindError::Create { source, .. } = &error else { panic!("{error}") };
+    assert!(source.to_string().contains("the nodes' logs say why"), "{source}");
+    let told = fake.plain(&error.to_string());
+    assert_eq!(told, "cluster claimcheck-a is not created; its nodes' logs are in [dir]/logs/kind");
+    assert_eq!(left(&fake), NOTHING);
+    let calls = fake.calls();
+    let exported =
+        calls.find("kind export logs [dir]/logs/kind --name claimcheck-a").expect("logs are exported");
+    assert!(exported < calls.find("kind delete").expect("it is deleted"), "{calls}");
+}
+
+#[tokio::test]
+async fn a_failed_cluster_stays_if_it_is_to_be_kept() {
+    let fake = Fake::new();
+    let half = format!("echo '{NAME}-worker|{NAME}|Up 1 second|ours' >>\"$FAKE/containers\"");
+    fake.rule("kind create", &format!("{half}; exit 1"));
+    KindCluster::up(&KindOptions { keep: true, ..options(&fake) }).await.unwrap_err();
+    assert_eq!(left(&fake), (format!("{NAME}-worker|{NAME}|Up 1 second|ours\n"), vec![Standing::Kept]));
+}
+
+#[tokio::test]
+async fn an_image_that_does_not_come_ends_it() {
+    let fake = Fake::new();
+    fake.fails("kind load", "ERROR: image: \"vendor/driver:v1\" not present locally");
+    let error = KindCluster::up(&options(&fake)).await.unwrap_err();
+    let KindError::Load { source, .. } = &error else { panic!("{error}") };
+    assert_eq!(source.remedy(), Some("build or pull the image first"));
+    assert_eq!(left(&fake), NOTHING);
+}
+
+/// Ctrl-C between any two steps is a dropped future, too.
+#[tokio::test]
+async fn an_interrupt_after_the_creation_leaves_nothing() {
+    let fake = Fake::new();
+    fake.hangs("kind load", "");
+    let options = options(&fake);
+    tokio::select! {
+        _ = KindCluster::up(&options) => panic!("it hangs"),
+        _ = fake.hung() => {}
+    }
+    assert_eq!(left(&fake), NOTHING);
+}
+
+#[tokio::test]
+async fn a_refused_config_creates_nothing() {
+    let fake = Fake::new();
+    let file = fake.path("kind.yaml");
+    fs::write(&file, "kind: Cluster\napiVersion: kind.x-k8s.io/v1alpha4\nname: mine\n").unwrap();
+    let error = KindCluster::up(&KindOptions { config: Some(file), ..options(&fake) }).await.unwrap_err();
+    assert_eq!(error.to_string(), "--kind-config: name cannot be set: give it by --name");
+    assert_eq!(left(&fake), NOTHING);
+    assert!(!fake.calls().contains("kind create"), "{}", fake.calls());
+}
+
+#[tokio::test]
+async fn a_kept_cluster_is_used_again_and_stays() {
+    let fake = Fake::new();
+    let first = KindCluster::up(&KindOptions { keep: true, ..options(&fake) }).await.unwrap();
+    first.down().await.unwrap();
+    assert_eq!(left(&fake).1, [Standing::Kept]);
+    let again = KindOptions { reuse: true, ..options(&fake) };
+    let second = KindCluster::up(&again).await.unwrap();
+    assert_eq!(left(&fake).1, [Standing::Living]);
+    second.down().await.unwrap();
+    assert_eq!((left(&fake).0.lines().count(), left(&fake).1), (3, vec![Standing::Kept]));
+    assert_eq!(fake.calls().matches("kind create").count(), 1);
+    // Neither does an interrupt end what an earlier run kept.
+    drop(KindCluster::up(&again).await.unwrap());
+    assert_eq!((left(&fake).0.lines().count(), left(&fake).1), (3, vec![Standing::Kept]));
+}
