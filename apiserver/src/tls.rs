@@ -1,7 +1,7 @@
 //! The certificates of one run: a CA made at start, and a server certificate signed by it.
 //!
 //! Both are ECDSA P-256, because those keys are made in well under a millisecond; RSA would cost more than
-//! the rest of the start together. Neither key is ever written to disk.
+//! the rest of the start together. The CA's key is gone once it has signed.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,7 +11,8 @@ use rcgen::{
     KeyUsagePurpose, SanType,
 };
 use rustls::ServerConfig;
-use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 /// Why no TLS identity could be made.
 #[derive(Debug, thiserror::Error)]
@@ -19,21 +20,29 @@ pub enum TlsError {
     /// A key or certificate could not be made.
     #[error("could not make the certificates of this run")]
     Certificate(#[from] rcgen::Error),
+    /// What was made cannot be read again.
+    #[error("could not read the certificates of this run")]
+    Pem(#[from] rustls::pki_types::pem::Error),
     /// rustls refused the certificate.
     #[error("could not set up TLS with the certificate of this run")]
     Config(#[from] rustls::Error),
 }
 
-/// What the server proves itself with.
-pub struct Identity {
-    /// The CA certificate that clients trust, PEM.
-    pub ca_pem: String,
-    /// TLS settings of the listener, with ALPN for HTTP/2 and HTTP/1.1.
-    pub config: Arc<ServerConfig>,
+/// A CA made for one run, and a server's certificate and key under it, all of them PEM.
+pub struct Certificates {
+    /// The CA's certificate, which clients trust.
+    pub ca: String,
+    /// The server's certificate.
+    pub certificate: String,
+    /// The server's key, PKCS #8.
+    pub key: String,
 }
 
-impl Identity {
+impl Certificates {
     /// Makes a CA and a server certificate valid for `address`, the loopback addresses and `localhost`.
+    ///
+    /// # Errors
+    /// A key or certificate could not be made.
     pub fn generate(address: IpAddr) -> Result<Self, TlsError> {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, "claimcheck-ca");
@@ -50,17 +59,31 @@ impl Identity {
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, &ca)?;
+        Ok(Self { ca: ca.pem(), certificate: certificate.pem(), key: key.serialize_pem() })
+    }
+}
 
+/// What the server proves itself with.
+pub struct Identity {
+    /// The CA certificate that clients trust, PEM.
+    pub ca_pem: String,
+    /// TLS settings of the listener, with ALPN for HTTP/2 and HTTP/1.1.
+    pub config: Arc<ServerConfig>,
+}
+
+impl Identity {
+    /// Makes a CA and a server certificate valid for `address`, the loopback addresses and `localhost`.
+    pub fn generate(address: IpAddr) -> Result<Self, TlsError> {
+        let made = Certificates::generate(address)?;
+        let certificate = CertificateDer::from_pem_slice(made.certificate.as_bytes())?;
+        let key = PrivateKeyDer::from_pem_slice(made.key.as_bytes())?;
         // The provider is named here rather than installed, so that an embedding program keeps its choice.
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()
-            .with_single_cert(
-                vec![certificate.der().clone()],
-                PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der())),
-            )?;
+            .with_single_cert(vec![certificate], key)?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Self { ca_pem: ca.pem(), config: Arc::new(config) })
+        Ok(Self { ca_pem: made.ca, config: Arc::new(config) })
     }
 }

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
 
 use anyhow::{Context, Result};
 use claimcheck_harness::{
-    cluster::{DriverCommand, Embedded, Options},
+    cluster::{Api, DriverCommand, Embedded, Options},
     report::RunFolder,
 };
 use claimcheck_model::ClusterKind;
@@ -50,6 +50,7 @@ impl Up {
         let options = Options {
             nodes: self.nodes.into(),
             driver: self.driver,
+            api: Api::Ours,
             logs: folder.cluster_dir()?,
             listen: SocketAddr::from(([127, 0, 0, 1], self.port)),
             kubeconfig: folder.kubeconfig(),

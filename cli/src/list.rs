@@ -3,8 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use claimcheck_harness::cluster::DriverCommand;
-use claimcheck_suites::{Planned, catalogue, environment, plan};
+use claimcheck_suites::{PlaceArgs, Planned, catalogue, plan};
 use clap::ValueEnum;
 use comfy_table::{ContentArrangement, Table, TableStyle};
 
@@ -16,12 +15,8 @@ pub struct Args {
     /// How to print it
     #[arg(long, value_enum, default_value_t)]
     format: Format,
-    /// For which driver: `builtin`, or `exec:<command>`
-    #[arg(long, default_value = "builtin")]
-    driver: DriverCommand,
-    /// For how many nodes
-    #[arg(long, default_value_t = 2)]
-    nodes: usize,
+    #[command(flatten)]
+    place: PlaceArgs,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -34,8 +29,12 @@ enum Format {
 }
 
 /// Prints the catalogue; starts nothing.
-pub fn list(args: &Args) -> Result<ExitCode> {
-    let planned = plan(&catalogue(), &args.filter, &environment(None, args.nodes, &args.driver));
+pub fn list(args: Args) -> Result<ExitCode> {
+    let place = match args.place.place() {
+        Ok(place) => place,
+        Err(error) => return Ok(crate::usage(&error)),
+    };
+    let planned = plan(&catalogue(), &args.filter, &place.expected(None));
     let listed: Vec<_> = planned.iter().map(Planned::listed).collect();
     if args.format == Format::Json {
         println!("{}", serde_json::to_string_pretty(&listed)?);

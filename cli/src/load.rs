@@ -3,15 +3,15 @@
 use std::{net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::Result;
-use claimcheck_harness::{Lane, cluster::DriverCommand, faults::FaultSpec};
+use claimcheck_harness::{Lane, faults::FaultSpec};
 use claimcheck_model::Stamp;
 use claimcheck_suites::{
-    Options, Run,
+    Options, PlaceArgs, Run,
     load::{ClassError, Spec},
 };
 use jiff::SignedDuration;
 
-use crate::{interrupt, run::Cluster};
+use crate::interrupt;
 
 /// How many volumes, where neither their number nor a time is given.
 const VOLUMES: u32 = 100;
@@ -49,15 +49,8 @@ pub struct Args {
     /// How long a volume may take to be up, and to be gone, before it counts as failed
     #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = duration)]
     timeout: Duration,
-    /// Where the cluster comes from
-    #[arg(long, value_enum, default_value_t)]
-    cluster: Cluster,
-    /// `builtin`, or `exec:<command with {endpoint} {node_id} {state_dir}>` for a driver of your own
-    #[arg(long, default_value = "builtin")]
-    driver: DriverCommand,
-    /// How many nodes
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
-    nodes: u16,
+    #[command(flatten)]
+    place: PlaceArgs,
     /// Something that shall go wrong; see `claimcheck run --help`; can be repeated
     #[arg(long = "fault", value_name = "WHERE=WHAT[@RATE][xCOUNT]")]
     faults: Vec<FaultSpec>,
@@ -85,7 +78,10 @@ fn size(text: &str) -> Result<String, String> {
 impl Args {
     /// Runs the load; the exit code says how it went.
     pub fn run(self, lane: Lane, began: Stamp) -> Result<ExitCode> {
-        let Cluster::Embedded = self.cluster;
+        let place = match self.place.place() {
+            Ok(place) => place,
+            Err(error) => return Ok(crate::usage(&error)),
+        };
         let spec = Spec {
             // A load that churns has an end without a number.
             volumes: self.volumes.unwrap_or(if self.churn.is_some() { 0 } else { VOLUMES }) as usize,
@@ -100,8 +96,7 @@ impl Args {
         };
         let options = Options {
             filters: Vec::new(),
-            driver: self.driver,
-            nodes: self.nodes.into(),
+            place,
             parallel: spec.concurrency,
             repeat: 1,
             faults: self.faults,

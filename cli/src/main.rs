@@ -75,7 +75,7 @@ fn main() -> ExitCode {
     logging::start(style);
     let result = match cli.command {
         Command::Component(component) => return component.main(),
-        Command::List(args) => list::list(&args),
+        Command::List(args) => list::list(args),
         Command::Run(args) => args.run(lane.unwrap_or(Lane::User), began),
         Command::Load(args) => args.run(lane.unwrap_or(Lane::User), began),
         Command::Cluster(command) => command.run(),
@@ -84,6 +84,12 @@ fn main() -> ExitCode {
         eprintln!("claimcheck: {error:#}");
         ExitCode::from(3)
     })
+}
+
+/// The command line cannot be used.
+fn usage(error: &dyn std::error::Error) -> ExitCode {
+    eprintln!("claimcheck: {error}");
+    ExitCode::from(2)
 }
 
 /// One runtime for the whole process.

@@ -3,10 +3,9 @@
 use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
 
 use anyhow::Result;
-use claimcheck_harness::{Lane, cluster::DriverCommand, faults::FaultSpec};
+use claimcheck_harness::{Lane, faults::FaultSpec};
 use claimcheck_model::Stamp;
-use claimcheck_suites::{Options, Run};
-use clap::ValueEnum;
+use claimcheck_suites::{Options, PlaceArgs, Run};
 
 use crate::interrupt;
 
@@ -15,15 +14,8 @@ use crate::interrupt;
 pub struct Args {
     /// Parts of case names: only cases whose name contains one of them run
     filter: Vec<String>,
-    /// Where the cluster comes from
-    #[arg(long, value_enum, default_value_t)]
-    cluster: Cluster,
-    /// `builtin`, or `exec:<command with {endpoint} {node_id} {state_dir}>` for a driver of your own
-    #[arg(long, default_value = "builtin")]
-    driver: DriverCommand,
-    /// How many nodes
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
-    nodes: u16,
+    #[command(flatten)]
+    place: PlaceArgs,
     /// How many cases at a time
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..))]
     parallel: u16,
@@ -42,21 +34,16 @@ pub struct Args {
     out: Option<PathBuf>,
 }
 
-/// The kinds of clusters that `run` can start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Cluster {
-    /// Everything ours, on this machine, without Docker
-    #[default]
-    Embedded,
-}
-
 impl Args {
     /// Runs the suites; the exit code says how it went.
     pub fn run(self, lane: Lane, began: Stamp) -> Result<ExitCode> {
+        let place = match self.place.place() {
+            Ok(place) => place,
+            Err(error) => return Ok(crate::usage(&error)),
+        };
         let options = Options {
             filters: self.filter,
-            driver: self.driver,
-            nodes: self.nodes.into(),
+            place,
             parallel: self.parallel.into(),
             repeat: self.repeat.into(),
             faults: self.faults,

@@ -10,6 +10,7 @@ use http::{Request, Response, StatusCode, header::USER_AGENT};
 use kube::{
     Client, Config,
     client::{Body, ClientBuilder},
+    config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
 use tower::{
     BoxError, ServiceBuilder,
@@ -23,11 +24,32 @@ const BACKOFF: Backoff = Backoff { base: Duration::from_millis(10), max: Duratio
 /// Requests that wait for their turn to be sent.
 const WAITING: usize = 1024;
 
+/// Why a kubeconfig cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// It is not one, or names what is not in it.
+    #[error(transparent)]
+    Kubeconfig(#[from] KubeconfigError),
+    /// No client can be made of it.
+    #[error(transparent)]
+    Client(#[from] kube::Error),
+}
+
+/// A client for the API server of a kubeconfig (YAML).
+///
+/// # Errors
+/// The kubeconfig cannot be used.
+pub async fn client(kubeconfig: &str) -> Result<Client, ClientError> {
+    let kubeconfig = Kubeconfig::from_yaml(kubeconfig)?;
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    Ok(of_config(config)?)
+}
+
 /// A client that names itself `claimcheck-harness` and outlasts failures of the server.
 ///
 /// # Errors
 /// The configuration cannot be used.
-pub fn client(mut config: Config) -> kube::Result<Client> {
+pub fn of_config(mut config: Config) -> kube::Result<Client> {
     config.headers.push((USER_AGENT, http::HeaderValue::from_static("claimcheck-harness")));
     // Watches are quiet for minutes.
     config.read_timeout = None;

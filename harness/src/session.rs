@@ -15,7 +15,7 @@ use tokio::{
 };
 
 use crate::{
-    cluster::{DeployError, Disruption, Embedded, FurtherDriver, Observer, On, Seen, Victim},
+    cluster::{Cluster, DeployError, Disruption, FurtherDriver, Observer, On, Seen, Victim},
     evidence, timeline, usage,
 };
 
@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A cluster under observation.
 pub struct Session {
-    cluster: Embedded,
+    cluster: Cluster,
     lane: Lane,
     events: mpsc::UnboundedSender<Event>,
     timeline: timeline::Handle,
@@ -36,10 +36,12 @@ pub struct Session {
 
 impl Session {
     /// Puts a cluster under observation; what is seen goes to `events`.
-    pub async fn start(mut cluster: Embedded, lane: Lane, events: mpsc::UnboundedSender<Event>) -> Self {
-        let (timeline, measuring) = timeline::start(timeline::Tap::Present, events.clone());
+    pub async fn start(mut cluster: Cluster, lane: Lane, events: mpsc::UnboundedSender<Event>) -> Self {
+        let records = cluster.take_records();
+        let tap = if records.is_some() { timeline::Tap::Present } else { timeline::Tap::Absent };
+        let (timeline, measuring) = timeline::start(tap, events.clone());
         let in_flight = evidence::InFlight::default();
-        if let Some(records) = cluster.take_records() {
+        if let Some(records) = records {
             let records = in_flight.clone().watching(records);
             tokio::spawn(evidence::calls(records, timeline.evidence()));
         }
@@ -83,7 +85,7 @@ impl Session {
     }
 
     /// The cluster itself, for those who take it down.
-    pub fn cluster(&self) -> &Embedded {
+    pub fn cluster(&self) -> &Cluster {
         &self.cluster
     }
 
@@ -114,7 +116,7 @@ impl Session {
         }
     }
 
-    /// Brings up a further driver and waits for its turn; see [`Embedded::deploy`].
+    /// Brings up a further driver and waits for its turn; see [`Cluster::deploy`].
     ///
     /// # Errors
     /// It cannot be started, or is not registered on all nodes in time.
@@ -145,8 +147,8 @@ impl Session {
 
     /// What the run's processes use. It blocks, for a fraction of a millisecond per process.
     pub fn usage(&self) -> Usage {
-        let (loop_devices, requests) = self.cluster.counts();
-        Usage { loop_devices, api_requests: Some(requests), ..usage::of_tree() }
+        let (loop_devices, api_requests) = self.cluster.counts();
+        Usage { loop_devices, api_requests, ..usage::of_tree() }
     }
 
     /// Ends the observation and takes the cluster down; returns what the whole run has left behind.

@@ -9,19 +9,31 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use claimcheck_harness::{Entry, cluster::DriverCommand, entry, logging};
+use claimcheck_harness::{Entry, entry, logging};
 use claimcheck_model::{CaseResult, Stamp};
+use clap::Parser;
 use libtest_mimic::{Arguments, Conclusion, Failed, Trial};
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    place_args::PlaceArgs,
     plan::{Planned, plan},
     rows::catalogue,
-    run::{Options, Run, environment},
+    run::{Options, Run},
 };
 
-const NODES: usize = 2;
+/// Where the tests run: their arguments are libtest's, so this is told by environment variables alone.
+#[derive(Debug, Parser)]
+struct Environment {
+    #[command(flatten)]
+    place: PlaceArgs,
+}
+
+fn usage(error: &dyn std::error::Error) -> ExitCode {
+    eprintln!("claimcheck: {error}");
+    ExitCode::from(2)
+}
 
 /// Runs the catalogue as tests; the run folder is made below `folders`.
 pub fn main(folders: &Path) -> ExitCode {
@@ -31,7 +43,12 @@ pub fn main(folders: &Path) -> ExitCode {
         Entry::Go(lane) => lane,
     };
     let arguments = Arguments::from_args();
-    let planned = plan(&catalogue(), &[], &environment(lane, NODES, &DriverCommand::Builtin));
+    let place = match Environment::try_parse_from(["e2e"]).map(|environment| environment.place.place()) {
+        Ok(Ok(place)) => place,
+        Ok(Err(error)) => return usage(&error),
+        Err(error) => return usage(&error),
+    };
+    let planned = plan(&catalogue(), &[], &place.expected(lane));
     let Some(lane) = lane else {
         let trials = planned.into_iter().map(|planned| trial(planned, |_| Ok(()))).collect();
         return libtest_mimic::run(&arguments, trials).exit_code();
@@ -39,8 +56,7 @@ pub fn main(folders: &Path) -> ExitCode {
     logging::start(logging::Style::Person { verbosity: 0 });
     let options = Options {
         filters: Vec::new(),
-        driver: DriverCommand::Builtin,
-        nodes: NODES,
+        place,
         parallel: usize::MAX >> 4,
         repeat: 1,
         faults: Vec::new(),

@@ -20,13 +20,17 @@ mod case;
 pub mod e2e;
 mod fixture;
 pub mod load;
+mod place;
+mod place_args;
 mod plan;
 mod rows;
 mod run;
 mod runner;
 
 pub use case::{Binding, Case, FsType, Needs, Pattern};
+pub use place::Place;
+pub use place_args::{PlaceArgs, PlaceError};
 pub use plan::{Environment, Planned, plan};
 pub use rows::catalogue;
-pub use run::{Options, Outcome, Run, environment, planned};
+pub use run::{Options, Outcome, Run, planned};
 pub use runner::Runner;

@@ -1,5 +1,6 @@
 //! Which cases run, and why the others do not: decided before anything starts.
 
+use claimcheck_harness::cluster::Abilities;
 use claimcheck_model::CaseId;
 use serde::Serialize;
 
@@ -12,8 +13,10 @@ pub struct Environment {
     pub nodes: usize,
     /// The driver is our own, so that it can be deployed in other shapes too.
     pub builtin: bool,
-    /// Components can be stopped and killed.
-    pub disrupt: bool,
+    /// What the cluster offers beside its API.
+    pub abilities: Abilities,
+    /// What belongs to an object that is gone goes too.
+    pub collector: Result<(), &'static str>,
     /// Volumes with a file system of their own can be made: loop devices and mkfs are there.
     pub file_systems: Result<(), &'static str>,
     /// Those of them that are xfs, too.
@@ -53,6 +56,12 @@ impl Planned {
         if needs.disrupt {
             words.push("disrupt".to_owned());
         }
+        if needs.tap {
+            words.push("tap".to_owned());
+        }
+        if needs.collector {
+            words.push("garbage collector".to_owned());
+        }
         if needs.variant {
             words.push("builtin driver".to_owned());
         }
@@ -81,11 +90,20 @@ fn skip(case: &Case, environment: &Environment) -> Option<String> {
     if case.needs.nodes > environment.nodes {
         return Some(format!("needs {} nodes, the cluster has {}", case.needs.nodes, environment.nodes));
     }
+    if case.needs.variant && !environment.abilities.further {
+        return Some("the cluster takes no further drivers: use --cluster embedded".to_owned());
+    }
     if case.needs.variant && !environment.builtin {
         return Some("tries claimcheck's own driver in another shape: use --driver builtin".to_owned());
     }
-    if case.needs.disrupt && !environment.disrupt {
+    if case.needs.disrupt && !environment.abilities.disrupt {
         return Some("the cluster does not let its components be disrupted".to_owned());
+    }
+    if case.needs.tap && !environment.abilities.tap {
+        return Some("calls to the driver are not seen here, nor made to fail".to_owned());
+    }
+    if let (true, Err(why)) = (case.needs.collector, environment.collector) {
+        return Some(why.to_owned());
     }
     match (case.pattern.fs, environment.file_systems) {
         (FsType::Xfs, Ok(())) => environment.xfs.err().map(str::to_owned),
@@ -96,11 +114,19 @@ fn skip(case: &Case, environment: &Environment) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use claimcheck_harness::cluster::Embedded;
+
     use super::*;
     use crate::rows::catalogue;
 
-    const ALL: Environment =
-        Environment { nodes: 2, builtin: true, disrupt: true, file_systems: Ok(()), xfs: Ok(()) };
+    const ALL: Environment = Environment {
+        nodes: 2,
+        builtin: true,
+        abilities: Embedded::ABILITIES,
+        collector: Ok(()),
+        file_systems: Ok(()),
+        xfs: Ok(()),
+    };
 
     #[test]
     fn names_are_unique() {
@@ -121,7 +147,10 @@ mod tests {
         let lacks = [
             (Environment { nodes: 1, ..ALL }, "needs 2 nodes, the cluster has 1"),
             (Environment { builtin: false, ..ALL }, "another shape"),
-            (Environment { disrupt: false, ..ALL }, "does not let"),
+            (Environment { abilities: Abilities { disrupt: false, ..ALL.abilities }, ..ALL }, "does not let"),
+            (Environment { abilities: Abilities { further: false, ..ALL.abilities }, ..ALL }, "no further"),
+            (Environment { abilities: Abilities { tap: false, ..ALL.abilities }, ..ALL }, "not seen"),
+            (Environment { collector: Err("no collector"), ..ALL }, "no collector"),
             (Environment { xfs: Err("no mkfs.xfs"), ..ALL }, "no mkfs.xfs"),
             (Environment { file_systems: Err("no loop devices"), ..ALL }, "no loop devices"),
         ];

@@ -1,27 +1,22 @@
 //! A whole run: cluster up, cases, report, cluster down. Both front ends, the command line and
 //! libtest-mimic, go through here.
 
-use std::{
-    collections::BTreeMap,
-    net::SocketAddr,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, sync::Arc};
 
 use anyhow::{Context, Result};
 use claimcheck_harness::{
     Lane, Session,
-    cluster::{DriverCommand, Embedded, Options as ClusterOptions},
     faults::FaultSpec,
     metrics::{Metrics, Serving},
     report::{ReportError, Reporter, RunFolder, Summary},
 };
-use claimcheck_model::{Capability, CapabilityPlan, CaseResult, ClusterKind, Event, RunInfo, Stamp};
+use claimcheck_model::{Capability, CapabilityPlan, CaseResult, Event, RunInfo, Stamp};
 use tokio::{sync::mpsc, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     load::{Spec, load},
+    place::Place,
     plan::{Environment, Planned, plan},
     rows::catalogue,
     runner::Runner,
@@ -32,10 +27,8 @@ use crate::{
 pub struct Options {
     /// Parts of names; all cases where empty.
     pub filters: Vec<String>,
-    /// Which driver.
-    pub driver: DriverCommand,
-    /// How many virtual nodes.
-    pub nodes: usize,
+    /// Where.
+    pub place: Place,
     /// How many cases at a time.
     pub parallel: usize,
     /// How often each case runs.
@@ -66,6 +59,13 @@ pub struct Run {
     _serving: Option<Serving>,
 }
 
+/// What a cluster is brought up for.
+#[derive(Clone, Copy, Debug)]
+enum Work {
+    Cases,
+    Load,
+}
+
 /// What became of a run.
 pub struct Outcome {
     /// The numbers.
@@ -81,25 +81,13 @@ impl Outcome {
     }
 }
 
-/// What this machine offers to an embedded cluster.
-pub fn environment(lane: Option<Lane>, nodes: usize, driver: &DriverCommand) -> Environment {
-    let missing = |program: &str| {
-        !["/usr/sbin", "/sbin", "/usr/bin", "/bin"].iter().any(|dir| Path::new(dir).join(program).exists())
-    };
-    let file_systems = match lane {
-        Some(Lane::User) => Err("needs root: an ordinary user has no loop devices"),
-        _ if !Path::new("/dev/loop-control").exists() => Err("needs loop devices: modprobe loop"),
-        _ if missing("mkfs.ext4") => Err("needs mkfs.ext4: apt-get install e2fsprogs"),
-        Some(Lane::Root) | None => Ok(()),
-    };
-    let xfs = if missing("mkfs.xfs") { Err("needs mkfs.xfs: apt-get install xfsprogs") } else { Ok(()) };
-    let builtin = *driver == DriverCommand::Builtin;
-    Environment { nodes, builtin, disrupt: true, file_systems, xfs }
+/// The cases that these options ask for, as often as they ask, as far as is known before the cluster is there.
+pub fn planned(options: &Options, lane: Lane) -> Vec<Planned> {
+    cases(options, &options.place.expected(Some(lane)))
 }
 
-/// The cases that these options ask for, as often as they ask.
-pub fn planned(options: &Options, lane: Lane) -> Vec<Planned> {
-    let once = plan(&catalogue(), &options.filters, &environment(Some(lane), options.nodes, &options.driver));
+fn cases(options: &Options, environment: &Environment) -> Vec<Planned> {
+    let once = plan(&catalogue(), &options.filters, environment);
     (0..options.repeat.max(1)).flat_map(|_| once.clone()).collect()
 }
 
@@ -119,17 +107,17 @@ impl Run {
     /// # Errors
     /// The cluster or the driver does not start, or the run folder cannot be made.
     pub async fn start(options: &Options, lane: Lane, interrupted: CancellationToken) -> Result<Self> {
-        Self::bring_up(options, planned(options, lane), lane, interrupted).await
+        Self::bring_up(options, Work::Cases, lane, interrupted).await
     }
 
-    /// Brings everything up for these cases.
+    /// Brings everything up for this work.
     async fn bring_up(
         options: &Options,
-        planned: Vec<Planned>,
+        work: Work,
         lane: Lane,
         interrupted: CancellationToken,
     ) -> Result<Self> {
-        let folder = RunFolder::choose(options.out.as_deref(), &options.folders, ClusterKind::Embedded)?;
+        let folder = RunFolder::choose(options.out.as_deref(), &options.folders, options.place.kind())?;
         let metrics = Metrics::default();
         let serving = match options.metrics_addr {
             Some(address) => Some(metrics.serve(address).await?),
@@ -140,32 +128,26 @@ impl Run {
             false => Reporter::quiet(folder.clone(), metrics),
         };
         let (events, reporting) = reporter.start();
-        let cluster_options = ClusterOptions {
-            nodes: options.nodes,
-            driver: options.driver.clone(),
-            logs: folder.cluster_dir()?,
-            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
-            kubeconfig: folder.kubeconfig(),
-        };
-        // Boxed: bringing up a cluster is a large future, and is awaited once.
-        let cluster = Box::pin(Embedded::up(&cluster_options))
-            .await
-            .context("the embedded cluster cannot be started")?;
+        let cluster = options.place.bring_up(&folder).await?;
         let ready = Stamp::now();
-        cluster.set_faults(&options.faults).await;
+        cluster.set_faults(&options.faults).await?;
+        let planned = match work {
+            Work::Cases => cases(options, &options.place.environment(lane, &cluster)),
+            Work::Load => Vec::new(),
+        };
         let since = |stamp: Stamp| format!("{:.3}", stamp.seconds_since(options.began));
         let info = RunInfo {
             cases: planned.len(),
-            cluster: ClusterKind::Embedded,
+            cluster: options.place.kind(),
             driver: cluster.driver_name().to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             kubernetes_version: cluster.client().apiserver_version().await?.git_version,
             capabilities: capabilities(&planned, &cluster.declared().await),
             environment: BTreeMap::from([
+                ("api_ready_s".to_owned(), since(cluster.api_ready().unwrap_or(ready))),
                 ("lane".to_owned(), lane.describe().to_owned()),
-                ("nodes".to_owned(), options.nodes.to_string()),
+                ("nodes".to_owned(), cluster.nodes().len().to_string()),
                 ("parallel".to_owned(), options.parallel.to_string()),
-                ("api_ready_s".to_owned(), since(cluster.api_ready())),
                 ("nodes_ready_s".to_owned(), since(ready)),
                 (
                     "processors".to_owned(),
@@ -185,7 +167,7 @@ impl Run {
     /// # Errors
     /// As [`Self::start`].
     pub async fn start_load(options: &Options, lane: Lane, interrupted: CancellationToken) -> Result<Self> {
-        Self::bring_up(options, Vec::new(), lane, interrupted).await
+        Self::bring_up(options, Work::Load, lane, interrupted).await
     }
 
     /// Runs a load; see [`load`](crate::load::load()).
@@ -218,7 +200,7 @@ impl Run {
     pub async fn finish(self, began: Stamp) -> Result<Outcome> {
         let Self { session, runner, events, reporting, folder, .. } = self;
         drop(runner);
-        session.cluster().set_faults(&[]).await;
+        session.cluster().set_faults(&[]).await?;
         session.finish().await;
         // An error says that the reporter has ended, and its result why.
         let _ = events.send(Event::RunFinished { seconds: Stamp::now().seconds_since(began) });

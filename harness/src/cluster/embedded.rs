@@ -1,4 +1,5 @@
-//! The embedded cluster: API server in this process, components as processes around it.
+//! The embedded cluster: an API server, ours in this process or a stock one, and components as processes
+//! around it.
 
 use std::{
     collections::BTreeMap,
@@ -9,7 +10,6 @@ use std::{
     time::Duration,
 };
 
-use claimcheck_apiserver as apiserver;
 use claimcheck_csi::{
     Driver as DriverClient, Endpoint,
     tap::{self, FaultControl, FaultPlan, FaultRule, Tap, TapRecord},
@@ -29,16 +29,13 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
-use kube::{
-    Api, Client, Config,
-    api::PostParams,
-    config::{KubeConfigOptions, Kubeconfig},
-};
+use kube::{Client, api::PostParams};
 use serde_json::json;
 use tokio::sync::{Mutex, OwnedMutexGuard, mpsc};
 
 use super::{
-    Disruption, Victim, capabilities,
+    Abilities, Disruption, NoFaults, Victim, capabilities,
+    control_plane::{self, Api, ControlPlane, ControlPlaneError},
     driver_command::DriverCommand,
     further::{DeployError, Further, FurtherDriver},
     leaks,
@@ -47,7 +44,10 @@ use super::{
     observer::{Observer, On, Seen, WaitError},
     supervisor::Supervised,
 };
-use crate::faults::{self, FaultSpec};
+use crate::{
+    client::client,
+    faults::{self, FaultSpec},
+};
 
 /// How long the components may take until all nodes are ready.
 const READY: Duration = Duration::from_secs(30);
@@ -62,6 +62,8 @@ pub struct Options {
     pub nodes: usize,
     /// Which driver.
     pub driver: DriverCommand,
+    /// Which API server.
+    pub api: Api,
     /// An existing directory for the components' logs and the API server's audit log.
     pub logs: PathBuf,
     /// Where the API server listens; port 0 takes a free one.
@@ -75,7 +77,7 @@ pub struct Options {
 pub enum UpError {
     /// The API server cannot be started.
     #[error(transparent)]
-    ApiServer(#[from] apiserver::StartError),
+    ControlPlane(#[from] ControlPlaneError),
     /// A file cannot be written.
     #[error("cannot write {path}")]
     Write {
@@ -91,9 +93,9 @@ pub enum UpError {
     /// The API server refuses what a cluster starts with.
     #[error("the API server cannot be used")]
     Api(#[from] kube::Error),
-    /// The kubeconfig of our own API server cannot be read.
+    /// The API server's kubeconfig cannot be read.
     #[error("the API server's kubeconfig cannot be used")]
-    Kubeconfig(#[from] kube::config::KubeconfigError),
+    Kubeconfig(#[from] crate::client::ClientError),
     /// A component cannot be started.
     #[error(transparent)]
     Spawn(#[from] SpawnError),
@@ -115,7 +117,7 @@ pub enum UpError {
 
 /// A running embedded cluster. Dropping it kills its processes.
 pub struct Embedded {
-    server: apiserver::Server,
+    control_plane: ControlPlane,
     client: Client,
     observer: Observer,
     nodes: Vec<Node>,
@@ -133,27 +135,31 @@ pub struct Embedded {
 }
 
 impl Embedded {
+    /// Everything.
+    pub const ABILITIES: Abilities = Abilities { disrupt: true, further: true, tap: true };
+
     /// Brings a cluster up; returns when all nodes are ready and have the driver.
     ///
     /// # Errors
     /// [`UpError`] says which component is at fault and, where it wrote a log, what it said last.
     pub async fn up(options: &Options) -> Result<Self, UpError> {
         let audit_log = options.logs.join("api.ndjson");
-        let server = apiserver::start(apiserver::Config {
+        let control_plane = ControlPlane::start(control_plane::Options {
+            api: &options.api,
             listen: options.listen,
-            audit_log: Some(audit_log.clone()),
-            ..apiserver::Config::default()
+            audit_log: audit_log.clone(),
+            logs: &options.logs,
         })
         .await?;
         let api_ready = Stamp::now();
         let common = common(options);
         for kubeconfig in [&common.kubeconfig, &options.kubeconfig] {
-            server.write_kubeconfig(kubeconfig).map_err(writing(kubeconfig))?;
+            control_plane.write_kubeconfig(kubeconfig).map_err(writing(kubeconfig))?;
         }
         let state_dir = &common.plugin.state_dir;
         fs::create_dir_all(state_dir).map_err(writing(state_dir))?;
         let (records, faults) = tap::listen(&common.tap)?;
-        let client = client(&server).await?;
+        let client = client(&control_plane.kubeconfig()).await?;
 
         let names: Vec<String> = (1..=options.nodes.max(1)).map(|n| format!("node-{n}")).collect();
         let nodes = try_join_all(names.iter().map(|name| Node::start(&common, name)));
@@ -165,7 +171,7 @@ impl Embedded {
         let driver_name = driver_name(&driver, &common, &nodes[0]).await?;
         install(&client, &driver, &driver_name).await?;
         let cluster = Self {
-            server,
+            control_plane,
             client,
             observer,
             nodes,
@@ -192,7 +198,7 @@ impl Embedded {
 
     /// The API server's address.
     pub fn url(&self) -> String {
-        self.server.url()
+        self.control_plane.url()
     }
 
     /// Everything that can be waited for.
@@ -235,18 +241,21 @@ impl Embedded {
         &self.faults
     }
 
-    /// Injects faults into requests to the API server.
-    pub fn api_faults(&self) -> &apiserver::Faults {
-        self.server.faults()
-    }
-
     /// Puts these faults in force for the whole run, in place of all others.
-    pub async fn set_faults(&self, specs: &[FaultSpec]) {
+    ///
+    /// # Errors
+    /// A stock API server does not let its answers be spoilt.
+    pub async fn set_faults(&self, specs: &[FaultSpec]) -> Result<(), NoFaults> {
         let (requests, calls) = faults::split(specs);
         self.api_is_spoilt.store(!requests.is_empty(), Ordering::Relaxed);
-        self.api_faults().set(requests);
+        match self.control_plane.faults() {
+            Some(faults) => faults.set(requests),
+            None if requests.is_empty() => {}
+            None => return Err(NoFaults { of: "requests to the API server" }),
+        }
         *self.run_faults.lock().await = calls.clone();
         self.faults.set(calls).await;
+        Ok(())
     }
 
     /// Whether requests to the API server are made to fail.
@@ -287,9 +296,9 @@ impl Embedded {
     }
 
     /// Loop devices of the cluster's own driver, and requests that the API server has answered.
-    pub fn counts(&self) -> (u64, u64) {
+    pub fn counts(&self) -> (u64, Option<u64>) {
         let devices = leaks::loop_devices(&self.common.plugin.state_dir, &[]).len() as u64;
-        (devices, self.server.requests().iter().map(|request| request.count).sum())
+        (devices, self.control_plane.requests())
     }
 
     /// Volumes that the drivers still have, where they can list them.
@@ -330,7 +339,7 @@ impl Embedded {
         let others = further.values().flat_map(|further| &further.on_nodes);
         let drivers = others.chain(self.nodes.iter().map(|node| &node.driver));
         join_all(drivers.map(|driver| driver.process.disrupt(Disruption::Stop))).await;
-        self.server.shutdown().await;
+        self.control_plane.shutdown().await;
     }
 
     /// Returns once a driver is registered on all nodes.
@@ -396,12 +405,6 @@ fn writing(path: &Path) -> impl FnOnce(io::Error) -> UpError {
     move |source| UpError::Write { path, source }
 }
 
-async fn client(server: &apiserver::Server) -> Result<Client, UpError> {
-    let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig())?;
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    Ok(crate::client::client(config)?)
-}
-
 fn start_controllers(common: &Common, first: &Node) -> Result<Supervised, SpawnError> {
     let args = [
         "controller".into(),
@@ -452,12 +455,12 @@ async fn install(client: &Client, driver: &DriverClient, name: &str) -> Result<(
         metadata: ObjectMeta { name: Some("default".into()), ..Default::default() },
         ..Default::default()
     };
-    match Api::all(client.clone()).create(&create, &namespace).await {
+    match kube::Api::all(client.clone()).create(&create, &namespace).await {
         // The server may have made it itself.
         Err(kube::Error::Api(status)) if status.code == 409 => {}
         other => drop(other?),
     }
-    Api::all(client.clone()).create(&create, &csi_driver).await?;
+    kube::Api::all(client.clone()).create(&create, &csi_driver).await?;
     let ours = name == claimcheck_driver::DRIVER_NAME;
     let kinds: &[&str] = if ours { &["directory", "image"] } else { &["default"] };
     for (class, binding) in
@@ -475,7 +478,7 @@ async fn install(client: &Client, driver: &DriverClient, name: &str) -> Result<(
             "volumeBindingMode": binding,
         }))
         .expect("a StorageClass");
-        Api::all(client.clone()).create(&create, &class).await?;
+        kube::Api::all(client.clone()).create(&create, &class).await?;
     }
     Ok(())
 }

@@ -59,6 +59,9 @@ pub enum DeployError {
         #[source]
         source: kube::Error,
     },
+    /// Somebody's cluster is not ours to deploy drivers in.
+    #[error("this kind of cluster takes no further drivers")]
+    NotHere,
     /// It is not registered in time.
     #[error(transparent)]
     NotReady(#[from] super::WaitError),

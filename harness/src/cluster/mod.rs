@@ -1,9 +1,16 @@
 //! Clusters: brought up, observed, disrupted, taken down.
 //!
 //! Suites reach one through a [`Session`](crate::Session): an API client, waits ([`Observer`]), and the one
-//! door beside the API, [`Disruption`] of a [`Victim`]. They cannot tell which kind of cluster is behind it.
+//! door beside the API, [`Disruption`] of a [`Victim`]. They cannot tell which kind of cluster is behind it:
+//! what a kind cannot do it does not offer ([`Abilities`]), and the cases that need it are skipped.
+//!
+//! ```text
+//! Cluster ─┬─ Embedded   virtual nodes, our components; API server: ours or stock (control_plane, stock)
+//!          └─ Real       somebody's nodes; what a kubeconfig points to, or one that kind made
+//! ```
 
 mod capabilities;
+mod control_plane;
 mod driver_command;
 mod embedded;
 mod further;
@@ -17,15 +24,29 @@ mod leaks;
 mod node;
 mod node_driver;
 mod observer;
+mod real;
+mod stock;
 mod supervisor;
 
+use std::collections::BTreeMap;
+
+use claimcheck_csi::tap::{FaultRule, TapRecord};
+use claimcheck_model::{Capability, Leak, Stamp};
+use kube::Client;
+use tokio::sync::{OwnedMutexGuard, mpsc};
+
+pub use control_plane::{Api, ControlPlaneError};
 pub use driver_command::{DriverCommand, DriverCommandError};
 pub use embedded::{Embedded, Options, UpError};
 pub use further::{DeployError, FurtherDriver};
 pub use kind::{Image, KindCluster, KindError, KindOptions};
 pub use kind_disrupt::{DisruptError, Installed};
 pub use observer::{Observer, On, Seen, WaitError};
+pub use real::{Real, RealError, Target};
+pub use stock::{Assets, AssetsError, StockError};
 pub use supervisor::{Disruption, Supervised};
+
+use crate::faults::FaultSpec;
 
 /// What a disruptive case may hit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,4 +57,185 @@ pub enum Victim {
     Driver(String),
     /// The storage controllers.
     Controllers,
+}
+
+/// What a kind of cluster offers beside its API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Abilities {
+    /// Components can be stopped and killed.
+    pub disrupt: bool,
+    /// Further drivers can be brought up beside the first.
+    pub further: bool,
+    /// Every call to the driver is recorded, and can be made to fail.
+    pub tap: bool,
+}
+
+/// Faults that this cluster cannot have.
+#[derive(Debug, thiserror::Error)]
+#[error("--fault: {of} cannot be made to fail on this kind of cluster: use --cluster embedded")]
+pub struct NoFaults {
+    of: &'static str,
+}
+
+/// A running cluster.
+pub enum Cluster {
+    /// Virtual nodes on this machine.
+    Embedded(Box<Embedded>),
+    /// Real nodes.
+    Real(Box<Real>),
+}
+
+impl Cluster {
+    /// What it offers beside its API.
+    pub fn abilities(&self) -> Abilities {
+        match self {
+            Self::Embedded(_) => Embedded::ABILITIES,
+            Self::Real(_) => Real::ABILITIES,
+        }
+    }
+
+    /// A client with all rights that we have.
+    pub fn client(&self) -> Client {
+        match self {
+            Self::Embedded(embedded) => embedded.client(),
+            Self::Real(real) => real.client(),
+        }
+    }
+
+    /// Everything that can be waited for.
+    pub fn observer(&self) -> &Observer {
+        match self {
+            Self::Embedded(embedded) => embedded.observer(),
+            Self::Real(real) => real.observer(),
+        }
+    }
+
+    /// The driver's name.
+    pub fn driver_name(&self) -> &str {
+        match self {
+            Self::Embedded(embedded) => embedded.driver_name(),
+            Self::Real(real) => real.driver_name(),
+        }
+    }
+
+    /// The parameters that classes of the driver have here, beside those that a case is about.
+    pub fn class_parameters(&self) -> BTreeMap<String, String> {
+        match self {
+            Self::Embedded(_) => BTreeMap::new(),
+            Self::Real(real) => real.class_parameters(),
+        }
+    }
+
+    /// The names of the nodes that pods can run on.
+    pub fn nodes(&self) -> Vec<String> {
+        match self {
+            Self::Embedded(embedded) => embedded.nodes(),
+            Self::Real(real) => real.nodes().to_vec(),
+        }
+    }
+
+    /// What the driver declares, as far as it can be asked.
+    pub async fn declared(&self) -> BTreeMap<Capability, bool> {
+        match self {
+            Self::Embedded(embedded) => embedded.declared().await,
+            Self::Real(real) => real.declared(),
+        }
+    }
+
+    /// When the API server began to answer, where it is ours to start.
+    pub fn api_ready(&self) -> Option<Stamp> {
+        match self {
+            Self::Embedded(embedded) => Some(embedded.api_ready()),
+            Self::Real(_) => None,
+        }
+    }
+
+    /// The tap's records; to be taken once, where there is a tap.
+    pub fn take_records(&mut self) -> Option<mpsc::UnboundedReceiver<TapRecord>> {
+        match self {
+            Self::Embedded(embedded) => embedded.take_records(),
+            Self::Real(_) => None,
+        }
+    }
+
+    /// Puts these faults in force for the whole run, in place of all others.
+    ///
+    /// # Errors
+    /// This kind of cluster cannot have them.
+    pub async fn set_faults(&self, specs: &[FaultSpec]) -> Result<(), NoFaults> {
+        match self {
+            Self::Embedded(embedded) => embedded.set_faults(specs).await,
+            Self::Real(_) if specs.is_empty() => Ok(()),
+            Self::Real(_) => Err(NoFaults { of: "requests and calls" }),
+        }
+    }
+
+    /// Whether requests to the API server are made to fail.
+    pub fn api_is_spoilt(&self) -> bool {
+        match self {
+            Self::Embedded(embedded) => embedded.api_is_spoilt(),
+            Self::Real(_) => false,
+        }
+    }
+
+    /// Puts these faults of calls before those of the run. Their counts start afresh. Without a tap nothing
+    /// happens: cases that need it do not run there.
+    pub async fn add_call_faults(&self, rules: Vec<FaultRule>) {
+        match self {
+            Self::Embedded(embedded) => embedded.add_call_faults(rules).await,
+            Self::Real(_) => {}
+        }
+    }
+
+    /// Disrupts a component; false where there is no such one, or it does not let itself be.
+    pub async fn disrupt(&self, victim: &Victim, disruption: Disruption) -> bool {
+        match self {
+            Self::Embedded(embedded) => embedded.disrupt(victim, disruption).await,
+            Self::Real(_) => false,
+        }
+    }
+
+    /// Brings up a further driver and waits for its turn; see [`Embedded::deploy`].
+    ///
+    /// # Errors
+    /// It cannot be started, or is not registered on all nodes in time.
+    pub async fn deploy(&self, driver: &FurtherDriver) -> Result<OwnedMutexGuard<()>, DeployError> {
+        match self {
+            Self::Embedded(embedded) => embedded.deploy(driver).await,
+            Self::Real(_) => Err(DeployError::NotHere),
+        }
+    }
+
+    /// What of the things named by `of` is left on the host; see [`Embedded::host_leaks`]. Real nodes are not
+    /// ours to look at: what is left there shows in their API objects.
+    pub fn host_leaks(&self, of: &[String]) -> Vec<Leak> {
+        match self {
+            Self::Embedded(embedded) => embedded.host_leaks(of),
+            Self::Real(_) => Vec::new(),
+        }
+    }
+
+    /// Volumes that the drivers still have, where they can be asked.
+    pub async fn backend_leaks(&self) -> Vec<Leak> {
+        match self {
+            Self::Embedded(embedded) => embedded.backend_leaks().await,
+            Self::Real(_) => Vec::new(),
+        }
+    }
+
+    /// Loop devices of the driver, and requests that the API server has answered, where they can be counted.
+    pub fn counts(&self) -> (u64, Option<u64>) {
+        match self {
+            Self::Embedded(embedded) => embedded.counts(),
+            Self::Real(_) => (0, None),
+        }
+    }
+
+    /// Takes down what was brought up, in order.
+    pub async fn down(self) {
+        match self {
+            Self::Embedded(embedded) => embedded.down().await,
+            Self::Real(real) => real.leave().await,
+        }
+    }
 }

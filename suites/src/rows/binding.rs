@@ -261,9 +261,7 @@ async fn late_claim_takes_free_volume(t: Arc<Fixture>) -> Result<()> {
         t.set_policy(volume, "Delete").await?;
         t.remove_claim(&claim).await?;
     }
-    let made = t.balance().await?.calls.get("CreateVolume").copied();
-    ensure!(made == Some(2), "CreateVolume was called {made:?} times for two volumes made beforehand");
-    Ok(())
+    t.expect_called(&t.balance().await?, "CreateVolume", 2)
 }
 
 /// A free volume with a file in it that names the only node which reaches it.

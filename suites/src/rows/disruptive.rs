@@ -63,7 +63,7 @@ pub(super) const ROWS: &[Case] = &[
         "a driver killed during stage is asked again",
         "CSI Mock volume node stage",
         Pattern::EXT4,
-        Needs::DISRUPT,
+        Needs::FAULTS,
         case!(driver_killed_during_stage),
     ),
     row(
@@ -87,8 +87,8 @@ async fn pod_outlives_agent(t: Arc<Fixture>) -> Result<()> {
     ensure!(other == "here", "the other pod read {other:?}");
     let after = container(&t.pod_now(&pod).await?)?;
     ensure!(before == after, "the pod's container was {before:?}, and is {after:?} after the restart");
-    let staged = t.balance_now().await?.calls.get("NodeStageVolume").copied();
-    ensure!(staged == Some(1), "staged {staged:?} times: the new agent did not see what is mounted");
+    t.expect_called(&t.balance_now().await?, "NodeStageVolume", 1)
+        .context("the new agent did not see what is mounted")?;
     t.remove_pod(&pod).await
 }
 

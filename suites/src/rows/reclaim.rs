@@ -109,9 +109,7 @@ async fn volume_deleted_first(t: Arc<Fixture>) -> Result<()> {
     t.remove_pod(&pod).await?;
     t.remove_claim(&claim).await?;
     t.volume_gone(&name).await?;
-    let deleted = t.balance().await?.calls.get("DeleteVolume").copied();
-    ensure!(deleted == Some(1), "DeleteVolume was called {deleted:?} times");
-    Ok(())
+    t.expect_called(&t.balance().await?, "DeleteVolume", 1)
 }
 
 async fn static_retain(t: Arc<Fixture>) -> Result<()> {

@@ -18,7 +18,7 @@ const SUITE: &str = "retries";
 const STAGE: &str = "CSI Mock volume node stage";
 
 const fn retry(name: &'static str, upstream: &'static str, run: Run) -> Case {
-    row(SUITE, name, upstream, Pattern::IMMEDIATE, Needs::DISRUPT, run)
+    row(SUITE, name, upstream, Pattern::IMMEDIATE, Needs::FAULTS, run)
 }
 
 pub(super) const ROWS: &[Case] = &[

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use claimcheck_harness::timeline::Balance;
 use futures::future::try_join_all;
 
 use super::{case, row};
@@ -30,11 +29,7 @@ async fn many_at_once(t: Arc<Fixture>) -> Result<()> {
     let names: Vec<String> = (0..VOLUMES).map(|n| format!("v{n}")).collect();
     try_join_all(names.iter().map(|name| one(&t, name))).await?;
     let balance = t.balance().await?;
-    let once = |method: &str| {
-        let calls = balance.calls.get(method).copied().unwrap_or_default();
-        let (expected, calls) = ([(method, VOLUMES as u64)], [(method.to_owned(), calls)].into());
-        t.check_calls(&Balance { calls, ..Balance::default() }, &expected)
-    };
+    let once = |method: &str| t.expect_called(&balance, method, VOLUMES as u64);
     once("CreateVolume")?;
     once("ControllerPublishVolume")?;
     once("NodeStageVolume")?;

@@ -1,0 +1,211 @@
+//! Somebody's cluster: whatever a kubeconfig points to. Nothing is installed and nothing is taken down;
+//! cases work in namespaces of their own.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use claimcheck_informer::World;
+use claimcheck_model::{Capability, DEFAULT_CLASS};
+use k8s_openapi::api::{core::v1::Node, storage::v1::StorageClass};
+use kube::{
+    Client, Config, ResourceExt,
+    config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
+};
+
+use super::{Abilities, observer::Observer};
+
+/// Which cluster, and what of it is to be tried.
+#[derive(Clone, Debug, Default)]
+pub struct Target {
+    /// The kubeconfig; KUBECONFIG or ~/.kube/config where absent.
+    pub kubeconfig: Option<PathBuf>,
+    /// Its context; the current one where absent.
+    pub context: Option<String>,
+    /// The class whose driver is tried, and after whose parameters classes are made; the default class where
+    /// absent.
+    pub class: Option<String>,
+}
+
+/// Why a cluster cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum RealError {
+    /// The kubeconfig cannot be read, or lacks the context.
+    #[error("the kubeconfig cannot be used: check --kubeconfig and --context")]
+    Kubeconfig(#[from] KubeconfigError),
+    /// The API server does not answer.
+    #[error("the API server at {url} does not answer")]
+    Unreachable {
+        /// Where it should be.
+        url: String,
+        /// Why.
+        #[source]
+        source: kube::Error,
+    },
+    /// There is no such class.
+    #[error("there is no StorageClass {0}: name one of {1} with --storage-class")]
+    NoClass(String, String),
+    /// There is no default class.
+    #[error("the cluster has no default StorageClass: name one of {0} with --storage-class")]
+    NoDefault(String),
+    /// No pod could use the driver.
+    #[error("driver {driver} of StorageClass {class} is on no node that is ready and takes pods: {why}")]
+    NoNode {
+        /// The driver.
+        driver: String,
+        /// The class.
+        class: String,
+        /// Each node, with what keeps pods from it.
+        why: String,
+    },
+}
+
+/// A cluster in use.
+pub struct Real {
+    client: Client,
+    observer: Observer,
+    class: StorageClass,
+    nodes: Vec<String>,
+    declared: BTreeMap<Capability, bool>,
+}
+
+impl Real {
+    /// Nothing beside the API.
+    pub const ABILITIES: Abilities = Abilities { disrupt: false, further: false, tap: false };
+
+    /// Looks at a cluster.
+    ///
+    /// # Errors
+    /// [`RealError`] says what is missing and which argument names another.
+    pub async fn reach(target: &Target) -> Result<Self, RealError> {
+        let kubeconfig = match &target.kubeconfig {
+            Some(path) => Kubeconfig::read_from(path)?,
+            None => Kubeconfig::read()?,
+        };
+        let options = KubeConfigOptions { context: target.context.clone(), ..KubeConfigOptions::default() };
+        let config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
+        let url = config.cluster_url.to_string();
+        let unreachable = |source| RealError::Unreachable { url, source };
+        let client = match crate::client::of_config(config) {
+            Ok(client) => client,
+            Err(source) => return Err(unreachable(source)),
+        };
+        client.apiserver_version().await.map_err(unreachable)?;
+        let observer = Observer::start(client.clone()).await;
+        let (class, nodes, declared) = observer.look(|world| {
+            let class = class(world, target.class.as_deref())?;
+            let nodes = usable_nodes(world, &class)?;
+            let declared = declared(world, &class);
+            Ok::<_, RealError>((class, nodes, declared))
+        })?;
+        Ok(Self { client, observer, class, nodes, declared })
+    }
+
+    /// A client with the rights of the kubeconfig.
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// Everything that can be waited for.
+    pub fn observer(&self) -> &Observer {
+        &self.observer
+    }
+
+    /// The driver's name.
+    pub fn driver_name(&self) -> &str {
+        &self.class.provisioner
+    }
+
+    /// The parameters that the driver's classes have here.
+    pub fn class_parameters(&self) -> BTreeMap<String, String> {
+        self.class.parameters.clone().unwrap_or_default()
+    }
+
+    /// The nodes that have the driver and take pods.
+    pub fn nodes(&self) -> &[String] {
+        &self.nodes
+    }
+
+    /// What the driver declares, as far as objects of the API show it.
+    pub fn declared(&self) -> BTreeMap<Capability, bool> {
+        self.declared.clone()
+    }
+
+    /// Ends the watches.
+    pub async fn leave(self) {}
+}
+
+fn class(world: &World, wanted: Option<&str>) -> Result<StorageClass, RealError> {
+    let all = || {
+        let mut names: Vec<String> = world.classes.iter().map(|class| class.name_any()).collect();
+        names.sort();
+        if names.is_empty() { "none, since there are no classes".to_owned() } else { names.join(", ") }
+    };
+    match wanted {
+        Some(name) => world
+            .classes
+            .named(name)
+            .map(|class| (**class).clone())
+            .ok_or_else(|| RealError::NoClass(name.to_owned(), all())),
+        None => world
+            .classes
+            .iter()
+            .filter(|class| class.annotations().get(DEFAULT_CLASS).is_some_and(|value| value == "true"))
+            // Of several the newest, as for claims.
+            .max_by_key(|class| class.metadata.creation_timestamp.as_ref().map(|time| time.0))
+            .map(|class| (**class).clone())
+            .ok_or_else(|| RealError::NoDefault(all())),
+    }
+}
+
+/// Nodes that a case's pods can be put on.
+fn usable_nodes(world: &World, class: &StorageClass) -> Result<Vec<String>, RealError> {
+    let (mut usable, mut why) = (Vec::new(), Vec::new());
+    for node in world.nodes.iter() {
+        let registered = world.csi_nodes.named(&node.name_any()).is_some_and(|csi_node| {
+            csi_node.spec.drivers.iter().any(|driver| driver.name == class.provisioner)
+        });
+        match obstacle(node).or((!registered).then_some("does not have the driver")) {
+            None => usable.push(node.name_any()),
+            Some(obstacle) => why.push(format!("{} {obstacle}", node.name_any())),
+        }
+    }
+    usable.sort();
+    why.sort();
+    if usable.is_empty() {
+        let why = if why.is_empty() { "there are no nodes".to_owned() } else { why.join(", ") };
+        return Err(RealError::NoNode { driver: class.provisioner.clone(), class: class.name_any(), why });
+    }
+    Ok(usable)
+}
+
+/// What keeps pods without tolerations from a node.
+fn obstacle(node: &Node) -> Option<&'static str> {
+    let spec = node.spec.as_ref();
+    let mut conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    if !conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True") {
+        return Some("is not ready");
+    }
+    if spec.is_some_and(|spec| spec.unschedulable == Some(true)) {
+        return Some("is cordoned");
+    }
+    let mut taints = spec.into_iter().flat_map(|spec| spec.taints.iter().flatten());
+    taints.any(|taint| taint.effect != "PreferNoSchedule").then_some("is tainted")
+}
+
+fn declared(world: &World, class: &StorageClass) -> BTreeMap<Capability, bool> {
+    let on_nodes = || {
+        let drivers = world.csi_nodes.iter().flat_map(|node| node.spec.drivers.iter());
+        drivers.filter(|driver| driver.name == class.provisioner)
+    };
+    let limited = on_nodes()
+        .any(|driver| driver.allocatable.as_ref().and_then(|allocatable| allocatable.count).is_some());
+    let zoned = on_nodes().any(|driver| driver.topology_keys.as_ref().is_some_and(|keys| !keys.is_empty()));
+    let grows = class.allow_volume_expansion == Some(true);
+    let published =
+        world.csi_drivers.named(&class.provisioner).and_then(|driver| driver.spec.storage_capacity);
+    BTreeMap::from([
+        (Capability::VolumeLimits, limited),
+        (Capability::Topology, zoned),
+        (Capability::ControllerExpansion, grows),
+        (Capability::Capacity, published == Some(true)),
+    ])
+}
