@@ -21,6 +21,7 @@ mod context_tests;
 #[doc(hidden)]
 pub mod decisions;
 mod ephemeral;
+mod garbage;
 mod node_lifecycle;
 mod protection;
 mod provisioner;

@@ -8,8 +8,8 @@ use tokio::task::JoinSet;
 use tracing::info;
 
 use crate::{
-    attachdetach, attacher, binder, context::Context, ephemeral, node_lifecycle, protection, provisioner,
-    scheduler, shell,
+    attachdetach, attacher, binder, context::Context, ephemeral, garbage, node_lifecycle, protection,
+    provisioner, scheduler, shell,
 };
 
 /// Upstream: `pkg/controller/nodelifecycle/config/v1alpha1/defaults.go`.
@@ -32,12 +32,14 @@ pub enum Name {
     Protection,
     /// Makes the claims of generic ephemeral volumes.
     Ephemeral,
+    /// Deletes claims whose pods are gone, where no garbage collector does.
+    Garbage,
     /// Tells dead nodes from living ones, and takes pods off the dead.
     NodeLifecycle,
 }
 
 impl Name {
-    /// Every controller.
+    /// Those of a whole cluster, whose API server comes with a garbage collector.
     pub const ALL: [Name; 8] = [
         Self::Binder,
         Self::Provisioner,
@@ -60,6 +62,7 @@ impl Name {
             Self::Protection => "protection",
             Self::Ephemeral => "ephemeral-volume",
             Self::NodeLifecycle => "node-lifecycle",
+            Self::Garbage => "garbage",
         }
     }
 
@@ -79,7 +82,7 @@ impl FromStr for Name {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let found = Self::ALL.into_iter().find(|name| name.as_str() == text);
+        let found = Self::ALL.into_iter().chain([Self::Garbage]).find(|name| name.as_str() == text);
         found.ok_or_else(|| Error::Unknown { name: text.to_owned() })
     }
 }
@@ -89,7 +92,7 @@ impl FromStr for Name {
 pub enum Error {
     /// There is no such controller.
     #[error(
-        "there is no controller \"{name}\": use binder, provisioner, attach-detach, attacher, scheduler, protection, ephemeral-volume, or node-lifecycle"
+        "there is no controller \"{name}\": use binder, provisioner, attach-detach, attacher, scheduler, protection, ephemeral-volume, node-lifecycle, or garbage"
     )]
     Unknown {
         /// What was asked for.
@@ -169,6 +172,9 @@ pub async fn run(
             Name::Ephemeral => {
                 let context = context("ephemeral_volume");
                 running.spawn(endless(shell::run(ephemeral::Ephemeral, context)));
+            }
+            Name::Garbage => {
+                running.spawn(endless(shell::run(garbage::Garbage, context("garbage-collector-controller"))));
             }
             Name::NodeLifecycle => {
                 let grace = options.node_monitor_grace.unwrap_or(NODE_MONITOR_GRACE);

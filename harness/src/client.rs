@@ -1,12 +1,16 @@
 //! The harness's own client: what it asks for is asked again when the server fails.
 //!
 //! kube-rs does so itself for 429, 503 and 504, as `Retry-After` says. An internal error it hands on, and
-//! controllers with a queue want it so; a case that creates its claim once does not.
+//! controllers with a queue want it so; a case that creates its claim once does not. A patch that lost a race
+//! is sent again too, as kubectl does: it says what shall change, not what was there before.
 
 use std::time::Duration;
 
 use claimcheck_informer::Backoff;
-use http::{Request, Response, StatusCode, header::USER_AGENT};
+use http::{
+    Method, Request, Response, StatusCode,
+    header::{CONTENT_TYPE, USER_AGENT},
+};
 use kube::{
     Client, Config,
     client::{Body, ClientBuilder},
@@ -54,26 +58,30 @@ pub fn of_config(mut config: Config) -> kube::Result<Client> {
     // Watches are quiet for minutes.
     config.read_timeout = None;
     let layers = ServiceBuilder::new()
-        .layer(RetryLayer::new(AfterInternalError { attempts: 1 }))
+        .layer(RetryLayer::new(AfterFailure { attempts: 1 }))
         .layer(BufferLayer::new(WAITING))
         .into_inner();
     Ok(ClientBuilder::try_from(config)?.with_layer(&layers).build())
 }
 
 #[derive(Clone, Debug)]
-struct AfterInternalError {
+struct AfterFailure {
     attempts: u32,
 }
 
-impl<B> Policy<Request<Body>, Response<B>, BoxError> for AfterInternalError {
+impl<B> Policy<Request<Body>, Response<B>, BoxError> for AfterFailure {
     type Future = tokio::time::Sleep;
 
     fn retry(
         &mut self,
-        _request: &mut Request<Body>,
+        request: &mut Request<Body>,
         result: &mut Result<Response<B>, BoxError>,
     ) -> Option<tokio::time::Sleep> {
-        let failed = matches!(result, Ok(answer) if answer.status() == StatusCode::INTERNAL_SERVER_ERROR);
+        let failed = result.as_ref().is_ok_and(|answer| match answer.status() {
+            StatusCode::INTERNAL_SERVER_ERROR => true,
+            StatusCode::CONFLICT => is_plain_patch(request),
+            _ => false,
+        });
         (failed && self.attempts < ATTEMPTS).then(|| {
             self.attempts += 1;
             tokio::time::sleep(BACKOFF.delay(self.attempts - 1))
@@ -90,4 +98,10 @@ impl<B> Policy<Request<Body>, Response<B>, BoxError> for AfterInternalError {
         *again.extensions_mut() = request.extensions().clone();
         Some(again)
     }
+}
+
+/// A patch whose conflicts are races; those of an apply are a dispute about fields.
+fn is_plain_patch(request: &Request<Body>) -> bool {
+    let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    *request.method() == Method::PATCH && !kind.starts_with("application/apply-patch")
 }

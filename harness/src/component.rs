@@ -38,7 +38,7 @@ pub enum Component {
 #[derive(Debug, Args)]
 pub struct ControllerArgs {
     /// `all`, or any of binder, provisioner, attach-detach, attacher, scheduler, protection,
-    /// ephemeral-volume, node-lifecycle
+    /// ephemeral-volume, node-lifecycle; and garbage, where the API server has no garbage collector
     #[arg(required = true)]
     names: Vec<String>,
     /// Path of the CSI driver's socket, for provisioner and attacher
@@ -122,11 +122,13 @@ impl Component {
 
 impl ControllerArgs {
     async fn run(self) -> Result<()> {
-        let names = if self.names.iter().any(|name| name == "all") {
-            controllers::Name::ALL.to_vec()
-        } else {
-            self.names.iter().map(|name| name.parse()).collect::<Result<_, _>>()?
-        };
+        let mut names = Vec::new();
+        for name in &self.names {
+            match name.as_str() {
+                "all" => names.extend(controllers::Name::ALL),
+                name => names.push(name.parse()?),
+            }
+        }
         let client = self.api.client("controller").await?;
         let options = controllers::Options {
             csi_address: self.csi_address,

@@ -155,8 +155,6 @@ pub struct Needs {
     pub disrupt: bool,
     /// Every call to the driver is seen, and can be made to fail.
     pub tap: bool,
-    /// What belongs to an object that is gone goes too.
-    pub collector: bool,
     /// Our own driver in another shape, deployed beside the cluster's.
     pub variant: bool,
     /// Capabilities of the driver that it exercises.
@@ -165,16 +163,13 @@ pub struct Needs {
 
 impl Needs {
     /// Nothing but one node.
-    pub const NOTHING: Self =
-        Self { nodes: 1, disrupt: false, tap: false, collector: false, variant: false, exercises: &[] };
+    pub const NOTHING: Self = Self { nodes: 1, disrupt: false, tap: false, variant: false, exercises: &[] };
     /// Two nodes.
     pub const TWO_NODES: Self = Self { nodes: 2, ..Self::NOTHING };
     /// A cluster that may be disrupted.
     pub const DISRUPT: Self = Self { disrupt: true, ..Self::NOTHING };
     /// Calls that can be made to fail; such a case runs alone.
     pub const FAULTS: Self = Self { tap: true, ..Self::DISRUPT };
-    /// Objects that go with their owner.
-    pub const COLLECTOR: Self = Self { collector: true, ..Self::NOTHING };
     /// Our own driver in another shape.
     pub const VARIANT: Self = Self { variant: true, ..Self::NOTHING };
 

@@ -66,16 +66,10 @@ impl Place {
     /// them will run.
     pub fn expected(&self, lane: Option<Lane>) -> Environment {
         match self {
-            Self::Embedded { api, nodes, driver } => Environment {
+            Self::Embedded { nodes, driver, .. } => Environment {
                 nodes: *nodes,
                 builtin: *driver == DriverCommand::Builtin,
                 abilities: Embedded::ABILITIES,
-                collector: match api {
-                    Api::Ours => Ok(()),
-                    Api::Stock(_) => {
-                        Err("needs a garbage collector, which is part of the controller manager")
-                    }
-                },
                 file_systems: file_systems(lane),
                 xfs: program("mkfs.xfs", "needs mkfs.xfs: apt-get install xfsprogs"),
             },
@@ -85,7 +79,6 @@ impl Place {
                     nodes: usize::MAX,
                     builtin: false,
                     abilities: Real::ABILITIES,
-                    collector: Ok(()),
                     file_systems: unknown,
                     xfs: unknown,
                 }

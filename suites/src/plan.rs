@@ -15,8 +15,6 @@ pub struct Environment {
     pub builtin: bool,
     /// What the cluster offers beside its API.
     pub abilities: Abilities,
-    /// What belongs to an object that is gone goes too.
-    pub collector: Result<(), &'static str>,
     /// Volumes with a file system of their own can be made: loop devices and mkfs are there.
     pub file_systems: Result<(), &'static str>,
     /// Those of them that are xfs, too.
@@ -59,9 +57,6 @@ impl Planned {
         if needs.tap {
             words.push("tap".to_owned());
         }
-        if needs.collector {
-            words.push("garbage collector".to_owned());
-        }
         if needs.variant {
             words.push("builtin driver".to_owned());
         }
@@ -102,9 +97,6 @@ fn skip(case: &Case, environment: &Environment) -> Option<String> {
     if case.needs.tap && !environment.abilities.tap {
         return Some("calls to the driver are not seen here, nor made to fail".to_owned());
     }
-    if let (true, Err(why)) = (case.needs.collector, environment.collector) {
-        return Some(why.to_owned());
-    }
     match (case.pattern.fs, environment.file_systems) {
         (FsType::Xfs, Ok(())) => environment.xfs.err().map(str::to_owned),
         (FsType::Default, _) | (_, Ok(())) => None,
@@ -123,7 +115,6 @@ mod tests {
         nodes: 2,
         builtin: true,
         abilities: Embedded::ABILITIES,
-        collector: Ok(()),
         file_systems: Ok(()),
         xfs: Ok(()),
     };
@@ -150,7 +141,6 @@ mod tests {
             (Environment { abilities: Abilities { disrupt: false, ..ALL.abilities }, ..ALL }, "does not let"),
             (Environment { abilities: Abilities { further: false, ..ALL.abilities }, ..ALL }, "no further"),
             (Environment { abilities: Abilities { tap: false, ..ALL.abilities }, ..ALL }, "not seen"),
-            (Environment { collector: Err("no collector"), ..ALL }, "no collector"),
             (Environment { xfs: Err("no mkfs.xfs"), ..ALL }, "no mkfs.xfs"),
             (Environment { file_systems: Err("no loop devices"), ..ALL }, "no loop devices"),
         ];

@@ -47,7 +47,7 @@ pub enum ControlPlaneError {
 /// A running API server.
 pub(super) enum ControlPlane {
     Ours(apiserver::Server),
-    Stock(Stock),
+    Stock(Box<Stock>),
 }
 
 impl ControlPlane {
@@ -62,7 +62,9 @@ impl ControlPlane {
                 };
                 Self::Ours(apiserver::start(config).await?)
             }
-            Api::Stock(assets) => Self::Stock(Stock::start(assets, options.listen, options.logs).await?),
+            Api::Stock(assets) => {
+                Self::Stock(Box::new(Stock::start(assets, options.listen, options.logs).await?))
+            }
         })
     }
 

@@ -3,6 +3,7 @@
 
 use std::{
     collections::BTreeMap,
+    ffi::OsString,
     fs, io,
     net::SocketAddr,
     path::{Path, PathBuf},
@@ -165,7 +166,7 @@ impl Embedded {
         let nodes = try_join_all(names.iter().map(|name| Node::start(&common, name)));
         let (nodes, observer) = tokio::join!(nodes, Observer::start(client.clone()));
         let nodes = nodes.map_err(|error| UpError::Node(Box::new(error)))?;
-        let controllers = start_controllers(&common, &nodes[0])?;
+        let controllers = start_controllers(&common, &nodes[0], &control_plane)?;
         let driver =
             DriverClient::new(Endpoint::Unix(common.plugin.socket(&nodes[0].paths)), Tap::none(), "harness");
         let driver_name = driver_name(&driver, &common, &nodes[0]).await?;
@@ -405,8 +406,12 @@ fn writing(path: &Path) -> impl FnOnce(io::Error) -> UpError {
     move |source| UpError::Write { path, source }
 }
 
-fn start_controllers(common: &Common, first: &Node) -> Result<Supervised, SpawnError> {
-    let args = [
+fn start_controllers(
+    common: &Common,
+    first: &Node,
+    control_plane: &ControlPlane,
+) -> Result<Supervised, SpawnError> {
+    let mut args: Vec<OsString> = vec![
         "controller".into(),
         "all".into(),
         "--kubeconfig".into(),
@@ -414,7 +419,10 @@ fn start_controllers(common: &Common, first: &Node) -> Result<Supervised, SpawnE
         "--csi-address".into(),
         common.plugin.socket(&first.paths).into(),
     ];
-    let spec = common.component("controllers".to_owned(), args.into(), None);
+    if let ControlPlane::Stock(_) = control_plane {
+        args.push("garbage".into());
+    }
+    let spec = common.component("controllers".to_owned(), args, None);
     let process = spec.spawn()?;
     Ok(Supervised::new(spec, process))
 }

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use claimcheck_informer::{Change, Informer, Kind, KindSet, World};
+use claimcheck_informer::{Change, Informer, Kind, KindSet, Watchable, World};
 use claimcheck_model::ObjectKey;
 use kube::Client;
 use tokio::sync::Notify;
@@ -77,6 +77,11 @@ impl Observer {
         });
         informer.synced().await;
         Self { informer, waiters }
+    }
+
+    /// Enters an object that was read past the watches.
+    pub fn note<K: Watchable>(&self, object: K) {
+        self.informer.apply(object);
     }
 
     /// Looks at the cluster as it is known now.

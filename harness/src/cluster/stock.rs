@@ -201,7 +201,7 @@ fn apiserver_arguments(dir: &Path, address: SocketAddr, store: SocketAddr) -> Ve
         format!("--token-auth-file={}", file("tokens.csv")),
         "--authorization-mode=RBAC".to_owned(),
         format!("--service-account-issuer=https://{address}"),
-        format!("--service-account-key-file={}", file("tls.key")),
+        format!("--service-account-key-file={}", file("tls.crt")),
         format!("--service-account-signing-key-file={}", file("tls.key")),
         "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
         "--disable-admission-plugins=ServiceAccount".to_owned(),

@@ -91,5 +91,5 @@ async fn several(t: Arc<Fixture>) -> Result<()> {
 async fn foreign_claim(t: Arc<Fixture>) -> Result<()> {
     t.claim("pod-data").await?;
     t.script(&Script::ending("pod", SCRIPT).volume("data", source(&t).await?)).await?;
-    t.event_saying("pod", "FailedScheduling", "was not created for").await
+    t.event_saying("pod", &["FailedScheduling"], "was not created for").await
 }

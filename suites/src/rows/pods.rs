@@ -292,7 +292,7 @@ async fn no_program(t: Arc<Fixture>) -> Result<()> {
     let mut main = container("main", "");
     main["command"] = json!(["/no/such/program"]);
     t.pod_like(pod("Always", of(&claim), &[], &[main])).await?;
-    t.event_saying("pod", "Failed", "/no/such/program").await?;
+    t.event_saying("pod", &["Failed"], "/no/such/program").await?;
     mounted_once(&t, &claim).await
 }
 

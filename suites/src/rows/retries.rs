@@ -59,7 +59,7 @@ async fn create_fails(t: Arc<Fixture>) -> Result<()> {
     t.fail_creation(&claim, Code::Internal, 2).await;
     t.manual_class().await?;
     t.bound(&claim).await?;
-    t.event_saying("claim", "ProvisioningFailed", "Internal").await?;
+    t.event_saying("claim", &["ProvisioningFailed"], "Internal").await?;
     t.remove_claim(&claim).await
 }
 

@@ -1,0 +1,51 @@
+//! Looks at claims whose pods have gone, asks for the pods once more, and deletes.
+
+use claimcheck_informer::{Change, Kind, KindSet, World};
+use claimcheck_model::ObjectKey;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+
+use super::plan::{Collect, owned, plan};
+use crate::{
+    context::{Context, Failure},
+    shell::{Controller, Done, Plan},
+};
+
+/// Claims that belong to pods.
+pub struct Garbage;
+
+impl Controller for Garbage {
+    type Key = ObjectKey;
+    type Action = Collect;
+
+    const NAME: &'static str = "garbage";
+
+    fn kinds() -> KindSet {
+        KindSet::of(&[Kind::Pod, Kind::Claim])
+    }
+
+    fn wakes(&self, change: &Change, world: &World) -> Vec<ObjectKey> {
+        if change.object::<PersistentVolumeClaim>().is_some() {
+            return vec![change.key.clone()];
+        }
+        match change.both::<Pod>() {
+            (Some(gone), None) => owned(&change.key, gone.metadata.uid.as_ref(), world),
+            (Some(_) | None, _) => Vec::new(),
+        }
+    }
+
+    fn plan(&self, key: &ObjectKey, world: &World, _: Timestamp) -> Plan<Collect> {
+        plan(key, world).into_iter().collect::<Vec<_>>().into()
+    }
+
+    async fn act(&self, context: &Context, key: &ObjectKey, action: Collect) -> Result<Done, Failure> {
+        for (pod, _) in &action.owners {
+            context.refresh::<Pod>(pod).await?;
+        }
+        if plan(key, &context.informer.read()).is_some() {
+            context.delete(&*action.claim).await?;
+            return Ok(Done::Wrote);
+        }
+        Ok(Done::Nothing)
+    }
+}
