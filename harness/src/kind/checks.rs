@@ -3,7 +3,8 @@
 use std::fmt;
 
 use super::{
-    engine::{EngineError, Info},
+    answers::Info,
+    engine::EngineError,
     owned::Standing,
     program::ProgramError,
     version::{OLDEST_KIND, Version},

@@ -2,9 +2,8 @@
 
 use std::{path::Path, time::Duration};
 
-use serde::Deserialize;
-
 use super::{
+    answers::{Container, DockerInfo, Info, PodmanContainer, PodmanInfo},
     cli::{lines, words},
     config::DATA_DIR,
     program::{Program, ProgramError, Tools},
@@ -37,32 +36,6 @@ enum Family {
 pub struct Engine {
     program: Program,
     family: Family,
-}
-
-/// A container that is a node of a cluster, or the balancer before its control planes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Container {
-    /// Its name, which is the node's.
-    pub name: String,
-    /// The cluster's name.
-    pub cluster: String,
-    /// Whether it runs: half-made ones and those of before a reboot do not.
-    pub running: bool,
-}
-
-/// What an engine says of itself.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Info {
-    /// Its version; empty where it does not tell.
-    pub version: String,
-    /// It runs without root.
-    pub rootless: bool,
-    /// The host has cgroup v2.
-    pub cgroup_v2: bool,
-    /// Which of the limits `memory`, `pids` and `cpu` it cannot set.
-    pub missing_limits: Vec<&'static str>,
-    /// Where it keeps images and containers; empty where it does not tell.
-    pub root: String,
 }
 
 /// A `KIND_EXPERIMENTAL_PROVIDER` that kind would ignore.
@@ -151,7 +124,10 @@ impl Engine {
             || format!("label={CLUSTER_LABEL}"),
             |cluster| format!("label={CLUSTER_LABEL}={cluster}"),
         );
-        self.list(&["--filter", &label]).await
+        match self.family {
+            Family::Podman => Ok(self.list_json(&label).await?.into_iter().map(Into::into).collect()),
+            Family::Docker | Family::Nerdctl => self.list(&["--filter", &label]).await,
+        }
     }
 
     /// The containers of clusters that we have made, on whatever machine or account: they bear our data folder,
@@ -161,11 +137,17 @@ impl Engine {
     /// It does not answer.
     pub async fn marked(&self) -> Result<Vec<Container>, ProgramError> {
         let (label, volume) = (format!("label={CLUSTER_LABEL}"), format!("volume={DATA_DIR}"));
-        self.list(&["--filter", &label, "--filter", &volume]).await
+        match self.family {
+            // Its filter took only volumes with a name until 4.4 (podman#16019).
+            Family::Podman => {
+                let all = self.list_json(&label).await?.into_iter();
+                Ok(all.filter(|one| one.mounts.iter().any(|at| at == DATA_DIR)).map(Into::into).collect())
+            }
+            Family::Docker | Family::Nerdctl => self.list(&["--filter", &label, "--filter", &volume]).await,
+        }
     }
 
     async fn list(&self, filters: &[&str]) -> Result<Vec<Container>, ProgramError> {
-        // As kind does it: podman 6 has no map of labels any more, before 5 it had no `.Label`.
         let format = format!("{{{{.Names}}}}|{{{{.Label \"{CLUSTER_LABEL}\"}}}}|{{{{.Status}}}}");
         let args = [&["ps", "-a"], filters, &["--format", &format]].concat();
         let answer = self.program.call(&args, QUERY).await?;
@@ -178,6 +160,13 @@ impl Engine {
         };
         let understood = lines(&answer).iter().map(|line| container(line)).collect::<Option<Vec<_>>>();
         understood.ok_or_else(|| self.program.strange(&args, &answer, "name|cluster|status"))
+    }
+
+    /// As podman has it: how a template gets at a label has changed with its versions 5 and 6.
+    async fn list_json(&self, label: &str) -> Result<Vec<PodmanContainer>, ProgramError> {
+        let args = ["ps", "-a", "--filter", label, "--format", "json"];
+        let answer = self.program.call(&args, QUERY).await?;
+        serde_json::from_str(&answer).map_err(|_| self.program.strange(&args, &answer, "containers as JSON"))
     }
 
     /// `rm -f -v`: removes containers with their anonymous volumes, running or not.
@@ -251,124 +240,5 @@ impl Engine {
     pub async fn image_id(&self, image: &str) -> Result<String, ProgramError> {
         let answer = self.program.call(&["image", "inspect", "-f", "{{ .Id }}", image], QUERY).await?;
         Ok(answer.trim().to_owned())
-    }
-}
-
-/// `docker info --format '{{json .}}'`, as far as it counts.
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase", default)]
-#[derive(Default)]
-struct DockerInfo {
-    server_version: String,
-    cgroup_driver: String,
-    cgroup_version: String,
-    memory_limit: bool,
-    pids_limit: bool,
-    #[serde(rename = "CPUShares")]
-    cpu_shares: bool,
-    security_options: Option<Vec<String>>,
-    docker_root_dir: String,
-}
-
-impl From<DockerInfo> for Info {
-    fn from(info: DockerInfo) -> Self {
-        // Without a cgroup driver the limits mean nothing: moby#42151.
-        let limits = info.cgroup_driver != "none";
-        let each = [("memory", info.memory_limit), ("pids", info.pids_limit), ("cpu", info.cpu_shares)];
-        let options = info.security_options.unwrap_or_default();
-        Self {
-            version: info.server_version,
-            rootless: options.iter().flat_map(|option| option.split(',')).any(|part| part == "name=rootless"),
-            cgroup_v2: info.cgroup_version == "2",
-            missing_limits: each
-                .into_iter()
-                .filter(|(_, has)| !(limits && *has))
-                .map(|(name, _)| name)
-                .collect(),
-            root: info.docker_root_dir,
-        }
-    }
-}
-
-/// `podman info --format json`, as far as it counts.
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct PodmanInfo {
-    host: PodmanHost,
-    store: PodmanStore,
-    version: PodmanVersion,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct PodmanHost {
-    cgroup_version: String,
-    cgroup_controllers: Option<Vec<String>>,
-    security: PodmanSecurity,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct PodmanSecurity {
-    rootless: bool,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct PodmanStore {
-    graph_root: String,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "PascalCase", default)]
-struct PodmanVersion {
-    version: String,
-}
-
-impl From<PodmanInfo> for Info {
-    fn from(info: PodmanInfo) -> Self {
-        // Podman before 4.0 does not list them.
-        let has = |name: &&str| {
-            info.host.cgroup_controllers.as_ref().is_none_or(|all| all.iter().any(|one| one == name))
-        };
-        Self {
-            version: info.version.version,
-            rootless: info.host.security.rootless,
-            cgroup_v2: info.host.cgroup_version == "v2",
-            missing_limits: ["memory", "pids", "cpu"].into_iter().filter(|name| !has(name)).collect(),
-            root: info.store.graph_root,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_engines_say_of_themselves_is_understood() {
-        let docker = r#"{"ServerVersion":"28.2.2","CgroupDriver":"systemd","CgroupVersion":"2","MemoryLimit":true,
-            "PidsLimit":true,"CPUShares":true,"SecurityOptions":["name=apparmor","name=seccomp,profile=builtin"],
-            "DockerRootDir":"/var/lib/docker","NCPU":8}"#;
-        let info: Info = serde_json::from_str::<DockerInfo>(docker).unwrap().into();
-        let expected = Info {
-            version: "28.2.2".into(),
-            rootless: false,
-            cgroup_v2: true,
-            missing_limits: Vec::new(),
-            root: "/var/lib/docker".into(),
-        };
-        assert_eq!(info, expected);
-        let rootless = r#"{"CgroupDriver":"none","CgroupVersion":"2","MemoryLimit":true,
-            "SecurityOptions":["name=seccomp,profile=builtin","name=rootless"]}"#;
-        let info: Info = serde_json::from_str::<DockerInfo>(rootless).unwrap().into();
-        assert!(info.rootless);
-        assert_eq!(info.missing_limits, ["memory", "pids", "cpu"]);
-        let podman = r#"{"host":{"cgroupVersion":"v2","cgroupControllers":["memory","pids"],
-            "security":{"rootless":true}},"store":{"graphRoot":"/home/u/.local/share/containers/storage"},
-            "version":{"Version":"5.4.0"}}"#;
-        let info: Info = serde_json::from_str::<PodmanInfo>(podman).unwrap().into();
-        assert_eq!((info.version.as_str(), info.rootless, info.cgroup_v2), ("5.4.0", true, true));
-        assert_eq!(info.missing_limits, ["cpu"]);
     }
 }

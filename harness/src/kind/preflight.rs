@@ -1,9 +1,10 @@
 //! Looks whether a cluster can be created, before anything is.
 
 use super::{
+    answers::Info,
     checks::{self, Holder, Preflight},
     cli::Kind,
-    engine::{Engine, Info},
+    engine::Engine,
     owned::Store,
     program::{ProgramError, Tools},
     teardown::list,

@@ -5,9 +5,10 @@ use std::{collections::BTreeSet, path::Path};
 use tracing::{info, warn};
 
 use super::{
+    answers::Container,
     cli::{Create, Kind},
     config::DATA_DIR,
-    engine::{Container, Engine},
+    engine::Engine,
     owned::{Claim, OwnedError, Record, Standing, Store},
     program::ProgramError,
 };

@@ -6,7 +6,7 @@ use insta::assert_snapshot;
 use nix::{errno::Errno, sys::signal::kill, unistd::Pid};
 
 use super::fake::Fake;
-use crate::kind::{Engine, Kind, ProgramError};
+use crate::kind::{Container, Engine, Kind, ProgramError};
 
 #[tokio::test]
 async fn command_lines_of_kind() {
@@ -46,6 +46,31 @@ async fn command_lines_of_engines() {
     engine.save(&["claimcheck:dev"], &fake.path("image.tar")).await.unwrap();
     assert_eq!(engine.image_id("claimcheck:dev").await.unwrap(), "sha256:0123");
     assert_snapshot!(fake.calls());
+}
+
+/// Its templates differ between its versions, so podman is asked for JSON.
+#[tokio::test]
+async fn containers_of_podman_are_listed() {
+    let fake = Fake::with(&["podman"]);
+    let rule = r#"cat <<'JSON'
+[{"Names":["claimcheck-a-worker"],"Labels":{"io.x-k8s.kind.cluster":"claimcheck-a","io.x-k8s.kind.role":"worker"},
+  "State":"running","Status":"Up 3 hours","Mounts":["/lib/modules","/var","/var/lib/claimcheck"],"Pid":4711},
+ {"Names":["other-control-plane"],"Labels":{"io.x-k8s.kind.cluster":"other"},
+  "State":"created","Status":"Created","Mounts":["/var"]}]
+JSON
+exit 0"#;
+    fake.rule("podman ps", rule);
+    let container = |name: &str, cluster: &str, running| Container {
+        name: name.to_owned(),
+        cluster: cluster.to_owned(),
+        running,
+    };
+    let ours = container("claimcheck-a-worker", "claimcheck-a", true);
+    assert_eq!(fake.engine().marked().await.unwrap(), std::slice::from_ref(&ours));
+    let all = fake.engine().containers(None).await.unwrap();
+    assert_eq!(all, [ours, container("other-control-plane", "other", false)]);
+    let asked = "podman ps -a --filter label=io.x-k8s.kind.cluster --format json\n";
+    assert_eq!(fake.calls(), asked.repeat(2));
 }
 
 /// `kind load docker-image` asks `docker` alone.
