@@ -10,11 +10,26 @@ use claimcheck_harness::{
 use claimcheck_model::ClusterKind;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::kind;
+
 /// What can be done with a cluster.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
     /// Start an embedded cluster and stay in the foreground; Ctrl-C ends it and leaves nothing
     Up(Up),
+    /// Clusters of kind that we have made: how old they are, and whether a run still uses them
+    List,
+    /// Delete a cluster of kind that we have made, whether it was kept or left
+    Down {
+        /// Its name, with or without the prefix `claimcheck-`
+        name: String,
+    },
+    /// Delete the clusters of kind that killed runs have left, also halves of some
+    Prune {
+        /// Those too that were kept, or made by another account or machine; never one that a run here uses
+        #[arg(long)]
+        all: bool,
+    },
 }
 
 /// What `cluster up` takes.
@@ -35,10 +50,24 @@ pub struct Up {
 }
 
 impl Command {
+    /// Whether virtual nodes are started on this machine.
+    pub fn needs_cluster(&self) -> bool {
+        match self {
+            Self::Up(_) => true,
+            Self::List | Self::Down { .. } | Self::Prune { .. } => false,
+        }
+    }
+
     /// Does it.
     pub fn run(self) -> Result<ExitCode> {
-        let Self::Up(up) = self;
-        crate::runtime()?.block_on(up.up())
+        crate::runtime()?.block_on(async {
+            match self {
+                Self::Up(up) => up.up().await,
+                Self::List => kind::list().await,
+                Self::Down { name } => kind::down(&name).await,
+                Self::Prune { all } => kind::prune(all).await,
+            }
+        })
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod cluster;
 mod interrupt;
+mod kind;
 mod list;
 mod load;
 mod run;
@@ -42,7 +43,7 @@ enum Command {
     List(list::Args),
     /// Many volumes and pods at a time: throughput, latency, cost, and whether anything grows
     Load(load::Args),
-    /// A cluster to play with
+    /// A cluster to play with, and those that earlier ones have left
     #[command(subcommand)]
     Cluster(cluster::Command),
     #[command(flatten)]
@@ -52,7 +53,8 @@ enum Command {
 impl Command {
     fn needs_cluster(&self) -> bool {
         match self {
-            Self::Run(_) | Self::Load(_) | Self::Cluster(_) => true,
+            Self::Run(_) | Self::Load(_) => true,
+            Self::Cluster(command) => command.needs_cluster(),
             Self::List(_) | Self::Component(_) => false,
         }
     }

@@ -29,6 +29,23 @@ pub enum Image {
     Named(String),
 }
 
+impl Image {
+    /// Looks before there is a cluster: it takes minutes until it is needed.
+    async fn is_there(&self, engine: &Engine) -> Result<(), KindError> {
+        match self {
+            Self::Archive(path) if path.is_file() => Ok(()),
+            Self::Archive(path) => Err(KindError::NoArchive(path.clone())),
+            Self::Named(name) => match engine.image_id(name).await {
+                Ok(_) => Ok(()),
+                Err(source) => {
+                    let engine = engine.name().to_owned();
+                    Err(KindError::NoImage { engine, image: name.clone(), source })
+                }
+            },
+        }
+    }
+}
+
 /// How to bring up a cluster of kind.
 #[derive(Clone, Debug)]
 pub struct KindOptions {
@@ -81,6 +98,22 @@ pub enum KindError {
         #[source]
         source: ProgramError,
     },
+    /// There is no such archive.
+    #[error("there is no image archive {}: `claimcheck image` makes one", .0.display())]
+    NoArchive(PathBuf),
+    /// The engine has no such image.
+    #[error(
+        "{engine} has no image {image}: build or pull it, or give an archive (`claimcheck image` makes ours)"
+    )]
+    NoImage {
+        /// The engine.
+        engine: String,
+        /// The image.
+        image: String,
+        /// What the engine said.
+        #[source]
+        source: ProgramError,
+    },
     /// An image does not come to its nodes.
     #[error("an image cannot be brought to the nodes of {name}")]
     Load {
@@ -114,13 +147,12 @@ fn logged(logs: &Option<PathBuf>) -> String {
     logs.as_ref().map(|logs| format!("; its nodes' logs are in {}", logs.display())).unwrap_or_default()
 }
 
-/// A running cluster of kind. Dropping it deletes it, unless an earlier run kept it.
+/// A running cluster of kind. Dropping it deletes it, unless it is to be kept.
 #[derive(Debug)]
 pub struct KindCluster {
     kind: Kind,
     engine: Engine,
     owned: Owned,
-    keep: bool,
     logs: PathBuf,
 }
 
@@ -135,16 +167,22 @@ impl KindCluster {
         let theirs = options.config.as_deref().map(Cluster::read).transpose()?;
         let needs = Needs { name, reuse: options.reuse };
         let ready = preflight(&options.tools, &options.store, &needs).await?;
+        for image in &options.images {
+            image.is_there(&ready.engine).await?;
+        }
         let Needs { name, .. } = needs;
         info!(name, kind = %ready.kind_version, engine = ready.engine.name(), "is brought up");
         let (kind, engine) = (ready.kind.clone(), ready.engine.clone());
         let teardown = Teardown::with(Some(kind.clone()), engine.clone());
-        let owned = if ready.is_there {
+        let mut owned = if ready.is_there {
             adopt(options, &ready, teardown, &name).await?
         } else {
             create(options, &ready, teardown, &name, theirs).await?
         };
-        let cluster = Self { kind, engine, owned, keep: options.keep, logs: options.logs.clone() };
+        if options.keep {
+            owned.keep()?;
+        }
+        let cluster = Self { kind, engine, owned, logs: options.logs.clone() };
         for image in &options.images {
             let loaded = cluster.load(image).await;
             loaded.map_err(|source| KindError::Load { name: name.clone(), source })?;
@@ -162,6 +200,11 @@ impl KindCluster {
     /// Where its kubeconfig lies, with all rights.
     pub fn kubeconfig(&self) -> PathBuf {
         self.owned.claim().kubeconfig()
+    }
+
+    /// Whether it outlives this run.
+    pub fn is_kept(&self) -> bool {
+        self.owned.claim().record().keep
     }
 
     /// The engine whose containers its nodes are.
@@ -192,10 +235,8 @@ impl KindCluster {
     /// # Errors
     /// Something of it is left, and what finds it.
     pub async fn down(self) -> Result<(), TeardownError> {
-        if self.keep || self.owned.claim().record().keep {
-            let name = self.name();
-            info!(name, "is kept: `claimcheck cluster down {name}` deletes it");
-            return Ok(self.owned.keep()?);
+        if self.is_kept() {
+            return Ok(());
         }
         self.owned.delete().await
     }
@@ -218,7 +259,7 @@ async fn create(
             return Err(error);
         }
     };
-    let (owned, created) = Owned::create(&ready.kind, teardown, claim, &create).await;
+    let (mut owned, created) = Owned::create(&ready.kind, teardown, claim, &create).await;
     let Err(source) = created else { return Ok(owned) };
     let logs = collect(&ready.kind, name, &options.logs).await;
     let logs = logs.inspect_err(|error| info!(%error, "no logs of the nodes")).ok();

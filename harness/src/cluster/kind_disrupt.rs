@@ -20,9 +20,9 @@ use crate::kind::ProgramError;
 /// How long controllers may take to be gone, or to be there again.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Where our components are, as they are installed.
+/// Where our components are, as they are components.
 #[derive(Clone, Copy, Debug)]
-pub struct Installed {
+pub struct Components {
     /// Their namespace.
     pub namespace: &'static str,
     /// The Deployment of the controllers.
@@ -69,7 +69,7 @@ impl KindCluster {
     pub async fn disrupt(
         &self,
         client: &Client,
-        installed: &Installed,
+        components: &Components,
         victim: &Victim,
         disruption: Disruption,
     ) -> Result<(), DisruptError> {
@@ -78,15 +78,15 @@ impl KindCluster {
             Victim::NodeAgent(node) => self.sh(node, &on_kubelet(disruption)).await,
             Victim::Driver(node) => {
                 let signal = signal(disruption).ok_or_else(cannot)?;
-                let label = format!("io.kubernetes.container.name={}", installed.driver);
-                let namespace = format!("io.kubernetes.pod.namespace={}", installed.namespace);
+                let label = format!("io.kubernetes.container.name={}", components.driver);
+                let namespace = format!("io.kubernetes.pod.namespace={}", components.namespace);
                 self.sh(node, &on_containers(signal, &[&label, &namespace])).await
             }
             Victim::Controllers => match (disruption, signal(disruption)) {
-                (Disruption::Stop, _) => stop(client, installed).await,
-                (Disruption::Start, _) => start(client, installed).await,
+                (Disruption::Stop, _) => stop(client, components).await,
+                (Disruption::Start, _) => start(client, components).await,
                 (_, Some(signal)) => {
-                    for (node, uid) in pods(client, installed).await? {
+                    for (node, uid) in pods(client, components).await? {
                         let label = format!("io.kubernetes.pod.uid={uid}");
                         self.sh(&node, &on_containers(signal, &[&label])).await?;
                     }
@@ -158,33 +158,33 @@ pub(super) fn on_containers(signal: &str, labels: &[&str]) -> String {
 }
 
 /// The controllers' pods that run: their nodes and uids.
-async fn pods(client: &Client, installed: &Installed) -> Result<Vec<(String, String)>, DisruptError> {
-    let pods = list(client, installed).await?;
+async fn pods(client: &Client, components: &Components) -> Result<Vec<(String, String)>, DisruptError> {
+    let pods = list(client, components).await?;
     let place = |pod: Pod| Some((pod.spec.as_ref()?.node_name.clone()?, pod.uid()?));
     Ok(pods.into_iter().filter_map(place).collect())
 }
 
-async fn list(client: &Client, installed: &Installed) -> Result<Vec<Pod>, DisruptError> {
-    let deployments: Api<Deployment> = Api::namespaced(client.clone(), installed.namespace);
-    let deployment = deployments.get(installed.controllers).await?;
+async fn list(client: &Client, components: &Components) -> Result<Vec<Pod>, DisruptError> {
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), components.namespace);
+    let deployment = deployments.get(components.controllers).await?;
     let labels = deployment.spec.selector.match_labels.unwrap_or_default();
     let selector: Vec<_> = labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    let pods: Api<Pod> = Api::namespaced(client.clone(), installed.namespace);
+    let pods: Api<Pod> = Api::namespaced(client.clone(), components.namespace);
     Ok(pods.list(&ListParams::default().labels(&selector.join(","))).await?.items)
 }
 
-async fn scale(client: &Client, installed: &Installed, replicas: u32) -> Result<(), DisruptError> {
-    let deployments: Api<Deployment> = Api::namespaced(client.clone(), installed.namespace);
+async fn scale(client: &Client, components: &Components, replicas: u32) -> Result<(), DisruptError> {
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), components.namespace);
     let scale = Patch::Merge(json!({ "spec": { "replicas": replicas } }));
-    deployments.patch_scale(installed.controllers, &PatchParams::default(), &scale).await?;
+    deployments.patch_scale(components.controllers, &PatchParams::default(), &scale).await?;
     Ok(())
 }
 
 /// Takes all controllers away; returns once they are gone.
-async fn stop(client: &Client, installed: &Installed) -> Result<(), DisruptError> {
-    let there = list(client, installed).await?;
-    scale(client, installed, 0).await?;
-    let pods: Api<Pod> = Api::namespaced(client.clone(), installed.namespace);
+async fn stop(client: &Client, components: &Components) -> Result<(), DisruptError> {
+    let there = list(client, components).await?;
+    scale(client, components, 0).await?;
+    let pods: Api<Pod> = Api::namespaced(client.clone(), components.namespace);
     for pod in there {
         let uid = pod.uid().unwrap_or_default();
         until(&pods, &pod.name_any(), conditions::is_deleted(&uid), "gone").await?;
@@ -193,14 +193,14 @@ async fn stop(client: &Client, installed: &Installed) -> Result<(), DisruptError
 }
 
 /// Brings them back; returns once one works.
-async fn start(client: &Client, installed: &Installed) -> Result<(), DisruptError> {
-    scale(client, installed, installed.replicas).await?;
-    let deployments: Api<Deployment> = Api::namespaced(client.clone(), installed.namespace);
+async fn start(client: &Client, components: &Components) -> Result<(), DisruptError> {
+    scale(client, components, components.replicas).await?;
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), components.namespace);
     let available = |deployment: Option<&Deployment>| {
         let status = deployment.and_then(|deployment| deployment.status.as_ref());
         status.and_then(|status| status.available_replicas).is_some_and(|available| available > 0)
     };
-    until(&deployments, installed.controllers, available, "available").await
+    until(&deployments, components.controllers, available, "available").await
 }
 
 async fn until<K>(

@@ -16,13 +16,13 @@ use serde_json::{Value, json};
 use super::{
     Disruption, Victim,
     kind::{KindCluster, KindOptions},
-    kind_disrupt::{DisruptError, Installed, on_containers, on_kubelet},
+    kind_disrupt::{Components, DisruptError, on_containers, on_kubelet},
     kind_tests::options,
 };
 use crate::kind::tests::fake::Fake;
 
-const INSTALLED: Installed =
-    Installed { namespace: "claimcheck", controllers: "controllers", replicas: 2, driver: "driver" };
+const COMPONENTS: Components =
+    Components { namespace: "claimcheck", controllers: "controllers", replicas: 2, driver: "driver" };
 
 const LABELS: [&str; 2] = ["io.kubernetes.container.name=driver", "io.kubernetes.pod.namespace=claimcheck"];
 
@@ -138,7 +138,7 @@ async fn kubelets_and_drivers_are_hit_in_their_nodes() {
     let api = Api::with(0);
     let node = || "claimcheck-a-worker".to_owned();
     let client = api.client();
-    let hit = async |victim, disruption| cluster.disrupt(&client, &INSTALLED, &victim, disruption).await;
+    let hit = async |victim, disruption| cluster.disrupt(&client, &COMPONENTS, &victim, disruption).await;
     hit(Victim::NodeAgent(node()), Disruption::Stop).await.unwrap();
     hit(Victim::Driver(node()), Disruption::Kill).await.unwrap();
     // The kubelet starts it again, whoever stops it.
@@ -161,10 +161,10 @@ async fn kubelets_and_drivers_are_hit_in_their_nodes() {
 async fn controllers_are_scaled_away_and_back_and_killed_where_they_are() {
     let fake = Fake::new();
     let cluster = cluster(&fake).await;
-    let api = Api::with(INSTALLED.replicas);
+    let api = Api::with(COMPONENTS.replicas);
     let client = api.client();
     let hit = async |disruption| {
-        cluster.disrupt(&client, &INSTALLED, &Victim::Controllers, disruption).await.unwrap();
+        cluster.disrupt(&client, &COMPONENTS, &Victim::Controllers, disruption).await.unwrap();
     };
     hit(Disruption::Stop).await;
     assert_eq!(*api.replicas.lock().unwrap(), 0);

@@ -12,6 +12,7 @@ const NAME: &str = "claimcheck-a";
 pub(super) fn options(fake: &Fake) -> KindOptions {
     let logs = fake.path("logs");
     fs::create_dir_all(&logs).unwrap();
+    fs::write(fake.path("image.tar"), "").unwrap();
     KindOptions {
         tools: fake.tools(),
         store: fake.store(),
@@ -89,6 +90,20 @@ async fn an_image_that_does_not_come_ends_it() {
     assert_eq!(left(&fake), NOTHING);
 }
 
+/// It would be minutes until it is missed.
+#[tokio::test]
+async fn an_image_that_is_not_there_is_told_before_anything_is_created() {
+    let fake = Fake::new();
+    fake.fails("docker image", "Error response from daemon: No such image: vendor/driver:v1");
+    let missing = KindCluster::up(&options(&fake)).await.unwrap_err().to_string();
+    assert!(missing.starts_with("docker has no image vendor/driver:v1: build or pull it"), "{missing}");
+    let wanted = options(&fake);
+    fs::remove_file(fake.path("image.tar")).unwrap();
+    let missing = fake.plain(&KindCluster::up(&wanted).await.unwrap_err().to_string());
+    assert_eq!(missing, "there is no image archive [dir]/image.tar: `claimcheck image` makes one");
+    assert!(!fake.calls().contains("kind create"), "{}", fake.calls());
+}
+
 /// Ctrl-C between any two steps is a dropped future, too.
 #[tokio::test]
 async fn an_interrupt_after_the_creation_leaves_nothing() {
@@ -117,6 +132,7 @@ async fn a_refused_config_creates_nothing() {
 async fn a_kept_cluster_is_used_again_and_stays() {
     let fake = Fake::new();
     let first = KindCluster::up(&KindOptions { keep: true, ..options(&fake) }).await.unwrap();
+    assert!(first.is_kept());
     first.down().await.unwrap();
     assert_eq!(left(&fake).1, [Standing::Kept]);
     let again = KindOptions { reuse: true, ..options(&fake) };

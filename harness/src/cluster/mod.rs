@@ -40,7 +40,7 @@ pub use driver_command::{DriverCommand, DriverCommandError};
 pub use embedded::{Embedded, Options, UpError};
 pub use further::{DeployError, FurtherDriver};
 pub use kind::{Image, KindCluster, KindError, KindOptions};
-pub use kind_disrupt::{DisruptError, Installed};
+pub use kind_disrupt::{Components, DisruptError};
 pub use observer::{Observer, On, Seen, WaitError};
 pub use real::{Real, RealError, Target};
 pub use stock::{Assets, AssetsError, StockError};

@@ -124,6 +124,18 @@ pub enum Standing {
     Elsewhere,
 }
 
+impl Standing {
+    /// In words.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Self::Living => "in use by a run",
+            Self::Kept => "kept",
+            Self::Gone => "left by a run that was killed",
+            Self::Elsewhere => "made by another account or machine",
+        }
+    }
+}
+
 /// Where records are kept.
 #[derive(Clone, Debug)]
 pub struct Store {
@@ -329,11 +341,11 @@ impl Claim {
         written.map_err(|source| OwnedError::Io { path, source })
     }
 
-    /// Leaves the cluster to outlive its run.
+    /// From now on the cluster may outlive its run, however that ends.
     ///
     /// # Errors
     /// That cannot be written down.
-    pub fn keep(mut self) -> Result<(), OwnedError> {
+    pub fn keep(&mut self) -> Result<(), OwnedError> {
         self.record.keep = true;
         self.write()
     }

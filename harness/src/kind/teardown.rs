@@ -91,8 +91,7 @@ impl Teardown {
 }
 
 /// A cluster that is ours, from its creation on. Dropping it deletes it, and takes as long as that takes; so
-/// whatever ends a run in order leaves nothing, a cancelled creation and a panic too. One that an earlier run
-/// kept stays.
+/// whatever ends a run in order leaves nothing, a cancelled creation and a panic too. One that is kept stays.
 #[derive(Debug)]
 pub struct Owned {
     claim: Option<Claim>,
@@ -139,12 +138,12 @@ impl Owned {
         }
     }
 
-    /// Leaves it to outlive its run.
+    /// From now on it may outlive its run, however that ends.
     ///
     /// # Errors
-    /// That cannot be written down; it stays nevertheless, as one whose run was killed.
-    pub fn keep(mut self) -> Result<(), OwnedError> {
-        self.claim.take().map_or(Ok(()), Claim::keep)
+    /// That cannot be written down.
+    pub fn keep(&mut self) -> Result<(), OwnedError> {
+        self.claim.as_mut().map_or(Ok(()), Claim::keep)
     }
 }
 

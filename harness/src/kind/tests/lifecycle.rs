@@ -127,6 +127,8 @@ async fn a_failed_creation_is_there_for_its_logs_and_then_gone() {
 async fn a_kept_cluster_stays_until_it_is_taken_down() {
     let fake = Fake::new();
     create(&fake).await.keep().unwrap();
+    // Dropped by now, and still there.
+    assert_eq!(fake.containers().lines().count(), 3);
     assert_eq!(prune(&fake.teardown(), &fake.store(), false).await.unwrap().len(), 0);
     let ready = preflight(&fake.tools(), &fake.store(), &needs(true)).await.unwrap();
     assert!(ready.is_there);
@@ -137,7 +139,7 @@ async fn a_kept_cluster_stays_until_it_is_taken_down() {
     let owned = Owned::adopt(fake.teardown(), claim);
     let taken = down(&fake.teardown(), &fake.store(), NAME).await.unwrap_err();
     assert!(matches!(&taken, TeardownError::Owned(OwnedError::InUse { .. })), "{taken}");
-    owned.keep().unwrap();
+    drop(owned);
     down(&fake.teardown(), &fake.store(), NAME).await.unwrap();
     assert_eq!(fake.containers(), "");
     assert!(list(&fake.engine(), &fake.store()).await.unwrap().is_empty());
