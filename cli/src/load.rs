@@ -78,6 +78,7 @@ fn size(text: &str) -> Result<String, String> {
 impl Args {
     /// Runs the load; the exit code says how it went.
     pub fn run(self, lane: Lane, began: Stamp) -> Result<ExitCode> {
+        let workload = self.place.workload();
         let place = match self.place.place() {
             Ok(place) => place,
             Err(error) => return Ok(crate::usage(&error)),
@@ -90,6 +91,7 @@ impl Args {
             volumes_per_pod: self.volumes_per_pod.into(),
             hold: self.hold,
             churn: self.churn,
+            workload: workload.clone(),
             size: self.size,
             class: self.class,
             timeout: self.timeout,
@@ -97,6 +99,7 @@ impl Args {
         let options = Options {
             filters: Vec::new(),
             place,
+            workload,
             parallel: spec.concurrency,
             repeat: 1,
             faults: self.faults,

@@ -37,6 +37,7 @@ pub struct Args {
 impl Args {
     /// Runs the suites; the exit code says how it went.
     pub fn run(self, lane: Lane, began: Stamp) -> Result<ExitCode> {
+        let workload = self.place.workload();
         let place = match self.place.place() {
             Ok(place) => place,
             Err(error) => return Ok(crate::usage(&error)),
@@ -44,6 +45,7 @@ impl Args {
         let options = Options {
             filters: self.filter,
             place,
+            workload,
             parallel: self.parallel.into(),
             repeat: self.repeat.into(),
             faults: self.faults,

@@ -43,9 +43,13 @@ pub fn main(folders: &Path) -> ExitCode {
         Entry::Go(lane) => lane,
     };
     let arguments = Arguments::from_args();
-    let place = match Environment::try_parse_from(["e2e"]).map(|environment| environment.place.place()) {
-        Ok(Ok(place)) => place,
-        Ok(Err(error)) => return usage(&error),
+    let environment = match Environment::try_parse_from(["e2e"]) {
+        Ok(environment) => environment,
+        Err(error) => return usage(&error),
+    };
+    let workload = environment.place.workload();
+    let place = match environment.place.place() {
+        Ok(place) => place,
         Err(error) => return usage(&error),
     };
     let planned = plan(&catalogue(), &[], &place.expected(lane));
@@ -57,6 +61,7 @@ pub fn main(folders: &Path) -> ExitCode {
     let options = Options {
         filters: Vec::new(),
         place,
+        workload,
         parallel: usize::MAX >> 4,
         repeat: 1,
         faults: Vec::new(),

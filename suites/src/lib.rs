@@ -26,6 +26,7 @@ mod plan;
 mod rows;
 mod run;
 mod runner;
+mod workload;
 
 pub use case::{Binding, Case, FsType, Needs, Pattern};
 pub use place::Place;
@@ -34,3 +35,4 @@ pub use plan::{Environment, Planned, plan};
 pub use rows::catalogue;
 pub use run::{Options, Outcome, Run, planned};
 pub use runner::Runner;
+pub use workload::{PullSecret, Workload};

@@ -10,7 +10,10 @@ use claimcheck_harness::{
 };
 use claimcheck_model::ClusterKind;
 
-use crate::plan::Environment;
+use crate::{
+    case::FsType,
+    plan::{Environment, FileSystems},
+};
 
 /// Where a run takes place.
 #[derive(Clone, Debug)]
@@ -25,7 +28,12 @@ pub enum Place {
         driver: DriverCommand,
     },
     /// On somebody's cluster, with the driver that is there.
-    Existing(Target),
+    Existing {
+        /// Which.
+        target: Target,
+        /// The file systems that the driver can make.
+        file_systems: Vec<FsType>,
+    },
 }
 
 impl Place {
@@ -34,7 +42,7 @@ impl Place {
         match self {
             Self::Embedded { api: Api::Ours, .. } => ClusterKind::Embedded,
             Self::Embedded { api: Api::Stock(_), .. } => ClusterKind::Envtest,
-            Self::Existing(_) => ClusterKind::Existing,
+            Self::Existing { .. } => ClusterKind::Existing,
         }
     }
 
@@ -58,7 +66,9 @@ impl Place {
                 let embedded = Box::pin(Embedded::up(&options)).await.with_context(failed)?;
                 Ok(Cluster::Embedded(Box::new(embedded)))
             }
-            Self::Existing(target) => Ok(Cluster::Real(Box::new(Box::pin(Real::reach(target)).await?))),
+            Self::Existing { target, .. } => {
+                Ok(Cluster::Real(Box::new(Box::pin(Real::reach(target)).await?)))
+            }
         }
     }
 
@@ -70,17 +80,23 @@ impl Place {
                 nodes: *nodes,
                 builtin: *driver == DriverCommand::Builtin,
                 abilities: Embedded::ABILITIES,
-                file_systems: file_systems(lane),
-                xfs: program("mkfs.xfs", "needs mkfs.xfs: apt-get install xfsprogs"),
+                file_systems: FileSystems {
+                    ext3: loop_devices(lane).and(program("mkfs.ext3", E2FSPROGS)),
+                    ext4: loop_devices(lane).and(program("mkfs.ext4", E2FSPROGS)),
+                    xfs: loop_devices(lane).and(program("mkfs.xfs", XFSPROGS)),
+                },
             },
-            Self::Existing(_) => {
-                let unknown = Err("nobody knows whether the driver makes this file system");
+            Self::Existing { file_systems, .. } => {
+                let known = |wanted, why| if file_systems.contains(&wanted) { Ok(()) } else { Err(why) };
                 Environment {
                     nodes: usize::MAX,
                     builtin: false,
                     abilities: Real::ABILITIES,
-                    file_systems: unknown,
-                    xfs: unknown,
+                    file_systems: FileSystems {
+                        ext3: known(FsType::Ext3, "--fs-type ext3 was not given"),
+                        ext4: known(FsType::Ext4, "--fs-type ext4 was not given"),
+                        xfs: known(FsType::Xfs, "--fs-type xfs was not given"),
+                    },
                 }
             }
         }
@@ -92,12 +108,15 @@ impl Place {
     }
 }
 
+const E2FSPROGS: &str = "needs mkfs: apt-get install e2fsprogs";
+const XFSPROGS: &str = "needs mkfs.xfs: apt-get install xfsprogs";
+
 /// Whether volumes with a file system of their own can be made on this machine.
-fn file_systems(lane: Option<Lane>) -> Result<(), &'static str> {
+fn loop_devices(lane: Option<Lane>) -> Result<(), &'static str> {
     match lane {
         Some(Lane::User) => Err("needs root: an ordinary user has no loop devices"),
         _ if !Path::new("/dev/loop-control").exists() => Err("needs loop devices: modprobe loop"),
-        Some(Lane::Root) | None => program("mkfs.ext4", "needs mkfs.ext4: apt-get install e2fsprogs"),
+        Some(Lane::Root) | None => Ok(()),
     }
 }
 

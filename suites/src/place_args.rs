@@ -6,7 +6,11 @@ use std::path::PathBuf;
 use claimcheck_harness::cluster::{Api, Assets, DriverCommand, Target};
 use clap::{Args, ValueEnum};
 
-use crate::place::Place;
+use crate::{
+    case::FsType,
+    place::Place,
+    workload::{IMAGE, PullSecret, Workload},
+};
 
 /// Which cluster.
 #[derive(Clone, Debug, Args)]
@@ -30,6 +34,36 @@ pub struct PlaceArgs {
     /// The class whose driver an existing cluster is tried with [default: its default class]
     #[arg(long, value_name = "NAME", env = "CLAIMCHECK_STORAGE_CLASS")]
     storage_class: Option<String>,
+    /// A file system that the driver of an existing cluster can make: ext3, ext4 or xfs; can be repeated
+    #[arg(long = "fs-type", value_name = "NAME", value_enum)]
+    fs_types: Vec<FsKind>,
+    /// The image of pods on real nodes: any with sh and what busybox brings
+    #[arg(long, value_name = "IMAGE", default_value = IMAGE, env = "CLAIMCHECK_WORKLOAD_IMAGE")]
+    workload_image: String,
+    /// The secret with which it is pulled; it is copied to the namespaces of the cases
+    #[arg(long, value_name = "NAMESPACE/NAME")]
+    image_pull_secret: Option<PullSecret>,
+}
+
+/// File systems that somebody's driver may make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum FsKind {
+    /// ext3
+    Ext3,
+    /// ext4
+    Ext4,
+    /// xfs
+    Xfs,
+}
+
+impl From<FsKind> for FsType {
+    fn from(kind: FsKind) -> Self {
+        match kind {
+            FsKind::Ext3 => Self::Ext3,
+            FsKind::Ext4 => Self::Ext4,
+            FsKind::Xfs => Self::Xfs,
+        }
+    }
 }
 
 /// The kinds of clusters.
@@ -63,6 +97,11 @@ pub enum PlaceError {
 }
 
 impl PlaceArgs {
+    /// What pods run there.
+    pub fn workload(&self) -> Workload {
+        Workload { image: self.workload_image.clone(), pull_secret: self.image_pull_secret.clone() }
+    }
+
     /// The place that they name.
     ///
     /// # Errors
@@ -77,6 +116,7 @@ impl PlaceArgs {
             ("--kubeconfig", self.kubeconfig.is_some()),
             ("--context", self.context.is_some()),
             ("--storage-class", self.storage_class.is_some()),
+            ("--fs-type", !self.fs_types.is_empty()),
         ];
         let api = match self.cluster {
             Kind::Existing if self.driver != DriverCommand::Builtin => {
@@ -84,7 +124,9 @@ impl PlaceArgs {
             }
             Kind::Existing => {
                 let (kubeconfig, context, class) = (self.kubeconfig, self.context, self.storage_class);
-                return Ok(Place::Existing(Target { kubeconfig, context, class }));
+                let target = Target { kubeconfig, context, class };
+                let file_systems = self.fs_types.into_iter().map(FsType::from).collect();
+                return Ok(Place::Existing { target, file_systems });
             }
             Kind::Embedded => Api::Ours,
             Kind::Envtest => Api::Stock(Assets::find()?),

@@ -15,9 +15,18 @@ pub struct Environment {
     pub builtin: bool,
     /// What the cluster offers beside its API.
     pub abilities: Abilities,
-    /// Volumes with a file system of their own can be made: loop devices and mkfs are there.
-    pub file_systems: Result<(), &'static str>,
-    /// Those of them that are xfs, too.
+    /// Volumes with which file systems can be made.
+    pub file_systems: FileSystems,
+}
+
+/// Which file systems can be asked for, or why not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileSystems {
+    /// ext3.
+    pub ext3: Result<(), &'static str>,
+    /// ext4.
+    pub ext4: Result<(), &'static str>,
+    /// xfs.
     pub xfs: Result<(), &'static str>,
 }
 
@@ -97,11 +106,13 @@ fn skip(case: &Case, environment: &Environment) -> Option<String> {
     if case.needs.tap && !environment.abilities.tap {
         return Some("calls to the driver are not seen here, nor made to fail".to_owned());
     }
-    match (case.pattern.fs, environment.file_systems) {
-        (FsType::Xfs, Ok(())) => environment.xfs.err().map(str::to_owned),
-        (FsType::Default, _) | (_, Ok(())) => None,
-        (FsType::Ext3 | FsType::Ext4 | FsType::Xfs, Err(why)) => Some(why.to_owned()),
-    }
+    let can_be_made = match case.pattern.fs {
+        FsType::Default => Ok(()),
+        FsType::Ext3 => environment.file_systems.ext3,
+        FsType::Ext4 => environment.file_systems.ext4,
+        FsType::Xfs => environment.file_systems.xfs,
+    };
+    can_be_made.err().map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -115,8 +126,7 @@ mod tests {
         nodes: 2,
         builtin: true,
         abilities: Embedded::ABILITIES,
-        file_systems: Ok(()),
-        xfs: Ok(()),
+        file_systems: FileSystems { ext3: Ok(()), ext4: Ok(()), xfs: Ok(()) },
     };
 
     #[test]
@@ -135,14 +145,16 @@ mod tests {
 
     #[test]
     fn every_lack_is_a_reason() {
+        let with = |file_systems| Environment { file_systems, ..ALL };
         let lacks = [
             (Environment { nodes: 1, ..ALL }, "needs 2 nodes, the cluster has 1"),
             (Environment { builtin: false, ..ALL }, "another shape"),
             (Environment { abilities: Abilities { disrupt: false, ..ALL.abilities }, ..ALL }, "does not let"),
             (Environment { abilities: Abilities { further: false, ..ALL.abilities }, ..ALL }, "no further"),
             (Environment { abilities: Abilities { tap: false, ..ALL.abilities }, ..ALL }, "not seen"),
-            (Environment { xfs: Err("no mkfs.xfs"), ..ALL }, "no mkfs.xfs"),
-            (Environment { file_systems: Err("no loop devices"), ..ALL }, "no loop devices"),
+            (with(FileSystems { ext3: Err("no ext3"), ..ALL.file_systems }), "no ext3"),
+            (with(FileSystems { ext4: Err("no ext4"), ..ALL.file_systems }), "no ext4"),
+            (with(FileSystems { xfs: Err("no xfs"), ..ALL.file_systems }), "no xfs"),
         ];
         for (environment, why) in lacks {
             let skipped: Vec<_> =

@@ -6,6 +6,7 @@ use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, sync::Arc};
 use anyhow::{Context, Result};
 use claimcheck_harness::{
     Lane, Session,
+    cluster::Cluster,
     faults::FaultSpec,
     metrics::{Metrics, Serving},
     report::{ReportError, Reporter, RunFolder, Summary},
@@ -20,6 +21,7 @@ use crate::{
     plan::{Environment, Planned, plan},
     rows::catalogue,
     runner::Runner,
+    workload::Workload,
 };
 
 /// How to run.
@@ -29,6 +31,8 @@ pub struct Options {
     pub filters: Vec<String>,
     /// Where.
     pub place: Place,
+    /// What pods run there.
+    pub workload: Workload,
     /// How many cases at a time.
     pub parallel: usize,
     /// How often each case runs.
@@ -130,6 +134,11 @@ impl Run {
         let (events, reporting) = reporter.start();
         let cluster = options.place.bring_up(&folder).await?;
         let ready = Stamp::now();
+        // Four letters of chance: enough to tell the few runs on one cluster from each other.
+        let prefix = format!("cc-{:.4}", uuid::Uuid::new_v4().simple().to_string());
+        if let Cluster::Real(_) = cluster {
+            options.workload.try_on(&cluster, &format!("{prefix}-nodes")).await?;
+        }
         cluster.set_faults(&options.faults).await?;
         let planned = match work {
             Work::Cases => cases(options, &options.place.environment(lane, &cluster)),
@@ -158,7 +167,8 @@ impl Run {
         // An error says that the reporter is gone, which `finish` reports.
         let _ = events.send(Event::RunStarted(info));
         let session = Arc::new(Session::start(cluster, lane, events.clone()).await);
-        let runner = Runner::new(session.clone(), options.parallel, interrupted);
+        let runner =
+            Runner::new(session.clone(), options.parallel, prefix, options.workload.clone(), interrupted);
         Ok(Self { session, runner, events, reporting, folder, planned, _serving: serving })
     }
 

@@ -16,7 +16,7 @@ use futures::{FutureExt, StreamExt, stream};
 use tokio::sync::{RwLock, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use crate::{case::Case, fixture::Fixture, plan::Planned};
+use crate::{case::Case, fixture::Fixture, plan::Planned, workload::Workload};
 
 /// How long a case may take in all.
 const LIMIT: Duration = Duration::from_secs(180);
@@ -28,15 +28,25 @@ pub struct Runner {
     alone: RwLock<()>,
     places: Semaphore,
     started: AtomicUsize,
+    /// Before the names of all namespaces of this run, so that another run on the same cluster has others.
+    prefix: String,
+    workload: Workload,
     interrupted: CancellationToken,
 }
 
 impl Runner {
     /// A runner of at most `parallel` cases at a time. Once `interrupted`, cases clean up and fail, and no
     /// more begin.
-    pub fn new(session: Arc<Session>, parallel: usize, interrupted: CancellationToken) -> Self {
+    pub fn new(
+        session: Arc<Session>,
+        parallel: usize,
+        prefix: String,
+        workload: Workload,
+        interrupted: CancellationToken,
+    ) -> Self {
         let (alone, started) = (RwLock::default(), AtomicUsize::new(0));
-        Self { session, alone, places: Semaphore::new(parallel.max(1)), started, interrupted }
+        let places = Semaphore::new(parallel.max(1));
+        Self { session, alone, places, started, prefix, workload, interrupted }
     }
 
     /// Runs all of them: ordinary ones first, then those that run alone. Returns the results in that order.
@@ -86,8 +96,10 @@ impl Runner {
 
     async fn attempt(&self, case: &Case, id: &CaseId) -> Result<()> {
         let number = self.started.fetch_add(1, Ordering::Relaxed);
-        let namespace = format!("cc-{}-{number}", case.suite.replace('_', "-"));
-        let fixture = Fixture::new(self.session.clone(), id.clone(), case.pattern, namespace).await?;
+        let namespace = format!("{}-{}-{number}", self.prefix, case.suite.replace('_', "-"));
+        let workload = self.workload.clone();
+        let fixture =
+            Fixture::new(self.session.clone(), id.clone(), case.pattern, namespace, workload).await?;
         let fixture = Arc::new(fixture);
         let outcome = self.bounded(case, fixture.clone()).await;
         // Also after a failure: the next case shall find a clean house.

@@ -31,7 +31,7 @@ use kube::{
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use crate::fixture::delete;
+use crate::{fixture::delete, workload::Workload};
 use plan::{Goal, Now, Step};
 use unit::{Ground, Unit};
 
@@ -57,6 +57,8 @@ pub struct Spec {
     pub hold: bool,
     /// Go on making and removing volumes for so long.
     pub churn: Option<Duration>,
+    /// What pods run.
+    pub workload: Workload,
     /// The size of a claim, a Kubernetes quantity.
     pub size: String,
     /// The storage class; the cluster's default where absent.
@@ -82,6 +84,7 @@ pub async fn load(session: Arc<Session>, spec: Spec, interrupted: CancellationTo
     let namespaces: Api<Namespace> = Api::all(session.client());
     let made = namespaces.create(&PostParams::default(), &objects::namespace(&namespace)).await;
     made.with_context(|| format!("namespace {namespace} cannot be made"))?;
+    spec.workload.prepare(&session.client(), &namespace).await?;
 
     let ground = Ground { session: session.clone(), spec, namespace: namespace.clone(), interrupted };
     session.tell(Event::Load(LoadEvent::Began(ground.spec.plan())));
@@ -253,6 +256,7 @@ mod tests {
             volumes_per_pod: 1,
             hold: false,
             churn: None,
+            workload: Workload::default(),
             size: "64Mi".into(),
             class: None,
             timeout: Duration::from_secs(60),

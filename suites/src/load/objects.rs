@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Pod};
 use serde_json::{Value, json};
 
 use super::Spec;
-use crate::fixture::{IMAGE, STAY};
+use crate::{fixture::STAY, workload::IMAGE};
 
 /// The load's own namespace.
 pub(super) fn namespace(name: &str) -> Namespace {

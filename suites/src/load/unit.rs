@@ -137,7 +137,9 @@ impl Ground {
     }
 
     async fn pod(&self, name: &str, claims: &[String], node: Option<&str>) -> Result<()> {
-        let made = self.pods().create(&PostParams::default(), &objects::pod(name, claims, node)).await;
+        let mut pod = objects::pod(name, claims, node);
+        self.spec.workload.dress(&mut pod);
+        let made = self.pods().create(&PostParams::default(), &pod).await;
         made.map(drop).with_context(|| format!("pod {name} cannot be made"))
     }
 

@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use super::{case, row};
 use crate::{
     case::{Case, Needs, Pattern, Run},
-    fixture::{Claim, Fixture, IMAGE, Wanted},
+    fixture::{Claim, Fixture, Wanted},
+    workload::IMAGE,
 };
 
 const SUITE: &str = "pods";

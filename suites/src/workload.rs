@@ -1,0 +1,207 @@
+//! What a pod of ours runs on nodes that have images: any with `sh` and what busybox brings.
+
+use std::{str::FromStr, time::Duration};
+
+use anyhow::{Context, Result, bail};
+use claimcheck_harness::cluster::{Cluster, On, Seen};
+use claimcheck_informer::Kind;
+use claimcheck_model::ObjectKey;
+use futures::future::try_join_all;
+use k8s_openapi::api::core::v1::{Container, LocalObjectReference, Namespace, Pod, Secret};
+use kube::{
+    Api,
+    api::{DeleteParams, PostParams},
+};
+use serde_json::json;
+
+/// The image of pods; virtual nodes have none and run the host's shell.
+pub const IMAGE: &str = "busybox:stable";
+
+/// How long a node may take to pull the image and start a container.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// Which image pods have, and with what it is pulled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Workload {
+    /// The image.
+    pub image: String,
+    /// The secret with which it is pulled.
+    pub pull_secret: Option<PullSecret>,
+}
+
+impl Default for Workload {
+    fn default() -> Self {
+        Self { image: IMAGE.to_owned(), pull_secret: None }
+    }
+}
+
+/// A secret of an existing namespace, which is copied to those of the cases.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PullSecret {
+    namespace: String,
+    name: String,
+}
+
+/// Something else than `NAMESPACE/NAME`.
+#[derive(Debug, thiserror::Error)]
+#[error("write NAMESPACE/NAME of a secret of type kubernetes.io/dockerconfigjson")]
+pub struct PullSecretError;
+
+impl FromStr for PullSecret {
+    type Err = PullSecretError;
+
+    fn from_str(text: &str) -> Result<Self, PullSecretError> {
+        match text.split_once('/') {
+            Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
+                Ok(Self { namespace: namespace.to_owned(), name: name.to_owned() })
+            }
+            _ => Err(PullSecretError),
+        }
+    }
+}
+
+impl Workload {
+    /// Gives the pod's containers the image, unless they ask for another.
+    pub fn dress(&self, pod: &mut Pod) {
+        let Some(spec) = &mut pod.spec else { return };
+        let dress = |container: &mut Container| {
+            if container.image.as_deref() == Some(IMAGE) {
+                container.image = Some(self.image.clone());
+            }
+        };
+        spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten()).for_each(dress);
+        if let Some(secret) = &self.pull_secret {
+            spec.image_pull_secrets = Some(vec![LocalObjectReference { name: secret.name.clone() }]);
+        }
+    }
+
+    /// Makes what pods of a new namespace need to pull the image.
+    pub async fn prepare(&self, client: &kube::Client, namespace: &str) -> Result<()> {
+        let Some(wanted) = &self.pull_secret else { return Ok(()) };
+        let original = Api::<Secret>::namespaced(client.clone(), &wanted.namespace).get(&wanted.name).await;
+        let original =
+            original.with_context(|| format!("--image-pull-secret {}/{}", wanted.namespace, wanted.name))?;
+        let mut copy = Secret { data: original.data, type_: original.type_, ..Secret::default() };
+        copy.metadata.name = Some(wanted.name.clone());
+        let made = Api::namespaced(client.clone(), namespace).create(&PostParams::default(), &copy).await;
+        made.map(drop).with_context(|| format!("the image pull secret cannot be copied to {namespace}"))
+    }
+
+    /// Starts a pod on every node, before the first case does: an image that cannot be pulled, or pods that
+    /// are not admitted, would fail every one of them.
+    ///
+    /// # Errors
+    /// Says which node cannot run the pod, and which argument may help.
+    pub async fn try_on(&self, cluster: &Cluster, namespace: &str) -> Result<()> {
+        let client = cluster.client();
+        let api = Api::<Namespace>::all(client.clone());
+        let made = api.create(&PostParams::default(), &case_namespace(namespace)).await;
+        made.with_context(|| format!("namespace {namespace} cannot be made"))?;
+        let tried = async {
+            self.prepare(&client, namespace).await?;
+            try_join_all(cluster.nodes().iter().map(|node| self.try_on_node(cluster, namespace, node))).await
+        };
+        let tried = tried.await;
+        let deleted = api.delete(namespace, &DeleteParams::default()).await;
+        tried?;
+        deleted.map(drop).with_context(|| format!("namespace {namespace} cannot be deleted"))
+    }
+
+    async fn try_on_node(&self, cluster: &Cluster, namespace: &str, node: &str) -> Result<()> {
+        let mut pod: Pod = serde_json::from_value(json!({
+            "metadata": { "generateName": "can-run-" },
+            "spec": {
+                "restartPolicy": "Never",
+                "nodeSelector": { "kubernetes.io/hostname": node },
+                "containers": [{ "name": "main", "image": IMAGE, "command": ["sh", "-c", "exit 0"] }],
+            },
+        }))?;
+        self.dress(&mut pod);
+        let api = Api::<Pod>::namespaced(cluster.client(), namespace);
+        let made = api.create(&PostParams::default(), &pod).await;
+        let made = made.context("pods of ours are not admitted: look at the cluster's policies")?;
+        let key = ObjectKey::new(namespace, made.metadata.name.as_deref().unwrap_or_default());
+        let what = format!("a pod with image {} to end on {node}", self.image);
+        let on = [On::Object(Kind::Pod, key.clone())];
+        let ended = cluster.observer().until(&what, PATIENCE, &on, |world| match world.pods.get(&key) {
+            Some(pod) => state(pod),
+            None => Seen::NotYet("it is not there".to_owned()),
+        });
+        match ended.await {
+            Ok(()) => Ok(()),
+            Err(error) => bail!("{error}: name an image that {node} can run with --workload-image"),
+        }
+    }
+}
+
+/// How far a pod has come that is to end at once.
+fn state(pod: &Pod) -> Seen<()> {
+    let status = pod.status.clone().unwrap_or_default();
+    let waiting = status.container_statuses.iter().flatten().find_map(|status| status.state.clone()?.waiting);
+    let said = |reason: &str, message: Option<&str>| format!("{reason}: {}", message.unwrap_or_default());
+    match (status.phase.as_deref().unwrap_or("Pending"), waiting) {
+        ("Succeeded", _) => Seen::Yes(()),
+        ("Failed", _) => Seen::Never(said("Failed", status.message.as_deref())),
+        (_, Some(waiting)) => {
+            let reason = waiting.reason.unwrap_or_default();
+            let words = said(&reason, waiting.message.as_deref());
+            match &*reason {
+                // Others may pass: a registry that is busy.
+                "InvalidImageName"
+                | "ErrImageNeverPull"
+                | "ImagePullBackOff"
+                | "CreateContainerConfigError" => Seen::Never(words),
+                _ => Seen::NotYet(words),
+            }
+        }
+        (phase, None) => Seen::NotYet(phase.to_owned()),
+    }
+}
+
+/// A namespace for one case. What cases run needs no more than a container usually may, but for volumes of
+/// the host; a cluster whose default is stricter is told so by name.
+pub fn case_namespace(name: &str) -> Namespace {
+    serde_json::from_value(json!({
+        "metadata": {
+            "name": name,
+            "labels": { "claimcheck.dev/case": "true", "pod-security.kubernetes.io/enforce": "privileged" },
+        },
+    }))
+    .expect("a Namespace")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_gets_the_image_and_the_secret() {
+        let workload = Workload {
+            image: "registry.example/sh:1".to_owned(),
+            pull_secret: Some("infra/pull".parse().unwrap()),
+        };
+        let container = |image: &str| json!({ "name": "c", "image": image });
+        let mut pod: Pod = serde_json::from_value(json!({
+            "spec": { "initContainers": [container(IMAGE)], "containers": [container(IMAGE), container("other")] },
+        }))
+        .unwrap();
+        workload.dress(&mut pod);
+        let spec = pod.spec.unwrap();
+        let images: Vec<_> = spec
+            .init_containers
+            .iter()
+            .flatten()
+            .chain(&spec.containers)
+            .map(|c| c.image.as_deref())
+            .collect();
+        assert_eq!(images, [Some("registry.example/sh:1"), Some("registry.example/sh:1"), Some("other")]);
+        assert_eq!(spec.image_pull_secrets.unwrap()[0].name, "pull");
+    }
+
+    #[test]
+    fn a_secret_is_named_with_its_namespace() {
+        for bad in ["pull", "/pull", "infra/", "a/b/c"] {
+            assert!(bad.parse::<PullSecret>().is_err(), "{bad}");
+        }
+    }
+}
