@@ -153,6 +153,8 @@ pub struct Needs {
     pub nodes: usize,
     /// The cluster lets itself be disrupted. Such a case runs alone, since it hits others too.
     pub disrupt: bool,
+    /// Components can be started again with other arguments.
+    pub configure: bool,
     /// Every call to the driver is seen, and can be made to fail.
     pub tap: bool,
     /// Our own driver in another shape, deployed beside the cluster's.
@@ -163,11 +165,14 @@ pub struct Needs {
 
 impl Needs {
     /// Nothing but one node.
-    pub const NOTHING: Self = Self { nodes: 1, disrupt: false, tap: false, variant: false, exercises: &[] };
+    pub const NOTHING: Self =
+        Self { nodes: 1, disrupt: false, configure: false, tap: false, variant: false, exercises: &[] };
     /// Two nodes.
     pub const TWO_NODES: Self = Self { nodes: 2, ..Self::NOTHING };
     /// A cluster that may be disrupted.
     pub const DISRUPT: Self = Self { disrupt: true, ..Self::NOTHING };
+    /// Components that take other arguments; such a case runs alone.
+    pub const CONFIGURE: Self = Self { configure: true, ..Self::DISRUPT };
     /// Calls that can be made to fail; such a case runs alone.
     pub const FAULTS: Self = Self { tap: true, ..Self::DISRUPT };
     /// Our own driver in another shape.

@@ -63,6 +63,9 @@ impl Planned {
         if needs.disrupt {
             words.push("disrupt".to_owned());
         }
+        if needs.configure {
+            words.push("configure".to_owned());
+        }
         if needs.tap {
             words.push("tap".to_owned());
         }
@@ -102,6 +105,9 @@ fn skip(case: &Case, environment: &Environment) -> Option<String> {
     }
     if case.needs.disrupt && !environment.abilities.disrupt {
         return Some("the cluster does not let its components be disrupted".to_owned());
+    }
+    if case.needs.configure && !environment.abilities.configure {
+        return Some("the cluster's components keep the arguments that they have".to_owned());
     }
     if case.needs.tap && !environment.abilities.tap {
         return Some("calls to the driver are not seen here, nor made to fail".to_owned());
@@ -150,6 +156,10 @@ mod tests {
             (Environment { nodes: 1, ..ALL }, "needs 2 nodes, the cluster has 1"),
             (Environment { builtin: false, ..ALL }, "another shape"),
             (Environment { abilities: Abilities { disrupt: false, ..ALL.abilities }, ..ALL }, "does not let"),
+            (
+                Environment { abilities: Abilities { configure: false, ..ALL.abilities }, ..ALL },
+                "keep the arg",
+            ),
             (Environment { abilities: Abilities { further: false, ..ALL.abilities }, ..ALL }, "no further"),
             (Environment { abilities: Abilities { tap: false, ..ALL.abilities }, ..ALL }, "not seen"),
             (with(FileSystems { ext3: Err("no ext3"), ..ALL.file_systems }), "no ext3"),

@@ -137,7 +137,7 @@ pub struct Embedded {
 
 impl Embedded {
     /// Everything.
-    pub const ABILITIES: Abilities = Abilities { disrupt: true, further: true, tap: true };
+    pub const ABILITIES: Abilities = Abilities { disrupt: true, configure: true, further: true, tap: true };
 
     /// Brings a cluster up; returns when all nodes are ready and have the driver.
     ///

@@ -64,6 +64,8 @@ pub enum Victim {
 pub struct Abilities {
     /// Components can be stopped and killed.
     pub disrupt: bool,
+    /// Components can be started again with other arguments.
+    pub configure: bool,
     /// Further drivers can be brought up beside the first.
     pub further: bool,
     /// Every call to the driver is recorded, and can be made to fail.

@@ -69,7 +69,8 @@ pub struct Real {
 
 impl Real {
     /// Nothing beside the API.
-    pub const ABILITIES: Abilities = Abilities { disrupt: false, further: false, tap: false };
+    pub const ABILITIES: Abilities =
+        Abilities { disrupt: false, configure: false, further: false, tap: false };
 
     /// Looks at a cluster.
     ///

@@ -47,7 +47,7 @@ pub(super) const ROWS: &[Case] = &[
         "a node that attaches for itself does so, and lets go again",
         "CSI Mock volume attach",
         Pattern::IMMEDIATE,
-        Needs::DISRUPT,
+        Needs::CONFIGURE,
         case!(node_attaches_for_itself),
     ),
     row(
