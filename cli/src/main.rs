@@ -5,6 +5,7 @@ mod interrupt;
 mod kind;
 mod list;
 mod load;
+mod rbac;
 mod run;
 
 use std::process::ExitCode;
@@ -43,6 +44,8 @@ enum Command {
     List(list::Args),
     /// Many volumes and pods at a time: throughput, latency, cost, and whether anything grows
     Load(load::Args),
+    /// The rights that `run --cluster existing` needs, as YAML
+    Rbac(rbac::Args),
     /// A cluster to play with, and those that earlier ones have left
     #[command(subcommand)]
     Cluster(cluster::Command),
@@ -55,7 +58,7 @@ impl Command {
         match self {
             Self::Run(_) | Self::Load(_) => true,
             Self::Cluster(command) => command.needs_cluster(),
-            Self::List(_) | Self::Component(_) => false,
+            Self::List(_) | Self::Rbac(_) | Self::Component(_) => false,
         }
     }
 }
@@ -70,7 +73,7 @@ fn main() -> ExitCode {
     let Some(cli) = cli else { return ExitCode::from(2) };
     let style = match cli.command {
         Command::Component(_) => logging::Style::Component,
-        Command::Run(_) | Command::Load(_) | Command::List(_) | Command::Cluster(_) => {
+        Command::Run(_) | Command::Load(_) | Command::List(_) | Command::Rbac(_) | Command::Cluster(_) => {
             logging::Style::Person { verbosity: cli.verbose }
         }
     };
@@ -78,6 +81,7 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Component(component) => return component.main(),
         Command::List(args) => list::list(args),
+        Command::Rbac(args) => args.print(),
         Command::Run(args) => args.run(lane.unwrap_or(Lane::User), began),
         Command::Load(args) => args.run(lane.unwrap_or(Lane::User), began),
         Command::Cluster(command) => command.run(),

@@ -19,6 +19,7 @@ pub mod faults;
 pub mod kind;
 pub mod logging;
 pub mod metrics;
+pub mod rbac;
 pub mod report;
 mod session;
 pub mod timeline;

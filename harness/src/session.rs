@@ -3,7 +3,10 @@
 //! Joins what a run needs and nothing reports: the cluster, the evidence from its watches and its tap, and
 //! the timeline that turns both into events.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use claimcheck_csi::tap::FaultRule;
 use claimcheck_informer::Kind;
@@ -32,6 +35,8 @@ pub struct Session {
     measuring: JoinHandle<()>,
     /// Ends the watches when it is dropped.
     watches: tokio::task::JoinSet<()>,
+    /// What is seen of nodes that are not ours.
+    real_nodes: Mutex<Option<evidence::RealNodes>>,
 }
 
 impl Session {
@@ -46,7 +51,16 @@ impl Session {
             tokio::spawn(evidence::calls(records, timeline.evidence()));
         }
         let watches = evidence::watch(cluster.client(), timeline.evidence()).await;
-        Self { cluster, lane, events, timeline, in_flight, measuring, watches }
+        let real_nodes = match &cluster {
+            Cluster::Embedded(_) => None,
+            Cluster::Real(real) => {
+                let (nodes, driver) = (real.nodes().to_vec(), real.driver_name().to_owned());
+                let (evidence, events) = (timeline.evidence(), events.clone());
+                Some(evidence::RealNodes::observe(real.client(), nodes, driver, evidence, events).await)
+            }
+        };
+        let real_nodes = Mutex::new(real_nodes);
+        Self { cluster, lane, events, timeline, in_flight, measuring, watches, real_nodes }
     }
 
     /// An API client with all rights.
@@ -157,6 +171,10 @@ impl Session {
         leaks.extend(self.cluster.backend_leaks().await);
         for leak in &leaks {
             self.tell(Event::Leak(leak.clone()));
+        }
+        let real_nodes = self.real_nodes.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(real_nodes) = real_nodes {
+            real_nodes.finish().await;
         }
         self.timeline.finish();
         // Others may hold the session for a moment: a case that was cancelled. Then the processes end with

@@ -422,6 +422,11 @@ pub enum ClockState {
         /// Why not.
         why: String,
     },
+    /// Nobody watches the node's mounts: what only they show is not seen.
+    Unobserved {
+        /// Why not, and what to do.
+        why: String,
+    },
 }
 
 /// Something left behind.

@@ -131,7 +131,7 @@ impl Run {
             true => Reporter::new(folder.clone(), metrics),
             false => Reporter::quiet(folder.clone(), metrics),
         };
-        let (events, reporting) = reporter.start();
+        let (events, reporting) = reporter.in_ci().start();
         let cluster = options.place.bring_up(&folder).await?;
         let ready = Stamp::now();
         // Four letters of chance: enough to tell the few runs on one cluster from each other.

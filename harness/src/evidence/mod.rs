@@ -12,12 +12,14 @@
 mod clock;
 mod in_flight;
 mod mount;
+mod real_nodes;
 mod stock;
 mod tap;
 mod watch;
 
 pub use in_flight::InFlight;
 pub use mount::{Observers, mounts};
+pub use real_nodes::RealNodes;
 pub use stock::{Stock, scrape};
 pub use tap::calls;
 pub use watch::watch;

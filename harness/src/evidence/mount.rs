@@ -101,7 +101,7 @@ async fn find<I>(
             Ok(Some(watcher::Event::Delete(_) | watcher::Event::Init | watcher::Event::InitDone)) => continue,
             Ok(None) => return,
             Err(error) => {
-                tracing::debug!(%error, "the watch for observers failed and is taken up again");
+                tracing::warn!(%error, "the watch for observers failed and is taken up again");
                 continue;
             }
         };

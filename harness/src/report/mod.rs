@@ -4,7 +4,7 @@
 //! Sender<Event> ─> Reporter ─┬─> terminal     progress while it runs (live, of a load), tables at the end
 //!                            ├─> metrics      the registry behind /metrics; metrics.prom
 //!                            ├─> folder       events.ndjson as they come
-//!                            └─> summary      summary.json, junit.xml
+//!                            └─> summary      summary.json, summary.md, junit.xml
 //! ```
 //!
 //! The runner holds only the sender. What no event carries is in no report.
@@ -16,6 +16,7 @@ mod junit;
 mod live;
 mod load;
 mod load_table;
+mod markdown;
 mod nodes;
 mod quantiles;
 mod summary;
@@ -59,17 +60,32 @@ pub struct Reporter {
     progress: Progress,
     /// Print tables and verdict to standard output at the end.
     tables: Option<Style>,
+    /// The summary of the CI job that we run in, to be added to.
+    step_summary: Option<PathBuf>,
 }
 
 impl Reporter {
     /// Reports into a run folder and a registry, and to the terminal as far as there is one.
     pub fn new(folder: RunFolder, metrics: Metrics) -> Self {
-        Self { folder, metrics, progress: Progress::detect(), tables: Some(Style::detect()) }
+        Self {
+            folder,
+            metrics,
+            progress: Progress::detect(),
+            tables: Some(Style::detect()),
+            step_summary: None,
+        }
     }
 
     /// Reports nothing to the terminal: for tests, and for runners that have a way of their own.
     pub fn quiet(folder: RunFolder, metrics: Metrics) -> Self {
-        Self { folder, metrics, progress: Progress::hidden(), tables: None }
+        Self { folder, metrics, progress: Progress::hidden(), tables: None, step_summary: None }
+    }
+
+    /// Adds `summary.md` to the summary of the job too, where this is a job of GitHub Actions.
+    #[must_use]
+    pub fn in_ci(mut self) -> Self {
+        self.step_summary = markdown::step_summary();
+        self
     }
 
     /// Starts reporting. It ends with [`Event::RunFinished`], or when all senders are gone; then the files
@@ -122,6 +138,11 @@ impl Reporter {
         self.folder.write("metrics.prom", self.metrics.text().as_bytes())?;
         self.folder.write("junit.xml", junit::render(&summary).as_bytes())?;
         self.folder.write("summary.json", &summary.to_json())?;
+        let page = markdown::render(&summary);
+        self.folder.write("summary.md", page.as_bytes())?;
+        if let Some(path) = &self.step_summary {
+            markdown::append(path, &page)?;
+        }
         if let Some(style) = self.tables {
             let text = render(&summary, style, Some(self.folder.path()));
             // Where nobody reads standard output any more, the files still tell.

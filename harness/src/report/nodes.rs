@@ -10,7 +10,7 @@ use super::tables::{Paint, Style, human, number, section, table, wrap};
 /// A line per node that was observed.
 pub(super) fn clocks(summary: &Summary, paint: Paint) -> Option<String> {
     let lines = summary.clocks.iter().map(|(node, state)| format!("{node}: {}", clock(state)));
-    section(paint.bold("Clocks"), lines)
+    section(paint.bold("Nodes' clocks"), lines)
 }
 
 /// How a node's clocks stand to ours, in words.
@@ -21,6 +21,7 @@ pub(super) fn clock(state: &ClockState) -> String {
             let (ahead, bound) = (human(ahead_seconds.abs()), human(*bound_seconds));
             format!("{ahead} {side}; times seen on it are right to ±{bound}")
         }
+        ClockState::Unobserved { why } => format!("its mounts are not seen: {why}"),
         ClockState::Unknown { why } => {
             format!("not known, so times seen on it are the latest they can have been: {why}")
         }
@@ -111,6 +112,7 @@ mod tests {
         summary.clocks.insert("n1".into(), known(-0.35));
         summary.clocks.insert("n2".into(), known(12.0));
         summary.clocks.insert("n3".into(), ClockState::Unknown { why: "forbidden".into() });
+        summary.clocks.insert("n4".into(), ClockState::Unobserved { why: "nobody is there".into() });
         let of = |total, driver| vec![quantiles("total", 4, total), quantiles("driver", 4, driver)];
         summary.phases.insert(Phase::Stage, of(0.2, 0.1));
         summary.phases.insert(Phase::Publish, of(0.03, 0.01));

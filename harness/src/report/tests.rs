@@ -159,6 +159,7 @@ async fn a_run_folder_has_what_tools_read() {
     );
     insta::assert_snapshot!("junit", read("junit.xml"));
     insta::assert_snapshot!("summary", read("summary.json"));
+    insta::assert_snapshot!("markdown", read("summary.md"));
 }
 
 #[tokio::test]

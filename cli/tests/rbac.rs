@@ -1,0 +1,69 @@
+//! The rights that `claimcheck rbac` prints are those that a run needs: held against what the harness and all
+//! cases really ask of the API server of an embedded cluster.
+
+use std::{collections::BTreeSet, fs, process::Command};
+
+use claimcheck_harness::rbac::{Need, RULES, Rule, Scope};
+use serde_json::Value;
+
+/// A resource with its group, as the API server's log has it, and a verb.
+type Right = (String, String);
+
+#[test]
+fn a_run_asks_for_what_the_table_has_and_for_nothing_else() {
+    let out = tempfile::tempdir().expect("a folder");
+    let run = out.path().join("run");
+    let ran = Command::new(env!("CARGO_BIN_EXE_claimcheck"))
+        .args(["run", "--out"])
+        .arg(&run)
+        .output()
+        .expect("the binary runs");
+    let said = String::from_utf8_lossy(&ran.stdout);
+    assert!(ran.status.success(), "{said}");
+    let log = fs::read_to_string(run.join("cluster/api.ndjson")).expect("the API server's log");
+    let asked: BTreeSet<Right> = log.lines().filter_map(asked).collect();
+
+    let allowed: BTreeSet<Right> =
+        RULES.iter().filter(|rule| rule.scope == Scope::Cluster).flat_map(rights).collect();
+    let missing: Vec<_> = asked.difference(&allowed).collect();
+    assert!(missing.is_empty(), "not in harness/src/rbac.rs: {missing:?}");
+
+    // An ordinary user cannot run all cases here.
+    if nix::unistd::geteuid().is_root() {
+        let expected = RULES.iter().filter(|rule| match rule.need {
+            Need::Run | Need::Disrupt | Need::OurCluster => true,
+            // Only real nodes have what these are for.
+            Need::Observers | Need::StockMetrics => false,
+        });
+        let expected: BTreeSet<Right> = expected.flat_map(rights).collect();
+        let unused: Vec<_> = expected.difference(&asked).collect();
+        assert!(unused.is_empty(), "in harness/src/rbac.rs, and nobody asks for it: {unused:?}");
+    }
+}
+
+/// What a line of the log says that the harness or a case asked for.
+fn asked(line: &str) -> Option<Right> {
+    let line: Value = serde_json::from_str(line).expect("JSON");
+    let text = |field: &str| line[field].as_str().unwrap_or_default().to_owned();
+    let (who, resource) = (text("who"), text("resource"));
+    // What is no resource, as /version, is everybody's.
+    (who == "claimcheck-harness" && !resource.starts_with('/')).then(|| (resource, text("verb")))
+}
+
+fn rights(rule: &Rule) -> impl Iterator<Item = Right> + use<> {
+    let (resource, subresource) = rule.resource.split_once('/').unwrap_or((rule.resource, ""));
+    let group = if rule.group.is_empty() { String::new() } else { format!(".{}", rule.group) };
+    let subresource = if subresource.is_empty() { String::new() } else { format!("/{subresource}") };
+    let name = format!("{resource}{group}{subresource}");
+    rule.verbs.iter().map(move |verb| (name.clone(), (*verb).to_owned()))
+}
+
+#[test]
+fn the_roles_are_printed() {
+    let printed = |args: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_claimcheck")).arg("rbac").args(args).output();
+        String::from_utf8(output.expect("the binary runs").stdout).expect("text")
+    };
+    assert!(printed(&[]).contains("kind: ClusterRole"));
+    assert!(printed(&["--allow-disruptive"]).contains("nodes/status"));
+}

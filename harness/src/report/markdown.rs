@@ -1,0 +1,201 @@
+//! `summary.md`: what a run came to, for a pull request or the summary page of a CI job.
+
+use std::fmt::Write;
+use std::fs::OpenOptions;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use claimcheck_model::{CaseResult, Phase, TransitionKind};
+
+use super::ReportError;
+use super::nodes::clock;
+use super::summary::Summary;
+use super::tables::human;
+
+/// Where GitHub Actions wants the summary of a step: a file to append to.
+/// <https://docs.github.com/actions/reference/workflow-commands-for-github-actions#adding-a-job-summary>
+const STEP_SUMMARY: &str = "GITHUB_STEP_SUMMARY";
+/// A failure's words are cut here: GitHub takes one mebibyte a step, and the run folder has all of them.
+const WORDS: usize = 4_000;
+
+/// The summary of the step of the CI job that we run in, if we do.
+pub(super) fn step_summary() -> Option<PathBuf> {
+    std::env::var_os(STEP_SUMMARY).filter(|path| !path.is_empty()).map(PathBuf::from)
+}
+
+/// Appends to a summary: a job may run us more than once.
+pub(super) fn append(path: &Path, text: &str) -> Result<(), ReportError> {
+    let file = OpenOptions::new().create(true).append(true).open(path);
+    let written = file.and_then(|mut file| io::Write::write_all(&mut file, text.as_bytes()));
+    written.map_err(|source| ReportError { path: path.to_owned(), source })
+}
+
+/// The summary as GitHub-flavoured Markdown.
+pub(super) fn render(summary: &Summary) -> String {
+    let mut parts = vec![verdict(summary)];
+    parts.extend(failures(summary));
+    parts.extend(leaks(summary));
+    parts.extend(phases(summary));
+    parts.extend(counts(summary));
+    parts.extend(nodes(summary));
+    parts.extend(skipped(summary));
+    parts.join("\n") + "\n"
+}
+
+fn verdict(summary: &Summary) -> String {
+    let (sign, word) = if summary.passed() { ("✅", "passed") } else { ("❌", "failed") };
+    let of = |name: &str| summary.environment.get(name).map_or("", String::as_str);
+    let (driver, cluster, version) = (of("driver"), of("cluster"), of("kubernetes_version"));
+    let cases = summary.cases;
+    let mut text = format!("## {sign} claimcheck {word}: `{driver}` on {cluster}");
+    write(&mut text, format_args!(" {version}\n\n{} passed", cases.passed));
+    let failed = cases.failed + summary.load.as_ref().map_or(0, |load| load.failed);
+    for (count, what) in [
+        (failed, "failed"),
+        (cases.skipped, "skipped"),
+        (summary.leaks.len() as u64, "left behind"),
+        (summary.violations.values().sum(), "calls out of order"),
+    ] {
+        if count > 0 {
+            write(&mut text, format_args!(", {count} {what}"));
+        }
+    }
+    write(&mut text, format_args!(" in {}\n", human(summary.elapsed_s)));
+    text
+}
+
+fn failures(summary: &Summary) -> Option<String> {
+    let mut text = String::new();
+    for line in &summary.results {
+        let CaseResult::Failed { why } = &line.result else { continue };
+        let words: String = why.chars().take(WORDS).collect();
+        let fence = fence(&words);
+        let words = words.trim_end();
+        write(
+            &mut text,
+            format_args!("<details><summary><code>{}</code></summary>\n\n", html(&line.case.to_string())),
+        );
+        write(&mut text, format_args!("{fence}text\n{words}\n{fence}\n\n</details>\n"));
+    }
+    (!text.is_empty()).then(|| format!("### Failures\n\n{text}"))
+}
+
+/// Enough backticks to hold these words, whatever they hold themselves.
+fn fence(words: &str) -> String {
+    let longest = words.split(|c| c != '`').map(str::len).max().unwrap_or_default();
+    "`".repeat(3.max(longest + 1))
+}
+
+fn leaks(summary: &Summary) -> Option<String> {
+    let lines = summary.leaks.iter().map(|leak| {
+        let whose = leak.case.as_ref().map(|case| format!(" by `{case}`")).unwrap_or_default();
+        format!("- {}: `{}`{whose}\n", leak.kind.name(), leak.name)
+    });
+    let lines: String = lines.collect();
+    (!lines.is_empty()).then(|| format!("### Left behind\n\n{lines}"))
+}
+
+fn phases(summary: &Summary) -> Option<String> {
+    let header = ["phase", "n", "P50", "P95", "P99", "max", "driver", "overhead"];
+    let rows = Phase::ALL.iter().filter_map(|phase| {
+        let measures = summary.phases.get(phase)?;
+        let of = |name: &str| measures.iter().find(|quantiles| quantiles.name == name);
+        let (total, driver, overhead) = (of("total")?, of("driver")?, of("overhead")?);
+        let times = [total.p50, total.p95, total.p99, total.max, driver.p50, overhead.p50];
+        let mut row = vec![phase.name().to_owned(), total.count.to_string()];
+        row.extend(times.map(human));
+        Some(row)
+    });
+    let table = table(&header, rows)?;
+    let mut text = format!("### Phases\n\n{table}\ndriver and overhead are medians\n");
+    for (phase, unfinished) in &summary.unfinished {
+        let parts = [(unfinished.aborted, "never ended"), (unfinished.unobserved, "not seen to begin")];
+        let parts =
+            parts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
+        write(&mut text, format_args!("- {}: {}\n", phase.name(), parts.collect::<Vec<_>>().join(", ")));
+    }
+    Some(text)
+}
+
+fn counts(summary: &Summary) -> Option<String> {
+    let rows = [
+        ("attached to nodes", TransitionKind::Attach, TransitionKind::Detach),
+        ("staged on nodes", TransitionKind::Stage, TransitionKind::Unstage),
+        ("mounted in pods", TransitionKind::Mount, TransitionKind::Unmount),
+    ];
+    let rows = rows.map(|(name, enter, leave)| (name, summary.count(enter), summary.count(leave)));
+    // Without calls nothing is counted but what objects show.
+    let rows =
+        rows.into_iter().filter(|(_, entered, left)| entered + left > 0).map(|(name, entered, left)| {
+            let rest = i128::from(entered) - i128::from(left);
+            let sign = if rest == 0 { "✅" } else { "❌" };
+            vec![name.to_owned(), entered.to_string(), left.to_string(), format!("{rest} {sign}")]
+        });
+    Some(format!("### Volumes\n\n{}", table(&["volumes", "in", "out", "left"], rows)?))
+}
+
+fn nodes(summary: &Summary) -> Option<String> {
+    let lines = summary.clocks.iter().map(|(node, state)| format!("- `{node}`: {}\n", clock(state)));
+    let lines: String = lines.collect();
+    (!lines.is_empty()).then(|| format!("### Nodes' clocks\n\n{lines}"))
+}
+
+fn skipped(summary: &Summary) -> Option<String> {
+    let rows = summary.results.iter().filter_map(|line| match &line.result {
+        CaseResult::Skipped { why } => Some(vec![format!("`{}`", line.case), why.clone()]),
+        CaseResult::Passed | CaseResult::Failed { .. } => None,
+    });
+    let table = table(&["case", "because"], rows)?;
+    let count = summary.cases.skipped;
+    Some(format!("<details><summary>{count} skipped</summary>\n\n{table}\n</details>\n"))
+}
+
+/// A table; none without rows. All columns but the first are numbers, unless there are only two.
+fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Option<String> {
+    let aligned = if header.len() > 2 { "--:" } else { "---" };
+    let mut text =
+        format!("| {} |\n| --- |{}\n", header.join(" | "), format!(" {aligned} |").repeat(header.len() - 1));
+    let mut any = false;
+    for row in rows {
+        any = true;
+        let cells: Vec<String> = row.iter().map(|cell| cell.replace('|', "\\|").replace('\n', " ")).collect();
+        write(&mut text, format_args!("| {} |\n", cells.join(" | ")));
+    }
+    any.then_some(text)
+}
+
+fn html(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+fn write(text: &mut String, words: std::fmt::Arguments<'_>) {
+    text.write_fmt(words).expect("a string takes every word");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_in_a_cell_stays_in_it() {
+        let rows = [vec!["a|b".to_owned(), "two\nlines".to_owned()]];
+        let text = table(&["case", "because"], rows.into_iter()).unwrap();
+        assert_eq!(text, "| case | because |\n| --- | --- |\n| a\\|b | two lines |\n");
+        assert_eq!(table(&["case", "because"], std::iter::empty()), None);
+    }
+
+    #[test]
+    fn words_cannot_end_their_fence() {
+        assert_eq!(fence("plain"), "```");
+        assert_eq!(fence("a ```` b"), "`````");
+    }
+
+    #[test]
+    fn the_summary_of_a_step_is_appended_to() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("step");
+        append(&path, "one\n").unwrap();
+        append(&path, "two\n").unwrap();
+        assert_eq!(std::fs::read_to_string(path).unwrap(), "one\ntwo\n");
+    }
+}
