@@ -4,6 +4,8 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use claimcheck_harness::rbac::{Further, manifest};
+use claimcheck_model::ObjectKey;
+use claimcheck_suites::PullSecret;
 
 /// What `rbac` takes.
 #[derive(Debug, clap::Args)]
@@ -15,13 +17,18 @@ pub struct Args {
     /// nodes/proxy may also run commands in the nodes' pods
     #[arg(long)]
     stock_metrics: bool,
+    /// With what --image-pull-secret of `run` needs
+    #[arg(long, value_name = "NAMESPACE/NAME")]
+    image_pull_secret: Option<PullSecret>,
 }
 
 impl Args {
     /// Prints the roles.
     pub fn print(&self) -> Result<ExitCode> {
-        let further = Further { disrupt: self.allow_disruptive, stock_metrics: self.stock_metrics };
-        print!("{}", manifest(further));
+        let pull_secret =
+            self.image_pull_secret.as_ref().map(|secret| ObjectKey::new(&*secret.namespace, &*secret.name));
+        let (disrupt, stock_metrics) = (self.allow_disruptive, self.stock_metrics);
+        print!("{}", manifest(&Further { disrupt, stock_metrics, pull_secret }));
         Ok(ExitCode::SUCCESS)
     }
 }

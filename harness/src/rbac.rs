@@ -7,6 +7,8 @@
 
 use std::fmt::Write;
 
+use claimcheck_model::ObjectKey;
+
 /// A right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
@@ -116,16 +118,18 @@ const fn rule(
 }
 
 /// What is asked for beside what every run needs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Further {
     /// Disruptive cases shall run.
     pub disrupt: bool,
     /// Stock components' metrics shall be read.
     pub stock_metrics: bool,
+    /// Namespace and name of the secret with which images are pulled: it is copied to each case's namespace.
+    pub pull_secret: Option<ObjectKey>,
 }
 
 /// The roles as YAML, for `kubectl apply`.
-pub fn manifest(further: Further) -> String {
+pub fn manifest(further: &Further) -> String {
     let given = |rule: &&Rule| match rule.need {
         Need::Run | Need::Observers => true,
         Need::Disrupt => further.disrupt,
@@ -140,14 +144,24 @@ pub fn manifest(further: Further) -> String {
          # Give it to whoever runs it, for example to user ME:\n\
          #   kubectl create clusterrolebinding claimcheck-run --clusterrole=claimcheck-run --user=ME\n",
     );
+    let bind = |text: &mut String, role: &str, namespace: &str| {
+        let words =
+            format_args!("#   kubectl create rolebinding {role} --role={role} --user=ME -n {namespace}");
+        line(text, words);
+    };
     for scope in &scopes {
         if let Scope::Namespace(namespace) = scope {
-            let role = "rolebinding claimcheck-run --role=claimcheck-run --user=ME";
-            line(&mut text, format_args!("#   kubectl create {role} -n {namespace}"));
+            bind(&mut text, "claimcheck-run", namespace);
         }
+    }
+    if let Some(secret) = &further.pull_secret {
+        bind(&mut text, "claimcheck-pull", &secret.namespace);
     }
     for scope in scopes {
         role(&mut text, scope, RULES.iter().filter(|rule| given(rule) && rule.scope == scope));
+    }
+    if let Some(secret) = &further.pull_secret {
+        text.push_str(&pull_role(secret));
     }
     text
 }
@@ -175,6 +189,25 @@ fn role<'a>(text: &mut String, scope: Scope, rules: impl Iterator<Item = &'a Rul
     }
 }
 
+fn pull_role(secret: &ObjectKey) -> String {
+    let ObjectKey { namespace, name } = secret;
+    format!(
+        r#"---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  name: claimcheck-pull
+  namespace: {namespace}
+rules:
+  # the image pull secret, to be copied
+  - apiGroups: [""]
+    resources: ["secrets"]
+    resourceNames: ["{name}"]
+    verbs: ["get"]
+"#
+    )
+}
+
 fn line(text: &mut String, words: std::fmt::Arguments<'_>) {
     writeln!(text, "{words}").expect("a string takes every line");
 }
@@ -191,7 +224,8 @@ mod tests {
 
     #[test]
     fn the_roles_are_what_kubernetes_reads() {
-        let text = manifest(Further { disrupt: false, stock_metrics: true });
+        let pull_secret = Some(ObjectKey::new("infra", "pull"));
+        let text = manifest(&Further { disrupt: false, stock_metrics: true, pull_secret });
         insta::assert_snapshot!(text);
         let documents = documents(&text);
         let role: ClusterRole = serde_saphyr::from_str(documents[0]).unwrap();
@@ -205,7 +239,7 @@ mod tests {
 
     #[test]
     fn rights_over_nodes_are_given_to_whoever_asks_for_them() {
-        let text = |disrupt, stock_metrics| manifest(Further { disrupt, stock_metrics });
+        let text = |disrupt, stock_metrics| manifest(&Further { disrupt, stock_metrics, pull_secret: None });
         for (with, without, right) in [
             (text(true, false), text(false, true), "nodes/status"),
             (text(false, true), text(true, false), "nodes/proxy"),

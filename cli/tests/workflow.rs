@@ -1,0 +1,78 @@
+//! `ci/github/e2e.yaml`, as far as it can be tried without GitHub: it is YAML of a workflow's shape, and the
+//! commands and paths that it names are there.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate is in the workspace")
+}
+
+fn workflow() -> Value {
+    let text = std::fs::read_to_string(root().join("ci/github/e2e.yaml")).expect("the workflow");
+    serde_saphyr::from_str(&text).expect("YAML")
+}
+
+fn steps(workflow: &Value) -> &[Value] {
+    workflow["jobs"]["kind"]["steps"].as_array().expect("a job with steps")
+}
+
+fn commands(workflow: &Value) -> Vec<&str> {
+    steps(workflow).iter().filter_map(|step| step["run"].as_str()).flat_map(str::lines).collect()
+}
+
+#[test]
+fn every_step_does_one_thing() {
+    let workflow = workflow();
+    assert!(workflow["on"].get("pull_request").is_some());
+    for step in steps(&workflow) {
+        assert!(step["uses"].is_string() != step["run"].is_string(), "{step}");
+        // A moving branch of somebody else's is nobody's version.
+        let pinned =
+            |action: &str| action.split_once('@').is_some_and(|(_, version)| version.starts_with('v'));
+        assert!(step["uses"].as_str().is_none_or(pinned), "{step}");
+    }
+    assert_eq!(workflow["permissions"], serde_json::json!({ "contents": "read" }));
+    let versions = workflow["jobs"]["kind"]["strategy"]["matrix"]["kubernetes"].as_array().expect("a matrix");
+    assert!(
+        versions.len() > 1
+            && versions.iter().all(|version| version.as_str().is_some_and(|v| v.starts_with("v1.")))
+    );
+}
+
+#[test]
+fn the_commands_are_there() {
+    let workflow = workflow();
+    let tests: Vec<&str> =
+        commands(&workflow).into_iter().filter(|line| line.starts_with("cargo ")).collect();
+    assert_eq!(tests, ["cargo test --locked --test e2e --no-run", "cargo test --locked --test e2e"]);
+    assert!(root().join("suites/tests/e2e.rs").exists());
+    for line in commands(&workflow) {
+        let program = line.split_whitespace().next().unwrap_or_default();
+        assert!(["cargo", "go", "echo"].contains(&program) || root().join(program).exists(), "{line}");
+    }
+}
+
+#[test]
+fn the_paths_are_there() {
+    let workflow = workflow();
+    let caching = steps(&workflow).iter().find(|step| step["with"]["key"].is_string()).expect("a cache");
+    let key = caching["with"]["key"].as_str().expect("text");
+    let hashed: Vec<&str> = key.split('\'').skip(1).step_by(2).collect();
+    assert!(!hashed.is_empty());
+    for file in hashed {
+        assert!(root().join(file).exists(), "{file}");
+    }
+    // Where `suites/tests/e2e.rs` makes run folders.
+    let kept: Vec<&str> = steps(&workflow)
+        .iter()
+        .filter(|step| {
+            step["uses"].as_str().is_some_and(|action| action.starts_with("actions/upload-artifact@"))
+        })
+        .flat_map(|step| step["with"]["path"].as_str().expect("paths").lines())
+        .collect();
+    assert_eq!(kept, ["target/tmp", "!target/tmp/**/kubeconfig", "target/tmp/**/junit.xml"]);
+    let folders = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    assert!(folders.ends_with("tmp"), "{}", folders.display());
+}
