@@ -18,8 +18,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{case::Case, fixture::Fixture, plan::Planned, workload::Workload};
 
-/// How long a case may take in all.
-const LIMIT: Duration = Duration::from_secs(180);
+/// How many steps' time a case may take in all.
+const STEPS: u32 = 3;
 
 /// Runs cases on one cluster.
 pub struct Runner {
@@ -119,12 +119,13 @@ impl Runner {
 
     /// The case's own function, bounded in time and with its panics caught.
     async fn bounded(&self, case: &Case, fixture: Arc<Fixture>) -> Result<()> {
+        let limit = self.session.cluster().patience() * STEPS;
         let run = AssertUnwindSafe((case.run)(fixture)).catch_unwind();
         tokio::select! {
-            result = tokio::time::timeout(LIMIT, run) => match result {
+            result = tokio::time::timeout(limit, run) => match result {
                 Ok(Ok(result)) => result,
                 Ok(Err(panic)) => bail!("the case panicked: {}", words(&*panic)),
-                Err(_) => bail!("the case took longer than {} s", LIMIT.as_secs()),
+                Err(_) => bail!("the case took longer than {} s", limit.as_secs()),
             },
             () = self.interrupted.cancelled() => bail!("the run was interrupted"),
         }

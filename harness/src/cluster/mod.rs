@@ -28,7 +28,7 @@ mod real;
 mod stock;
 mod supervisor;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use claimcheck_csi::tap::{FaultRule, TapRecord};
 use claimcheck_model::{Capability, Leak, Stamp};
@@ -93,6 +93,16 @@ impl Cluster {
         match self {
             Self::Embedded(_) => Embedded::ABILITIES,
             Self::Real(_) => Real::ABILITIES,
+        }
+    }
+
+    /// How long a step of a case may take before it counts as one that never comes. Far above what any step
+    /// takes: the latencies themselves are judged by thresholds over the report. A real kubelet looks at
+    /// mounted ConfigMaps once a minute or two, and some of its backoffs grow to two minutes.
+    pub fn patience(&self) -> Duration {
+        match self {
+            Self::Embedded(_) => Duration::from_secs(60),
+            Self::Real(_) => Duration::from_secs(240),
         }
     }
 
