@@ -38,8 +38,10 @@ impl Default for Workload {
 /// A secret of an existing namespace, which is copied to those of the cases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PullSecret {
-    namespace: String,
-    name: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
 }
 
 /// Something else than `NAMESPACE/NAME`.
