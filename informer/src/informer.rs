@@ -23,7 +23,7 @@ use kube::{
     runtime::{WatchStreamExt, utils::Backoff as RetryDelays, watcher},
 };
 use serde::de::DeserializeOwned;
-use tokio::{sync::mpsc, sync::watch, task::JoinSet};
+use tokio::{sync::mpsc, sync::watch, task::JoinSet, time::Instant};
 use tracing::{debug, warn};
 
 use crate::{
@@ -202,7 +202,7 @@ impl Shared {
 
 /// Watches one kind for ever.
 async fn follow<K: Watchable>(client: Client, config: watcher::Config, shared: Arc<Shared>) {
-    let delays = Delays { backoff: WATCH_BACKOFF, failures: 0 };
+    let delays = Delays { backoff: WATCH_BACKOFF, failures: 0, last: None };
     let mut events = watcher(Api::<K>::all(client), config).backoff(delays).boxed();
     let mut listing = Listing::<K>::default();
     let mut synced = false;
@@ -274,9 +274,14 @@ fn slim<K: Cached>(mut object: K) -> K {
 const WATCH_BACKOFF: Backoff = Backoff { base: Duration::from_millis(50), max: Duration::from_secs(30) };
 
 /// [`Backoff`] in the form that kube's streams take it.
+///
+/// They reset it with every event, and the first event of an attempt is that it begins: so it counts as
+/// healthy only when an event comes later than the attempt did, or a dead server would be asked without end.
 struct Delays {
     backoff: Backoff,
     failures: u32,
+    /// When it failed last, and how long was waited then.
+    last: Option<(Instant, Duration)>,
 }
 
 impl Iterator for Delays {
@@ -284,13 +289,17 @@ impl Iterator for Delays {
 
     fn next(&mut self) -> Option<Duration> {
         self.failures = self.failures.saturating_add(1);
-        Some(self.backoff.delay(self.failures))
+        let delay = self.backoff.delay(self.failures);
+        self.last = Some((Instant::now(), delay));
+        Some(delay)
     }
 }
 
 impl RetryDelays for Delays {
     fn reset(&mut self) {
-        self.failures = 0;
+        if self.last.is_none_or(|(failed, waited)| failed.elapsed() > 2 * waited) {
+            self.failures = 0;
+        }
     }
 }
 
@@ -300,7 +309,7 @@ mod tests {
 
     use k8s_openapi::api::core::v1::PersistentVolume;
 
-    use super::Listing;
+    use super::{Delays, Listing, RetryDelays, WATCH_BACKOFF};
     use crate::{
         testing::{volume, world},
         world::World,
@@ -325,5 +334,24 @@ mod tests {
         let changes = listing.finish(&mut world);
         assert_eq!(changes.iter().map(|change| change.key.name.as_str()).collect::<Vec<_>>(), ["gone"]);
         assert_eq!(names(&world), ["listed", "touched", "written"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_attempt_that_only_begins_does_not_end_the_backoff() {
+        let mut delays = Delays { backoff: WATCH_BACKOFF, failures: 0, last: None };
+        let first = delays.next().unwrap();
+        let mut last = first;
+        for _ in 0..20 {
+            tokio::time::sleep(last).await;
+            // The list begins, and fails.
+            delays.reset();
+            let next = delays.next().unwrap();
+            assert!(next >= last, "{next:?} after {last:?}");
+            last = next;
+        }
+        assert!(last > 100 * first, "{last:?}");
+        tokio::time::sleep(3 * last).await;
+        delays.reset();
+        assert_eq!(delays.next(), Some(first), "it was healthy in between");
     }
 }
