@@ -84,6 +84,16 @@ impl Server {
         socket::Listener::bind(path).map(Self)
     }
 
+    /// Lets the members of a group call, too, as callers that are not root need it. Otherwise it is the
+    /// process's umask that says who may.
+    ///
+    /// # Errors
+    /// [`BindError::Io`] if the process may not do that.
+    pub fn share_with(self, group: u32) -> Result<Self, BindError> {
+        self.0.share_with(group)?;
+        Ok(self)
+    }
+
     /// Serves until `shutdown` completes; then the socket file goes, calls under way are finished, and
     /// no new ones taken.
     ///

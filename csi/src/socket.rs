@@ -1,8 +1,12 @@
 //! Unix sockets as servers need them: taking over from a dead predecessor, and leaving nothing behind.
 
 use std::{
+    fs::Permissions,
     io,
-    os::unix::{fs::FileTypeExt, net},
+    os::unix::{
+        fs::{FileTypeExt, PermissionsExt, chown},
+        net,
+    },
     path::{Path, PathBuf},
     pin::Pin,
     task::{Context, Poll},
@@ -55,6 +59,13 @@ impl Listener {
         remove_stale(path)?;
         let inner = UnixListener::bind(path).map_err(failed)?;
         Ok(Self { inner, path: path.to_owned() })
+    }
+
+    /// Lets the members of a group connect, too.
+    pub(crate) fn share_with(&self, group: u32) -> Result<(), BindError> {
+        let failed = |source| BindError::Io { path: self.path.clone(), source };
+        chown(&self.path, None, Some(group)).map_err(failed)?;
+        std::fs::set_permissions(&self.path, Permissions::from_mode(0o660)).map_err(failed)
     }
 
     /// The next connection.

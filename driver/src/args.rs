@@ -22,6 +22,10 @@ pub struct Args {
     #[arg(long, value_name = "URL", env = "CSI_ENDPOINT")]
     pub endpoint: Endpoint,
 
+    /// Number of a group whose members may call the driver, too
+    #[arg(long, value_name = "GID")]
+    pub socket_group: Option<u32>,
+
     /// The node that this process serves
     #[arg(long, value_name = "ID", value_parser = parse_node_id)]
     pub node_id: NodeId,

@@ -60,6 +60,7 @@ pub async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<(), R
     let Endpoint::Unix(socket) = args.endpoint.clone() else {
         return Err(RunError::NotUnix(args.endpoint));
     };
+    let group = args.socket_group;
     let mut config = Config::from(args);
     config.state_dir = std::path::absolute(&config.state_dir)
         .map_err(|source| RunError::StateDir { path: config.state_dir.clone(), source })?;
@@ -74,7 +75,10 @@ pub async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<(), R
         .with(IdentityServer::new(driver.clone()))
         .with(ControllerServer::new(driver.clone()))
         .with(NodeServer::new(driver));
-    let server = Server::bind(&socket)?;
+    let mut server = Server::bind(&socket)?;
+    if let Some(group) = group {
+        server = server.share_with(group)?;
+    }
     info!(endpoint = %socket.display(), %node, state_dir = %path.display(), "serving");
     server.serve(services, shutdown).await?;
     info!(endpoint = %socket.display(), "stopped");

@@ -3,6 +3,7 @@
 use std::{
     fs::{self, OpenOptions},
     io::{ErrorKind, Write},
+    os::unix::fs::{MetadataExt, PermissionsExt},
     path::Path,
     time::Duration,
 };
@@ -224,4 +225,25 @@ async fn declares_what_it_implements() {
     let empty = node.client.node().node_stage_volume(NodeStageVolumeRequest::default()).await.unwrap_err();
     assert_eq!((empty.code(), empty.message()), (Code::InvalidArgument, "volume_id is missing"));
     node.stop().await;
+}
+
+/// A group that is ours anyway, since another takes root.
+#[tokio::test]
+async fn a_group_may_be_let_in() {
+    let place = Place::new();
+    let socket = place.path().join("shared.sock");
+    let endpoint = format!("unix://{}", socket.display());
+    let (state, group) = (place.state().display().to_string(), rustix::process::getegid().as_raw());
+    let group = group.to_string();
+    let args = ["driver", "--endpoint", &endpoint, "--node-id", "n", "--state-dir", &state];
+    let args = Args::try_parse_from(args.into_iter().chain(["--socket-group", &group])).unwrap();
+    let (stop, stopped) = oneshot::channel();
+    let served = tokio::spawn(run(args, async { drop(stopped.await) }));
+    let client = Client::new(Endpoint::Unix(socket.clone()), Tap::none(), "test");
+    client.wait_ready(Duration::from_secs(10)).await.unwrap();
+    let metadata = fs::metadata(&socket).unwrap();
+    assert_eq!((metadata.permissions().mode() & 0o777, metadata.gid().to_string()), (0o660, group));
+    drop(client);
+    stop.send(()).unwrap();
+    served.await.unwrap().unwrap();
 }
