@@ -9,6 +9,7 @@ mod events;
 mod node;
 mod pod;
 mod storage;
+mod workloads;
 
 use std::sync::LazyLock;
 
@@ -56,11 +57,23 @@ pub enum Shelf {
     Leases,
     /// `priorityclasses`
     PriorityClasses,
+    /// `daemonsets`
+    DaemonSets,
+    /// `deployments`
+    Deployments,
+    /// `clusterrolebindings`
+    ClusterRoleBindings,
+    /// `clusterroles`
+    ClusterRoles,
+    /// `rolebindings`
+    RoleBindings,
+    /// `roles`
+    Roles,
 }
 
 impl Shelf {
     /// How many there are.
-    pub const COUNT: usize = Self::PriorityClasses as usize + 1;
+    pub const COUNT: usize = Self::Roles as usize + 1;
 
     /// Whether its objects live in namespaces.
     pub fn namespaced(self) -> bool {
@@ -72,7 +85,11 @@ impl Shelf {
             | Self::Secrets
             | Self::ServiceAccounts
             | Self::Capacities
-            | Self::Leases => true,
+            | Self::Leases
+            | Self::DaemonSets
+            | Self::Deployments
+            | Self::RoleBindings
+            | Self::Roles => true,
             Self::Namespaces
             | Self::Nodes
             | Self::Volumes
@@ -81,7 +98,9 @@ impl Shelf {
             | Self::Drivers
             | Self::CsiNodes
             | Self::AttributesClasses
-            | Self::PriorityClasses => false,
+            | Self::PriorityClasses
+            | Self::ClusterRoleBindings
+            | Self::ClusterRoles => false,
         }
     }
 }
@@ -279,7 +298,7 @@ fn qualified(name: &str, group: &str) -> String {
 }
 
 static ALL: LazyLock<Vec<Resource>> = LazyLock::new(|| {
-    [cluster::rows(), storage::rows(), vec![node::row(), pod::row()], events::rows()]
+    [cluster::rows(), storage::rows(), vec![node::row(), pod::row()], events::rows(), workloads::rows()]
         .into_iter()
         .flatten()
         .collect()

@@ -18,6 +18,8 @@ KINDS = {
     "coordination": "Lease",
     "events": "Event",
     "policy": "Eviction",
+    "apps": "DaemonSet Deployment",
+    "rbac": "ClusterRole ClusterRoleBinding Role RoleBinding",
     "scheduling": "PriorityClass",
     "storage": "CSIDriver CSINode CSIStorageCapacity StorageClass VolumeAttachment VolumeAttributesClass",
 }
@@ -34,8 +36,8 @@ SCALARS = {
 }
 # `+structType=atomic`.
 ATOMIC = """ConfigMapKeySelector EvictionResponder FileKeySelector LabelSelector LocalObjectReference
-NodeSelector NodeSelectorTerm ObjectFieldSelector ObjectReference OwnerReference ResourceFieldSelector
-SecretKeySelector SecretReference TopologySelectorTerm TypedLocalObjectReference""".split()
+NodeSelector NodeSelectorTerm ObjectFieldSelector ObjectReference OwnerReference ResourceFieldSelector RoleRef
+SecretKeySelector SecretReference Subject TopologySelectorTerm TypedLocalObjectReference""".split()
 # Lists whose key is more than the one field by which strategic merge patches find an item.
 KEYS = {
     ("Container", "ports"): "containerPort,protocol",

@@ -216,6 +216,6 @@ mod tests {
         let volumes = &spec.object().unwrap().fields["volumes"];
         assert_eq!(volumes.patch, Patch::ByKey { key: "name", union: true });
         assert!(of_kind("events.k8s.io", "Event").unwrap().field("regarding").is_some());
-        assert!(of_kind("", "Deployment").is_none());
+        assert!(of_kind("", "Deployment").is_none(), "it is in another group");
     }
 }
