@@ -14,6 +14,8 @@ use kube::{
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::meter::Meter;
+
 /// Why an action was not carried out.
 #[derive(Debug)]
 pub enum Failure {
@@ -93,12 +95,21 @@ pub struct Context {
     pub informer: Informer,
     /// The component's events.
     pub events: EventRecorder,
+    /// Told of what the component does.
+    pub meter: Meter,
 }
 
 impl Context {
     /// The access of the component that signs its events as `component`.
     pub fn new(client: Client, informer: Informer, component: &str) -> Self {
-        Self { events: EventRecorder::new(client.clone(), component), client, informer }
+        let events = EventRecorder::new(client.clone(), component);
+        Self { events, client, informer, meter: Meter::default() }
+    }
+
+    /// The same access, whose reconciliations are told of.
+    #[must_use]
+    pub fn with_meter(self, meter: Meter) -> Self {
+        Self { meter, ..self }
     }
 
     /// Records an event about `object`.

@@ -10,6 +10,7 @@
 //! Where to start: [`run`] starts controllers by [`Name`]; `shell.rs` is what they share; a controller is
 //! read as its `plan.rs` (what it looks at and decides) and its `run.rs` (which changes wake which keys,
 //! who carries the actions out). Who writes which field is a rule of the whole system: one planner each.
+//! Where several processes could do the same work, [`leader`] says which one does.
 
 mod attachdetach;
 mod attacher;
@@ -22,6 +23,9 @@ mod context_tests;
 pub mod decisions;
 mod ephemeral;
 mod garbage;
+pub mod leader;
+mod meter;
+mod named;
 mod node_lifecycle;
 mod protection;
 mod provisioner;
@@ -32,4 +36,6 @@ mod shell;
 mod start;
 
 pub use context::{Context, Failure};
-pub use start::{Error, Name, Options, Provisioning, run};
+pub use meter::{Meter, Told};
+pub use named::named;
+pub use start::{CACHE_AGENT, Error, Name, Options, Provisioning, run};

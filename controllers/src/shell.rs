@@ -11,13 +11,21 @@
 //! write the shell plans again on the new state, until nothing is left to do. So there is no difference
 //! between going on and starting again after a crash.
 
-use std::{fmt::Debug, hash::Hash, sync::Arc, time::Duration};
+use std::{
+    fmt::Debug,
+    hash::Hash,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use claimcheck_informer::{Backoff, Change, KindSet, Outcome, Queue, World};
 use jiff::Timestamp;
 use tracing::{debug, error, warn};
 
-use crate::context::{Context, Failure};
+use crate::{
+    context::{Context, Failure},
+    meter::Told,
+};
 
 /// How often a key is planned in a row before it has to wait its turn: far more than any object needs, so
 /// reaching it means that a planner undoes its own work, or that somebody else does.
@@ -97,7 +105,13 @@ pub async fn run<C: Controller>(controller: C, context: Context) {
         let (controller, context) = (controller.clone(), context.clone());
         move |key: C::Key| {
             let (controller, context) = (controller.clone(), context.clone());
-            async move { reconcile(&*controller, &context, &key).await }
+            async move {
+                let began = Instant::now();
+                let outcome = reconcile(&*controller, &context, &key).await;
+                let failed = matches!(outcome, Outcome::Retry);
+                context.meter.tell(Told::Reconciled { controller: C::NAME, failed, took: began.elapsed() });
+                outcome
+            }
         }
     };
     tokio::join!(waking, queue.run(C::WORKERS, worker));

@@ -2,18 +2,26 @@
 
 use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
-use claimcheck_informer::{Informer, KindSet, Options as Watch};
+use claimcheck_csi::tap::Tap;
+use claimcheck_informer::{Informer, Kind, KindSet, Options as Watch};
 use kube::Client;
 use tokio::task::JoinSet;
 use tracing::info;
 
 use crate::{
-    attachdetach, attacher, binder, context::Context, ephemeral, garbage, node_lifecycle, protection,
-    provisioner, scheduler, shell,
+    attachdetach, attacher, binder,
+    context::Context,
+    ephemeral, garbage,
+    meter::{Meter, Told},
+    named::named,
+    node_lifecycle, protection, provisioner, scheduler, shell,
 };
 
 /// Upstream: `pkg/controller/nodelifecycle/config/v1alpha1/defaults.go`.
 const NODE_MONITOR_GRACE: Duration = Duration::from_secs(50);
+
+/// The user agent of the shared cache, which lists and watches for all controllers of a process.
+pub const CACHE_AGENT: &str = "claimcheck-controller";
 
 /// A controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -64,6 +72,47 @@ impl Name {
             Self::NodeLifecycle => "node-lifecycle",
             Self::Garbage => "garbage",
         }
+    }
+
+    /// How it names itself to the API server, as the first word of its requests' user agent. What the shared
+    /// cache asks for comes from [`CACHE_AGENT`].
+    pub fn agent(self) -> String {
+        format!("{}-{self}/{}", CACHE_AGENT, env!("CARGO_PKG_VERSION"))
+    }
+
+    /// The kinds whose objects it looks at: what its process has to list and watch, and no more.
+    pub fn reads(self) -> KindSet {
+        KindSet::of(match self {
+            Self::Binder => &[Kind::Claim, Kind::Volume, Kind::Class, Kind::Pod],
+            Self::Provisioner => &[
+                Kind::Claim,
+                Kind::Volume,
+                Kind::Class,
+                Kind::Node,
+                Kind::Attachment,
+                Kind::CsiDriver,
+                Kind::CsiNode,
+                Kind::Capacity,
+            ],
+            Self::AttachDetach => {
+                &[Kind::Claim, Kind::Volume, Kind::Pod, Kind::Node, Kind::Attachment, Kind::CsiDriver]
+            }
+            Self::Attacher => &[Kind::Volume, Kind::Attachment, Kind::CsiNode],
+            Self::Scheduler => &[
+                Kind::Claim,
+                Kind::Volume,
+                Kind::Class,
+                Kind::Pod,
+                Kind::Node,
+                Kind::Attachment,
+                Kind::CsiDriver,
+                Kind::CsiNode,
+                Kind::Capacity,
+            ],
+            Self::Protection => &[Kind::Claim, Kind::Volume, Kind::Pod],
+            Self::Ephemeral | Self::Garbage => &[Kind::Claim, Kind::Pod],
+            Self::NodeLifecycle => &[Kind::Pod, Kind::Node, Kind::Lease],
+        })
     }
 
     /// Whether it speaks to a CSI driver, and so needs [`Options::csi_address`].
@@ -119,13 +168,17 @@ pub enum Error {
 pub struct Options {
     /// The driver's socket, for the provisioner and the attacher.
     pub csi_address: Option<PathBuf>,
-    /// Where records of RPCs go: the tap's socket.
-    pub tap: Option<PathBuf>,
+    /// Where records of RPCs go; none for where the environment says, if it does.
+    pub tap: Option<Tap>,
     /// How the provisioner provisions.
     pub provisioning: Provisioning,
     /// How long a node may be silent before it is held to be gone: `--node-monitor-grace-period` of
     /// kube-controller-manager, whose default it has where none is given.
     pub node_monitor_grace: Option<Duration>,
+    /// Told of what the controllers do.
+    pub meter: Meter,
+    /// Where capacities are published; none for `kube-system`. Upstream: the provisioner's `NAMESPACE`.
+    pub capacity_namespace: Option<String>,
 }
 
 /// What the provisioner can be told, named as the flags of external-provisioner.
@@ -153,10 +206,15 @@ pub async fn run(
     if let Some(name) = names.iter().find(|name| name.needs_driver() && options.csi_address.is_none()) {
         return Err(Error::NoDriver { name: *name });
     }
-    let informer = Informer::start(client.clone(), KindSet::all(), &Watch::default());
+    let reads = names.iter().fold(KindSet::default(), |kinds, name| kinds.union(name.reads()));
+    let agent = format!("{CACHE_AGENT}/{}", env!("CARGO_PKG_VERSION"));
+    let informer = Informer::start(named(&client, &agent), reads, &Watch::default());
     let mut running = JoinSet::new();
     for name in names {
-        let context = |component: &str| Context::new(client.clone(), informer.clone(), component);
+        let client = named(&client, &name.agent());
+        let context = |component: &str| {
+            Context::new(client.clone(), informer.clone(), component).with_meter(options.meter.clone())
+        };
         let options = options.clone();
         info!(controller = %name, "starts");
         // The components of events are upstream's names, which people and dashboards look for.
@@ -199,8 +257,14 @@ pub async fn run(
             }
         }
     }
+    let synced = async {
+        informer.synced().await;
+        options.meter.tell(Told::Synced);
+        std::future::pending().await
+    };
     tokio::select! {
         () = shutdown => Ok(()),
+        never = synced => never,
         Some(ended) = running.join_next() => match ended {
             Ok(result) => result,
             Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),

@@ -116,6 +116,10 @@ labels! {
     State = "state";
     /// Upstream: why a detach was forced.
     Reason = "reason";
+    /// A controller of ours: of a handful.
+    Controller = "controller";
+    /// Upstream: the lease that is led.
+    Name = "name";
     /// Upstream: of kubelet_volume_stats.
     Namespace = "namespace";
     /// Upstream: of kubelet_volume_stats.
@@ -176,6 +180,10 @@ metrics! {
         "How long cases ran.";
     WATCH_LAG = "claimcheck_watch_lag_seconds", Seconds, Histogram(OPERATION_BUCKETS), [],
         "How stale our own observation is, measured with a probe object.";
+    RECONCILE_DURATION = "claimcheck_reconcile_duration_seconds", Seconds, Histogram(OPERATION_BUCKETS),
+        [Controller, Result], "How long controllers took to reconcile one object; result done or failed.";
+    LEADER_STATUS = "leader_election_master_status", Count, Gauge, [Name],
+        "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates master. 'name' is the string used to identify the lease. Please make sure to group by name.";
     BUILD_INFO = "claimcheck_build_info", Count, Gauge, [Version, KubernetesVersion, Cluster], "Always 1.";
 
     STORAGE_OPERATION_DURATION = "storage_operation_duration_seconds", Seconds, Histogram(OPERATION_BUCKETS),

@@ -4,6 +4,8 @@
 use std::{
     io,
     path::{Path, PathBuf},
+    pin::pin,
+    time::Duration,
 };
 
 use claimcheck_csi::{BindError, Driver, ServeError, Server, Services, v1};
@@ -44,6 +46,31 @@ pub enum RegistrarError {
         #[source]
         source: ServeError,
     },
+}
+
+/// How often a driver that does not answer is told of in the log.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Waits for the driver, then registers it; see [`serve`].
+///
+/// # Errors
+/// As [`serve`].
+pub async fn run(
+    driver: &Driver,
+    registry: &Path,
+    endpoint: &str,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), RegistrarError> {
+    let mut shutdown = pin!(shutdown);
+    let answers = async {
+        while let Err(error) = driver.wait_ready(PATIENCE).await {
+            tracing::warn!(%error, "waiting for the driver");
+        }
+    };
+    tokio::select! {
+        () = answers => serve(driver, registry, endpoint, shutdown).await,
+        () = &mut shutdown => Ok(()),
+    }
 }
 
 /// Asks the driver for its name, then serves `<registry>/<name>-reg.sock` until `shutdown` resolves; the

@@ -40,13 +40,16 @@ pub struct Settings {
     pub identity: String,
     /// What the user wishes.
     pub wishes: Provisioning,
+    /// Where capacities are published; nothing but the right to do so depends on it.
+    pub namespace: String,
 }
 
 /// Works until the future is dropped. Waits for the driver to answer first.
 pub async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error + Send + Sync>> {
     let (driver, info) = connect(&options, "provisioner").await?;
     let identity = format!("{}-{}", uuid::Uuid::new_v4().simple(), info.name);
-    let settings = Settings { driver: info, identity, wishes: options.provisioning };
+    let namespace = options.capacity_namespace.unwrap_or_else(|| "kube-system".to_owned());
+    let settings = Settings { driver: info, identity, wishes: options.provisioning, namespace };
     let claims = create::Claims::new(driver.clone(), settings.clone());
     let volumes = delete::Volumes::new(driver.clone(), settings.clone());
     let capacities = async {

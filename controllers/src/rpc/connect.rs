@@ -30,7 +30,7 @@ pub enum ConnectError {
 pub async fn connect(options: &Options, component: &str) -> Result<(Driver, DriverInfo), ConnectError> {
     let address = options.csi_address.clone().ok_or(ConnectError::NoAddress)?;
     let tap = match &options.tap {
-        Some(path) => Tap::connect(path)?,
+        Some(tap) => tap.clone(),
         None => Tap::from_env()?,
     };
     let driver = Driver::new(Endpoint::Unix(address), tap, component);

@@ -192,7 +192,7 @@ where
     api.create(&PostParams::default(), &object).await.unwrap()
 }
 
-async fn connect(server: &apiserver::Server) -> Client {
+pub async fn connect(server: &apiserver::Server) -> Client {
     let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig()).expect("a kubeconfig");
     let options = KubeConfigOptions::default();
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.expect("a configuration");

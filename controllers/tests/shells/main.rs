@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by failing")]
 
 mod cluster;
+mod leader;
 mod nodes;
 
 use claimcheck_controllers::Name;

@@ -3,7 +3,6 @@
 use std::{
     fs, io,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use claimcheck_csi::{Driver, Endpoint, tap::Tap};
@@ -15,9 +14,6 @@ use super::{
     node::{Common, Paths},
     supervisor::Supervised,
 };
-
-/// How long a driver may take until it answers.
-const REGISTER: Duration = Duration::from_secs(30);
 
 /// Which driver, and where it lives.
 #[derive(Clone, Debug)]
@@ -105,13 +101,9 @@ impl Drop for NodeDriver {
 async fn register(paths: Paths, plugin: Plugin) {
     let driver = Driver::new(Endpoint::Unix(plugin.socket(&paths)), Tap::none(), "registrar");
     let endpoint = plugin.socket_in_node().display().to_string();
-    let served = async {
-        driver.wait_ready(REGISTER).await?;
-        claimcheck_node::registrar::serve(&driver, &paths.registry(), &endpoint, std::future::pending())
-            .await?;
-        anyhow::Ok(())
-    };
-    if let Err(error) = served.await {
-        tracing::error!(node = %paths.name, "the driver cannot be registered: {error:#}");
+    let registry = paths.registry();
+    let served = claimcheck_node::registrar::run(&driver, &registry, &endpoint, std::future::pending()).await;
+    if let Err(error) = served {
+        tracing::error!(node = %paths.name, %error, "the driver cannot be registered");
     }
 }

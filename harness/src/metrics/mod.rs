@@ -5,18 +5,22 @@
 
 mod class;
 mod register;
-mod serve;
 
-pub use serve::{ServeError, Serving};
+pub use crate::serve::{ServeError, Serving};
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use claimcheck_model::{
     CaseResult, Event, LeakKind, Outcome, Phase, PhaseSample, Rule, RunInfo, Transition, TransitionKind,
     VolumeMode, metric,
 };
 use prometheus::{GaugeVec, Histogram, HistogramVec, IntCounterVec, Registry, TextEncoder};
-use register::Register;
+pub(crate) use register::Register;
+
+use crate::serve::{Page, Site, serve};
 
 /// The metrics of one run. Clones are the same.
 #[derive(Clone, Debug)]
@@ -188,9 +192,27 @@ impl Metrics {
 
     /// All series in the text format of Prometheus.
     pub fn text(&self) -> String {
-        let families = self.registry.gather();
-        TextEncoder::new().encode_to_string(&families).expect("declared metrics have names and values")
+        text(&self.registry)
     }
+
+    /// Serves these metrics at `http://<address>/metrics`.
+    ///
+    /// # Errors
+    /// If it cannot listen there; see [`ServeError`].
+    pub async fn serve(&self, address: SocketAddr) -> Result<Serving, ServeError> {
+        serve(address, self.clone()).await
+    }
+}
+
+impl Site for Metrics {
+    async fn page(&self, path: &str) -> Option<Page> {
+        (path == "/metrics").then(|| Page::ok(self.text()))
+    }
+}
+
+/// All series of a registry in the text format of Prometheus.
+pub(crate) fn text(registry: &Registry) -> String {
+    TextEncoder::new().encode_to_string(&registry.gather()).expect("declared metrics have names and values")
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use prometheus::{GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, Opts, Reg
 
 /// Registers families. A declaration that Prometheus refuses is a mistake in `model::metric`, found by
 /// the first test that makes a registry.
-pub(super) struct Register<'a>(pub &'a Registry);
+pub(crate) struct Register<'a>(pub &'a Registry);
 
 const DECLARED: &str = "declarations have valid, unique names";
 

@@ -30,8 +30,6 @@ const DRIVER_LABEL: &str = "csi.storage.k8s.io/drivername";
 /// Who keeps it up to date; any other is somebody else's.
 const MANAGER_LABEL: &str = "csi.storage.k8s.io/managed-by";
 const MANAGER: &str = "external-provisioner";
-/// Where the objects are; nothing depends on it.
-const NAMESPACE: &str = "kube-system";
 
 /// How often the driver is asked though nothing happened (upstream `--capacity-poll-interval`).
 pub const PERIOD: Duration = Duration::from_secs(60);
@@ -212,7 +210,7 @@ fn object(place: &Place, driver: &CSIDriver, settings: &Settings) -> CSIStorageC
     CSIStorageCapacity {
         metadata: ObjectMeta {
             name: Some(format!("csisc-{:016x}", hasher.finish())),
-            namespace: Some(NAMESPACE.to_owned()),
+            namespace: Some(settings.namespace.clone()),
             labels: Some(labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into()),
             owner_references: Some(vec![owner]),
             ..ObjectMeta::default()

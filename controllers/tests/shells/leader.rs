@@ -1,0 +1,123 @@
+//! Leader election against the embedded API server: who leads, for how long, and what ends it.
+
+use std::time::Duration;
+
+use claimcheck_apiserver as apiserver;
+use claimcheck_controllers::leader::{Election, Elector, LeaderError, Timing};
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, Patch, PatchParams},
+};
+use serde_json::json;
+use tokio::time::timeout;
+
+use crate::cluster::connect;
+
+const LONG: Duration = Duration::from_secs(20);
+/// Renewed so often that nothing has to be waited for; whole seconds only where they stand in the lease.
+const TIMING: Timing = Timing {
+    lease: Duration::from_secs(1),
+    deadline: Duration::from_millis(300),
+    retry: Duration::from_millis(20),
+};
+
+async fn server() -> (apiserver::Server, Client, Api<Lease>) {
+    let server = apiserver::start(apiserver::Config::default()).await.expect("the API server starts");
+    let client = connect(&server).await;
+    let leases = Api::namespaced(client.clone(), "kube-system");
+    (server, client, leases)
+}
+
+fn candidate(client: &Client, identity: &str) -> Elector {
+    let election = Election {
+        namespace: "kube-system".into(),
+        name: "work".into(),
+        identity: identity.into(),
+        timing: TIMING,
+    };
+    Elector::new(client.clone(), election)
+}
+
+async fn spec(leases: &Api<Lease>) -> LeaseSpec {
+    leases.get("work").await.unwrap().spec.unwrap()
+}
+
+#[tokio::test]
+async fn a_released_lease_is_taken_at_once() {
+    let (_server, client, leases) = server().await;
+    let mut first = candidate(&client, "first");
+    timeout(LONG, first.acquire()).await.unwrap();
+    assert_eq!(spec(&leases).await.holder_identity.as_deref(), Some("first"));
+
+    let mut second = candidate(&client, "second");
+    let waiting = tokio::spawn(async move {
+        second.acquire().await;
+        second
+    });
+    first.release().await;
+    let mut second = timeout(LONG, waiting).await.unwrap().unwrap();
+    let taken = spec(&leases).await;
+    assert_eq!((taken.holder_identity.as_deref(), taken.lease_transitions), (Some("second"), Some(1)));
+
+    // What is not held cannot be released.
+    first.release().await;
+    assert_eq!(spec(&leases).await, taken);
+    second.release().await;
+    assert_eq!(spec(&leases).await.holder_identity.as_deref(), Some(""));
+}
+
+#[tokio::test]
+async fn the_lease_of_a_dead_leader_ends() {
+    let (_server, client, leases) = server().await;
+    timeout(LONG, candidate(&client, "dead").acquire()).await.unwrap();
+    timeout(LONG, candidate(&client, "next").acquire()).await.unwrap();
+    assert_eq!(spec(&leases).await.holder_identity.as_deref(), Some("next"));
+}
+
+#[tokio::test]
+async fn a_leader_renews_and_makes_a_lost_lease_again() {
+    let (_server, client, leases) = server().await;
+    let mut leader = candidate(&client, "leader");
+    timeout(LONG, leader.acquire()).await.unwrap();
+    let first = spec(&leases).await;
+    let watched =
+        kube::runtime::wait::await_condition(leases.clone(), "work", move |lease: Option<&Lease>| {
+            lease.and_then(|lease| lease.spec.as_ref()).is_some_and(|spec| spec.renew_time > first.renew_time)
+        });
+    tokio::select! {
+        lost = leader.hold() => panic!("{lost}"),
+        renewed = timeout(LONG, watched) => drop(renewed.unwrap().unwrap()),
+    }
+    assert_eq!(spec(&leases).await.acquire_time, first.acquire_time, "the term goes on");
+
+    leases.delete("work", &DeleteParams::default()).await.unwrap();
+    let again =
+        kube::runtime::wait::await_condition(leases.clone(), "work", |lease: Option<&Lease>| lease.is_some());
+    tokio::select! {
+        lost = leader.hold() => panic!("{lost}"),
+        made = timeout(LONG, again) => drop(made.unwrap().unwrap()),
+    }
+}
+
+#[tokio::test]
+async fn a_leader_ends_when_another_has_the_lease() {
+    let (_server, client, leases) = server().await;
+    let mut leader = candidate(&client, "leader");
+    timeout(LONG, leader.acquire()).await.unwrap();
+    let usurp = json!({ "spec": { "holderIdentity": "usurper" } });
+    leases.patch("work", &PatchParams::default(), &Patch::Merge(usurp)).await.unwrap();
+    let lost = timeout(LONG, leader.hold()).await.unwrap();
+    let LeaderError::Taken { lease, holder } = lost else { panic!("{lost}") };
+    assert_eq!((lease.as_str(), holder.as_str()), ("kube-system/work", "usurper"));
+}
+
+#[tokio::test]
+async fn a_leader_ends_when_it_cannot_renew() {
+    let (server, client, _) = server().await;
+    let mut leader = candidate(&client, "leader");
+    timeout(LONG, leader.acquire()).await.unwrap();
+    server.shutdown().await;
+    let lost = timeout(LONG, leader.hold()).await.unwrap();
+    assert!(matches!(lost, LeaderError::Silent { .. }), "{lost}");
+}
