@@ -54,7 +54,7 @@ pub struct Observers {
 impl Default for Observers {
     fn default() -> Self {
         let selector = "app.kubernetes.io/name=claimcheck,app.kubernetes.io/component=observe".to_owned();
-        Self { namespace: "claimcheck".to_owned(), selector, port: 9465 }
+        Self { namespace: crate::install::NAMESPACE.to_owned(), selector, port: 9465 }
     }
 }
 

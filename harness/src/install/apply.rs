@@ -1,0 +1,158 @@
+//! Applies objects and removes them, whatever their kinds are.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use kube::{
+    Api, Client, ResourceExt,
+    api::{DeleteParams, Patch, PatchParams},
+    core::{DynamicObject, GroupVersion},
+    discovery::{ApiGroup, Scope, pinned_group},
+    runtime::wait::delete::delete_and_finalize,
+};
+use tokio::time::timeout;
+
+use super::{InstallError, Installed, substitute::PART_OF, title};
+
+/// Who owns what is applied.
+const MANAGER: &str = "claimcheck";
+/// Groups that are extensions: without them something is missing that nobody needs for storage.
+const OPTIONAL: [&str; 2] = ["monitoring.coreos.com", "snapshot.storage.k8s.io"];
+
+/// What applying did to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It was not there before.
+    Created,
+    /// It was another one before.
+    Changed,
+    /// It was as it should be.
+    Unchanged,
+}
+
+/// An object that was applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Applied {
+    /// Kind and name.
+    pub object: String,
+    /// What became of it.
+    pub change: Change,
+}
+
+/// What the API server serves, asked once for each group.
+struct Served<'a> {
+    client: &'a Client,
+    groups: BTreeMap<String, Option<ApiGroup>>,
+}
+
+impl<'a> Served<'a> {
+    fn new(client: &'a Client) -> Self {
+        Self { client, groups: BTreeMap::new() }
+    }
+
+    /// Where the object is to be found; `None` if its kind is not served.
+    async fn api(&mut self, object: &DynamicObject) -> Result<Option<Api<DynamicObject>>, InstallError> {
+        let types = object.types.clone().unwrap_or_default();
+        let version = &types.api_version;
+        if !self.groups.contains_key(version) {
+            let asked: GroupVersion = version.parse().expect("the tests read every manifest");
+            let group = match pinned_group(self.client, &asked).await {
+                Ok(group) => Some(group),
+                Err(error) if is_missing(&error) => None,
+                Err(source) => {
+                    let source = Box::new(source);
+                    return Err(InstallError::Discover { group_version: version.clone(), source });
+                }
+            };
+            self.groups.insert(version.clone(), group);
+        }
+        let group = self.groups.get(version).and_then(Option::as_ref);
+        Ok(group.and_then(|group| group.recommended_kind(&types.kind)).map(
+            |(resource, capabilities)| match (&capabilities.scope, &object.metadata.namespace) {
+                (Scope::Namespaced, Some(namespace)) => {
+                    Api::namespaced_with(self.client.clone(), namespace, &resource)
+                }
+                (Scope::Namespaced | Scope::Cluster, _) => Api::all_with(self.client.clone(), &resource),
+            },
+        ))
+    }
+}
+
+/// Applies the objects in this order.
+pub(super) async fn apply(client: &Client, objects: Vec<DynamicObject>) -> Result<Installed, InstallError> {
+    let mut served = Served::new(client);
+    let mut installed = Installed::default();
+    for object in objects {
+        let name = title(&object);
+        let Some(api) = served.api(&object).await? else {
+            let kind = object.types.clone().unwrap_or_default();
+            let (group, _) = kind.api_version.split_once('/').unwrap_or_default();
+            if !OPTIONAL.contains(&group) {
+                return Err(InstallError::Unserved { kind: format!("{}.{group}", kind.kind), object: name });
+            }
+            installed.notes.push(format!("{name} is left out: the cluster does not have {group}"));
+            continue;
+        };
+        let change = apply_one(&api, &object).await.map_err(refused("applied", &name))?;
+        installed.applied.push(Applied { object: name, change });
+    }
+    Ok(installed)
+}
+
+async fn apply_one(api: &Api<DynamicObject>, object: &DynamicObject) -> kube::Result<Change> {
+    let name = object.name_any();
+    let before = api.get_metadata_opt(&name).await?.and_then(|found| found.metadata.resource_version);
+    // What people changed is taken back: the manifests are the only source.
+    let params = PatchParams::apply(MANAGER).force();
+    let after = api.patch(&name, &params, &Patch::Apply(object)).await?.metadata.resource_version;
+    Ok(match before {
+        None => Change::Created,
+        before if before == after => Change::Unchanged,
+        Some(_) => Change::Changed,
+    })
+}
+
+/// Removes the objects in the opposite order, and waits for each to be gone.
+pub(super) async fn remove(
+    client: &Client,
+    objects: Vec<DynamicObject>,
+    patience: Duration,
+) -> Result<(), InstallError> {
+    let mut served = Served::new(client);
+    for object in objects.iter().rev() {
+        let name = title(object);
+        let Some(api) = served.api(object).await? else { continue };
+        match timeout(patience, remove_one(&api, &object.name_any())).await {
+            Ok(result) => result.map_err(refused("removed", &name))?,
+            Err(_) => return Err(InstallError::NotGone { object: name, waited: patience }),
+        }
+    }
+    Ok(())
+}
+
+async fn remove_one(api: &Api<DynamicObject>, name: &str) -> kube::Result<()> {
+    let Some(found) = api.get_metadata_opt(name).await? else { return Ok(()) };
+    if found.labels().get(PART_OF.0).map(String::as_str) != Some(PART_OF.1) {
+        tracing::warn!(name, "is somebody else's and stays");
+        return Ok(());
+    }
+    // Pods may outlive their workload; the namespace, which goes last, does not outlive them.
+    match delete_and_finalize(api.clone(), name, &DeleteParams::background()).await {
+        Ok(()) => Ok(()),
+        Err(kube::runtime::wait::delete::Error::Delete(error)) if is_missing(&error) => Ok(()),
+        Err(kube::runtime::wait::delete::Error::Delete(error)) => Err(error),
+        Err(error) => Err(kube::Error::Service(Box::new(error))),
+    }
+}
+
+fn refused(what: &'static str, object: &str) -> impl FnOnce(kube::Error) -> InstallError {
+    let object = object.to_owned();
+    move |source| InstallError::Refused { what, object, source: Box::new(source) }
+}
+
+fn is_missing(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Api(status) => status.code == 404,
+        kube::Error::Discovery(_) => true,
+        _ => false,
+    }
+}

@@ -1,0 +1,49 @@
+//! The manifests, as they were when this was built.
+
+/// From one list of paths: each with its text.
+macro_rules! files {
+    ($($path:literal,)+) => {
+        &[$(($path, include_str!(concat!("../../../manifests/", $path)))),+]
+    };
+}
+
+/// Path below `manifests/` and text of every manifest; a test compares this with the folder.
+pub(super) const FILES: &[(&str, &str)] = files![
+    "classes/directory.yaml",
+    "classes/image.yaml",
+    "classes/kustomization.yaml",
+    "controllers/deployment.yaml",
+    "controllers/kustomization.yaml",
+    "controllers/leader-election.yaml",
+    "controllers/serviceaccount.yaml",
+    "csidriver/csidriver.yaml",
+    "csidriver/kustomization.yaml",
+    "monitoring/kustomization.yaml",
+    "monitoring/podmonitor.yaml",
+    "namespace/kustomization.yaml",
+    "namespace/namespace.yaml",
+    "node/daemonset.yaml",
+    "node/kustomization.yaml",
+    "node/serviceaccount.yaml",
+    "observe/daemonset.yaml",
+    "observe/kustomization.yaml",
+    "observe/serviceaccount.yaml",
+    "overlays/existing/kustomization.yaml",
+    "overlays/kind/kustomization.yaml",
+    "overlays/stock/kustomization.yaml",
+    "rbac/sidecars/attacher.yaml",
+    "rbac/sidecars/kustomization.yaml",
+    "rbac/sidecars/provisioner.yaml",
+    "rbac/storage/attach-detach.yaml",
+    "rbac/storage/binder.yaml",
+    "rbac/storage/ephemeral-volume.yaml",
+    "rbac/storage/kustomization.yaml",
+    "rbac/storage/protection.yaml",
+    "snapshots/classes.yaml",
+    "snapshots/kustomization.yaml",
+];
+
+/// The text of a file, if there is one.
+pub(super) fn text(path: &str) -> Option<&'static str> {
+    FILES.iter().find(|(name, _)| *name == path).map(|(_, text)| *text)
+}

@@ -1,0 +1,386 @@
+//! The manifests mean what they should, to Kubernetes' types, to kubectl, to our own command line and to an
+//! API server.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use claimcheck_apiserver as apiserver;
+use k8s_openapi::{
+    api::{
+        apps::v1::{DaemonSet, Deployment},
+        core::v1::{Namespace, Pod, ServiceAccount},
+        rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding},
+        storage::v1::{CSIDriver, StorageClass},
+    },
+    serde::{Serialize, de::DeserializeOwned},
+};
+use kube::{
+    Api, Config,
+    api::{ListParams, Patch, PatchParams, PostParams},
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use serde_json::{Value, json};
+
+use super::*;
+
+fn manifests() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests")
+}
+
+fn values(variant: Variant) -> Vec<Value> {
+    objects(&Options::new(variant)).into_iter().map(|object| serde_json::to_value(object).unwrap()).collect()
+}
+
+fn name_of(object: &Value) -> String {
+    format!("{} {}", object["kind"].as_str().unwrap(), object["metadata"]["name"].as_str().unwrap())
+}
+
+/// Containers of a workload.
+fn containers(object: &Value) -> &[Value] {
+    object["spec"]["template"]["spec"]["containers"].as_array().map_or(&[], Vec::as_slice)
+}
+
+#[test]
+fn all_manifests_are_embedded() {
+    fn walk(folder: &Path, found: &mut BTreeSet<String>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                walk(&path, found);
+            } else if path.extension().is_some_and(|extension| extension == "yaml") {
+                found.insert(path.strip_prefix(manifests()).unwrap().display().to_string());
+            }
+        }
+    }
+    let mut found = BTreeSet::new();
+    walk(&manifests(), &mut found);
+    assert_eq!(files::FILES.iter().map(|(path, _)| (*path).to_owned()).collect::<BTreeSet<_>>(), found);
+}
+
+/// Reads an object by its type and writes it again: a field that the type does not have is gone then.
+fn again<T: DeserializeOwned + Serialize>(object: &Value) -> Value {
+    let typed: T =
+        serde_json::from_value(object.clone()).unwrap_or_else(|error| panic!("{}: {error}", name_of(object)));
+    serde_json::to_value(typed).unwrap()
+}
+
+#[test]
+fn every_field_is_known_to_kubernetes() {
+    for object in Variant::ALL.into_iter().flat_map(values) {
+        let again = match object["kind"].as_str().unwrap() {
+            "Namespace" => again::<Namespace>(&object),
+            "ServiceAccount" => again::<ServiceAccount>(&object),
+            "ClusterRole" => again::<ClusterRole>(&object),
+            "ClusterRoleBinding" => again::<ClusterRoleBinding>(&object),
+            "Role" => again::<Role>(&object),
+            "RoleBinding" => again::<RoleBinding>(&object),
+            "CSIDriver" => again::<CSIDriver>(&object),
+            "StorageClass" => again::<StorageClass>(&object),
+            "Deployment" => again::<Deployment>(&object),
+            "DaemonSet" => again::<DaemonSet>(&object),
+            // Of extensions.
+            "PodMonitor" | "VolumeSnapshotClass" => continue,
+            other => panic!("{other} is not checked"),
+        };
+        assert_eq!(again, object);
+    }
+}
+
+#[test]
+fn kubectl_reads_them_as_we_do() {
+    for variant in Variant::ALL {
+        let folder = manifests().join("overlays").join(variant.name());
+        let output = Command::new("kubectl").arg("kustomize").arg(&folder).output();
+        let output = output.expect("kubectl is there: ci/test installs it");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let built: Vec<Value> =
+            serde_saphyr::from_multiple(std::str::from_utf8(&output.stdout).unwrap()).unwrap();
+        let by_name = |objects: Vec<Value>| -> BTreeMap<String, Value> {
+            objects.into_iter().map(|object| (name_of(&object), object)).collect()
+        };
+        let ours = resolve::resolve(&format!("overlays/{variant}"));
+        assert_eq!(by_name(ours), by_name(built), "{variant}");
+    }
+}
+
+#[test]
+fn names_and_labels_agree() {
+    for variant in Variant::ALL {
+        let objects = values(variant);
+        let there: BTreeSet<String> = objects.iter().map(name_of).collect();
+        assert_eq!(there.len(), objects.len(), "{variant}: a name is given twice");
+        for object in &objects {
+            let title = name_of(object);
+            assert_eq!(object["metadata"]["labels"]["app.kubernetes.io/part-of"], "claimcheck", "{title}");
+            for subject in object["subjects"].as_array().into_iter().flatten() {
+                assert!(
+                    there.contains(&name_of(&json!({ "kind": "ServiceAccount", "metadata": subject }))),
+                    "{title}"
+                );
+            }
+            if let Some(role) = object.get("roleRef") {
+                assert!(
+                    there.contains(&name_of(&json!({ "kind": role["kind"], "metadata": role }))),
+                    "{title}"
+                );
+            }
+            if title.starts_with("StorageClass") {
+                assert_eq!(object["provisioner"], DRIVER_NAME);
+            }
+            let pod = &object["spec"]["template"];
+            if !pod.is_object() {
+                continue;
+            }
+            let account = pod["spec"]["serviceAccountName"].as_str().unwrap();
+            assert!(there.contains(&format!("ServiceAccount {account}")), "{title}");
+            let selected = object["spec"]["selector"]["matchLabels"].as_object().unwrap();
+            let labels = &pod["metadata"]["labels"];
+            assert!(selected.iter().all(|(name, value)| labels[name] == *value), "{title}");
+            assert_eq!(
+                labels["app.kubernetes.io/part-of"], "claimcheck",
+                "{title}: a rollout looks for its pods"
+            );
+            let volumes = pod["spec"]["volumes"].as_array().into_iter().flatten();
+            let volumes: BTreeSet<&str> = volumes.filter_map(|volume| volume["name"].as_str()).collect();
+            let mounts =
+                containers(object).iter().filter_map(|container| container["volumeMounts"].as_array());
+            let mounted: BTreeSet<&str> =
+                mounts.flatten().filter_map(|mount| mount["name"].as_str()).collect();
+            assert_eq!(mounted, volumes, "{title}");
+            for container in containers(object) {
+                for probe in ["livenessProbe", "readinessProbe"] {
+                    let Some(port) = container[probe]["httpGet"]["port"].as_str() else { continue };
+                    let ports = container["ports"].as_array().unwrap();
+                    assert!(ports.iter().any(|named| named["name"] == port), "{title} has no port {port}");
+                }
+            }
+        }
+    }
+    let objects = values(Variant::Kind);
+    let workload = |kind: &str, name: &str| {
+        let title = format!("{kind} {name}");
+        objects.iter().find(|object| name_of(object) == title).unwrap_or_else(|| panic!("no {title}"))
+    };
+    assert_eq!(workload("Deployment", CONTROLLERS)["spec"]["replicas"], REPLICAS);
+    assert_eq!(containers(workload("DaemonSet", NODE))[0]["name"], DRIVER);
+    let monitor = values(Variant::Kind).into_iter().find(|object| object["kind"] == "PodMonitor").unwrap();
+    let controllers =
+        values(Variant::Kind).into_iter().find(|object| object["kind"] == "Deployment").unwrap();
+    assert_eq!(monitor["spec"]["selector"], controllers["spec"]["selector"]);
+    let port = &monitor["spec"]["podMetricsEndpoints"][0]["port"];
+    assert_eq!(containers(&controllers)[0]["ports"][0]["name"], *port);
+}
+
+/// The arguments as the container gets them.
+fn expanded(container: &Value) -> Vec<String> {
+    let variables: BTreeMap<&str, &str> = container["env"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|variable| (variable["name"].as_str().unwrap(), variable["value"].as_str().unwrap_or("value")))
+        .collect();
+    let expand = |arg: &Value| {
+        let mut arg = arg.as_str().unwrap().to_owned();
+        for (name, value) in &variables {
+            arg = arg.replace(&format!("$({name})"), value);
+        }
+        assert!(!arg.contains("$("), "{arg}");
+        arg
+    };
+    container["args"].as_array().unwrap().iter().map(expand).collect()
+}
+
+#[test]
+fn our_own_command_line_takes_the_arguments() {
+    let mut seen = BTreeSet::new();
+    for container in Variant::ALL.into_iter().flat_map(values).flat_map(|object| containers(&object).to_vec())
+    {
+        let args = expanded(&container);
+        crate::component::check(&args).unwrap_or_else(|error| panic!("{error}"));
+        seen.insert(args[0].clone());
+    }
+    assert_eq!(
+        seen.into_iter().collect::<Vec<_>>(),
+        ["controller", "driver", "livenessprobe", "observe", "registrar"]
+    );
+}
+
+#[test]
+fn each_variant_runs_its_controllers() {
+    let controllers = |variant: Variant| {
+        let objects = values(variant);
+        let deployment = objects.iter().find(|object| object["kind"] == "Deployment").unwrap();
+        let args = expanded(&containers(deployment)[0]);
+        let names = args.into_iter().skip(1).take_while(|arg| !arg.starts_with("--"));
+        let names: Vec<String> = names.collect();
+        // Who works has his rights, and nobody else.
+        let roles = objects.iter().filter(|object| object["kind"] == "ClusterRole");
+        let roles: BTreeSet<String> = roles
+            .map(|role| {
+                role["metadata"]["labels"]["app.kubernetes.io/component"].as_str().unwrap().to_owned()
+            })
+            .collect();
+        assert_eq!(roles, names.iter().cloned().collect(), "{variant}");
+        names
+    };
+    assert_eq!(
+        controllers(Variant::Kind),
+        ["binder", "attach-detach", "protection", "ephemeral-volume", "provisioner", "attacher"]
+    );
+    assert_eq!(controllers(Variant::Stock), ["provisioner", "attacher"]);
+    assert_eq!(controllers(Variant::Existing), ["provisioner", "attacher"]);
+}
+
+#[test]
+fn containers_may_no_more_than_they_need() {
+    for container in Variant::ALL.into_iter().flat_map(values).flat_map(|object| containers(&object).to_vec())
+    {
+        let name = container["name"].as_str().unwrap();
+        let may = &container["securityContext"];
+        assert_eq!(may["readOnlyRootFilesystem"], true, "{name}");
+        assert_eq!(may["privileged"] == true, name == "driver");
+        if name != "driver" {
+            assert_eq!(
+                (&may["capabilities"]["drop"], &may["allowPrivilegeEscalation"]),
+                (&json!(["ALL"]), &json!(false))
+            );
+        }
+        assert!(container["resources"]["requests"]["cpu"].is_string(), "{name}");
+        assert!(container["resources"]["limits"]["memory"].is_string(), "{name}");
+    }
+}
+
+#[test]
+fn an_installation_is_put_in_everywhere() {
+    let options = Options {
+        namespace: "elsewhere".into(),
+        image: "registry.example/claimcheck:1".into(),
+        image_pull_secret: Some("pull".into()),
+        driver_name: "other.example".into(),
+        driver_args: vec!["--capacity=1000".into()],
+        ..Options::new(Variant::Existing)
+    };
+    let objects = objects(&options);
+    let text = serde_json::to_string(&objects).unwrap().replace("topology.claimcheck.csi.dev/node", "");
+    for default in ["claimcheck-system", "claimcheck:dev", DRIVER_NAME] {
+        assert!(!text.contains(default), "{default} is still in {text}");
+    }
+    let values: Vec<Value> = objects.iter().map(|object| serde_json::to_value(object).unwrap()).collect();
+    let node = values.iter().find(|object| object["metadata"]["name"] == NODE).unwrap();
+    assert_eq!(node["spec"]["template"]["spec"]["imagePullSecrets"], json!([{ "name": "pull" }]));
+    let args = expanded(&containers(node)[0]);
+    assert!(
+        args.contains(&"--capacity=1000".to_owned())
+            && args.contains(&"--driver-name=other.example".to_owned())
+    );
+    assert!(args.iter().any(|arg| arg.starts_with("--topology=topology.claimcheck.csi.dev/node=")));
+}
+
+async fn cluster() -> (apiserver::Server, Client) {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let server = apiserver::start(apiserver::Config::default()).await.unwrap();
+    let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig()).unwrap();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    (server, Client::try_from(config).unwrap())
+}
+
+#[tokio::test]
+async fn a_second_installation_changes_nothing_and_removing_leaves_nothing() {
+    let (_server, client) = cluster().await;
+    for variant in Variant::ALL {
+        let options = Options::new(variant);
+        let first = apply(&client, &options).await.unwrap();
+        assert!(first.applied.iter().all(|applied| applied.change == Change::Created), "{first:?}");
+        assert_eq!(first.applied.len() + first.notes.len(), objects(&options).len());
+        assert_eq!(first.notes.len(), 3, "two VolumeSnapshotClasses and a PodMonitor: {:?}", first.notes);
+        let second = apply(&client, &options).await.unwrap();
+        assert!(second.applied.iter().all(|applied| applied.change == Change::Unchanged), "{second:?}");
+
+        // Somebody's change is taken back.
+        let classes: Api<StorageClass> = Api::all(client.clone());
+        let meddle = json!({ "metadata": { "labels": { "app.kubernetes.io/part-of": "other" } } });
+        classes.patch("claimcheck-image", &PatchParams::default(), &Patch::Merge(&meddle)).await.unwrap();
+        let third = apply(&client, &options).await.unwrap();
+        let changed: Vec<_> =
+            third.applied.iter().filter(|applied| applied.change == Change::Changed).collect();
+        assert!(matches!(changed[..], [one] if one.object == "StorageClass claimcheck-image"), "{changed:?}");
+
+        // What is not ours stays.
+        classes.patch("claimcheck-image", &PatchParams::default(), &Patch::Merge(&meddle)).await.unwrap();
+        uninstall(&client, &options).await.unwrap();
+        let left = classes.list(&ListParams::default()).await.unwrap();
+        assert_eq!(left.items.len(), 1);
+        classes.delete("claimcheck-image", &Default::default()).await.unwrap();
+        let roles: Api<ClusterRole> = Api::all(client.clone());
+        assert!(roles.list(&ListParams::default()).await.unwrap().items.is_empty());
+        let namespaces: Api<Namespace> = Api::all(client.clone());
+        assert!(namespaces.get_opt("claimcheck-system").await.unwrap().is_none());
+        uninstall(&client, &options).await.unwrap();
+    }
+}
+
+/// What the controllers of a cluster would say of the workloads.
+async fn complete(client: &Client) {
+    let sets: Api<DaemonSet> = Api::namespaced(client.clone(), NAMESPACE);
+    let status = json!({ "status": {
+        "observedGeneration": 1, "currentNumberScheduled": 2, "desiredNumberScheduled": 2, "numberMisscheduled": 0,
+        "numberReady": 2, "numberAvailable": 2, "updatedNumberScheduled": 2,
+    }});
+    for name in [NODE, "claimcheck-observe"] {
+        sets.patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
+    }
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), "claimcheck-system");
+    let status = json!({ "status": {
+        "observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "availableReplicas": 1, "readyReplicas": 1,
+    }});
+    deployments
+        .patch_status("claimcheck-controllers", &PatchParams::default(), &Patch::Merge(status))
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn an_installation_ends_when_its_workloads_are_complete() {
+    let (_server, client) = cluster().await;
+    let options = Options::new(Variant::Stock);
+    apply(&client, &options).await.unwrap();
+    let (installing, installed) = (client.clone(), options.clone());
+    let install = tokio::spawn(async move { install(&installing, &installed).await });
+    complete(&client).await;
+    tokio::time::timeout(Duration::from_secs(20), install).await.unwrap().unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn what_keeps_an_installation_is_named() {
+    let (_server, client) = cluster().await;
+    let options = Options { patience: Duration::from_millis(300), ..Options::new(Variant::Stock) };
+    let error = install(&client, &options).await.unwrap_err().to_string();
+    assert!(
+        error.contains("DaemonSet claimcheck-system/claimcheck-node was not seen by its controller yet"),
+        "{error}"
+    );
+
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "claimcheck-system");
+    let pod = json!({
+        "metadata": { "name": "claimcheck-node-x", "labels": { "app.kubernetes.io/part-of": "claimcheck" } },
+        "spec": { "containers": [{ "name": "driver", "image": "claimcheck:dev" }] },
+    });
+    pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+    let status = json!({ "status": { "containerStatuses": [{
+        "name": "driver", "image": "i", "imageID": "", "ready": false, "restartCount": 0,
+        "state": { "waiting": { "reason": "ErrImageNeverPull", "message": "image \"claimcheck:dev\" is not present" } },
+    }]}});
+    pods.patch_status("claimcheck-node-x", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+    // Nothing will come of it, so nobody waits.
+    let options = Options { patience: Duration::from_secs(60), ..options };
+    let failed = tokio::time::timeout(Duration::from_secs(20), install(&client, &options)).await.unwrap();
+    let error = failed.unwrap_err().to_string();
+    let blocker =
+        "pod claimcheck-node-x, container driver: ErrImageNeverPull: image \"claimcheck:dev\" is not present";
+    assert!(error.contains(blocker), "{error}");
+}
