@@ -1,6 +1,7 @@
 //! The claimcheck binary: arguments in, exit code out.
 
 mod cluster;
+mod image;
 mod interrupt;
 mod kind;
 mod list;
@@ -49,6 +50,8 @@ enum Command {
     /// A cluster to play with, and those that earlier ones have left
     #[command(subcommand)]
     Cluster(cluster::Command),
+    /// The image of the components for a cluster's nodes, made without a container engine
+    Image(image::Args),
     #[command(flatten)]
     Component(Component),
 }
@@ -58,7 +61,7 @@ impl Command {
         match self {
             Self::Run(_) | Self::Load(_) => true,
             Self::Cluster(command) => command.needs_cluster(),
-            Self::List(_) | Self::Rbac(_) | Self::Component(_) => false,
+            Self::List(_) | Self::Rbac(_) | Self::Image(_) | Self::Component(_) => false,
         }
     }
 }
@@ -73,7 +76,12 @@ fn main() -> ExitCode {
     let Some(cli) = cli else { return ExitCode::from(2) };
     let style = match cli.command {
         Command::Component(_) => logging::Style::Component,
-        Command::Run(_) | Command::Load(_) | Command::List(_) | Command::Rbac(_) | Command::Cluster(_) => {
+        Command::Run(_)
+        | Command::Load(_)
+        | Command::List(_)
+        | Command::Rbac(_)
+        | Command::Image(_)
+        | Command::Cluster(_) => {
             logging::Style::Person { verbosity: cli.verbose }
         }
     };
@@ -84,6 +92,7 @@ fn main() -> ExitCode {
         Command::Rbac(args) => args.print(),
         Command::Run(args) => args.run(lane.unwrap_or(Lane::User), began),
         Command::Load(args) => args.run(lane.unwrap_or(Lane::User), began),
+        Command::Image(args) => args.run(),
         Command::Cluster(command) => command.run(),
     };
     result.unwrap_or_else(|error| {

@@ -1,0 +1,161 @@
+//! The roles in `manifests/rbac` against what the components really ask an API server for: a run of the whole
+//! catalogue on the embedded cluster, whose log tells each controller by its user agent, and a leader.
+//!
+//! A request without a rule fails, and so does a rule without a request, unless the role's annotation names
+//! the error path that takes it.
+
+mod requests;
+mod roles;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+    process::Command,
+};
+
+use claimcheck_apiserver as apiserver;
+use claimcheck_controllers::{CACHE_AGENT, Name};
+use requests::{Request, Right};
+use roles::{Roles, roles, watching};
+
+/// What stands for the installation's namespace where nobody gave another.
+const HOME: &str = "kube-system";
+
+/// Runs everything on the embedded cluster; the log of its API server.
+fn run_the_catalogue(folder: &Path) -> BTreeSet<Request> {
+    let out = folder.join("run");
+    let output = Command::new(env!("CARGO_BIN_EXE_claimcheck"))
+        .args(["run", "--parallel", "16", "--out"])
+        .arg(&out)
+        .output();
+    let output = output.expect("the program starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    requests::read(&out.join("cluster/api.ndjson"))
+}
+
+/// Lets a controller lead, and then another in its place.
+fn lead(folder: &Path) -> BTreeSet<Request> {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let (log, kubeconfig) = (folder.join("leaders.ndjson"), folder.join("kubeconfig"));
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let config = apiserver::Config { audit_log: Some(log.clone()), ..apiserver::Config::default() };
+    let server = runtime.block_on(apiserver::start(config)).expect("the API server starts");
+    server.write_kubeconfig(&kubeconfig).expect("a file");
+    let start = |name: &str| {
+        let controller = Command::new(env!("CARGO_BIN_EXE_claimcheck"))
+            .args(["controller", "protection", "--leader-elect", "--kubeconfig"])
+            .arg(&kubeconfig)
+            .stderr(fs::File::create(folder.join(name)).expect("a file"))
+            .spawn();
+        controller.expect("the program starts")
+    };
+    let wait = |what: &str, count: usize, right: &Right| {
+        let began = std::time::Instant::now();
+        let seen = || {
+            let text = fs::read_to_string(&log).unwrap_or_default();
+            let of = |line: &&str| {
+                line.contains("claimcheck-leader-election/")
+                    && line.contains(&format!("\"verb\":\"{}\"", right.verb))
+                    && line.contains(&right.resource)
+            };
+            text.lines().filter(of).count() >= count
+        };
+        while !seen() {
+            assert!(began.elapsed().as_secs() < 30, "{what}");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    };
+    let lease = |verb: &str| Right::new(verb, "coordination.k8s.io", "leases");
+    let mut first = start("first.log");
+    // It renews its lease after two seconds.
+    wait("the first renews", 1, &lease("update"));
+    let mut second = start("second.log");
+    wait("the second watches", 2, &lease("watch"));
+    for controller in [&mut first, &mut second] {
+        let pid = nix::unistd::Pid::from_raw(controller.id().try_into().expect("a process id"));
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("it runs");
+        assert!(controller.wait().expect("it ends").success());
+    }
+    requests::read(&log)
+}
+
+/// Compares what a component may do with what it did.
+fn compare(component: &str, roles: &Roles, did: &[&Request], watches: &BTreeSet<Right>) -> Vec<String> {
+    let permitted = |request: &Request| roles.permits.iter().any(|permit| permit.covers(request, HOME));
+    let missing = did.iter().filter(|request| !permitted(request)).map(|request| {
+        format!("{component} may not {}, and did so in {:?}", request.right, request.namespace)
+    });
+    let all = |right: &&Right| {
+        !roles.permits.iter().any(|permit| permit.right == **right && permit.names.is_empty())
+    };
+    let blind =
+        watches.iter().filter(all).map(|right| format!("{component} may not {right}, and reads those"));
+    let used: BTreeSet<&Right> = did.iter().map(|request| &request.right).chain(watches).collect();
+    let idle = roles.permits.iter().map(|permit| &permit.right);
+    let idle = idle.filter(|right| !used.contains(right) && !roles.unseen.contains(right));
+    let idle = idle.map(|right| format!("{component} may {right}, and never did"));
+    missing.chain(blind).chain(idle).collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+#[test]
+fn the_roles_permit_what_is_asked_for_and_no_more() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut asked = run_the_catalogue(folder.path());
+    asked.extend(lead(folder.path()));
+    let of =
+        |agent: &str| -> Vec<&Request> { asked.iter().filter(|request| request.agent == agent).collect() };
+
+    // What is declared to be read is what is read.
+    let all = |names: &[Name]| -> BTreeSet<Right> {
+        names.iter().flat_map(|name| name.reads().iter()).flat_map(|kind| watching(kind.name())).collect()
+    };
+    let watched: BTreeSet<Right> = of(CACHE_AGENT).into_iter().map(|request| request.right.clone()).collect();
+    assert_eq!(watched, all(&Name::ALL));
+
+    let mut faults = Vec::new();
+    let mut roles = roles();
+    for name in Name::ALL {
+        // The scheduler and the life cycle of nodes are the cluster's own wherever there are manifests.
+        if let Some(roles) = roles.remove(name.as_str()) {
+            let did = of(&format!("{CACHE_AGENT}-{name}"));
+            assert!(!did.is_empty(), "{name} did nothing");
+            faults.extend(compare(name.as_str(), &roles, &did, &all(&[name])));
+        }
+    }
+    let election = roles.remove("leader-election").expect("a role");
+    faults.extend(compare("leader-election", &election, &of("claimcheck-leader-election"), &BTreeSet::new()));
+    assert!(roles.is_empty(), "roles of nobody: {roles:?}");
+    assert!(faults.is_empty(), "\n{}", faults.join("\n"));
+}
+
+#[test]
+fn a_missing_rule_and_an_idle_one_are_found() {
+    let request = |verb: &str, namespace: Option<&str>| Request {
+        agent: "x".into(),
+        right: Right::new(verb, "", "pods"),
+        namespace: namespace.map(str::to_owned),
+        name: None,
+    };
+    let permit = |verb: &str, namespaced: bool| roles::Permit {
+        right: Right::new(verb, "", "pods"),
+        namespaced,
+        names: Vec::new(),
+    };
+    let found = |permits: Vec<roles::Permit>, did: &[Request]| {
+        let roles = Roles { permits, unseen: BTreeSet::from([Right::new("get", "", "pods")]) };
+        compare("c", &roles, &did.iter().collect::<Vec<_>>(), &BTreeSet::new()).len()
+    };
+    assert_eq!(found(vec![permit("list", false)], &[request("list", None)]), 0);
+    assert_eq!(
+        found(vec![permit("list", false), permit("get", false)], &[request("list", None)]),
+        0,
+        "annotated"
+    );
+    assert_eq!(found(vec![], &[request("list", None)]), 1);
+    assert_eq!(found(vec![permit("list", false), permit("watch", false)], &[request("list", None)]), 1);
+    assert_eq!(found(vec![permit("list", true)], &[request("list", Some(HOME))]), 0);
+    assert_eq!(found(vec![permit("list", true)], &[request("list", Some("other"))]), 1);
+    let names: BTreeMap<_, _> = roles();
+    assert!(names.contains_key("binder") && names.contains_key("leader-election"));
+}
