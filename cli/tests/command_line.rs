@@ -32,6 +32,12 @@ fn mistakes_are_usage_errors() {
         (&["load", "--no-pods", "--pods-per-volume", "2"], "cannot be used with '--pods-per-volume"),
         (&["load", "--hold", "--churn", "1m"], "cannot be used with '--churn"),
         (&["rum"], "a similar subcommand exists: 'run'"),
+        (
+            &["image", "--rootfs", "/", "--out", "i", "--platform", "linux/s390x"],
+            "use linux/amd64 or linux/arm64",
+        ),
+        (&["controller", "binder", "--http-endpoint", "8080"], "invalid socket address"),
+        (&["registrar", "--csi-address", "/csi.sock"], "--kubelet-registration-path"),
     ];
     for (args, remedy) in table {
         let output = claimcheck(args);
@@ -50,12 +56,15 @@ fn what_cannot_start_says_why_in_one_line() {
     let out = tempfile::tempdir().expect("a folder");
     let new = |name: &str| out.path().join(name).display().to_string();
     let full = full.path().display().to_string();
-    let [a, b, c] = ["a", "b", "c"].map(new);
+    let [a, b, c, d] = ["a", "b", "c", "d"].map(new);
     let table: &[(Vec<&str>, &str)] = &[
         (vec!["run", "--out", &full], &full),
         (vec!["run", "--metrics-addr", &address, "--out", &a], &address),
         (vec!["cluster", "up", "--port", &port, "--out", &b], "choose another port"),
         (vec!["run", "--driver", "exec:/no/such/driver {endpoint}", "--out", &c], "/no/such/driver"),
+        (vec!["image", "--rootfs", "/no/such/rootfs", "--out", &d], "/no/such/rootfs"),
+        (vec!["controller", "nobody"], "there is no controller \"nobody\""),
+        (vec!["controller", "attacher", "--kubeconfig", "/no/such/kubeconfig"], "/no/such/kubeconfig"),
     ];
     for (args, remedy) in table {
         let output = claimcheck(args);

@@ -196,7 +196,7 @@ fn one_controller_works_and_the_next_takes_over_when_it_ends() {
     until("the second leads", || leads(&second_at, true));
     let asked = server.requests();
     let by = |agent: &str| asked.iter().any(|request| request.agent.starts_with(agent));
-    assert!(by("claimcheck-leader-election/") && by("claimcheck-controller/"), "{asked:?}");
+    assert!(by("claimcheck-leader-election") && by("claimcheck-controller"), "{asked:?}");
     let secret =
         |request: &apiserver::RequestCount| request.resource == "nodes" || request.resource == "secrets";
     assert!(!asked.iter().any(secret), "binder and protection have no business with those: {asked:?}");

@@ -44,7 +44,7 @@ fn node_time() -> Stamp {
 fn answer(script: &Mutex<Script>, request: &Request<Body>) -> Answer {
     let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
     let mut script = script.lock().unwrap();
-    let pods = "/api/v1/namespaces/claimcheck/pods";
+    let pods = "/api/v1/namespaces/claimcheck-system/pods";
     if path == pods && query.contains("watch=true") {
         // Nothing changes any more.
         let silence = futures::stream::pending::<Result<Frame<Bytes>, std::convert::Infallible>>();

@@ -97,10 +97,10 @@ fn an_archive_is_what_engines_and_containerd_expect() {
 
     let mut binary = Archive::new(files[&layers[1]].as_slice());
     let mut entries = binary.entries().unwrap();
-    let program = entries.next().unwrap().unwrap();
-    assert_eq!(program.path().unwrap(), Path::new(ENTRYPOINT.trim_start_matches('/')));
-    assert_eq!(program.header().mode().unwrap(), 0o755);
-    assert_eq!(program.size(), fs::metadata(program()).unwrap().len());
+    let entry = entries.next().unwrap().unwrap();
+    assert_eq!(entry.path().unwrap(), Path::new(ENTRYPOINT.trim_start_matches('/')));
+    assert_eq!(entry.header().mode().unwrap(), 0o755);
+    assert_eq!(entry.size(), fs::metadata(program()).unwrap().len());
 }
 
 /// Path, kind, mode and target of everything in a layer.

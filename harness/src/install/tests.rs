@@ -200,7 +200,11 @@ fn our_own_command_line_takes_the_arguments() {
     let mut seen = BTreeSet::new();
     for container in Variant::ALL.into_iter().flat_map(values).flat_map(|object| containers(&object).to_vec())
     {
-        let args = expanded(&container);
+        let mut args = expanded(&container);
+        if args[0] == "observe" {
+            // From the environment.
+            args.push("--node-name=n".to_owned());
+        }
         crate::component::check(&args).unwrap_or_else(|error| panic!("{error}"));
         seen.insert(args[0].clone());
     }
@@ -271,7 +275,7 @@ fn an_installation_is_put_in_everywhere() {
         assert!(!text.contains(default), "{default} is still in {text}");
     }
     let values: Vec<Value> = objects.iter().map(|object| serde_json::to_value(object).unwrap()).collect();
-    let node = values.iter().find(|object| object["metadata"]["name"] == NODE).unwrap();
+    let node = values.iter().find(|object| name_of(object) == format!("DaemonSet {NODE}")).unwrap();
     assert_eq!(node["spec"]["template"]["spec"]["imagePullSecrets"], json!([{ "name": "pull" }]));
     let args = expanded(&containers(node)[0]);
     assert!(
