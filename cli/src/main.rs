@@ -81,9 +81,7 @@ fn main() -> ExitCode {
         | Command::List(_)
         | Command::Rbac(_)
         | Command::Image(_)
-        | Command::Cluster(_) => {
-            logging::Style::Person { verbosity: cli.verbose }
-        }
+        | Command::Cluster(_) => logging::Style::Person { verbosity: cli.verbose },
     };
     logging::start(style);
     let result = match cli.command {
