@@ -26,6 +26,7 @@ use tokio::{
 use super::{
     Evidence, Mount,
     clock::{Clock, Reading},
+    reason,
 };
 
 /// A log that is silent for so long is asked for again: a connection may die without a word.
@@ -262,7 +263,7 @@ impl Observer {
         let asked = Stamp::now();
         match timeout(PATIENCE, self.client.request::<Stamp>(request)).await {
             Ok(Ok(node)) => Ok(Reading { asked, node, answered: Stamp::now() }),
-            Ok(Err(error)) => Err(error.to_string()),
+            Ok(Err(error)) => Err(reason(&error)),
             Err(_) => Err(format!("no answer within {} s", PATIENCE.as_secs())),
         }
     }

@@ -9,7 +9,8 @@ use super::tables::{Paint, Style, human, number, section, table, wrap};
 
 /// A line per node that was observed.
 pub(super) fn clocks(summary: &Summary, paint: Paint) -> Option<String> {
-    let lines = summary.clocks.iter().map(|(node, state)| format!("{node}: {}", clock(state)));
+    let line = |(node, state): (&String, &ClockState)| wrap(&format!("{node}: {}", clock(state)), "    ");
+    let lines = summary.clocks.iter().map(line).map(|line| line.trim_start().to_owned());
     section(paint.bold("Nodes' clocks"), lines)
 }
 

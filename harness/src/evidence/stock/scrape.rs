@@ -9,6 +9,7 @@ use kube::{Api, Client, api::ListParams};
 use tokio::time::timeout;
 
 use super::{Reading, measured};
+use crate::evidence::reason;
 
 /// How long a component may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -65,15 +66,6 @@ async fn read(client: &Client, path: String, driver: &str) -> Result<Reading, St
 
 fn late() -> String {
     format!("no answer within {} s", PATIENCE.as_secs())
-}
-
-/// One line.
-fn reason(error: &kube::Error) -> String {
-    let text = match error {
-        kube::Error::Api(status) => status.message.clone(),
-        other => other.to_string(),
-    };
-    text.lines().next().unwrap_or_default().to_owned()
 }
 
 impl Stock {
