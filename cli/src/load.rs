@@ -6,12 +6,10 @@ use anyhow::Result;
 use claimcheck_harness::{Lane, faults::FaultSpec};
 use claimcheck_model::Stamp;
 use claimcheck_suites::{
-    Options, PlaceArgs, Run,
+    Options, PlaceArgs, Run, interrupt,
     load::{ClassError, Spec},
 };
 use jiff::SignedDuration;
-
-use crate::interrupt;
 
 /// How many volumes, where neither their number nor a time is given.
 const VOLUMES: u32 = 100;
@@ -50,7 +48,7 @@ pub struct Args {
     #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = duration)]
     timeout: Duration,
     #[command(flatten)]
-    place: PlaceArgs,
+    pub place: PlaceArgs,
     /// Something that shall go wrong; see `claimcheck run --help`; can be repeated
     #[arg(long = "fault", value_name = "WHERE=WHAT[@RATE][xCOUNT]")]
     faults: Vec<FaultSpec>,

@@ -2,7 +2,6 @@
 
 mod cluster;
 mod image;
-mod interrupt;
 mod kind;
 mod list;
 mod load;
@@ -59,7 +58,8 @@ enum Command {
 impl Command {
     fn needs_cluster(&self) -> bool {
         match self {
-            Self::Run(_) | Self::Load(_) => true,
+            Self::Run(args) => args.place.is_virtual(),
+            Self::Load(args) => args.place.is_virtual(),
             Self::Cluster(command) => command.needs_cluster(),
             Self::List(_) | Self::Rbac(_) | Self::Image(_) | Self::Component(_) => false,
         }

@@ -5,9 +5,7 @@ use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
 use anyhow::Result;
 use claimcheck_harness::{Lane, faults::FaultSpec};
 use claimcheck_model::Stamp;
-use claimcheck_suites::{Options, PlaceArgs, Run};
-
-use crate::interrupt;
+use claimcheck_suites::{Options, PlaceArgs, Run, interrupt};
 
 /// What `run` takes.
 #[derive(Debug, clap::Args)]
@@ -15,7 +13,7 @@ pub struct Args {
     /// Parts of case names: only cases whose name contains one of them run
     filter: Vec<String>,
     #[command(flatten)]
-    place: PlaceArgs,
+    pub place: PlaceArgs,
     /// How many cases at a time
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..))]
     parallel: u16,

@@ -1,13 +1,20 @@
-//! `claimcheck cluster list|down|prune`, with a `kind` and a `docker` of our own on the PATH.
+//! Clusters of kind from the command line, with a `kind` and a `docker` of our own on the PATH.
 
 use std::{
     fs,
     os::unix::fs::symlink,
     path::Path,
-    process::{Command, Output},
+    process::{Child, Command, Output, Stdio},
 };
 
 use claimcheck_harness::kind::Store;
+use nix::{
+    sys::{
+        signal::{Signal, kill, killpg},
+        stat::Mode,
+    },
+    unistd::{Pid, getpgid, mkfifo},
+};
 
 struct Machine(tempfile::TempDir);
 
@@ -27,13 +34,55 @@ impl Machine {
         Store::at(self.0.path().join("claimcheck/kind"))
     }
 
-    fn cluster(&self, args: &[&str]) -> Output {
+    fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_claimcheck"));
-        command.arg("cluster").args(args).env_remove("KIND_EXPERIMENTAL_PROVIDER");
-        command.env("PATH", self.0.path().join("bin")).env("FAKE", self.0.path());
-        command.env("XDG_STATE_HOME", self.0.path()).output().expect("the binary runs")
+        command.env_remove("KIND_EXPERIMENTAL_PROVIDER").env("PATH", self.0.path().join("bin"));
+        command.env("FAKE", self.0.path()).env("XDG_STATE_HOME", self.0.path());
+        command
+    }
+
+    fn cluster(&self, args: &[&str]) -> Output {
+        self.command().arg("cluster").args(args).output().expect("the binary runs")
+    }
+
+    fn containers(&self) -> String {
+        fs::read_to_string(self.0.path().join("containers")).unwrap_or_default()
+    }
+
+    /// Starts a run that does not get further than the middle of `kind create`, and returns once it is there.
+    fn run_until_created_halfway(&self) -> Halfway {
+        mkfifo(&self.0.path().join("hung"), Mode::S_IRWXU).expect("a pipe");
+        fs::write(self.0.path().join("info"), INFO).expect("a file");
+        fs::create_dir(self.0.path().join("rules")).expect("a folder");
+        let script = "echo 'claimcheck-ci-worker|claimcheck-ci|Created|ours' >>\"$FAKE/containers\"\n\
+                      sleep 1000 & echo $! >\"$FAKE/hung\"; wait\n";
+        fs::write(self.0.path().join("rules/kind-create"), script).expect("a file");
+        let mut command = self.command();
+        command.args(["run", "--cluster", "kind", "--name", "ci", "--out"]).arg(self.0.path().join("run"));
+        let run = command.stderr(Stdio::piped()).spawn().expect("the binary runs");
+        // Opening it waits for the other end.
+        let said = fs::read_to_string(self.0.path().join("hung")).expect("its process");
+        Halfway { run, kind: said.trim().parse().expect("a process id") }
     }
 }
+
+/// A run whose `kind create` hangs.
+struct Halfway {
+    run: Child,
+    /// A process below kind's.
+    kind: i32,
+}
+
+impl Halfway {
+    fn end_by(self, signal: Signal) -> Output {
+        kill(Pid::from_raw(self.run.id().cast_signed()), signal).expect("it runs");
+        self.run.wait_with_output().expect("it ends")
+    }
+}
+
+/// What `docker info` says where all is well.
+const INFO: &str = r#"{"ServerVersion":"28.2.2","CgroupDriver":"systemd","CgroupVersion":"2",
+    "MemoryLimit":true,"PidsLimit":true,"CPUShares":true,"DockerRootDir":"/no/such/folder"}"#;
 
 fn said(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
@@ -81,4 +130,54 @@ fn without_an_engine_it_says_so() {
     let output = Machine::with(&[]).cluster(&["prune"]);
     assert_eq!(output.status.code(), Some(3));
     assert!(said(&output).contains("a container engine is not on the PATH: install Docker"), "{output:?}");
+}
+
+#[test]
+fn what_keeps_a_run_from_its_cluster_is_told_together() {
+    let machine = Machine::with(&[]);
+    let run =
+        |args: &[&str]| machine.command().args(["run", "--cluster", "kind"]).args(args).output().unwrap();
+    let out = machine.0.path().join("run").display().to_string();
+    let output = run(&["--out", &out]);
+    assert_eq!(output.status.code(), Some(3));
+    for line in
+        ["a container engine is not on the PATH: install Docker", "kind is not on the PATH: install it"]
+    {
+        assert!(said(&output).contains(line), "{output:?}");
+    }
+    for (args, expected) in [
+        (&["--driver", "exec:./d {endpoint}"][..], "--driver is for --cluster embedded, not kind"),
+        (&["--kubeconfig", "k"], "--kubeconfig is for --cluster existing, not kind"),
+        (&["--reuse"], "--name"),
+    ] {
+        let output = run(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {output:?}");
+        assert!(said(&output).contains(expected), "{args:?}: {output:?}");
+    }
+    let embedded = machine.command().args(["run", "--keep"]).output().unwrap();
+    assert!(said(&embedded).contains("--keep is for --cluster kind, not embedded"), "{embedded:?}");
+}
+
+#[test]
+fn an_interrupted_creation_leaves_nothing() {
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        let machine = Machine::with(&["kind", "docker"]);
+        let output = machine.run_until_created_halfway().end_by(signal);
+        assert_eq!(output.status.code(), Some(130), "{output:?}");
+        assert_eq!((machine.containers().as_str(), machine.store().records().len()), ("", 0));
+    }
+}
+
+#[test]
+fn a_killed_creation_is_found_and_pruned() {
+    let machine = Machine::with(&["kind", "docker"]);
+    let halfway = machine.run_until_created_halfway();
+    let kind = getpgid(Some(Pid::from_raw(halfway.kind))).unwrap();
+    halfway.end_by(Signal::SIGKILL);
+    // A real one would go on, and fail once its containers are gone.
+    killpg(kind, Signal::SIGKILL).unwrap();
+    assert!(said(&machine.cluster(&["list"])).contains("left by a run that was killed"));
+    let pruned = machine.cluster(&["prune"]);
+    assert_eq!(said(&pruned), "claimcheck-ci is deleted: it was left by a run that was killed\n");
+    assert_eq!((machine.containers().as_str(), machine.store().records().len()), ("", 0));
 }

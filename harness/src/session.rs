@@ -4,13 +4,16 @@
 //! the timeline that turns both into events.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
 use claimcheck_csi::tap::FaultRule;
 use claimcheck_informer::Kind;
-use claimcheck_model::{CaseId, Event, Leak, ObjectKey, Stamp, Usage};
+use claimcheck_model::{CaseId, CaseResult, Event, Leak, ObjectKey, Stamp, Usage};
 use claimcheck_substrate::Lane;
 use tokio::{
     sync::{OwnedMutexGuard, mpsc},
@@ -30,6 +33,8 @@ pub struct Session {
     cluster: Cluster,
     lane: Lane,
     events: mpsc::UnboundedSender<Event>,
+    /// A case has failed, or something was left.
+    failed: AtomicBool,
     timeline: timeline::Handle,
     in_flight: evidence::InFlight,
     measuring: JoinHandle<()>,
@@ -60,7 +65,8 @@ impl Session {
             }
         };
         let real_nodes = Mutex::new(real_nodes);
-        Self { cluster, lane, events, timeline, in_flight, measuring, watches, real_nodes }
+        let failed = AtomicBool::new(false);
+        Self { cluster, lane, events, failed, timeline, in_flight, measuring, watches, real_nodes }
     }
 
     /// An API client with all rights.
@@ -105,6 +111,9 @@ impl Session {
 
     /// Tells the reporters.
     pub fn tell(&self, event: Event) {
+        if matches!(event, Event::Leak(_) | Event::CaseFinished { result: CaseResult::Failed { .. }, .. }) {
+            self.failed.store(true, Ordering::Relaxed);
+        }
         // Without listeners there is nobody to tell.
         let _ = self.events.send(event);
     }
@@ -179,10 +188,10 @@ impl Session {
         self.timeline.finish();
         // Others may hold the session for a moment: a case that was cancelled. Then the processes end with
         // the namespace instead.
-        if let Ok(Self { cluster, measuring, watches, .. }) = Arc::try_unwrap(self) {
+        if let Ok(Self { cluster, failed, measuring, watches, .. }) = Arc::try_unwrap(self) {
             let _ = measuring.await;
             drop(watches);
-            cluster.down().await;
+            cluster.down(failed.into_inner()).await;
         }
         leaks
     }

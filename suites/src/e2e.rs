@@ -9,14 +9,14 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use claimcheck_harness::{Entry, entry, logging};
+use claimcheck_harness::{Entry, Lane, entry, logging};
 use claimcheck_model::{CaseResult, Stamp};
 use clap::Parser;
 use libtest_mimic::{Arguments, Conclusion, Failed, Trial};
 use tokio::runtime::Runtime;
-use tokio_util::sync::CancellationToken;
 
 use crate::{
+    interrupt,
     place_args::PlaceArgs,
     plan::{Planned, plan},
     rows::catalogue,
@@ -38,12 +38,14 @@ fn usage(error: &dyn std::error::Error) -> ExitCode {
 /// Runs the catalogue as tests; the run folder is made below `folders`.
 pub fn main(folders: &Path) -> ExitCode {
     let began = Stamp::now();
-    let lane = match entry(|| !Arguments::from_args().list) {
+    let environment = || Environment::try_parse_from(["e2e"]);
+    let is_virtual = || environment().is_ok_and(|environment| environment.place.is_virtual());
+    let lane = match entry(|| !Arguments::from_args().list && is_virtual()) {
         Entry::Exit(code) => return code,
         Entry::Go(lane) => lane,
     };
     let arguments = Arguments::from_args();
-    let environment = match Environment::try_parse_from(["e2e"]) {
+    let environment = match environment() {
         Ok(environment) => environment,
         Err(error) => return usage(&error),
     };
@@ -53,10 +55,10 @@ pub fn main(folders: &Path) -> ExitCode {
         Err(error) => return usage(&error),
     };
     let planned = plan(&catalogue(), &[], &place.expected(lane));
-    let Some(lane) = lane else {
+    if arguments.list {
         let trials = planned.into_iter().map(|planned| trial(planned, |_| Ok(()))).collect();
         return libtest_mimic::run(&arguments, trials).exit_code();
-    };
+    }
     logging::start(logging::Style::Person { verbosity: 0 });
     let options = Options {
         filters: Vec::new(),
@@ -71,7 +73,7 @@ pub fn main(folders: &Path) -> ExitCode {
         terminal: false,
         began,
     };
-    match tests(&arguments, planned, &options, lane) {
+    match tests(&arguments, planned, &options, lane.unwrap_or(Lane::User)) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("claimcheck: {error:#}");
@@ -84,10 +86,17 @@ fn tests(
     arguments: &Arguments,
     planned: Vec<Planned>,
     options: &Options,
-    lane: claimcheck_harness::Lane,
+    lane: Lane,
 ) -> anyhow::Result<ExitCode> {
     let runtime = Arc::new(Runtime::new()?);
-    let run = runtime.block_on(Run::start(options, lane, CancellationToken::new()))?;
+    let (run, interrupted) = runtime.block_on(async {
+        let interrupted = interrupt::token()?;
+        // Before everything is up there is nothing to end in order.
+        tokio::select! {
+            run = Run::start(options, lane, interrupted.clone()) => anyhow::Ok((run?, interrupted.clone())),
+            () = interrupted.cancelled() => anyhow::bail!("the run was interrupted"),
+        }
+    })?;
     // The last holder finishes it; trials are dropped as they end.
     let shared = Arc::new(Mutex::new(Some(Arc::new(run))));
     let trials = planned.into_iter().map(|planned| {
@@ -107,7 +116,10 @@ fn tests(
     let run = run.and_then(Arc::into_inner).ok_or_else(|| anyhow::anyhow!("a case still runs"))?;
     let outcome = runtime.block_on(run.finish(options.began))?;
     println!("report: {}", outcome.folder.display());
-    Ok(if outcome.is_good() { conclusion.exit_code() } else { ExitCode::from(1) })
+    Ok(match interrupt::exit_code(&interrupted, &outcome) {
+        ExitCode::SUCCESS => conclusion.exit_code(),
+        code => code,
+    })
 }
 
 /// A case as a test; one that would be skipped is an ignored test, its kind says why.

@@ -19,6 +19,8 @@
 mod case;
 pub mod e2e;
 mod fixture;
+pub mod interrupt;
+mod kind_place;
 pub mod load;
 mod place;
 mod place_args;
@@ -29,6 +31,7 @@ mod runner;
 mod workload;
 
 pub use case::{Binding, Case, FsType, Needs, Pattern};
+pub use kind_place::{KindArgs, KindPlace};
 pub use place::Place;
 pub use place_args::{PlaceArgs, PlaceError};
 pub use plan::{Environment, Planned, plan};

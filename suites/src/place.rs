@@ -12,6 +12,7 @@ use claimcheck_model::ClusterKind;
 
 use crate::{
     case::FsType,
+    kind_place::KindPlace,
     plan::{Environment, FileSystems},
 };
 
@@ -27,6 +28,8 @@ pub enum Place {
         /// Which driver.
         driver: DriverCommand,
     },
+    /// On a cluster that kind makes for it, with our driver.
+    Kind(KindPlace),
     /// On somebody's cluster, with the driver that is there.
     Existing {
         /// Which.
@@ -42,8 +45,14 @@ impl Place {
         match self {
             Self::Embedded { api: Api::Ours, .. } => ClusterKind::Embedded,
             Self::Embedded { api: Api::Stock(_), .. } => ClusterKind::Envtest,
+            Self::Kind(_) => ClusterKind::Kind,
             Self::Existing { .. } => ClusterKind::Existing,
         }
+    }
+
+    /// Whether its nodes are virtual.
+    pub fn is_virtual(&self) -> bool {
+        matches!(self, Self::Embedded { .. })
     }
 
     /// Brings the cluster up, or looks at the one that is there.
@@ -66,6 +75,7 @@ impl Place {
                 let embedded = Box::pin(Embedded::up(&options)).await.with_context(failed)?;
                 Ok(Cluster::Embedded(Box::new(embedded)))
             }
+            Self::Kind(place) => place.bring_up(folder).await.with_context(failed),
             Self::Existing { target, .. } => {
                 Ok(Cluster::Real(Box::new(Box::pin(Real::reach(target)).await?)))
             }
@@ -84,6 +94,17 @@ impl Place {
                     ext3: loop_devices(lane).and(program("mkfs.ext3", E2FSPROGS)),
                     ext4: loop_devices(lane).and(program("mkfs.ext4", E2FSPROGS)),
                     xfs: loop_devices(lane).and(program("mkfs.xfs", XFSPROGS)),
+                },
+            },
+            Self::Kind(place) => Environment {
+                nodes: place.workers(),
+                builtin: true,
+                abilities: Real::ABILITIES_ON_KIND,
+                // The image of our driver brings the programs.
+                file_systems: FileSystems {
+                    ext3: loop_devices(None),
+                    ext4: loop_devices(None),
+                    xfs: loop_devices(None),
                 },
             },
             Self::Existing { file_systems, .. } => {

@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 
 use crate::{
     case::FsType,
+    kind_place::KindArgs,
     place::Place,
     workload::{IMAGE, PullSecret, Workload},
 };
@@ -17,14 +18,14 @@ use crate::{
 pub struct PlaceArgs {
     /// Where the cluster comes from
     #[arg(long, value_enum, default_value_t, env = "CLAIMCHECK_CLUSTER")]
-    cluster: Kind,
+    cluster: Which,
     /// `builtin`, or `exec:<command with {endpoint} {node_id} {state_dir}>` for a driver of your own; embedded
     /// and envtest
     #[arg(long, default_value = "builtin", env = "CLAIMCHECK_DRIVER")]
     driver: DriverCommand,
-    /// How many nodes; embedded and envtest
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64), env = "CLAIMCHECK_NODES")]
-    nodes: u16,
+    /// How many nodes; on kind beside one of the control plane [default: 2]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64), env = "CLAIMCHECK_NODES")]
+    nodes: Option<u16>,
     /// The kubeconfig of an existing cluster [default: KUBECONFIG, or ~/.kube/config]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -37,13 +38,19 @@ pub struct PlaceArgs {
     /// A file system that the driver of an existing cluster can make: ext3, ext4 or xfs; can be repeated
     #[arg(long = "fs-type", value_name = "NAME", value_enum)]
     fs_types: Vec<FsKind>,
-    /// The image of pods on real nodes: any with sh and what busybox brings
-    #[arg(long, value_name = "IMAGE", default_value = IMAGE, env = "CLAIMCHECK_WORKLOAD_IMAGE")]
-    workload_image: String,
+    /// The image of pods on real nodes: any with sh and what busybox brings [default: busybox:stable; on kind
+    /// that of our components, which is there]
+    #[arg(long, value_name = "IMAGE", env = "CLAIMCHECK_WORKLOAD_IMAGE")]
+    workload_image: Option<String>,
     /// The secret with which it is pulled; it is copied to the namespaces of the cases
     #[arg(long, value_name = "NAMESPACE/NAME")]
     image_pull_secret: Option<PullSecret>,
+    #[command(flatten)]
+    kind: KindArgs,
 }
+
+/// How many nodes there are if nobody says another number: cases that move a volume need two.
+const NODES: u16 = 2;
 
 /// File systems that somebody's driver may make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -68,12 +75,14 @@ impl From<FsKind> for FsType {
 
 /// The kinds of clusters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum Kind {
+enum Which {
     /// Everything ours, on this machine, without Docker
     #[default]
     Embedded,
     /// A stock kube-apiserver and etcd below our controllers and nodes, from KUBEBUILDER_ASSETS or PATH
     Envtest,
+    /// Containers of this machine as nodes of a stock Kubernetes, with our controllers and our driver
+    Kind,
     /// Whatever a kubeconfig points to, with the driver that is there
     Existing,
 }
@@ -99,7 +108,20 @@ pub enum PlaceError {
 impl PlaceArgs {
     /// What pods run there.
     pub fn workload(&self) -> Workload {
-        Workload { image: self.workload_image.clone(), pull_secret: self.image_pull_secret.clone() }
+        let there = match self.cluster {
+            Which::Kind => self.kind.clone().place(None).image().to_owned(),
+            Which::Embedded | Which::Envtest | Which::Existing => IMAGE.to_owned(),
+        };
+        let image = self.workload_image.clone().unwrap_or(there);
+        Workload { image, pull_secret: self.image_pull_secret.clone() }
+    }
+
+    /// Whether its nodes are virtual, so that the run needs private namespaces.
+    pub fn is_virtual(&self) -> bool {
+        match self.cluster {
+            Which::Embedded | Which::Envtest => true,
+            Which::Kind | Which::Existing => false,
+        }
     }
 
     /// The place that they name.
@@ -107,33 +129,45 @@ impl PlaceArgs {
     /// # Errors
     /// They do not fit each other, or name programs that are not there.
     pub fn place(self) -> Result<Place, PlaceError> {
-        let given = match self.cluster {
-            Kind::Embedded => "embedded",
-            Kind::Envtest => "envtest",
-            Kind::Existing => "existing",
-        };
-        let only_existing = [
-            ("--kubeconfig", self.kubeconfig.is_some()),
-            ("--context", self.context.is_some()),
-            ("--storage-class", self.storage_class.is_some()),
-            ("--fs-type", !self.fs_types.is_empty()),
-        ];
-        let api = match self.cluster {
-            Kind::Existing if self.driver != DriverCommand::Builtin => {
-                return Err(PlaceError::Misplaced { argument: "--driver", wanted: "embedded", given });
+        self.fit()?;
+        let nodes = usize::from(self.nodes.unwrap_or(NODES));
+        Ok(match self.cluster {
+            Which::Embedded => Place::Embedded { api: Api::Ours, nodes, driver: self.driver },
+            Which::Envtest => {
+                Place::Embedded { api: Api::Stock(Assets::find()?), nodes, driver: self.driver }
             }
-            Kind::Existing => {
+            Which::Kind => Place::Kind(self.kind.place(self.nodes.map(usize::from))),
+            Which::Existing => {
                 let (kubeconfig, context, class) = (self.kubeconfig, self.context, self.storage_class);
                 let target = Target { kubeconfig, context, class };
                 let file_systems = self.fs_types.into_iter().map(FsType::from).collect();
-                return Ok(Place::Existing { target, file_systems });
+                Place::Existing { target, file_systems }
             }
-            Kind::Embedded => Api::Ours,
-            Kind::Envtest => Api::Stock(Assets::find()?),
+        })
+    }
+
+    /// Each argument is for a kind of cluster that takes it.
+    fn fit(&self) -> Result<(), PlaceError> {
+        let (on_kind, existing) = (self.cluster == Which::Kind, self.cluster == Which::Existing);
+        let takes = [
+            ("--driver", self.driver != DriverCommand::Builtin, self.is_virtual(), "embedded"),
+            ("--kubeconfig", self.kubeconfig.is_some(), existing, "existing"),
+            ("--context", self.context.is_some(), existing, "existing"),
+            ("--storage-class", self.storage_class.is_some(), existing, "existing"),
+            ("--fs-type", !self.fs_types.is_empty(), existing, "existing"),
+        ];
+        let misplaced = takes.into_iter().find(|(_, is_given, fits, _)| *is_given && !fits);
+        let misplaced = misplaced.map(|(argument, _, _, wanted)| (argument, wanted));
+        let of_kind = self.kind.given().filter(|_| !on_kind).map(|argument| (argument, "kind"));
+        let given = match self.cluster {
+            Which::Embedded => "embedded",
+            Which::Envtest => "envtest",
+            Which::Kind => "kind",
+            Which::Existing => "existing",
         };
-        if let Some((argument, _)) = only_existing.into_iter().find(|(_, is_given)| *is_given) {
-            return Err(PlaceError::Misplaced { argument, wanted: "existing", given });
+        match misplaced.or(of_kind) {
+            Some((argument, wanted)) => Err(PlaceError::Misplaced { argument, wanted, given }),
+            None => Ok(()),
         }
-        Ok(Place::Embedded { api, nodes: self.nodes.into(), driver: self.driver })
     }
 }

@@ -144,6 +144,8 @@ impl Run {
             Work::Cases => cases(options, &options.place.environment(lane, &cluster)),
             Work::Load => Vec::new(),
         };
+        // What this process may do on its machine is nothing to real nodes.
+        let lane_told = options.place.is_virtual().then(|| ("lane".to_owned(), lane.describe().to_owned()));
         let since = |stamp: Stamp| format!("{:.3}", stamp.seconds_since(options.began));
         let info = RunInfo {
             cases: planned.len(),
@@ -152,17 +154,20 @@ impl Run {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             kubernetes_version: cluster.client().apiserver_version().await?.git_version,
             capabilities: capabilities(&planned, &cluster.declared().await),
-            environment: BTreeMap::from([
-                ("api_ready_s".to_owned(), since(cluster.api_ready().unwrap_or(ready))),
-                ("lane".to_owned(), lane.describe().to_owned()),
-                ("nodes".to_owned(), cluster.nodes().len().to_string()),
-                ("parallel".to_owned(), options.parallel.to_string()),
-                ("nodes_ready_s".to_owned(), since(ready)),
-                (
-                    "processors".to_owned(),
-                    std::thread::available_parallelism().map_or(0, usize::from).to_string(),
-                ),
-            ]),
+            environment: BTreeMap::from_iter(
+                [
+                    ("api_ready_s".to_owned(), since(cluster.api_ready().unwrap_or(ready))),
+                    ("nodes".to_owned(), cluster.nodes().len().to_string()),
+                    ("parallel".to_owned(), options.parallel.to_string()),
+                    ("nodes_ready_s".to_owned(), since(ready)),
+                    (
+                        "processors".to_owned(),
+                        std::thread::available_parallelism().map_or(0, usize::from).to_string(),
+                    ),
+                ]
+                .into_iter()
+                .chain(lane_told),
+            ),
         };
         // An error says that the reporter is gone, which `finish` reports.
         let _ = events.send(Event::RunStarted(info));

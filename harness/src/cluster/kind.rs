@@ -207,6 +207,11 @@ impl KindCluster {
         self.owned.claim().record().keep
     }
 
+    /// The folder for what it has to say.
+    pub(super) fn logs(&self) -> &Path {
+        &self.logs
+    }
+
     /// The engine whose containers its nodes are.
     pub(super) fn engine(&self) -> &Engine {
         &self.engine

@@ -23,7 +23,11 @@ mod kind_tests;
 mod leaks;
 mod node;
 mod node_driver;
+mod objects;
 mod observer;
+mod on_kind;
+#[cfg(test)]
+mod on_kind_tests;
 mod real;
 mod stock;
 mod supervisor;
@@ -42,6 +46,7 @@ pub use further::{DeployError, FurtherDriver};
 pub use kind::{Image, KindCluster, KindError, KindOptions};
 pub use kind_disrupt::{Components, DisruptError};
 pub use observer::{Observer, On, Seen, WaitError};
+pub use on_kind::OnKindError;
 pub use real::{Real, RealError, Target};
 pub use stock::{Assets, AssetsError, StockError};
 pub use supervisor::{Disruption, Supervised};
@@ -92,7 +97,7 @@ impl Cluster {
     pub fn abilities(&self) -> Abilities {
         match self {
             Self::Embedded(_) => Embedded::ABILITIES,
-            Self::Real(_) => Real::ABILITIES,
+            Self::Real(real) => real.abilities(),
         }
     }
 
@@ -203,7 +208,7 @@ impl Cluster {
     pub async fn disrupt(&self, victim: &Victim, disruption: Disruption) -> bool {
         match self {
             Self::Embedded(embedded) => embedded.disrupt(victim, disruption).await,
-            Self::Real(_) => false,
+            Self::Real(real) => real.disrupt(victim, disruption).await,
         }
     }
 
@@ -243,11 +248,11 @@ impl Cluster {
         }
     }
 
-    /// Takes down what was brought up, in order.
-    pub async fn down(self) {
+    /// Takes down what was brought up, in order; where something `failed`, with what real nodes have to say.
+    pub async fn down(self, failed: bool) {
         match self {
             Self::Embedded(embedded) => embedded.down().await,
-            Self::Real(real) => real.leave().await,
+            Self::Real(real) => real.leave(failed).await,
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Somebody's cluster: whatever a kubeconfig points to. Nothing is installed and nothing is taken down;
-//! cases work in namespaces of their own.
+//! A cluster with real nodes: whatever a kubeconfig points to, where nothing is installed and nothing is taken
+//! down, or one that kind made for this run (`on_kind`). Cases work in namespaces of their own.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -11,7 +11,14 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
 
-use super::{Abilities, observer::Observer};
+use tracing::warn;
+
+use super::{
+    Abilities, Disruption, Victim,
+    kind::KindCluster,
+    observer::Observer,
+    on_kind::{self, COMPONENTS},
+};
 
 /// Which cluster, and what of it is to be tried.
 #[derive(Clone, Debug, Default)]
@@ -65,12 +72,17 @@ pub struct Real {
     class: StorageClass,
     nodes: Vec<String>,
     declared: BTreeMap<Capability, bool>,
+    /// What its nodes are, where they are ours.
+    made_of: Option<KindCluster>,
 }
 
 impl Real {
     /// Nothing beside the API.
     pub const ABILITIES: Abilities =
         Abilities { disrupt: false, configure: false, further: false, tap: false };
+
+    /// What its owner can do, where it is of kind; of the components, kubelets take other arguments.
+    pub const ABILITIES_ON_KIND: Abilities = Abilities { disrupt: true, configure: true, ..Self::ABILITIES };
 
     /// Looks at a cluster.
     ///
@@ -91,13 +103,40 @@ impl Real {
         };
         client.apiserver_version().await.map_err(unreachable)?;
         let observer = Observer::start(client.clone()).await;
+        Self::of(client, observer, target.class.as_deref())
+    }
+
+    /// Looks at a cluster that is being watched.
+    pub(super) fn of(client: Client, observer: Observer, wanted: Option<&str>) -> Result<Self, RealError> {
         let (class, nodes, declared) = observer.look(|world| {
-            let class = class(world, target.class.as_deref())?;
+            let class = class(world, wanted)?;
             let nodes = usable_nodes(world, &class)?;
             let declared = declared(world, &class);
             Ok::<_, RealError>((class, nodes, declared))
         })?;
-        Ok(Self { client, observer, class, nodes, declared })
+        Ok(Self { client, observer, class, nodes, declared, made_of: None })
+    }
+
+    /// Its nodes are those of this cluster, which ends with it.
+    pub(super) fn made_of(self, kind: KindCluster) -> Self {
+        Self { made_of: Some(kind), ..self }
+    }
+
+    /// What it offers beside its API.
+    pub fn abilities(&self) -> Abilities {
+        if self.made_of.is_some() { Self::ABILITIES_ON_KIND } else { Self::ABILITIES }
+    }
+
+    /// Disrupts a component; false where it does not let itself be.
+    pub async fn disrupt(&self, victim: &Victim, disruption: Disruption) -> bool {
+        let Some(kind) = &self.made_of else { return false };
+        match kind.disrupt(&self.client, &COMPONENTS, victim, disruption).await {
+            Ok(()) => true,
+            Err(error) => {
+                warn!(%error, "is not disrupted");
+                false
+            }
+        }
     }
 
     /// A client with the rights of the kubeconfig.
@@ -130,8 +169,12 @@ impl Real {
         self.declared.clone()
     }
 
-    /// Ends the watches.
-    pub async fn leave(self) {}
+    /// Ends the watches, and the nodes if they were made for it; their logs are kept if something `failed`.
+    pub async fn leave(self, failed: bool) {
+        if let Some(kind) = self.made_of {
+            on_kind::end(kind, failed).await;
+        }
+    }
 }
 
 fn class(world: &World, wanted: Option<&str>) -> Result<StorageClass, RealError> {

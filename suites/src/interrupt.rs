@@ -6,16 +6,20 @@ use std::{
 };
 
 use anyhow::Result;
-use claimcheck_suites::Outcome;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
+
+use crate::run::Outcome;
 
 /// Signals closer together than this are one wish.
 const TWICE: Duration = Duration::from_millis(500);
 /// What a shell says of a program that ended by SIGINT.
 const INTERRUPTED: u8 = 130;
 
-/// Cancelled once somebody wants the run to end.
+/// Cancelled once somebody wants the run to end. To be called on a runtime.
+///
+/// # Errors
+/// The signals cannot be listened to.
 pub fn token() -> Result<CancellationToken> {
     let interrupted = CancellationToken::new();
     let mut interrupt = signal(SignalKind::interrupt())?;

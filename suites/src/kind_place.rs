@@ -1,0 +1,145 @@
+//! A place that kind makes: its arguments, and how it is brought up.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use claimcheck_harness::{
+    cluster::{Cluster, Image, KindOptions, Real},
+    install::{self, Variant},
+    kind::{Controllers, DEFAULT_WORKERS, Store, Tools},
+    report::RunFolder,
+};
+use clap::{Args, ValueEnum};
+
+/// The image of our components, as the manifests name it.
+const IMAGE: &str = "claimcheck:dev";
+
+/// Arguments of `--cluster kind`.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Clusters of kind")]
+pub struct KindArgs {
+    /// The cluster's name; it begins with `claimcheck-` in any case [default: one that is made up]
+    #[arg(long, value_name = "NAME", env = "CLAIMCHECK_NAME")]
+    name: Option<String>,
+    /// The image of the nodes, and so the version of Kubernetes: kindest/node:v1.36.0 [default: kind's own]
+    #[arg(long, value_name = "IMAGE", env = "CLAIMCHECK_NODE_IMAGE")]
+    node_image: Option<String>,
+    /// A config file of kind, which is joined with ours
+    #[arg(long, value_name = "FILE", env = "CLAIMCHECK_KIND_CONFIG")]
+    kind_config: Option<PathBuf>,
+    /// Whose storage controllers run [default: ours]
+    #[arg(long, value_enum, env = "CLAIMCHECK_CONTROLLERS")]
+    controllers: Option<Whose>,
+    /// The image of our components: what the engine calls it, or an archive of `claimcheck image`
+    /// [default: claimcheck:dev]
+    #[arg(long, value_name = "NAME|FILE.tar", env = "CLAIMCHECK_IMAGE")]
+    image: Option<String>,
+    /// Leave the cluster running at the end
+    #[arg(long)]
+    keep: bool,
+    /// Use the cluster of this name that an earlier run has kept, if it is there; it stays
+    #[arg(long, requires = "name")]
+    reuse: bool,
+}
+
+/// Whose storage controllers run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Whose {
+    /// Ours in place of those of Kubernetes that they can replace
+    Ours,
+    /// Those of Kubernetes
+    Stock,
+}
+
+impl KindArgs {
+    /// The first that was given, for places that take none.
+    pub fn given(&self) -> Option<&'static str> {
+        let given = [
+            ("--name", self.name.is_some()),
+            ("--node-image", self.node_image.is_some()),
+            ("--kind-config", self.kind_config.is_some()),
+            ("--controllers", self.controllers.is_some()),
+            ("--image", self.image.is_some()),
+            ("--keep", self.keep),
+            ("--reuse", self.reuse),
+        ];
+        given.into_iter().find(|(_, is_given)| *is_given).map(|(argument, _)| argument)
+    }
+
+    /// The place that they name, with so many workers.
+    pub fn place(self, workers: Option<usize>) -> KindPlace {
+        KindPlace { args: self, workers }
+    }
+}
+
+/// A place that kind makes.
+#[derive(Clone, Debug)]
+pub struct KindPlace {
+    args: KindArgs,
+    workers: Option<usize>,
+}
+
+impl KindPlace {
+    /// How many nodes take pods, as far as that is known: a config file may say another number.
+    pub fn workers(&self) -> usize {
+        match (self.workers, &self.args.kind_config) {
+            (Some(workers), _) => workers,
+            (None, None) => DEFAULT_WORKERS,
+            (None, Some(_)) => usize::MAX,
+        }
+    }
+
+    /// The image that all nodes have: ours, which has all that pods of cases need, too.
+    pub fn image(&self) -> &str {
+        match &self.args.image {
+            Some(image) if !is_archive(image) => image,
+            Some(_) | None => IMAGE,
+        }
+    }
+
+    /// Brings the cluster up, with our components.
+    ///
+    /// # Errors
+    /// It does not come up; nothing is left then.
+    pub async fn bring_up(&self, folder: &RunFolder) -> Result<Cluster> {
+        let options = self.options(folder)?;
+        let variant = match options.controllers {
+            Controllers::Ours => Variant::Kind,
+            Controllers::Stock => Variant::Stock,
+        };
+        let components =
+            install::Options { image: self.image().to_owned(), ..install::Options::new(variant) };
+        // Boxed: bringing up a cluster is a large future, and is awaited once.
+        Ok(Cluster::Real(Box::new(Box::pin(Real::on_kind(&options, &components)).await?)))
+    }
+
+    fn options(&self, folder: &RunFolder) -> Result<KindOptions> {
+        let args = self.args.clone();
+        let image = match args.image {
+            Some(archive) if is_archive(&archive) => Image::Archive(archive.into()),
+            Some(_) | None => Image::Named(self.image().to_owned()),
+        };
+        Ok(KindOptions {
+            tools: Tools::from_environment(),
+            store: Store::of_user()?,
+            name: args.name,
+            workers: self.workers,
+            node_image: args.node_image,
+            config: args.kind_config,
+            controllers: match args.controllers {
+                Some(Whose::Stock) => Controllers::Stock,
+                Some(Whose::Ours) | None => Controllers::Ours,
+            },
+            images: vec![image],
+            keep: args.keep,
+            reuse: args.reuse,
+            logs: folder.cluster_dir()?,
+            kubeconfig: folder.kubeconfig(),
+        })
+    }
+}
+
+/// Whether it is a file, not the name of an image: those have no such ending.
+fn is_archive(image: &str) -> bool {
+    Path::new(image).extension().is_some_and(|extension| extension == "tar")
+}
