@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc,
-        atomic::{AtomicU8, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
 };
 
@@ -26,19 +26,8 @@ pub(super) struct Meters {
     reconciles: HistogramVec,
     calls: HistogramVec,
     leader: GaugeVec,
-    standing: Arc<AtomicU8>,
-}
-
-/// What the process is at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-enum Standing {
-    /// It does not know the cluster yet.
-    Starts = 0,
-    /// Another process works; this one is ready to.
-    Waits = 1,
-    /// It works.
-    Works = 2,
+    /// It works, or waits for its turn to.
+    ready: Arc<AtomicBool>,
 }
 
 impl Default for Meters {
@@ -52,7 +41,7 @@ impl Default for Meters {
         );
         // A component does not know what its cluster is called: those labels stay empty.
         register.gauge(&metric::BUILD_INFO).with_label_values(&[env!("CARGO_PKG_VERSION"), "", ""]).set(1.0);
-        Self { registry, reconciles, calls, leader, standing: Arc::default() }
+        Self { registry, reconciles, calls, leader, ready: Arc::default() }
     }
 }
 
@@ -60,7 +49,8 @@ impl Meters {
     /// Whether the process holds the lease.
     pub(super) fn leads(&self, lease: &str, leads: bool) {
         self.leader.with_label_values(&[lease]).set(if leads { 1.0 } else { 0.0 });
-        self.stand(if leads { Standing::Starts } else { Standing::Waits });
+        // A leader is ready when its cache is complete.
+        self.ready.store(!leads, Ordering::Relaxed);
     }
 
     /// What the controllers tell goes into these.
@@ -71,7 +61,7 @@ impl Meters {
 
     fn hear(&self, told: Told) {
         match told {
-            Told::Synced => self.stand(Standing::Works),
+            Told::Synced => self.ready.store(true, Ordering::Relaxed),
             Told::Reconciled { controller, failed, took } => {
                 let labels = [controller, if failed { "failed" } else { "done" }];
                 self.reconciles.with_label_values(&labels).observe(took.as_secs_f64());
@@ -88,10 +78,6 @@ impl Meters {
                 calls.enter(&record);
             }
         });
-    }
-
-    fn stand(&self, standing: Standing) {
-        self.standing.store(standing as u8, Ordering::Relaxed);
     }
 }
 
@@ -123,10 +109,8 @@ impl Site for Meters {
         match path {
             // A process that has lost its lease, or its controllers, has ended.
             "/healthz" | "/livez" => Some(Page::ok("ok\n")),
-            "/readyz" => Some(match self.standing.load(Ordering::Relaxed) {
-                ready if ready == Standing::Works as u8 || ready == Standing::Waits as u8 => Page::ok("ok\n"),
-                _ => Page::unavailable("the cache is not complete yet\n"),
-            }),
+            "/readyz" if self.ready.load(Ordering::Relaxed) => Some(Page::ok("ok\n")),
+            "/readyz" => Some(Page::unavailable("the cache is not complete yet\n")),
             "/metrics" => Some(Page::ok(text(&self.registry))),
             _ => None,
         }

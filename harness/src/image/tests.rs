@@ -194,6 +194,24 @@ fn what_makes_no_image_says_why_and_leaves_none() {
     }
 }
 
+/// With the library of podman on this machine its word counts, for both forms.
+#[test]
+fn skopeo_reads_both_forms() {
+    if Command::new("skopeo").arg("--version").output().is_err() {
+        eprintln!("skipped: skopeo is not on this machine");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let options = options(rootfs(folder.path()), folder.path().join("image.tar"));
+    build(&options).unwrap();
+    for form in ["docker-archive", "oci-archive"] {
+        let from = format!("{form}:{}", options.out.display());
+        let to = format!("dir:{}", folder.path().join(form).display());
+        let copied = Command::new("skopeo").args(["copy", "-q", &from, &to]).output().unwrap();
+        assert!(copied.status.success(), "{form}: {}", String::from_utf8_lossy(&copied.stderr));
+    }
+}
+
 /// With an engine on this machine its word counts.
 #[test]
 fn an_engine_takes_it() {

@@ -22,6 +22,7 @@ use k8s_openapi::{
 use kube::{
     Api, Config,
     api::{ListParams, Patch, PatchParams, PostParams},
+    client::Body,
     config::{KubeConfigOptions, Kubeconfig},
 };
 use serde_json::{Value, json};
@@ -359,6 +360,18 @@ async fn an_installation_ends_when_its_workloads_are_complete() {
     tokio::time::timeout(Duration::from_secs(20), install).await.unwrap().unwrap().unwrap();
 }
 
+/// A pod of the installation, as its kubelet sees it.
+async fn broken_pod(client: &Client, name: &str, container: &str, status: Value) {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
+    let pod = json!({
+        "metadata": { "name": name, "labels": { "app.kubernetes.io/part-of": "claimcheck" } },
+        "spec": { "containers": [{ "name": container, "image": "claimcheck:dev" }] },
+    });
+    pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+    let status = Patch::Merge(json!({ "status": status }));
+    pods.patch_status(name, &PatchParams::default(), &status).await.unwrap();
+}
+
 #[tokio::test]
 async fn what_keeps_an_installation_is_named() {
     let (_server, client) = cluster().await;
@@ -369,17 +382,11 @@ async fn what_keeps_an_installation_is_named() {
         "{error}"
     );
 
-    let pods: Api<Pod> = Api::namespaced(client.clone(), "claimcheck-system");
-    let pod = json!({
-        "metadata": { "name": "claimcheck-node-x", "labels": { "app.kubernetes.io/part-of": "claimcheck" } },
-        "spec": { "containers": [{ "name": "driver", "image": "claimcheck:dev" }] },
-    });
-    pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
-    let status = json!({ "status": { "containerStatuses": [{
+    let waiting = json!({ "containerStatuses": [{
         "name": "driver", "image": "i", "imageID": "", "ready": false, "restartCount": 0,
         "state": { "waiting": { "reason": "ErrImageNeverPull", "message": "image \"claimcheck:dev\" is not present" } },
-    }]}});
-    pods.patch_status("claimcheck-node-x", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+    }]});
+    broken_pod(&client, "claimcheck-node-x", "driver", waiting).await;
     // Nothing will come of it, so nobody waits.
     let options = Options { patience: Duration::from_secs(60), ..options };
     let failed = tokio::time::timeout(Duration::from_secs(20), install(&client, &options)).await.unwrap();
@@ -387,4 +394,47 @@ async fn what_keeps_an_installation_is_named() {
     let blocker =
         "pod claimcheck-node-x, container driver: ErrImageNeverPull: image \"claimcheck:dev\" is not present";
     assert!(error.contains(blocker), "{error}");
+}
+
+/// The client with a kubelet behind it: asked for a log, it says what it was asked.
+fn with_logs(inner: Client) -> Client {
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        let inner = inner.clone();
+        async move {
+            if !request.uri().path().ends_with("/log") {
+                return inner.send(request).await;
+            }
+            let text = format!("{}\nlast words\n", request.uri());
+            Ok(http::Response::new(Body::from(text.into_bytes())))
+        }
+    });
+    Client::new(service, "default")
+}
+
+#[tokio::test]
+async fn a_container_that_keeps_ending_has_the_last_word() {
+    let (_server, client) = cluster().await;
+    let client = with_logs(client);
+    let options = Options::new(Variant::Existing);
+    apply(&client, &options).await.unwrap();
+    let crashing = json!({ "containerStatuses": [{
+        "name": "controllers", "image": "i", "imageID": "", "ready": false, "restartCount": 3,
+        "state": { "waiting": { "reason": "CrashLoopBackOff", "message": "back-off 40s" } },
+        "lastState": { "terminated": { "exitCode": 3 } },
+    }]});
+    broken_pod(&client, "claimcheck-controllers-x", "controllers", crashing).await;
+    let failed = tokio::time::timeout(Duration::from_secs(20), install(&client, &options)).await.unwrap();
+    let error = failed.unwrap_err().to_string();
+    let lines: Vec<&str> = error.lines().map(str::trim).collect();
+    let log = "/api/v1/namespaces/claimcheck-system/pods/claimcheck-controllers-x/log";
+    assert_eq!(
+        lines[lines.len() - 3..],
+        [
+            "pod claimcheck-controllers-x, container controllers: CrashLoopBackOff: back-off 40s (it ended with exit \
+             code 3); its log ends:",
+            &format!("{log}?&container=controllers&previous=true&tailLines=10"),
+            "last words",
+        ],
+        "{error}"
+    );
 }

@@ -36,7 +36,7 @@ pub struct Kind {
 pub struct Create {
     /// Its name.
     pub name: String,
-    /// The config file; see [`config`](super::config).
+    /// The config file; see `config.rs`.
     pub config: Option<PathBuf>,
     /// The image of all nodes, whatever the config says.
     pub image: Option<String>,

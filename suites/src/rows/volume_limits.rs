@@ -61,8 +61,8 @@ async fn beyond_the_limit(t: Arc<Fixture>) -> Result<()> {
     }
     let claim = t.further_claim(&limited, "third", "1Mi").await?;
     let third = t.pod(&Wanted::staying("third", &claim, "").on(&node)).await?;
-    let said = t.event("third", "FailedScheduling").await?;
-    ensure!(said.contains("exceed max volume count"), "the event says {said:?}");
+    // Until its claim is bound, that is what it waits for.
+    t.event_saying("third", &["FailedScheduling"], "exceed max volume count").await?;
     t.remove_pod(&pods[0]).await?;
     t.ready(&third).await?;
     Ok(())
