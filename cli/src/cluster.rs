@@ -4,19 +4,20 @@ use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
 
 use anyhow::{Context, Result};
 use claimcheck_harness::{
-    cluster::{Api, DriverCommand, Embedded, Options},
+    cluster::{Api, Embedded, Options},
     report::RunFolder,
 };
 use claimcheck_model::ClusterKind;
-use tokio::signal::unix::{SignalKind, signal};
+use claimcheck_suites::{KindPlace, Place, PlaceArgs, interrupt};
 
 use crate::kind;
 
 /// What can be done with a cluster.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
-    /// Start an embedded cluster and stay in the foreground; Ctrl-C ends it and leaves nothing
-    Up(Up),
+    /// Start a cluster: one with virtual nodes stays in the foreground, and Ctrl-C ends it and leaves nothing;
+    /// one of kind stays until `claimcheck cluster down`
+    Up(Box<Up>),
     /// Clusters of kind that we have made: how old they are, and whether a run still uses them
     List,
     /// Delete a cluster of kind that we have made, whether it was kept or left
@@ -35,16 +36,12 @@ pub enum Command {
 /// What `cluster up` takes.
 #[derive(Debug, clap::Args)]
 pub struct Up {
-    /// `builtin`, or `exec:<command with {endpoint} {node_id} {state_dir}>` for a driver of your own
-    #[arg(long, default_value = "builtin")]
-    driver: DriverCommand,
-    /// How many nodes
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
-    nodes: u16,
-    /// Port of the API server on loopback; 0 takes a free one
+    #[command(flatten)]
+    place: PlaceArgs,
+    /// Port of the API server on loopback, for virtual nodes; 0 takes a free one
     #[arg(long, default_value_t = 0)]
     port: u16,
-    /// Where to put kubeconfig and logs, which must not exist yet [default: runs/TIME-embedded]
+    /// Where to put kubeconfig and logs, which must not exist yet [default: runs/TIME-CLUSTER]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
@@ -53,7 +50,7 @@ impl Command {
     /// Whether virtual nodes are started on this machine.
     pub fn needs_cluster(&self) -> bool {
         match self {
-            Self::Up(_) => true,
+            Self::Up(up) => up.place.is_virtual(),
             Self::List | Self::Down { .. } | Self::Prune { .. } => false,
         }
     }
@@ -73,32 +70,52 @@ impl Command {
 
 impl Up {
     async fn up(self) -> Result<ExitCode> {
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        let mut terminate = signal(SignalKind::terminate())?;
-        let folder = RunFolder::choose(self.out.as_deref(), "runs".as_ref(), ClusterKind::Embedded)?;
-        let options = Options {
-            nodes: self.nodes.into(),
-            driver: self.driver,
-            api: Api::Ours,
-            logs: folder.cluster_dir()?,
-            listen: SocketAddr::from(([127, 0, 0, 1], self.port)),
-            kubeconfig: folder.kubeconfig(),
+        let place = match self.place.place() {
+            Ok(place) => place,
+            Err(error) => return Ok(crate::usage(&error)),
         };
-        let cluster =
-            Box::pin(Embedded::up(&options)).await.context("the embedded cluster cannot be started")?;
-        println!(
-            "{} nodes with driver {} at {}",
-            cluster.nodes().len(),
-            cluster.driver_name(),
-            cluster.url()
-        );
-        println!("export KUBECONFIG={}", folder.kubeconfig().display());
-        println!("Ctrl-C ends it.");
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
+        let folder = |kind| RunFolder::choose(self.out.as_deref(), "runs".as_ref(), kind);
+        match place {
+            Place::Embedded { api, nodes, driver } => {
+                let kind =
+                    if matches!(api, Api::Ours) { ClusterKind::Embedded } else { ClusterKind::Envtest };
+                let folder = folder(kind)?;
+                let listen = SocketAddr::from(([127, 0, 0, 1], self.port));
+                let (logs, kubeconfig) = (folder.cluster_dir()?, folder.kubeconfig());
+                foreground(&Options { nodes, driver, api, logs, listen, kubeconfig }).await
+            }
+            Place::Kind(place) => detached(&place.kept(), &folder(ClusterKind::Kind)?).await,
+            Place::Existing { .. } => {
+                eprintln!("claimcheck: an existing cluster is up: use --cluster embedded, envtest or kind");
+                Ok(ExitCode::from(2))
+            }
         }
-        cluster.down().await;
-        Ok(ExitCode::SUCCESS)
     }
+}
+
+/// A cluster that ends with this process.
+async fn foreground(options: &Options) -> Result<ExitCode> {
+    let interrupted = interrupt::token()?;
+    let cluster = Box::pin(Embedded::up(options)).await.context("the cluster cannot be started")?;
+    println!("{} nodes with driver {} at {}", cluster.nodes().len(), cluster.driver_name(), cluster.url());
+    println!("export KUBECONFIG={}", options.kubeconfig.display());
+    println!("Ctrl-C ends it.");
+    interrupted.cancelled().await;
+    cluster.down().await;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A cluster that outlives this process.
+async fn detached(place: &KindPlace, folder: &RunFolder) -> Result<ExitCode> {
+    let interrupted = interrupt::token()?;
+    crate::say(Some(place.foreword()));
+    let cluster = tokio::select! {
+        cluster = place.bring_up(folder) => cluster.context("the cluster cannot be started")?,
+        () = interrupted.cancelled() => return Ok(ExitCode::from(130)),
+    };
+    println!("{} nodes with driver {}", cluster.nodes().len(), cluster.driver_name());
+    println!("export KUBECONFIG={}", folder.kubeconfig().display());
+    cluster.down(false).await;
+    crate::say(place.afterword());
+    Ok(ExitCode::SUCCESS)
 }

@@ -113,6 +113,7 @@ impl Args {
 
 async fn load(options: &Options, spec: Spec, lane: Lane) -> Result<ExitCode> {
     let interrupted = interrupt::token()?;
+    crate::say(options.place.foreword());
     // Before everything is up there is nothing to end in order.
     let run = tokio::select! {
         run = Run::start_load(options, lane, interrupted.clone()) => run?,
@@ -127,5 +128,6 @@ async fn load(options: &Options, spec: Spec, lane: Lane) -> Result<ExitCode> {
         other => other?,
     }
     let outcome = run.finish(options.began).await?;
+    crate::say(options.place.afterword());
     Ok(interrupt::exit_code(&interrupted, &outcome))
 }

@@ -105,6 +105,13 @@ fn usage(error: &dyn std::error::Error) -> ExitCode {
     ExitCode::from(2)
 }
 
+/// Something that people should know, if there is something.
+fn say(what: Option<String>) {
+    if let Some(what) = what {
+        eprintln!("claimcheck: {what}");
+    }
+}
+
 /// One runtime for the whole process.
 fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)

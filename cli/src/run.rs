@@ -66,6 +66,7 @@ impl Args {
 
 async fn run(options: &Options, lane: Lane) -> Result<ExitCode> {
     let interrupted = interrupt::token()?;
+    crate::say(options.place.foreword());
     // Before everything is up there is nothing to end in order.
     let run = tokio::select! {
         run = Run::start(options, lane, interrupted.clone()) => run?,
@@ -73,5 +74,6 @@ async fn run(options: &Options, lane: Lane) -> Result<ExitCode> {
     };
     run.run_all().await;
     let outcome = run.finish(options.began).await?;
+    crate::say(options.place.afterword());
     Ok(interrupt::exit_code(&interrupted, &outcome))
 }

@@ -139,6 +139,7 @@ fn what_keeps_a_run_from_its_cluster_is_told_together() {
         |args: &[&str]| machine.command().args(["run", "--cluster", "kind"]).args(args).output().unwrap();
     let out = machine.0.path().join("run").display().to_string();
     let output = run(&["--out", &out]);
+    let out = format!("{out}-up");
     assert_eq!(output.status.code(), Some(3));
     for line in
         ["a container engine is not on the PATH: install Docker", "kind is not on the PATH: install it"]
@@ -149,11 +150,17 @@ fn what_keeps_a_run_from_its_cluster_is_told_together() {
         (&["--driver", "exec:./d {endpoint}"][..], "--driver is for --cluster embedded, not kind"),
         (&["--kubeconfig", "k"], "--kubeconfig is for --cluster existing, not kind"),
         (&["--reuse"], "--name"),
+        (&["--name", "My Cluster"], "take lower case letters, digits and dashes"),
     ] {
         let output = run(args);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {output:?}");
         assert!(said(&output).contains(expected), "{args:?}: {output:?}");
     }
+    let existing = machine.cluster(&["up", "--cluster", "existing"]);
+    assert_eq!(existing.status.code(), Some(2), "{existing:?}");
+    let up = machine.cluster(&["up", "--cluster", "kind", "--out", &out]);
+    assert_eq!(up.status.code(), Some(3));
+    assert!(said(&up).contains("kind is not on the PATH"), "{up:?}");
     let embedded = machine.command().args(["run", "--keep"]).output().unwrap();
     assert!(said(&embedded).contains("--keep is for --cluster kind, not embedded"), "{embedded:?}");
 }

@@ -6,7 +6,7 @@ use anyhow::Result;
 use claimcheck_harness::{
     cluster::{Cluster, Image, KindOptions, Real},
     install::{self, Variant},
-    kind::{Controllers, DEFAULT_WORKERS, Store, Tools},
+    kind::{Controllers, DEFAULT_WORKERS, OwnedError, Store, Tools, cluster_name},
     report::RunFolder,
 };
 use clap::{Args, ValueEnum};
@@ -37,7 +37,7 @@ pub struct KindArgs {
     /// Leave the cluster running at the end
     #[arg(long)]
     keep: bool,
-    /// Use the cluster of this name that an earlier run has kept, if it is there; it stays
+    /// Use the cluster of this name that an earlier run has kept, or make it; it stays
     #[arg(long, requires = "name")]
     reuse: bool,
 }
@@ -67,14 +67,26 @@ impl KindArgs {
     }
 
     /// The place that they name, with so many workers.
-    pub fn place(self, workers: Option<usize>) -> KindPlace {
-        KindPlace { args: self, workers }
+    ///
+    /// # Errors
+    /// kind would not take the name.
+    pub fn place(self, workers: Option<usize>) -> Result<KindPlace, OwnedError> {
+        Ok(KindPlace { name: cluster_name(self.name.as_deref())?, args: self, workers })
+    }
+
+    /// The image that all nodes have: ours, which has all that pods of cases need, too.
+    pub fn image(&self) -> &str {
+        match &self.image {
+            Some(image) if !is_archive(image) => image,
+            Some(_) | None => IMAGE,
+        }
     }
 }
 
 /// A place that kind makes.
 #[derive(Clone, Debug)]
 pub struct KindPlace {
+    name: String,
     args: KindArgs,
     workers: Option<usize>,
 }
@@ -89,12 +101,22 @@ impl KindPlace {
         }
     }
 
-    /// The image that all nodes have: ours, which has all that pods of cases need, too.
-    pub fn image(&self) -> &str {
-        match &self.args.image {
-            Some(image) if !is_archive(image) => image,
-            Some(_) | None => IMAGE,
-        }
+    /// The same, to outlive its run.
+    #[must_use]
+    pub fn kept(mut self) -> Self {
+        self.args.keep = true;
+        self
+    }
+
+    /// What to tell before it is brought up: that takes a while.
+    pub fn foreword(&self) -> String {
+        format!("kind brings up {}: a minute or two, and longer if its image must be pulled", self.name)
+    }
+
+    /// What to tell when a run is over, if the cluster stays.
+    pub fn afterword(&self) -> Option<String> {
+        let stays = self.args.keep || self.args.reuse;
+        stays.then(|| format!("{0} stays: `claimcheck cluster down {0}` deletes it", self.name))
     }
 
     /// Brings the cluster up, with our components.
@@ -108,21 +130,21 @@ impl KindPlace {
             Controllers::Stock => Variant::Stock,
         };
         let components =
-            install::Options { image: self.image().to_owned(), ..install::Options::new(variant) };
+            install::Options { image: self.args.image().to_owned(), ..install::Options::new(variant) };
         // Boxed: bringing up a cluster is a large future, and is awaited once.
         Ok(Cluster::Real(Box::new(Box::pin(Real::on_kind(&options, &components)).await?)))
     }
 
     fn options(&self, folder: &RunFolder) -> Result<KindOptions> {
         let args = self.args.clone();
-        let image = match args.image {
-            Some(archive) if is_archive(&archive) => Image::Archive(archive.into()),
-            Some(_) | None => Image::Named(self.image().to_owned()),
+        let image = match &args.image {
+            Some(archive) if is_archive(archive) => Image::Archive(archive.into()),
+            Some(_) | None => Image::Named(self.args.image().to_owned()),
         };
         Ok(KindOptions {
             tools: Tools::from_environment(),
             store: Store::of_user()?,
-            name: args.name,
+            name: Some(self.name.clone()),
             workers: self.workers,
             node_image: args.node_image,
             config: args.kind_config,
@@ -131,7 +153,7 @@ impl KindPlace {
                 Some(Whose::Ours) | None => Controllers::Ours,
             },
             images: vec![image],
-            keep: args.keep,
+            keep: args.keep || args.reuse,
             reuse: args.reuse,
             logs: folder.cluster_dir()?,
             kubeconfig: folder.kubeconfig(),

@@ -50,6 +50,22 @@ impl Place {
         }
     }
 
+    /// What to tell people before it is brought up, if that takes long.
+    pub fn foreword(&self) -> Option<String> {
+        match self {
+            Self::Kind(place) => Some(place.foreword()),
+            Self::Embedded { .. } | Self::Existing { .. } => None,
+        }
+    }
+
+    /// What to tell people at the end, if something is to stay.
+    pub fn afterword(&self) -> Option<String> {
+        match self {
+            Self::Kind(place) => place.afterword(),
+            Self::Embedded { .. } | Self::Existing { .. } => None,
+        }
+    }
+
     /// Whether its nodes are virtual.
     pub fn is_virtual(&self) -> bool {
         matches!(self, Self::Embedded { .. })

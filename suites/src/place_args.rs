@@ -100,6 +100,9 @@ pub enum PlaceError {
         /// The kind that was given.
         given: &'static str,
     },
+    /// kind would not take the name.
+    #[error(transparent)]
+    Name(#[from] claimcheck_harness::kind::OwnedError),
     /// The stock programs are missing.
     #[error(transparent)]
     Assets(#[from] claimcheck_harness::cluster::AssetsError),
@@ -109,7 +112,7 @@ impl PlaceArgs {
     /// What pods run there.
     pub fn workload(&self) -> Workload {
         let there = match self.cluster {
-            Which::Kind => self.kind.clone().place(None).image().to_owned(),
+            Which::Kind => self.kind.image().to_owned(),
             Which::Embedded | Which::Envtest | Which::Existing => IMAGE.to_owned(),
         };
         let image = self.workload_image.clone().unwrap_or(there);
@@ -136,7 +139,7 @@ impl PlaceArgs {
             Which::Envtest => {
                 Place::Embedded { api: Api::Stock(Assets::find()?), nodes, driver: self.driver }
             }
-            Which::Kind => Place::Kind(self.kind.place(self.nodes.map(usize::from))),
+            Which::Kind => Place::Kind(self.kind.place(self.nodes.map(usize::from))?),
             Which::Existing => {
                 let (kubeconfig, context, class) = (self.kubeconfig, self.context, self.storage_class);
                 let target = Target { kubeconfig, context, class };

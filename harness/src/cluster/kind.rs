@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use tracing::{info, warn};
+use tracing::{error, info};
 
 use crate::kind::{
     Claim, Cluster, ConfigError, Controllers, Create, Engine, Kind, Needs, Owned, OwnedError, Preflight,
@@ -269,8 +269,8 @@ async fn create(
     let logs = collect(&ready.kind, name, &options.logs).await;
     let logs = logs.inspect_err(|error| info!(%error, "no logs of the nodes")).ok();
     let left = if options.keep { owned.keep().map_err(Into::into) } else { owned.delete().await };
-    if let Err(error) = left {
-        warn!(name, %error, "is not removed");
+    if let Err(left) = left {
+        error!("{left}");
     }
     Err(KindError::Create { name: name.to_owned(), logs, source })
 }

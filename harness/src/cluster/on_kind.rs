@@ -7,7 +7,7 @@ use std::{
 
 use claimcheck_informer::{Kind, World};
 use kube::{Client, ResourceExt};
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use super::{
     kind::{KindCluster, KindError, KindOptions},
@@ -81,15 +81,11 @@ impl Real {
 
 /// Ends a cluster of kind: with all that it has to say, if something went wrong.
 pub(super) async fn end(kind: KindCluster, failed: bool) {
-    let name = kind.name().to_owned();
     if failed {
         collect(&kind).await;
     }
-    if kind.is_kept() {
-        info!("cluster {name} is kept: `claimcheck cluster down {name}` deletes it");
-    }
-    if let Err(error) = kind.down().await {
-        warn!(name, %error, "something of it is left");
+    if let Err(left) = kind.down().await {
+        error!("{left}");
     }
 }
 

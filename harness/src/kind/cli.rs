@@ -149,7 +149,7 @@ impl Kind {
             return self.program.call(&args, LOAD).await.map(drop);
         }
         let archive = scratch.join("image.tar");
-        self.engine.save(&[image], &archive).await?;
+        self.engine.save_for_docker_io(image, &archive).await?;
         let loaded = self.load_archive(name, &archive).await;
         // What stays goes with the folder.
         let _ = tokio::fs::remove_file(&archive).await;

@@ -233,6 +233,22 @@ impl Engine {
         self.program.call(&args, LONG).await.map(drop)
     }
 
+    /// Saves an image under the name by which pods find it: one without a registry is docker.io's to Kubernetes,
+    /// and localhost's to podman.
+    ///
+    /// # Errors
+    /// As for [`Engine::save`].
+    pub(super) async fn save_for_docker_io(&self, image: &str, archive: &Path) -> Result<(), ProgramError> {
+        let full = in_full(image);
+        if self.family != Family::Podman || full == image {
+            return self.save(&[image], archive).await;
+        }
+        self.program.call(&["tag", image, &full], CHANGE).await?;
+        let saved = self.save(&[&full], archive).await;
+        self.program.call(&["untag", image, &full], CHANGE).await?;
+        saved
+    }
+
     /// `image inspect`: the id of an image that the engine has.
     ///
     /// # Errors
@@ -240,5 +256,33 @@ impl Engine {
     pub async fn image_id(&self, image: &str) -> Result<String, ProgramError> {
         let answer = self.program.call(&["image", "inspect", "-f", "{{ .Id }}", image], QUERY).await?;
         Ok(answer.trim().to_owned())
+    }
+}
+
+/// The name of an image with its registry, as containerd resolves it (`distribution/reference/normalize.go`).
+fn in_full(image: &str) -> String {
+    match image.split_once('/') {
+        Some((registry, _)) if registry.contains(['.', ':']) || registry == "localhost" => image.to_owned(),
+        Some(_) => format!("docker.io/{image}"),
+        None => format!("docker.io/library/{image}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_without_a_registry_are_docker_s() {
+        let table = [
+            ("claimcheck:dev", "docker.io/library/claimcheck:dev"),
+            ("vendor/driver:v1", "docker.io/vendor/driver:v1"),
+            ("localhost/claimcheck:dev", "localhost/claimcheck:dev"),
+            ("registry:5000/driver", "registry:5000/driver"),
+            ("quay.io/vendor/driver", "quay.io/vendor/driver"),
+        ];
+        for (image, full) in table {
+            assert_eq!(in_full(image), full);
+        }
     }
 }

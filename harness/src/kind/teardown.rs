@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, path::Path};
 
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use super::{
     answers::Container,
@@ -159,7 +159,7 @@ impl Drop for Owned {
         };
         let deleted = std::thread::scope(|scope| scope.spawn(delete).join());
         if let Ok(Err(error)) = deleted {
-            warn!(name, %error, "may be there still: `claimcheck cluster prune` looks for it");
+            error!(name, %error, "may be there still: `claimcheck cluster prune` looks for it");
         }
     }
 }

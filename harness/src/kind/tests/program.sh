@@ -56,7 +56,7 @@ case "$me $1 $2" in
 *" network rm") : >"$FAKE/networks" ;;
 *" image inspect") echo sha256:0123 ;;
 *" save "*) : >"$3" ;;
-*" exec "* | *" build "*) ;;
+*" exec "* | *" build "* | *" tag "* | *" untag "*) ;;
 *)
     echo "$me does not know: $*" >&2
     exit 64

@@ -80,7 +80,9 @@ async fn images_of_other_engines_go_through_a_file() {
     fake.kind().load_image("claimcheck-a", "claimcheck:dev", &fake.path("")).await.unwrap();
     assert_eq!(
         fake.calls(),
-        "podman save -o [dir]/image.tar claimcheck:dev\n\
+        "podman tag claimcheck:dev docker.io/library/claimcheck:dev\n\
+         podman save -o [dir]/image.tar docker.io/library/claimcheck:dev\n\
+         podman untag claimcheck:dev docker.io/library/claimcheck:dev\n\
          kind load image-archive [dir]/image.tar --name claimcheck-a\n"
     );
     assert!(!fake.path("image.tar").exists());
