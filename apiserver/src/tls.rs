@@ -1,6 +1,6 @@
-//! The certificates of one run: a CA made at start, and a server certificate signed by it.
+//! The certificates of one run: a CA made at start, and certificates of an API server signed by it.
 //!
-//! Both are ECDSA P-256, because those keys are made in well under a millisecond; RSA would cost more than
+//! All are ECDSA P-256, because those keys are made in well under a millisecond; RSA would cost more than
 //! the rest of the start together. The CA's key is gone once it has signed.
 
 use std::net::IpAddr;
@@ -28,7 +28,7 @@ pub enum TlsError {
     Config(#[from] rustls::Error),
 }
 
-/// A CA made for one run, and a server's certificate and key under it, all of them PEM.
+/// A CA made for one run, and an API server's certificates and keys under it, all of them PEM.
 pub struct Certificates {
     /// The CA's certificate, which clients trust.
     pub ca: String,
@@ -36,10 +36,15 @@ pub struct Certificates {
     pub certificate: String,
     /// The server's key, PKCS #8.
     pub key: String,
+    /// The certificate that it shows to kubelets.
+    pub client_certificate: String,
+    /// That one's key, PKCS #8.
+    pub client_key: String,
 }
 
 impl Certificates {
-    /// Makes a CA and a server certificate valid for `address`, the loopback addresses and `localhost`.
+    /// Makes a CA, a server certificate valid for `address`, the loopback addresses and `localhost`, and a
+    /// client's certificate.
     ///
     /// # Errors
     /// A key or certificate could not be made.
@@ -59,7 +64,19 @@ impl Certificates {
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, &ca)?;
-        Ok(Self { ca: ca.pem(), certificate: certificate.pem(), key: key.serialize_pem() })
+
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, "kube-apiserver-kubelet-client");
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let client_key = KeyPair::generate()?;
+        let client_certificate = params.signed_by(&client_key, &ca)?;
+        Ok(Self {
+            ca: ca.pem(),
+            certificate: certificate.pem(),
+            key: key.serialize_pem(),
+            client_certificate: client_certificate.pem(),
+            client_key: client_key.serialize_pem(),
+        })
     }
 }
 

@@ -76,6 +76,7 @@ pub const RULES: &[Rule] = &[
     rule("", "persistentvolumeclaims", &["create", "get", "delete"], Need::Run, "claims of cases"),
     rule("", "pods", &["create", "get", "delete"], Need::Run, "pods of cases"),
     rule("", "pods/eviction", &["create"], Need::Run, "pods that are evicted"),
+    rule("", "pods/log", &["get"], Need::Run, "what containers of cases say"),
     rule("", "configmaps", &["create", "patch"], Need::Run, "volumes made of objects"),
     rule("", "secrets", &["create"], Need::Run, "volumes made of objects"),
     rule(

@@ -15,12 +15,13 @@ use claimcheck_informer::{Change, EventRecorder, Informer, Kind, KindSet, Option
 use claimcheck_model::Stamp;
 use claimcheck_runtime::{Runtime, RuntimeError, State};
 use k8s_openapi::api::core::v1::Pod;
-use kube::Client;
+use kube::{Client, config::KubeconfigError};
 use tokio::{sync::mpsc, time::Instant};
 
 use crate::{
     effects::Host,
     layout::Layout,
+    logs::LogClock,
     node_object::{self, RegisterError},
     operations::Executor,
     pods::{self, Backoff, ContainerId, Done, PodManager},
@@ -28,6 +29,7 @@ use crate::{
     reconciler::{InUse, Moment, Notice, Start, VolumeManager},
     reconstruct::{self, ReconstructError},
     registration::{self, Dial, NodeInfo, PluginEvent},
+    server::{Credentials, ListenError, Logs, Server},
     volumes::PodUid,
 };
 
@@ -44,6 +46,8 @@ pub struct Config {
     pub controller_attach_detach: bool,
     /// How long a container that keeps ending waits for its next start.
     pub restart_backoff: Backoff,
+    /// Who may ask for the logs of its containers.
+    pub credentials: Credentials,
 }
 
 /// Why the agent ended.
@@ -64,6 +68,15 @@ pub enum AgentError {
     /// What is on the node cannot be told.
     #[error(transparent)]
     Reconstruct(#[from] ReconstructError),
+    /// Nobody could ask for logs.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The kubeconfig cannot be read.
+    #[error("the kubeconfig cannot be used")]
+    Kubeconfig(#[from] KubeconfigError),
+    /// Logs cannot be watched.
+    #[error("cannot watch the logs of containers")]
+    Logs(#[source] std::io::Error),
     /// The container runtime cannot be used.
     #[error("the container runtime failed")]
     Runtime(#[from] RuntimeError),
@@ -118,7 +131,9 @@ impl<R: Runtime, H: Host> Agent<R, H> {
         let Self { config, client, runtime, host, dial } = self;
         let layout = Layout::new(prepare(&config.root)?);
         let informer = Informer::start(client.clone(), watched(), &selected(&config.name));
-        let (node, ()) = tokio::join!(node_object::register(&client, &config), informer.synced());
+        let server = Server::listen(&config.name, &config.ip, config.credentials.clone()).await?;
+        let registering = node_object::register(&client, &config, server.port());
+        let (node, ()) = tokio::join!(registering, informer.synced());
         let node = node?;
         let in_use =
             node.status.as_ref().and_then(|status| status.volumes_in_use.clone()).unwrap_or_default();
@@ -128,6 +143,12 @@ impl<R: Runtime, H: Host> Agent<R, H> {
         // Listening before listing, so that no exit falls in between.
         let containers = runtime.events();
         let listed = runtime.list().await?;
+        let clock = LogClock::new().map_err(AgentError::Logs)?;
+        for (id, _) in listed.iter().filter(|(_, state)| matches!(state, State::Running { .. })) {
+            if let Ok(ContainerId { pod, container, attempt }) = id.parse() {
+                clock.watch(&layout.container_log(&pod, &container, attempt));
+            }
+        }
         let recorder = EventRecorder::new(client.clone(), "kubelet");
         let executor = Executor {
             layout: layout.clone(),
@@ -139,10 +160,12 @@ impl<R: Runtime, H: Host> Agent<R, H> {
         let (notice, notices) = mpsc::unbounded_channel();
         let (done, dones) = mpsc::unbounded_channel();
         let (plugin, plugins) = mpsc::unbounded_channel();
+        let logs = Logs { informer: informer.clone(), runtime: runtime.clone(), layout: layout.clone() };
         let pod_node = pods::Node {
             runtime,
             host,
             layout: layout.clone(),
+            clock: clock.clone(),
             client: client.clone(),
             informer: informer.clone(),
             recorder: recorder.clone(),
@@ -181,6 +204,8 @@ impl<R: Runtime, H: Host> Agent<R, H> {
                 watched.map_err(|source| AgentError::Plugins { path: registry.clone(), source })
             }
             () = node_object::keep_alive(client, node, informer) => Ok(()),
+            () = server.run(logs) => Ok(()),
+            error = clock.run() => Err(AgentError::Logs(error)),
             () = shutdown => Ok(()),
         }
     }

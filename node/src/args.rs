@@ -7,12 +7,17 @@ use std::{
 };
 
 use claimcheck_csi::{Driver, Endpoint, KUBELET_DEADLINE, tap::Tap};
-use kube::Client;
+use kube::{
+    Client,
+    config::{Config as ClientConfig, KubeConfigOptions, Kubeconfig, KubeconfigError},
+};
+use secrecy::ExposeSecret;
 
 use crate::{
     agent::{Agent, AgentError, Config},
     effects::RealHost,
     pods::Backoff,
+    server::Credentials,
 };
 
 /// The agent's arguments.
@@ -30,9 +35,13 @@ pub struct Args {
     /// The socket of the container runtime.
     #[arg(long)]
     pub runtime_socket: PathBuf,
-    /// The address that the node says it has.
+    /// The address that the node says it has, and at which it can be asked for logs.
     #[arg(long, default_value = "127.0.0.1")]
     pub node_ip: String,
+    /// Certificates of CAs: who has a certificate of theirs may ask for logs, as may who has the token of the
+    /// kubeconfig.
+    #[arg(long)]
+    pub client_ca_file: Option<PathBuf>,
     /// Let the attach/detach controller attach volumes to this node, instead of the node itself.
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub enable_controller_attach_detach: bool,
@@ -51,6 +60,7 @@ pub struct Args {
 /// See [`AgentError`].
 pub async fn run(args: Args, client: Client, shutdown: impl Future<Output = ()>) -> Result<(), AgentError> {
     let runtime = Arc::new(claimcheck_runtime::Client::connect(&args.runtime_socket)?);
+    let token = own_token(args.kubeconfig.as_deref()).await?;
     let tap = Tap::from_env()?;
     let component = format!("node/{}", args.name);
     let dial = move |endpoint: &Path| {
@@ -66,6 +76,16 @@ pub async fn run(args: Args, client: Client, shutdown: impl Future<Output = ()>)
             first: Duration::from_secs(args.restart_backoff),
             longest: Duration::from_secs(args.max_restart_backoff),
         },
+        credentials: Credentials::new(token.as_deref(), args.client_ca_file),
     };
     Agent { config, client, runtime, host: Arc::new(RealHost), dial: Arc::new(dial) }.run(shutdown).await
+}
+
+/// The bearer token of the kubeconfig, which our own API server hands on when it asks us. None where there is
+/// none, and then a client certificate is needed.
+async fn own_token(kubeconfig: Option<&Path>) -> Result<Option<String>, KubeconfigError> {
+    let Some(path) = kubeconfig else { return Ok(None) };
+    let kubeconfig = Kubeconfig::read_from(path)?;
+    let config = ClientConfig::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    Ok(config.auth_info.token.map(|token| token.expose_secret().to_owned()))
 }

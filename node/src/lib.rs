@@ -5,6 +5,7 @@
 //!    populator: pods -> desired state of world      reconstruct: mounts on disk -> actual state of world
 //!        └──> reconciler/plan: unmount, then mount or wait, then unstage ──> operations ──CSI──> driver
 //!    pods/plan: start, stop, status, final delete ──> runtime (containers), API server
+//! API server ──HTTPS──> server ──> logs: what containers wrote, and when
 //! ```
 //!
 //! Start with [`Agent`], then `reconciler/plan.rs` and `pods/plan.rs`. The agent may be killed at any time:
@@ -19,7 +20,9 @@ mod attachment;
 mod desired;
 mod drivers;
 mod effects;
+mod inotify;
 mod layout;
+mod logs;
 mod node_object;
 mod operations;
 mod pods;
@@ -28,6 +31,7 @@ mod reconciler;
 mod reconstruct;
 pub mod registrar;
 mod registration;
+mod server;
 #[cfg(test)]
 mod testing;
 mod volumes;
@@ -38,3 +42,4 @@ pub use claimcheck_runtime as runtime;
 pub use agent::{Agent, AgentError, Config};
 pub use args::{Args, run};
 pub use pods::Backoff;
+pub use server::Credentials;

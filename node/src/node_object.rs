@@ -9,7 +9,9 @@ use claimcheck_model::CONTROLLER_MANAGED_ATTACH;
 use k8s_openapi::{
     api::{
         coordination::v1::{Lease, LeaseSpec},
-        core::v1::{Node, NodeAddress, NodeCondition, NodeStatus, NodeSystemInfo},
+        core::v1::{
+            DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeStatus, NodeSystemInfo,
+        },
     },
     apimachinery::pkg::{
         api::resource::Quantity,
@@ -45,13 +47,13 @@ pub struct RegisterError {
     source: Box<kube::Error>,
 }
 
-/// Creates the Node object, or brings an existing one up to date.
+/// Creates the Node object, or brings an existing one up to date. `port` is where the node's server listens.
 ///
 /// # Errors
 /// If the API server refuses.
-pub async fn register(client: &Client, config: &Config) -> Result<Node, RegisterError> {
+pub async fn register(client: &Client, config: &Config, port: u16) -> Result<Node, RegisterError> {
     let api: Api<Node> = Api::all(client.clone());
-    let (name, wanted) = (&config.name, node(config));
+    let (name, wanted) = (&config.name, node(config, port));
     let registered = async {
         let found = match api.create(&PostParams::default(), &wanted).await {
             Err(kube::Error::Api(status)) if status.code == 409 => {
@@ -65,10 +67,14 @@ pub async fn register(client: &Client, config: &Config) -> Result<Node, Register
             }
             created => created?,
         };
-        if is_ready(&found) {
-            return Ok(found);
-        }
-        let status = Patch::Merge(json!({"status": wanted.status}));
+        let known = found.status.as_ref().and_then(|status| status.daemon_endpoints.as_ref());
+        let status = match is_ready(&found) {
+            true if known == Some(&endpoints(port)) => return Ok(found),
+            // The agent before us had another port.
+            true => json!({"daemonEndpoints": endpoints(port)}),
+            false => json!(wanted.status),
+        };
+        let status = Patch::Merge(json!({"status": status}));
         api.patch_status(name, &PatchParams::default(), &status).await
     };
     registered.await.map_err(|source| RegisterError { node: name.to_owned(), source: Box::new(source) })
@@ -141,7 +147,7 @@ fn is_ready(node: &Node) -> bool {
     conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-fn node(config: &Config) -> Node {
+fn node(config: &Config, port: u16) -> Node {
     let Config { name, ip, controller_attach_detach, .. } = config;
     let labels = [
         ("kubernetes.io/hostname", name.as_str()),
@@ -160,12 +166,12 @@ fn node(config: &Config) -> Node {
             annotations: Some(texts(annotations)),
             ..ObjectMeta::default()
         },
-        status: Some(status(name, ip)),
+        status: Some(status(name, ip, port)),
         ..Node::default()
     }
 }
 
-fn status(name: &str, ip: &str) -> NodeStatus {
+fn status(name: &str, ip: &str, port: u16) -> NodeStatus {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let capacity: BTreeMap<String, Quantity> =
         [("cpu", cpus.to_string()), ("memory", format!("{}Ki", memory_kib())), ("pods", MAX_PODS.to_owned())]
@@ -178,9 +184,14 @@ fn status(name: &str, ip: &str) -> NodeStatus {
         allocatable: Some(capacity),
         addresses: Some(vec![address("InternalIP", ip), address("Hostname", name)]),
         conditions: Some(conditions()),
+        daemon_endpoints: Some(endpoints(port)),
         node_info: Some(system()),
         ..NodeStatus::default()
     }
+}
+
+fn endpoints(port: u16) -> NodeDaemonEndpoints {
+    NodeDaemonEndpoints { kubelet_endpoint: Some(DaemonEndpoint { port: port.into() }) }
 }
 
 fn conditions() -> Vec<NodeCondition> {

@@ -97,6 +97,14 @@ impl ControlPlane {
         }
     }
 
+    /// The CA of the certificate that it shows to kubelets; ours sends its token instead.
+    pub(super) fn client_ca(&self) -> Option<&Path> {
+        match self {
+            Self::Ours(_) => None,
+            Self::Stock(stock) => Some(stock.client_ca()),
+        }
+    }
+
     /// How many requests it has answered; only ours says so at no cost.
     pub(super) fn requests(&self) -> Option<u64> {
         match self {

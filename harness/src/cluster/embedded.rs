@@ -153,7 +153,7 @@ impl Embedded {
         })
         .await?;
         let api_ready = Stamp::now();
-        let common = common(options);
+        let common = common(options, &control_plane);
         for kubeconfig in [&common.kubeconfig, &options.kubeconfig] {
             control_plane.write_kubeconfig(kubeconfig).map_err(writing(kubeconfig))?;
         }
@@ -384,7 +384,7 @@ async fn volumes_of(driver: &DriverClient) -> Vec<Leak> {
     }
 }
 
-fn common(options: &Options) -> Common {
+fn common(options: &Options, control_plane: &ControlPlane) -> Common {
     let state = Path::new(STATE_DIR);
     Common {
         // The link, not its target: a program that was rebuilt meanwhile has no path any more.
@@ -397,6 +397,7 @@ fn common(options: &Options) -> Common {
             state_dir: state.join(format!("d-{:.8}", uuid::Uuid::new_v4().simple().to_string())),
         },
         kubeconfig: state.join("kubeconfig"),
+        client_ca: control_plane.client_ca().map(Path::to_owned),
         tap: state.join("tap.sock"),
     }
 }

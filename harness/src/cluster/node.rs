@@ -42,6 +42,8 @@ pub(super) struct Common {
     pub logs: PathBuf,
     pub plugin: Plugin,
     pub kubeconfig: PathBuf,
+    /// Who may ask nodes for logs without the token of the kubeconfig.
+    pub client_ca: Option<PathBuf>,
     pub tap: PathBuf,
 }
 
@@ -104,7 +106,7 @@ impl Node {
         })?;
         let (runtime, namespace) = start_runtime(common, &paths).await?;
         let driver = NodeDriver::start(common, &paths, namespace.clone(), &common.plugin)?;
-        let args = [
+        let mut args = vec![
             OsString::from("node"),
             "--name".into(),
             name.into(),
@@ -115,7 +117,10 @@ impl Node {
             "--runtime-socket".into(),
             paths.runtime_socket.clone().into(),
         ];
-        let spec = common.component(format!("agent {name}"), args.into(), Some(namespace.clone()));
+        if let Some(client_ca) = &common.client_ca {
+            args.extend(["--client-ca-file".into(), client_ca.clone().into()]);
+        }
+        let spec = common.component(format!("agent {name}"), args, Some(namespace.clone()));
         let agent = Supervised::new(spec.clone(), spec.spawn()?);
         Ok(Self { paths, agent, driver, namespace, _runtime: runtime })
     }

@@ -99,6 +99,7 @@ pub enum StockError {
 pub(super) struct Stock {
     address: SocketAddr,
     ca: String,
+    client_ca: PathBuf,
     token: String,
     apiserver: Process,
     etcd: Process,
@@ -116,6 +117,9 @@ impl Stock {
         for (name, text) in [
             ("tls.crt", &certificates.certificate),
             ("tls.key", &certificates.key),
+            ("ca.crt", &certificates.ca),
+            ("kubelet-client.crt", &certificates.client_certificate),
+            ("kubelet-client.key", &certificates.client_key),
             ("tokens.csv", &format!("{token},claimcheck,claimcheck,\"system:masters\"\n")),
         ] {
             kubeconfig::write(&dir.join(name), text).map_err(preparing(&dir.join(name).display()))?;
@@ -123,8 +127,14 @@ impl Stock {
         let etcd = spec("etcd", &assets.etcd, logs, etcd_arguments(&dir, store));
         let apiserver =
             spec("kube-apiserver", &assets.apiserver, logs, apiserver_arguments(&dir, address, store));
-        let mut stock =
-            Self { address, ca: certificates.ca, token, etcd: etcd.spawn()?, apiserver: apiserver.spawn()? };
+        let mut stock = Self {
+            address,
+            ca: certificates.ca,
+            client_ca: dir.join("ca.crt"),
+            token,
+            etcd: etcd.spawn()?,
+            apiserver: apiserver.spawn()?,
+        };
         let client = client(&stock.kubeconfig()).await?;
         let failed = tokio::select! {
             () = ready(&client) => return Ok(stock),
@@ -144,6 +154,11 @@ impl Stock {
 
     pub(super) fn kubeconfig(&self) -> String {
         kubeconfig::render(&self.url(), &self.ca, &self.token)
+    }
+
+    /// The CA of the certificate that the API server shows to kubelets.
+    pub(super) fn client_ca(&self) -> &Path {
+        &self.client_ca
     }
 
     /// The API server first, so that it need not complain about a store that is gone.
@@ -198,6 +213,10 @@ fn apiserver_arguments(dir: &Path, address: SocketAddr, store: SocketAddr) -> Ve
         format!("--tls-cert-file={}", file("tls.crt")),
         format!("--tls-private-key-file={}", file("tls.key")),
         format!("--cert-dir={}", file("certificates")),
+        format!("--kubelet-client-certificate={}", file("kubelet-client.crt")),
+        format!("--kubelet-client-key={}", file("kubelet-client.key")),
+        // Nobody resolves the names of virtual nodes.
+        "--kubelet-preferred-address-types=InternalIP".to_owned(),
         format!("--token-auth-file={}", file("tokens.csv")),
         "--authorization-mode=RBAC".to_owned(),
         format!("--service-account-issuer=https://{address}"),

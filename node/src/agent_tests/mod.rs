@@ -3,6 +3,7 @@
 
 mod attach;
 pub(crate) mod driver;
+mod logs;
 mod stale;
 mod volumes;
 
@@ -32,6 +33,7 @@ use crate::{
     layout::attachment_name,
     pods::Backoff,
     registrar,
+    server::Credentials,
     testing::{DRIVER, FakeHost, FakeRuntime},
 };
 
@@ -50,7 +52,7 @@ struct Cluster {
     controller_attach_detach: bool,
     registrar: Option<oneshot::Sender<()>>,
     _serving: Serving,
-    _server: claimcheck_apiserver::Server,
+    server: claimcheck_apiserver::Server,
 }
 
 impl Cluster {
@@ -77,7 +79,7 @@ impl Cluster {
             controller_attach_detach,
             registrar: None,
             _serving: serving,
-            _server: server,
+            server,
         };
         cluster.start_agent();
         cluster.start_registrar();
@@ -96,6 +98,7 @@ impl Cluster {
                 root: self.root.path().join("kubelet"),
                 controller_attach_detach: self.controller_attach_detach,
                 restart_backoff: Backoff::default(),
+                credentials: Credentials::new(Some(self.server.token()), None),
             },
             client: self.client.clone(),
             runtime: Arc::new(self.runtime.clone()),

@@ -348,6 +348,7 @@ impl<R: Runtime, H: Host> PodManager<R, H> {
             .collect();
         let (runtime, host, path) =
             (self.node.runtime.clone(), self.node.host.clone(), self.node.layout.pod(uid));
+        self.node.clock.forget(&path);
         self.spawn(uid, async move {
             for id in &ids {
                 if let Err(error) = runtime.remove(id).await {

@@ -18,6 +18,7 @@ use super::{
 use crate::{
     effects::Host,
     layout::Layout,
+    logs::{LogClock, times_path},
     volumes::{
         Place,
         content::{self, Snapshot},
@@ -33,6 +34,8 @@ pub struct Node<R, H> {
     pub host: Arc<H>,
     /// The kubelet's tree.
     pub layout: Layout,
+    /// When their logs were written.
+    pub clock: LogClock,
     /// The API server.
     pub client: Client,
     /// The watch cache.
@@ -89,6 +92,7 @@ impl<R, H> Clone for Node<R, H> {
             runtime: self.runtime.clone(),
             host: self.host.clone(),
             layout: self.layout.clone(),
+            clock: self.clock.clone(),
             client: self.client.clone(),
             informer: self.informer.clone(),
             recorder: self.recorder.clone(),
@@ -145,7 +149,9 @@ impl<R: Runtime, H: Host> Node<R, H> {
             .make_dir(&self.layout.container(&id.pod, &id.container))
             .and_then(|()| self.host.write(&message, b""))
             .and_then(|()| self.host.open_to_all(&message))
+            .and_then(|()| self.host.write(&spec.log_path, b""))
             .map_err(|error| NotStarted::create(&error))?;
+        self.clock.watch(&spec.log_path);
         // The latest two are kept: what runs, and what ran before, for whoever asks why it ended.
         if let Some(attempt) = id.attempt.checked_sub(2) {
             self.discard(&ContainerId { attempt, ..id.clone() }).await;
@@ -159,7 +165,9 @@ impl<R: Runtime, H: Host> Node<R, H> {
     async fn discard(&self, id: &ContainerId) {
         let _ = self.runtime.remove(&id.to_string()).await;
         let message = self.layout.termination_message(&id.pod, &id.container, id.attempt);
-        for path in [message, self.layout.container_log(&id.pod, &id.container, id.attempt)] {
+        let log = self.layout.container_log(&id.pod, &id.container, id.attempt);
+        self.clock.forget(&log);
+        for path in [message, times_path(&log), log] {
             if let Err(error) = self.host.remove(&path) {
                 tracing::debug!(path = %path.display(), %error, "not removed");
             }

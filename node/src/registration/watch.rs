@@ -2,18 +2,14 @@
 
 use std::{
     collections::VecDeque,
-    ffi::OsStr,
     io,
-    mem::MaybeUninit,
-    os::{
-        fd::OwnedFd,
-        unix::{ffi::OsStrExt, fs::FileTypeExt},
-    },
+    os::unix::{ffi::OsStrExt, fs::FileTypeExt},
     path::{Path, PathBuf},
 };
 
-use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
-use tokio::io::unix::AsyncFd;
+use rustix::fs::inotify::{ReadFlags, WatchFlags};
+
+use crate::inotify::Inotify;
 
 /// What happened in the directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,14 +24,8 @@ pub enum SocketEvent {
 #[derive(Debug)]
 pub struct SocketWatch {
     directory: PathBuf,
-    inotify: AsyncFd<OwnedFd>,
+    inotify: Inotify,
     pending: VecDeque<SocketEvent>,
-}
-
-#[expect(unsafe_code, reason = "tokio cannot know that an OwnedFd keeps its number")]
-fn watched(inotify: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    // SAFETY: an OwnedFd names one open descriptor, the same until it is dropped, and the AsyncFd owns it.
-    unsafe { AsyncFd::register(inotify) }.map_err(io::Error::from)
 }
 
 impl SocketWatch {
@@ -44,12 +34,11 @@ impl SocketWatch {
     /// # Errors
     /// If the directory does not exist, or the host is out of inotify watches.
     pub fn new(directory: &Path) -> io::Result<Self> {
-        let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
+        let inotify = Inotify::new()?;
         let gone = WatchFlags::DELETE | WatchFlags::MOVED_FROM;
         let come = WatchFlags::CREATE | WatchFlags::MOVED_TO;
-        inotify::add_watch(&inotify, directory, gone | come | WatchFlags::ONLYDIR)?;
-        let mut watch =
-            Self { directory: directory.to_owned(), inotify: watched(inotify)?, pending: VecDeque::new() };
+        inotify.add(directory, gone | come | WatchFlags::ONLYDIR)?;
+        let mut watch = Self { directory: directory.to_owned(), inotify, pending: VecDeque::new() };
         // After the watch has begun: a socket made in between is told twice, but never missed.
         for entry in std::fs::read_dir(directory)? {
             watch.came(entry?.path());
@@ -66,24 +55,10 @@ impl SocketWatch {
             if let Some(event) = self.pending.pop_front() {
                 return Ok(event);
             }
-            let mut ready = self.inotify.readable().await?;
-            let mut buffer = [MaybeUninit::uninit(); 4096];
-            let mut names = Vec::new();
-            let mut reader = inotify::Reader::new(ready.get_inner(), &mut buffer);
-            loop {
-                match reader.next() {
-                    Ok(event) => {
-                        let Some(name) = event.file_name() else { continue };
-                        names.push((event.events(), OsStr::from_bytes(name.to_bytes()).to_owned()));
-                    }
-                    Err(rustix::io::Errno::AGAIN) => break,
-                    Err(error) => return Err(error.into()),
-                }
-            }
-            ready.clear_ready();
-            for (events, name) in names {
+            for seen in self.inotify.next().await? {
+                let Some(name) = seen.name else { continue };
                 let path = self.directory.join(name);
-                if events.intersects(ReadFlags::DELETE | ReadFlags::MOVED_FROM) {
+                if seen.events.intersects(ReadFlags::DELETE | ReadFlags::MOVED_FROM) {
                     self.pending.push_back(SocketEvent::Removed(path));
                 } else {
                     self.came(path);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 use claimcheck_model::Capability;
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod as PodObject};
+use kube::api::LogParams;
 use serde_json::{Value, json};
 
 use super::{case, row};
@@ -51,6 +52,12 @@ pub(super) const ROWS: &[Case] = &[
     alone("a pod of the same name begins with an empty emptyDir", "EmptyDir volumes", case!(fresh_empty_dir)),
     alone("a failed pod tells exit codes and messages", "Container Runtime", case!(exit_codes)),
     alone("the end of the log stands in for a message", "Container Runtime", case!(log_as_message)),
+    alone(
+        "logs of a running and of an ended container are read through the API",
+        "Kubectl logs",
+        case!(logs),
+    ),
+    alone("the log of a container before its restart is kept", "Kubectl logs", case!(previous_log)),
     on_claim("a program that is not there is told, and the volume is given up", "none", case!(no_program)),
     on_claim("what a container writes while it is stopped is kept", "volumes", case!(last_words)),
     on_claim("an evicted pod leaves its volume to the next", "none", case!(evicted)),
@@ -284,6 +291,49 @@ async fn log_as_message(t: Arc<Fixture>) -> Result<()> {
     for (name, expected) in [("bad", "to the log"), ("good", ""), ("telling", "told")] {
         let said = message(&pod, name)?;
         ensure!(said == expected, "{name} said {said:?} instead of {expected:?}");
+    }
+    Ok(())
+}
+
+async fn logs(t: Arc<Fixture>) -> Result<()> {
+    let containers = [
+        container("stays", "echo one\necho two\nexec sleep 3600"),
+        container("ends", "echo over >&2\nexit 3"),
+    ];
+    let pod = t.pod_like(pod("Never", empty_dir(), &[], &containers)).await?;
+    t.running(&pod).await?;
+    let seen = t.follow(&pod, "stays", 2).await?;
+    ensure!(seen == ["one", "two"], "the first lines of the one that stays are {seen:?}");
+    // The stream ends with the container.
+    let seen = t.follow(&pod, "ends", usize::MAX).await?;
+    ensure!(seen == ["over"], "the lines of the one that ends are {seen:?}");
+    let recent = LogParams { since_seconds: Some(3600), ..LogParams::default() };
+    let tail = LogParams { tail_lines: Some(1), ..LogParams::default() };
+    let bytes = LogParams { limit_bytes: Some(5), ..LogParams::default() };
+    for (container, options, expected) in [
+        ("ends", LogParams::default(), "over\n"),
+        ("stays", recent, "one\ntwo\n"),
+        ("stays", tail, "two\n"),
+        ("stays", bytes, "one\nt"),
+    ] {
+        let asked = format!("{options:?}");
+        let said = t.log(&pod, container, options).await?;
+        ensure!(said == expected, "{container} said {said:?}, asked with {asked}");
+    }
+    let stamped = t.log(&pod, "stays", LogParams { timestamps: true, ..LogParams::default() }).await?;
+    let dated = |line: &str| line.split_once(' ')?.0.parse::<jiff::Timestamp>().ok();
+    let times: Option<Vec<jiff::Timestamp>> = stamped.lines().map(dated).collect();
+    ensure!(times.is_some_and(|times| times.len() == 2 && times.is_sorted()), "the times are in {stamped:?}");
+    Ok(())
+}
+
+async fn previous_log(t: Arc<Fixture>) -> Result<()> {
+    let script = "test ! -e /data/tried || { echo second; exit 0; }\ntouch /data/tried\necho first\nexit 7";
+    let pod = t.pod_like(pod("OnFailure", empty_dir(), &[], &[container("main", script)])).await?;
+    failed_once(&t.over(&pod).await?)?;
+    for (previous, expected) in [(false, "second\n"), (true, "first\n")] {
+        let said = t.log(&pod, "main", LogParams { previous, ..LogParams::default() }).await?;
+        ensure!(said == expected, "its log is {said:?} instead of {expected:?}");
     }
     Ok(())
 }

@@ -1,0 +1,87 @@
+//! inotify(7) for tasks: what the kernel tells of files and directories, as it happens.
+
+use std::{
+    ffi::{OsStr, OsString},
+    io,
+    mem::MaybeUninit,
+    os::{fd::OwnedFd, unix::ffi::OsStrExt},
+    path::Path,
+};
+
+use rustix::{
+    fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags},
+    io::Errno,
+};
+use tokio::io::unix::AsyncFd;
+
+/// A set of watches. Dropping it ends them.
+#[derive(Debug)]
+pub struct Inotify(AsyncFd<OwnedFd>);
+
+/// What was seen by a watch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// The watch, as [`Inotify::add`] named it; -1 where the kernel has lost events.
+    pub watch: i32,
+    /// What happened.
+    pub events: ReadFlags,
+    /// To which entry of the directory; none for the watched path itself.
+    pub name: Option<OsString>,
+}
+
+#[expect(unsafe_code, reason = "tokio cannot know that an OwnedFd keeps its number")]
+fn watched(inotify: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an OwnedFd names one open descriptor, the same until it is dropped, and the AsyncFd owns it.
+    unsafe { AsyncFd::register(inotify) }.map_err(io::Error::from)
+}
+
+impl Inotify {
+    /// An empty set.
+    ///
+    /// # Errors
+    /// If the user has no inotify instance left.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self(watched(inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?)?))
+    }
+
+    /// Watches a path; returns the watch's name.
+    ///
+    /// # Errors
+    /// If it does not exist, or the user has no watch left.
+    pub fn add(&self, path: &Path, flags: WatchFlags) -> io::Result<i32> {
+        Ok(inotify::add_watch(self.0.get_ref(), path, flags)?)
+    }
+
+    /// Ends a watch. That it has ended with its file already is not worth telling.
+    pub fn remove(&self, watch: i32) {
+        let _ = inotify::remove_watch(self.0.get_ref(), watch);
+    }
+
+    /// Waits until something was seen; returns all that was.
+    ///
+    /// # Errors
+    /// If the descriptor cannot be read.
+    pub async fn next(&self) -> io::Result<Vec<Seen>> {
+        loop {
+            let mut ready = self.0.readable().await?;
+            let mut buffer = [MaybeUninit::uninit(); 4096];
+            let mut seen = Vec::new();
+            let mut reader = inotify::Reader::new(ready.get_inner(), &mut buffer);
+            loop {
+                match reader.next() {
+                    Ok(event) => seen.push(Seen {
+                        watch: event.wd(),
+                        events: event.events(),
+                        name: event.file_name().map(|name| OsStr::from_bytes(name.to_bytes()).to_owned()),
+                    }),
+                    Err(Errno::AGAIN) => break,
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            ready.clear_ready();
+            if !seen.is_empty() {
+                return Ok(seen);
+            }
+        }
+    }
+}

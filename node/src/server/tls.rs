@@ -1,0 +1,96 @@
+//! The server's side of TLS: a certificate that it signs itself, as a kubelet does that was given none.
+
+use std::{
+    fs, io,
+    net::IpAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, SanType};
+use rustls::{
+    RootCertStore, ServerConfig,
+    pki_types::{
+        CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer,
+        pem::{self, PemObject},
+    },
+    server::{VerifierBuilderError, WebPkiClientVerifier},
+};
+
+/// Why there is no TLS.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A key or certificate could not be made.
+    #[error("the certificate of the node's server cannot be made")]
+    Certificate(#[from] rcgen::Error),
+    /// rustls does not take the certificate.
+    #[error("the certificate of the node's server cannot be used")]
+    Config(#[from] rustls::Error),
+    /// The file of client CAs cannot be read.
+    #[error("--client-ca-file {} cannot be read", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The file of client CAs is none.
+    #[error("--client-ca-file {} is no PEM file of certificates", path.display())]
+    Pem {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: pem::Error,
+    },
+    /// The client CAs cannot be used.
+    #[error("the certificates in --client-ca-file {} cannot be used", path.display())]
+    Verifier {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: VerifierBuilderError,
+    },
+}
+
+/// Settings of a listener at `ip`. A client may show a certificate; if it does, one of the CAs must have signed
+/// it. ECDSA P-256, because such a key is made in well under a millisecond.
+///
+/// # Errors
+/// See [`TlsError`].
+pub fn settings(node: &str, ip: IpAddr, client_ca: Option<&Path>) -> Result<ServerConfig, TlsError> {
+    let key = KeyPair::generate()?;
+    let mut params = CertificateParams::new([node.to_owned()])?;
+    params.distinguished_name.push(DnType::CommonName, node);
+    params.subject_alt_names.push(SanType::IpAddress(ip));
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    let certificate = params.self_signed(&key)?;
+    // The provider is named here rather than installed, so that an embedding program keeps its choice.
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder =
+        ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
+    let builder = match client_ca {
+        None => builder.with_no_client_auth(),
+        Some(path) => {
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots(path)?), provider);
+            let verifier = verifier.allow_unauthenticated().build();
+            builder.with_client_cert_verifier(
+                verifier.map_err(|source| TlsError::Verifier { path: path.to_owned(), source })?,
+            )
+        }
+    };
+    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+    Ok(builder.with_single_cert(vec![certificate.der().clone()], key)?)
+}
+
+fn roots(path: &Path) -> Result<RootCertStore, TlsError> {
+    let text = fs::read(path).map_err(|source| TlsError::Read { path: path.to_owned(), source })?;
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(&text) {
+        let certificate = certificate.map_err(|source| TlsError::Pem { path: path.to_owned(), source })?;
+        roots.add(certificate)?;
+    }
+    Ok(roots)
+}
