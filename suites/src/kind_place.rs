@@ -31,9 +31,12 @@ pub struct KindArgs {
     #[arg(long, value_enum, env = "CLAIMCHECK_CONTROLLERS")]
     controllers: Option<Whose>,
     /// The image of our components: what the engine calls it, or an archive of `claimcheck image`
-    /// [default: claimcheck:dev]
+    /// [default: claimcheck:dev, which is built around this program]
     #[arg(long, value_name = "NAME|FILE.tar", env = "CLAIMCHECK_IMAGE")]
     image: Option<String>,
+    /// The image below ours, where it is built [default: debian:trixie-slim]
+    #[arg(long, value_name = "IMAGE", conflicts_with = "image", env = "CLAIMCHECK_BASE_IMAGE")]
+    base_image: Option<String>,
     /// Leave the cluster running at the end
     #[arg(long)]
     keep: bool,
@@ -60,6 +63,7 @@ impl KindArgs {
             ("--kind-config", self.kind_config.is_some()),
             ("--controllers", self.controllers.is_some()),
             ("--image", self.image.is_some()),
+            ("--base-image", self.base_image.is_some()),
             ("--keep", self.keep),
             ("--reuse", self.reuse),
         ];
@@ -139,7 +143,8 @@ impl KindPlace {
         let args = self.args.clone();
         let image = match &args.image {
             Some(archive) if is_archive(archive) => Image::Archive(archive.into()),
-            Some(_) | None => Image::Named(self.args.image().to_owned()),
+            Some(name) => Image::Named(name.clone()),
+            None => Image::Built { name: IMAGE.to_owned(), base: args.base_image.clone() },
         };
         Ok(KindOptions {
             tools: Tools::from_environment(),

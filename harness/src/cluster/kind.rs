@@ -12,6 +12,7 @@ use std::{
 
 use tracing::{error, info};
 
+use super::kind_image::Image;
 use crate::kind::{
     Claim, Cluster, ConfigError, Controllers, Create, Engine, Kind, Needs, Owned, OwnedError, Preflight,
     ProgramError, Ready, Store, Teardown, TeardownError, Tools, Wanted, cluster_name, preflight,
@@ -19,32 +20,6 @@ use crate::kind::{
 
 /// How long the first control plane may take to be ready, once its image is there.
 const READY: Duration = Duration::from_secs(300);
-
-/// Where an image of ours comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Image {
-    /// A tar file: an OCI layout or what `docker save` writes.
-    Archive(PathBuf),
-    /// The engine has it, by this name.
-    Named(String),
-}
-
-impl Image {
-    /// Looks before there is a cluster: it takes minutes until it is needed.
-    async fn is_there(&self, engine: &Engine) -> Result<(), KindError> {
-        match self {
-            Self::Archive(path) if path.is_file() => Ok(()),
-            Self::Archive(path) => Err(KindError::NoArchive(path.clone())),
-            Self::Named(name) => match engine.image_id(name).await {
-                Ok(_) => Ok(()),
-                Err(source) => {
-                    let engine = engine.name().to_owned();
-                    Err(KindError::NoImage { engine, image: name.clone(), source })
-                }
-            },
-        }
-    }
-}
 
 /// How to bring up a cluster of kind.
 #[derive(Clone, Debug)]
@@ -114,6 +89,18 @@ pub enum KindError {
         #[source]
         source: ProgramError,
     },
+    /// The engine does not build our image.
+    #[error(
+        "image {image} cannot be built: name another base with --base-image, or give --image (`claimcheck image` \
+         makes an archive without an engine or a network)"
+    )]
+    Build {
+        /// The image.
+        image: String,
+        /// What the engine said.
+        #[source]
+        source: ProgramError,
+    },
     /// An image does not come to its nodes.
     #[error("an image cannot be brought to the nodes of {name}")]
     Load {
@@ -168,7 +155,7 @@ impl KindCluster {
         let needs = Needs { name, reuse: options.reuse };
         let ready = preflight(&options.tools, &options.store, &needs).await?;
         for image in &options.images {
-            image.is_there(&ready.engine).await?;
+            image.prepare(&ready.engine).await?;
         }
         let Needs { name, .. } = needs;
         info!(name, kind = %ready.kind_version, engine = ready.engine.name(), "is brought up");
@@ -221,7 +208,7 @@ impl KindCluster {
         info!(?image, "is brought to all nodes");
         match image {
             Image::Archive(archive) => self.kind.load_archive(self.name(), archive).await,
-            Image::Named(image) => {
+            Image::Named(image) | Image::Built { name: image, .. } => {
                 self.kind.load_image(self.name(), image, self.owned.claim().folder()).await
             }
         }

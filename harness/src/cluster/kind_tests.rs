@@ -4,7 +4,10 @@ use std::{fs, os::unix::fs::PermissionsExt};
 
 use insta::assert_snapshot;
 
-use super::kind::{Image, KindCluster, KindError, KindOptions};
+use super::{
+    kind::{KindCluster, KindError, KindOptions},
+    kind_image::Image,
+};
 use crate::kind::{Controllers, Standing, tests::fake::Fake};
 
 const NAME: &str = "claimcheck-a";
@@ -102,6 +105,34 @@ async fn an_image_that_is_not_there_is_told_before_anything_is_created() {
     let missing = fake.plain(&KindCluster::up(&wanted).await.unwrap_err().to_string());
     assert_eq!(missing, "there is no image archive [dir]/image.tar: `claimcheck image` makes one");
     assert!(!fake.calls().contains("kind create"), "{}", fake.calls());
+}
+
+#[tokio::test]
+async fn our_image_is_built_around_this_program_or_taken_as_it_is() {
+    let fake = Fake::new();
+    let built = || Image::Built { name: "claimcheck:dev".to_owned(), base: Some("debian:mine".to_owned()) };
+    let wanted = KindOptions { images: vec![built()], ..options(&fake) };
+    // What the engine is given can be looked at only while it builds.
+    let look = "folder=; for word; do folder=$word; done\n\
+                cmp -s \"$folder/target/release/claimcheck\" /proc/$PPID/exe && grep -q '^FROM' \"$folder/Dockerfile\"";
+    fake.rule("docker build", look);
+    // So that one that was there before does not do.
+    fake.fails("docker image", "Error response from daemon: No such image: claimcheck:dev");
+    KindCluster::up(&wanted).await.unwrap().down().await.unwrap();
+    let calls = fake.calls();
+    let build = calls.lines().find(|line| line.starts_with("docker build")).expect("it is built");
+    assert!(
+        build.contains("--tag claimcheck:dev") && build.contains("--build-arg BASE_IMAGE=debian:mine"),
+        "{build}"
+    );
+    assert!(calls.find("docker build") < calls.find("kind create"), "{calls}");
+
+    fake.fails("docker build", "ERROR: failed to resolve source metadata for docker.io/library/debian");
+    let error = KindCluster::up(&wanted).await.unwrap_err().to_string();
+    assert!(error.starts_with("image claimcheck:dev cannot be built: name another base"), "{error}");
+    fake.rule("docker image", "echo sha256:0");
+    KindCluster::up(&wanted).await.unwrap().down().await.unwrap();
+    assert_eq!(left(&fake), NOTHING);
 }
 
 /// Ctrl-C between any two steps is a dropped future, too.

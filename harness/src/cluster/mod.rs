@@ -18,6 +18,7 @@ mod kind;
 mod kind_disrupt;
 #[cfg(test)]
 mod kind_disrupt_tests;
+mod kind_image;
 #[cfg(test)]
 mod kind_tests;
 mod leaks;
@@ -43,8 +44,9 @@ pub use control_plane::{Api, ControlPlaneError};
 pub use driver_command::{DriverCommand, DriverCommandError};
 pub use embedded::{Embedded, Options, UpError};
 pub use further::{DeployError, FurtherDriver};
-pub use kind::{Image, KindCluster, KindError, KindOptions};
+pub use kind::{KindCluster, KindError, KindOptions};
 pub use kind_disrupt::{Components, DisruptError};
+pub use kind_image::Image;
 pub use observer::{Observer, On, Seen, WaitError};
 pub use on_kind::OnKindError;
 pub use real::{Real, RealError, Target};
