@@ -54,8 +54,8 @@ pub fn main(folders: &Path) -> ExitCode {
         Ok(place) => place,
         Err(error) => return usage(&error),
     };
-    let planned = plan(&catalogue(), &[], &place.expected(lane));
     if arguments.list {
+        let planned = plan(&catalogue(), &[], &place.expected(lane));
         let trials = planned.into_iter().map(|planned| trial(planned, |_| Ok(()))).collect();
         return libtest_mimic::run(&arguments, trials).exit_code();
     }
@@ -73,7 +73,7 @@ pub fn main(folders: &Path) -> ExitCode {
         terminal: false,
         began,
     };
-    match tests(&arguments, planned, &options, lane.unwrap_or(Lane::User)) {
+    match tests(&arguments, &options, lane.unwrap_or(Lane::User)) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("claimcheck: {error:#}");
@@ -82,12 +82,7 @@ pub fn main(folders: &Path) -> ExitCode {
     }
 }
 
-fn tests(
-    arguments: &Arguments,
-    planned: Vec<Planned>,
-    options: &Options,
-    lane: Lane,
-) -> anyhow::Result<ExitCode> {
+fn tests(arguments: &Arguments, options: &Options, lane: Lane) -> anyhow::Result<ExitCode> {
     let runtime = Arc::new(Runtime::new()?);
     let (run, interrupted) = runtime.block_on(async {
         let interrupted = interrupt::token()?;
@@ -97,6 +92,8 @@ fn tests(
             () = interrupted.cancelled() => anyhow::bail!("the run was interrupted"),
         }
     })?;
+    // Which cases can run is known only now, where the cluster is somebody's.
+    let planned = run.planned().to_vec();
     // The last holder finishes it; trials are dropped as they end.
     let shared = Arc::new(Mutex::new(Some(Arc::new(run))));
     let trials = planned.into_iter().map(|planned| {
