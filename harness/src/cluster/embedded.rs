@@ -3,7 +3,6 @@
 
 use std::{
     collections::BTreeMap,
-    ffi::OsString,
     fs, io,
     net::SocketAddr,
     path::{Path, PathBuf},
@@ -37,17 +36,18 @@ use tokio::sync::{Mutex, OwnedMutexGuard, mpsc};
 use super::{
     Abilities, Disruption, NoFaults, Victim, capabilities,
     control_plane::{self, Api, ControlPlane, ControlPlaneError},
+    controllers::Controllers,
     driver_command::DriverCommand,
     further::{DeployError, Further, FurtherDriver},
     leaks,
     node::{Common, Node},
     node_driver::Plugin,
     observer::{Observer, On, Seen, WaitError},
-    supervisor::Supervised,
 };
 use crate::{
     client::client,
     faults::{self, FaultSpec},
+    install::InstallError,
 };
 
 /// How long the components may take until all nodes are ready.
@@ -100,6 +100,9 @@ pub enum UpError {
     /// A component cannot be started.
     #[error(transparent)]
     Spawn(#[from] SpawnError),
+    /// The controllers' rights cannot be installed.
+    #[error(transparent)]
+    Rights(#[from] InstallError),
     /// A node does not come up.
     #[error(transparent)]
     Node(Box<dyn std::error::Error + Send + Sync>),
@@ -122,7 +125,7 @@ pub struct Embedded {
     client: Client,
     observer: Observer,
     nodes: Vec<Node>,
-    controllers: Supervised,
+    controllers: Controllers,
     driver: DriverClient,
     driver_name: String,
     records: Option<mpsc::UnboundedReceiver<TapRecord>>,
@@ -166,7 +169,7 @@ impl Embedded {
         let nodes = try_join_all(names.iter().map(|name| Node::start(&common, name)));
         let (nodes, observer) = tokio::join!(nodes, Observer::start(client.clone()));
         let nodes = nodes.map_err(|error| UpError::Node(Box::new(error)))?;
-        let controllers = start_controllers(&common, &nodes[0], &control_plane)?;
+        let controllers = Controllers::start(&common, &nodes[0], &control_plane, &client).await?;
         let driver =
             DriverClient::new(Endpoint::Unix(common.plugin.socket(&nodes[0].paths)), Tap::none(), "harness");
         let driver_name = driver_name(&driver, &common, &nodes[0]).await?;
@@ -274,7 +277,10 @@ impl Embedded {
     pub async fn disrupt(&self, victim: &Victim, disruption: Disruption) -> bool {
         let find = |name: &str| self.nodes.iter().find(|node| node.paths.name == name);
         let component = match victim {
-            Victim::Controllers => Some(&self.controllers),
+            Victim::Controllers => {
+                self.controllers.disrupt(disruption).await;
+                return true;
+            }
             Victim::NodeAgent(name) => find(name).map(|node| &node.agent),
             Victim::Driver(name) => find(name).map(|node| &node.driver.process),
         };
@@ -335,7 +341,8 @@ impl Embedded {
         drop(self.observer);
         let further = self.further.into_inner();
         let others = further.values().map(|further| &further.controllers);
-        join_all(others.chain([&self.controllers]).map(|process| process.disrupt(Disruption::Stop))).await;
+        let others = join_all(others.map(|process| process.disrupt(Disruption::Stop)));
+        tokio::join!(others, self.controllers.disrupt(Disruption::Stop));
         join_all(self.nodes.iter().map(|node| node.agent.disrupt(Disruption::Stop))).await;
         let others = further.values().flat_map(|further| &further.on_nodes);
         let drivers = others.chain(self.nodes.iter().map(|node| &node.driver));
@@ -402,30 +409,9 @@ fn common(options: &Options, control_plane: &ControlPlane) -> Common {
     }
 }
 
-fn writing(path: &Path) -> impl FnOnce(io::Error) -> UpError {
+pub(super) fn writing(path: &Path) -> impl FnOnce(io::Error) -> UpError {
     let path = path.to_owned();
     move |source| UpError::Write { path, source }
-}
-
-fn start_controllers(
-    common: &Common,
-    first: &Node,
-    control_plane: &ControlPlane,
-) -> Result<Supervised, SpawnError> {
-    let mut args: Vec<OsString> = vec![
-        "controller".into(),
-        "all".into(),
-        "--kubeconfig".into(),
-        common.kubeconfig.clone().into(),
-        "--csi-address".into(),
-        common.plugin.socket(&first.paths).into(),
-    ];
-    if let ControlPlane::Stock(_) = control_plane {
-        args.push("garbage".into());
-    }
-    let spec = common.component("controllers".to_owned(), args, None);
-    let process = spec.spawn()?;
-    Ok(Supervised::new(spec, process))
 }
 
 async fn driver_name(driver: &DriverClient, common: &Common, node: &Node) -> Result<String, UpError> {

@@ -11,6 +11,7 @@
 
 mod capabilities;
 mod control_plane;
+mod controllers;
 mod driver_command;
 mod embedded;
 mod further;

@@ -17,7 +17,10 @@ use http::Request;
 use kube::Client;
 
 use super::supervisor;
-use crate::client::{ClientError, client};
+use crate::{
+    client::{ClientError, client},
+    install,
+};
 
 /// Names the directory in which the programs are, as for controller-runtime.
 const ASSETS: &str = "KUBEBUILDER_ASSETS";
@@ -101,6 +104,7 @@ pub(super) struct Stock {
     ca: String,
     client_ca: PathBuf,
     token: String,
+    controllers_token: String,
     apiserver: Process,
     etcd: Process,
 }
@@ -113,14 +117,19 @@ impl Stock {
         let store = free_port(0)?;
         let address = free_port(listen.port())?;
         let certificates = Certificates::generate(address.ip())?;
-        let token = uuid::Uuid::new_v4().simple().to_string();
+        let [token, controllers_token] = [(); 2].map(|()| uuid::Uuid::new_v4().simple().to_string());
+        let account = install::CONTROLLERS_ACCOUNT;
+        let tokens = format!(
+            "{token},claimcheck,claimcheck,\"system:masters\"\n{controllers_token},{account},{account},\"{}\"\n",
+            install::ACCOUNT_GROUPS.join(",")
+        );
         for (name, text) in [
             ("tls.crt", &certificates.certificate),
             ("tls.key", &certificates.key),
             ("ca.crt", &certificates.ca),
             ("kubelet-client.crt", &certificates.client_certificate),
             ("kubelet-client.key", &certificates.client_key),
-            ("tokens.csv", &format!("{token},claimcheck,claimcheck,\"system:masters\"\n")),
+            ("tokens.csv", &tokens),
         ] {
             kubeconfig::write(&dir.join(name), text).map_err(preparing(&dir.join(name).display()))?;
         }
@@ -132,6 +141,7 @@ impl Stock {
             ca: certificates.ca,
             client_ca: dir.join("ca.crt"),
             token,
+            controllers_token,
             etcd: etcd.spawn()?,
             apiserver: apiserver.spawn()?,
         };
@@ -159,6 +169,11 @@ impl Stock {
     /// The CA of the certificate that the API server shows to kubelets.
     pub(super) fn client_ca(&self) -> &Path {
         &self.client_ca
+    }
+
+    /// For the controllers, with the name that their service account has everywhere.
+    pub(super) fn kubeconfig_of_controllers(&self) -> String {
+        kubeconfig::render(&self.url(), &self.ca, &self.controllers_token)
     }
 
     /// The API server first, so that it need not complain about a store that is gone.

@@ -52,6 +52,10 @@ pub struct ControllerArgs {
     /// The name of the Lease, the same for all processes that could do this work
     #[arg(long, value_name = "NAME", default_value = "claimcheck-controllers")]
     leader_election_name: String,
+    /// What tells this process from all others that could hold the Lease, such as its pod's name: started
+    /// again, it goes on at once [default: the host's name and a random part]
+    #[arg(long, value_name = "NAME")]
+    leader_election_identity: Option<String>,
     /// Serve /healthz, /livez, /readyz and /metrics here, for example :8080
     #[arg(long, value_name = "ADDRESS")]
     http_endpoint: Option<HttpEndpoint>,
@@ -117,10 +121,10 @@ impl ControllerArgs {
     }
 
     fn elector(&self, client: &Client) -> Elector {
-        // The host's name is the pod's. A container that was started again is another candidate than the one
-        // that failed: the end of a term must not depend on who renews it.
-        let host = nix::unistd::gethostname().unwrap_or_default();
-        let identity = format!("{}_{}", host.to_string_lossy(), uuid::Uuid::new_v4());
+        let identity = self.leader_election_identity.clone().unwrap_or_else(|| {
+            let host = nix::unistd::gethostname().unwrap_or_default();
+            format!("{}_{}", host.to_string_lossy(), uuid::Uuid::new_v4())
+        });
         let election = Election {
             namespace: self.leader_election_namespace.clone(),
             name: self.leader_election_name.clone(),

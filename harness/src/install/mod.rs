@@ -30,6 +30,10 @@ pub use substitute::NAMESPACE;
 pub const CONTROLLERS: &str = "claimcheck-controllers";
 /// How many pods [`CONTROLLERS`] has.
 pub const REPLICAS: u32 = 1;
+/// Who the pods of [`CONTROLLERS`] are to an API server, in [`NAMESPACE`].
+pub const CONTROLLERS_ACCOUNT: &str = "system:serviceaccount:claimcheck-system:claimcheck-controllers";
+/// The groups of every service account in [`NAMESPACE`].
+pub const ACCOUNT_GROUPS: [&str; 2] = ["system:serviceaccounts", "system:serviceaccounts:claimcheck-system"];
 /// The DaemonSet with the driver.
 pub const NODE: &str = "claimcheck-node";
 /// The container of the driver in the pods of [`NODE`].
@@ -195,6 +199,26 @@ pub async fn install(client: &Client, options: &Options) -> Result<Installed, In
 /// If one is refused.
 pub async fn apply(client: &Client, options: &Options) -> Result<Installed, InstallError> {
     apply::apply(client, objects(options)).await
+}
+
+/// Applies the namespace with the accounts of the components and their rights, and nothing that runs.
+///
+/// # Errors
+/// If one is refused.
+pub async fn grant(client: &Client, options: &Options) -> Result<Installed, InstallError> {
+    let mut objects = objects(options);
+    let rights = ["Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"];
+    objects.retain(|object| object.types.as_ref().is_some_and(|types| rights.contains(&types.kind.as_str())));
+    apply::apply(client, objects).await
+}
+
+/// The controllers that are installed, by their names on the command line.
+pub fn controllers(options: &Options) -> Vec<String> {
+    let deployment = objects(options).into_iter().find(|object| title(object).starts_with("Deployment "));
+    let deployment = deployment.expect("every variant has controllers");
+    let args = deployment.data["spec"]["template"]["spec"]["containers"][0]["args"].as_array();
+    let args = args.into_iter().flatten().filter_map(|arg| arg.as_str()).skip(1);
+    args.take_while(|arg| !arg.starts_with('-')).map(str::to_owned).collect()
 }
 
 /// Removes what [`install`] put there, in the opposite order, and waits until it is gone. What is not there, or

@@ -217,12 +217,9 @@ fn our_own_command_line_takes_the_arguments() {
 
 #[test]
 fn each_variant_runs_its_controllers() {
-    let controllers = |variant: Variant| {
+    let checked = |variant: Variant| {
         let objects = values(variant);
-        let deployment = objects.iter().find(|object| object["kind"] == "Deployment").unwrap();
-        let args = expanded(&containers(deployment)[0]);
-        let names = args.into_iter().skip(1).take_while(|arg| !arg.starts_with("--"));
-        let names: Vec<String> = names.collect();
+        let names = controllers(&Options::new(variant));
         // Who works has his rights, and nobody else.
         let roles = objects.iter().filter(|object| object["kind"] == "ClusterRole");
         let roles: BTreeSet<String> = roles
@@ -234,11 +231,22 @@ fn each_variant_runs_its_controllers() {
         names
     };
     assert_eq!(
-        controllers(Variant::Kind),
+        checked(Variant::Kind),
         ["binder", "attach-detach", "protection", "ephemeral-volume", "provisioner", "attacher"]
     );
-    assert_eq!(controllers(Variant::Stock), ["provisioner", "attacher"]);
-    assert_eq!(controllers(Variant::Existing), ["provisioner", "attacher"]);
+    assert_eq!(checked(Variant::Stock), ["provisioner", "attacher"]);
+    assert_eq!(checked(Variant::Existing), ["provisioner", "attacher"]);
+}
+
+#[test]
+fn the_controllers_are_known_by_their_account() {
+    let account = CONTROLLERS_ACCOUNT.strip_prefix("system:serviceaccount:").unwrap();
+    let (namespace, name) = account.split_once(':').unwrap();
+    assert_eq!(namespace, NAMESPACE);
+    assert!(ACCOUNT_GROUPS.contains(&format!("system:serviceaccounts:{NAMESPACE}").as_str()));
+    let objects = values(Variant::Kind);
+    let deployment = objects.iter().find(|object| object["kind"] == "Deployment").unwrap();
+    assert_eq!(deployment["spec"]["template"]["spec"]["serviceAccountName"], name);
 }
 
 #[test]

@@ -1,0 +1,71 @@
+//! The storage controllers of a cluster whose nodes are ours.
+//!
+//! On our own API server one process runs all of them. A stock one knows rights: there those that are installed
+//! in real clusters act as their service account, which may do what `manifests/rbac` says and no more. The
+//! others, which every real cluster has itself, run beside them and may do everything.
+
+use std::{ffi::OsString, path::Path};
+
+use claimcheck_controllers::Name;
+use claimcheck_substrate::STATE_DIR;
+use futures::future::join_all;
+use kube::Client;
+
+use super::{
+    control_plane::ControlPlane,
+    embedded::{UpError, writing},
+    node::{Common, Node},
+    supervisor::{Disruption, Supervised},
+};
+use crate::install::{self, Variant};
+
+/// The processes of the controllers.
+pub(super) struct Controllers(Vec<Supervised>);
+
+impl Controllers {
+    /// Starts them; those that need a driver speak to the first node's.
+    pub(super) async fn start(
+        common: &Common,
+        first: &Node,
+        control_plane: &ControlPlane,
+        client: &Client,
+    ) -> Result<Self, UpError> {
+        let socket = common.plugin.socket(&first.paths);
+        let start =
+            |name: &str, kubeconfig: &Path, names: &[&str], more: &[&str]| -> Result<Supervised, UpError> {
+                let mut args: Vec<OsString> = vec!["controller".into()];
+                args.extend(names.iter().chain(more).map(Into::into));
+                args.extend([
+                    "--kubeconfig".into(),
+                    kubeconfig.into(),
+                    "--csi-address".into(),
+                    socket.clone().into(),
+                ]);
+                let spec = common.component(name.to_owned(), args, None);
+                let process = spec.spawn()?;
+                Ok(Supervised::new(spec, process))
+            };
+        let ControlPlane::Stock(stock) = control_plane else {
+            return Ok(Self(vec![start("controllers", &common.kubeconfig, &["all"], &[])?]));
+        };
+        let components = install::Options::new(Variant::Kind);
+        install::grant(client, &components).await?;
+        let account = Path::new(STATE_DIR).join("kubeconfig-controllers");
+        let kubeconfig = stock.kubeconfig_of_controllers();
+        claimcheck_apiserver::kubeconfig::write(&account, &kubeconfig).map_err(writing(&account))?;
+        let installed = install::controllers(&components);
+        let installed: Vec<&str> = installed.iter().map(String::as_str).collect();
+        let others = Name::ALL.map(Name::as_str).into_iter().chain([Name::Garbage.as_str()]);
+        let others: Vec<&str> = others.filter(|name| !installed.contains(name)).collect();
+        let at_home = ["--capacity-namespace", components.namespace.as_str()];
+        Ok(Self(vec![
+            start("controllers", &account, &installed, &at_home)?,
+            start("controllers of the cluster", &common.kubeconfig, &others, &[])?,
+        ]))
+    }
+
+    /// Does the same to all of them.
+    pub(super) async fn disrupt(&self, disruption: Disruption) {
+        join_all(self.0.iter().map(|process| process.disrupt(disruption))).await;
+    }
+}
