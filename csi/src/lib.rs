@@ -15,6 +15,7 @@
 
 mod client;
 mod endpoint;
+mod proxy;
 mod server;
 mod socket;
 pub mod tap;
@@ -24,6 +25,7 @@ pub use client::{
     Driver, DriverService, KUBELET_DEADLINE, NotReady, NotReadyCause, SIDECAR_DEADLINE, connect,
 };
 pub use endpoint::{Endpoint, EndpointError};
+pub use proxy::{NO_DEADLINE, proxy};
 pub use server::{ServeError, Server, Services};
 pub use socket::BindError;
 pub use tonic::{Code, Status};

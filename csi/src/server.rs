@@ -104,8 +104,21 @@ impl Server {
         services: Services,
         shutdown: impl Future<Output = ()>,
     ) -> Result<(), ServeError> {
+        self.serve_any(services, shutdown).await
+    }
+
+    /// As [`Self::serve`], by a service that takes every path.
+    pub(crate) async fn serve_any<S>(
+        self,
+        service: S,
+        shutdown: impl Future<Output = ()>,
+    ) -> Result<(), ServeError>
+    where
+        S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
+        S::Future: Send,
+    {
         transport::Server::builder()
-            .serve_with_incoming_shutdown(services, self.0, shutdown)
+            .serve_with_incoming_shutdown(service, self.0, shutdown)
             .await
             .map_err(ServeError)
     }

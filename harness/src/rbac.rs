@@ -54,7 +54,7 @@ pub enum Need {
 const LOOK: &[&str] = &["list", "watch"];
 const STORAGE: &str = "storage.k8s.io";
 /// Where `manifests/observe` puts the observers.
-const OBSERVERS: Scope = Scope::Namespace("claimcheck");
+const OBSERVERS: Scope = Scope::Namespace(crate::install::NAMESPACE);
 const CONTROL_PLANE: Scope = Scope::Namespace("kube-system");
 
 /// All of them. `GET /version` needs none: `system:public-info-viewer` gives it to everybody.

@@ -16,6 +16,7 @@ mod body;
 mod code;
 mod facts;
 mod fault;
+mod line;
 mod listen;
 mod record;
 mod service;
@@ -35,6 +36,7 @@ use tokio::sync::mpsc;
 
 pub use code::{code_from_name, code_name};
 pub use fault::{FaultAction, FaultPlan, FaultRule, Faults};
+pub use line::{TapLine, write_lines};
 pub use listen::{FaultControl, listen};
 pub use record::{CallId, Edge, TapRecord};
 pub use service::Tapped;

@@ -9,6 +9,7 @@ mod endpoint;
 mod liveness;
 mod meters;
 mod registrar;
+mod tap;
 
 use std::{convert::Infallible, path::PathBuf, process::ExitCode, time::Duration};
 
@@ -23,6 +24,7 @@ pub use controller::ControllerArgs;
 pub use endpoint::HttpEndpoint;
 pub use liveness::LivenessArgs;
 pub use registrar::RegistrarArgs;
+pub use tap::TapArgs;
 
 /// In the environment of a process that shall play a component.
 pub(crate) const MARKER: &str = "CLAIMCHECK_COMPONENT";
@@ -38,6 +40,8 @@ pub enum Component {
     Controller(ControllerArgs),
     /// Watches a node's mount table: when volumes of any driver are staged and published
     Observe(claimcheck_observe::Args),
+    /// Stands between a driver and whoever calls it, and tells of each call
+    Tap(TapArgs),
     /// Tells a kubelet that a CSI driver is there, as node-driver-registrar does
     Registrar(RegistrarArgs),
     /// Answers health probes by asking a CSI driver, as livenessprobe does
@@ -97,6 +101,7 @@ impl Component {
                 let ended = termination()?.cancelled_owned();
                 claimcheck_observe::run(args, ended).await.context("the node cannot be observed")
             }),
+            Self::Tap(args) => block_on(args.run()),
             Self::Registrar(args) => block_on(args.run()),
             Self::Liveness(args) => block_on(args.run()),
         };

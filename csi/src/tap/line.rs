@@ -1,0 +1,84 @@
+//! Records as the log of a container: how they leave a node that has no tap socket.
+
+use std::io;
+
+use claimcheck_model::Stamp;
+use serde::{Deserialize, Serialize};
+use tokio::{
+    io::{AsyncWrite, AsyncWriteExt},
+    sync::mpsc::UnboundedReceiver,
+};
+
+use super::TapRecord;
+
+/// One line of such a log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TapLine {
+    /// When it was written: lines are in the order of this and of `seq`, records are not quite.
+    pub written: Stamp,
+    /// Numbers the lines of one process, from 0.
+    pub seq: u64,
+    /// What happened.
+    pub record: TapRecord,
+}
+
+/// Writes each record as a line, until there are no more.
+///
+/// # Errors
+/// Nobody reads the output any more.
+pub async fn write_lines(
+    mut records: UnboundedReceiver<TapRecord>,
+    mut output: impl AsyncWrite + Unpin,
+) -> io::Result<()> {
+    let mut lines = Vec::new();
+    let mut seq = 0;
+    while let Some(record) = records.recv().await {
+        serde_json::to_writer(&mut lines, &TapLine { written: Stamp::now(), seq, record })?;
+        lines.push(b'\n');
+        seq += 1;
+        // A burst is one write.
+        if records.is_empty() {
+            output.write_all(&lines).await?;
+            output.flush().await?;
+            lines.clear();
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc::unbounded_channel;
+
+    use super::*;
+    use crate::tap::{CallId, Edge};
+
+    #[tokio::test]
+    async fn lines_are_numbered_and_read_back() {
+        let (sender, records) = unbounded_channel();
+        let record = TapRecord {
+            at: Stamp::now(),
+            id: CallId { pid: 1, seq: 7 },
+            edge: Edge::Start,
+            component: "node/n".into(),
+            method: "/csi.v1.Node/NodeStageVolume".into(),
+            driver: Some("d.io".into()),
+            volume_id: Some("v\n".into()),
+            volume_name: None,
+            node: None,
+            target: None,
+        };
+        sender.send(record.clone()).unwrap();
+        sender.send(record.clone()).unwrap();
+        drop(sender);
+        let mut output = Vec::new();
+        write_lines(records, &mut output).await.unwrap();
+        let lines: Vec<TapLine> = output
+            .split(|b| *b == b'\n')
+            .filter(|l| !l.is_empty())
+            .map(|l| serde_json::from_slice(l).unwrap())
+            .collect();
+        assert_eq!(lines.iter().map(|line| line.seq).collect::<Vec<_>>(), [0, 1]);
+        assert!(lines.iter().all(|line| line.record == record && line.written >= record.at));
+    }
+}
