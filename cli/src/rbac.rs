@@ -20,6 +20,9 @@ pub struct Args {
     /// With what --image-pull-secret of `run` needs
     #[arg(long, value_name = "NAMESPACE/NAME")]
     image_pull_secret: Option<PullSecret>,
+    /// With what following the taps of a driver in this namespace needs; see manifests/tap
+    #[arg(long, value_name = "NAMESPACE")]
+    tap: Option<String>,
 }
 
 impl Args {
@@ -28,7 +31,7 @@ impl Args {
         let pull_secret =
             self.image_pull_secret.as_ref().map(|secret| ObjectKey::new(&*secret.namespace, &*secret.name));
         let (disrupt, stock_metrics) = (self.allow_disruptive, self.stock_metrics);
-        print!("{}", manifest(&Further { disrupt, stock_metrics, pull_secret }));
+        print!("{}", manifest(&Further { disrupt, stock_metrics, pull_secret, tap: self.tap.clone() }));
         Ok(ExitCode::SUCCESS)
     }
 }

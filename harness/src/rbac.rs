@@ -55,6 +55,9 @@ const LOOK: &[&str] = &["list", "watch"];
 const STORAGE: &str = "storage.k8s.io";
 /// Where `manifests/observe` puts the observers.
 const OBSERVERS: Scope = Scope::Namespace(crate::install::NAMESPACE);
+/// Names of roles.
+const PULL: &str = "claimcheck-pull";
+const TAP: &str = "claimcheck-tap";
 const CONTROL_PLANE: Scope = Scope::Namespace("kube-system");
 
 /// All of them. `GET /version` needs none: `system:public-info-viewer` gives it to everybody.
@@ -127,6 +130,8 @@ pub struct Further {
     pub stock_metrics: bool,
     /// Namespace and name of the secret with which images are pulled: it is copied to each case's namespace.
     pub pull_secret: Option<ObjectKey>,
+    /// The namespace of a driver with a tap, where it is not ours.
+    pub tap: Option<String>,
 }
 
 /// The roles as YAML, for `kubectl apply`.
@@ -156,13 +161,20 @@ pub fn manifest(further: &Further) -> String {
         }
     }
     if let Some(secret) = &further.pull_secret {
-        bind(&mut text, "claimcheck-pull", &secret.namespace);
+        bind(&mut text, PULL, &secret.namespace);
+    }
+    if let Some(namespace) = &further.tap {
+        bind(&mut text, TAP, namespace);
     }
     for scope in scopes {
         role(&mut text, scope, RULES.iter().filter(|rule| given(rule) && rule.scope == scope));
     }
-    if let Some(secret) = &further.pull_secret {
-        text.push_str(&pull_role(secret));
+    if let Some(ObjectKey { namespace, name }) = &further.pull_secret {
+        let right = format!("resources: [\"secrets\"]\n    resourceNames: [\"{name}\"]");
+        text.push_str(&one_right(PULL, namespace, "the image pull secret, to be copied", &right));
+    }
+    if let Some(namespace) = &further.tap {
+        text.push_str(&one_right(TAP, namespace, "what the taps hear", "resources: [\"pods/log\"]"));
     }
     text
 }
@@ -190,20 +202,19 @@ fn role<'a>(text: &mut String, scope: Scope, rules: impl Iterator<Item = &'a Rul
     }
 }
 
-fn pull_role(secret: &ObjectKey) -> String {
-    let ObjectKey { namespace, name } = secret;
+/// A role in a namespace that the user names, with the right to get one thing.
+fn one_right(role: &str, namespace: &str, why: &str, right: &str) -> String {
     format!(
         r#"---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata:
-  name: claimcheck-pull
+  name: {role}
   namespace: {namespace}
 rules:
-  # the image pull secret, to be copied
+  # {why}
   - apiGroups: [""]
-    resources: ["secrets"]
-    resourceNames: ["{name}"]
+    {right}
     verbs: ["get"]
 "#
     )
@@ -226,7 +237,12 @@ mod tests {
     #[test]
     fn the_roles_are_what_kubernetes_reads() {
         let pull_secret = Some(ObjectKey::new("infra", "pull"));
-        let text = manifest(&Further { disrupt: false, stock_metrics: true, pull_secret });
+        let text = manifest(&Further {
+            disrupt: false,
+            stock_metrics: true,
+            pull_secret,
+            tap: Some("vendor".to_owned()),
+        });
         insta::assert_snapshot!(text);
         let documents = documents(&text);
         let role: ClusterRole = serde_saphyr::from_str(documents[0]).unwrap();
@@ -240,7 +256,8 @@ mod tests {
 
     #[test]
     fn rights_over_nodes_are_given_to_whoever_asks_for_them() {
-        let text = |disrupt, stock_metrics| manifest(&Further { disrupt, stock_metrics, pull_secret: None });
+        let text =
+            |disrupt, stock_metrics| manifest(&Further { disrupt, stock_metrics, ..Further::default() });
         for (with, without, right) in [
             (text(true, false), text(false, true), "nodes/status"),
             (text(false, true), text(true, false), "nodes/proxy"),

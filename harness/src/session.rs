@@ -48,7 +48,11 @@ impl Session {
     /// Puts a cluster under observation; what is seen goes to `events`.
     pub async fn start(mut cluster: Cluster, lane: Lane, events: mpsc::UnboundedSender<Event>) -> Self {
         let records = cluster.take_records();
-        let tap = if records.is_some() { timeline::Tap::Present } else { timeline::Tap::Absent };
+        let tapped = match &cluster {
+            Cluster::Embedded(_) => records.is_some(),
+            Cluster::Real(real) => evidence::is_tapped(&real.client()).await,
+        };
+        let tap = if tapped { timeline::Tap::Present } else { timeline::Tap::Absent };
         let (timeline, measuring) = timeline::start(tap, events.clone());
         let in_flight = evidence::InFlight::default();
         if let Some(records) = records {

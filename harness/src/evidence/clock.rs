@@ -6,6 +6,11 @@
 //! them together are their intersection. Monotonic clocks are compared, since nobody sets them; they drift apart
 //! only as quartz does, and an older interval is widened by that.
 
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
 use claimcheck_model::{ClockState, Stamp};
 
 /// How far two monotonic clocks may drift apart: 100 ppm, several times what a synchronised clock is slewed by
@@ -32,6 +37,29 @@ pub struct Clock {
     arrived: Option<Bound>,
     /// The node's wall clock less ours, nanoseconds, at the newest reading.
     wall: Option<Wall>,
+}
+
+/// The clocks of all nodes, by the node's name. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct Clocks(Arc<Mutex<HashMap<String, SharedClock>>>);
+
+/// A node's clocks, as all who hear from it know them.
+#[derive(Clone, Debug, Default)]
+pub struct SharedClock(Arc<Mutex<Clock>>);
+
+impl Clocks {
+    /// Those of a node.
+    pub fn of(&self, node: &str) -> SharedClock {
+        let mut clocks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        clocks.entry(node.to_owned()).or_default().clone()
+    }
+}
+
+impl SharedClock {
+    /// What is known of them.
+    pub fn lock(&self) -> MutexGuard<'_, Clock> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]

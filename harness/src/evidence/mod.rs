@@ -11,17 +11,20 @@
 
 mod clock;
 mod in_flight;
+mod logs;
 mod mount;
 mod real_nodes;
 mod stock;
 mod tap;
+mod taps;
 mod watch;
 
 pub use in_flight::InFlight;
-pub use mount::{Observers, mounts};
+pub use mount::Observers;
 pub use real_nodes::RealNodes;
 pub use stock::{Stock, scrape};
 pub use tap::calls;
+pub(crate) use taps::is_tapped;
 pub use watch::watch;
 
 use claimcheck_model::{Place, Stamp};

@@ -12,6 +12,7 @@ use hyper::body::{Bytes, Frame};
 use kube::client::Body;
 use serde_json::json;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::*;
 
@@ -99,7 +100,9 @@ async fn followed(script: Script) -> (Vec<Mount>, UnboundedReceiver<Event>, Vec<
     let script = Arc::new(Mutex::new(script));
     let (evidence, mut seen) = unbounded_channel::<Evidence>();
     let (events, told) = unbounded_channel();
-    let following = mounts(client(&script), Observers::default(), evidence, events);
+    let clocks = Clocks::default();
+    let following = mounts(client(&script), Observers::default(), clocks, evidence, events);
+    let following = AbortOnDropHandle::new(tokio::spawn(following));
     let wanted = script.lock().unwrap().logs.iter().flat_map(|log| log.lines()).count();
     let mut mounts = Vec::new();
     while mounts.len() < wanted {
@@ -204,20 +207,4 @@ fn the_manifest_and_the_harness_agree() {
     assert_eq!(args.listen.unwrap().port(), observers.port);
     let names: Vec<String> = container.env.unwrap().into_iter().map(|variable| variable.name).collect();
     assert_eq!(names, ["NODE_NAME"]);
-}
-
-#[test]
-fn only_newer_records_are_new() {
-    let mut newest = Newest::default();
-    let mut new = |mono_ns, wall_ns, seq| {
-        let at = Stamp { mono_ns, wall_ns };
-        let place = Place::StageOf { volume: "pv".into() };
-        newest.advance(&Record { at, seq, node: "n".into(), change: Change::Mounted, place })
-    };
-    assert!(new(50, 1000, 0));
-    assert!(!new(50, 1000, 0), "the same again");
-    assert!(new(50, 1000, 1), "noticed at the same moment");
-    assert!(!new(49, 999, 5), "an older one, of an earlier process");
-    assert!(new(60, 900, 2), "the wall clock was set back");
-    assert!(new(3, 5000, 0), "the node was started anew");
 }

@@ -1,5 +1,5 @@
-//! What can be seen of nodes that are not ours, from the outside: their mounts, by the observers' records, and
-//! what stock components measured themselves.
+//! What can be seen of nodes that are not ours, from the outside: their mounts, by the observers' records, calls
+//! to drivers behind a tap, and what stock components measured themselves.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use claimcheck_model::{ClockState, Event, NodeClock};
 use kube::Client;
 use tokio::{sync::mpsc::UnboundedSender, task::JoinSet};
 
-use super::{Evidence, Observers, Stock, mounts, scrape};
+use super::{Evidence, Observers, Stock, clock::Clocks, mount::mounts, scrape, taps::taps};
 
 /// How long the last records may be on their way when a run is over.
 const LAST_RECORDS: Duration = Duration::from_secs(1);
@@ -41,7 +41,10 @@ impl RealNodes {
             // Without listeners there is nobody to tell.
             let _ = events.send(Event::Clock(NodeClock { node, state: ClockState::Unobserved { why } }));
         }
-        let following = mounts(client.clone(), Observers::default(), evidence, events.clone());
+        let clocks = Clocks::default();
+        let mut following = JoinSet::new();
+        following.spawn(taps(client.clone(), clocks.clone(), evidence.clone()));
+        following.spawn(mounts(client.clone(), Observers::default(), clocks, evidence, events.clone()));
         let before = scrape(&client, &names, &driver).await;
         Self { client, names, driver, before, events, following }
     }

@@ -30,20 +30,20 @@ pub async fn calls<I: From<Evidence>>(
 
 /// The first records of calls that have not ended.
 #[derive(Debug)]
-struct Pairs {
+pub(super) struct Pairs {
     open: HashMap<(String, CallId), TapRecord>,
     /// Whether a process lives. Several may play one component: the provisioners of several drivers.
     lives: fn(u32) -> bool,
 }
 
 impl Pairs {
-    fn new(lives: fn(u32) -> bool) -> Self {
+    pub(super) fn new(lives: fn(u32) -> bool) -> Self {
         Self { open: HashMap::new(), lives }
     }
 
     /// The calls that a record completes: its own at its end, and those of an earlier process of the same
     /// component, which died with them.
-    fn take(&mut self, record: TapRecord) -> Vec<Rpc> {
+    pub(super) fn take(&mut self, record: TapRecord) -> Vec<Rpc> {
         let id = (record.component.clone(), record.id);
         match &record.edge {
             Edge::Start => {
@@ -51,8 +51,9 @@ impl Pairs {
                 let lives = self.lives;
                 let is_dead = |id: &CallId| id.pid != pid && !lives(id.pid);
                 let dead = self.open.extract_if(|(other, id), _| *other == component && is_dead(id));
-                let dead = dead.map(|(_, record)| rpc(&record, None, record.at)).collect();
-                self.open.insert(id, record);
+                let mut dead: Vec<Rpc> = dead.map(|(_, record)| rpc(&record, None, record.at)).collect();
+                // In a container every process has the same id, and its calls the same numbers.
+                dead.extend(self.open.insert(id, record).map(|record| rpc(&record, None, record.at)));
                 dead
             }
             Edge::End { code, injected, .. } => {
@@ -64,14 +65,16 @@ impl Pairs {
         }
     }
 
-    fn unfinished(self) -> impl Iterator<Item = Rpc> {
+    pub(super) fn unfinished(self) -> impl Iterator<Item = Rpc> {
         self.open.into_values().map(|record| rpc(&record, None, record.at))
     }
 }
 
 fn rpc(record: &TapRecord, end: Option<RpcEnd>, start: Stamp) -> Rpc {
-    let node = record.node.as_deref().or(record.component.strip_prefix("node/")).unwrap_or_default();
     let method = record.rpc();
+    // A tap on a node hears the controllers' calls, too, where one process serves both.
+    let here = record.component.strip_prefix("node/").filter(|_| method.starts_with("Node"));
+    let node = record.node.as_deref().or(here).unwrap_or_default();
     let volume = if method == "CreateVolume" { &record.volume_name } else { &record.volume_id };
     Rpc {
         driver: record.driver.clone().unwrap_or_default(),
@@ -121,8 +124,10 @@ mod tests {
         let calls = pairs.take(record(2, Edge::Start, 7));
         assert_eq!(pairs.take(record(3, Edge::Start, 8)), [], "process 2 lives and plays the same component");
         assert_eq!((calls.len(), calls[0].end.is_none(), calls[0].start.mono_ns), (1, true, 5));
+        let again = pairs.take(record(2, Edge::Start, 9));
+        assert_eq!((again.len(), again[0].start.mono_ns), (1, 7), "another process of another container");
         let mut open: Vec<u64> = pairs.unfinished().map(|call| call.start.mono_ns).collect();
         open.sort_unstable();
-        assert_eq!(open, [7, 8]);
+        assert_eq!(open, [8, 9]);
     }
 }

@@ -1,0 +1,179 @@
+//! Calls to drivers in a real cluster, as `claimcheck tap` hears them there: its containers' logs are followed
+//! through the API server, and the nodes' times are moved onto our clocks.
+
+use claimcheck_csi::tap::{TapLine, TapRecord};
+use claimcheck_model::Stamp;
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, Client, api::ListParams};
+use tokio::{sync::mpsc::UnboundedSender, time::Instant};
+
+use super::{
+    Evidence,
+    clock::{Clocks, SharedClock},
+    logs::{Line, Log, each_running},
+    tap::Pairs,
+};
+
+/// On pods with a tap; `manifests/tap` puts it there.
+const SELECTOR: &str = "claimcheck.dev/tap";
+/// How the names of a tap's containers begin: a pod may have several.
+const CONTAINER: &str = "claimcheck-tap";
+
+impl Line for TapLine {
+    fn written(&self) -> Stamp {
+        self.written
+    }
+
+    fn seq(&self) -> u64 {
+        self.seq
+    }
+}
+
+/// Whether there are taps, so that volumes are counted by calls. Who may not look at all pods has none.
+pub(crate) async fn is_tapped(client: &Client) -> bool {
+    let pods = Api::<Pod>::all(client.clone());
+    match pods.list(&ListParams::default().labels(SELECTOR).limit(1)).await {
+        Ok(found) => !found.items.is_empty(),
+        Err(error) => {
+            tracing::warn!(%error, "whether there are taps cannot be seen");
+            false
+        }
+    }
+}
+
+/// Follows all taps that there are and that will come, until the receiver of `evidence` is dropped.
+pub(super) async fn taps<I>(client: Client, clocks: Clocks, evidence: UnboundedSender<I>)
+where
+    I: From<Evidence> + Send + 'static,
+{
+    let began = Instant::now();
+    each_running(Api::<Pod>::all(client.clone()), SELECTOR, evidence.closed(), |pod| {
+        let logs = logs(&client, pod).into_iter();
+        logs.map(|(log, node)| follow(log, clocks.of(&node), began, evidence.clone())).collect()
+    })
+    .await;
+}
+
+/// The logs of a pod's taps, and the pod's node.
+fn logs(client: &Client, pod: &Pod) -> Vec<(Log, String)> {
+    let (Some(spec), metadata) = (&pod.spec, &pod.metadata) else { return Vec::new() };
+    // Native sidecars are init containers.
+    let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+    let taps = containers.filter(|container| container.name.starts_with(CONTAINER));
+    let log = |container: &str| Log {
+        client: client.clone(),
+        namespace: metadata.namespace.clone().unwrap_or_default(),
+        pod: metadata.name.clone().unwrap_or_default(),
+        container: Some(container.to_owned()),
+    };
+    taps.map(|tap| (log(&tap.name), spec.node_name.clone().unwrap_or_default())).collect()
+}
+
+async fn follow<I: From<Evidence>>(
+    log: Log,
+    clock: SharedClock,
+    began: Instant,
+    evidence: UnboundedSender<I>,
+) {
+    // Processes in a container come one after the other, under one id.
+    let mut pairs = Pairs::new(|_| true);
+    log.follow(began, |line: TapLine| {
+        let calls = match ours(&clock, line, Stamp::now()) {
+            Some(record) => pairs.take(record),
+            None => Vec::new(),
+        };
+        calls.into_iter().all(|call| evidence.send(Evidence::Rpc(call).into()).is_ok())
+    })
+    .await;
+    for call in pairs.unfinished() {
+        // The run is over: whoever no longer listens has no use for it.
+        let _ = evidence.send(Evidence::Rpc(call).into());
+    }
+}
+
+/// The record, with its time on our clocks.
+fn ours(clock: &SharedClock, line: TapLine, now: Stamp) -> Option<TapRecord> {
+    let mut clock = clock.lock();
+    clock.arrived(line.written, now);
+    Some(TapRecord { at: clock.ours(line.record.at, now)?, ..line.record })
+}
+
+#[cfg(test)]
+mod tests {
+    use claimcheck_csi::{
+        Code,
+        tap::{CallId, Edge},
+    };
+    use serde_json::json;
+    use tokio::sync::mpsc::unbounded_channel;
+
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn line(seq: u64, edge: Edge, at: Stamp) -> String {
+        let record = TapRecord {
+            at,
+            id: CallId { pid: 1, seq: 1 },
+            edge,
+            component: "node/n1".into(),
+            method: "/csi.v1.Node/NodeStageVolume".into(),
+            driver: Some("d.io".into()),
+            volume_id: Some("v".into()),
+            volume_name: None,
+            node: None,
+            target: Some("/staging".into()),
+        };
+        serde_json::to_string(&TapLine { written: at, seq, record }).unwrap() + "\n"
+    }
+
+    /// A node that booted 100 s after us.
+    fn node_time(now: Stamp) -> Stamp {
+        Stamp { mono_ns: now.mono_ns - 100 * SECOND, wall_ns: now.wall_ns }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_calls_two_lines_become_evidence_on_our_clocks() {
+        let before = Stamp::now();
+        let start = line(0, Edge::Start, node_time(before));
+        let end = Edge::End { code: Code::Ok, message: None, injected: false };
+        let end = line(1, end, node_time(Stamp::now()));
+        let log = format!("{start}some other line\n{end}");
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let (path, query) =
+                (request.uri().path().to_owned(), request.uri().query().unwrap_or_default().to_owned());
+            let log = log.clone();
+            async move {
+                let pod = json!({
+                    "metadata": { "name": "driver-0", "namespace": "vendor", "uid": "u", "resourceVersion": "1" },
+                    "spec": { "nodeName": "n1", "containers": [{ "name": "driver" }, { "name": "claimcheck-tap" }] },
+                    "status": { "phase": "Running" },
+                });
+                let text = match &*path {
+                    "/api/v1/pods" if query.contains("watch=true") => std::future::pending().await,
+                    "/api/v1/pods" => {
+                        assert!(query.contains("labelSelector=claimcheck.dev"), "{query}");
+                        json!({ "kind": "PodList", "apiVersion": "v1", "metadata": { "resourceVersion": "1" }, "items": [pod] }).to_string()
+                    }
+                    "/api/v1/namespaces/vendor/pods/driver-0/log" => {
+                        assert!(query.contains("container=claimcheck-tap"), "{query}");
+                        log
+                    }
+                    other => panic!("{other}"),
+                };
+                Ok::<_, std::convert::Infallible>(http::Response::new(kube::client::Body::from(
+                    text.into_bytes(),
+                )))
+            }
+        });
+        let client = Client::new(service, "default");
+        assert!(is_tapped(&client).await);
+        let (evidence, mut seen) = unbounded_channel::<Evidence>();
+        let following = tokio::spawn(taps(client, Clocks::default(), evidence));
+        let Some(Evidence::Rpc(call)) = seen.recv().await else { panic!("no call") };
+        following.abort();
+        assert_eq!((call.driver.as_str(), call.volume.as_str(), call.node.as_str()), ("d.io", "v", "n1"));
+        let end = call.succeeded().unwrap();
+        assert!(call.start <= end && before <= end && end <= Stamp::now(), "{call:?}");
+    }
+}
