@@ -25,7 +25,7 @@ pub use client::{
     Driver, DriverService, KUBELET_DEADLINE, NotReady, NotReadyCause, SIDECAR_DEADLINE, connect,
 };
 pub use endpoint::{Endpoint, EndpointError};
-pub use proxy::{NO_DEADLINE, proxy};
+pub use proxy::{NO_DEADLINE, proxy, serve_tapped};
 pub use server::{ServeError, Server, Services};
 pub use socket::BindError;
 pub use tonic::{Code, Status};

@@ -1,4 +1,5 @@
 //! A driver's socket with the tap in front of it: for callers that are not ours, a kubelet or a stock sidecar.
+//! [`proxy`] stands before a driver that is not ours either; [`serve_tapped`] is for one of ours.
 //!
 //! ```text
 //! kubelet, sidecar ══ unix socket ══ proxy ─ Tapped ─ channel ══ unix socket ══ a vendor's driver
@@ -10,7 +11,8 @@
 
 use std::{
     convert::Infallible,
-    task::{Context, Poll},
+    sync::{Arc, OnceLock},
+    task::{self, Poll},
     time::Duration,
 };
 
@@ -18,13 +20,14 @@ use http::{Request, Response};
 use tonic::{
     Status,
     body::Body,
-    codegen::{BoxFuture, Service},
+    codegen::{BoxFuture, Service, StdError},
 };
 use tower::ServiceExt;
 
 use crate::{
-    client::{Driver, DriverService},
-    server::{ServeError, Server},
+    client::Driver,
+    server::{ServeError, Server, Services},
+    tap::{Context, Tap, Tapped},
 };
 
 /// A deadline that is as good as none, for [`Driver::with_deadline`]: callers of a proxy wait as long as they wish.
@@ -43,16 +46,38 @@ pub async fn proxy(
     server.serve_any(Proxy(driver.service()), shutdown).await
 }
 
-#[derive(Clone)]
-struct Proxy(DriverService);
+/// Serves `services`, and records every call of them as one of `component`, until `shutdown` resolves; then calls
+/// under way are finished. `driver` is the name that the driver gives itself.
+///
+/// # Errors
+/// [`ServeError`] if accepting connections fails for good.
+pub async fn serve_tapped(
+    server: Server,
+    services: Services,
+    tap: Tap,
+    component: String,
+    driver: String,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), ServeError> {
+    let context = Context { tap, component, driver: OnceLock::from(driver), deadline: NO_DEADLINE };
+    server.serve_any(Proxy(Tapped::new(services, Arc::new(context))), shutdown).await
+}
 
-impl Service<Request<Body>> for Proxy {
+#[derive(Clone)]
+struct Proxy<S>(Tapped<S>);
+
+impl<S> Service<Request<Body>> for Proxy<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>> + Clone + Send + 'static,
+    S::Error: Into<StdError>,
+    S::Future: Send,
+{
     type Response = Response<Body>;
     type Error = Infallible;
     type Future = BoxFuture<Response<Body>, Infallible>;
 
     /// Each call waits for the driver's connection itself: to wait here would make calls wait for one another.
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+    fn poll_ready(&mut self, _: &mut task::Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
@@ -67,7 +92,7 @@ impl Service<Request<Body>> for Proxy {
 
 #[cfg(test)]
 mod tests {
-    use std::{path::Path, sync::Arc};
+    use std::path::Path;
 
     use http_body_util::{BodyExt, Full};
     use tokio::sync::{Notify, mpsc::UnboundedReceiver};
@@ -75,8 +100,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        Endpoint, Services, connect,
-        tap::{Edge, Tap, TapRecord},
+        Endpoint, connect,
+        tap::{Edge, TapRecord},
         v1::{NodeUnpublishVolumeRequest, node_client::NodeClient},
     };
 
@@ -103,7 +128,7 @@ mod tests {
                 type Error = Infallible;
                 type Future = BoxFuture<Response<Body>, Infallible>;
 
-                fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+                fn poll_ready(&mut self, _: &mut task::Context<'_>) -> Poll<Result<(), Infallible>> {
                     Poll::Ready(Ok(()))
                 }
 
@@ -208,6 +233,23 @@ mod tests {
         assert_eq!((start.driver.as_deref(), start.component.as_str()), (Some("d.io"), "node/n1"));
         assert_eq!((start.id, Some(Code::Aborted)), (end.id, end.code()));
         assert!(start.at <= end.at);
+    }
+
+    #[tokio::test]
+    async fn a_driver_of_ours_tells_of_its_calls_itself() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("csi.sock");
+        let server = Server::bind(&path).unwrap();
+        let (tap, mut records) = Tap::channel();
+        let services = Services::default().with(Echo);
+        let (component, name) = ("node/n1".to_owned(), "d.io".to_owned());
+        tokio::spawn(serve_tapped(server, services, tap, component, name, std::future::pending()));
+        let wanted = NodeUnpublishVolumeRequest { volume_id: "v".into(), target_path: "/t".into() };
+        let mut node = NodeClient::new(connect(&Endpoint::Unix(path)));
+        node.node_unpublish_volume(wanted).await.unwrap();
+        let (start, end) = (records.recv().await.unwrap(), records.recv().await.unwrap());
+        assert_eq!((start.driver.as_deref(), start.volume_id.as_deref()), (Some("d.io"), Some("v")));
+        assert_eq!((start.id, Some(Code::Ok)), (end.id, end.code()));
     }
 
     #[tokio::test]

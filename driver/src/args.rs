@@ -26,6 +26,10 @@ pub struct Args {
     #[arg(long, value_name = "GID")]
     pub socket_group: Option<u32>,
 
+    /// Write a line for each call to standard output, for the harness to follow as the container's log
+    #[arg(long)]
+    pub tell_calls: bool,
+
     /// The node that this process serves
     #[arg(long, value_name = "ID", value_parser = parse_node_id)]
     pub node_id: NodeId,

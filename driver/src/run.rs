@@ -3,7 +3,8 @@
 use std::{io, path::PathBuf, sync::Arc};
 
 use claimcheck_csi::{
-    BindError, Endpoint, ServeError, Server, Services,
+    BindError, Endpoint, ServeError, Server, Services, serve_tapped,
+    tap::{Tap, write_lines},
     v1::{controller_server::ControllerServer, identity_server::IdentityServer, node_server::NodeServer},
 };
 use thiserror::Error;
@@ -44,6 +45,9 @@ pub enum RunError {
     /// Nobody can connect.
     #[error("cannot listen")]
     Bind(#[from] BindError),
+    /// Nobody reads what it tells of its calls.
+    #[error("cannot write to standard output, where --tell-calls goes")]
+    Tell(#[source] io::Error),
     /// Connections can no longer be taken.
     #[error("stopped serving")]
     Serve(#[from] ServeError),
@@ -60,11 +64,12 @@ pub async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<(), R
     let Endpoint::Unix(socket) = args.endpoint.clone() else {
         return Err(RunError::NotUnix(args.endpoint));
     };
-    let group = args.socket_group;
+    let (group, tell_calls) = (args.socket_group, args.tell_calls);
     let mut config = Config::from(args);
     config.state_dir = std::path::absolute(&config.state_dir)
         .map_err(|source| RunError::StateDir { path: config.state_dir.clone(), source })?;
     let (path, node) = (config.state_dir.clone(), config.node_id.clone());
+    let name = config.driver_name.clone();
     let host: Arc<dyn Host> = Arc::new(RealHost);
     let driver = tokio::task::spawn_blocking(move || Driver::start(config, host))
         .await
@@ -80,7 +85,15 @@ pub async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<(), R
         server = server.share_with(group)?;
     }
     info!(endpoint = %socket.display(), %node, state_dir = %path.display(), "serving");
-    server.serve(services, shutdown).await?;
+    if tell_calls {
+        let (tap, records) = Tap::channel();
+        let lines = tokio::spawn(write_lines(records, tokio::io::stdout()));
+        serve_tapped(server, services, tap, format!("node/{node}"), name, shutdown).await?;
+        // The tap is gone with the last call, so that this ends.
+        lines.await.map_err(RunError::Defect)?.map_err(RunError::Tell)?;
+    } else {
+        server.serve(services, shutdown).await?;
+    }
     info!(endpoint = %socket.display(), "stopped");
     Ok(())
 }

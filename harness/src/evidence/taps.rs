@@ -14,10 +14,9 @@ use super::{
     tap::Pairs,
 };
 
-/// On pods with a tap; `manifests/tap` puts it there.
-const SELECTOR: &str = "claimcheck.dev/tap";
-/// How the names of a tap's containers begin: a pod may have several.
-const CONTAINER: &str = "claimcheck-tap";
+/// The label of pods with a tap: its value is the name of the container that tells of calls, that of a tap or of
+/// a driver of ours.
+const LABEL: &str = "claimcheck.dev/tap";
 
 impl Line for TapLine {
     fn written(&self) -> Stamp {
@@ -32,7 +31,7 @@ impl Line for TapLine {
 /// Whether there are taps, so that volumes are counted by calls. Who may not look at all pods has none.
 pub(crate) async fn is_tapped(client: &Client) -> bool {
     let pods = Api::<Pod>::all(client.clone());
-    match pods.list(&ListParams::default().labels(SELECTOR).limit(1)).await {
+    match pods.list(&ListParams::default().labels(LABEL).limit(1)).await {
         Ok(found) => !found.items.is_empty(),
         Err(error) => {
             tracing::warn!(%error, "whether there are taps cannot be seen");
@@ -47,26 +46,20 @@ where
     I: From<Evidence> + Send + 'static,
 {
     let began = Instant::now();
-    each_running(Api::<Pod>::all(client.clone()), SELECTOR, evidence.closed(), |pod| {
-        let logs = logs(&client, pod).into_iter();
-        logs.map(|(log, node)| follow(log, clocks.of(&node), began, evidence.clone())).collect()
+    each_running(Api::<Pod>::all(client.clone()), LABEL, evidence.closed(), |pod| {
+        let tap = log(&client, pod).map(|(log, node)| follow(log, clocks.of(&node), began, evidence.clone()));
+        tap.into_iter().collect()
     })
     .await;
 }
 
-/// The logs of a pod's taps, and the pod's node.
-fn logs(client: &Client, pod: &Pod) -> Vec<(Log, String)> {
-    let (Some(spec), metadata) = (&pod.spec, &pod.metadata) else { return Vec::new() };
-    // Native sidecars are init containers.
-    let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
-    let taps = containers.filter(|container| container.name.starts_with(CONTAINER));
-    let log = |container: &str| Log {
-        client: client.clone(),
-        namespace: metadata.namespace.clone().unwrap_or_default(),
-        pod: metadata.name.clone().unwrap_or_default(),
-        container: Some(container.to_owned()),
-    };
-    taps.map(|tap| (log(&tap.name), spec.node_name.clone().unwrap_or_default())).collect()
+/// The log of a pod's tap, and the pod's node.
+fn log(client: &Client, pod: &Pod) -> Option<(Log, String)> {
+    let (metadata, client) = (&pod.metadata, client.clone());
+    let container = Some(metadata.labels.as_ref()?.get(LABEL)?.clone());
+    let (namespace, pod_name) = (metadata.namespace.clone()?, metadata.name.clone()?);
+    let node = pod.spec.as_ref()?.node_name.clone()?;
+    Some((Log { client, namespace, pod: pod_name, container }, node))
 }
 
 async fn follow<I: From<Evidence>>(
@@ -145,7 +138,10 @@ mod tests {
             let log = log.clone();
             async move {
                 let pod = json!({
-                    "metadata": { "name": "driver-0", "namespace": "vendor", "uid": "u", "resourceVersion": "1" },
+                    "metadata": {
+                        "name": "driver-0", "namespace": "vendor", "uid": "u", "resourceVersion": "1",
+                        "labels": { "claimcheck.dev/tap": "claimcheck-tap" },
+                    },
                     "spec": { "nodeName": "n1", "containers": [{ "name": "driver" }, { "name": "claimcheck-tap" }] },
                     "status": { "phase": "Running" },
                 });

@@ -1,0 +1,101 @@
+//! `claimcheck tap` between a caller and a driver that does not know of it, and a driver that tells itself: both
+//! write the same calls, each as a line.
+
+use std::{
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use claimcheck_csi::{
+    Code, Driver, Endpoint,
+    tap::{Edge, Tap, TapLine},
+    v1::NodeUnpublishVolumeRequest,
+};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn start(args: &[&str]) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_claimcheck"));
+    command.args(args).env_remove("NODE_NAME").stdout(Stdio::piped()).spawn().expect("the binary runs")
+}
+
+/// Ends a component in order; what it has written.
+fn end(component: Child) -> Vec<TapLine> {
+    kill(Pid::from_raw(component.id().cast_signed()), Signal::SIGTERM).expect("it runs");
+    let output = component.wait_with_output().expect("it was ours");
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).expect("text");
+    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"))).collect()
+}
+
+fn unix(path: &Path) -> String {
+    format!("unix://{}", path.display())
+}
+
+/// What lines say of the calls of one method: code, volume, target, driver and component.
+fn ended(
+    lines: &[TapLine],
+    method: &str,
+) -> Vec<(Code, Option<String>, Option<String>, Option<String>, String)> {
+    let records = lines.iter().map(|line| line.record.clone()).filter(|record| record.rpc() == method);
+    records
+        .filter_map(|record| match record.edge {
+            Edge::Start => None,
+            Edge::End { code, .. } => {
+                Some((code, record.volume_id, record.target, record.driver, record.component))
+            }
+        })
+        .collect()
+}
+
+#[test]
+fn a_tap_and_a_driver_of_ours_tell_the_same() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (inner, outer) = (folder.path().join("driver.sock"), folder.path().join("csi.sock"));
+    let (listen, connect) = (unix(&outer), unix(&inner));
+    // It waits for its driver.
+    let tap = start(&["tap", "--listen", &listen, "--connect", &connect, "--node-name", "n1"]);
+    let state = folder.path().join("state");
+    std::fs::create_dir(&state).expect("a state directory");
+    let state = state.to_str().expect("text");
+    let driver =
+        start(&["driver", "--endpoint", &connect, "--node-id", "n1", "--state-dir", state, "--tell-calls"]);
+
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        let caller = Driver::new(Endpoint::Unix(outer.clone()), Tap::none(), "test");
+        caller.wait_ready(PATIENCE).await.expect("the driver answers through the tap");
+        let wanted = NodeUnpublishVolumeRequest { volume_id: "v".into(), target_path: "/nowhere".into() };
+        // Whether there is such a volume is the driver's affair.
+        let _ = caller.node().node_unpublish_volume(wanted).await;
+    });
+    drop(runtime);
+
+    let (heard, told) = (end(tap), end(driver));
+    assert!(!outer.exists(), "the socket goes with the tap");
+    assert!(heard.is_sorted_by_key(|line| (line.written, line.seq)));
+    let calls = ended(&heard, "NodeUnpublishVolume");
+    assert_eq!(calls, ended(&told, "NodeUnpublishVolume"));
+    let [(_, volume, target, name, component)] = calls.as_slice() else { panic!("{heard:?}") };
+    assert_eq!((volume.as_deref(), target.as_deref()), (Some("v"), Some("/nowhere")));
+    assert_eq!((name.as_deref(), component.as_str()), (Some("claimcheck.csi.dev"), "node/n1"));
+}
+
+#[test]
+fn a_tap_wants_unix_sockets_and_a_node() {
+    let said = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_claimcheck"));
+        let output = command.arg("tap").args(args).env_remove("NODE_NAME").output().expect("the binary runs");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let connect = ["--connect", "unix:///run/driver.sock"];
+    let (code, words) = said(&[&connect[..], &["--listen", "tcp://0.0.0.0:1", "--node-name", "n"]].concat());
+    assert!(code == Some(3) && words.contains("a tap listens at a unix socket"), "{words}");
+    let (code, words) = said(&[&connect[..], &["--listen", "unix:///run/csi.sock"]].concat());
+    assert!(code == Some(2) && words.contains("--node-name"), "{words}");
+}
