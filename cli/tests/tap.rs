@@ -8,10 +8,11 @@ use std::{
 };
 
 use claimcheck_csi::{
-    Code, Driver, Endpoint,
-    tap::{Edge, Tap, TapLine},
+    Driver, Endpoint,
+    tap::{CallId, Edge, Tap, TapLine, TapRecord},
     v1::NodeUnpublishVolumeRequest,
 };
+use claimcheck_model::Stamp;
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -37,20 +38,12 @@ fn unix(path: &Path) -> String {
     format!("unix://{}", path.display())
 }
 
-/// What lines say of the calls of one method: code, volume, target, driver and component.
-fn ended(
-    lines: &[TapLine],
-    method: &str,
-) -> Vec<(Code, Option<String>, Option<String>, Option<String>, String)> {
-    let records = lines.iter().map(|line| line.record.clone()).filter(|record| record.rpc() == method);
-    records
-        .filter_map(|record| match record.edge {
-            Edge::Start => None,
-            Edge::End { code, .. } => {
-                Some((code, record.volume_id, record.target, record.driver, record.component))
-            }
-        })
-        .collect()
+/// The ends of the calls of one method, without what is each process' own.
+fn ended(lines: &[TapLine], method: &str) -> Vec<TapRecord> {
+    let records = lines.iter().map(|line| line.record.clone());
+    let ends = records.filter(|record| record.rpc() == method && record.edge != Edge::Start);
+    let (at, id) = (Stamp::default(), CallId { pid: 0, seq: 0 });
+    ends.map(|record| TapRecord { at, id, ..record }).collect()
 }
 
 #[test]
@@ -81,9 +74,9 @@ fn a_tap_and_a_driver_of_ours_tell_the_same() {
     assert!(heard.is_sorted_by_key(|line| (line.written, line.seq)));
     let calls = ended(&heard, "NodeUnpublishVolume");
     assert_eq!(calls, ended(&told, "NodeUnpublishVolume"));
-    let [(_, volume, target, name, component)] = calls.as_slice() else { panic!("{heard:?}") };
-    assert_eq!((volume.as_deref(), target.as_deref()), (Some("v"), Some("/nowhere")));
-    assert_eq!((name.as_deref(), component.as_str()), (Some("claimcheck.csi.dev"), "node/n1"));
+    let [call] = calls.as_slice() else { panic!("{heard:?}") };
+    assert_eq!((call.volume_id.as_deref(), call.target.as_deref()), (Some("v"), Some("/nowhere")));
+    assert_eq!((call.driver.as_deref(), call.component.as_str()), (Some("claimcheck.csi.dev"), "node/n1"));
 }
 
 #[test]
