@@ -1,16 +1,17 @@
 //! `claimcheck observe` beside the nodes of an embedded cluster: what it sees in their mount tables agrees
-//! with what the tap heard of the driver's calls, and comes in the right order.
+//! with what the tap heard of the driver's calls, and comes in the right order; and a run on somebody's cluster
+//! times stage and publish by it alone.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Write},
     path::Path,
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
 
-use claimcheck_model::{Event, LoggedEvent, Place, TransitionKind};
+use claimcheck_model::{ClockState, Event, LoggedEvent, Outcome, Phase, Place, TransitionKind};
 use claimcheck_observe::{Change, Record};
 use nix::{
     sys::signal::{Signal, kill},
@@ -118,6 +119,99 @@ fn compare(records: &[Record], events: &[Event]) {
         );
         assert_eq!((staged, published), (VOLUMES, VOLUMES), "{change:?}: {records:#?}");
     }
+}
+
+/// The same cluster as somebody's: no tap, no door beside the API. An observer runs there as a pod, and its log
+/// comes through the API server.
+#[test]
+fn a_run_on_somebodys_cluster_times_mounts_by_their_observer() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: the observer's pod reads the host's /proc, for which a run must be root's");
+        return;
+    }
+    let out = tempfile::tempdir().expect("a folder");
+    let (folder, run) = (out.path().join("cluster"), out.path().join("run"));
+    let tag = format!("somebody-{}", std::process::id());
+    let mut up = claimcheck();
+    up.args(["cluster", "up", "--nodes", "1", "--out"]).arg(&folder).env(TAG, &tag).stdout(Stdio::piped());
+    let mut up = up.spawn().expect("the binary runs");
+    let mut lines = BufReader::new(up.stdout.take().expect("piped")).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.starts_with("Ctrl-C")), "the cluster does not come up");
+    let kubeconfig = folder.join("kubeconfig");
+    kubectl(&kubeconfig, &["create", "namespace", "claimcheck-system"], "");
+    kubectl(&kubeconfig, &["apply", "-f", "-"], &observer(agent_of(&tag)));
+    let ready = ["wait", "-n", "claimcheck-system", "--for=condition=Ready", "pod/observe", "--timeout=60s"];
+    kubectl(&kubeconfig, &ready, "");
+
+    let mut tests = claimcheck();
+    tests.args(["run", "--cluster", "existing", "volumes::data is kept for the next pod [", "--kubeconfig"]);
+    let tests = tests.arg(&kubeconfig).arg("--out").arg(&run).output().expect("the binary runs");
+    // In order: the observer's pod, too, ends with it.
+    kill(Pid::from_raw(up.id().cast_signed()), Signal::SIGINT).expect("it runs");
+    assert!(up.wait().expect("it was ours").success());
+    assert!(tests.status.success(), "{}", String::from_utf8_lossy(&tests.stdout));
+
+    let mut ends: BTreeMap<Phase, BTreeSet<&str>> = BTreeMap::new();
+    let (mut mounts, mut clock) = (0, None);
+    for event in events(&run.join("events.ndjson")) {
+        match event {
+            Event::Phase(sample) => {
+                let end = match sample.outcome {
+                    Outcome::Ok { source, .. } => source.name(),
+                    Outcome::Aborted { .. } | Outcome::Unobserved => sample.outcome.name(),
+                };
+                ends.entry(sample.phase).or_default().insert(end);
+            }
+            Event::Transition(one) if one.kind == TransitionKind::Mount => mounts += 1,
+            Event::Clock(told) => clock = Some(told),
+            _ => {}
+        }
+    }
+    for phase in [Phase::Stage, Phase::Publish, Phase::Unpublish, Phase::Unstage] {
+        assert_eq!(ends.get(&phase), Some(&BTreeSet::from(["mount"])), "{phase:?}: {ends:?}");
+    }
+    assert_eq!(ends.get(&Phase::Attach), Some(&BTreeSet::from(["watch"])), "{ends:?}");
+    assert_eq!(mounts, 0, "a mount table gives times, not counts");
+    // The embedded API server has no way to a pod's port.
+    let clock = clock.expect("the observer's clock was asked");
+    assert!(clock.node == NODE && matches!(clock.state, ClockState::Unknown { .. }), "{clock:?}");
+}
+
+/// A pod that observes the node with this agent: in the cluster's PID namespace the agent has another number.
+fn observer(agent: u32) -> String {
+    let status = fs::read_to_string(format!("/proc/{agent}/status")).expect("the agent lives");
+    let inner = status.lines().find_map(|line| line.strip_prefix("NSpid:")?.split_whitespace().last());
+    let inner = inner.expect("its number in each namespace");
+    let binary = Path::new(env!("CARGO_BIN_EXE_claimcheck"));
+    let (folder, name) = (binary.parent().expect("a folder"), binary.file_name().expect("a name"));
+    format!(
+        r#"
+apiVersion: v1
+kind: Pod
+metadata:
+  name: observe
+  namespace: claimcheck-system
+  labels: {{ app.kubernetes.io/name: claimcheck, app.kubernetes.io/component: observe }}
+spec:
+  nodeName: {NODE}
+  containers:
+  - name: observe
+    image: claimcheck:dev
+    command: [/cmd/{}, observe, --node-name={NODE}, --mountinfo=/host/proc/{inner}/mountinfo]
+    volumeMounts: [{{ name: proc, mountPath: /host/proc }}, {{ name: cmd, mountPath: /cmd }}]
+  volumes: [{{ name: proc, hostPath: {{ path: /proc }} }}, {{ name: cmd, hostPath: {{ path: {} }} }}]
+"#,
+        name.display(),
+        folder.display(),
+    )
+}
+
+fn kubectl(kubeconfig: &Path, args: &[&str], input: &str) {
+    let mut command = Command::new("kubectl");
+    command.arg("--kubeconfig").arg(kubeconfig).args(args).stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut child = command.spawn().expect("kubectl: apt-get install kubernetes-client");
+    child.stdin.take().expect("piped").write_all(input.as_bytes()).expect("it reads");
+    assert!(child.wait().expect("it was ours").success(), "kubectl {args:?}");
 }
 
 /// Where the kubelet mounts for a transition.

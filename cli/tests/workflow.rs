@@ -1,8 +1,9 @@
 //! `ci/github/e2e.yaml`, as far as it can be tried without GitHub: it is YAML of a workflow's shape, and the
-//! commands and paths that it names are there.
+//! commands, paths and variables that it names are there.
 
 use std::path::Path;
 
+use clap::CommandFactory;
 use serde_json::Value;
 
 fn root() -> &'static Path {
@@ -75,4 +76,30 @@ fn the_paths_are_there() {
     assert_eq!(kept, ["target/tmp", "!target/tmp/**/kubeconfig", "target/tmp/**/junit.xml"]);
     let folders = Path::new(env!("CARGO_TARGET_TMPDIR"));
     assert!(folders.ends_with("tmp"), "{}", folders.display());
+}
+
+#[test]
+fn the_variables_are_ours() {
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        _place: claimcheck_suites::PlaceArgs,
+    }
+    let command = Line::command();
+    let workflow = workflow();
+    let matrix = &workflow["jobs"]["kind"]["strategy"]["matrix"];
+    let controllers = matrix["controllers"].as_array().expect("whose controllers run");
+    let given = workflow["jobs"]["kind"]["env"].as_object().expect("variables");
+    for (name, value) in given {
+        let argument = command.get_arguments().find(|a| a.get_env().is_some_and(|env| env == name.as_str()));
+        let argument = argument.unwrap_or_else(|| panic!("no argument reads {name}"));
+        let values: Vec<&str> = match value.as_str().expect("text") {
+            // Each value of the matrix.
+            "${{ matrix.controllers }}" => controllers.iter().filter_map(Value::as_str).collect(),
+            text => vec![text],
+        };
+        let possible = argument.get_possible_values();
+        let fits = |value: &&str| possible.is_empty() || possible.iter().any(|one| one.matches(value, false));
+        assert!(values.iter().all(fits), "{name}: {values:?}");
+    }
 }
