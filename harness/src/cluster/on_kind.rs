@@ -26,10 +26,10 @@ const CLASS: &str = "claimcheck-directory";
 
 /// As the manifests name them.
 pub(super) const COMPONENTS: Components = Components {
-    namespace: "claimcheck-system",
-    controllers: "claimcheck-controllers",
-    replicas: 1,
-    driver: "driver",
+    namespace: install::NAMESPACE,
+    controllers: install::CONTROLLERS,
+    replicas: install::REPLICAS,
+    driver: install::DRIVER,
 };
 
 /// Why there is no cluster of kind to run on.
