@@ -11,7 +11,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     path::Path,
-    process::Command,
+    process::{Child, Command},
 };
 
 use claimcheck_apiserver as apiserver;
@@ -32,6 +32,16 @@ fn run_the_catalogue(folder: &Path) -> BTreeSet<Request> {
     requests::read(&out.join("cluster/api.ndjson"))
 }
 
+/// A process that ends with the test.
+struct Controller(Child);
+
+impl Drop for Controller {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// Lets a controller lead, and then another in its place.
 fn lead(folder: &Path) -> BTreeSet<Request> {
     let _ = rustls::crypto::ring::default_provider().install_default();
@@ -46,7 +56,7 @@ fn lead(folder: &Path) -> BTreeSet<Request> {
             .arg(&kubeconfig)
             .stderr(fs::File::create(folder.join(name)).expect("a file"))
             .spawn();
-        controller.expect("the program starts")
+        Controller(controller.expect("the program starts"))
     };
     let wait = |what: &str, count: usize, right: &Right| {
         let began = std::time::Instant::now();
@@ -71,9 +81,9 @@ fn lead(folder: &Path) -> BTreeSet<Request> {
     let mut second = start("second.log");
     wait("the second watches", 1, &lease("watch"));
     for controller in [&mut first, &mut second] {
-        let pid = nix::unistd::Pid::from_raw(controller.id().try_into().expect("a process id"));
+        let pid = nix::unistd::Pid::from_raw(controller.0.id().try_into().expect("a process id"));
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("it runs");
-        assert!(controller.wait().expect("it ends").success());
+        assert!(controller.0.wait().expect("it ends").success());
     }
     requests::read(&log)
 }
