@@ -11,6 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use claimcheck_harness::rbac::RULES;
 use claimcheck_model::{ClockState, Event, LoggedEvent, Outcome, Phase, Place, TransitionKind};
 use claimcheck_observe::{Change, Record};
 use nix::{
@@ -150,6 +151,17 @@ fn a_run_on_somebodys_cluster_times_mounts_by_their_observer() {
     kill(Pid::from_raw(up.id().cast_signed()), Signal::SIGINT).expect("it runs");
     assert!(up.wait().expect("it was ours").success());
     assert!(tests.status.success(), "{}", String::from_utf8_lossy(&tests.stdout));
+
+    // What only real nodes are asked for, and `cli/tests/rbac.rs` does not see.
+    let log = fs::read_to_string(folder.join("cluster/api.ndjson")).expect("the API server's log");
+    for (right, uri) in [
+        ("pods/log", "/api/v1/namespaces/claimcheck-system/pods/observe/log?"),
+        ("pods/proxy", "/api/v1/namespaces/claimcheck-system/pods/observe:9465/proxy/clock"),
+        ("nodes/proxy", "/api/v1/nodes/node-1/proxy/metrics"),
+    ] {
+        assert!(log.contains(&format!(r#""uri":"{uri}"#)), "nobody has got {right}");
+        assert!(RULES.iter().any(|rule| rule.resource == right && rule.verbs == ["get"]), "{right}");
+    }
 
     let mut ends: BTreeMap<Phase, BTreeSet<&str>> = BTreeMap::new();
     let (mut mounts, mut clock) = (0, None);

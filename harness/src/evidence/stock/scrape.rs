@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use claimcheck_model::{StockComponent, StockMetrics};
-use futures::future::join_all;
+use futures::{StreamExt, future::join_all, stream};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client, api::ListParams};
 use tokio::time::timeout;
@@ -13,6 +13,8 @@ use crate::evidence::reason;
 
 /// How long a component may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How many kubelets are asked at a time: an answer is a megabyte or two.
+const AT_A_TIME: usize = 16;
 /// Where kubeadm, and what is built on it, runs the control plane.
 const NAMESPACE: &str = "kube-system";
 /// What kubeadm calls its controller managers.
@@ -31,12 +33,13 @@ pub struct Stock {
 ///
 /// What cannot be read, for want of rights or of a way, is remembered as its reason: nothing here fails a run.
 pub async fn scrape(client: &Client, nodes: &[String], driver: &str) -> Stock {
-    let kubelets = join_all(nodes.iter().map(async |node| {
+    let kubelets = nodes.iter().map(async |node| {
         let path = format!("/api/v1/nodes/{node}/proxy/metrics");
         (node.clone(), read(client, path, driver).await)
-    }));
+    });
+    let kubelets = stream::iter(kubelets).buffer_unordered(AT_A_TIME).collect();
     let (kubelets, managers) = tokio::join!(kubelets, managers(client, driver));
-    Stock { kubelets: kubelets.into_iter().collect(), managers }
+    Stock { kubelets, managers }
 }
 
 async fn managers(client: &Client, driver: &str) -> BTreeMap<String, Result<Reading, String>> {
