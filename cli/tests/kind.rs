@@ -59,7 +59,7 @@ impl Machine {
         fs::write(self.0.path().join("rules/kind-create"), script).expect("a file");
         let mut command = self.command();
         command.args(["run", "--cluster", "kind", "--name", "ci", "--out"]).arg(self.0.path().join("run"));
-        let run = command.stderr(Stdio::piped()).spawn().expect("the binary runs");
+        let run = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs");
         // Opening it waits for the other end.
         let said = fs::read_to_string(self.0.path().join("hung")).expect("its process");
         Halfway { run, kind: said.trim().parse().expect("a process id") }
@@ -171,6 +171,7 @@ fn an_interrupted_creation_leaves_nothing() {
         let machine = Machine::with(&["kind", "docker"]);
         let output = machine.run_until_created_halfway().end_by(signal);
         assert_eq!(output.status.code(), Some(130), "{output:?}");
+        assert!(!said(&output).contains("PASS"), "there is no verdict on a run that never began: {output:?}");
         assert_eq!((machine.containers().as_str(), machine.store().records().len()), ("", 0));
     }
 }

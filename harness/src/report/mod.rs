@@ -99,6 +99,7 @@ impl Reporter {
         let mut log = self.folder.log()?;
         let mut summary = summary::Tally::default();
         let mut live: Option<Live> = None;
+        let mut began = false;
         loop {
             let event = tokio::select! {
                 event = events.recv() => event,
@@ -112,6 +113,7 @@ impl Reporter {
                 live = Some(Live::detect());
             }
             let last = matches!(event, Event::RunFinished { .. });
+            began |= matches!(event, Event::RunStarted(_));
             self.metrics.observe(&event);
             self.progress.observe(&event);
             summary.observe(&event, || self.metrics.series());
@@ -143,7 +145,8 @@ impl Reporter {
         if let Some(path) = &self.step_summary {
             markdown::append(path, &page)?;
         }
-        if let Some(style) = self.tables {
+        // A run whose cluster never came up has no verdict; why not is told elsewhere.
+        if let Some(style) = self.tables.filter(|_| began) {
             let text = render(&summary, style, Some(self.folder.path()));
             // Where nobody reads standard output any more, the files still tell.
             let _ = writeln!(io::stdout(), "{text}");
