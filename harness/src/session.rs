@@ -21,7 +21,7 @@ use tokio::{
 };
 
 use crate::{
-    cluster::{Cluster, DeployError, Disruption, FurtherDriver, Observer, On, Seen, Victim},
+    cluster::{Cluster, DeployError, DisruptError, Disruption, FurtherDriver, Observer, On, Seen, Victim},
     evidence, timeline, usage,
 };
 
@@ -162,7 +162,10 @@ impl Session {
     }
 
     /// Disrupts a component: the one door beside the API.
-    pub async fn disrupt(&self, victim: &Victim, disruption: Disruption) -> bool {
+    ///
+    /// # Errors
+    /// There is no such one, or it cannot be hit so.
+    pub async fn disrupt(&self, victim: &Victim, disruption: Disruption) -> Result<(), DisruptError> {
         self.cluster.disrupt(victim, disruption).await
     }
 

@@ -36,6 +36,9 @@ pub struct Components {
 /// A disruption that did not happen.
 #[derive(Debug, thiserror::Error)]
 pub enum DisruptError {
+    /// It is not ours to hit.
+    #[error("{0:?} is not part of this cluster")]
+    Absent(Victim),
     /// Nobody can do that here.
     #[error("{victim:?} cannot be hit by {disruption:?} on kind")]
     Cannot {

@@ -207,10 +207,14 @@ impl Cluster {
         }
     }
 
-    /// Disrupts a component; false where there is no such one, or it does not let itself be.
-    pub async fn disrupt(&self, victim: &Victim, disruption: Disruption) -> bool {
+    /// Disrupts a component; returns once it is hit.
+    ///
+    /// # Errors
+    /// There is no such one, or it cannot be hit so.
+    pub async fn disrupt(&self, victim: &Victim, disruption: Disruption) -> Result<(), DisruptError> {
         match self {
-            Self::Embedded(embedded) => embedded.disrupt(victim, disruption).await,
+            Self::Embedded(embedded) if embedded.disrupt(victim, disruption).await => Ok(()),
+            Self::Embedded(_) => Err(DisruptError::Absent(victim.clone())),
             Self::Real(real) => real.disrupt(victim, disruption).await,
         }
     }

@@ -11,10 +11,8 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
 
-use tracing::warn;
-
 use super::{
-    Abilities, Disruption, Victim,
+    Abilities, DisruptError, Disruption, Victim,
     kind::KindCluster,
     observer::Observer,
     on_kind::{self, COMPONENTS},
@@ -127,15 +125,14 @@ impl Real {
         if self.made_of.is_some() { Self::ABILITIES_ON_KIND } else { Self::ABILITIES }
     }
 
-    /// Disrupts a component; false where it does not let itself be.
-    pub async fn disrupt(&self, victim: &Victim, disruption: Disruption) -> bool {
-        let Some(kind) = &self.made_of else { return false };
-        match kind.disrupt(&self.client, &COMPONENTS, victim, disruption).await {
-            Ok(()) => true,
-            Err(error) => {
-                warn!(%error, "is not disrupted");
-                false
-            }
+    /// Disrupts a component; returns once it is hit.
+    ///
+    /// # Errors
+    /// Its nodes are not ours, or it cannot be hit so.
+    pub async fn disrupt(&self, victim: &Victim, disruption: Disruption) -> Result<(), DisruptError> {
+        match &self.made_of {
+            Some(kind) => kind.disrupt(&self.client, &COMPONENTS, victim, disruption).await,
+            None => Err(DisruptError::Absent(victim.clone())),
         }
     }
 
