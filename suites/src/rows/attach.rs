@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 
 use super::{case, row};
 use crate::{
@@ -38,8 +38,7 @@ async fn second_node_waits(t: Arc<Fixture>) -> Result<()> {
         t.ready_pod(&Wanted::staying("first", &claim, "echo first > /data/who").on(&nodes[0])).await?;
     let second = Wanted::staying("second", &claim, "test \"$(cat /data/who)\" = first").on(&nodes[1]);
     let second = t.pod(&second).await?;
-    let said = t.event("second", "FailedAttachVolume").await?;
-    ensure!(said.contains("Multi-Attach error"), "the event says {said:?}");
+    t.event_saying("second", &["FailedAttachVolume"], "Multi-Attach error").await?;
     t.expect_called(&t.balance_now().await?, "ControllerPublishVolume", 1)?;
     t.remove_pod(&first).await?;
     t.ready(&second).await?;

@@ -154,8 +154,7 @@ async fn volume_names_claim(t: Arc<Fixture>) -> Result<()> {
 async fn named_volume_is_too_small(t: Arc<Fixture>) -> Result<()> {
     volumes(&t, &[("small", size("1Gi"))]).await?;
     let claim = t.manual_claim("claim", "2Gi", json!({ "volumeName": t.global("small") })).await?;
-    let said = t.event("claim", "VolumeMismatch").await?;
-    ensure!(said.contains("Cannot bind to requested volume"), "the event says {said:?}");
+    t.event_saying("claim", &["VolumeMismatch"], "Cannot bind to requested volume").await?;
     t.claim_in_phase(&claim, "Pending").await?;
     Ok(())
 }
@@ -201,8 +200,7 @@ async fn lost(t: Arc<Fixture>) -> Result<()> {
     t.patch_volume(&name, json!({ "metadata": { "finalizers": null } })).await?;
     t.volume_gone(&name).await?;
     t.claim_in_phase(&claim, "Lost").await?;
-    let said = t.event("claim", "ClaimLost").await?;
-    ensure!(said.contains("Data on the volume is lost"), "the event says {said:?}");
+    t.event_saying("claim", &["ClaimLost"], "Data on the volume is lost").await?;
     Ok(())
 }
 
@@ -224,8 +222,7 @@ async fn released_stays_released(t: Arc<Fixture>) -> Result<()> {
 
 async fn volume_comes_later(t: Arc<Fixture>) -> Result<()> {
     let claim = t.manual_claim("claim", "1Gi", json!({})).await?;
-    let said = t.event("claim", "ProvisioningFailed").await?;
-    ensure!(said.contains("not found"), "the event says {said:?}");
+    t.event_saying("claim", &["ProvisioningFailed"], "not found").await?;
     t.static_volume("volume", json!({})).await?;
     expect(&t, &claim, "volume").await
 }

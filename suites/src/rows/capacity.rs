@@ -55,8 +55,7 @@ async fn fits_nowhere(t: Arc<Fixture>) -> Result<()> {
     let small = t.further(Variant::Small, json!({ "volumeBindingMode": LATE })).await?;
     let claim = t.further_claim(&small, "claim", "300Mi").await?;
     t.pod(&Wanted::staying("pod", &claim, "")).await?;
-    let said = t.event("pod", "FailedScheduling").await?;
-    ensure!(said.contains("did not have enough free storage"), "the event says {said:?}");
+    t.event_saying("pod", &["FailedScheduling"], "did not have enough free storage").await?;
     Ok(())
 }
 
@@ -75,7 +74,6 @@ async fn where_there_is_room(t: Arc<Fixture>) -> Result<()> {
 async fn exhausted(t: Arc<Fixture>) -> Result<()> {
     let small = t.further(Variant::Small, json!({})).await?;
     let claim = t.further_claim(&small, "claim", "300Mi").await?;
-    let said = t.event("claim", "ProvisioningFailed").await?;
-    ensure!(said.contains("ResourceExhausted"), "the event says {said:?}");
+    t.event_saying("claim", &["ProvisioningFailed"], "ResourceExhausted").await?;
     t.claim_in_phase(&claim, "Pending").await.map(drop)
 }

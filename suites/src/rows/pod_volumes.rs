@@ -108,8 +108,7 @@ async fn config_map_changes(t: Arc<Fixture>) -> Result<()> {
 async fn config_map_comes_later(t: Arc<Fixture>) -> Result<()> {
     let source = json!({ "configMap": { "name": "map" } });
     let pod = t.script(&Script::ending("pod", "cat /v/map/key").volume("map", source)).await?;
-    let said = t.event("pod", "FailedMount").await?;
-    ensure!(said.contains("configmap \"map\" not found"), "the event says {said:?}");
+    t.event_saying("pod", &["FailedMount"], "configmap \"map\" not found").await?;
     t.config_map("map", json!({ "key": "late" })).await?;
     let said = t.ended(&pod).await?;
     ensure!(said == "late", "the pod said {said:?}");
@@ -169,7 +168,6 @@ async fn host_path(t: Arc<Fixture>) -> Result<()> {
 async fn host_path_type(t: Arc<Fixture>) -> Result<()> {
     let source = json!({ "hostPath": { "path": "/etc", "type": "File" } });
     t.script(&Script::ending("pod", "true").volume("host", source)).await?;
-    let said = t.event("pod", "FailedMount").await?;
-    ensure!(said.contains("is not a file"), "the event says {said:?}");
+    t.event_saying("pod", &["FailedMount"], "is not a file").await?;
     Ok(())
 }
