@@ -129,7 +129,8 @@ async fn volume_mode(t: Arc<Fixture>) -> Result<()> {
     volumes(&t, &[("block", json!({ "volumeMode": "Block" }))]).await?;
     let claim = t.manual_claim("claim", "1Gi", json!({})).await?;
     t.event("claim", "ProvisioningFailed").await?;
-    volumes(&t, &[("filesystem", size("9Gi"))]).await?;
+    // Nobody sees it Available: the claim waits for it.
+    t.static_volume("filesystem", size("9Gi")).await?;
     expect(&t, &claim, "filesystem").await?;
     let phase = t.volume_now(&t.global("block")).await?.status.and_then(|status| status.phase);
     ensure!(phase.as_deref() == Some("Available"), "the block volume is {phase:?}");
