@@ -66,7 +66,7 @@ macro_rules! slots {
 
 slots! {
     PodBy { Node, Claim, ClaimsOn }
-    ClaimBy { Volume, Unbound }
+    ClaimBy { Volume, Unbound, Owner }
     VolumeBy { Claim, Class, Handle, Available }
     ClassBy { Provisioner, Default }
     AttachmentBy { Volume, Node }
@@ -91,6 +91,8 @@ pub enum ClaimBy {
     Volume,
     /// Class name (empty for none) of claims without `spec.volumeName`.
     Unbound,
+    /// The uids of its owners.
+    Owner,
 }
 
 /// Indexes of volumes.
@@ -205,11 +207,14 @@ impl Indexed for PersistentVolumeClaim {
     type By = ClaimBy;
 
     fn terms(&self) -> Vec<Term<ClaimBy>> {
-        let Some(spec) = &self.spec else { return Vec::new() };
-        match spec.volume_name.as_deref() {
-            Some(volume) if !volume.is_empty() => vec![Term::new(ClaimBy::Volume, volume)],
-            _ => vec![Term::new(ClaimBy::Unbound, spec.storage_class_name.as_deref().unwrap_or_default())],
-        }
+        let owners = self.metadata.owner_references.iter().flatten();
+        let mut terms: Vec<_> = owners.map(|owner| Term::new(ClaimBy::Owner, &*owner.uid)).collect();
+        let Some(spec) = &self.spec else { return terms };
+        terms.push(match spec.volume_name.as_deref() {
+            Some(volume) if !volume.is_empty() => Term::new(ClaimBy::Volume, volume),
+            _ => Term::new(ClaimBy::Unbound, spec.storage_class_name.as_deref().unwrap_or_default()),
+        });
+        terms
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use claimcheck_informer::{World, key_of};
+use claimcheck_informer::World;
 use claimcheck_model::ObjectKey;
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::{api::core::v1::PersistentVolumeClaim, apimachinery::pkg::apis::meta::v1::OwnerReference};
 
 use crate::claims::is_deleting;
 
@@ -14,43 +14,29 @@ use crate::claims::is_deleting;
 pub struct Collect {
     /// The claim.
     pub claim: Arc<PersistentVolumeClaim>,
-    /// The pods that own it, by key and uid.
-    pub owners: Vec<(ObjectKey, String)>,
+    /// The pods that own it.
+    pub owners: Vec<ObjectKey>,
 }
 
 /// What to do for a claim. One with an owner of another kind is left alone.
 pub fn plan(key: &ObjectKey, world: &World) -> Option<Collect> {
     let claim = world.claims.get(key).filter(|claim| !is_deleting(&***claim))?;
     let owners = claim.metadata.owner_references.as_deref().filter(|owners| !owners.is_empty())?;
-    let owners: Vec<(ObjectKey, String)> = owners
-        .iter()
-        .map(|owner| {
-            let key = ObjectKey::new(&key.namespace, &owner.name);
-            (owner.kind == "Pod" && owner.api_version == "v1").then(|| (key, owner.uid.clone()))
-        })
-        .collect::<Option<_>>()?;
-    let there = |(key, uid): &(ObjectKey, String)| {
-        world.pods.get(key).is_some_and(|pod| pod.metadata.uid.as_ref() == Some(uid))
+    if !owners.iter().all(|owner| owner.kind == "Pod" && owner.api_version == "v1") {
+        return None;
+    }
+    let pod = |owner: &OwnerReference| ObjectKey::new(&key.namespace, &owner.name);
+    let is_there = |owner: &OwnerReference| {
+        world.pods.get(&pod(owner)).is_some_and(|pod| pod.metadata.uid.as_ref() == Some(&owner.uid))
     };
-    (!owners.iter().any(there)).then(|| Collect { claim: claim.clone(), owners })
-}
-
-/// The claims that a pod owns.
-pub fn owned(pod: &ObjectKey, uid: Option<&String>, world: &World) -> Vec<ObjectKey> {
-    let claims =
-        world.claims.iter().filter(|claim| claim.metadata.namespace.as_ref() == Some(&pod.namespace));
-    let owned = claims.filter(|claim| {
-        claim.metadata.owner_references.iter().flatten().any(|owner| Some(&owner.uid) == uid)
-    });
-    owned.map(|claim| key_of(&**claim)).collect()
+    let is_wanted = owners.iter().any(is_there);
+    (!is_wanted).then(|| Collect { claim: claim.clone(), owners: owners.iter().map(pod).collect() })
 }
 
 #[cfg(test)]
 mod tests {
-    use claimcheck_informer::testing;
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-
     use super::*;
+    use claimcheck_informer::testing;
 
     fn owned_by(kind: &str, uid: &str) -> PersistentVolumeClaim {
         let mut claim = testing::claim("p-v", "fast", "1Gi");

@@ -1,11 +1,11 @@
 //! Looks at claims whose pods have gone, asks for the pods once more, and deletes.
 
-use claimcheck_informer::{Change, Kind, KindSet, World};
+use claimcheck_informer::{Change, ClaimBy, Kind, KindSet, World, key_of};
 use claimcheck_model::ObjectKey;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 
-use super::plan::{Collect, owned, plan};
+use super::plan::{Collect, plan};
 use crate::{
     context::{Context, Failure},
     shell::{Controller, Done, Plan},
@@ -29,7 +29,10 @@ impl Controller for Garbage {
             return vec![change.key.clone()];
         }
         match change.both::<Pod>() {
-            (Some(gone), None) => owned(&change.key, gone.metadata.uid.as_ref(), world),
+            (Some(gone), None) => {
+                let uid = gone.metadata.uid.as_deref().unwrap_or_default();
+                world.claims.by(ClaimBy::Owner, uid).map(|claim| key_of(&**claim)).collect()
+            }
             (Some(_) | None, _) => Vec::new(),
         }
     }
@@ -39,7 +42,7 @@ impl Controller for Garbage {
     }
 
     async fn act(&self, context: &Context, key: &ObjectKey, action: Collect) -> Result<Done, Failure> {
-        for (pod, _) in &action.owners {
+        for pod in &action.owners {
             context.refresh::<Pod>(pod).await?;
         }
         if plan(key, &context.informer.read()).is_some() {
