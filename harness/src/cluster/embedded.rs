@@ -43,6 +43,7 @@ use super::{
     node::{Common, Node},
     node_driver::Plugin,
     observer::{Observer, On, Seen, WaitError},
+    supervisor::last_lines,
 };
 use crate::{
     client::client,
@@ -424,10 +425,7 @@ async fn driver_name(driver: &DriverClient, common: &Common, node: &Node) -> Res
         () = node.driver.process.has_failed(GIVE_UP) => None,
     };
     name.ok_or_else(|| {
-        let log = common.logs.join(format!("driver-{}.log", node.paths.name));
-        let log = fs::read_to_string(log).unwrap_or_default();
-        let lines: Vec<&str> = log.lines().collect();
-        let log = lines[lines.len().saturating_sub(5)..].join("\n");
+        let log = last_lines(&common.logs.join(format!("driver-{}.log", node.paths.name)));
         UpError::Driver { node: node.paths.name.clone(), log }
     })
 }

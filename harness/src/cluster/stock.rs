@@ -152,9 +152,7 @@ impl Stock {
             _ = stock.apiserver.wait() => apiserver,
             () = tokio::time::sleep(READY) => apiserver,
         };
-        let said = fs::read_to_string(&failed.log).unwrap_or_default();
-        let lines: Vec<&str> = said.lines().collect();
-        let said = lines[lines.len().saturating_sub(5)..].join("\n");
+        let said = supervisor::last_lines(&failed.log);
         Err(StockError::NotReady { program: failed.name, log: failed.log, said })
     }
 

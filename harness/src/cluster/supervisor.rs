@@ -3,7 +3,7 @@
 //! One task owns each process. A component that dies unasked is started again: at once the first time,
 //! then with a growing pause, as a kubelet restarts a container.
 
-use std::time::Duration;
+use std::{fs, path::Path, time::Duration};
 
 use claimcheck_substrate::{Process, ProcessSpec};
 use nix::sys::signal::Signal;
@@ -20,6 +20,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 const HEALTHY: Duration = Duration::from_secs(10);
 /// What a component gets between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(3);
+
+/// How many lines say why a component does not run.
+const LAST_LINES: usize = 5;
 
 /// What can be done to a component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -220,6 +223,13 @@ impl Supervisor {
             }
         }
     }
+}
+
+/// What a component that does not run has written last; empty where it wrote nothing.
+pub(super) fn last_lines(log: &Path) -> String {
+    let said = fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = said.lines().collect();
+    lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
 }
 
 /// SIGTERM, and SIGKILL after the grace.

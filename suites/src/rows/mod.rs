@@ -50,6 +50,18 @@ pub fn catalogue() -> Vec<Case> {
     .concat()
 }
 
+/// Every call of a life cycle with one pod, once.
+const EACH_ONCE: [(&str, u64); 8] = [
+    ("CreateVolume", 1),
+    ("ControllerPublishVolume", 1),
+    ("NodeStageVolume", 1),
+    ("NodePublishVolume", 1),
+    ("NodeUnpublishVolume", 1),
+    ("NodeUnstageVolume", 1),
+    ("ControllerUnpublishVolume", 1),
+    ("DeleteVolume", 1),
+];
+
 /// A row of `suite`, known upstream as `upstream`.
 const fn row(
     suite: &'static str,

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod 
 use kube::api::LogParams;
 use serde_json::{Value, json};
 
-use super::{case, row};
+use super::{EACH_ONCE, case, row};
 use crate::{
     case::{Case, Needs, Pattern, Run},
     fixture::{Claim, Fixture, Wanted},
@@ -81,18 +81,6 @@ pub(super) const ROWS: &[Case] = &[
     ),
 ];
 
-/// The whole life of a volume that was mounted once.
-const ONCE: [(&str, u64); 8] = [
-    ("CreateVolume", 1),
-    ("ControllerPublishVolume", 1),
-    ("NodeStageVolume", 1),
-    ("NodePublishVolume", 1),
-    ("NodeUnpublishVolume", 1),
-    ("NodeUnstageVolume", 1),
-    ("ControllerUnpublishVolume", 1),
-    ("DeleteVolume", 1),
-];
-
 /// Fails at first; ends well where it finds a file of the first time.
 const FAILS_ONCE: &str = "test ! -e /data/tried || exit 0\ntouch /data/tried\nexit 7";
 
@@ -154,7 +142,7 @@ fn message<'a>(pod: &'a PodObject, container: &str) -> Result<&'a str> {
 async fn mounted_once(t: &Fixture, claim: &Claim) -> Result<()> {
     t.remove_named_pod("pod").await?;
     t.remove_claim(claim).await?;
-    t.expect_calls(&ONCE).await
+    t.expect_calls(&EACH_ONCE).await
 }
 
 async fn init_in_order(t: Arc<Fixture>) -> Result<()> {

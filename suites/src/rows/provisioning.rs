@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 use claimcheck_model::SELECTED_NODE;
 
-use super::{case, row};
+use super::{EACH_ONCE, case, row};
 use crate::{
     case::{Binding, Case, Needs, Pattern},
     fixture::{Fixture, Wanted},
@@ -50,18 +50,6 @@ const fn life_cycle(pattern: Pattern) -> Case {
     )
 }
 
-/// Every call of a life cycle with one pod, once.
-const LIFE: [(&str, u64); 8] = [
-    ("CreateVolume", 1),
-    ("ControllerPublishVolume", 1),
-    ("NodeStageVolume", 1),
-    ("NodePublishVolume", 1),
-    ("NodeUnpublishVolume", 1),
-    ("NodeUnstageVolume", 1),
-    ("ControllerUnpublishVolume", 1),
-    ("DeleteVolume", 1),
-];
-
 async fn whole_life(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
     if t.binding() == Binding::Immediate {
@@ -77,7 +65,7 @@ async fn whole_life(t: Arc<Fixture>) -> Result<()> {
     );
     t.remove_pod(&pod).await?;
     t.remove_claim(&claim).await?;
-    t.expect_calls(&LIFE).await
+    t.expect_calls(&EACH_ONCE).await
 }
 
 async fn late_claim_waits(t: Arc<Fixture>) -> Result<()> {
