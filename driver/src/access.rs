@@ -69,13 +69,31 @@ impl Mode {
         }
     }
 
-    /// Whether volumes of `kind` can be had this way. An image is a file system of one kernel mount: two
-    /// nodes writing to it would destroy it, a directory does not mind.
-    fn suits(self, kind: Kind) -> bool {
-        match kind {
-            Kind::Directory => true,
-            Kind::Image => self.single_node() || self.read_only(),
+    /// Whether volumes of `kind` can be had this way. The file system in an image is of one kernel mount: two
+    /// nodes writing to it would destroy it. A directory does not mind, nor does a device, whose users see to
+    /// that themselves.
+    fn suits(self, kind: Kind, volume_mode: VolumeMode) -> bool {
+        match (kind, volume_mode) {
+            (Kind::Directory, _) | (Kind::Image, VolumeMode::Block) => true,
+            (Kind::Image, VolumeMode::Filesystem) => self.single_node() || self.read_only(),
         }
+    }
+}
+
+/// What a pod sees of a volume.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum VolumeMode {
+    /// A directory.
+    #[default]
+    Filesystem,
+    /// A device node, as it is.
+    Block,
+}
+
+impl VolumeMode {
+    fn is_filesystem(&self) -> bool {
+        *self == Self::Filesystem
     }
 }
 
@@ -84,6 +102,9 @@ impl Mode {
 pub struct Access {
     /// Who may read and write from where.
     pub mode: Mode,
+    /// Whether as a directory or as a device.
+    #[serde(default, skip_serializing_if = "VolumeMode::is_filesystem")]
+    pub volume_mode: VolumeMode,
     /// The file system asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fs_type: Option<FsType>,
@@ -100,18 +121,19 @@ impl Access {
 
     /// Parses one capability.
     pub fn parse(capability: &VolumeCapability) -> Result<Self> {
-        let mount = match &capability.access_type {
-            Some(AccessType::Mount(mount)) => mount,
-            Some(AccessType::Block(_)) => {
-                let reason = "raw block volumes are not supported yet; use volumeMode Filesystem";
-                return Err(Error::invalid("volume_capability.block", reason));
-            }
-            None => return Err(Error::Missing("volume_capability.access_type")),
-        };
+        let access_type =
+            capability.access_type.as_ref().ok_or(Error::Missing("volume_capability.access_type"))?;
         let mode = capability.access_mode.as_ref().ok_or(Error::Missing("volume_capability.access_mode"))?;
         let mode = access_mode::Mode::try_from(mode.mode).ok().and_then(Mode::parse).ok_or_else(|| {
             Error::invalid("volume_capability.access_mode", format!("mode {} is unknown", mode.mode))
         })?;
+        let mount = match access_type {
+            AccessType::Mount(mount) => mount,
+            AccessType::Block(_) => {
+                let volume_mode = VolumeMode::Block;
+                return Ok(Self { mode, volume_mode, fs_type: None, mount_flags: Vec::new() });
+            }
+        };
         fields::short("volume_capability.mount.fs_type", &mount.fs_type)?;
         let fs_type = match mount.fs_type.as_str() {
             "" => None,
@@ -126,7 +148,8 @@ impl Access {
             return Err(Error::invalid("volume_capability.mount.volume_mount_group", reason));
         }
         MountOptions::parse(mount.mount_flags.iter().map(String::as_str))?;
-        Ok(Self { mode, fs_type, mount_flags: mount.mount_flags.clone() })
+        let volume_mode = VolumeMode::Filesystem;
+        Ok(Self { mode, volume_mode, fs_type, mount_flags: mount.mount_flags.clone() })
     }
 
     /// Parses a list that must not be empty.
@@ -139,7 +162,11 @@ impl Access {
 
     /// Whether volumes of `kind` can be accessed like this.
     pub fn check(&self, kind: Kind) -> Result<()> {
-        if !self.mode.suits(kind) {
+        if kind == Kind::Directory && self.is_block() {
+            let reason = "a raw block volume is of kind \"image\", and this one is of kind \"directory\"";
+            return Err(Error::invalid("volume_capability.block", reason));
+        }
+        if !self.mode.suits(kind, self.volume_mode) {
             let reason = format!("{:?} is not possible for volumes of kind \"{kind}\"", self.mode);
             return Err(Error::invalid("volume_capability.access_mode", reason));
         }
@@ -152,6 +179,11 @@ impl Access {
             }
             (Kind::Directory | Kind::Image, _) => Ok(()),
         }
+    }
+
+    /// Whether as a device.
+    pub fn is_block(&self) -> bool {
+        self.volume_mode == VolumeMode::Block
     }
 
     /// The mount options, read-only where the mode is.
@@ -203,7 +235,7 @@ mod tests {
     }
 
     fn access(mode: Mode) -> Access {
-        Access { mode, fs_type: None, mount_flags: Vec::new() }
+        Access { mode, volume_mode: VolumeMode::Filesystem, fs_type: None, mount_flags: Vec::new() }
     }
 
     #[test]
@@ -215,18 +247,18 @@ mod tests {
         assert!(!parsed.options().unwrap().is_read_only());
         let reader = Access::parse(&capability(access_mode::Mode::MultiNodeReaderOnly, "", &[])).unwrap();
         assert!(reader.options().unwrap().is_read_only());
+        let mut block = capability(access_mode::Mode::SingleNodeWriter, "", &[]);
+        block.access_type = Some(AccessType::Block(BlockVolume {}));
+        assert!(Access::parse(&block).unwrap().is_block());
     }
 
     #[test]
     fn refuses_naming_the_field() {
-        let mut block = capability(access_mode::Mode::SingleNodeWriter, "", &[]);
-        block.access_type = Some(AccessType::Block(BlockVolume {}));
-        let mut no_type = block.clone();
+        let mut no_type = capability(access_mode::Mode::SingleNodeWriter, "", &[]);
         no_type.access_type = None;
         let mut no_mode = capability(access_mode::Mode::SingleNodeWriter, "", &[]);
         no_mode.access_mode = None;
         let cases = [
-            (block, "not supported yet"),
             (no_type, "volume_capability.access_type is missing"),
             (no_mode, "volume_capability.access_mode is missing"),
             (capability(access_mode::Mode::Unknown, "", &[]), "mode 0 is unknown"),
@@ -248,6 +280,10 @@ mod tests {
         for mode in [Mode::MultiNodeMultiWriter, Mode::MultiNodeSingleWriter] {
             assert_eq!(access(mode).check(Kind::Image).unwrap_err().code(), Code::InvalidArgument);
         }
+        let block = |mode| Access { volume_mode: VolumeMode::Block, ..access(mode) };
+        block(Mode::MultiNodeMultiWriter).check(Kind::Image).unwrap();
+        let refused = block(Mode::SingleNodeWriter).check(Kind::Directory).unwrap_err();
+        assert!(refused.to_string().contains("kind \"image\""), "{refused}");
         let debug = Access { mount_flags: vec!["debug".into()], ..access(Mode::SingleNodeWriter) };
         debug.check(Kind::Image).unwrap();
         assert!(debug.check(Kind::Directory).unwrap_err().to_string().contains("debug"));

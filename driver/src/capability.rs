@@ -30,11 +30,20 @@ pub enum Capability {
     StageUnstageVolume,
     /// How full a volume is can be asked for.
     GetVolumeStats,
+    /// Volumes can be made larger.
+    ExpandVolume,
+    /// Volumes can be made larger while they are used. Not a name of the specification: without it the driver
+    /// declares `VolumeExpansion` as `OFFLINE`.
+    OnlineExpansion,
+    /// A single volume can be asked for.
+    GetVolume,
+    /// Answers about volumes say whether they are healthy.
+    VolumeCondition,
 }
 
 impl Capability {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 13] = [
         Self::CreateDeleteVolume,
         Self::PublishUnpublishVolume,
         Self::PublishReadonly,
@@ -44,6 +53,10 @@ impl Capability {
         Self::SingleNodeMultiWriter,
         Self::StageUnstageVolume,
         Self::GetVolumeStats,
+        Self::ExpandVolume,
+        Self::OnlineExpansion,
+        Self::GetVolume,
+        Self::VolumeCondition,
     ];
 
     /// As the specification spells it.
@@ -58,6 +71,10 @@ impl Capability {
             Self::SingleNodeMultiWriter => "SINGLE_NODE_MULTI_WRITER",
             Self::StageUnstageVolume => "STAGE_UNSTAGE_VOLUME",
             Self::GetVolumeStats => "GET_VOLUME_STATS",
+            Self::ExpandVolume => "EXPAND_VOLUME",
+            Self::OnlineExpansion => "ONLINE_EXPANSION",
+            Self::GetVolume => "GET_VOLUME",
+            Self::VolumeCondition => "VOLUME_CONDITION",
         }
     }
 
@@ -66,6 +83,7 @@ impl Capability {
         match self {
             Self::PublishUnpublishVolume => &[Self::PublishReadonly, Self::ListVolumesPublishedNodes],
             Self::ListVolumes => &[Self::ListVolumesPublishedNodes],
+            Self::ExpandVolume => &[Self::OnlineExpansion],
             _ => &[],
         }
     }
@@ -79,7 +97,10 @@ impl Capability {
             Self::ListVolumesPublishedNodes => ControllerType::ListVolumesPublishedNodes,
             Self::GetCapacity => ControllerType::GetCapacity,
             Self::SingleNodeMultiWriter => ControllerType::SingleNodeMultiWriter,
-            Self::StageUnstageVolume | Self::GetVolumeStats => return None,
+            Self::ExpandVolume => ControllerType::ExpandVolume,
+            Self::GetVolume => ControllerType::GetVolume,
+            Self::VolumeCondition => ControllerType::VolumeCondition,
+            Self::StageUnstageVolume | Self::GetVolumeStats | Self::OnlineExpansion => return None,
         })
     }
 
@@ -88,6 +109,8 @@ impl Capability {
             Self::StageUnstageVolume => NodeType::StageUnstageVolume,
             Self::GetVolumeStats => NodeType::GetVolumeStats,
             Self::SingleNodeMultiWriter => NodeType::SingleNodeMultiWriter,
+            Self::ExpandVolume => NodeType::ExpandVolume,
+            Self::VolumeCondition => NodeType::VolumeCondition,
             _ => return None,
         })
     }
@@ -168,7 +191,7 @@ mod tests {
         for capability in Capability::ALL {
             assert_eq!(capability.name().parse(), Ok(capability));
         }
-        assert!("EXPAND_VOLUME".parse::<Capability>().unwrap_err().contains("GET_VOLUME_STATS"));
+        assert!("EXPAND".parse::<Capability>().unwrap_err().contains("GET_VOLUME_STATS"));
     }
 
     #[test]
@@ -177,9 +200,9 @@ mod tests {
         assert!(
             !lesser.has(Capability::PublishReadonly) && !lesser.has(Capability::ListVolumesPublishedNodes)
         );
-        assert_eq!(lesser.controller().count(), 4);
-        assert_eq!(lesser.node().count(), 3);
-        assert_eq!(Capabilities::default().controller().count(), 7);
+        assert_eq!(lesser.controller().count(), 7);
+        assert_eq!(lesser.node().count(), 5);
+        assert_eq!(Capabilities::default().controller().count(), 10);
         assert_eq!(
             lesser.demand(Capability::PublishReadonly).unwrap_err().code(),
             tonic::Code::Unimplemented

@@ -56,12 +56,26 @@ pub enum Error {
     /// A page token that this driver did not hand out.
     #[error("starting_token {0:?} was not handed out by this driver; start over without one")]
     BadToken(String),
-    /// The tool that makes a file system is not installed.
+    /// A tool that makes file systems, or makes them grow, is not installed.
+    #[error("{tool} not found; install the Debian package {package} on this node (or in the driver's image)")]
+    NoTool {
+        /// The program.
+        tool: &'static str,
+        /// The Debian package that has it.
+        package: &'static str,
+    },
+    /// The kernel lets this process grow no file system while it is mounted.
     #[error(
-        "{} not found; install the Debian package {} on this node (or in the driver's image)",
-        .0.tool(), .0.package()
+        "the kernel refuses to grow volume {volume} while its {fs} is mounted: that takes CAP_SYS_RESOURCE, \
+         which the driver lacks. Give it that capability, or start it with --disable ONLINE_EXPANSION; the \
+         volume grows when it is next staged"
     )]
-    NoTool(FsType),
+    OnlineGrowth {
+        /// The volume's id.
+        volume: String,
+        /// Its file system.
+        fs: FsType,
+    },
     /// Loop devices cannot be used here.
     #[error(
         "volumes of kind \"image\" need loop devices, and /dev/loop-control cannot be opened; run the driver \
@@ -113,9 +127,11 @@ impl Error {
             Self::Missing(_) | Self::Invalid { .. } | Self::MountFlags(_) => Code::InvalidArgument,
             Self::NoVolume(_) | Self::NoNode(_) | Self::NotMountedThere { .. } => Code::NotFound,
             Self::AlreadyExists(_) => Code::AlreadyExists,
-            Self::Precondition(_) | Self::NoTool(_) | Self::NoLoop(_) | Self::Denied { .. } => {
-                Code::FailedPrecondition
-            }
+            Self::Precondition(_)
+            | Self::NoTool { .. }
+            | Self::OnlineGrowth { .. }
+            | Self::NoLoop(_)
+            | Self::Denied { .. } => Code::FailedPrecondition,
             Self::OutOfRange(_) => Code::OutOfRange,
             Self::Exhausted(_) => Code::ResourceExhausted,
             Self::BadToken(_) => Code::Aborted,
@@ -177,7 +193,7 @@ mod tests {
         assert_eq!(refused.code(), Code::InvalidArgument);
         assert!(refused.message().contains("mount_flags: mount option \"bind\""), "{}", refused.message());
 
-        let tool = Status::from(Error::NoTool(FsType::Xfs));
+        let tool = Status::from(Error::NoTool { tool: "mkfs.xfs", package: FsType::Xfs.package() });
         assert_eq!(tool.code(), Code::FailedPrecondition);
         assert!(tool.message().contains("package xfsprogs"), "{}", tool.message());
     }

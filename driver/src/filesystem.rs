@@ -4,15 +4,30 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-/// How many bytes from the start of an image [`FsType::detect`] wants to see.
+/// How many bytes from the start of an image [`Found::detect`] wants to see.
 pub const PROBE_LEN: usize = 2048;
 
 /// Offset of the ext2/3/4 superblock; the fields below are relative to it (Documentation/filesystems/ext4).
 const EXT_SUPERBLOCK: usize = 1024;
 const EXT_MAGIC: usize = EXT_SUPERBLOCK + 56;
+const EXT_BLOCKS: usize = EXT_SUPERBLOCK + 4;
+const EXT_FIRST_BLOCK: usize = EXT_SUPERBLOCK + 20;
+const EXT_LOG_BLOCK_SIZE: usize = EXT_SUPERBLOCK + 24;
+const EXT_BLOCKS_PER_GROUP: usize = EXT_SUPERBLOCK + 32;
 const EXT_INCOMPAT: usize = EXT_SUPERBLOCK + 96;
 /// `EXT4_FEATURE_INCOMPAT_EXTENTS`: ext3 never has it, ext4 as made by mkfs always does.
 const EXT_INCOMPAT_EXTENTS: u32 = 0x40;
+/// `EXT4_FEATURE_INCOMPAT_64BIT`: the number of blocks has an upper half.
+const EXT_INCOMPAT_64BIT: u32 = 0x80;
+const EXT_BLOCKS_HIGH: usize = EXT_SUPERBLOCK + 0x150;
+/// A last block group of fewer blocks has no room beside its own tables, and is left off by mkfs and
+/// resize2fs.
+const EXT_LAST_GROUP_MIN: u64 = 640;
+/// Offsets in the XFS superblock, big-endian (Documentation of the XFS disk format, `xfs_dsb`).
+const XFS_BLOCK_SIZE: usize = 4;
+const XFS_BLOCKS: usize = 8;
+/// `XFS_MIN_AG_BLOCKS`: a last allocation group of fewer blocks is left off.
+const XFS_LAST_GROUP_MIN: u64 = 64;
 
 /// A file system that an image volume can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -86,18 +101,69 @@ impl FsType {
         }
     }
 
+    /// The program that makes it grow.
+    pub fn grow_tool(self) -> &'static str {
+        match self {
+            Self::Ext3 | Self::Ext4 => "resize2fs",
+            Self::Xfs => "xfs_growfs",
+        }
+    }
+}
+
+/// A file system found in an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Which.
+    pub fs: FsType,
+    /// Its size in bytes, by its superblock.
+    pub bytes: u64,
+    /// So many bytes more make no difference to it.
+    slack: u64,
+}
+
+impl Found {
+    /// One just made in an image of `bytes`.
+    pub fn filling(fs: FsType, bytes: u64) -> Self {
+        Self { fs, bytes, slack: 1 }
+    }
+
     /// Tells the file system from the first [`PROBE_LEN`] bytes of an image; `None` if it is none of ours.
     pub fn detect(head: &[u8]) -> Option<Self> {
         if head.starts_with(b"XFSB") {
-            return Some(Self::Xfs);
+            let block = u64::from(u32::from_be_bytes(field(head, XFS_BLOCK_SIZE)?));
+            let blocks = u64::from_be_bytes(field(head, XFS_BLOCKS)?);
+            let bytes = blocks.saturating_mul(block);
+            return Some(Self { fs: FsType::Xfs, bytes, slack: block.saturating_mul(XFS_LAST_GROUP_MIN) });
         }
-        if head.get(EXT_MAGIC..EXT_MAGIC + 2)? != [0x53, 0xef] {
+        if field(head, EXT_MAGIC)? != [0x53, 0xef] {
             return None;
         }
-        let incompat: [u8; 4] = head.get(EXT_INCOMPAT..EXT_INCOMPAT + 4)?.try_into().ok()?;
-        let extents = u32::from_le_bytes(incompat) & EXT_INCOMPAT_EXTENTS != 0;
-        Some(if extents { Self::Ext4 } else { Self::Ext3 })
+        let number = |offset| field(head, offset).map(u32::from_le_bytes);
+        let incompat = number(EXT_INCOMPAT)?;
+        let fs = match incompat & EXT_INCOMPAT_EXTENTS {
+            0 => FsType::Ext3,
+            _ => FsType::Ext4,
+        };
+        let block = 1024u64.checked_shl(number(EXT_LOG_BLOCK_SIZE)?)?;
+        let high = match incompat & EXT_INCOMPAT_64BIT {
+            0 => 0,
+            _ => number(EXT_BLOCKS_HIGH)?,
+        };
+        let blocks = u64::from(high) << 32 | u64::from(number(EXT_BLOCKS)?);
+        let in_groups = blocks.saturating_sub(number(EXT_FIRST_BLOCK)?.into());
+        let whole_groups = in_groups.checked_rem(number(EXT_BLOCKS_PER_GROUP)?.into()) == Some(0);
+        let slack = if whole_groups { EXT_LAST_GROUP_MIN } else { 1 };
+        Some(Self { fs, bytes: blocks.saturating_mul(block), slack: slack.saturating_mul(block) })
     }
+
+    /// Whether it cannot grow in an image of `image_bytes`.
+    pub fn fills(&self, image_bytes: u64) -> bool {
+        image_bytes < self.bytes.saturating_add(self.slack)
+    }
+}
+
+fn field<const N: usize>(head: &[u8], offset: usize) -> Option<[u8; N]> {
+    head.get(offset..offset + N)?.try_into().ok()
 }
 
 impl fmt::Display for FsType {
@@ -118,10 +184,17 @@ impl FromStr for FsType {
 mod tests {
     use super::*;
 
-    fn ext_head(incompat: u32) -> Vec<u8> {
+    fn ext_head(incompat: u32, blocks: u32) -> Vec<u8> {
         let mut head = vec![0; PROBE_LEN];
         head[EXT_MAGIC..EXT_MAGIC + 2].copy_from_slice(&[0x53, 0xef]);
-        head[EXT_INCOMPAT..EXT_INCOMPAT + 4].copy_from_slice(&incompat.to_le_bytes());
+        for (offset, value) in [
+            (EXT_INCOMPAT, incompat),
+            (EXT_BLOCKS, blocks),
+            (EXT_FIRST_BLOCK, 1),
+            (EXT_BLOCKS_PER_GROUP, 8192),
+        ] {
+            head[offset..offset + 4].copy_from_slice(&value.to_le_bytes());
+        }
         head
     }
 
@@ -135,10 +208,26 @@ mod tests {
 
     #[test]
     fn detects_by_superblock() {
-        assert_eq!(FsType::detect(&ext_head(0x2c2)), Some(FsType::Ext4));
-        assert_eq!(FsType::detect(&ext_head(0x2)), Some(FsType::Ext3));
-        assert_eq!(FsType::detect(b"XFSB\0\0\x10\0"), Some(FsType::Xfs));
-        assert_eq!(FsType::detect(&[0; PROBE_LEN]), None);
-        assert_eq!(FsType::detect(b"short"), None);
+        let fs = |head: &[u8]| Found::detect(head).map(|found| found.fs);
+        assert_eq!(fs(&ext_head(0x2c2, 9)), Some(FsType::Ext4));
+        assert_eq!(fs(&ext_head(0x2, 9)), Some(FsType::Ext3));
+        assert_eq!(fs(b"XFSB\0\0\x10\0\0\0\0\0\0\0\0\x09"), Some(FsType::Xfs));
+        assert_eq!(fs(&[0; PROBE_LEN]), None);
+        assert_eq!(fs(b"short"), None);
+    }
+
+    #[test]
+    fn knows_when_there_is_room_to_grow() {
+        let mib = |mib: u64| mib << 20;
+        // Two whole groups of 8192 blocks of 1 KiB: a third one must have room for its tables.
+        let whole = Found::detect(&ext_head(0x2c2, 2 * 8192 + 1)).unwrap();
+        assert_eq!(whole.bytes, mib(16) + 1024);
+        assert!(whole.fills(mib(16)) && whole.fills(mib(16) + 600 * 1024) && !whole.fills(mib(17)));
+        // Within a group every block counts.
+        let part = Found::detect(&ext_head(0x2c2, 2 * 8192 + 5)).unwrap();
+        assert!(part.fills(part.bytes) && part.fills(part.bytes + 1023) && !part.fills(part.bytes + 1024));
+        let xfs = Found::detect(b"XFSB\0\0\x10\0\0\0\0\0\0\x01\0\0").unwrap();
+        assert_eq!(xfs.bytes, mib(256));
+        assert!(xfs.fills(mib(256)) && !xfs.fills(mib(257)));
     }
 }

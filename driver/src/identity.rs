@@ -2,12 +2,30 @@
 
 use claimcheck_csi::v1::{
     GetPluginCapabilitiesRequest, GetPluginCapabilitiesResponse, GetPluginInfoRequest, GetPluginInfoResponse,
-    PluginCapability, ProbeRequest, ProbeResponse, identity_server::Identity, plugin_capability,
-    plugin_capability::service::Type,
+    PluginCapability, ProbeRequest, ProbeResponse,
+    identity_server::Identity,
+    plugin_capability,
+    plugin_capability::{service::Type, volume_expansion::Type as Expansion},
 };
 use tonic::{Request, Response, Status, async_trait};
 
-use crate::driver::Driver;
+use crate::{capability::Capability, driver::Driver};
+
+impl Driver {
+    /// When volumes may grow, if they may at all.
+    fn expansion(&self) -> Option<plugin_capability::Type> {
+        let capabilities = &self.config.capabilities;
+        let when = match capabilities.has(Capability::OnlineExpansion) {
+            true => Expansion::Online,
+            false => Expansion::Offline,
+        };
+        capabilities.has(Capability::ExpandVolume).then(|| {
+            plugin_capability::Type::VolumeExpansion(plugin_capability::VolumeExpansion {
+                r#type: when.into(),
+            })
+        })
+    }
+}
 
 #[async_trait]
 impl Identity for Driver {
@@ -31,11 +49,11 @@ impl Identity for Driver {
         let capabilities = [Type::ControllerService]
             .into_iter()
             .chain(topology)
-            .map(|service| PluginCapability {
-                r#type: Some(plugin_capability::Type::Service(plugin_capability::Service {
-                    r#type: service.into(),
-                })),
+            .map(|service| {
+                plugin_capability::Type::Service(plugin_capability::Service { r#type: service.into() })
             })
+            .chain(self.expansion())
+            .map(|r#type| PluginCapability { r#type: Some(r#type) })
             .collect();
         Ok(Response::new(GetPluginCapabilitiesResponse { capabilities }))
     }

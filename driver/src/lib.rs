@@ -16,12 +16,12 @@
 //! `controller/create.rs`.
 //!
 //! Later issues have their places: snapshots and clones begin in `controller/create.rs` where a content
-//! source is refused today, expansion in `controller/mod.rs` and `node/mod.rs` where it is undeclared, raw
-//! block volumes in `access.rs` where they are refused.
+//! source is refused today.
 
 pub mod access;
 mod args;
 pub mod capability;
+mod condition;
 mod controller;
 mod driver;
 pub mod error;

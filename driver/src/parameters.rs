@@ -4,16 +4,18 @@ use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result};
+use crate::{
+    access::Access,
+    error::{Error, Result},
+};
 
 /// What a volume is made of.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// A directory; fast, needs no privileges beyond bind mounts, its size is not enforced.
-    #[default]
     Directory,
-    /// A sparse file with a file system on a loop device; its size is enforced.
+    /// A sparse file on a loop device, with a file system or raw; its size is enforced.
     Image,
 }
 
@@ -44,11 +46,18 @@ const PROVISIONER_PREFIX: &str = "csi.storage.k8s.io/";
 /// Parsed parameters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Parameters {
-    /// What the volume is made of.
-    pub kind: Kind,
+    /// What the volume is made of, if the caller cares.
+    pub kind: Option<Kind>,
 }
 
 impl Parameters {
+    /// What a volume is made of that is to be accessed like this: what the caller says, and otherwise a
+    /// directory unless a device is wanted.
+    pub fn kind_for(&self, accesses: &[Access]) -> Kind {
+        let block = accesses.iter().any(Access::is_block);
+        self.kind.unwrap_or(if block { Kind::Image } else { Kind::Directory })
+    }
+
     /// Parses the parameters of a CreateVolume or GetCapacity request.
     pub fn parse(raw: &BTreeMap<String, String>) -> Result<Self> {
         let mut parsed = Self::default();
@@ -60,10 +69,11 @@ impl Parameters {
                 let reason = format!("unknown key {:?}; the only key is \"kind\"", clip(key));
                 return Err(Error::invalid("parameters", reason));
             }
-            parsed.kind = Kind::ALL.into_iter().find(|kind| kind.name() == value).ok_or_else(|| {
+            let kind = Kind::ALL.into_iter().find(|kind| kind.name() == value).ok_or_else(|| {
                 let reason = format!("kind {:?} is not one of \"directory\", \"image\"", clip(value));
                 Error::invalid("parameters", reason)
             })?;
+            parsed.kind = Some(kind);
         }
         Ok(parsed)
     }
@@ -79,6 +89,7 @@ mod tests {
     use tonic::Code;
 
     use super::*;
+    use crate::access::{Mode, VolumeMode};
 
     fn parse(pairs: &[(&str, &str)]) -> Result<Parameters> {
         Parameters::parse(&pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect())
@@ -86,10 +97,17 @@ mod tests {
 
     #[test]
     fn kinds() {
-        assert_eq!(parse(&[]).unwrap().kind, Kind::Directory);
-        assert_eq!(parse(&[("kind", "directory")]).unwrap().kind, Kind::Directory);
+        assert_eq!(parse(&[]).unwrap().kind_for(&[]), Kind::Directory);
+        assert_eq!(parse(&[("kind", "directory")]).unwrap().kind, Some(Kind::Directory));
         let provisioned = [("kind", "image"), ("csi.storage.k8s.io/pvc/name", "data")];
-        assert_eq!(parse(&provisioned).unwrap().kind, Kind::Image);
+        assert_eq!(parse(&provisioned).unwrap().kind_for(&[]), Kind::Image);
+        let block = Access {
+            mode: Mode::SingleNodeWriter,
+            volume_mode: VolumeMode::Block,
+            fs_type: None,
+            mount_flags: Vec::new(),
+        };
+        assert_eq!(parse(&[]).unwrap().kind_for(&[block]), Kind::Image);
     }
 
     #[test]

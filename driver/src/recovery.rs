@@ -1,7 +1,8 @@
 //! What a starting driver puts right: volumes that were half made or half deleted, drafts of files, and uses
 //! by this node that no longer exist because the node was restarted.
 //!
-//! Loop devices need no care, the kernel clears them with their last user. Volumes that another process is
+//! Loop devices below mounts need no care, the kernel clears them with their last user; those of raw volumes go
+//! with the last use that needs them. Volumes that another process is
 //! working on are left alone: their lock is taken.
 
 use tracing::{info, warn};
@@ -9,6 +10,8 @@ use tracing::{info, warn};
 use crate::{
     driver::Driver,
     error::{Doing, Result},
+    host::Entry,
+    parameters::Kind,
     volume::{Volume, VolumeId},
 };
 
@@ -31,10 +34,24 @@ impl Driver {
                 info!(volume = %id, "removing what is left of a half made or half deleted volume");
                 self.store.remove(id)
             }
-            Some(volume) => {
+            Some(mut volume) => {
                 self.store.remove_drafts(id)?;
+                self.note_growth(&mut volume)?;
                 self.forget_vanished(volume)
             }
+        }
+    }
+
+    /// Writes down what a driver that died while it expanded a volume had done.
+    fn note_growth(&self, volume: &mut Volume) -> Result<()> {
+        let content = self.store.content(&volume.id, volume.kind);
+        match self.host.entry(&content).doing("look at", &content)? {
+            Some(Entry::File { bytes }) if bytes > volume.capacity_bytes => {
+                info!(volume = %volume.id, bytes, "finishing an expansion");
+                volume.capacity_bytes = bytes;
+                self.store.save(volume)
+            }
+            _ => Ok(()),
         }
     }
 
@@ -44,7 +61,7 @@ impl Driver {
         let Some(usage) = volume.usage(self.node_id()) else { return Ok(()) };
         let mut kept = usage.clone();
         if let Some(staging) = &usage.staged
-            && self.host.mounted(&staging.path).doing("look at", &staging.path)?.is_none()
+            && !self.is_staged(&volume, staging)?
         {
             kept.staged = None;
         }
@@ -59,6 +76,9 @@ impl Driver {
         info!(volume = %volume.id, "forgetting mounts that no longer exist");
         *volume.usage_mut(self.node_id()) = kept;
         volume.prune();
+        if volume.kind == Kind::Image {
+            self.detach_unneeded(&volume)?;
+        }
         self.store.save(&volume)
     }
 }

@@ -60,12 +60,35 @@ impl SizeRange {
                 "limit_bytes {limit} is below {size}, the smallest that kind \"{kind}\" with {fs} can be here"
             )));
         }
-        if size > max {
+        Self::check_max(size, max)?;
+        Ok(size)
+    }
+
+    /// The size to which a volume of `present` bytes grows; never smaller. Volumes larger than `max` bytes are
+    /// refused, and limits that the volume exceeds already.
+    pub fn grow(&self, kind: Kind, present: u64, max: u64) -> Result<u64> {
+        let size = match kind {
+            _ if self.required <= present => present,
+            Kind::Directory => self.required,
+            Kind::Image => self.required.next_multiple_of(BLOCK),
+        };
+        if let Some(limit) = self.limit.filter(|limit| size > *limit) {
             return Err(Error::OutOfRange(format!(
-                "{size} bytes are more than --max-volume-bytes {max} of the driver"
+                "limit_bytes {limit} is below {size}; the volume has {present} bytes and does not shrink"
             )));
         }
+        if size > present {
+            Self::check_max(size, max)?;
+        }
         Ok(size)
+    }
+
+    fn check_max(size: u64, max: u64) -> Result<()> {
+        if size <= max {
+            return Ok(());
+        }
+        let reason = format!("{size} bytes are more than --max-volume-bytes {max} of the driver");
+        Err(Error::OutOfRange(reason))
     }
 }
 
@@ -98,6 +121,18 @@ mod tests {
         ];
         for (kind, required, limit, expected) in table {
             let size = range(required, limit).unwrap().choose(kind, FsType::Ext4, MAX);
+            assert_eq!(size.map_err(|error| error.code()), expected, "{kind} {required} {limit}");
+        }
+        let growth = [
+            (Kind::Directory, 4, 0, Ok(10)),
+            (Kind::Directory, 11, 0, Ok(11)),
+            (Kind::Directory, 4, 9, Err(Code::OutOfRange)),
+            (Kind::Image, 11, 0, Ok(4096)),
+            (Kind::Image, 11, 12, Err(Code::OutOfRange)),
+            (Kind::Image, i64::MAX, 0, Err(Code::OutOfRange)),
+        ];
+        for (kind, required, limit, expected) in growth {
+            let size = range(required, limit).unwrap().grow(kind, 10, MAX);
             assert_eq!(size.map_err(|error| error.code()), expected, "{kind} {required} {limit}");
         }
         for (required, limit) in [(-1, 0), (0, -1), (2, 1)] {

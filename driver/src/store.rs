@@ -64,6 +64,13 @@ pub struct Lock {
     directory: File,
 }
 
+impl Lock {
+    /// What holds the lock: whoever has a copy of it open keeps the lock after this process died.
+    pub fn hold(&self) -> &File {
+        &self.directory
+    }
+}
+
 impl Drop for Lock {
     /// Unlocks rather than only closing: a child between fork and exec (mkfs for another volume) has a copy
     /// of the descriptor and would keep the lock a moment longer.

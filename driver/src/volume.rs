@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::{
-    access::{Access, Mode},
+    access::{Access, Mode, VolumeMode},
     error::{Error, Result},
     filesystem::FsType,
     parameters::Kind,
@@ -129,6 +129,13 @@ pub struct Grant {
     pub read_only: bool,
 }
 
+impl Grant {
+    /// Whether nothing may be written.
+    pub fn is_read_only(&self) -> bool {
+        self.read_only || self.access.mode.read_only()
+    }
+}
+
 /// A staged volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Staging {
@@ -144,9 +151,11 @@ impl Usage {
         self.attached.is_none() && self.staged.is_none() && self.published.is_empty()
     }
 
-    /// Whether `path` is the staging path or a target of this use.
-    pub fn has_path(&self, path: &Path) -> bool {
-        self.published.contains_key(path) || self.staged.as_ref().is_some_and(|staging| staging.path == path)
+    /// How the volume is used at `path`, if that is the staging path or a target of this use.
+    pub fn volume_mode_at(&self, path: &Path) -> Option<VolumeMode> {
+        let published = self.published.get(path).map(|grant| &grant.access);
+        let staged = self.staged.as_ref().filter(|staging| staging.path == path).map(|it| &it.access);
+        published.or(staged).map(|access| access.volume_mode)
     }
 }
 
@@ -182,6 +191,17 @@ impl Volume {
             self.topology,
             if theirs.is_empty() { "no segment".to_owned() } else { theirs.to_string() }
         )))
+    }
+
+    /// Whether some node needs the volume as a device, of the two kinds: to write, or only to read.
+    pub fn needs_raw(&self, read_only: bool) -> bool {
+        self.nodes.values().any(|usage| {
+            let staged = usage.staged.as_ref().is_some_and(|staging| {
+                staging.access.is_block() && staging.access.mode.read_only() == read_only
+            });
+            let shows = |grant: &Grant| grant.access.is_block() && grant.is_read_only() == read_only;
+            staged || usage.published.values().any(shows)
+        })
     }
 
     /// Why the volume must not be deleted; `None` if nobody uses it.
@@ -246,6 +266,7 @@ mod tests {
         let node = NodeId::parse("n1").unwrap();
         let access = Access {
             mode: Mode::SingleNodeWriter,
+            volume_mode: VolumeMode::Filesystem,
             fs_type: Some(FsType::Ext4),
             mount_flags: vec!["noatime".into()],
         };

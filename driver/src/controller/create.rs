@@ -24,7 +24,7 @@ impl Driver {
     pub fn create(&self, request: CreateVolumeRequest) -> Result<CreateVolumeResponse> {
         let name = fields::name(&request.name)?;
         let accesses = Access::parse_all(&request.volume_capabilities)?;
-        let Parameters { kind } = Parameters::parse(&request.parameters)?;
+        let kind = Parameters::parse(&request.parameters)?.kind_for(&accesses);
         let size = SizeRange::parse(request.capacity_range)?;
         if request.volume_content_source.is_some() {
             let reason = "snapshots and clones are not supported yet; leave it out";

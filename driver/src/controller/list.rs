@@ -1,10 +1,12 @@
-//! ListVolumes, GetCapacity and ValidateVolumeCapabilities: the calls that only look.
+//! ListVolumes, ControllerGetVolume, GetCapacity and ValidateVolumeCapabilities: the calls that only look.
 
 use std::ops::Bound;
 
 use claimcheck_csi::v1::{
-    GetCapacityRequest, GetCapacityResponse, ListVolumesRequest, ListVolumesResponse, Topology,
-    TopologyRequirement, ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse,
+    ControllerGetVolumeRequest, ControllerGetVolumeResponse, GetCapacityRequest, GetCapacityResponse,
+    ListVolumesRequest, ListVolumesResponse, Topology, TopologyRequirement,
+    ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse, VolumeCondition,
+    controller_get_volume_response,
     list_volumes_response::{Entry, VolumeStatus},
     validate_volume_capabilities_response::Confirmed,
 };
@@ -46,16 +48,26 @@ impl Driver {
                 next_token = last_id(&entries);
                 break;
             }
-            entries.push(entry(&volume));
+            entries.push(entry(&volume, self.reported_condition(&volume)?));
         }
         Ok(ListVolumesResponse { entries, next_token })
+    }
+
+    /// What one volume is, where it is attached, and how it is.
+    pub fn get(&self, request: ControllerGetVolumeRequest) -> Result<ControllerGetVolumeResponse> {
+        let volume = self.volume(&fields::volume_id(&request.volume_id)?)?;
+        let Entry { volume: described, status } = entry(&volume, self.reported_condition(&volume)?);
+        let status = status.map(|VolumeStatus { published_node_ids, volume_condition }| {
+            controller_get_volume_response::VolumeStatus { published_node_ids, volume_condition }
+        });
+        Ok(ControllerGetVolumeResponse { volume: described, status })
     }
 
     /// What `--capacity` leaves in the segments asked for. Without it, the free space below the state
     /// directory: volumes are thin, so that is what can be written, not what can be promised.
     pub fn capacity(&self, request: GetCapacityRequest) -> Result<GetCapacityResponse> {
-        let Parameters { kind } = Parameters::parse(&request.parameters)?;
         let accesses = request.volume_capabilities.iter().map(Access::parse).collect::<Result<Vec<_>>>()?;
+        let kind = Parameters::parse(&request.parameters)?.kind_for(&accesses);
         for access in &accesses {
             access.check(kind)?;
         }
@@ -135,7 +147,7 @@ fn unconfirmed(volume: &Volume, request: &ValidateVolumeCapabilitiesRequest) -> 
     if !request.volume_context.is_empty() && request.volume_context != context(volume) {
         return Err(Error::invalid("volume_context", "is not the one that CreateVolume returned"));
     }
-    if !request.parameters.is_empty() && Parameters::parse(&request.parameters)?.kind != volume.kind {
+    if Parameters::parse(&request.parameters)?.kind.is_some_and(|kind| kind != volume.kind) {
         return Err(Error::invalid("parameters", format!("the volume is of kind \"{}\"", volume.kind)));
     }
     if !request.mutable_parameters.is_empty() {
@@ -148,10 +160,10 @@ fn last_id(entries: &[Entry]) -> String {
     entries.last().and_then(|entry| entry.volume.as_ref()).map_or_else(String::new, |v| v.volume_id.clone())
 }
 
-fn entry(volume: &Volume) -> Entry {
+fn entry(volume: &Volume, volume_condition: Option<VolumeCondition>) -> Entry {
     let published_node_ids = volume.attached_nodes().map(|(node, _)| node.to_string()).collect();
     Entry {
         volume: Some(describe(volume)),
-        status: Some(VolumeStatus { published_node_ids, volume_condition: None }),
+        status: Some(VolumeStatus { published_node_ids, volume_condition }),
     }
 }

@@ -2,6 +2,7 @@
 
 mod create;
 mod delete;
+mod expand;
 mod list;
 mod publish;
 
@@ -108,16 +109,18 @@ impl Controller for Driver {
 
     async fn controller_expand_volume(
         &self,
-        _: Request<ControllerExpandVolumeRequest>,
+        request: Request<ControllerExpandVolumeRequest>,
     ) -> Answer<ControllerExpandVolumeResponse> {
-        undeclared("EXPAND_VOLUME")
+        self.config.capabilities.demand(Capability::ExpandVolume)?;
+        self.call(|driver| driver.expand(request.into_inner())).await
     }
 
     async fn controller_get_volume(
         &self,
-        _: Request<ControllerGetVolumeRequest>,
+        request: Request<ControllerGetVolumeRequest>,
     ) -> Answer<ControllerGetVolumeResponse> {
-        undeclared("GET_VOLUME")
+        self.config.capabilities.demand(Capability::GetVolume)?;
+        self.call(|driver| driver.get(request.into_inner())).await
     }
 
     async fn controller_modify_volume(

@@ -4,8 +4,11 @@
 
 use std::{fs::File, io, path::Path, sync::Mutex};
 
-use super::{FileId, Host, LoopDevice, Mounted, Usage};
-use crate::{filesystem::FsType, mount_options::MountOptions};
+use super::{Entry, FileId, Host, LoopDevice, LoopUse, Mounted, RawLoop, Usage};
+use crate::{
+    filesystem::{Found, FsType},
+    mount_options::MountOptions,
+};
 
 /// Wraps a host, writes down every effect and refuses all of them from a chosen one on: a dead process does
 /// nothing more, so the driver's own error handling must not get to tidy up either.
@@ -92,8 +95,32 @@ impl<H: Host> Host for FaultHost<H> {
         self.step("make_filesystem", image)?.make_filesystem(image, fs)
     }
 
-    fn attach_loop(&self, image: &Path) -> io::Result<LoopDevice> {
-        self.step("attach_loop", image)?.attach_loop(image)
+    fn make_file(&self, path: &Path, mode: u32) -> io::Result<()> {
+        self.step("make_file", path)?.make_file(path, mode)
+    }
+
+    fn grow_file(&self, path: &Path, size: u64) -> io::Result<()> {
+        self.step("grow_file", path)?.grow_file(path, size)
+    }
+
+    fn grow_image(&self, image: &Path, fs: FsType, hold: &File) -> io::Result<()> {
+        self.step("grow_image", image)?.grow_image(image, fs, hold)
+    }
+
+    fn grow_mounted(&self, device: &Path, target: &Path, fs: FsType) -> io::Result<()> {
+        self.step("grow_mounted", target)?.grow_mounted(device, target, fs)
+    }
+
+    fn attach_loop(&self, image: &Path, wanted: LoopUse) -> io::Result<LoopDevice> {
+        self.step("attach_loop", image)?.attach_loop(image, wanted)
+    }
+
+    fn detach_loop(&self, device: &Path) -> io::Result<()> {
+        self.step("detach_loop", device)?.detach_loop(device)
+    }
+
+    fn resize_loop(&self, device: &Path) -> io::Result<()> {
+        self.step("resize_loop", device)?.resize_loop(device)
     }
 
     fn mount(&self, device: &Path, target: &Path, fs: FsType, options: &MountOptions) -> io::Result<()> {
@@ -128,8 +155,20 @@ impl<H: Host> Host for FaultHost<H> {
         self.inner.list_dir(path)
     }
 
-    fn probe_filesystem(&self, image: &Path) -> io::Result<Option<FsType>> {
+    fn probe_filesystem(&self, image: &Path) -> io::Result<Option<Found>> {
         self.inner.probe_filesystem(image)
+    }
+
+    fn entry(&self, path: &Path) -> io::Result<Option<Entry>> {
+        self.inner.entry(path)
+    }
+
+    fn raw_loops(&self, image: &Path) -> io::Result<Vec<RawLoop>> {
+        self.inner.raw_loops(image)
+    }
+
+    fn grows_mounted(&self, fs: FsType) -> io::Result<bool> {
+        self.inner.grows_mounted(fs)
     }
 
     fn usage(&self, path: &Path) -> io::Result<Usage> {

@@ -6,6 +6,7 @@
 //! an effect that is not a method here cannot be forgotten by the test, because it cannot exist.
 
 pub mod fault;
+mod loops;
 mod real;
 
 use std::{
@@ -17,7 +18,10 @@ use std::{
 
 pub use real::RealHost;
 
-use crate::{filesystem::FsType, mount_options::MountOptions};
+use crate::{
+    filesystem::{Found, FsType},
+    mount_options::MountOptions,
+};
 
 /// Identity of a file or directory: two paths with the same one are the same object, however they were
 /// reached (bind mounts included).
@@ -32,12 +36,71 @@ pub struct FileId {
 /// What stands mounted at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mounted {
-    /// The directory one sees there.
+    /// The directory, or device node, one sees there.
     pub root: FileId,
     /// Whether writing there is refused.
     pub read_only: bool,
-    /// If the file system lies on a loop device: the file behind that device.
-    pub backing: Option<FileId>,
+    /// If the file system lies on a loop device, or if what is mounted is the node of one.
+    pub backing: Option<Backing>,
+}
+
+/// A loop device below a mount.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backing {
+    /// `N` of `/dev/loopN`.
+    pub loop_number: u32,
+    /// The file behind the device.
+    pub file: FileId,
+}
+
+impl Backing {
+    /// The node of the loop device.
+    pub fn device(&self) -> PathBuf {
+        loops::path(self.loop_number)
+    }
+}
+
+/// What kind of thing a path names, without following a symbolic link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// A directory.
+    Directory,
+    /// A regular file of this many bytes.
+    File {
+        /// Its length.
+        bytes: u64,
+    },
+    /// A block device.
+    BlockDevice {
+        /// Device number as `stat` encodes it.
+        number: u64,
+    },
+    /// A symbolic link, socket, or other thing that no volume is.
+    Other,
+}
+
+/// What a loop device is attached for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoopUse {
+    /// To be mounted: the kernel clears the device once nothing holds it open any more, neither the
+    /// [`LoopDevice`] nor a mount. So nothing has to be undone if the mount is never made.
+    Mount,
+    /// To be used as it is: stays until [`Host::detach_loop`], since a bind mount of its node does not hold
+    /// it open.
+    Raw {
+        /// Whether the kernel refuses writing. (The flags of a bind mount do not keep anybody from writing
+        /// to a device.)
+        read_only: bool,
+    },
+}
+
+/// A loop device attached for [`LoopUse::Raw`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawLoop {
+    /// The device node.
+    pub path: PathBuf,
+    /// Whether the kernel refuses writing.
+    pub read_only: bool,
 }
 
 /// Space and inodes of the file system at a path, in bytes and pieces.
@@ -57,8 +120,7 @@ pub struct Usage {
     pub available_inodes: u64,
 }
 
-/// An attached loop device. The kernel clears it once nothing holds it open any more: neither this value nor
-/// a mount. So it must live until the mount is made, and nothing has to be undone if it never is.
+/// An attached loop device. One for [`LoopUse::Mount`] must live until the mount is made.
 #[derive(Debug)]
 pub struct LoopDevice {
     /// The device node, for example `/dev/loop3`.
@@ -90,11 +152,25 @@ pub trait Host: Send + Sync {
     fn remove_tree(&self, path: &Path) -> io::Result<()>;
     /// Makes an empty file system in the regular file `image`. `NotFound` says that the tool is missing.
     fn make_filesystem(&self, image: &Path, fs: FsType) -> io::Result<()>;
-    /// Attaches `image` to a free loop device that clears itself after use.
-    fn attach_loop(&self, image: &Path) -> io::Result<LoopDevice>;
+    /// Makes an empty file with this `mode` less the umask. Existing already is success.
+    fn make_file(&self, path: &Path, mode: u32) -> io::Result<()>;
+    /// Makes a file at least `size` bytes long; what is added takes no space yet.
+    fn grow_file(&self, path: &Path, size: u64) -> io::Result<()>;
+    /// Makes the unmounted file system in `image` as large as the image. The tool that does it, which may
+    /// outlive this process, holds `hold` open: with it a lock. `NotFound` says that the tool is missing.
+    fn grow_image(&self, image: &Path, fs: FsType, hold: &File) -> io::Result<()>;
+    /// Makes the file system on `device`, mounted at `target`, as large as the device. `NotFound` says that
+    /// the tool is missing.
+    fn grow_mounted(&self, device: &Path, target: &Path, fs: FsType) -> io::Result<()>;
+    /// Attaches `image` to a free loop device.
+    fn attach_loop(&self, image: &Path, wanted: LoopUse) -> io::Result<LoopDevice>;
+    /// Detaches a loop device, at once or with its last user. One that is not attached is success.
+    fn detach_loop(&self, device: &Path) -> io::Result<()>;
+    /// Makes a loop device as large as its file.
+    fn resize_loop(&self, device: &Path) -> io::Result<()>;
     /// Mounts the file system on `device`.
     fn mount(&self, device: &Path, target: &Path, fs: FsType, options: &MountOptions) -> io::Result<()>;
-    /// Makes the directory `source` appear at `target` too.
+    /// Makes the directory, or device node, `source` appear at `target` too.
     fn bind(&self, source: &Path, target: &Path) -> io::Result<()>;
     /// Applies the per-mount flags of `options` to the bind mount at `target`.
     fn remount_bind(&self, target: &Path, options: &MountOptions) -> io::Result<()>;
@@ -105,6 +181,8 @@ pub trait Host: Send + Sync {
 
     /// Identity of what is at `path`; `None` if nothing is.
     fn file_id(&self, path: &Path) -> io::Result<Option<FileId>>;
+    /// What is at `path`; `None` if nothing is.
+    fn entry(&self, path: &Path) -> io::Result<Option<Entry>>;
     /// The mount whose root is `path`; `None` if nothing is mounted exactly there.
     fn mounted(&self, path: &Path) -> io::Result<Option<Mounted>>;
     /// The content of a file; `None` if there is none.
@@ -112,7 +190,11 @@ pub trait Host: Send + Sync {
     /// Names in a directory, unsorted; a missing directory has none.
     fn list_dir(&self, path: &Path) -> io::Result<Vec<String>>;
     /// The file system found in `image`; `None` if the image is blank.
-    fn probe_filesystem(&self, image: &Path) -> io::Result<Option<FsType>>;
+    fn probe_filesystem(&self, image: &Path) -> io::Result<Option<Found>>;
+    /// The loop devices attached to `image` for raw use.
+    fn raw_loops(&self, image: &Path) -> io::Result<Vec<RawLoop>>;
+    /// Whether the process may make a mounted file system grow.
+    fn grows_mounted(&self, fs: FsType) -> io::Result<bool>;
     /// Space of the file system that `path` lies on.
     fn usage(&self, path: &Path) -> io::Result<Usage>;
     /// Tries whether loop devices could be attached at all, without attaching one.

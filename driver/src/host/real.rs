@@ -1,6 +1,6 @@
-//! The real machine: files through `std`, mounts through `rustix`, loop devices through their ioctls.
+//! The real machine: files through `std`, mounts through `rustix`, loop devices through [`super::loops`], file
+//! systems through their tools.
 //!
-//! The only module of the crate with `unsafe` code, for the three loop ioctls that no safe wrapper offers.
 //! Needs Linux 5.8 (`LOOP_CONFIGURE`, `STATX_ATTR_MOUNT_ROOT`).
 
 use std::{
@@ -8,7 +8,7 @@ use std::{
     fs::{self, DirBuilder, File, OpenOptions, Permissions},
     io::{self, Read, Write},
     os::{
-        fd::{AsRawFd, OwnedFd},
+        fd::OwnedFd,
         unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
     },
     path::{Path, PathBuf},
@@ -17,14 +17,15 @@ use std::{
 
 use nix::libc;
 use rustix::{
-    fs::{AtFlags, CWD, FileType, Mode, StatVfsMountFlags, StatxAttributes, StatxFlags},
+    fs::{AtFlags, CWD, FileType, StatVfsMountFlags, StatxAttributes, StatxFlags},
     io::Errno,
     mount::{MountFlags, UnmountFlags},
+    thread::CapabilitySet,
 };
 
-use super::{FileId, Host, LoopDevice, Mounted, Usage};
+use super::{Backing, Entry, FileId, Host, LoopDevice, LoopUse, Mounted, RawLoop, Usage, loops};
 use crate::{
-    filesystem::{FsType, PROBE_LEN},
+    filesystem::{Found, FsType, PROBE_LEN},
     mount_options::MountOptions,
 };
 
@@ -68,31 +69,63 @@ impl Host for RealHost {
         missing_is_fine(fs::remove_dir_all(path))
     }
 
-    fn make_filesystem(&self, image: &Path, fs: FsType) -> io::Result<()> {
-        let tool = find_tool(fs.tool()).ok_or(io::ErrorKind::NotFound)?;
-        let output = Command::new(tool).args(fs.tool_args()).arg(image).stdin(Stdio::null()).output()?;
-        if output.status.success() {
-            return Ok(());
+    fn make_file(&self, path: &Path, mode: u32) -> io::Result<()> {
+        match OpenOptions::new().write(true).create_new(true).mode(mode).open(path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+            _ => Ok(()),
         }
-        let words = String::from_utf8_lossy(&output.stderr);
-        Err(io::Error::other(format!("{} ended with {}: {}", fs.tool(), output.status, words.trim())))
     }
 
-    fn attach_loop(&self, image: &Path) -> io::Result<LoopDevice> {
-        let backing = OpenOptions::new().read(true).write(true).open(image)?;
-        let control = open_loop_control()?;
+    fn grow_file(&self, path: &Path, size: u64) -> io::Result<()> {
+        let file = OpenOptions::new().write(true).open(path)?;
+        if file.metadata()?.len() < size { file.set_len(size) } else { Ok(()) }
+    }
+
+    fn make_filesystem(&self, image: &Path, fs: FsType) -> io::Result<()> {
+        run_tool(fs.tool(), Stdio::null(), &[0], |tool| tool.args(fs.tool_args()).arg(image))
+    }
+
+    fn grow_image(&self, image: &Path, fs: FsType, hold: &File) -> io::Result<()> {
+        if fs == FsType::Xfs {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "XFS grows only while it is mounted"));
+        }
+        // resize2fs wants the file system checked; that also replays the journal of one that was not
+        // unmounted. 1 says that something was put right.
+        run_tool("e2fsck", hold.try_clone()?.into(), &[0, 1], |tool| tool.args(["-f", "-p"]).arg(image))?;
+        run_tool(fs.grow_tool(), hold.try_clone()?.into(), &[0], |tool| tool.arg(image))
+    }
+
+    fn grow_mounted(&self, device: &Path, target: &Path, fs: FsType) -> io::Result<()> {
+        run_tool(fs.grow_tool(), Stdio::null(), &[0], |tool| match fs {
+            FsType::Ext3 | FsType::Ext4 => tool.arg(device),
+            FsType::Xfs => tool.arg("-d").arg(target),
+        })
+    }
+
+    fn attach_loop(&self, image: &Path, wanted: LoopUse) -> io::Result<LoopDevice> {
+        let read_only = matches!(wanted, LoopUse::Raw { read_only: true });
+        let backing = OpenOptions::new().read(true).write(!read_only).open(image)?;
+        let control = loops::open_control()?;
         // Between asking for a free device and taking it another process may take it: then ask again. Every
         // lost round means that somebody else got a device, so this ends.
         loop {
-            let number = loop_get_free(&control)?;
-            let path = PathBuf::from(format!("/dev/loop{number}"));
-            let device = open_loop_device(&path, number)?;
-            match loop_configure(&device, &backing) {
+            let number = loops::free(&control)?;
+            let path = loops::path(number);
+            let device = loops::open(&path, number)?;
+            match loops::configure(&device, &backing, wanted) {
                 Ok(()) => return Ok(LoopDevice { path, hold: Some(OwnedFd::from(device)) }),
                 Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {}
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    fn detach_loop(&self, device: &Path) -> io::Result<()> {
+        loops::clear(&File::open(device)?)
+    }
+
+    fn resize_loop(&self, device: &Path) -> io::Result<()> {
+        loops::set_capacity(&File::open(device)?)
     }
 
     fn mount(&self, device: &Path, target: &Path, fs: FsType, options: &MountOptions) -> io::Result<()> {
@@ -130,13 +163,41 @@ impl Host for RealHost {
         Ok(look(path)?.map(|found| found.id))
     }
 
+    fn entry(&self, path: &Path) -> io::Result<Option<Entry>> {
+        Ok(look(path)?.map(|found| found.entry))
+    }
+
     fn mounted(&self, path: &Path) -> io::Result<Option<Mounted>> {
-        let Some(Look { id, is_mount: true, .. }) = look(path)? else { return Ok(None) };
+        let Some(Look { id, is_mount: true, entry }) = look(path)? else { return Ok(None) };
         let read_only = rustix::fs::statvfs(path)?.f_flag.contains(StatVfsMountFlags::RDONLY);
-        let (major, minor) = (rustix::fs::major(id.device), rustix::fs::minor(id.device));
-        let backing =
-            if major == LOOP_MAJOR { loop_backing(&File::open(format!("/dev/loop{minor}"))?)? } else { None };
+        let device = match entry {
+            Entry::BlockDevice { number } => number,
+            Entry::Directory | Entry::File { .. } | Entry::Other => id.device,
+        };
+        let backing = match loops::number(device) {
+            Some(number) => loops::status(&File::open(loops::path(number))?)?
+                .map(|status| Backing { loop_number: number, file: status.file }),
+            None => None,
+        };
         Ok(Some(Mounted { root: id, read_only, backing }))
+    }
+
+    fn raw_loops(&self, image: &Path) -> io::Result<Vec<RawLoop>> {
+        match self.file_id(image)? {
+            Some(file) => loops::raw(image, file),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    fn grows_mounted(&self, fs: FsType) -> io::Result<bool> {
+        Ok(match fs {
+            // XFS_IOC_FSGROWFSDATA takes the privilege of mounting, which made the mount.
+            FsType::Xfs => true,
+            // EXT4_IOC_RESIZE_FS: ext4_resize_begin in fs/ext4/resize.c.
+            FsType::Ext3 | FsType::Ext4 => {
+                rustix::thread::capabilities(None)?.effective.contains(CapabilitySet::SYS_RESOURCE)
+            }
+        })
     }
 
     fn read_file(&self, path: &Path) -> io::Result<Option<Vec<u8>>> {
@@ -149,11 +210,11 @@ impl Host for RealHost {
         entries.filter_map(|entry| entry.map(|e| e.file_name().into_string().ok()).transpose()).collect()
     }
 
-    fn probe_filesystem(&self, image: &Path) -> io::Result<Option<FsType>> {
+    fn probe_filesystem(&self, image: &Path) -> io::Result<Option<Found>> {
         let mut head = Vec::with_capacity(PROBE_LEN);
         File::open(image)?.take(PROBE_LEN as u64).read_to_end(&mut head)?;
-        match FsType::detect(&head) {
-            Some(fs) => Ok(Some(fs)),
+        match Found::detect(&head) {
+            Some(found) => Ok(Some(found)),
             None if head.iter().all(|byte| *byte == 0) => Ok(None),
             None => Err(io::Error::new(
                 io::ErrorKind::InvalidData,
@@ -175,7 +236,7 @@ impl Host for RealHost {
     }
 
     fn probe_loop(&self) -> io::Result<()> {
-        open_loop_control().map(drop)
+        loops::open_control().map(drop)
     }
 
     fn open_dir(&self, path: &Path) -> io::Result<Option<File>> {
@@ -206,9 +267,26 @@ fn find_tool(name: &str) -> Option<PathBuf> {
         .find(|tool| tool.is_file())
 }
 
+/// Runs a tool to its end; exit codes other than `fine` are errors with what it said.
+fn run_tool(
+    name: &str,
+    stdin: Stdio,
+    fine: &[i32],
+    arguments: impl FnOnce(&mut Command) -> &mut Command,
+) -> io::Result<()> {
+    let tool = find_tool(name).ok_or(io::ErrorKind::NotFound)?;
+    let output = arguments(&mut Command::new(tool)).stdin(stdin).output()?;
+    if output.status.code().is_some_and(|code| fine.contains(&code)) {
+        return Ok(());
+    }
+    let words = String::from_utf8_lossy(&output.stderr);
+    Err(io::Error::other(format!("{name} ended with {}: {}", output.status, words.trim())))
+}
+
 struct Look {
     id: FileId,
     is_mount: bool,
+    entry: Entry,
 }
 
 fn look(path: &Path) -> io::Result<Option<Look>> {
@@ -219,117 +297,16 @@ fn look(path: &Path) -> io::Result<Option<Look>> {
                 inode: stat.stx_ino,
             },
             is_mount: stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
+            entry: match FileType::from_raw_mode(stat.stx_mode.into()) {
+                FileType::Directory => Entry::Directory,
+                FileType::RegularFile => Entry::File { bytes: stat.stx_size },
+                FileType::BlockDevice => Entry::BlockDevice {
+                    number: rustix::fs::makedev(stat.stx_rdev_major, stat.stx_rdev_minor),
+                },
+                _ => Entry::Other,
+            },
         })),
         Err(Errno::NOENT) => Ok(None),
         Err(error) => Err(error.into()),
-    }
-}
-
-/// Block major number of loop devices (Documentation/admin-guide/devices.txt).
-const LOOP_MAJOR: u32 = 7;
-const LOOP_GET_STATUS64: libc::Ioctl = 0x4C05;
-const LOOP_CONFIGURE: libc::Ioctl = 0x4C0A;
-const LOOP_CTL_GET_FREE: libc::Ioctl = 0x4C82;
-const LO_FLAGS_AUTOCLEAR: u32 = 4;
-
-/// `struct loop_info64` of linux/loop.h.
-#[repr(C)]
-struct LoopInfo {
-    device: u64,
-    inode: u64,
-    rdevice: u64,
-    offset: u64,
-    size_limit: u64,
-    number: u32,
-    encrypt_type: u32,
-    encrypt_key_size: u32,
-    flags: u32,
-    file_name: [u8; 64],
-    crypt_name: [u8; 64],
-    encrypt_key: [u8; 32],
-    init: [u64; 2],
-}
-
-impl LoopInfo {
-    const ZERO: Self = Self {
-        device: 0,
-        inode: 0,
-        rdevice: 0,
-        offset: 0,
-        size_limit: 0,
-        number: 0,
-        encrypt_type: 0,
-        encrypt_key_size: 0,
-        flags: 0,
-        file_name: [0; 64],
-        crypt_name: [0; 64],
-        encrypt_key: [0; 32],
-        init: [0; 2],
-    };
-}
-
-/// `struct loop_config` of linux/loop.h.
-#[repr(C)]
-struct LoopConfig {
-    fd: u32,
-    block_size: u32,
-    info: LoopInfo,
-    reserved: [u64; 8],
-}
-
-fn open_loop_control() -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).open("/dev/loop-control")
-}
-
-/// Opens the device node and makes it first where `/dev` is a static copy (containers) that lacks it.
-fn open_loop_device(path: &Path, number: u32) -> io::Result<File> {
-    let open = || OpenOptions::new().read(true).write(true).open(path);
-    match open() {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let device = rustix::fs::makedev(LOOP_MAJOR, number);
-            match rustix::fs::mknodat(CWD, path, FileType::BlockDevice, Mode::RUSR | Mode::WUSR, device) {
-                Ok(()) | Err(Errno::EXIST) => open(),
-                Err(error) => Err(error.into()),
-            }
-        }
-        opened => opened,
-    }
-}
-
-#[expect(unsafe_code, reason = "no safe wrapper offers LOOP_CTL_GET_FREE")]
-fn loop_get_free(control: &File) -> io::Result<u32> {
-    // SAFETY: the request takes no argument and `control` is open for the whole call.
-    let number = unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE) };
-    u32::try_from(number).map_err(|_| io::Error::last_os_error())
-}
-
-#[expect(unsafe_code, reason = "no safe wrapper offers LOOP_CONFIGURE")]
-fn loop_configure(device: &File, backing: &File) -> io::Result<()> {
-    let config = LoopConfig {
-        fd: u32::try_from(backing.as_raw_fd()).expect("an open descriptor is not negative"),
-        block_size: 0,
-        info: LoopInfo { flags: LO_FLAGS_AUTOCLEAR, ..LoopInfo::ZERO },
-        reserved: [0; 8],
-    };
-    // SAFETY: `config` has the layout of the kernel's struct loop_config, lives for the whole call and is
-    // only read; both descriptors are open.
-    match unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE, &raw const config) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
-/// The file behind a loop device; `None` if nothing is attached.
-#[expect(unsafe_code, reason = "no safe wrapper offers LOOP_GET_STATUS64")]
-fn loop_backing(device: &File) -> io::Result<Option<FileId>> {
-    let mut info = LoopInfo::ZERO;
-    // SAFETY: `info` has the layout of the kernel's struct loop_info64, of which every bit pattern is valid,
-    // and lives for the whole call.
-    match unsafe { libc::ioctl(device.as_raw_fd(), LOOP_GET_STATUS64, &raw mut info) } {
-        0 => Ok(Some(FileId { device: info.device, inode: info.inode })),
-        _ => match io::Error::last_os_error() {
-            error if error.raw_os_error() == Some(libc::ENXIO) => Ok(None),
-            error => Err(error),
-        },
     }
 }

@@ -1,5 +1,7 @@
-//! The Node service: volumes become directories on this node. One file per pair of calls.
+//! The Node service: volumes become directories or devices on this node. One file per pair of calls.
 
+mod block;
+mod expand;
 mod publish;
 mod stage;
 mod stats;
@@ -92,9 +94,10 @@ impl Node for Driver {
 
     async fn node_expand_volume(
         &self,
-        _: Request<NodeExpandVolumeRequest>,
+        request: Request<NodeExpandVolumeRequest>,
     ) -> Answer<NodeExpandVolumeResponse> {
-        Err(Status::unimplemented("the driver does not declare the capability EXPAND_VOLUME"))
+        self.config.capabilities.demand(Capability::ExpandVolume)?;
+        self.call(|driver| driver.expand_on_node(request.into_inner())).await
     }
 }
 
@@ -102,13 +105,13 @@ impl Node for Driver {
 impl Driver {
     /// What is mounted at `path`, if it is this volume; anything else there is an error, since mounting over
     /// it or taking it away would hurt somebody.
-    fn mounted_volume(&self, volume: &Volume, path: &Path) -> Result<Option<Mounted>> {
+    pub(crate) fn mounted_volume(&self, volume: &Volume, path: &Path) -> Result<Option<Mounted>> {
         let Some(mounted) = self.host.mounted(path).doing("look at", path)? else { return Ok(None) };
         let content = self.store.content(&volume.id, volume.kind);
         let content = self.host.file_id(&content).doing("look at", &content)?;
         let shown = match volume.kind {
             Kind::Directory => Some(mounted.root),
-            Kind::Image => mounted.backing,
+            Kind::Image => mounted.backing.map(|backing| backing.file),
         };
         if shown.is_some() && shown == content {
             return Ok(Some(mounted));

@@ -14,7 +14,9 @@ use crate::{
     driver::Driver,
     error::{Doing, Error, Result},
     fields,
+    host::Entry,
     mount_options::MountOptions,
+    store::Lock,
     volume::{Grant, Staging, Usage, Volume, VolumeId},
 };
 
@@ -28,7 +30,7 @@ impl Driver {
         let access = Access::required(request.volume_capability)?;
         let staging = self.staging_path(&request.staging_target_path)?;
         let id = fields::volume_id(&request.volume_id)?;
-        let (_lock, mut volume) = self.lock(&id)?;
+        let (lock, mut volume) = self.lock(&id)?;
         access.check(volume.kind)?;
         // Settled by staging for the file system itself, so that only flags of the mount point are left.
         let options = access.options()?.read_only(request.readonly);
@@ -36,7 +38,7 @@ impl Driver {
         let grant = Grant { access, read_only: request.readonly };
         let source = match staging {
             Some(path) => path,
-            None => self.stage_unasked(&mut volume, &grant.access)?,
+            None => self.stage_unasked(&lock, &mut volume, &grant.access)?,
         };
         let shown = self.publish_from(&mut volume, &source, target, grant, &options);
         if shown.is_err() {
@@ -59,10 +61,11 @@ impl Driver {
     }
 
     /// Stages below the state directory: the pods of a node share one mount of an image, whoever asks.
-    fn stage_unasked(&self, volume: &mut Volume, access: &Access) -> Result<PathBuf> {
+    fn stage_unasked(&self, lock: &Lock, volume: &mut Volume, access: &Access) -> Result<PathBuf> {
         let path = self.store.own_staging(&volume.id, self.node_id());
         let present = volume.usage(self.node_id()).and_then(|usage| usage.staged.clone());
-        self.stage_at(volume, present.unwrap_or(Staging { path: path.clone(), access: access.clone() }))?;
+        let wanted = present.unwrap_or(Staging { path: path.clone(), access: access.clone() });
+        self.stage_at(lock, volume, wanted)?;
         Ok(path)
     }
 
@@ -87,8 +90,18 @@ impl Driver {
     ) -> Result<NodePublishVolumeResponse> {
         let id = volume.id.clone();
         let usage = volume.usage(self.node_id()).cloned().unwrap_or_default();
-        let staged = usage.staged.as_ref().is_some_and(|staging| staging.path == source);
-        if !staged || self.mounted_volume(volume, source)?.is_none() {
+        let staged = usage.staged.as_ref().filter(|staging| staging.path == source);
+        if let Some(staging) = staged
+            && staging.access.volume_mode != grant.access.volume_mode
+        {
+            let reason = format!(
+                "the volume is staged as {:?} and cannot be published as {:?}",
+                staging.access.volume_mode, grant.access.volume_mode
+            );
+            return Err(Error::invalid("volume_capability", reason));
+        }
+        let there = staged.map(|staging| self.is_staged(volume, staging)).transpose()?;
+        if there != Some(true) {
             return Err(Error::Precondition(format!(
                 "volume {id} is not staged at {}; call NodeStageVolume first",
                 source.display()
@@ -103,13 +116,13 @@ impl Driver {
                     present.read_only
                 )));
             }
-            Some(_) => self.show(volume, source, &target, options)?,
+            Some(present) => self.show(volume, source, &target, present, options)?,
             None => {
                 self.mounted_volume(volume, &target)?;
                 check_single(&id, &usage, &grant)?;
-                volume.usage_mut(self.node_id()).published.insert(target.clone(), grant);
+                volume.usage_mut(self.node_id()).published.insert(target.clone(), grant.clone());
                 self.store.save(volume)?;
-                if let Err(error) = self.show(volume, source, &target, options) {
+                if let Err(error) = self.show(volume, source, &target, &grant, options) {
                     // After a final error nobody calls NodeUnpublishVolume: take back what this call began.
                     if let Err(left) = self.withdraw(volume, &target) {
                         warn!(volume = %id, error = %left, "a failed publication stays on record");
@@ -121,9 +134,24 @@ impl Driver {
         Ok(NodePublishVolumeResponse {})
     }
 
-    fn show(&self, volume: &Volume, source: &Path, target: &Path, options: &MountOptions) -> Result<()> {
-        if self.host.file_id(target).doing("look at", target)?.is_none() {
-            self.host.make_dir(target, 0o750).doing("make", target)?;
+    fn show(
+        &self,
+        volume: &Volume,
+        source: &Path,
+        target: &Path,
+        grant: &Grant,
+        options: &MountOptions,
+    ) -> Result<()> {
+        if grant.access.is_block() {
+            return self.show_device(volume, target, grant.is_read_only());
+        }
+        match self.host.entry(target).doing("look at", target)? {
+            None => self.host.make_dir(target, 0o750).doing("make", target)?,
+            Some(Entry::Directory) => {}
+            Some(Entry::File { .. } | Entry::BlockDevice { .. } | Entry::Other) => {
+                let reason = format!("{} is not a directory", target.display());
+                return Err(Error::invalid("target_path", reason));
+            }
         }
         self.bind(volume, source, target, options)
     }
@@ -143,14 +171,27 @@ impl Driver {
 
     fn withdraw(&self, volume: &mut Volume, target: &Path) -> Result<()> {
         self.unmount(volume, target)?;
-        // Only ever an empty directory: what lies in it once nothing is mounted there is not the volume's.
-        self.host.remove_dir(target).doing("remove", target)?;
-        if let Some(usage) = volume.nodes.get_mut(self.node_id())
-            && usage.published.remove(target).is_some()
-        {
-            volume.prune();
-            self.store.save(volume)?;
+        // Only ever what is empty: what lies there once nothing is mounted is not the volume's.
+        match self.host.entry(target).doing("look at", target)? {
+            None => {}
+            Some(Entry::Directory) => self.host.remove_dir(target).doing("remove", target)?,
+            Some(Entry::File { bytes: 0 }) => self.host.remove_file(target).doing("remove", target)?,
+            Some(Entry::File { .. } | Entry::BlockDevice { .. } | Entry::Other) => {
+                return Err(Error::Precondition(format!(
+                    "what is at {} is not the volume's; move it away",
+                    target.display()
+                )));
+            }
         }
+        let mut after = volume.clone();
+        let Some(usage) = after.nodes.get_mut(self.node_id()) else { return Ok(()) };
+        let Some(gone) = usage.published.remove(target) else { return Ok(()) };
+        after.prune();
+        if gone.access.is_block() {
+            self.detach_unneeded(&after)?;
+        }
+        self.store.save(&after)?;
+        *volume = after;
         Ok(())
     }
 }

@@ -8,12 +8,14 @@ use claimcheck_csi::v1::{
 use tracing::warn;
 
 use crate::{
-    access::Access,
+    access::{Access, VolumeMode},
     driver::Driver,
     error::{Doing, Error, Result},
     fields,
-    filesystem::FsType,
+    filesystem::{Found, FsType},
+    host::LoopUse,
     parameters::Kind,
+    store::Lock,
     volume::{Staging, Volume},
 };
 
@@ -26,14 +28,14 @@ impl Driver {
         let path = fields::path("staging_target_path", &request.staging_target_path)?;
         let access = Access::required(request.volume_capability)?;
         let id = fields::volume_id(&request.volume_id)?;
-        let (_lock, mut volume) = self.lock(&id)?;
+        let (lock, mut volume) = self.lock(&id)?;
         access.check(volume.kind)?;
-        self.stage_at(&mut volume, Staging { path, access })?;
+        self.stage_at(&lock, &mut volume, Staging { path, access })?;
         Ok(NodeStageVolumeResponse {})
     }
 
     /// Stages a volume that the caller has locked.
-    pub(super) fn stage_at(&self, volume: &mut Volume, staging: Staging) -> Result<()> {
+    pub(super) fn stage_at(&self, lock: &Lock, volume: &mut Volume, staging: Staging) -> Result<()> {
         volume.check_reach(self.node_id(), &self.config.topology)?;
         match volume.usage(self.node_id()).and_then(|usage| usage.staged.as_ref()) {
             Some(present) if *present != staging => Err(Error::AlreadyExists(format!(
@@ -42,7 +44,7 @@ impl Driver {
                 present.path.display(),
                 present.access.mode
             ))),
-            Some(_) => self.mount_staged(volume, &staging),
+            Some(_) => self.mount_staged(lock, volume, &staging),
             None => {
                 // Not over somebody else's mount.
                 self.mounted_volume(volume, &staging.path)?;
@@ -50,7 +52,7 @@ impl Driver {
                 staging.access.join(true, volume.staged_elsewhere(self.node_id()))?;
                 volume.usage_mut(self.node_id()).staged = Some(staging.clone());
                 self.store.save(volume)?;
-                if let Err(error) = self.mount_staged(volume, &staging) {
+                if let Err(error) = self.mount_staged(lock, volume, &staging) {
                     // After a final error nobody calls NodeUnstageVolume: take back what this call began.
                     if let Err(left) = self.withdraw_staging(volume, &staging.path) {
                         warn!(volume = %volume.id, error = %left, "a failed staging stays on record");
@@ -84,17 +86,32 @@ impl Driver {
     /// Undoes [`Driver::stage_at`].
     pub(super) fn withdraw_staging(&self, volume: &mut Volume, path: &Path) -> Result<()> {
         self.unmount(volume, path)?;
-        if let Some(usage) = volume.nodes.get_mut(self.node_id())
-            && usage.staged.take_if(|staging| staging.path == path).is_some()
-        {
-            volume.prune();
-            self.store.save(volume)?;
+        let mut after = volume.clone();
+        let Some(usage) = after.nodes.get_mut(self.node_id()) else { return Ok(()) };
+        let Some(gone) = usage.staged.take_if(|staging| staging.path == path) else { return Ok(()) };
+        after.prune();
+        if gone.access.is_block() {
+            self.detach_unneeded(&after)?;
         }
+        self.store.save(&after)?;
+        *volume = after;
         Ok(())
     }
 
-    fn mount_staged(&self, volume: &Volume, staging: &Staging) -> Result<()> {
+    /// Whether what the record says about a staging is there: it is not after a reboot.
+    pub(crate) fn is_staged(&self, volume: &Volume, staging: &Staging) -> Result<bool> {
+        Ok(match staging.access.volume_mode {
+            VolumeMode::Filesystem => self.mounted_volume(volume, &staging.path)?.is_some(),
+            VolumeMode::Block => self.raw_device(volume, staging.access.mode.read_only())?.is_some(),
+        })
+    }
+
+    fn mount_staged(&self, lock: &Lock, volume: &Volume, staging: &Staging) -> Result<()> {
         let Staging { path, access } = staging;
+        if access.is_block() {
+            // There is nothing to put into the staging directory: pods get the device itself.
+            return self.ensure_raw_device(volume, access.mode.read_only()).map(drop);
+        }
         if self.host.file_id(path).doing("look at", path)?.is_none() {
             // The caller should have made it (CSI specification, NodeStageVolume); not all do.
             self.host.make_dir(path, 0o750).doing("make", path)?;
@@ -104,46 +121,56 @@ impl Driver {
                 let content = self.store.content(&volume.id, volume.kind);
                 self.bind(volume, &content, path, &access.options()?)
             }
-            Kind::Image => self.mount_image(volume, path, access),
+            Kind::Image => self.mount_image(lock, volume, path, access),
         }
     }
 
-    fn mount_image(&self, volume: &Volume, path: &Path, access: &Access) -> Result<()> {
+    fn mount_image(&self, lock: &Lock, volume: &Volume, path: &Path, access: &Access) -> Result<()> {
         if self.mounted_volume(volume, path)?.is_some() {
             return Ok(());
         }
-        let fs = self.ensure_filesystem(volume, access)?;
+        let found = self.ensure_filesystem(volume, access)?;
+        let fs = found.fs;
+        // Several nodes may read at once, and none of them changes what the others see.
+        let grow = !access.mode.read_only() && !found.fills(volume.capacity_bytes);
+        let grow_mounted = grow && self.host.grows_mounted(fs).doing("ask for privileges to grow", path)?;
+        if grow && !grow_mounted {
+            self.grow_unmounted(lock, volume, fs)?;
+        }
         let mut options = access.options()?;
         if fs == FsType::Xfs {
             // A copy of an image has its UUID too, and the kernel mounts an XFS UUID only once otherwise.
             options.filesystem.push("nouuid".to_owned());
         }
         let image = self.store.content(&volume.id, Kind::Image);
-        let device = self.host.attach_loop(&image).doing("attach a loop device to", &image)?;
+        let attached = self.host.attach_loop(&image, LoopUse::Mount);
+        let device = attached.doing("attach a loop device to", &image)?;
         match self.host.mount(&device.path, path, fs, &options) {
             Err(error)
                 if error.kind() == io::ErrorKind::InvalidInput
                     && !access.options()?.filesystem.is_empty() =>
             {
                 let reason = format!("the kernel's {fs} refuses {:?}", options.data());
-                Err(Error::invalid("volume_capability.mount.mount_flags", reason))
+                return Err(Error::invalid("volume_capability.mount.mount_flags", reason));
             }
-            mounted => mounted.doing("mount the image at", path),
+            mounted => mounted.doing("mount the image at", path)?,
         }
+        if grow_mounted { self.grow_mounted(&device.path, path, fs) } else { Ok(()) }
     }
 
     /// Finds out what is on the image, or makes a file system on a blank one.
     ///
     /// It is made in a draft that then takes the image's place: so the image is blank or complete, and a
     /// tool that outlives a killed driver scribbles on a file that nobody will use.
-    fn ensure_filesystem(&self, volume: &Volume, access: &Access) -> Result<FsType> {
+    fn ensure_filesystem(&self, volume: &Volume, access: &Access) -> Result<Found> {
         let image = self.store.content(&volume.id, Kind::Image);
         let wanted = access.fs_type.or(volume.fs_type);
         if let Some(found) = self.host.probe_filesystem(&image).doing("read", &image)? {
             return match wanted {
-                Some(wanted) if wanted != found => Err(Error::Precondition(format!(
-                    "volume {} holds {found}, and {wanted} was asked for; set fsType to {found}",
-                    volume.id
+                Some(wanted) if wanted != found.fs => Err(Error::Precondition(format!(
+                    "volume {} holds {held}, and {wanted} was asked for; set fsType to {held}",
+                    volume.id,
+                    held = found.fs
                 ))),
                 _ => Ok(found),
             };
@@ -154,10 +181,12 @@ impl Driver {
         self.host.remove_file(&draft).doing("remove", &draft)?;
         self.host.make_sparse(&draft, volume.capacity_bytes).doing("make", &draft)?;
         match self.host.make_filesystem(&draft, fs) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(Error::NoTool(fs)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(Error::NoTool { tool: fs.tool(), package: fs.package() });
+            }
             made => made.doing("make a file system in", &draft)?,
         }
-        self.host.rename(&draft, &image).doing("replace", image)?;
-        Ok(fs)
+        self.host.rename(&draft, &image).doing("replace", &image)?;
+        Ok(Found::filling(fs, volume.capacity_bytes))
     }
 }

@@ -69,12 +69,7 @@ fn run<H: Host + 'static>(
 }
 
 fn place_mounted(driver: &Driver, place: &Place) -> bool {
-    let request = claimcheck_csi::v1::NodeGetVolumeStatsRequest {
-        volume_id: support::id(),
-        volume_path: place.target().display().to_string(),
-        ..Default::default()
-    };
-    driver.stats(request).is_ok()
+    driver.stats(support::stats(&place.target())).is_ok()
 }
 
 fn resume_at(failed: usize, after: After) -> usize {

@@ -2,7 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
+mod block;
 mod crash;
+mod expansion;
 mod filesystems;
 mod rules;
 mod socket;

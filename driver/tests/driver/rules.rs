@@ -2,19 +2,15 @@
 
 use std::{collections::BTreeSet, io, path::Path, sync::Arc};
 
-use crate::support::{self, NAME, Place, capability, fake::FakeHost};
+use crate::support::{self, NAME, Place, capability, fake::FakeHost, refused};
 use claimcheck_csi::v1::{
     CapacityRange, CreateVolumeRequest, DeleteVolumeRequest, GetCapacityRequest, ListVolumesRequest,
-    ListVolumesResponse, NodeGetVolumeStatsRequest, ValidateVolumeCapabilitiesRequest, VolumeContentSource,
+    ListVolumesResponse, ValidateVolumeCapabilitiesRequest, VolumeContentSource,
     volume_capability::{AccessType, access_mode::Mode},
 };
-use claimcheck_driver::{
-    Driver,
-    error::{Error, Result},
-    volume::VolumeId,
-};
+use claimcheck_driver::{Driver, error::Error, volume::VolumeId};
 use tonic::Code::{
-    self, Aborted, AlreadyExists, FailedPrecondition, Internal, InvalidArgument, NotFound, OutOfRange,
+    Aborted, AlreadyExists, FailedPrecondition, Internal, InvalidArgument, NotFound, OutOfRange,
     ResourceExhausted,
 };
 
@@ -31,13 +27,6 @@ fn cluster() -> Cluster {
     let start = |node| Driver::start(place.config(node), host.clone()).unwrap();
     let (one, two) = (start("node-1"), start("node-2"));
     Cluster { place, one, two }
-}
-
-#[track_caller]
-fn refused<T: std::fmt::Debug>(answer: Result<T>, code: Code, words: &str) {
-    let error = answer.unwrap_err();
-    assert_eq!(error.code(), code, "{error}");
-    assert!(error.to_string().contains(words), "{error} does not say {words:?}");
 }
 
 #[test]
@@ -195,15 +184,10 @@ fn node_rules() {
     one.publish(support::publish(&staging, &second, true)).unwrap();
     refused(one.unstage(support::unstage(&staging)), FailedPrecondition, "NodeUnpublishVolume");
 
-    let stats = |path: &Path| NodeGetVolumeStatsRequest {
-        volume_id: support::id(),
-        volume_path: path.display().to_string(),
-        ..Default::default()
-    };
-    one.stats(stats(&target)).unwrap();
-    one.stats(stats(&staging)).unwrap();
-    refused(one.stats(stats(place.path())), NotFound, "not mounted");
-    refused(one.stats(stats(Path::new(""))), InvalidArgument, "volume_path is missing");
+    one.stats(support::stats(&target)).unwrap();
+    one.stats(support::stats(&staging)).unwrap();
+    refused(one.stats(support::stats(place.path())), NotFound, "not mounted");
+    refused(one.stats(support::stats(Path::new(""))), InvalidArgument, "volume_path is missing");
 
     one.unpublish(support::unpublish(&second)).unwrap();
     one.unpublish(support::unpublish(&target)).unwrap();

@@ -14,8 +14,7 @@ use claimcheck_csi::{
     tap::Tap,
     v1::{
         ControllerGetCapabilitiesRequest, CreateSnapshotRequest, GetPluginCapabilitiesRequest,
-        GetPluginInfoRequest, NodeGetCapabilitiesRequest, NodeGetInfoRequest, NodeGetVolumeStatsRequest,
-        NodeStageVolumeRequest,
+        GetPluginInfoRequest, NodeGetCapabilitiesRequest, NodeGetInfoRequest, NodeStageVolumeRequest,
     },
 };
 use claimcheck_driver::{Args, host::RealHost, run};
@@ -121,11 +120,7 @@ async fn life_cycle(place: Place, kind: &'static str) {
     let refused = one.client.controller().delete_volume(support::delete()).await.unwrap_err();
     assert_eq!(refused.code(), Code::FailedPrecondition);
     assert!(refused.message().contains("published at"), "{refused}");
-    let stats = NodeGetVolumeStatsRequest {
-        volume_id: support::id(),
-        volume_path: place.target().display().to_string(),
-        ..Default::default()
-    };
+    let stats = support::stats(&place.target());
     let usage = one.client.node().node_get_volume_stats(stats).await.unwrap().into_inner().usage;
     assert_eq!(usage.len(), 2);
     if kind == "image" {
@@ -206,16 +201,16 @@ async fn declares_what_it_implements() {
     assert_eq!(info.name, "claimcheck.csi.dev");
     let plugin =
         node.client.identity().get_plugin_capabilities(GetPluginCapabilitiesRequest {}).await.unwrap();
-    assert_eq!(plugin.into_inner().capabilities.len(), 1);
+    assert_eq!(plugin.into_inner().capabilities.len(), 2);
     let controller = node
         .client
         .controller()
         .controller_get_capabilities(ControllerGetCapabilitiesRequest {})
         .await
         .unwrap();
-    assert_eq!(controller.into_inner().capabilities.len(), 7);
+    assert_eq!(controller.into_inner().capabilities.len(), 10);
     let capabilities = node.client.node().node_get_capabilities(NodeGetCapabilitiesRequest {}).await.unwrap();
-    assert_eq!(capabilities.into_inner().capabilities.len(), 3);
+    assert_eq!(capabilities.into_inner().capabilities.len(), 5);
     let info = node.client.node().node_get_info(NodeGetInfoRequest {}).await.unwrap().into_inner();
     assert_eq!((info.node_id.as_str(), info.max_volumes_per_node), ("node-1", 9));
     assert_eq!(info.accessible_topology, None);

@@ -11,21 +11,46 @@ use std::{
 };
 
 use claimcheck_driver::{
-    filesystem::FsType,
-    host::{FileId, Host, LoopDevice, Mounted, RealHost, Usage},
+    filesystem::{Found, FsType},
+    host::{Backing, Entry, FileId, Host, LoopDevice, LoopUse, Mounted, RawLoop, RealHost, Usage},
     mount_options::MountOptions,
 };
+
+/// Where a loop device has its node: below a directory that is not there, so that nobody opens it.
+fn device(number: usize) -> PathBuf {
+    PathBuf::from(format!("/fake/loop{number}"))
+}
+
+/// Also of the name that a mount's backing gives.
+fn number(device: &Path) -> Option<usize> {
+    let device = device.to_str()?;
+    device.strip_prefix("/fake/loop").or(device.strip_prefix("/dev/loop"))?.parse().ok()
+}
+
+/// Writes an ext4 superblock as large as the image: blocks of 1 KiB in groups of 8192.
+fn fill(image: &Path) -> io::Result<()> {
+    let file = OpenOptions::new().write(true).open(image)?;
+    let blocks = u32::try_from(file.metadata()?.len() / 1024).unwrap();
+    for (offset, value) in [(4, blocks), (20, 1), (32, 8192), (96, 0x42)] {
+        file.write_all_at(&value.to_le_bytes(), 1024 + offset)?;
+    }
+    Ok(())
+}
 
 /// Clones share the table, which so outlives a driver, as the kernel does.
 #[derive(Clone, Default)]
 pub struct FakeHost {
     without_loops: bool,
+    without_online_growth: bool,
     kernel: Arc<Mutex<Kernel>>,
 }
 
 #[derive(Default)]
 struct Kernel {
-    loops: Vec<FileId>,
+    /// What was ever attached, and for what: a number is not given away twice.
+    loops: Vec<(FileId, Option<LoopUse>)>,
+    /// The image behind each loop device, which the real tools reach through the device.
+    images: Vec<PathBuf>,
     /// Mounts by path, the topmost last.
     mounts: BTreeMap<PathBuf, Vec<Mounted>>,
 }
@@ -36,18 +61,31 @@ impl FakeHost {
         Self { without_loops: true, ..Self::default() }
     }
 
+    /// A machine whose kernel grows no mounted ext4.
+    pub fn without_online_growth() -> Self {
+        Self { without_online_growth: true, ..Self::default() }
+    }
+
+    /// How many loop devices are attached for raw use.
+    pub fn raw_count(&self) -> usize {
+        let raw = |(_, wanted): &&(_, _)| matches!(wanted, Some(LoopUse::Raw { .. }));
+        self.kernel.lock().unwrap().loops.iter().filter(raw).count()
+    }
+
     /// Where something is mounted.
     pub fn mounts(&self) -> Vec<PathBuf> {
         self.kernel.lock().unwrap().mounts.keys().cloned().collect()
     }
 
-    /// The machine loses its mounts and keeps its disk.
+    /// The machine loses its mounts and loop devices and keeps its disk.
     pub fn reboot(&self) {
-        self.kernel.lock().unwrap().mounts.clear();
+        let mut kernel = self.kernel.lock().unwrap();
+        kernel.mounts.clear();
+        kernel.loops.iter_mut().for_each(|(_, wanted)| *wanted = None);
     }
 
     fn push(&self, target: &Path, mounted: Mounted) -> io::Result<()> {
-        if !target.is_dir() {
+        if !target.exists() {
             return Err(io::ErrorKind::NotFound.into());
         }
         self.kernel.lock().unwrap().mounts.entry(target.to_owned()).or_default().push(mounted);
@@ -92,26 +130,59 @@ impl Host for FakeHost {
         if fs != FsType::Ext4 {
             return Err(io::ErrorKind::NotFound.into());
         }
-        let file = OpenOptions::new().write(true).open(image)?;
-        file.write_all_at(&[0x53, 0xef], 1024 + 56)?;
-        file.write_all_at(&0x2c2_u32.to_le_bytes(), 1024 + 96)
+        OpenOptions::new().write(true).open(image)?.write_all_at(&[0x53, 0xef], 1024 + 56)?;
+        fill(image)
     }
 
-    fn attach_loop(&self, image: &Path) -> io::Result<LoopDevice> {
+    fn make_file(&self, path: &Path, mode: u32) -> io::Result<()> {
+        RealHost.make_file(path, mode)
+    }
+
+    fn grow_file(&self, path: &Path, size: u64) -> io::Result<()> {
+        RealHost.grow_file(path, size)
+    }
+
+    fn grow_image(&self, image: &Path, _: FsType, _: &File) -> io::Result<()> {
+        fill(image)
+    }
+
+    fn grow_mounted(&self, device: &Path, _: &Path, _: FsType) -> io::Result<()> {
+        fill(&self.kernel.lock().unwrap().images[number(device).unwrap()])
+    }
+
+    fn attach_loop(&self, image: &Path, wanted: LoopUse) -> io::Result<LoopDevice> {
         let backing = RealHost.file_id(image)?.ok_or(io::ErrorKind::NotFound)?;
         let mut kernel = self.kernel.lock().unwrap();
-        kernel.loops.push(backing);
-        Ok(LoopDevice { path: PathBuf::from(format!("/fake/loop{}", kernel.loops.len() - 1)), hold: None })
+        kernel.images.push(image.to_owned());
+        kernel.loops.push((backing, Some(wanted)));
+        Ok(LoopDevice { path: device(kernel.loops.len() - 1), hold: None })
+    }
+
+    fn detach_loop(&self, device: &Path) -> io::Result<()> {
+        self.kernel.lock().unwrap().loops[number(device).unwrap()].1 = None;
+        Ok(())
+    }
+
+    fn resize_loop(&self, device: &Path) -> io::Result<()> {
+        let attached = self.kernel.lock().unwrap().loops[number(device).unwrap()].1.is_some();
+        if attached { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
     }
 
     fn mount(&self, device: &Path, target: &Path, _: FsType, options: &MountOptions) -> io::Result<()> {
-        let number: usize = device.to_str().unwrap().strip_prefix("/fake/loop").unwrap().parse().unwrap();
-        let backing = self.kernel.lock().unwrap().loops[number];
+        let number = number(device).unwrap();
+        let file = self.kernel.lock().unwrap().loops[number].0;
         let root = FileId { device: 0x700 + number as u64, inode: 2 };
-        self.push(target, Mounted { root, read_only: options.is_read_only(), backing: Some(backing) })
+        let backing = Some(Backing { loop_number: number as u32, file });
+        self.push(target, Mounted { root, read_only: options.is_read_only(), backing })
     }
 
     fn bind(&self, source: &Path, target: &Path) -> io::Result<()> {
+        if let Some(number) = number(source) {
+            let file = self.kernel.lock().unwrap().loops[number].0;
+            let root = FileId { device: 6, inode: number as u64 };
+            let backing = Some(Backing { loop_number: number as u32, file });
+            return self.push(target, Mounted { root, read_only: false, backing });
+        }
         let root = self.file_id(source)?.ok_or(io::ErrorKind::NotFound)?;
         let below = self.mounted(source)?;
         let (read_only, backing) = below.map_or((false, None), |below| (below.read_only, below.backing));
@@ -154,8 +225,30 @@ impl Host for FakeHost {
         RealHost.list_dir(path)
     }
 
-    fn probe_filesystem(&self, image: &Path) -> io::Result<Option<FsType>> {
+    fn probe_filesystem(&self, image: &Path) -> io::Result<Option<Found>> {
         RealHost.probe_filesystem(image)
+    }
+
+    fn entry(&self, path: &Path) -> io::Result<Option<Entry>> {
+        RealHost.entry(path)
+    }
+
+    fn raw_loops(&self, image: &Path) -> io::Result<Vec<RawLoop>> {
+        let Some(file) = RealHost.file_id(image)? else { return Ok(Vec::new()) };
+        let kernel = self.kernel.lock().unwrap();
+        let ours = kernel.loops.iter().enumerate().filter(|(_, (backing, _))| *backing == file);
+        Ok(ours
+            .filter_map(|(number, (_, wanted))| match wanted {
+                Some(LoopUse::Raw { read_only }) => {
+                    Some(RawLoop { path: device(number), read_only: *read_only })
+                }
+                Some(LoopUse::Mount) | None => None,
+            })
+            .collect())
+    }
+
+    fn grows_mounted(&self, fs: FsType) -> io::Result<bool> {
+        Ok(fs == FsType::Xfs || !self.without_online_growth)
     }
 
     fn usage(&self, path: &Path) -> io::Result<Usage> {

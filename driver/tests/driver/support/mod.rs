@@ -10,16 +10,17 @@ use std::{
 };
 
 use claimcheck_csi::v1::{
-    CapacityRange, ControllerPublishVolumeRequest, ControllerUnpublishVolumeRequest, CreateVolumeRequest,
-    DeleteVolumeRequest, NodePublishVolumeRequest, NodeStageVolumeRequest, NodeUnpublishVolumeRequest,
+    CapacityRange, ControllerExpandVolumeRequest, ControllerPublishVolumeRequest,
+    ControllerUnpublishVolumeRequest, CreateVolumeRequest, DeleteVolumeRequest, NodeExpandVolumeRequest,
+    NodeGetVolumeStatsRequest, NodePublishVolumeRequest, NodeStageVolumeRequest, NodeUnpublishVolumeRequest,
     NodeUnstageVolumeRequest, VolumeCapability,
-    volume_capability::{AccessMode, AccessType, MountVolume, access_mode::Mode},
+    volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume, access_mode::Mode},
 };
 use claimcheck_driver::{
     Config, Driver,
     capability::Capabilities,
     error::Result,
-    host::Host,
+    host::{Host, RealHost},
     topology::Segment,
     volume::{NodeId, VolumeId},
 };
@@ -124,6 +125,34 @@ pub fn capability(mode: Mode, flags: &[&str]) -> VolumeCapability {
     }
 }
 
+/// A capability for raw use.
+pub fn block(mode: Mode) -> VolumeCapability {
+    VolumeCapability {
+        access_mode: Some(AccessMode { mode: mode.into() }),
+        access_type: Some(AccessType::Block(BlockVolume {})),
+    }
+}
+
+pub fn expand(required_bytes: i64) -> ControllerExpandVolumeRequest {
+    ControllerExpandVolumeRequest {
+        volume_id: id(),
+        capacity_range: Some(CapacityRange { required_bytes, limit_bytes: 0 }),
+        ..Default::default()
+    }
+}
+
+pub fn expand_on_node(path: &Path) -> NodeExpandVolumeRequest {
+    NodeExpandVolumeRequest { volume_id: id(), volume_path: path.display().to_string(), ..Default::default() }
+}
+
+pub fn stats(path: &Path) -> NodeGetVolumeStatsRequest {
+    NodeGetVolumeStatsRequest {
+        volume_id: id(),
+        volume_path: path.display().to_string(),
+        ..Default::default()
+    }
+}
+
 fn writer() -> VolumeCapability {
     capability(Mode::SingleNodeWriter, &["noexec"])
 }
@@ -198,6 +227,11 @@ pub fn with_private_mounts(test: impl FnOnce() + Send + 'static) -> bool {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
+/// [`with_private_mounts`] where loop devices can be used.
+pub fn with_loops(test: impl FnOnce() + Send + 'static) -> bool {
+    possible("image", &RealHost) && with_private_mounts(test)
+}
+
 /// Whether volumes of `kind` can be tried here; says why not.
 pub fn possible(kind: &str, host: &dyn Host) -> bool {
     match (kind, host.probe_loop()) {
@@ -225,4 +259,11 @@ pub fn assert_loops_clear(dir: &Path, context: &str) {
         assert!(Instant::now() < deadline, "{context}: {:?}", loops_below(dir));
         std::thread::yield_now();
     }
+}
+
+#[track_caller]
+pub fn refused<T: std::fmt::Debug>(answer: Result<T>, code: tonic::Code, words: &str) {
+    let error = answer.unwrap_err();
+    assert_eq!(error.code(), code, "{error}");
+    assert!(error.to_string().contains(words), "{error} does not say {words:?}");
 }

@@ -1,0 +1,117 @@
+//! NodeExpandVolume, and how a file system grows into an image that has become larger.
+//!
+//! While it is mounted where the kernel lets us. Where it does not (ext4 takes `CAP_SYS_RESOURCE`), before it is
+//! mounted the next time: staging looks whether a file system fills its image.
+
+use std::{io, path::Path};
+
+use claimcheck_csi::v1::{NodeExpandVolumeRequest, NodeExpandVolumeResponse};
+
+use crate::{
+    access::{Access, VolumeMode},
+    driver::Driver,
+    error::{Doing, Error, Result},
+    fields,
+    filesystem::FsType,
+    parameters::Kind,
+    size::SizeRange,
+    store::Lock,
+    volume::{Staging, Volume},
+};
+
+impl Driver {
+    /// Makes what this node shows of a volume as large as ControllerExpandVolume made the volume.
+    ///
+    /// CSI specification, NodeExpandVolume: the path must be one of the volume's on this node.
+    pub fn expand_on_node(&self, request: NodeExpandVolumeRequest) -> Result<NodeExpandVolumeResponse> {
+        if request.volume_id.is_empty() {
+            return Err(Error::Missing("volume_id"));
+        }
+        let path = fields::path("volume_path", &request.volume_path)?;
+        if !request.staging_target_path.is_empty() {
+            fields::path("staging_target_path", &request.staging_target_path)?;
+        }
+        let size = SizeRange::parse(request.capacity_range)?;
+        let access = request.volume_capability.as_ref().map(Access::parse).transpose()?;
+        let (_lock, volume) = self.lock(&fields::volume_id(&request.volume_id)?)?;
+        let usage = volume.usage(self.node_id()).filter(|usage| usage.volume_mode_at(&path).is_some());
+        let Some(staging) = usage.and_then(|usage| usage.staged.as_ref()) else {
+            return Err(Error::NotMountedThere {
+                volume: volume.id.to_string(),
+                path: path.display().to_string(),
+            });
+        };
+        if let Some(access) = access
+            && access.volume_mode != staging.access.volume_mode
+        {
+            let (asked, is) = (access.volume_mode, staging.access.volume_mode);
+            return Err(Error::invalid("volume_capability", format!("the volume is {is:?}, not {asked:?}")));
+        }
+        if !size.contains(volume.capacity_bytes) {
+            return Err(Error::OutOfRange(format!(
+                "volume {} has {} bytes, which is not in the range; call ControllerExpandVolume to make it larger",
+                volume.id, volume.capacity_bytes
+            )));
+        }
+        if volume.kind == Kind::Image {
+            self.grow_staged(&volume, staging)?;
+        }
+        let capacity_bytes = volume.capacity_bytes.try_into().unwrap_or(i64::MAX);
+        Ok(NodeExpandVolumeResponse { capacity_bytes })
+    }
+
+    fn grow_staged(&self, volume: &Volume, staging: &Staging) -> Result<()> {
+        let image = self.store.content(&volume.id, Kind::Image);
+        if staging.access.volume_mode == VolumeMode::Block {
+            for raw in self.host.raw_loops(&image).doing("look for loop devices of", &image)? {
+                self.host.resize_loop(&raw.path).doing("resize", raw.path)?;
+            }
+            return Ok(());
+        }
+        let path = &staging.path;
+        let Some(backing) = self.mounted_volume(volume, path)?.and_then(|mounted| mounted.backing) else {
+            return Err(Error::Precondition(format!(
+                "volume {} is no longer mounted at {}; call NodeStageVolume",
+                volume.id,
+                path.display()
+            )));
+        };
+        let found = self.host.probe_filesystem(&image).doing("read", &image)?;
+        let Some(found) = found.filter(|found| !found.fills(volume.capacity_bytes)) else { return Ok(()) };
+        if staging.access.mode.read_only() {
+            return Ok(());
+        }
+        let device = backing.device();
+        self.host.resize_loop(&device).doing("resize", &device)?;
+        if !self.host.grows_mounted(found.fs).doing("ask for privileges to grow", path)? {
+            return Err(Error::OnlineGrowth { volume: volume.id.to_string(), fs: found.fs });
+        }
+        self.grow_mounted(&device, path, found.fs)
+    }
+
+    /// Makes a mounted file system as large as its device.
+    pub(super) fn grow_mounted(&self, device: &Path, path: &Path, fs: FsType) -> Result<()> {
+        with_tool(fs, self.host.grow_mounted(device, path, fs))?.doing("grow the file system at", path)
+    }
+
+    /// Makes the file system in an image that is mounted nowhere as large as the image. XFS, which cannot, is
+    /// grown once it is mounted.
+    ///
+    /// The tool holds the volume's lock too: should this process be killed, nobody touches the image before
+    /// the tool has ended.
+    pub(super) fn grow_unmounted(&self, lock: &Lock, volume: &Volume, fs: FsType) -> Result<()> {
+        let image = self.store.content(&volume.id, Kind::Image);
+        let grown = self.host.grow_image(&image, fs, lock.hold());
+        with_tool(fs, grown)?.doing("grow the file system in", image)
+    }
+}
+
+/// Tells a missing tool from what it said.
+fn with_tool(fs: FsType, outcome: io::Result<()>) -> Result<io::Result<()>> {
+    match outcome {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(Error::NoTool { tool: fs.grow_tool(), package: fs.package() })
+        }
+        other => Ok(other),
+    }
+}
