@@ -28,6 +28,7 @@ pub mod error;
 mod fields;
 pub mod filesystem;
 pub mod host;
+pub mod id;
 mod identity;
 pub mod mount_options;
 mod node;

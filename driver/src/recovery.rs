@@ -19,7 +19,7 @@ impl Driver {
     /// Goes through all volumes once. A volume that cannot be put right is left for the next start; it must
     /// not keep the driver from serving the others.
     pub(crate) fn recover(&self) -> Result<()> {
-        for id in self.store.ids()? {
+        for id in self.store.ids::<VolumeId>()? {
             if let Err(error) = self.recover_volume(&id) {
                 warn!(volume = %id, %error, "cannot recover this volume");
             }

@@ -15,6 +15,7 @@
 
 use std::{
     collections::BTreeSet,
+    fmt,
     fs::File,
     io,
     path::{Path, PathBuf},
@@ -35,11 +36,56 @@ use crate::{
     volume::{NodeId, Volume, VolumeId},
 };
 
-const RECORD: &str = "volume.json";
-const RECORD_NEW: &str = "volume.json.new";
+/// Ends the names of files that are being written.
+const NEW: &str = ".new";
 const DATA: &str = "data";
 const IMAGE: &str = "image";
 const IMAGE_NEW: &str = "image.new";
+
+
+/// The id of something that has a directory of its own in the state directory, and is called into existence
+/// and out of it by its record in there.
+pub trait Id: Ord + fmt::Display {
+    /// What is written down about it.
+    type Record: Record<Id = Self>;
+    /// Where the directories of its kind are.
+    const FOLDER: &'static str;
+    /// The id, if `text` is one of this kind.
+    fn parse(text: &str) -> Option<Self>
+    where
+        Self: Sized;
+    /// The name of the directory.
+    fn as_str(&self) -> &str;
+}
+
+/// What is written down about a thing.
+pub trait Record: Serialize + DeserializeOwned {
+    /// What identifies it.
+    type Id: Id<Record = Self>;
+    /// The file that holds it.
+    const FILE: &'static str;
+    /// Whose it is.
+    fn id(&self) -> &Self::Id;
+}
+
+macro_rules! stored {
+    ($id:ty, $record:ty, $folder:literal) => {
+        impl Id for $id {
+            type Record = $record;
+            const FOLDER: &'static str = $folder;
+
+            fn parse(text: &str) -> Option<Self> {
+                <$id>::parse(text)
+            }
+
+            fn as_str(&self) -> &str {
+                <$id>::as_str(self)
+            }
+        }
+    };
+}
+
+stored!(VolumeId, Volume, "volumes");
 
 /// What is known about a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,7 +137,7 @@ impl Store {
     /// Opens the state directory and makes what is missing of it.
     pub fn open(host: Arc<dyn Host>, root: PathBuf) -> Result<Self> {
         let store = Self { host, root };
-        for dir in [store.root.clone(), store.volumes_dir(), store.nodes_dir()] {
+        for dir in [store.root.clone(), store.folder::<VolumeId>(), store.nodes_dir()] {
             if store.host.file_id(&dir).doing("look at", &dir)?.is_none() {
                 store.host.make_dir(&dir, 0o700).doing("make", &dir)?;
             }
@@ -104,14 +150,14 @@ impl Store {
         &self.root
     }
 
-    /// The directory of a volume.
-    pub fn volume_dir(&self, id: &VolumeId) -> PathBuf {
-        self.volumes_dir().join(id.as_str())
+    /// The directory of a volume or snapshot.
+    pub fn dir<I: Id>(&self, id: &I) -> PathBuf {
+        self.folder::<I>().join(id.as_str())
     }
 
-    /// The content of a volume: a directory or an image file.
-    pub fn content(&self, id: &VolumeId, kind: Kind) -> PathBuf {
-        self.volume_dir(id).join(match kind {
+    /// The content of a volume or snapshot: a directory or an image file.
+    pub fn content<I: Id>(&self, id: &I, kind: Kind) -> PathBuf {
+        self.dir(id).join(match kind {
             Kind::Directory => DATA,
             Kind::Image => IMAGE,
         })
@@ -119,16 +165,16 @@ impl Store {
 
     /// Where a node mounts a volume once for all its pods if nobody asks it to stage.
     pub fn own_staging(&self, id: &VolumeId, node: &NodeId) -> PathBuf {
-        self.volume_dir(id).join(format!("mount-{node}"))
+        self.dir(id).join(format!("mount-{node}"))
     }
 
     /// Where an image is prepared before it takes the place of [`Store::content`].
     pub fn image_draft(&self, id: &VolumeId) -> PathBuf {
-        self.volume_dir(id).join(IMAGE_NEW)
+        self.dir(id).join(IMAGE_NEW)
     }
 
-    /// Locks a volume's directory and waits for others to finish; `None` if there is no such directory.
-    pub fn lock(&self, id: &VolumeId) -> Result<Option<Lock>> {
+    /// Locks a directory and waits for others to finish; `None` if there is no such directory.
+    pub fn lock<I: Id>(&self, id: &I) -> Result<Option<Lock>> {
         match self.attempt(id, FlockOperation::LockExclusive)? {
             Attempt::Locked(lock) => Ok(Some(lock)),
             Attempt::Missing => Ok(None),
@@ -139,7 +185,7 @@ impl Store {
     /// Keeps everybody else from giving out room until dropped: without it two volumes could be promised the
     /// same bytes.
     pub fn lock_room(&self) -> Result<Lock> {
-        let dir = self.volumes_dir();
+        let dir = self.folder::<VolumeId>();
         let missing = || io::Error::from(io::ErrorKind::NotFound);
         let directory =
             self.host.open_dir(&dir).and_then(|open| open.ok_or_else(missing)).doing("open", &dir)?;
@@ -152,17 +198,17 @@ impl Store {
         }
     }
 
-    /// Locks a volume's directory unless somebody else has it.
-    pub fn try_lock(&self, id: &VolumeId) -> Result<Option<Lock>> {
+    /// Locks a directory unless somebody else has it.
+    pub fn try_lock<I: Id>(&self, id: &I) -> Result<Option<Lock>> {
         match self.attempt(id, FlockOperation::NonBlockingLockExclusive)? {
             Attempt::Locked(lock) => Ok(Some(lock)),
             Attempt::Busy | Attempt::Missing => Ok(None),
         }
     }
 
-    /// Makes a volume's directory if need be and locks it.
-    pub fn lock_or_make(&self, id: &VolumeId) -> Result<Lock> {
-        let dir = self.volume_dir(id);
+    /// Makes a directory if need be and locks it.
+    pub fn lock_or_make<I: Id>(&self, id: &I) -> Result<Lock> {
+        let dir = self.dir(id);
         loop {
             if let Some(lock) = self.lock(id)? {
                 return Ok(lock);
@@ -172,8 +218,8 @@ impl Store {
         }
     }
 
-    fn attempt(&self, id: &VolumeId, operation: FlockOperation) -> Result<Attempt> {
-        let dir = self.volume_dir(id);
+    fn attempt<I: Id>(&self, id: &I, operation: FlockOperation) -> Result<Attempt> {
+        let dir = self.dir(id);
         loop {
             let Some(directory) = self.host.open_dir(&dir).doing("open", &dir)? else {
                 return Ok(Attempt::Missing);
@@ -194,47 +240,45 @@ impl Store {
         }
     }
 
-    /// Reads a volume's record; `None` if there is none (yet, or any more). Needs no lock: records are
-    /// replaced whole.
-    pub fn load(&self, id: &VolumeId) -> Result<Option<Volume>> {
-        self.read_json(self.volume_dir(id).join(RECORD))
+    /// Reads a record; `None` if there is none (yet, or any more). Needs no lock: records are replaced whole.
+    pub fn load<I: Id>(&self, id: &I) -> Result<Option<I::Record>> {
+        self.read_json(self.dir(id).join(I::Record::FILE))
     }
 
-    /// Replaces a volume's record. The caller holds its lock.
-    pub fn save(&self, volume: &Volume) -> Result<()> {
-        let dir = self.volume_dir(&volume.id);
-        self.replace(&dir.join(RECORD_NEW), &dir.join(RECORD), volume)
+    /// Replaces a record. The caller holds its lock.
+    pub fn save<R: Record>(&self, record: &R) -> Result<()> {
+        let dir = self.dir(record.id());
+        self.replace(&dir.join(draft_of(R::FILE)), &dir.join(R::FILE), record)
     }
 
-    /// Takes a volume out of existence. The caller holds its lock.
+    /// Takes a volume or snapshot out of existence. The caller holds its lock.
     ///
     /// First the record, which is the moment of death, then everything else; a crash in between leaves a
     /// directory without record, which the next call or start clears.
-    pub fn remove(&self, id: &VolumeId) -> Result<()> {
-        let dir = self.volume_dir(id);
-        let record = dir.join(RECORD);
+    pub fn remove<I: Id>(&self, id: &I) -> Result<()> {
+        let dir = self.dir(id);
+        let record = dir.join(I::Record::FILE);
         self.host.remove_file(&record).doing("remove", record)?;
         self.host.remove_tree(&dir).doing("remove", dir)
     }
 
-    /// Removes drafts that a crash left beside a volume. The caller holds its lock.
-    pub fn remove_drafts(&self, id: &VolumeId) -> Result<()> {
-        let dir = self.volume_dir(id);
+    /// Removes drafts that a crash left beside a volume or snapshot. The caller holds its lock.
+    pub fn remove_drafts<I: Id>(&self, id: &I) -> Result<()> {
+        let dir = self.dir(id);
         let names = self.host.list_dir(&dir).doing("list", &dir)?;
-        for draft in
-            [RECORD_NEW, IMAGE_NEW].into_iter().filter(|draft| names.iter().any(|name| name == draft))
-        {
+        let drafts = [draft_of(I::Record::FILE), IMAGE_NEW.to_owned()];
+        for draft in drafts.iter().filter(|draft| names.contains(draft)) {
             let path = dir.join(draft);
             self.host.remove_file(&path).doing("remove", path)?;
         }
         Ok(())
     }
 
-    /// Ids of all volume directories in order, those of half made volumes too.
-    pub fn ids(&self) -> Result<BTreeSet<VolumeId>> {
-        let dir = self.volumes_dir();
+    /// Ids of all directories of a kind in order, those of half made volumes and snapshots too.
+    pub fn ids<I: Id>(&self) -> Result<BTreeSet<I>> {
+        let dir = self.folder::<I>();
         let names = self.host.list_dir(&dir).doing("list", dir)?;
-        Ok(names.iter().filter_map(|name| VolumeId::parse(name)).collect())
+        Ok(names.iter().filter_map(|name| I::parse(name)).collect())
     }
 
     /// Writes down that a node exists.
@@ -259,8 +303,8 @@ impl Store {
         Ok(names.iter().filter_map(|name| NodeId::parse(name)).collect())
     }
 
-    fn volumes_dir(&self) -> PathBuf {
-        self.root.join("volumes")
+    fn folder<I: Id>(&self) -> PathBuf {
+        self.root.join(I::FOLDER)
     }
 
     fn nodes_dir(&self) -> PathBuf {
@@ -281,4 +325,8 @@ impl Store {
         self.host.write_file(draft, &bytes).doing("write", draft)?;
         self.host.rename(draft, path).doing("replace", path)
     }
+}
+
+fn draft_of(file: &str) -> String {
+    file.to_owned() + NEW
 }

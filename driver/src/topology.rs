@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, fmt};
 use claimcheck_csi::v1::{Topology, TopologyRequirement};
 use serde::{Deserialize, Serialize};
 
-use crate::{driver::Driver, error::Result};
+use crate::{driver::Driver, error::Result, volume::VolumeId};
 
 /// Keys and values that name a part of the cluster; empty for a driver without topology.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -86,7 +86,7 @@ impl Driver {
     pub(crate) fn room_in(&self, segment: &Segment) -> Result<Option<u64>> {
         let Some(total) = self.config.capacity_bytes else { return Ok(None) };
         let mut used = 0u64;
-        for id in self.store.ids()? {
+        for id in self.store.ids::<VolumeId>()? {
             if let Some(volume) = self.store.load(&id)?.filter(|volume| volume.topology == *segment) {
                 used = used.saturating_add(volume.capacity_bytes);
             }

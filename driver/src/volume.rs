@@ -10,51 +10,16 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
+pub use crate::id::VolumeId;
 use crate::{
     access::{Access, Mode, VolumeMode},
     error::{Error, Result},
     filesystem::FsType,
     parameters::Kind,
+    store::Record,
     topology::Segment,
 };
-
-/// Identity of a volume: `vol-` and 32 hexadecimal digits, computed from its name, so that creating the same
-/// name twice finds the first without an index.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct VolumeId(String);
-
-impl VolumeId {
-    const PREFIX: &str = "vol-";
-    const DIGITS: usize = 32;
-
-    /// The id of the volume called `name`.
-    pub fn from_name(name: &str) -> Self {
-        let digest = Sha256::digest(name.as_bytes());
-        let digits: String = digest.iter().take(Self::DIGITS / 2).map(|byte| format!("{byte:02x}")).collect();
-        Self(Self::PREFIX.to_owned() + &digits)
-    }
-
-    /// Accepts only what [`VolumeId::from_name`] can make.
-    pub fn parse(text: &str) -> Option<Self> {
-        let digits = text.strip_prefix(Self::PREFIX)?;
-        let ours =
-            digits.len() == Self::DIGITS && digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-        ours.then(|| Self(text.to_owned()))
-    }
-
-    /// The id as text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for VolumeId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
 
 /// Identity of a node: letters, digits, `-`, `_` and `.`, not beginning with a dot.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -103,6 +68,15 @@ pub struct Volume {
     /// Who uses it; nodes without any use have no entry.
     #[serde(default)]
     pub nodes: BTreeMap<NodeId, Usage>,
+}
+
+impl Record for Volume {
+    type Id = VolumeId;
+    const FILE: &'static str = "volume.json";
+
+    fn id(&self) -> &VolumeId {
+        &self.id
+    }
 }
 
 /// What one node does with a volume.
@@ -240,26 +214,6 @@ impl Volume {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ids_come_from_names_and_parse_strictly() {
-        let id = VolumeId::from_name("pvc-1");
-        assert_eq!(id, VolumeId::from_name("pvc-1"));
-        assert_ne!(id, VolumeId::from_name("pvc-2"));
-        assert_eq!(VolumeId::parse(id.as_str()), Some(id.clone()));
-        let upper = id.as_str().to_uppercase();
-        for bad in [
-            "",
-            "vol-",
-            "vol-0123",
-            &upper,
-            &format!("{id}0"),
-            &format!("{id}/.."),
-            "vol-../../../../../../../../etc/pass",
-        ] {
-            assert_eq!(VolumeId::parse(bad), None, "{bad}");
-        }
-    }
 
     #[test]
     fn record_round_trips() {

@@ -1,7 +1,5 @@
 //! ListVolumes, ControllerGetVolume, GetCapacity and ValidateVolumeCapabilities: the calls that only look.
 
-use std::ops::Bound;
-
 use claimcheck_csi::v1::{
     ControllerGetVolumeRequest, ControllerGetVolumeResponse, GetCapacityRequest, GetCapacityResponse,
     ListVolumesRequest, ListVolumesResponse, Topology, TopologyRequirement,
@@ -11,7 +9,10 @@ use claimcheck_csi::v1::{
     validate_volume_capabilities_response::Confirmed,
 };
 
-use super::create::{context, describe};
+use super::{
+    create::{context, describe},
+    page::page,
+};
 use crate::{
     access::Access,
     driver::Driver,
@@ -24,33 +25,11 @@ use crate::{
 };
 
 impl Driver {
-    /// Lists volumes in the order of their ids.
-    ///
-    /// The page token is the last id of the page before. So volumes that come and go between two pages
-    /// neither hide nor repeat others, and a token works even after its volume is deleted.
+    /// Lists volumes.
     pub fn list(&self, request: ListVolumesRequest) -> Result<ListVolumesResponse> {
-        let max = usize::try_from(request.max_entries)
-            .map_err(|_| Error::invalid("max_entries", format!("{} is negative", request.max_entries)))?;
-        fields::short("starting_token", &request.starting_token)?;
-        let after = match request.starting_token.as_str() {
-            "" => Bound::Unbounded,
-            token => {
-                Bound::Excluded(VolumeId::parse(token).ok_or_else(|| Error::BadToken(token.to_owned()))?)
-            }
-        };
-        let mut entries = Vec::new();
-        let mut next_token = String::new();
-        for id in self.store.ids()?.range((after, Bound::Unbounded)) {
-            // No record: half made, or deleted since its directory was listed.
-            let Some(volume) = self.store.load(id)? else { continue };
-            if max > 0 && entries.len() == max {
-                // There is a volume beyond the page, so the page ends with a token.
-                next_token = last_id(&entries);
-                break;
-            }
-            entries.push(entry(&volume, self.reported_condition(&volume)?));
-        }
-        Ok(ListVolumesResponse { entries, next_token })
+        let page = page::<VolumeId>(&self.store, request.max_entries, &request.starting_token, |_| true)?;
+        let entries = page.records.iter().map(|volume| Ok(entry(volume, self.reported_condition(volume)?)));
+        Ok(ListVolumesResponse { entries: entries.collect::<Result<_>>()?, next_token: page.next_token })
     }
 
     /// What one volume is, where it is attached, and how it is.
@@ -154,10 +133,6 @@ fn unconfirmed(volume: &Volume, request: &ValidateVolumeCapabilitiesRequest) -> 
         return Err(Error::invalid("mutable_parameters", "the driver has none"));
     }
     Ok(())
-}
-
-fn last_id(entries: &[Entry]) -> String {
-    entries.last().and_then(|entry| entry.volume.as_ref()).map_or_else(String::new, |v| v.volume_id.clone())
 }
 
 fn entry(volume: &Volume, volume_condition: Option<VolumeCondition>) -> Entry {

@@ -4,6 +4,7 @@ mod create;
 mod delete;
 mod expand;
 mod list;
+mod page;
 mod publish;
 
 use claimcheck_csi::v1::{

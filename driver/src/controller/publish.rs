@@ -89,7 +89,7 @@ impl Driver {
     /// pay for it. The scheduler enforces the limit too; two grants racing past this check are its business.
     fn check_room(&self, node: &NodeId, max: u64, joining: &VolumeId) -> Result<()> {
         let mut attached = 0;
-        for id in self.store.ids()?.iter().filter(|id| *id != joining) {
+        for id in self.store.ids::<VolumeId>()?.iter().filter(|id| *id != joining) {
             let volume = self.store.load(id)?;
             let here = volume.as_ref().and_then(|volume| volume.usage(node));
             attached += u64::from(here.is_some_and(|usage| usage.attached.is_some()));

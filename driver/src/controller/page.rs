@@ -1,0 +1,49 @@
+//! Lists in pages, in the order of ids.
+//!
+//! The page token is the last id of the page before. So what comes and goes between two pages neither hides
+//! nor repeats others, and a token works even after its volume or snapshot is deleted.
+
+use std::ops::Bound;
+
+use crate::{
+    error::{Error, Result},
+    fields,
+    store::{Id, Store},
+};
+
+/// What one call answers with.
+pub(super) struct Page<R> {
+    /// Its records.
+    pub(super) records: Vec<R>,
+    /// Where the next page starts; empty if there is none.
+    pub(super) next_token: String,
+}
+
+/// Reads at most `max_entries` records (0: all) that are `wanted`, from where `starting_token` says.
+pub(super) fn page<I: Id>(
+    store: &Store,
+    max_entries: i32,
+    starting_token: &str,
+    wanted: impl Fn(&I::Record) -> bool,
+) -> Result<Page<I::Record>> {
+    let max = usize::try_from(max_entries)
+        .map_err(|_| Error::invalid("max_entries", format!("{max_entries} is negative")))?;
+    fields::short("starting_token", starting_token)?;
+    let after = match starting_token {
+        "" => Bound::Unbounded,
+        token => Bound::Excluded(I::parse(token).ok_or_else(|| Error::BadToken(token.to_owned()))?),
+    };
+    let mut records = Vec::new();
+    let mut last = String::new();
+    for id in store.ids::<I>()?.range((after, Bound::Unbounded)) {
+        // No record: half made, or deleted since its directory was listed.
+        let Some(record) = store.load(id)?.filter(&wanted) else { continue };
+        if max > 0 && records.len() == max {
+            // There is one beyond the page, so the page ends with a token.
+            return Ok(Page { records, next_token: last });
+        }
+        records.push(record);
+        last = id.to_string();
+    }
+    Ok(Page { records, next_token: String::new() })
+}
