@@ -8,7 +8,7 @@ use claimcheck_harness::{
     report::RunFolder,
 };
 use claimcheck_model::ClusterKind;
-use claimcheck_suites::{KindPlace, Place, PlaceArgs, interrupt};
+use claimcheck_suites::{Driver, KindPlace, Place, PlaceArgs, interrupt};
 
 use crate::kind;
 
@@ -82,7 +82,18 @@ impl Up {
                 let folder = folder(kind)?;
                 let listen = SocketAddr::from(([127, 0, 0, 1], self.port));
                 let (logs, kubeconfig) = (folder.cluster_dir()?, folder.kubeconfig());
-                foreground(&Options { nodes, driver, api, logs, listen, kubeconfig }).await
+                let Driver { command, controller, class_parameters, .. } = driver;
+                let options = Options {
+                    nodes,
+                    driver: command,
+                    controller,
+                    class_parameters,
+                    api,
+                    logs,
+                    listen,
+                    kubeconfig,
+                };
+                foreground(&options).await
             }
             Place::Kind(place) => detached(&place.kept(), &folder(ClusterKind::Kind)?).await,
             Place::Existing { .. } => {

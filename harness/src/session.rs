@@ -59,6 +59,15 @@ impl Session {
             let records = in_flight.clone().watching(records);
             tokio::spawn(evidence::calls(records, timeline.evidence()));
         }
+        if let Some(mut ends) = cluster.take_ends() {
+            let events = events.clone();
+            tokio::spawn(async move {
+                while let Some(end) = ends.recv().await {
+                    // Without listeners there is nobody to tell.
+                    let _ = events.send(Event::Ended(end));
+                }
+            });
+        }
         let watches = evidence::watch(cluster.client(), timeline.evidence()).await;
         let real_nodes = match &cluster {
             Cluster::Embedded(_) => None,

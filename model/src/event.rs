@@ -72,6 +72,19 @@ pub enum Event {
     Clock(NodeClock),
     /// What a stock component measured itself during the run.
     Stock(StockMetrics),
+    /// A component ended by itself, and is started again.
+    Ended(ComponentEnd),
+}
+
+/// A component that ended by itself: a crash, or a vendor's driver that gave up.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ComponentEnd {
+    /// Which: `driver node-1`, as its log is called.
+    pub component: String,
+    /// How, in the system's words: `exit status: 2`, `signal: 11 (SIGSEGV) (core dumped)`.
+    pub status: String,
+    /// What it wrote last, without the secrets of its command line.
+    pub last_lines: Vec<String>,
 }
 
 /// What runs, on what.

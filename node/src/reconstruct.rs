@@ -119,6 +119,11 @@ impl<H: Host> Scan<'_, H> {
             let unknown = || VolumeKey::Local { plugin: Plugin::Csi, pod: uid.clone(), name: name.clone() };
             let key = recorded.or_else(|| self.volume_named(&name)).unwrap_or_else(unknown);
             self.found.actual.adopt(&key, Some((&uid, &name)), mounted);
+            // A driver may stage without a mount of its own: a pod has the volume, so it was staged.
+            let device = self.found.actual.get(&key).and_then(|volume| volume.device);
+            if (device, mounted) == (Some(Mounted::Found), Mounted::Yes) {
+                self.found.actual.adopt(&key, None, Mounted::Yes);
+            }
         }
         for plugin in Plugin::OF_CONTENT.into_iter().chain([Plugin::EmptyDir]) {
             for directory in self.list(&volumes.join(plugin.directory()))? {
@@ -224,6 +229,31 @@ mod tests {
         let unsaid = VolumeKey::Local { plugin: Plugin::Csi, pod: pod.clone(), name: "unsaid".into() };
         assert!(found.actual.get(&unsaid).is_some());
         assert_eq!(found.actual.of_pod(&pod).count(), 4);
+    }
+
+    #[test]
+    fn a_volume_that_a_pod_has_is_staged_though_its_driver_mounts_nothing_there() {
+        let root = tempfile::tempdir().unwrap();
+        let layout = Layout::new(root.path());
+        let host = FakeHost::default();
+        let pod = PodUid::from("u");
+        for handle in ["in-use", "unused"] {
+            let device = layout.device("d", handle);
+            let data = DeviceData { driver_name: "d".into(), volume_handle: handle.into() };
+            RealHost.make_dir(&device.join("globalmount")).unwrap();
+            RealHost.write(&device.join(VOL_DATA), &vol_data::encode(&data)).unwrap();
+        }
+        let key = VolumeKey::csi("d", "in-use");
+        let published = layout.pod_volume(&pod, &key, "pv");
+        let data = r#"{"driverName":"d","volumeHandle":"in-use","nodeName":"n","attachmentID":"",
+            "specVolID":"pv","volumeLifecycleMode":"Persistent"}"#;
+        RealHost.make_dir(&published.join("mount")).unwrap();
+        RealHost.write(&published.join(VOL_DATA), data.as_bytes()).unwrap();
+        host.mount(published.join("mount"));
+
+        let found = reconstruct(&host, &layout, &World::default()).unwrap();
+        let device = |handle: &str| found.actual.get(&VolumeKey::csi("d", handle)).unwrap().device;
+        assert_eq!((device("in-use"), device("unused")), (Some(Mounted::Yes), Some(Mounted::Found)));
     }
 
     #[test]

@@ -159,14 +159,26 @@ pub struct Needs {
     pub tap: bool,
     /// Our own driver in another shape, deployed beside the cluster's.
     pub variant: bool,
+    /// The driver attaches volumes: what the case is about does not happen else.
+    pub attach: bool,
+    /// The driver stages volumes.
+    pub stage: bool,
     /// Capabilities of the driver that it exercises.
     pub exercises: &'static [Capability],
 }
 
 impl Needs {
     /// Nothing but one node.
-    pub const NOTHING: Self =
-        Self { nodes: 1, disrupt: false, configure: false, tap: false, variant: false, exercises: &[] };
+    pub const NOTHING: Self = Self {
+        nodes: 1,
+        disrupt: false,
+        configure: false,
+        tap: false,
+        variant: false,
+        attach: false,
+        stage: false,
+        exercises: &[],
+    };
     /// Two nodes.
     pub const TWO_NODES: Self = Self { nodes: 2, ..Self::NOTHING };
     /// A cluster that may be disrupted.
@@ -181,6 +193,16 @@ impl Needs {
     /// The same, and the case exercises these capabilities.
     pub const fn exercising(self, exercises: &'static [Capability]) -> Self {
         Self { exercises, ..self }
+    }
+
+    /// The same, and the driver attaches volumes.
+    pub const fn attaching(self) -> Self {
+        Self { attach: true, ..self }
+    }
+
+    /// The same, and the driver stages volumes.
+    pub const fn staging(self) -> Self {
+        Self { stage: true, ..self }
     }
 
     /// The same, with two nodes.

@@ -32,7 +32,7 @@ mod workload;
 
 pub use case::{Binding, Case, FsType, Needs, Pattern};
 pub use kind_place::{KindArgs, KindPlace};
-pub use place::Place;
+pub use place::{Driver, Place};
 pub use place_args::{PlaceArgs, PlaceError};
 pub use plan::{Environment, Planned, plan};
 pub use rows::catalogue;

@@ -1,11 +1,11 @@
 //! Where a run takes place: which cluster, how it is brought up, and what it offers to cases.
 
-use std::{net::SocketAddr, path::Path};
+use std::{collections::BTreeMap, net::SocketAddr, path::Path};
 
 use anyhow::{Context, Result};
 use claimcheck_harness::{
     Lane,
-    cluster::{Api, Cluster, DriverCommand, Embedded, Options, Real, Target},
+    cluster::{Api, Cluster, DriverCommand, Embedded, Options, Real, Takes, Target},
     report::RunFolder,
 };
 use claimcheck_model::ClusterKind;
@@ -26,7 +26,7 @@ pub enum Place {
         /// How many nodes.
         nodes: usize,
         /// Which driver.
-        driver: DriverCommand,
+        driver: Driver,
     },
     /// On a cluster that kind makes for it, with our driver.
     Kind(KindPlace),
@@ -37,6 +37,19 @@ pub enum Place {
         /// The file systems that the driver can make.
         file_systems: Vec<FsType>,
     },
+}
+
+/// Which driver virtual nodes have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Driver {
+    /// How it is started on a node.
+    pub command: DriverCommand,
+    /// How its controller is started, where that is a process of its own.
+    pub controller: Option<DriverCommand>,
+    /// The parameters of its classes.
+    pub class_parameters: BTreeMap<String, String>,
+    /// The file systems that it can make, where it is not ours.
+    pub file_systems: Vec<FsType>,
 }
 
 impl Place {
@@ -81,7 +94,9 @@ impl Place {
             Self::Embedded { api, nodes, driver } => {
                 let options = Options {
                     nodes: *nodes,
-                    driver: driver.clone(),
+                    driver: driver.command.clone(),
+                    controller: driver.controller.clone(),
+                    class_parameters: driver.class_parameters.clone(),
                     api: api.clone(),
                     logs: folder.cluster_dir()?,
                     listen: SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -102,16 +117,20 @@ impl Place {
     /// them will run.
     pub fn expected(&self, lane: Option<Lane>) -> Environment {
         match self {
-            Self::Embedded { nodes, driver, .. } => Environment {
-                nodes: *nodes,
-                builtin: *driver == DriverCommand::Builtin,
-                abilities: Embedded::ABILITIES,
-                file_systems: FileSystems {
-                    ext3: loop_devices(lane).and(program("mkfs.ext3", E2FSPROGS)),
-                    ext4: loop_devices(lane).and(program("mkfs.ext4", E2FSPROGS)),
-                    xfs: loop_devices(lane).and(program("mkfs.xfs", XFSPROGS)),
-                },
-            },
+            Self::Embedded { nodes, driver, .. } => {
+                let builtin = driver.command == DriverCommand::Builtin;
+                let file_systems = if builtin {
+                    FileSystems {
+                        ext3: loop_devices(lane).and(program("mkfs.ext3", E2FSPROGS)),
+                        ext4: loop_devices(lane).and(program("mkfs.ext4", E2FSPROGS)),
+                        xfs: loop_devices(lane).and(program("mkfs.xfs", XFSPROGS)),
+                    }
+                } else {
+                    told(&driver.file_systems)
+                };
+                let abilities = Embedded::ABILITIES;
+                Environment { nodes: *nodes, builtin, abilities, file_systems, ..UNKNOWN }
+            }
             Self::Kind(place) => Environment {
                 nodes: place.workers(),
                 builtin: true,
@@ -122,26 +141,43 @@ impl Place {
                     ext4: loop_devices(None),
                     xfs: loop_devices(None),
                 },
+                ..UNKNOWN
             },
             Self::Existing { file_systems, .. } => {
-                let known = |wanted, why| if file_systems.contains(&wanted) { Ok(()) } else { Err(why) };
-                Environment {
-                    nodes: usize::MAX,
-                    builtin: false,
-                    abilities: Real::ABILITIES,
-                    file_systems: FileSystems {
-                        ext3: known(FsType::Ext3, "--fs-type ext3 was not given"),
-                        ext4: known(FsType::Ext4, "--fs-type ext4 was not given"),
-                        xfs: known(FsType::Xfs, "--fs-type xfs was not given"),
-                    },
-                }
+                Environment { file_systems: told(file_systems), ..UNKNOWN }
             }
         }
     }
 
     /// What it offers, now that it is there.
     pub fn environment(&self, lane: Lane, cluster: &Cluster) -> Environment {
-        Environment { nodes: cluster.nodes().len(), ..self.expected(Some(lane)) }
+        let declared = cluster.declared();
+        Environment {
+            nodes: cluster.nodes().len(),
+            takes: declared.takes,
+            declared: declared.capabilities.clone(),
+            ..self.expected(Some(lane))
+        }
+    }
+}
+
+/// A cluster and a driver of which nothing is known yet: all is tried that can be tried anywhere.
+const UNKNOWN: Environment = Environment {
+    nodes: usize::MAX,
+    builtin: false,
+    takes: Takes::ALL,
+    declared: BTreeMap::new(),
+    abilities: Real::ABILITIES,
+    file_systems: FileSystems { ext3: Ok(()), ext4: Ok(()), xfs: Ok(()) },
+};
+
+/// The file systems of a driver that is not ours: what was said that it can make.
+fn told(file_systems: &[FsType]) -> FileSystems {
+    let known = |wanted, why| if file_systems.contains(&wanted) { Ok(()) } else { Err(why) };
+    FileSystems {
+        ext3: known(FsType::Ext3, "--fs-type ext3 was not given"),
+        ext4: known(FsType::Ext4, "--fs-type ext4 was not given"),
+        xfs: known(FsType::Xfs, "--fs-type xfs was not given"),
     }
 }
 

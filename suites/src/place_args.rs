@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use crate::{
     case::FsType,
     kind_place::KindArgs,
-    place::Place,
+    place::{Driver, Place},
     workload::{IMAGE, PullSecret, Workload},
 };
 
@@ -19,10 +19,16 @@ pub struct PlaceArgs {
     /// Where the cluster comes from
     #[arg(long, value_enum, default_value_t, env = "CLAIMCHECK_CLUSTER")]
     cluster: Which,
-    /// `builtin`, or `exec:<command with {endpoint} {node_id} {state_dir}>` for a driver of your own; embedded
-    /// and envtest
+    /// `builtin`, or `exec:COMMAND` for a driver of your own, started once per node, with {endpoint} or {socket},
+    /// {node_id}, {state_dir} and {node_root} filled in; embedded and envtest
     #[arg(long, default_value = "builtin", env = "CLAIMCHECK_DRIVER")]
     driver: DriverCommand,
+    /// `exec:COMMAND` for the driver's controller, where that is a process of its own; started once
+    #[arg(long, env = "CLAIMCHECK_DRIVER_CONTROLLER")]
+    driver_controller: Option<DriverCommand>,
+    /// A parameter of the driver's storage classes; can be repeated
+    #[arg(long = "driver-param", value_name = "KEY=VALUE", value_parser = parameter)]
+    driver_params: Vec<(String, String)>,
     /// How many nodes; on kind beside one of the control plane [default: 2]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64), env = "CLAIMCHECK_NODES")]
     nodes: Option<u16>,
@@ -35,7 +41,7 @@ pub struct PlaceArgs {
     /// The class whose driver an existing cluster is tried with [default: its default class]
     #[arg(long, value_name = "NAME", env = "CLAIMCHECK_STORAGE_CLASS")]
     storage_class: Option<String>,
-    /// A file system that the driver of an existing cluster can make: ext3, ext4 or xfs; can be repeated
+    /// A file system that the driver can make, where it is not ours: ext3, ext4 or xfs; can be repeated
     #[arg(long = "fs-type", value_name = "NAME", value_enum)]
     fs_types: Vec<FsKind>,
     /// The image of pods on real nodes: any with sh and what busybox brings [default: busybox:stable; on kind
@@ -47,6 +53,13 @@ pub struct PlaceArgs {
     image_pull_secret: Option<PullSecret>,
     #[command(flatten)]
     kind: KindArgs,
+}
+
+fn parameter(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("write KEY=VALUE".to_owned()),
+    }
 }
 
 /// How many nodes there are if nobody says another number: cases that move a volume need two.
@@ -100,12 +113,22 @@ pub enum PlaceError {
         /// The kind that was given.
         given: &'static str,
     },
+    /// One that is about a driver that is not ours.
+    #[error("{argument} is for a driver of your own: add --driver exec:COMMAND")]
+    Lonely {
+        /// The argument.
+        argument: &'static str,
+    },
     /// kind would not take the name.
     #[error(transparent)]
     Name(#[from] claimcheck_harness::kind::OwnedError),
     /// The stock programs are missing.
     #[error(transparent)]
     Assets(#[from] claimcheck_harness::cluster::AssetsError),
+}
+
+fn file_systems(kinds: &[FsKind]) -> Vec<FsType> {
+    kinds.iter().copied().map(FsType::from).collect()
 }
 
 impl PlaceArgs {
@@ -135,29 +158,46 @@ impl PlaceArgs {
         self.fit()?;
         let nodes = usize::from(self.nodes.unwrap_or(NODES));
         Ok(match self.cluster {
-            Which::Embedded => Place::Embedded { api: Api::Ours, nodes, driver: self.driver },
+            Which::Embedded => Place::Embedded { api: Api::Ours, nodes, driver: self.virtual_driver() },
             Which::Envtest => {
-                Place::Embedded { api: Api::Stock(Assets::find()?), nodes, driver: self.driver }
+                Place::Embedded { api: Api::Stock(Assets::find()?), nodes, driver: self.virtual_driver() }
             }
             Which::Kind => Place::Kind(self.kind.place(self.nodes.map(usize::from))?),
             Which::Existing => {
                 let (kubeconfig, context, class) = (self.kubeconfig, self.context, self.storage_class);
                 let target = Target { kubeconfig, context, class };
-                let file_systems = self.fs_types.into_iter().map(FsType::from).collect();
+                let file_systems = file_systems(&self.fs_types);
                 Place::Existing { target, file_systems }
             }
         })
     }
 
+    fn virtual_driver(self) -> Driver {
+        Driver {
+            command: self.driver,
+            controller: self.driver_controller,
+            class_parameters: self.driver_params.into_iter().collect(),
+            file_systems: file_systems(&self.fs_types),
+        }
+    }
+
     /// Each argument is for a kind of cluster that takes it.
     fn fit(&self) -> Result<(), PlaceError> {
+        let is_theirs = self.driver != DriverCommand::Builtin;
+        if self.driver_controller.is_some() && self.is_virtual() && !is_theirs {
+            return Err(PlaceError::Lonely { argument: "--driver-controller" });
+        }
+        if !self.fs_types.is_empty() && self.cluster != Which::Existing && !is_theirs {
+            return Err(PlaceError::Lonely { argument: "--fs-type" });
+        }
         let (on_kind, existing) = (self.cluster == Which::Kind, self.cluster == Which::Existing);
         let takes = [
-            ("--driver", self.driver != DriverCommand::Builtin, self.is_virtual(), "embedded"),
+            ("--driver", is_theirs, self.is_virtual(), "embedded"),
+            ("--driver-controller", self.driver_controller.is_some(), self.is_virtual(), "embedded"),
+            ("--driver-param", !self.driver_params.is_empty(), self.is_virtual(), "embedded"),
             ("--kubeconfig", self.kubeconfig.is_some(), existing, "existing"),
             ("--context", self.context.is_some(), existing, "existing"),
             ("--storage-class", self.storage_class.is_some(), existing, "existing"),
-            ("--fs-type", !self.fs_types.is_empty(), existing, "existing"),
         ];
         let misplaced = takes.into_iter().find(|(_, is_given, fits, _)| *is_given && !fits);
         let misplaced = misplaced.map(|(argument, _, _, wanted)| (argument, wanted));

@@ -1,18 +1,24 @@
 //! Which cases run, and why the others do not: decided before anything starts.
 
-use claimcheck_harness::cluster::Abilities;
-use claimcheck_model::CaseId;
+use std::collections::BTreeMap;
+
+use claimcheck_harness::cluster::{Abilities, Takes};
+use claimcheck_model::{Capability, CaseId};
 use serde::Serialize;
 
-use crate::case::{Case, FsType};
+use crate::case::{Case, FsType, Provisioning};
 
-/// What the cluster and the host offer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What the cluster, the host and the driver offer.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Environment {
     /// How many nodes.
     pub nodes: usize,
     /// The driver is our own, so that it can be deployed in other shapes too.
     pub builtin: bool,
+    /// Which calls the driver takes.
+    pub takes: Takes,
+    /// What the driver declares, as far as it is known. What is not known of is tried.
+    pub declared: BTreeMap<Capability, bool>,
     /// What the cluster offers beside its API.
     pub abilities: Abilities,
     /// Volumes with which file systems can be made.
@@ -72,6 +78,12 @@ impl Planned {
         if needs.variant {
             words.push("builtin driver".to_owned());
         }
+        if needs.attach {
+            words.push("a driver that attaches".to_owned());
+        }
+        if needs.stage {
+            words.push("a driver that stages".to_owned());
+        }
         words.extend(needs.exercises.iter().map(|capability| capability.name().to_owned()));
         if self.case.pattern.fs != FsType::Default {
             words.push(format!("loop devices, mkfs.{}", self.case.pattern.fs.name()));
@@ -112,6 +124,10 @@ fn skip(case: &Case, environment: &Environment) -> Option<String> {
     if case.needs.tap && !environment.abilities.tap {
         return Some("calls to the driver are not seen here, nor made to fail".to_owned());
     }
+    // A variant of our own driver has what its case needs.
+    if let (false, Some(why)) = (case.needs.variant, lack_of_driver(case, environment)) {
+        return Some(why);
+    }
     let can_be_made = match case.pattern.fs {
         FsType::Default => Ok(()),
         FsType::Ext3 => environment.file_systems.ext3,
@@ -119,6 +135,25 @@ fn skip(case: &Case, environment: &Environment) -> Option<String> {
         FsType::Xfs => environment.file_systems.xfs,
     };
     can_be_made.err().map(str::to_owned)
+}
+
+/// What the driver does not do that the case is about.
+fn lack_of_driver(case: &Case, environment: &Environment) -> Option<String> {
+    let Environment { takes, declared, .. } = environment;
+    let leaves_out =
+        |what: &str, capability: &str| Some(format!("the driver {what} (it declares no {capability})"));
+    if case.pattern.provisioning == Provisioning::Dynamic && !takes.create {
+        return leaves_out("makes no volumes", "CREATE_DELETE_VOLUME");
+    }
+    if case.needs.attach && !takes.attach {
+        return leaves_out("attaches no volumes", "PUBLISH_UNPUBLISH_VOLUME");
+    }
+    if case.needs.stage && !takes.stage {
+        return leaves_out("stages no volumes", "STAGE_UNSTAGE_VOLUME");
+    }
+    let lacks = |capability: &&Capability| declared.get(*capability) == Some(&false);
+    let lacking = case.needs.exercises.iter().find(lacks)?;
+    Some(format!("the driver does not declare {lacking}"))
 }
 
 #[cfg(test)]
@@ -131,6 +166,8 @@ mod tests {
     const ALL: Environment = Environment {
         nodes: 2,
         builtin: true,
+        takes: Takes::ALL,
+        declared: BTreeMap::new(),
         abilities: Embedded::ABILITIES,
         file_systems: FileSystems { ext3: Ok(()), ext4: Ok(()), xfs: Ok(()) },
     };
@@ -162,6 +199,13 @@ mod tests {
             ),
             (Environment { abilities: Abilities { further: false, ..ALL.abilities }, ..ALL }, "no further"),
             (Environment { abilities: Abilities { tap: false, ..ALL.abilities }, ..ALL }, "not seen"),
+            (Environment { takes: Takes { create: false, ..Takes::ALL }, ..ALL }, "makes no volumes"),
+            (Environment { takes: Takes { attach: false, ..Takes::ALL }, ..ALL }, "attaches no volumes"),
+            (Environment { takes: Takes { stage: false, ..Takes::ALL }, ..ALL }, "stages no volumes"),
+            (
+                Environment { declared: [(Capability::FsGroup, false)].into(), ..ALL },
+                "does not declare fsGroup",
+            ),
             (with(FileSystems { ext3: Err("no ext3"), ..ALL.file_systems }), "no ext3"),
             (with(FileSystems { ext4: Err("no ext4"), ..ALL.file_systems }), "no ext4"),
             (with(FileSystems { xfs: Err("no xfs"), ..ALL.file_systems }), "no xfs"),

@@ -153,7 +153,7 @@ impl Run {
             driver: cluster.driver_name().to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             kubernetes_version: cluster.client().apiserver_version().await?.git_version,
-            capabilities: capabilities(&planned, &cluster.declared().await),
+            capabilities: capabilities(&planned, &cluster.declared().capabilities),
             environment: BTreeMap::from_iter(
                 [
                     ("api_ready_s".to_owned(), since(cluster.api_ready().unwrap_or(ready))),

@@ -1,4 +1,4 @@
-//! What a driver declares, in the vocabulary of upstream's suites.
+//! What a driver declares by RPC: in the vocabulary of upstream's suites, and which calls it leaves out.
 
 use std::collections::BTreeMap;
 
@@ -12,36 +12,55 @@ use claimcheck_csi::{
 };
 use claimcheck_model::Capability;
 
-/// The capabilities that a driver can declare by RPC, and whether it does. A question that it does not
-/// answer declares nothing.
-pub(super) async fn declared(driver: &Driver) -> BTreeMap<Capability, bool> {
-    let plugin = driver.identity().get_plugin_capabilities(GetPluginCapabilitiesRequest {}).await;
-    let plugin: Vec<_> = plugin.map(|answer| answer.into_inner().capabilities).unwrap_or_default();
-    let plugin = |wanted: plugin::service::Type| {
-        plugin.iter().any(
-            |one| matches!(&one.r#type, Some(plugin::Type::Service(service)) if service.r#type() == wanted),
-        )
-    };
-    let of_controller =
-        driver.controller().controller_get_capabilities(ControllerGetCapabilitiesRequest {}).await;
-    let of_controller: Vec<_> =
-        of_controller.map(|answer| answer.into_inner().capabilities).unwrap_or_default();
-    let controller = |wanted: controller::rpc::Type| {
-        of_controller
-            .iter()
-            .any(|one| matches!(&one.r#type, Some(controller::Type::Rpc(rpc)) if rpc.r#type() == wanted))
-    };
-    let of_node = driver.node().node_get_capabilities(NodeGetCapabilitiesRequest {}).await;
-    let of_node: Vec<_> = of_node.map(|answer| answer.into_inner().capabilities).unwrap_or_default();
-    let node = |wanted: node::rpc::Type| {
-        of_node.iter().any(|one| matches!(&one.r#type, Some(node::Type::Rpc(rpc)) if rpc.r#type() == wanted))
-    };
-    let info = driver.node().node_get_info(NodeGetInfoRequest {}).await.map(|answer| answer.into_inner());
+/// What a driver declares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Declared {
+    /// The capabilities that can be declared by RPC, and whether they are.
+    pub capabilities: BTreeMap<Capability, bool>,
+    /// Which calls it takes.
+    pub takes: Takes,
+}
+
+/// Which of the calls of a volume's life a driver takes: the specification lets it leave these out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Takes {
+    /// `CREATE_DELETE_VOLUME`: volumes are made for claims. Else an administrator makes them.
+    pub create: bool,
+    /// `PUBLISH_UNPUBLISH_VOLUME`: volumes are attached to nodes.
+    pub attach: bool,
+    /// `STAGE_UNSTAGE_VOLUME`: a node prepares a volume once for all its pods.
+    pub stage: bool,
+}
+
+impl Takes {
+    /// A driver that leaves out nothing.
+    pub const ALL: Self = Self { create: true, attach: true, stage: true };
+
+    /// Whether calls of this method are made at all.
+    pub fn method(self, method: &str) -> bool {
+        match method {
+            "CreateVolume" | "DeleteVolume" => self.create,
+            "ControllerPublishVolume" | "ControllerUnpublishVolume" => self.attach,
+            "NodeStageVolume" | "NodeUnstageVolume" => self.stage,
+            _ => true,
+        }
+    }
+}
+
+/// Asks a driver, whose two services may be at two sockets. A question that it does not answer declares
+/// nothing: it may have that service not at all.
+pub(super) async fn declared(at_controller: &Driver, at_node: &Driver) -> Declared {
+    let (plugin, controller, node, info) =
+        tokio::join!(of_plugin(at_controller), of_controller(at_controller), of_node(at_node), async {
+            at_node.node().node_get_info(NodeGetInfoRequest {}).await.map(|answer| answer.into_inner())
+        });
     let limited = info.is_ok_and(|info| info.max_volumes_per_node > 0);
+    let (plugin, controller, node) =
+        (|service| plugin.contains(&service), |rpc| controller.contains(&rpc), |rpc| node.contains(&rpc));
     use controller::rpc::Type as Controller;
     use node::rpc::Type as Node;
     use plugin::service::Type as Plugin;
-    BTreeMap::from([
+    let capabilities = BTreeMap::from([
         (Capability::Topology, plugin(Plugin::VolumeAccessibilityConstraints)),
         (Capability::GroupSnapshot, plugin(Plugin::GroupControllerService)),
         (Capability::SnapshotDataSource, controller(Controller::CreateDeleteSnapshot)),
@@ -52,5 +71,54 @@ pub(super) async fn declared(driver: &Driver) -> BTreeMap<Capability, bool> {
         (Capability::Capacity, controller(Controller::GetCapacity)),
         (Capability::ReadWriteOncePod, controller(Controller::SingleNodeMultiWriter)),
         (Capability::VolumeLimits, limited),
-    ])
+    ]);
+    let takes = Takes {
+        create: controller(Controller::CreateDeleteVolume),
+        attach: controller(Controller::PublishUnpublishVolume),
+        stage: node(Node::StageUnstageVolume),
+    };
+    Declared { capabilities, takes }
+}
+
+async fn of_plugin(driver: &Driver) -> Vec<plugin::service::Type> {
+    let answer = driver.identity().get_plugin_capabilities(GetPluginCapabilitiesRequest {}).await;
+    let all = answer.map(|answer| answer.into_inner().capabilities).unwrap_or_default();
+    let service = |one: plugin::Type| match one {
+        plugin::Type::Service(service) => Some(service.r#type()),
+        plugin::Type::VolumeExpansion(_) => None,
+    };
+    all.into_iter().filter_map(|one| one.r#type.and_then(service)).collect()
+}
+
+async fn of_controller(driver: &Driver) -> Vec<controller::rpc::Type> {
+    let answer = driver.controller().controller_get_capabilities(ControllerGetCapabilitiesRequest {}).await;
+    let all = answer.map(|answer| answer.into_inner().capabilities).unwrap_or_default();
+    all.into_iter().filter_map(|one| one.r#type).map(|controller::Type::Rpc(rpc)| rpc.r#type()).collect()
+}
+
+async fn of_node(driver: &Driver) -> Vec<node::rpc::Type> {
+    let answer = driver.node().node_get_capabilities(NodeGetCapabilitiesRequest {}).await;
+    let all = answer.map(|answer| answer.into_inner().capabilities).unwrap_or_default();
+    all.into_iter().filter_map(|one| one.r#type).map(|node::Type::Rpc(rpc)| rpc.r#type()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_that_a_driver_leaves_out_are_not_made() {
+        let none = Takes { create: false, attach: false, stage: false };
+        for method in [
+            "CreateVolume",
+            "DeleteVolume",
+            "ControllerPublishVolume",
+            "ControllerUnpublishVolume",
+            "NodeStageVolume",
+            "NodeUnstageVolume",
+        ] {
+            assert!(Takes::ALL.method(method) && !none.method(method), "{method}");
+        }
+        assert!(none.method("NodePublishVolume") && none.method("NodeUnpublishVolume"));
+    }
 }

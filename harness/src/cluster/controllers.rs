@@ -23,14 +23,14 @@ use crate::install::{self, Variant};
 pub(super) struct Controllers(Vec<Supervised>);
 
 impl Controllers {
-    /// Starts them; those that need a driver speak to the first node's.
+    /// Starts them; those that need a driver speak to its controller, on the first node.
     pub(super) async fn start(
         common: &Common,
         first: &Node,
         control_plane: &ControlPlane,
         client: &Client,
     ) -> Result<Self, UpError> {
-        let socket = common.plugin.socket(&first.paths);
+        let socket = common.plugin.controller_socket(&first.paths);
         let start =
             |name: &str, kubeconfig: &Path, names: &[&str], more: &[&str]| -> Result<Supervised, UpError> {
                 let mut args: Vec<OsString> = vec!["controller".into()];
@@ -41,9 +41,7 @@ impl Controllers {
                     "--csi-address".into(),
                     socket.clone().into(),
                 ]);
-                let spec = common.component(name.to_owned(), args, None);
-                let process = spec.spawn()?;
-                Ok(Supervised::new(spec, process))
+                Ok(common.start(common.component(name.to_owned(), args, None))?)
             };
         let ControlPlane::Stock(stock) = control_plane else {
             return Ok(Self(vec![start("controllers", &common.kubeconfig, &["all"], &[])?]));

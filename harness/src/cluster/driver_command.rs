@@ -5,7 +5,7 @@ use std::{ffi::OsString, path::PathBuf, str::FromStr};
 use serde::Serialize;
 
 /// The placeholders of a driver command.
-const PLACEHOLDERS: [&str; 4] = ["endpoint", "node_id", "state_dir", "node_root"];
+const PLACEHOLDERS: [&str; 5] = ["endpoint", "socket", "node_id", "state_dir", "node_root"];
 
 /// The arguments that our own driver is given.
 pub(super) const BUILTIN: [&str; 7] =
@@ -37,12 +37,12 @@ pub enum DriverCommandError {
     Quote(char),
     /// A placeholder that does not exist.
     #[error(
-        "--driver exec: {{{0}}} is not a placeholder: use {{endpoint}}, {{node_id}}, {{state_dir}}, {{node_root}}"
+        "--driver exec: {{{0}}} is not a placeholder: use {{endpoint}} or {{socket}}, {{node_id}}, {{state_dir}}, {{node_root}}"
     )]
     Placeholder(String),
     /// The driver would not know where to listen.
     #[error(
-        "--driver exec: the command has no {{endpoint}}: the driver must be told the socket to listen on"
+        "--driver exec: the command has neither {{endpoint}} (unix:///..) nor {{socket}} (its path): the driver must be told where to listen"
     )]
     NoEndpoint,
 }
@@ -64,7 +64,7 @@ impl FromStr for DriverCommand {
         {
             return Err(DriverCommandError::Placeholder(unknown.to_owned()));
         }
-        if !words.iter().any(|word| word.contains("{endpoint}")) {
+        if !words.iter().any(|word| word.contains("{endpoint}") || word.contains("{socket}")) {
             return Err(DriverCommandError::NoEndpoint);
         }
         Ok(Self::Exec(words))
@@ -74,8 +74,8 @@ impl FromStr for DriverCommand {
 /// What the placeholders stand for on one node.
 #[derive(Clone, Debug)]
 pub struct Place {
-    /// `unix:///...`, as the driver sees it.
-    pub endpoint: String,
+    /// The socket to listen at, as the driver sees it.
+    pub socket: PathBuf,
     /// The node's id for the driver.
     pub node_id: String,
     /// Where the driver may keep its state; the same for all nodes.
@@ -108,7 +108,9 @@ impl DriverCommand {
 impl Place {
     /// The word with every placeholder replaced.
     fn fill(&self, word: &str) -> String {
-        let values = [&self.endpoint, &self.node_id, &self.state_dir, &self.node_root];
+        let socket = self.socket.display().to_string();
+        let endpoint = format!("unix://{socket}");
+        let values = [&endpoint, &socket, &self.node_id, &self.state_dir, &self.node_root];
         PLACEHOLDERS
             .iter()
             .zip(values)
@@ -162,6 +164,7 @@ mod tests {
             ("exec:d '{endpoint}", Err(DriverCommandError::Quote('\''))),
             ("exec:d {endpoint} {nodeid}", Err(DriverCommandError::Placeholder("nodeid".into()))),
             ("exec:d", Err(DriverCommandError::NoEndpoint)),
+            ("exec:d {socket}", exec(&["d", "{socket}"])),
         ];
         for (text, expected) in table {
             assert_eq!(text.parse::<DriverCommand>(), expected, "{text}");
@@ -171,15 +174,15 @@ mod tests {
     #[test]
     fn placeholders_are_filled() {
         let place = Place {
-            endpoint: "unix:///s".into(),
+            socket: "/s".into(),
             node_id: "n".into(),
             state_dir: "/d".into(),
             node_root: "/k".into(),
         };
         let command: DriverCommand =
-            "exec:d -e {endpoint} {node_id}{node_id} {state_dir} {node_root}".parse().unwrap();
+            "exec:d -e {endpoint} {socket} {node_id}{node_id} {state_dir} {node_root}".parse().unwrap();
         let (program, args) = command.at(&place, std::path::Path::new("/us"));
         assert_eq!(program, PathBuf::from("d"));
-        assert_eq!(args, ["-e", "unix:///s", "nn", "/d", "/k"]);
+        assert_eq!(args, ["-e", "unix:///s", "/s", "nn", "/d", "/k"]);
     }
 }

@@ -13,15 +13,12 @@ use std::{
 use claimcheck_csi::{
     Driver as DriverClient, Endpoint,
     tap::{self, FaultControl, FaultPlan, FaultRule, Tap, TapRecord},
-    v1::{
-        ControllerGetCapabilitiesRequest, GetPluginInfoRequest, ListVolumesRequest,
-        controller_service_capability::{Type as ControllerType, rpc::Type as ControllerRpc},
-    },
+    v1::{GetPluginInfoRequest, ListVolumesRequest},
 };
 use claimcheck_informer::Kind;
-use claimcheck_model::{Capability, Leak, LeakKind, ObjectKey, Stamp};
+use claimcheck_model::{ComponentEnd, Leak, LeakKind, ObjectKey, Stamp};
 use claimcheck_substrate::{STATE_DIR, SpawnError};
-use futures::future::{join_all, try_join_all};
+use futures::future::{join_all, select_all, try_join_all};
 use k8s_openapi::{
     api::{
         core::v1::Namespace,
@@ -34,7 +31,7 @@ use serde_json::json;
 use tokio::sync::{Mutex, OwnedMutexGuard, mpsc};
 
 use super::{
-    Abilities, Disruption, NoFaults, Victim, capabilities,
+    Abilities, Declared, Disruption, NoFaults, Victim, capabilities,
     control_plane::{self, Api, ControlPlane, ControlPlaneError},
     controllers::Controllers,
     driver_command::DriverCommand,
@@ -43,7 +40,7 @@ use super::{
     node::{Common, Node},
     node_driver::Plugin,
     observer::{Observer, On, Seen, WaitError},
-    supervisor::last_lines,
+    supervisor::Supervised,
 };
 use crate::{
     client::client,
@@ -55,7 +52,7 @@ use crate::{
 const READY: Duration = Duration::from_secs(30);
 
 /// A driver that ends this often before it has answered never will.
-const GIVE_UP: u32 = 5;
+const GIVE_UP: u32 = 3;
 
 /// How to bring up an embedded cluster.
 #[derive(Clone, Debug)]
@@ -64,6 +61,10 @@ pub struct Options {
     pub nodes: usize,
     /// Which driver.
     pub driver: DriverCommand,
+    /// The driver's controller, where that is a process of its own.
+    pub controller: Option<DriverCommand>,
+    /// The parameters of the driver's classes.
+    pub class_parameters: BTreeMap<String, String>,
     /// Which API server.
     pub api: Api,
     /// An existing directory for the components' logs and the API server's audit log.
@@ -108,12 +109,24 @@ pub enum UpError {
     #[error(transparent)]
     Node(Box<dyn std::error::Error + Send + Sync>),
     /// The driver does not answer.
-    #[error("the driver on {node} does not answer; the end of its log:\n{log}")]
+    #[error("{component} {what}; it was started as\n  {command}\nthe end of its log:\n{log}")]
     Driver {
-        /// The node.
-        node: String,
+        /// Which of its processes: `driver node-1`.
+        component: String,
+        /// What it does instead.
+        what: &'static str,
+        /// The command line that ran, without secrets.
+        command: String,
         /// The last lines that the driver wrote.
         log: String,
+    },
+    /// Two processes of one driver are of two drivers.
+    #[error("--driver-controller calls itself {controller}, --driver {node}: both must be of one driver")]
+    Names {
+        /// What the controller says.
+        controller: String,
+        /// What the node's process says.
+        node: String,
     },
     /// The nodes do not become ready.
     #[error(transparent)]
@@ -127,8 +140,13 @@ pub struct Embedded {
     observer: Observer,
     nodes: Vec<Node>,
     controllers: Controllers,
+    /// At its controller's socket.
     driver: DriverClient,
+    driver_controller: Option<Supervised>,
     driver_name: String,
+    declared: Declared,
+    class_parameters: BTreeMap<String, String>,
+    ends: Option<mpsc::UnboundedReceiver<ComponentEnd>>,
     records: Option<mpsc::UnboundedReceiver<TapRecord>>,
     faults: FaultControl,
     run_faults: Mutex<FaultPlan>,
@@ -157,7 +175,8 @@ impl Embedded {
         })
         .await?;
         let api_ready = Stamp::now();
-        let common = common(options, &control_plane);
+        let (tell_ends, ends) = mpsc::unbounded_channel();
+        let common = common(options, &control_plane, tell_ends);
         for kubeconfig in [&common.kubeconfig, &options.kubeconfig] {
             control_plane.write_kubeconfig(kubeconfig).map_err(writing(kubeconfig))?;
         }
@@ -170,11 +189,24 @@ impl Embedded {
         let nodes = try_join_all(names.iter().map(|name| Node::start(&common, name)));
         let (nodes, observer) = tokio::join!(nodes, Observer::start(client.clone()));
         let nodes = nodes.map_err(|error| UpError::Node(Box::new(error)))?;
-        let controllers = Controllers::start(&common, &nodes[0], &control_plane, &client).await?;
-        let driver =
-            DriverClient::new(Endpoint::Unix(common.plugin.socket(&nodes[0].paths)), Tap::none(), "harness");
-        let driver_name = driver_name(&driver, &common, &nodes[0]).await?;
-        install(&client, &driver, &driver_name).await?;
+        let first = &nodes[0];
+        let driver_controller = common
+            .plugin
+            .start_controller(&common, &first.paths, first.namespace.clone())
+            .map_err(|error| UpError::Node(Box::new(error)))?;
+        let controllers = Controllers::start(&common, first, &control_plane, &client).await?;
+        let at = |socket| DriverClient::new(Endpoint::Unix(socket), Tap::none(), "harness");
+        let on_node = at(common.plugin.socket(&first.paths));
+        let driver = at(common.plugin.controller_socket(&first.paths));
+        let driver_name = name_of(&on_node, &first.driver.process).await?;
+        if let Some(process) = &driver_controller {
+            let controller = name_of(&driver, process).await?;
+            if controller != driver_name {
+                return Err(UpError::Names { controller, node: driver_name });
+            }
+        }
+        let declared = capabilities::declared(&driver, &on_node).await;
+        install(&client, &driver_name, &declared, &options.class_parameters).await?;
         let cluster = Self {
             control_plane,
             client,
@@ -182,7 +214,11 @@ impl Embedded {
             nodes,
             controllers,
             driver,
+            driver_controller,
             driver_name,
+            declared,
+            class_parameters: options.class_parameters.clone(),
+            ends: Some(ends),
             records: Some(records),
             faults,
             run_faults: Mutex::default(),
@@ -192,7 +228,10 @@ impl Embedded {
             common,
             further: Mutex::default(),
         };
-        cluster.registered(&cluster.driver_name).await?;
+        tokio::select! {
+            registered = cluster.registered(&cluster.driver_name) => registered?,
+            error = cluster.driver_fails() => return Err(error),
+        }
         Ok(cluster)
     }
 
@@ -217,8 +256,18 @@ impl Embedded {
     }
 
     /// What the driver declares.
-    pub async fn declared(&self) -> BTreeMap<Capability, bool> {
-        capabilities::declared(&self.driver).await
+    pub fn declared(&self) -> &Declared {
+        &self.declared
+    }
+
+    /// The parameters that the driver's classes have here.
+    pub fn class_parameters(&self) -> BTreeMap<String, String> {
+        self.class_parameters.clone()
+    }
+
+    /// Components that end by themselves; to be taken once.
+    pub fn take_ends(&mut self) -> Option<mpsc::UnboundedReceiver<ComponentEnd>> {
+        self.ends.take()
     }
 
     /// The nodes' names.
@@ -347,8 +396,21 @@ impl Embedded {
         join_all(self.nodes.iter().map(|node| node.agent.disrupt(Disruption::Stop))).await;
         let others = further.values().flat_map(|further| &further.on_nodes);
         let drivers = others.chain(self.nodes.iter().map(|node| &node.driver));
-        join_all(drivers.map(|driver| driver.process.disrupt(Disruption::Stop))).await;
+        let drivers = drivers.map(|driver| &driver.process).chain(&self.driver_controller);
+        join_all(drivers.map(|process| process.disrupt(Disruption::Stop))).await;
         self.control_plane.shutdown().await;
+    }
+
+    /// Resolves once one of the driver's processes keeps ending.
+    async fn driver_fails(&self) -> UpError {
+        let processes = self.nodes.iter().map(|node| &node.driver.process).chain(&self.driver_controller);
+        let fails = processes.map(|process| {
+            Box::pin(async {
+                process.has_failed(GIVE_UP).await;
+                failed(process, KEEPS_ENDING)
+            })
+        });
+        select_all(fails).await.0
     }
 
     /// Returns once a driver is registered on all nodes.
@@ -392,7 +454,11 @@ async fn volumes_of(driver: &DriverClient) -> Vec<Leak> {
     }
 }
 
-fn common(options: &Options, control_plane: &ControlPlane) -> Common {
+fn common(
+    options: &Options,
+    control_plane: &ControlPlane,
+    ends: mpsc::UnboundedSender<ComponentEnd>,
+) -> Common {
     let state = Path::new(STATE_DIR);
     Common {
         // The link, not its target: a program that was rebuilt meanwhile has no path any more.
@@ -401,12 +467,14 @@ fn common(options: &Options, control_plane: &ControlPlane) -> Common {
         plugin: Plugin {
             directory: "driver".to_owned(),
             command: options.driver.clone(),
+            controller: options.controller.clone(),
             // Of this run alone: the host shows the loop devices of all runs to each of them.
             state_dir: state.join(format!("d-{:.8}", uuid::Uuid::new_v4().simple().to_string())),
         },
         kubeconfig: state.join("kubeconfig"),
         client_ca: control_plane.client_ca().map(Path::to_owned),
         tap: state.join("tap.sock"),
+        ends,
     }
 }
 
@@ -415,29 +483,35 @@ pub(super) fn writing(path: &Path) -> impl FnOnce(io::Error) -> UpError {
     move |source| UpError::Write { path, source }
 }
 
-async fn driver_name(driver: &DriverClient, common: &Common, node: &Node) -> Result<String, UpError> {
+/// What a driver does that is started again and again.
+const KEEPS_ENDING: &str = "ends as soon as it is started";
+
+fn failed(process: &Supervised, what: &'static str) -> UpError {
+    let (component, command) = (process.name().to_owned(), process.command_line());
+    UpError::Driver { component, what, command, log: process.last_lines() }
+}
+
+/// The driver's name, once it answers.
+async fn name_of(driver: &DriverClient, process: &Supervised) -> Result<String, UpError> {
     let answered = async {
-        driver.wait_ready(READY).await.ok()?;
-        Some(driver.identity().get_plugin_info(GetPluginInfoRequest {}).await.ok()?.into_inner().name)
+        driver.wait_ready(READY).await.map_err(|_| failed(process, "does not answer at its socket"))?;
+        let info = driver.identity().get_plugin_info(GetPluginInfoRequest {}).await;
+        info.map(|info| info.into_inner().name).map_err(|_| failed(process, "fails GetPluginInfo"))
     };
-    let name = tokio::select! {
+    tokio::select! {
         name = answered => name,
-        () = node.driver.process.has_failed(GIVE_UP) => None,
-    };
-    name.ok_or_else(|| {
-        let log = last_lines(&common.logs.join(format!("driver-{}.log", node.paths.name)));
-        UpError::Driver { node: node.paths.name.clone(), log }
-    })
+        () = process.has_failed(GIVE_UP) => Err(failed(process, KEEPS_ENDING)),
+    }
 }
 
 /// What an administrator would install with the driver: its CSIDriver object and storage classes.
-async fn install(client: &Client, driver: &DriverClient, name: &str) -> Result<(), UpError> {
-    // A driver without a controller service has nothing to attach.
-    let answer = driver.controller().controller_get_capabilities(ControllerGetCapabilitiesRequest {}).await;
-    let capabilities = answer.map(|answer| answer.into_inner().capabilities).unwrap_or_default();
-    let attaches = capabilities.into_iter().any(|capability| {
-        matches!(capability.r#type, Some(ControllerType::Rpc(rpc)) if rpc.r#type() == ControllerRpc::PublishUnpublishVolume)
-    });
+async fn install(
+    client: &Client,
+    name: &str,
+    declared: &Declared,
+    parameters: &BTreeMap<String, String>,
+) -> Result<(), UpError> {
+    let attaches = declared.takes.attach;
     let csi_driver: CSIDriver = serde_json::from_value(json!({
         "metadata": { "name": name },
         "spec": { "attachRequired": attaches, "podInfoOnMount": false, "fsGroupPolicy": "File" },
@@ -461,13 +535,17 @@ async fn install(client: &Client, driver: &DriverClient, name: &str) -> Result<(
     {
         let late = if binding == "Immediate" { "" } else { "-late" };
         let default = class == &kinds[0] && binding == "Immediate";
+        let mut parameters = parameters.clone();
+        if ours {
+            parameters.insert("kind".to_owned(), (*class).to_owned());
+        }
         let class: StorageClass = serde_json::from_value(json!({
             "metadata": {
                 "name": format!("claimcheck-{class}{late}"),
                 "annotations": { claimcheck_model::DEFAULT_CLASS: default.to_string() },
             },
             "provisioner": name,
-            "parameters": if ours { json!({ "kind": class }) } else { json!({}) },
+            "parameters": parameters,
             "volumeBindingMode": binding,
         }))
         .expect("a StorageClass");

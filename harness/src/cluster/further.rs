@@ -101,6 +101,7 @@ impl Further {
         let plugin = Plugin {
             directory: name.to_owned(),
             command: command(wanted),
+            controller: None,
             state_dir: beside(&common.plugin.state_dir, name),
         };
         let on_nodes = nodes.iter().map(|node| {
@@ -118,7 +119,7 @@ impl Further {
         args.extend(["--kubeconfig".into(), common.kubeconfig.clone().into()]);
         args.extend(["--csi-address".into(), socket.clone().into()]);
         let spec = common.component(format!("controllers {name}"), args, None);
-        let controllers = Supervised::new(spec.clone(), spec.spawn()?);
+        let controllers = common.start(spec)?;
         let client = DriverClient::new(Endpoint::Unix(socket), Tap::none(), "harness");
         Ok(Self { on_nodes, controllers, plugin, client, turn: Arc::default() })
     }

@@ -31,16 +31,18 @@ mod on_kind;
 #[cfg(test)]
 mod on_kind_tests;
 mod real;
+mod secrets;
 mod stock;
 mod supervisor;
 
 use std::{collections::BTreeMap, time::Duration};
 
 use claimcheck_csi::tap::{FaultRule, TapRecord};
-use claimcheck_model::{Capability, Leak, Stamp};
+use claimcheck_model::{ComponentEnd, Leak, Stamp};
 use kube::Client;
 use tokio::sync::{OwnedMutexGuard, mpsc};
 
+pub use capabilities::{Declared, Takes};
 pub use control_plane::{Api, ControlPlaneError};
 pub use driver_command::{DriverCommand, DriverCommandError};
 pub use embedded::{Embedded, Options, UpError};
@@ -141,7 +143,7 @@ impl Cluster {
     /// The parameters that classes of the driver have here, beside those that a case is about.
     pub fn class_parameters(&self) -> BTreeMap<String, String> {
         match self {
-            Self::Embedded(_) => BTreeMap::new(),
+            Self::Embedded(embedded) => embedded.class_parameters(),
             Self::Real(real) => real.class_parameters(),
         }
     }
@@ -155,10 +157,18 @@ impl Cluster {
     }
 
     /// What the driver declares, as far as it can be asked.
-    pub async fn declared(&self) -> BTreeMap<Capability, bool> {
+    pub fn declared(&self) -> &Declared {
         match self {
-            Self::Embedded(embedded) => embedded.declared().await,
+            Self::Embedded(embedded) => embedded.declared(),
             Self::Real(real) => real.declared(),
+        }
+    }
+
+    /// Components that end by themselves; to be taken once, where they are ours to start.
+    pub fn take_ends(&mut self) -> Option<mpsc::UnboundedReceiver<ComponentEnd>> {
+        match self {
+            Self::Embedded(embedded) => embedded.take_ends(),
+            Self::Real(_) => None,
         }
     }
 

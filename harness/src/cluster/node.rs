@@ -6,8 +6,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use claimcheck_model::ComponentEnd;
 use claimcheck_substrate::{KUBELET_DIR, NodeNamespace, Process, ProcessSpec, STATE_DIR, SpawnError};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    sync::mpsc,
+};
 
 use super::{
     node_driver::{NodeDriver, NodeDriverError, Plugin},
@@ -45,6 +49,8 @@ pub(super) struct Common {
     /// Who may ask nodes for logs without the token of the kubeconfig.
     pub client_ca: Option<PathBuf>,
     pub tap: PathBuf,
+    /// Who is told of components that end by themselves.
+    pub ends: mpsc::UnboundedSender<ComponentEnd>,
 }
 
 impl Common {
@@ -63,6 +69,11 @@ impl Common {
             env: vec![(MARKER.into(), "1".into()), ("CLAIMCHECK_TAP".into(), self.tap.clone().into())],
             namespace,
         }
+    }
+
+    /// Starts a component, and keeps it running.
+    pub(super) fn start(&self, spec: ProcessSpec) -> Result<Supervised, SpawnError> {
+        Supervised::start(spec, self.ends.clone())
     }
 }
 
@@ -121,7 +132,7 @@ impl Node {
             args.extend(["--client-ca-file".into(), client_ca.clone().into()]);
         }
         let spec = common.component(format!("agent {name}"), args, Some(namespace.clone()));
-        let agent = Supervised::new(spec.clone(), spec.spawn()?);
+        let agent = common.start(spec)?;
         Ok(Self { paths, agent, driver, namespace, _runtime: runtime })
     }
 }

@@ -12,7 +12,7 @@ use kube::{
 };
 
 use super::{
-    Abilities, DisruptError, Disruption, Victim,
+    Abilities, Declared, DisruptError, Disruption, Takes, Victim,
     kind::KindCluster,
     observer::Observer,
     on_kind::{self, COMPONENTS},
@@ -69,7 +69,7 @@ pub struct Real {
     observer: Observer,
     class: StorageClass,
     nodes: Vec<String>,
-    declared: BTreeMap<Capability, bool>,
+    declared: Declared,
     /// What its nodes are, where they are ours.
     made_of: Option<KindCluster>,
 }
@@ -162,8 +162,8 @@ impl Real {
     }
 
     /// What the driver declares, as far as objects of the API show it.
-    pub fn declared(&self) -> BTreeMap<Capability, bool> {
-        self.declared.clone()
+    pub fn declared(&self) -> &Declared {
+        &self.declared
     }
 
     /// Ends the watches, and the nodes if they were made for it; their logs are kept if something `failed`.
@@ -232,7 +232,8 @@ fn obstacle(node: &Node) -> Option<&'static str> {
     taints.any(|taint| taint.effect != "PreferNoSchedule").then_some("is tainted")
 }
 
-fn declared(world: &World, class: &StorageClass) -> BTreeMap<Capability, bool> {
+/// What objects say of a driver. Whether it stages cannot be seen, so that is taken for granted.
+fn declared(world: &World, class: &StorageClass) -> Declared {
     let on_nodes = || {
         let drivers = world.csi_nodes.iter().flat_map(|node| node.spec.drivers.iter());
         drivers.filter(|driver| driver.name == class.provisioner)
@@ -241,12 +242,14 @@ fn declared(world: &World, class: &StorageClass) -> BTreeMap<Capability, bool> {
         .any(|driver| driver.allocatable.as_ref().and_then(|allocatable| allocatable.count).is_some());
     let zoned = on_nodes().any(|driver| driver.topology_keys.as_ref().is_some_and(|keys| !keys.is_empty()));
     let grows = class.allow_volume_expansion == Some(true);
-    let published =
-        world.csi_drivers.named(&class.provisioner).and_then(|driver| driver.spec.storage_capacity);
-    BTreeMap::from([
+    let object = world.csi_drivers.named(&class.provisioner);
+    let published = object.and_then(|driver| driver.spec.storage_capacity);
+    let attach = object.and_then(|driver| driver.spec.attach_required) != Some(false);
+    let capabilities = BTreeMap::from([
         (Capability::VolumeLimits, limited),
         (Capability::Topology, zoned),
         (Capability::ControllerExpansion, grows),
         (Capability::Capacity, published == Some(true)),
-    ])
+    ]);
+    Declared { capabilities, takes: Takes { attach, ..Takes::ALL } }
 }

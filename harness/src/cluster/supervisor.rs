@@ -5,7 +5,8 @@
 
 use std::{fs, path::Path, time::Duration};
 
-use claimcheck_substrate::{Process, ProcessSpec};
+use claimcheck_model::ComponentEnd;
+use claimcheck_substrate::{Process, ProcessSpec, SpawnError};
 use nix::sys::signal::Signal;
 use tokio::{
     sync::{mpsc, oneshot, watch},
@@ -13,6 +14,8 @@ use tokio::{
     time::Instant,
 };
 use tracing::{info, warn};
+
+use super::secrets::Secrets;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
@@ -44,7 +47,7 @@ pub enum Disruption {
 /// A component under supervision. Dropping it kills the process and ends the supervision.
 #[derive(Debug)]
 pub struct Supervised {
-    name: String,
+    spec: ProcessSpec,
     orders: mpsc::UnboundedSender<(Disruption, oneshot::Sender<()>)>,
     pid: watch::Receiver<Option<u32>>,
     failures: watch::Receiver<u32>,
@@ -52,20 +55,42 @@ pub struct Supervised {
 }
 
 impl Supervised {
-    /// Takes over a started process; `spec` starts it again.
-    pub fn new(spec: ProcessSpec, process: Process) -> Self {
-        let name = spec.name.clone();
+    /// Starts a component. When it ends by itself, that is told to `ends`.
+    ///
+    /// # Errors
+    /// The program, or its log, cannot be opened.
+    pub fn start(spec: ProcessSpec, ends: mpsc::UnboundedSender<ComponentEnd>) -> Result<Self, SpawnError> {
+        let process = spec.spawn()?;
         let (orders, taken) = mpsc::unbounded_channel();
         let (tell, pid) = watch::channel(process.pid());
         let (tell_failures, failures) = watch::channel(0);
-        let supervisor = Supervisor { spec, further: &[], orders: taken, pid: tell, failures: tell_failures };
+        let supervisor = Supervisor {
+            spec: spec.clone(),
+            further: &[],
+            orders: taken,
+            pid: tell,
+            failures: tell_failures,
+            ends,
+        };
         let task = tokio::spawn(supervisor.run(process));
-        Self { name, orders, pid, failures, task }
+        Ok(Self { spec, orders, pid, failures, task })
     }
 
     /// Its name in logs.
     pub fn name(&self) -> &str {
-        &self.name
+        &self.spec.name
+    }
+
+    /// The command line that runs, as a person would write it, without secrets.
+    pub fn command_line(&self) -> String {
+        let words = std::iter::once(self.spec.program.display().to_string())
+            .chain(self.spec.args.iter().map(|word| word.display().to_string()));
+        hidden(&self.spec).hide(&words.map(quoted).collect::<Vec<_>>().join(" "))
+    }
+
+    /// What it has written last, without the secrets of its command line; empty where it wrote nothing.
+    pub fn last_lines(&self) -> String {
+        said_last(&self.spec)
     }
 
     /// Its process id; `None` while it is down.
@@ -105,6 +130,7 @@ struct Supervisor {
     pid: watch::Sender<Option<u32>>,
     /// How often it has ended by itself in a row.
     failures: watch::Sender<u32>,
+    ends: mpsc::UnboundedSender<ComponentEnd>,
 }
 
 /// What follows an ended process.
@@ -151,8 +177,8 @@ impl Supervisor {
         loop {
             let (disruption, done) = tokio::select! {
                 status = process.wait() => {
-                    warn!(component = process.name(), ?status, "ended by itself, and is started again");
                     let _ = self.pid.send(None);
+                    self.tell(status.map_or_else(|error| error.to_string(), |status| status.to_string()));
                     let healthy = started.elapsed() > HEALTHY;
                     self.failures.send_modify(|failures| *failures = if healthy { 0 } else { *failures + 1 });
                     return Some(Next::Restart);
@@ -195,6 +221,15 @@ impl Supervisor {
         }
     }
 
+    /// Tells that it has ended by itself.
+    fn tell(&self, status: String) {
+        let spec = &self.spec;
+        warn!(component = spec.name, status, "ended by itself, and is started again");
+        let last_lines = said_last(spec).lines().map(str::to_owned).collect();
+        // Without listeners there is nobody to tell.
+        let _ = self.ends.send(ComponentEnd { component: spec.name.clone(), status, last_lines });
+    }
+
     /// Starts the component; `None` where an order to stay down came before it could be started.
     async fn restart(&mut self) -> Option<Process> {
         loop {
@@ -225,6 +260,20 @@ impl Supervisor {
     }
 }
 
+/// The secrets of its command line.
+fn hidden(spec: &ProcessSpec) -> Secrets {
+    Secrets::of(spec.args.iter().filter_map(|word| word.to_str()))
+}
+
+fn said_last(spec: &ProcessSpec) -> String {
+    hidden(spec).hide(&last_lines(&spec.log))
+}
+
+fn quoted(word: String) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@{}+".contains(c);
+    if !word.is_empty() && word.chars().all(plain) { word } else { format!("'{word}'") }
+}
+
 /// What a component that does not run has written last; empty where it wrote nothing.
 pub(super) fn last_lines(log: &Path) -> String {
     let said = fs::read_to_string(log).unwrap_or_default();
@@ -240,5 +289,34 @@ pub(crate) async fn stop(process: &mut Process) {
     if tokio::time::timeout(GRACE, process.wait()).await.is_err() {
         process.signal(Signal::SIGKILL);
         let _ = process.wait().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_component_that_gives_up_is_told_of_without_its_secrets_and_started_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = "echo \"cannot log in with $2\" >&2; exit 3";
+        let spec = ProcessSpec {
+            name: "driver node-1".to_owned(),
+            program: "sh".into(),
+            args: ["-c", script, "sh", "--password", "hunter2"].map(Into::into).to_vec(),
+            env: Vec::new(),
+            log: folder.path().join("driver-node-1.log"),
+            namespace: None,
+        };
+        let (tell, mut ends) = mpsc::unbounded_channel();
+        let component = Supervised::start(spec, tell).unwrap();
+        component.has_failed(2).await;
+        for _ in 0..2 {
+            let end = ends.recv().await.unwrap();
+            assert_eq!((end.component.as_str(), end.status.as_str()), ("driver node-1", "exit status: 3"));
+            assert_eq!(end.last_lines.last().unwrap(), "cannot log in with ***");
+        }
+        assert!(component.command_line().ends_with("sh --password ***"), "{}", component.command_line());
+        assert!(!component.last_lines().contains("hunter2"));
     }
 }

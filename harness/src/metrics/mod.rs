@@ -98,6 +98,7 @@ impl Metrics {
             | Event::Load(_)
             | Event::Clock(_)
             | Event::Stock(_)
+            | Event::Ended(_)
             | Event::RunFinished { .. } => {}
         }
     }

@@ -43,6 +43,9 @@ pub struct Summary {
     /// What stock components measured themselves: a cross-check.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub stock: BTreeMap<StockComponent, StockState>,
+    /// Components that ended by themselves during the run, and were started again.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub restarts: BTreeMap<String, Restarts>,
     /// What ran, on what.
     pub environment: BTreeMap<String, String>,
     /// How long it took, seconds.
@@ -85,6 +88,17 @@ pub struct Unfinished {
     pub aborted: u64,
     /// Their start or end could not be seen.
     pub unobserved: u64,
+}
+
+/// How often a component ended by itself, and how the last time.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Restarts {
+    /// How often.
+    pub times: u64,
+    /// How it ended, in the system's words.
+    pub status: String,
+    /// What it wrote last.
+    pub last_lines: Vec<String>,
 }
 
 /// CSI calls of one method.
@@ -178,6 +192,12 @@ impl Tally {
             Event::Leak(leak) => summary.leaks.push(leak.clone()),
             Event::Clock(clock) => drop(summary.clocks.insert(clock.node.clone(), clock.state.clone())),
             Event::Stock(stock) => drop(summary.stock.insert(stock.component, stock.state.clone())),
+            Event::Ended(end) => {
+                let restarts = summary.restarts.entry(end.component.clone()).or_default();
+                let times = restarts.times + 1;
+                let (status, last_lines) = (end.status.clone(), end.last_lines.clone());
+                *restarts = Restarts { times, status, last_lines };
+            }
             Event::CaseStarted { .. } | Event::WatchLag { .. } => {}
         }
     }

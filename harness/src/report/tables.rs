@@ -11,7 +11,7 @@ use super::capabilities;
 use super::load_table;
 use super::nodes;
 use super::quantiles::Quantiles;
-use super::summary::Summary;
+use super::summary::{Restarts, Summary};
 
 /// How the text may look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +86,7 @@ pub fn render(summary: &Summary, style: Style, folder: Option<&Path>) -> String 
     parts.extend(capabilities::render(summary, style));
     parts.extend(skipped(summary, paint));
     parts.extend(violations(summary, paint));
+    parts.extend(restarts(summary, paint));
     parts.extend(leaks(summary, paint));
     parts.extend(failures(summary, paint));
     parts.push(verdict(summary, paint, folder));
@@ -236,6 +237,15 @@ pub(super) fn wrap(text: &str, indent: &str) -> String {
 fn violations(summary: &Summary, paint: Paint) -> Option<String> {
     let lines = summary.violations.iter().map(|(rule, count)| format!("{:26}{count}", rule.name()));
     section(paint.with("1;33", "Calls out of order"), lines)
+}
+
+fn restarts(summary: &Summary, paint: Paint) -> Option<String> {
+    let lines = summary.restarts.iter().map(|(component, restarts)| {
+        let said = restarts.last_lines.iter().map(|line| format!("\n{}", wrap(line, "      ")));
+        let Restarts { times, status, .. } = restarts;
+        format!("{component}: {times} ×, the last time {status}{}", said.collect::<String>())
+    });
+    section(paint.with("1;33", "Ended by themselves, and were started again"), lines)
 }
 
 fn leaks(summary: &Summary, paint: Paint) -> Option<String> {

@@ -87,6 +87,10 @@ impl Progress {
                     paint.red(&format!("  ! left behind{whose}: {} {}", leak.kind.name(), leak.name))
                 });
             }
+            Event::Ended(end) => self.say(|paint| {
+                let said = end.last_lines.last().map(|line| format!(": {line}")).unwrap_or_default();
+                paint.red(&format!("  ! {} ended ({}) and is started again{said}", end.component, end.status))
+            }),
             Event::RunFinished { .. }
             | Event::Phase(_)
             | Event::Transition(_)

@@ -2,9 +2,9 @@
 
 use super::*;
 use claimcheck_model::{
-    Capability, CapabilityPlan, CaseId, CaseResult, ClusterKind, Leak, LeakKind, LoadPlan, Outcome, Phase,
-    PhaseSample, RpcSummary, Rule, RunInfo, Source, SubjectIds, Transition, TransitionKind, Usage,
-    VolumeMode, VolumeStep,
+    Capability, CapabilityPlan, CaseId, CaseResult, ClusterKind, ComponentEnd, Leak, LeakKind, LoadPlan,
+    Outcome, Phase, PhaseSample, RpcSummary, Rule, RunInfo, Source, SubjectIds, Transition, TransitionKind,
+    Usage, VolumeMode, VolumeStep,
 };
 use jiff::Timestamp;
 
@@ -123,6 +123,20 @@ fn tables_of_a_good_run() {
     assert!(summary.passed());
     insta::assert_snapshot!("good_run", render(&summary, Style { color: false }, None));
     assert!(render(&summary, Style { color: true }, None).contains("\x1b[1;32mPASS"));
+}
+
+#[test]
+fn a_component_that_ended_is_told_with_its_last_words() {
+    let end = |status: &str| {
+        let last_lines = vec![format!("{status}: no such disk")];
+        Event::Ended(ComponentEnd { component: "driver node-1".into(), status: status.into(), last_lines })
+    };
+    let summary = summary_of(&[end("exit status: 1"), end("exit status: 2")]);
+    let text = render(&summary, Style { color: false }, None);
+    let told = "driver node-1: 2 ×, the last time exit status: 2\n      exit status: 2: no such disk";
+    assert!(text.contains(told), "{text}");
+    let json = serde_json::to_value(&summary).unwrap();
+    assert_eq!(json["restarts"]["driver node-1"]["times"], 2);
 }
 
 #[tokio::test]

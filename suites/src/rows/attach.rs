@@ -18,7 +18,7 @@ pub(super) const ROWS: &[Case] = &[
         "a second node waits for a ReadWriteOnce volume, then gets it",
         "CSI Mock volume attach",
         Pattern::IMMEDIATE,
-        Needs::TWO_NODES,
+        Needs::TWO_NODES.attaching(),
         case!(second_node_waits),
     ),
     row(
@@ -26,7 +26,7 @@ pub(super) const ROWS: &[Case] = &[
         "a second node waits for a ReadWriteOnce volume, then gets it",
         "CSI Mock volume attach",
         Pattern::EXT4,
-        Needs::TWO_NODES,
+        Needs::TWO_NODES.attaching(),
         case!(second_node_waits),
     ),
 ];

@@ -47,7 +47,7 @@ pub(super) const ROWS: &[Case] = &[
         "a node that attaches for itself does so, and lets go again",
         "CSI Mock volume attach",
         Pattern::IMMEDIATE,
-        Needs::CONFIGURE,
+        Needs::CONFIGURE.attaching(),
         case!(node_attaches_for_itself),
     ),
     row(
@@ -55,7 +55,7 @@ pub(super) const ROWS: &[Case] = &[
         "a node out of service loses its pods at once, and its volumes move on",
         "NodeOutOfService",
         Pattern::IMMEDIATE,
-        Needs::DISRUPT.on_two_nodes(),
+        Needs::DISRUPT.on_two_nodes().attaching(),
         case!(out_of_service),
     ),
     row(
@@ -63,7 +63,8 @@ pub(super) const ROWS: &[Case] = &[
         "a driver killed during stage is asked again",
         "CSI Mock volume node stage",
         Pattern::EXT4,
-        Needs::FAULTS,
+        // The first node's driver is the cluster's controller too, and a paused one attaches nothing.
+        Needs::FAULTS.on_two_nodes().staging(),
         case!(driver_killed_during_stage),
     ),
     row(

@@ -17,37 +17,55 @@ use crate::{
 const SUITE: &str = "retries";
 const STAGE: &str = "CSI Mock volume node stage";
 
-const fn retry(name: &'static str, upstream: &'static str, run: Run) -> Case {
-    row(SUITE, name, upstream, Pattern::IMMEDIATE, Needs::FAULTS, run)
+const fn retry(name: &'static str, upstream: &'static str, needs: Needs, run: Run) -> Case {
+    row(SUITE, name, upstream, Pattern::IMMEDIATE, needs, run)
 }
+
+const ANY: Needs = Needs::FAULTS;
+const ATTACHES: Needs = Needs::FAULTS.attaching();
+const STAGES: Needs = Needs::FAULTS.staging();
 
 pub(super) const ROWS: &[Case] = &[
     retry(
         "a volume that cannot be made is tried again, and its claim says why",
         "provisioning",
+        ANY,
         case!(create_fails),
     ),
     retry(
         "a volume that cannot be deleted is tried again, and says why",
         "provisioning",
+        ANY,
         case!(delete_fails),
     ),
     retry(
         "an attach that fails is tried again, and the pod says why",
         "CSI Mock volume attach",
+        ATTACHES,
         case!(attach_fails),
     ),
-    retry("a detach that fails is tried again", "CSI Mock volume attach", case!(detach_fails)),
-    retry("a stage that fails for good is tried again, and the pod says why", STAGE, case!(stage_fails)),
-    retry("a stage that fails for a moment is tried again", STAGE, case!(stage_is_busy)),
+    retry("a detach that fails is tried again", "CSI Mock volume attach", ATTACHES, case!(detach_fails)),
+    retry(
+        "a stage that fails for good is tried again, and the pod says why",
+        STAGE,
+        STAGES,
+        case!(stage_fails),
+    ),
+    retry("a stage that fails for a moment is tried again", STAGE, STAGES, case!(stage_is_busy)),
     retry(
         "a stage that may have worked is undone when the pod goes",
         STAGE,
+        STAGES,
         case!(uncertain_stage_is_undone),
     ),
-    retry("a stage that has certainly failed is not undone", STAGE, case!(failed_stage_is_not_undone)),
-    retry("a publish that fails is tried again, and the pod says why", STAGE, case!(publish_fails)),
-    retry("an unpublish that fails is tried again before the pod goes", STAGE, case!(unpublish_fails)),
+    retry(
+        "a stage that has certainly failed is not undone",
+        STAGE,
+        STAGES,
+        case!(failed_stage_is_not_undone),
+    ),
+    retry("a publish that fails is tried again, and the pod says why", STAGE, ANY, case!(publish_fails)),
+    retry("an unpublish that fails is tried again before the pod goes", STAGE, ANY, case!(unpublish_fails)),
 ];
 
 const SCRIPT: &str = "echo here > /data/file && test \"$(cat /data/file)\" = here";
