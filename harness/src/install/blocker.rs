@@ -6,6 +6,8 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
 
 /// Restarts after which a container that keeps ending is held to be broken.
 const RESTARTS: i32 = 3;
+/// How the names of upstream's sidecars begin.
+const UPSTREAM: &str = "registry.k8s.io/sig-storage/";
 
 /// A pod, or a container of it, that is not ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +24,8 @@ pub struct Blocker {
     pub fatal: bool,
     /// The container has ended before, so its log is in its predecessor.
     pub crashed: bool,
+    /// What may help, where that is known.
+    pub remedy: Option<&'static str>,
     /// The last lines of the container's log.
     pub log: Vec<String>,
 }
@@ -35,6 +39,9 @@ impl fmt::Display for Blocker {
         write!(f, ": {}", self.reason)?;
         if !self.message.is_empty() {
             write!(f, ": {}", self.message)?;
+        }
+        if let Some(remedy) = self.remedy {
+            write!(f, "; {remedy}")?;
         }
         if !self.log.is_empty() {
             write!(f, "; its log ends:")?;
@@ -57,6 +64,7 @@ pub(super) fn blockers(pod: &Pod) -> Vec<Blocker> {
         message: message.clone().unwrap_or_default(),
         fatal: false,
         crashed: false,
+        remedy: None,
         log: Vec::new(),
     };
     let conditions = status.conditions.iter().flatten();
@@ -79,7 +87,7 @@ pub(super) fn blockers(pod: &Pod) -> Vec<Blocker> {
 fn of_container(pod: &str, container: &ContainerStatus) -> Option<Blocker> {
     let state = container.state.clone().unwrap_or_default();
     let crashed = container.restart_count > 0;
-    let (reason, message, fatal) = if let Some(waiting) = state.waiting {
+    let (reason, message, fatal) = if let Some(waiting) = state.waiting.clone() {
         let reason = waiting.reason.unwrap_or_else(|| "Waiting".to_owned());
         let fatal = match reason.as_str() {
             "InvalidImageName" | "ErrImageNeverPull" | "ImagePullBackOff" | "CreateContainerConfigError" => {
@@ -114,8 +122,23 @@ fn of_container(pod: &str, container: &ContainerStatus) -> Option<Blocker> {
         message: message.trim().to_owned(),
         fatal,
         crashed,
+        remedy: remedy(state.waiting.as_ref().and_then(|waiting| waiting.reason.as_deref()), &container.image),
         log: Vec::new(),
     })
+}
+
+/// Where else images come from.
+fn remedy(waits: Option<&str>, image: &str) -> Option<&'static str> {
+    match waits? {
+        "InvalidImageName" | "ErrImageNeverPull" | "ErrImagePull" | "ImagePullBackOff" => {
+            Some(if image.starts_with(UPSTREAM) {
+                "where upstream's images cannot be had, use --sidecars ours"
+            } else {
+                "name an image that the node has or can pull with --image"
+            })
+        }
+        _ => None,
+    }
 }
 
 fn holds(status: &PodStatus, condition: &str) -> Option<bool> {
@@ -135,8 +158,12 @@ mod tests {
     }
 
     fn waiting(restarts: i32, reason: &str, message: &str) -> Value {
+        of("i", restarts, reason, message)
+    }
+
+    fn of(image: &str, restarts: i32, reason: &str, message: &str) -> Value {
         json!({ "containerStatuses": [{
-            "name": "c", "image": "i", "imageID": "", "ready": false, "restartCount": restarts,
+            "name": "c", "image": image, "imageID": "", "ready": false, "restartCount": restarts,
             "state": { "waiting": { "reason": reason, "message": message } },
             "lastState": if restarts > 0 { json!({ "terminated": { "exitCode": 3 } }) } else { json!({}) },
         }]})
@@ -162,11 +189,19 @@ mod tests {
             (waiting(0, "ContainerCreating", ""), vec![("pod p, container c: ContainerCreating", false)]),
             (
                 waiting(0, "ErrImagePull", "not found"),
-                vec![("pod p, container c: ErrImagePull: not found", false)],
+                vec![(
+                    "pod p, container c: ErrImagePull: not found; name an image that the node has or can pull with \
+                     --image",
+                    false,
+                )],
             ),
             (
-                waiting(0, "ImagePullBackOff", "Back-off"),
-                vec![("pod p, container c: ImagePullBackOff: Back-off", true)],
+                of("registry.k8s.io/sig-storage/csi-attacher:v1", 0, "ImagePullBackOff", "Back-off"),
+                vec![(
+                    "pod p, container c: ImagePullBackOff: Back-off; where upstream's images cannot be had, use \
+                     --sidecars ours",
+                    true,
+                )],
             ),
             (waiting(1, "CrashLoopBackOff", "back-off"), vec![(loops, false)]),
             (waiting(3, "CrashLoopBackOff", "back-off"), vec![(loops, true)]),
@@ -194,6 +229,7 @@ mod tests {
             message: String::new(),
             fatal: false,
             crashed: true,
+            remedy: None,
             log: vec!["one".into(), "two".into()],
         };
         assert_eq!(blocker.to_string(), "pod p, container c: Error; its log ends:\n    one\n    two");

@@ -29,8 +29,11 @@ pub(super) const FILES: &[(&str, &str)] = files![
     "observe/kustomization.yaml",
     "observe/serviceaccount.yaml",
     "overlays/existing/kustomization.yaml",
+    "overlays/existing-upstream/kustomization.yaml",
     "overlays/kind/kustomization.yaml",
+    "overlays/kind-upstream/kustomization.yaml",
     "overlays/stock/kustomization.yaml",
+    "overlays/stock-upstream/kustomization.yaml",
     "rbac/sidecars/attacher.yaml",
     "rbac/sidecars/kustomization.yaml",
     "rbac/sidecars/provisioner.yaml",
@@ -39,8 +42,13 @@ pub(super) const FILES: &[(&str, &str)] = files![
     "rbac/storage/ephemeral-volume.yaml",
     "rbac/storage/kustomization.yaml",
     "rbac/storage/protection.yaml",
+    "rbac/upstream/attacher.yaml",
+    "rbac/upstream/kustomization.yaml",
+    "rbac/upstream/provisioner.yaml",
     "snapshots/classes.yaml",
     "snapshots/kustomization.yaml",
+    "upstream/controllers/kustomization.yaml",
+    "upstream/node/kustomization.yaml",
 ];
 
 /// The text of a file, if there is one.

@@ -51,6 +51,21 @@ pub enum Variant {
     Existing,
 }
 
+/// Whose sidecars stand beside our driver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Sidecars {
+    /// Our provisioner, attacher, registrar and liveness probe.
+    #[default]
+    Ours,
+    /// Those of kubernetes-csi, from registry.k8s.io, with `claimcheck tap` between them and the driver.
+    Upstream,
+}
+
+impl Sidecars {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Ours, Self::Upstream];
+}
+
 impl Variant {
     /// Every variant.
     pub const ALL: [Self; 3] = [Self::Kind, Self::Stock, Self::Existing];
@@ -76,6 +91,8 @@ impl fmt::Display for Variant {
 pub struct Options {
     /// Which components.
     pub variant: Variant,
+    /// Whose sidecars.
+    pub sidecars: Sidecars,
     /// Where they are. The cluster's roles have fixed names, so there is one installation a cluster.
     pub namespace: String,
     /// The image of all containers.
@@ -97,6 +114,7 @@ impl Options {
     pub fn new(variant: Variant) -> Self {
         Self {
             variant,
+            sidecars: Sidecars::Ours,
             namespace: NAMESPACE.to_owned(),
             image: substitute::IMAGE.to_owned(),
             image_pull_secret: None,
@@ -104,6 +122,14 @@ impl Options {
             driver_args: Vec::new(),
             observe: true,
             patience: Duration::from_secs(180),
+        }
+    }
+
+    /// The folder of what is installed, below `manifests/`.
+    pub fn overlay(&self) -> String {
+        match self.sidecars {
+            Sidecars::Ours => format!("overlays/{}", self.variant),
+            Sidecars::Upstream => format!("overlays/{}-upstream", self.variant),
         }
     }
 }
@@ -170,7 +196,7 @@ pub struct Installed {
 
 /// The objects of an installation, in the order in which they are applied.
 pub fn objects(options: &Options) -> Vec<DynamicObject> {
-    let overlay = format!("overlays/{}", options.variant);
+    let overlay = options.overlay();
     let observe = options.observe.then_some("observe");
     let roots = [overlay.as_str(), "snapshots", "monitoring"].into_iter().chain(observe);
     let mut values: Vec<_> = roots.flat_map(resolve::resolve).collect();
@@ -212,11 +238,13 @@ pub async fn grant(client: &Client, options: &Options) -> Result<Installed, Inst
     apply::apply(client, objects).await
 }
 
-/// The controllers that are installed, by their names on the command line.
+/// The controllers of ours that are installed, by their names on the command line.
 pub fn controllers(options: &Options) -> Vec<String> {
     let deployment = objects(options).into_iter().find(|object| title(object).starts_with("Deployment "));
-    let deployment = deployment.expect("every variant has controllers");
-    let args = deployment.data["spec"]["template"]["spec"]["containers"][0]["args"].as_array();
+    let deployment = deployment.expect("every variant has controllers, or upstream's");
+    let containers = deployment.data["spec"]["template"]["spec"]["containers"].as_array();
+    let ours = containers.into_iter().flatten().find(|container| container["name"] == "controllers");
+    let args = ours.and_then(|container| container["args"].as_array());
     let args = args.into_iter().flatten().filter_map(|arg| arg.as_str()).skip(1);
     args.take_while(|arg| !arg.starts_with('-')).map(str::to_owned).collect()
 }

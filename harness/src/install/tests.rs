@@ -33,8 +33,24 @@ fn manifests() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../manifests")
 }
 
-fn values(variant: Variant) -> Vec<Value> {
-    objects(&Options::new(variant)).into_iter().map(|object| serde_json::to_value(object).unwrap()).collect()
+fn values(options: &Options) -> Vec<Value> {
+    objects(options).into_iter().map(|object| serde_json::to_value(object).unwrap()).collect()
+}
+
+/// Everything that can be installed.
+fn all() -> Vec<Options> {
+    let of = |variant| Sidecars::ALL.map(|sidecars| Options { sidecars, ..Options::new(variant) });
+    Variant::ALL.into_iter().flat_map(of).collect()
+}
+
+/// All containers of everything that can be installed.
+fn all_containers() -> Vec<Value> {
+    all().iter().flat_map(values).flat_map(|object| containers(&object).to_vec()).collect()
+}
+
+/// Whether a container has an image of upstream's.
+fn is_upstream(container: &Value) -> bool {
+    container["image"].as_str().unwrap().starts_with("registry.k8s.io/sig-storage/")
 }
 
 fn name_of(object: &Value) -> String {
@@ -72,7 +88,7 @@ fn again<T: DeserializeOwned + Serialize>(object: &Value) -> Value {
 
 #[test]
 fn every_field_is_known_to_kubernetes() {
-    for object in Variant::ALL.into_iter().flat_map(values) {
+    for object in all().iter().flat_map(values) {
         let again = match object["kind"].as_str().unwrap() {
             "Namespace" => again::<Namespace>(&object),
             "ServiceAccount" => again::<ServiceAccount>(&object),
@@ -94,8 +110,9 @@ fn every_field_is_known_to_kubernetes() {
 
 #[test]
 fn kubectl_reads_them_as_we_do() {
-    for variant in Variant::ALL {
-        let folder = manifests().join("overlays").join(variant.name());
+    for options in all() {
+        let overlay = options.overlay();
+        let folder = manifests().join(&overlay);
         let output = Command::new("kubectl").arg("kustomize").arg(&folder).output();
         let output = output.expect("kubectl is there: ci/test installs it");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -104,17 +121,17 @@ fn kubectl_reads_them_as_we_do() {
         let by_name = |objects: Vec<Value>| -> BTreeMap<String, Value> {
             objects.into_iter().map(|object| (name_of(&object), object)).collect()
         };
-        let ours = resolve::resolve(&format!("overlays/{variant}"));
-        assert_eq!(by_name(ours), by_name(built), "{variant}");
+        let ours = resolve::resolve(&overlay);
+        assert_eq!(by_name(ours), by_name(built), "{overlay}");
     }
 }
 
 #[test]
 fn names_and_labels_agree() {
-    for variant in Variant::ALL {
-        let objects = values(variant);
+    for options in all() {
+        let (overlay, objects) = (options.overlay(), values(&options));
         let there: BTreeSet<String> = objects.iter().map(name_of).collect();
-        assert_eq!(there.len(), objects.len(), "{variant}: a name is given twice");
+        assert_eq!(there.len(), objects.len(), "{overlay}: a name is given twice");
         for object in &objects {
             let title = name_of(object);
             assert_eq!(object["metadata"]["labels"]["app.kubernetes.io/part-of"], "claimcheck", "{title}");
@@ -162,16 +179,16 @@ fn names_and_labels_agree() {
             }
         }
     }
-    let objects = values(Variant::Kind);
+    let objects = values(&Options::new(Variant::Kind));
     let workload = |kind: &str, name: &str| {
         let title = format!("{kind} {name}");
         objects.iter().find(|object| name_of(object) == title).unwrap_or_else(|| panic!("no {title}"))
     };
     assert_eq!(workload("Deployment", CONTROLLERS)["spec"]["replicas"], REPLICAS);
     assert_eq!(containers(workload("DaemonSet", NODE))[0]["name"], DRIVER);
-    let monitor = values(Variant::Kind).into_iter().find(|object| object["kind"] == "PodMonitor").unwrap();
+    let monitor = values(&Options::new(Variant::Kind)).into_iter().find(|object| object["kind"] == "PodMonitor").unwrap();
     let controllers =
-        values(Variant::Kind).into_iter().find(|object| object["kind"] == "Deployment").unwrap();
+        values(&Options::new(Variant::Kind)).into_iter().find(|object| object["kind"] == "Deployment").unwrap();
     assert_eq!(monitor["spec"]["selector"], controllers["spec"]["selector"]);
     let port = &monitor["spec"]["podMetricsEndpoints"][0]["port"];
     assert_eq!(containers(&controllers)[0]["ports"][0]["name"], *port);
@@ -199,10 +216,9 @@ fn expanded(container: &Value) -> Vec<String> {
 #[test]
 fn our_own_command_line_takes_the_arguments() {
     let mut seen = BTreeSet::new();
-    for container in Variant::ALL.into_iter().flat_map(values).flat_map(|object| containers(&object).to_vec())
-    {
-        let mut args = expanded(&container);
-        if args[0] == "observe" {
+    for container in all_containers().iter().filter(|container| !is_upstream(container)) {
+        let mut args = expanded(container);
+        if ["observe", "tap"].contains(&&*args[0]) {
             // From the environment.
             args.push("--node-name=n".to_owned());
         }
@@ -211,15 +227,20 @@ fn our_own_command_line_takes_the_arguments() {
     }
     assert_eq!(
         seen.into_iter().collect::<Vec<_>>(),
-        ["controller", "driver", "livenessprobe", "observe", "registrar"]
+        ["controller", "driver", "livenessprobe", "observe", "registrar", "tap"]
     );
 }
 
 #[test]
 fn each_variant_runs_its_controllers() {
-    let checked = |variant: Variant| {
-        let objects = values(variant);
-        let names = controllers(&Options::new(variant));
+    let checked = |variant: Variant, sidecars: Sidecars| {
+        let options = Options { sidecars, ..Options::new(variant) };
+        let objects = values(&options);
+        let ours = controllers(&options);
+        let deployment = objects.iter().find(|object| object["kind"] == "Deployment").unwrap();
+        let theirs = containers(deployment).iter().filter(|container| is_upstream(container));
+        let theirs = theirs.map(|container| container["name"].as_str().unwrap().to_owned());
+        let names: Vec<String> = ours.into_iter().chain(theirs).collect();
         // Who works has his rights, and nobody else.
         let roles = objects.iter().filter(|object| object["kind"] == "ClusterRole");
         let roles: BTreeSet<String> = roles
@@ -230,12 +251,37 @@ fn each_variant_runs_its_controllers() {
         assert_eq!(roles, names.iter().cloned().collect(), "{variant}");
         names
     };
-    assert_eq!(
-        checked(Variant::Kind),
-        ["binder", "attach-detach", "protection", "ephemeral-volume", "provisioner", "attacher"]
-    );
-    assert_eq!(checked(Variant::Stock), ["provisioner", "attacher"]);
-    assert_eq!(checked(Variant::Existing), ["provisioner", "attacher"]);
+    let storage = ["binder", "attach-detach", "protection", "ephemeral-volume"];
+    for (sidecars, names) in [
+        (Sidecars::Ours, ["provisioner", "attacher"]),
+        (Sidecars::Upstream, ["csi-provisioner", "csi-attacher"]),
+    ] {
+        assert_eq!(checked(Variant::Kind, sidecars), [storage.as_slice(), &names].concat());
+        assert_eq!(checked(Variant::Stock, sidecars), names);
+        assert_eq!(checked(Variant::Existing, sidecars), names);
+    }
+}
+
+#[test]
+fn upstreams_sidecars_call_the_tap_and_nobody_else_calls_the_driver() {
+    for variant in Variant::ALL {
+        let objects = values(&Options { sidecars: Sidecars::Upstream, ..Options::new(variant) });
+        let node = objects.iter().find(|object| name_of(object) == format!("DaemonSet {NODE}")).unwrap();
+        let [driver, registrar, livenessprobe, tap] = containers(node) else { panic!("{variant}") };
+        let has = |container: &Value, arg: &str| expanded(container).contains(&arg.to_owned());
+        assert!(has(driver, "--endpoint=unix:///csi/driver.sock") && has(tap, "--connect=unix:///csi/driver.sock"));
+        assert!(has(tap, "--listen=unix:///csi/csi.sock"), "{variant}");
+        // What both would tell would be counted twice.
+        assert!(!has(driver, "--tell-calls"), "{variant}");
+        assert_eq!(node["spec"]["template"]["metadata"]["labels"]["claimcheck.dev/tap"], tap["name"]);
+        let deployment = objects.iter().find(|object| object["kind"] == "Deployment").unwrap();
+        let sidecars = containers(deployment).iter().filter(|container| is_upstream(container));
+        for sidecar in sidecars.chain([registrar, livenessprobe]) {
+            assert!(is_upstream(sidecar) && has(sidecar, "--csi-address=/csi/csi.sock"), "{variant}");
+            let image = sidecar["image"].as_str().unwrap();
+            assert!(image.rsplit_once(":v").is_some(), "{image} is not pinned");
+        }
+    }
 }
 
 #[test]
@@ -244,15 +290,14 @@ fn the_controllers_are_known_by_their_account() {
     let (namespace, name) = account.split_once(':').unwrap();
     assert_eq!(namespace, NAMESPACE);
     assert!(ACCOUNT_GROUPS.contains(&format!("system:serviceaccounts:{NAMESPACE}").as_str()));
-    let objects = values(Variant::Kind);
+    let objects = values(&Options::new(Variant::Kind));
     let deployment = objects.iter().find(|object| object["kind"] == "Deployment").unwrap();
     assert_eq!(deployment["spec"]["template"]["spec"]["serviceAccountName"], name);
 }
 
 #[test]
 fn containers_may_no_more_than_they_need() {
-    for container in Variant::ALL.into_iter().flat_map(values).flat_map(|object| containers(&object).to_vec())
-    {
+    for container in all_containers() {
         let name = container["name"].as_str().unwrap();
         let may = &container["securityContext"];
         assert_eq!(may["readOnlyRootFilesystem"], true, "{name}");
@@ -270,7 +315,8 @@ fn containers_may_no_more_than_they_need() {
 
 #[test]
 fn an_installation_is_put_in_everywhere() {
-    let options = Options {
+    let elsewhere = |sidecars| Options {
+        sidecars,
         namespace: "elsewhere".into(),
         image: "registry.example/claimcheck:1".into(),
         image_pull_secret: Some("pull".into()),
@@ -278,12 +324,14 @@ fn an_installation_is_put_in_everywhere() {
         driver_args: vec!["--capacity=1000".into()],
         ..Options::new(Variant::Existing)
     };
-    let objects = objects(&options);
-    let text = serde_json::to_string(&objects).unwrap().replace("topology.claimcheck.csi.dev/node", "");
-    for default in ["claimcheck-system", "claimcheck:dev", DRIVER_NAME] {
-        assert!(!text.contains(default), "{default} is still in {text}");
+    for sidecars in Sidecars::ALL {
+        let text = serde_json::to_string(&objects(&elsewhere(sidecars))).unwrap();
+        let text = text.replace("topology.claimcheck.csi.dev/node", "");
+        for default in ["claimcheck-system", "claimcheck:dev", DRIVER_NAME] {
+            assert!(!text.contains(default), "{default} is still in {text}");
+        }
     }
-    let values: Vec<Value> = objects.iter().map(|object| serde_json::to_value(object).unwrap()).collect();
+    let values = values(&elsewhere(Sidecars::Ours));
     let node = values.iter().find(|object| name_of(object) == format!("DaemonSet {NODE}")).unwrap();
     assert_eq!(node["spec"]["template"]["spec"]["imagePullSecrets"], json!([{ "name": "pull" }]));
     let args = expanded(&containers(node)[0]);
@@ -305,8 +353,7 @@ async fn cluster() -> (apiserver::Server, Client) {
 #[tokio::test]
 async fn a_second_installation_changes_nothing_and_removing_leaves_nothing() {
     let (_server, client) = cluster().await;
-    for variant in Variant::ALL {
-        let options = Options::new(variant);
+    for options in all() {
         let first = apply(&client, &options).await.unwrap();
         assert!(first.applied.iter().all(|applied| applied.change == Change::Created), "{first:?}");
         assert_eq!(first.applied.len() + first.notes.len(), objects(&options).len());
