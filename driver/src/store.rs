@@ -42,7 +42,6 @@ const DATA: &str = "data";
 const IMAGE: &str = "image";
 const IMAGE_NEW: &str = "image.new";
 
-
 /// The id of something that has a directory of its own in the state directory, and is called into existence
 /// and out of it by its record in there.
 pub trait Id: Ord + fmt::Display {

@@ -1,18 +1,17 @@
 //! A place that kind makes: its arguments, and how it is brought up.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Result;
 use claimcheck_harness::{
-    cluster::{Cluster, Image, KindOptions, Real},
-    install::{self, Variant},
+    cluster::{Cluster, KindOptions, Real},
+    install::Variant,
     kind::{Controllers, DEFAULT_WORKERS, OwnedError, Store, Tools, cluster_name},
     report::RunFolder,
 };
 use clap::{Args, ValueEnum};
 
-/// The image of our components, as the manifests name it.
-const IMAGE: &str = "claimcheck:dev";
+use crate::component_args::ComponentArgs;
 
 /// Arguments of `--cluster kind`.
 #[derive(Clone, Debug, Args)]
@@ -30,16 +29,9 @@ pub struct KindArgs {
     /// Whose storage controllers run [default: ours]
     #[arg(long, value_enum, env = "CLAIMCHECK_CONTROLLERS")]
     controllers: Option<Whose>,
-    /// The image of our components: what the engine calls it, or an archive of `claimcheck image`
-    /// [default: claimcheck:dev, which is built around this program]
-    #[arg(long, value_name = "NAME|FILE.tar", env = "CLAIMCHECK_IMAGE")]
-    image: Option<String>,
     /// The image below ours, where it is built [default: debian:trixie-slim]
     #[arg(long, value_name = "IMAGE", conflicts_with = "image", env = "CLAIMCHECK_BASE_IMAGE")]
     base_image: Option<String>,
-    /// Leave the cluster running at the end
-    #[arg(long)]
-    keep: bool,
     /// Use the cluster of this name that an earlier run has kept, or make it; it stays
     #[arg(long, requires = "name")]
     reuse: bool,
@@ -62,28 +54,18 @@ impl KindArgs {
             ("--node-image", self.node_image.is_some()),
             ("--kind-config", self.kind_config.is_some()),
             ("--controllers", self.controllers.is_some()),
-            ("--image", self.image.is_some()),
             ("--base-image", self.base_image.is_some()),
-            ("--keep", self.keep),
             ("--reuse", self.reuse),
         ];
         given.into_iter().find(|(_, is_given)| *is_given).map(|(argument, _)| argument)
     }
 
-    /// The place that they name, with so many workers.
+    /// The place that they name, with so many workers and these components.
     ///
     /// # Errors
     /// kind would not take the name.
-    pub fn place(self, workers: Option<usize>) -> Result<KindPlace, OwnedError> {
-        Ok(KindPlace { name: cluster_name(self.name.as_deref())?, args: self, workers })
-    }
-
-    /// The image that all nodes have: ours, which has all that pods of cases need, too.
-    pub fn image(&self) -> &str {
-        match &self.image {
-            Some(image) if !is_archive(image) => image,
-            Some(_) | None => IMAGE,
-        }
+    pub fn place(self, workers: Option<usize>, components: ComponentArgs) -> Result<KindPlace, OwnedError> {
+        Ok(KindPlace { name: cluster_name(self.name.as_deref())?, args: self, components, workers })
     }
 }
 
@@ -92,6 +74,7 @@ impl KindArgs {
 pub struct KindPlace {
     name: String,
     args: KindArgs,
+    components: ComponentArgs,
     workers: Option<usize>,
 }
 
@@ -108,7 +91,7 @@ impl KindPlace {
     /// The same, to outlive its run.
     #[must_use]
     pub fn kept(mut self) -> Self {
-        self.args.keep = true;
+        self.components.keep = true;
         self
     }
 
@@ -119,7 +102,7 @@ impl KindPlace {
 
     /// What to tell when a run is over, if the cluster stays.
     pub fn afterword(&self) -> Option<String> {
-        let stays = self.args.keep || self.args.reuse;
+        let stays = self.components.keep || self.args.reuse;
         stays.then(|| format!("{0} stays: `claimcheck cluster down {0}` deletes it", self.name))
     }
 
@@ -133,19 +116,13 @@ impl KindPlace {
             Controllers::Ours => Variant::Kind,
             Controllers::Stock => Variant::Stock,
         };
-        let components =
-            install::Options { image: self.args.image().to_owned(), ..install::Options::new(variant) };
+        let components = self.components.components(variant);
         // Boxed: bringing up a cluster is a large future, and is awaited once.
         Ok(Cluster::Real(Box::new(Box::pin(Real::on_kind(&options, &components)).await?)))
     }
 
     fn options(&self, folder: &RunFolder) -> Result<KindOptions> {
         let args = self.args.clone();
-        let image = match &args.image {
-            Some(archive) if is_archive(archive) => Image::Archive(archive.into()),
-            Some(name) => Image::Named(name.clone()),
-            None => Image::Built { name: IMAGE.to_owned(), base: args.base_image.clone() },
-        };
         Ok(KindOptions {
             tools: Tools::from_environment(),
             store: Store::of_user()?,
@@ -157,16 +134,11 @@ impl KindPlace {
                 Some(Whose::Stock) => Controllers::Stock,
                 Some(Whose::Ours) | None => Controllers::Ours,
             },
-            images: vec![image],
-            keep: args.keep || args.reuse,
+            images: vec![self.components.image(args.base_image)],
+            keep: self.components.keep || args.reuse,
             reuse: args.reuse,
             logs: folder.cluster_dir()?,
             kubeconfig: folder.kubeconfig(),
         })
     }
-}
-
-/// Whether it is a file, not the name of an image: those have no such ending.
-fn is_archive(image: &str) -> bool {
-    Path::new(image).extension().is_some_and(|extension| extension == "tar")
 }

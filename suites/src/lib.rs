@@ -17,6 +17,7 @@
 //! To add a case, add a row to the file of its suite in `rows/`.
 
 mod case;
+mod component_args;
 pub mod e2e;
 mod fixture;
 pub mod interrupt;

@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 
 use crate::{
     case::FsType,
+    component_args::ComponentArgs,
     kind_place::KindArgs,
     place::{Driver, Place},
     workload::{IMAGE, PullSecret, Workload},
@@ -51,6 +52,8 @@ pub struct PlaceArgs {
     /// The secret with which it is pulled; it is copied to the namespaces of the cases
     #[arg(long, value_name = "NAMESPACE/NAME")]
     image_pull_secret: Option<PullSecret>,
+    #[command(flatten)]
+    components: ComponentArgs,
     #[command(flatten)]
     kind: KindArgs,
 }
@@ -135,7 +138,7 @@ impl PlaceArgs {
     /// What pods run there.
     pub fn workload(&self) -> Workload {
         let there = match self.cluster {
-            Which::Kind => self.kind.image().to_owned(),
+            Which::Kind => self.components.image_name().to_owned(),
             Which::Embedded | Which::Envtest | Which::Existing => IMAGE.to_owned(),
         };
         let image = self.workload_image.clone().unwrap_or(there);
@@ -162,7 +165,7 @@ impl PlaceArgs {
             Which::Envtest => {
                 Place::Embedded { api: Api::Stock(Assets::find()?), nodes, driver: self.virtual_driver() }
             }
-            Which::Kind => Place::Kind(self.kind.place(self.nodes.map(usize::from))?),
+            Which::Kind => Place::Kind(self.kind.place(self.nodes.map(usize::from), self.components)?),
             Which::Existing => {
                 let (kubeconfig, context, class) = (self.kubeconfig, self.context, self.storage_class);
                 let target = Target { kubeconfig, context, class };
@@ -201,7 +204,8 @@ impl PlaceArgs {
         ];
         let misplaced = takes.into_iter().find(|(_, is_given, fits, _)| *is_given && !fits);
         let misplaced = misplaced.map(|(argument, _, _, wanted)| (argument, wanted));
-        let of_kind = self.kind.given().filter(|_| !on_kind).map(|argument| (argument, "kind"));
+        let of_kind = self.kind.given().or(self.components.given());
+        let of_kind = of_kind.filter(|_| !on_kind).map(|argument| (argument, "kind"));
         let given = match self.cluster {
             Which::Embedded => "embedded",
             Which::Envtest => "envtest",

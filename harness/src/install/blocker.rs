@@ -122,7 +122,10 @@ fn of_container(pod: &str, container: &ContainerStatus) -> Option<Blocker> {
         message: message.trim().to_owned(),
         fatal,
         crashed,
-        remedy: remedy(state.waiting.as_ref().and_then(|waiting| waiting.reason.as_deref()), &container.image),
+        remedy: remedy(
+            state.waiting.as_ref().and_then(|waiting| waiting.reason.as_deref()),
+            &container.image,
+        ),
         log: Vec::new(),
     })
 }

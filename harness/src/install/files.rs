@@ -45,6 +45,7 @@ pub(super) const FILES: &[(&str, &str)] = files![
     "rbac/upstream/attacher.yaml",
     "rbac/upstream/kustomization.yaml",
     "rbac/upstream/provisioner.yaml",
+    "rbac/upstream/resizer.yaml",
     "snapshots/classes.yaml",
     "snapshots/kustomization.yaml",
     "upstream/controllers/kustomization.yaml",

@@ -186,9 +186,14 @@ fn names_and_labels_agree() {
     };
     assert_eq!(workload("Deployment", CONTROLLERS)["spec"]["replicas"], REPLICAS);
     assert_eq!(containers(workload("DaemonSet", NODE))[0]["name"], DRIVER);
-    let monitor = values(&Options::new(Variant::Kind)).into_iter().find(|object| object["kind"] == "PodMonitor").unwrap();
-    let controllers =
-        values(&Options::new(Variant::Kind)).into_iter().find(|object| object["kind"] == "Deployment").unwrap();
+    let monitor = values(&Options::new(Variant::Kind))
+        .into_iter()
+        .find(|object| object["kind"] == "PodMonitor")
+        .unwrap();
+    let controllers = values(&Options::new(Variant::Kind))
+        .into_iter()
+        .find(|object| object["kind"] == "Deployment")
+        .unwrap();
     assert_eq!(monitor["spec"]["selector"], controllers["spec"]["selector"]);
     let port = &monitor["spec"]["podMetricsEndpoints"][0]["port"];
     assert_eq!(containers(&controllers)[0]["ports"][0]["name"], *port);
@@ -252,11 +257,12 @@ fn each_variant_runs_its_controllers() {
         names
     };
     let storage = ["binder", "attach-detach", "protection", "ephemeral-volume"];
-    for (sidecars, names) in [
-        (Sidecars::Ours, ["provisioner", "attacher"]),
-        (Sidecars::Upstream, ["csi-provisioner", "csi-attacher"]),
-    ] {
-        assert_eq!(checked(Variant::Kind, sidecars), [storage.as_slice(), &names].concat());
+    let sidecars: [(_, &[&str]); 2] = [
+        (Sidecars::Ours, &["provisioner", "attacher"]),
+        (Sidecars::Upstream, &["csi-provisioner", "csi-attacher", "csi-resizer"]),
+    ];
+    for (sidecars, names) in sidecars {
+        assert_eq!(checked(Variant::Kind, sidecars), [storage.as_slice(), names].concat());
         assert_eq!(checked(Variant::Stock, sidecars), names);
         assert_eq!(checked(Variant::Existing, sidecars), names);
     }
@@ -269,7 +275,10 @@ fn upstreams_sidecars_call_the_tap_and_nobody_else_calls_the_driver() {
         let node = objects.iter().find(|object| name_of(object) == format!("DaemonSet {NODE}")).unwrap();
         let [driver, registrar, livenessprobe, tap] = containers(node) else { panic!("{variant}") };
         let has = |container: &Value, arg: &str| expanded(container).contains(&arg.to_owned());
-        assert!(has(driver, "--endpoint=unix:///csi/driver.sock") && has(tap, "--connect=unix:///csi/driver.sock"));
+        assert!(
+            has(driver, "--endpoint=unix:///csi/driver.sock")
+                && has(tap, "--connect=unix:///csi/driver.sock")
+        );
         assert!(has(tap, "--listen=unix:///csi/csi.sock"), "{variant}");
         // What both would tell would be counted twice.
         assert!(!has(driver, "--tell-calls"), "{variant}");
