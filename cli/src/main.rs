@@ -6,6 +6,7 @@ mod kind;
 mod list;
 mod load;
 mod rbac;
+mod report;
 mod run;
 
 use std::process::ExitCode;
@@ -44,6 +45,8 @@ enum Command {
     List(list::Args),
     /// Many volumes and pods at a time: throughput, latency, cost, and whether anything grows
     Load(load::Args),
+    /// The page of a run, report.html, made anew
+    Report(report::Args),
     /// The rights that `run --cluster existing` needs, as YAML
     Rbac(rbac::Args),
     /// A cluster to play with, and those that earlier ones have left
@@ -61,7 +64,7 @@ impl Command {
             Self::Run(args) => args.place.is_virtual(),
             Self::Load(args) => args.place.is_virtual(),
             Self::Cluster(command) => command.needs_cluster(),
-            Self::List(_) | Self::Rbac(_) | Self::Image(_) | Self::Component(_) => false,
+            Self::List(_) | Self::Report(_) | Self::Rbac(_) | Self::Image(_) | Self::Component(_) => false,
         }
     }
 }
@@ -79,6 +82,7 @@ fn main() -> ExitCode {
         Command::Run(_)
         | Command::Load(_)
         | Command::List(_)
+        | Command::Report(_)
         | Command::Rbac(_)
         | Command::Image(_)
         | Command::Cluster(_) => logging::Style::Person { verbosity: cli.verbose },
@@ -87,6 +91,7 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Component(component) => return component.main(),
         Command::List(args) => list::list(args),
+        Command::Report(args) => args.make(),
         Command::Rbac(args) => args.print(),
         Command::Run(args) => args.run(lane.unwrap_or(Lane::User), began),
         Command::Load(args) => args.run(lane.unwrap_or(Lane::User), began),

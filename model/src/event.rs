@@ -35,6 +35,9 @@ pub enum Event {
     CaseStarted {
         /// Which.
         case: CaseId,
+        /// The namespace that is its own; empty where it has none.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        namespace: String,
     },
     /// A case ended; a skipped one ends without having begun.
     CaseFinished {
@@ -191,6 +194,12 @@ pub struct PhaseSample {
     pub phase: Phase,
     /// Whose.
     pub subject: SubjectIds,
+    /// The claim, by namespace and name; of a pod its first one. Empty where none is known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub claim: String,
+    /// The volume's handle, as the driver knows it; empty where no volume is known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub handle: String,
     /// The driver's name; empty where no volume is known yet.
     pub driver: String,
     /// The storage class; empty where the claim names none.
@@ -541,6 +550,8 @@ mod tests {
             Event::Phase(PhaseSample {
                 phase: Phase::Stage,
                 subject: SubjectIds { node: "n".into(), ..SubjectIds::default() },
+                claim: "ns/c".into(),
+                handle: String::new(),
                 driver: "d".into(),
                 class: String::new(),
                 volume_mode: VolumeMode::Block,

@@ -80,8 +80,10 @@ impl Runner {
             _together = self.alone.read().await;
         }
         let began = Instant::now();
-        self.session.tell(Event::CaseStarted { case: case.clone() });
-        let result = match self.attempt(&planned.case, &case).await {
+        let number = self.started.fetch_add(1, Ordering::Relaxed);
+        let namespace = format!("{}-{}-{number}", self.prefix, case.suite.replace('_', "-"));
+        self.session.tell(Event::CaseStarted { case: case.clone(), namespace: namespace.clone() });
+        let result = match self.attempt(&planned.case, &case, namespace).await {
             Ok(()) => CaseResult::Passed,
             Err(error) => CaseResult::Failed { why: format!("{error:#}") },
         };
@@ -94,9 +96,7 @@ impl Runner {
         (case, result)
     }
 
-    async fn attempt(&self, case: &Case, id: &CaseId) -> Result<()> {
-        let number = self.started.fetch_add(1, Ordering::Relaxed);
-        let namespace = format!("{}-{}-{number}", self.prefix, case.suite.replace('_', "-"));
+    async fn attempt(&self, case: &Case, id: &CaseId, namespace: String) -> Result<()> {
         let workload = self.workload.clone();
         let fixture =
             Fixture::new(self.session.clone(), id.clone(), case.pattern, namespace, workload).await?;

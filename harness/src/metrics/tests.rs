@@ -18,7 +18,8 @@ fn value(metrics: &Metrics, series: &str) -> Option<f64> {
 fn sample(phase: Phase, outcome: Outcome) -> Event {
     let (driver, class) = ("d.io".into(), "cc-volumes-7".into());
     let (subject, volume_mode) = (SubjectIds::default(), VolumeMode::Filesystem);
-    Event::Phase(PhaseSample { phase, subject, driver, class, volume_mode, outcome })
+    let (claim, handle) = Default::default();
+    Event::Phase(PhaseSample { phase, subject, claim, handle, driver, class, volume_mode, outcome })
 }
 
 #[test]

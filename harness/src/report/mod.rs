@@ -5,6 +5,7 @@
 //!                            ├─> metrics      the registry behind /metrics; metrics.prom
 //!                            ├─> folder       events.ndjson as they come
 //!                            └─> summary      summary.json, summary.md, junit.xml
+//! run folder ──────────────────> html         report.html, at the end or whenever it is asked for
 //! ```
 //!
 //! The runner holds only the sender. What no event carries is in no report.
@@ -12,6 +13,7 @@
 mod capabilities;
 mod folder;
 mod growth;
+mod html;
 mod junit;
 mod live;
 mod load;
@@ -25,6 +27,7 @@ mod terminal;
 
 pub use folder::{FolderError, RunFolder};
 pub use growth::{Grows, Growth};
+pub use html::{RebuildError, rebuild};
 pub use load::{LoadError, LoadSample, LoadSummary, PerVolume};
 pub use quantiles::Quantiles;
 pub use summary::{CallCounts, CaseCounts, CaseLine, Summary, Unfinished};
@@ -140,6 +143,9 @@ impl Reporter {
         self.folder.write("metrics.prom", self.metrics.text().as_bytes())?;
         self.folder.write("junit.xml", junit::render(&summary).as_bytes())?;
         self.folder.write("summary.json", &summary.to_json())?;
+        if let Err(error) = rebuild(self.folder.path()) {
+            tracing::warn!(error = &error as &dyn std::error::Error, "there is no report.html");
+        }
         let page = markdown::render(&summary);
         self.folder.write("summary.md", page.as_bytes())?;
         if let Some(path) = &self.step_summary {

@@ -71,7 +71,7 @@ impl Progress {
                     bar.enable_steady_tick(Duration::from_millis(1000 / u64::from(REDRAWS)));
                 }
             }
-            Event::CaseStarted { case } => {
+            Event::CaseStarted { case, .. } => {
                 self.running.push(case.clone());
                 self.redraw();
             }

@@ -4,12 +4,16 @@ use super::*;
 use claimcheck_model::{
     Capability, CapabilityPlan, CaseId, CaseResult, ClusterKind, ComponentEnd, Leak, LeakKind, LoadPlan,
     Outcome, Phase, PhaseSample, RpcSummary, Rule, RunInfo, Source, SubjectIds, Transition, TransitionKind,
-    Usage, VolumeMode, VolumeStep,
+    Usage, VolumeStep,
 };
 use jiff::Timestamp;
 
 fn case(name: &str) -> CaseId {
     CaseId::new("volumes", name)
+}
+
+fn started(name: &str) -> Event {
+    Event::CaseStarted { case: case(name), namespace: "cc-1".into() }
 }
 
 fn finished(name: &str, result: CaseResult, seconds: f64) -> Event {
@@ -26,7 +30,8 @@ fn sample(phase: Phase, ms: f64, driver_ms: f64) -> Event {
 
 fn phase_event(phase: Phase, outcome: Outcome) -> Event {
     let (subject, driver, class) = (SubjectIds::default(), "d.io".into(), "fast".into());
-    Event::Phase(PhaseSample { phase, subject, driver, class, volume_mode: VolumeMode::Filesystem, outcome })
+    let (claim, handle, volume_mode) = Default::default();
+    Event::Phase(PhaseSample { phase, subject, claim, handle, driver, class, volume_mode, outcome })
 }
 
 fn rpc(method: &str, code: &str, retry: bool) -> Event {
@@ -58,7 +63,7 @@ fn bad_run() -> Vec<Event> {
         ],
         ..RunInfo::default()
     };
-    let mut events = vec![Event::RunStarted(run), Event::CaseStarted { case: case("keeps data[dynamic]") }];
+    let mut events = vec![Event::RunStarted(run), started("keeps data[dynamic]")];
     for i in 1..=20 {
         let ms = f64::from(i);
         events.extend([

@@ -359,8 +359,11 @@ impl<'a> Facts<'a> {
     /// The sample of a phase whose outcome is known.
     pub fn sample(&self, measured: &Measured<'_>, outcome: Outcome) -> PhaseSample {
         let (phase, subject, _) = measured.occurrence.clone();
+        let volume = self.state.volumes.get(&subject.volume);
         PhaseSample {
             phase,
+            claim: measured.claim.map(|claim| claim.key.to_string()).unwrap_or_default(),
+            handle: volume.map(|volume| volume.handle.clone()).unwrap_or_default(),
             subject,
             driver: measured.driver.to_owned(),
             class: measured.claim.map(|claim| claim.class.clone()).unwrap_or_default(),

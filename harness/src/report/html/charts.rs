@@ -1,0 +1,198 @@
+//! Pictures that need no script: a typical volume's life step by step, and how the lengths of each phase are
+//! distributed. Pure: SVG as text.
+
+use claimcheck_model::Phase;
+use maud::{Markup, html};
+
+use super::{super::tables::human, life::Times};
+
+/// A phase as the life of a typical volume has it: medians, seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Step {
+    pub phase: Phase,
+    pub total: f64,
+    /// The driver's part of it; none where nobody saw its calls.
+    pub driver: Option<f64>,
+}
+
+/// What a volume goes through until its pod is ready.
+pub(super) const UP: [Phase; 7] = [
+    Phase::Provision,
+    Phase::Bind,
+    Phase::Schedule,
+    Phase::Attach,
+    Phase::Stage,
+    Phase::Publish,
+    Phase::Start,
+];
+
+/// The width of the pictures; they scale.
+const WIDTH: f64 = 960.0;
+/// Room for the names on the left and the numbers on the right.
+const LEFT: f64 = 120.0;
+const RIGHT: f64 = 190.0;
+/// The height of a line.
+const LINE: f64 = 26.0;
+/// How many columns a distribution has.
+const COLUMNS: usize = 72;
+
+/// A phase's colour is a class of the style sheet.
+pub(super) fn colour(phase: Phase) -> String {
+    format!("p-{}", phase.name())
+}
+
+/// How long all of these take, seconds.
+pub(super) fn whole(steps: &[Step]) -> f64 {
+    steps.iter().map(|step| step.total).sum()
+}
+
+/// Each step below and right of the one before: where it begins and how long it is, the driver's part in full
+/// colour and Kubernetes' pale. `whole` seconds fill the width.
+pub(super) fn waterfall(steps: &[Step], whole: f64) -> Markup {
+    let scale = if whole > 0.0 { (WIDTH - LEFT - RIGHT) / whole } else { 0.0 };
+    let height = LINE * steps.len() as f64 + 4.0;
+    let starts = steps.iter().scan(0.0, |next, step| Some(std::mem::replace(next, *next + step.total)));
+    html! {
+        svg.chart role="img" aria-label="A typical volume's life, step by step" viewBox=(format!("0 0 {WIDTH} {height}")) {
+            @for (i, (step, began)) in steps.iter().zip(starts).enumerate() {
+                @let (x, y) = (LEFT + began * scale, LINE * i as f64);
+                @let width = (step.total * scale).max(1.5);
+                @let driver = step.driver.map(|driver| (driver * scale).min(width));
+                @let end = x + width;
+                g.(colour(step.phase)) {
+                    title { (step.phase.info().doc) }
+                    text.name x="0" y=(y + 17.0) { (step.phase.name()) }
+                    rect.kubernetes x=(px(x)) y=(y + 4.0) width=(px(width)) height="18" rx="3" {}
+                    @if let Some(driver) = driver.filter(|driver| *driver > 0.0) {
+                        rect.driver x=(px(x)) y=(y + 4.0) width=(px(driver.max(1.5))) height="18" rx="3" {}
+                    }
+                    text.value x=(px(end + 8.0)) y=(y + 17.0) {
+                        (human(step.total))
+                        @if let Some(driver) = step.driver.filter(|driver| *driver > 0.0) {
+                            tspan.dim { " · driver " (human(driver)) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// How often a phase took how long, on one logarithmic scale for all phases: `range` in seconds.
+pub(super) fn distribution(phase: Phase, times: &Times, range: (f64, f64)) -> Markup {
+    let total = columns(&times.total, range);
+    let driver = columns(&times.driver, range);
+    let highest = total.iter().chain(&driver).copied().max().unwrap_or(1).max(1) as f64;
+    let area = |columns: &[usize]| {
+        let mut path = "M0 40".to_owned();
+        for (i, &count) in columns.iter().enumerate() {
+            // The square root lets single slow ones be seen beside hundreds of quick ones.
+            let y = 40.0 - (count as f64 / highest).sqrt() * 38.0;
+            let (from, to) = (i * 5, i * 5 + 5);
+            path.push_str(&format!("L{from} {y:.1}L{to} {y:.1}"));
+        }
+        path + &format!("L{} 40Z", COLUMNS * 5)
+    };
+    let width = COLUMNS * 5;
+    let label = format!("Distribution of {}", phase.name());
+    html! {
+        svg.shape.(colour(phase)) role="img" aria-label=(label) viewBox=(format!("0 0 {width} 41")) preserveAspectRatio="none" {
+            @for decade in decades(range) {
+                line.grid x1=(px(decade)) x2=(px(decade)) y1="0" y2="41" {}
+            }
+            path.kubernetes d=(area(&total)) {}
+            @if times.driver.iter().any(|&seconds| seconds > 0.0) {
+                path.driver d=(area(&driver)) {}
+            }
+        }
+    }
+}
+
+/// The powers of ten inside a range, as places on the picture.
+fn decades(range: (f64, f64)) -> impl Iterator<Item = f64> {
+    (-7..4)
+        .map(move |power| place(10f64.powi(power), range))
+        .filter(|at| (0.0..1.0).contains(at))
+        .map(|at| at * COLUMNS as f64 * 5.0)
+}
+
+/// The marks of the common scale: place from 0 to 1, and what it says.
+pub(super) fn marks(range: (f64, f64)) -> Vec<(f64, String)> {
+    let powers = (-6..4).map(|power| 10f64.powi(power));
+    powers
+        .map(|seconds| (place(seconds, range), seconds))
+        .filter(|(at, _)| (0.0..0.97).contains(at))
+        .map(|(at, seconds)| (at, short(seconds)))
+        .collect()
+}
+
+fn short(seconds: f64) -> String {
+    match seconds {
+        s if s < 0.9e-3 => format!("{:.0} µs", s * 1e6),
+        s if s < 0.9 => format!("{:.0} ms", s * 1e3),
+        s => format!("{s:.0} s"),
+    }
+}
+
+fn place(seconds: f64, (least, most): (f64, f64)) -> f64 {
+    (seconds.ln() - least.ln()) / (most.ln() - least.ln())
+}
+
+/// How many fall into each column. What took no time at all, as the driver's part may, is in none.
+fn columns(seconds: &[f64], range: (f64, f64)) -> Vec<usize> {
+    let mut columns = vec![0; COLUMNS];
+    for &one in seconds.iter().filter(|&&one| one > 0.0) {
+        let column = (place(one, range) * COLUMNS as f64).clamp(0.0, COLUMNS as f64 - 1.0);
+        columns[column as usize] += 1;
+    }
+    columns
+}
+
+/// The least and the most that anything took, as the ends of one scale; a microsecond at least.
+pub(super) fn range<'a>(times: impl Iterator<Item = &'a Times>) -> (f64, f64) {
+    let all =
+        times.flat_map(|times| times.total.iter().chain(&times.driver)).copied().filter(|one| *one > 0.0);
+    let (least, most) =
+        all.fold((f64::MAX, 0.0), |(least, most), one| (f64::min(least, one), f64::max(most, one)));
+    if least > most { (1e-3, 1.0) } else { (least.max(1e-6) * 0.8, most.max(1e-6) * 1.25) }
+}
+
+/// A hundredth of a pixel is enough.
+fn px(value: f64) -> String {
+    format!("{value:.2}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_sample_is_in_one_column_and_the_ends_are_inside() {
+        let range = (0.001, 1.0);
+        let columns = columns(&[0.0, 0.0001, 0.001, 0.03, 0.999, 5.0], range);
+        assert_eq!(columns.iter().sum::<usize>(), 5, "no time at all is in none");
+        assert_eq!((columns[0], columns[COLUMNS - 1]), (2, 2));
+        assert_eq!(columns[COLUMNS * 59 / 120], 1, "0.03 is just below the middle");
+    }
+
+    #[test]
+    fn the_scale_is_marked_at_powers_of_ten() {
+        let marks: Vec<String> = marks((0.0005, 20.0)).into_iter().map(|(_, words)| words).collect();
+        assert_eq!(marks, ["1 ms", "10 ms", "100 ms", "1 s", "10 s"]);
+        assert_eq!(range([].iter()), (1e-3, 1.0));
+    }
+
+    #[test]
+    fn steps_follow_one_another() {
+        let step = |phase, total, driver| Step { phase, total, driver };
+        let steps = [step(Phase::Provision, 0.1, Some(0.05)), step(Phase::Bind, 0.3, None)];
+        let svg = waterfall(&steps, whole(&steps)).into_string();
+        let inner = WIDTH - LEFT - RIGHT;
+        assert!(
+            svg.contains(&format!("x=\"{:.2}\"", LEFT + inner / 4.0)),
+            "the second begins where the first ended: {svg}"
+        );
+        assert!(svg.contains("driver 50.0 ms"), "{svg}");
+        assert_eq!(svg.matches("class=\"driver\"").count(), 1, "none where nobody saw the driver");
+    }
+}

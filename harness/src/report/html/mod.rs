@@ -1,0 +1,68 @@
+//! `report.html`: one file that needs no network, with everything that a run came to.
+//!
+//! ```text
+//! summary.json  ─> Summary ─> verdict, tables, matrix, cases     sections.rs
+//! events.ndjson ─> Lives   ─> pictures                           charts.rs
+//!                          └> the timeline, drawn by report.js   life.rs
+//! ```
+//!
+//! What can be read without a script is HTML and SVG; the script draws the timeline and filters.
+
+mod charts;
+mod life;
+mod rebuild;
+mod sections;
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use super::summary::Summary;
+use life::Lives;
+pub use rebuild::{RebuildError, rebuild};
+
+const STYLE: &str = include_str!("report.css");
+const SCRIPT: &str = include_str!("report.js");
+
+/// The page. `lives` may lack the end of a run that was killed; then `summary` says so.
+fn render(summary: &Summary, lives: &Lives) -> String {
+    let timeline = lives.timeline();
+    let times = lives.times();
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (sections::title(summary)) }
+                link rel="icon" href="data:,";
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                a.skip href="#main" { "Skip to the results" }
+                (sections::header(summary, timeline.began))
+                main #main {
+                    (sections::typical(summary))
+                    (sections::failures(summary))
+                    (sections::phases(summary, &times))
+                    (sections::timeline(timeline.rows.len(), timeline.omitted))
+                    (sections::counts(summary))
+                    (sections::cases(summary))
+                    (sections::capabilities(summary))
+                    (sections::load(summary))
+                    (sections::nodes(summary))
+                    (sections::environment(summary))
+                }
+                footer { "claimcheck " (summary.environment.get("claimcheck_version").map_or("", String::as_str)) }
+                (data(&timeline))
+                script { (PreEscaped(SCRIPT)) }
+            }
+        }
+    };
+    page.into_string()
+}
+
+/// What the script draws. `<` could end the element, so JSON's own escape stands for it.
+fn data(timeline: &life::Timeline) -> Markup {
+    let json = serde_json::to_string(timeline).expect("a timeline has string keys only");
+    html! { script #data type="application/json" { (PreEscaped(json.replace('<', "\\u003c"))) } }
+}

@@ -1,0 +1,435 @@
+//! The parts of the page, top to bottom.
+
+use std::collections::BTreeMap;
+
+use claimcheck_model::{CapabilityLine, CaseResult, Phase, TransitionKind};
+use jiff::Timestamp;
+use maud::{Markup, html};
+
+use super::{
+    super::{nodes, quantiles::Quantiles, summary::Summary, tables::human},
+    charts::{self, Step, UP, colour},
+    life::Times,
+};
+
+/// What a volume goes through once its pod is told to end.
+const DOWN: [Phase; 5] = [Phase::Stop, Phase::Unpublish, Phase::Unstage, Phase::Detach, Phase::Delete];
+
+fn of<'a>(summary: &'a Summary, name: &str) -> &'a str {
+    summary.environment.get(name).map_or("", String::as_str)
+}
+
+fn measure<'a>(summary: &'a Summary, phase: Phase, name: &str) -> Option<&'a Quantiles> {
+    summary.phases.get(&phase)?.iter().find(|quantiles| quantiles.name == name)
+}
+
+/// The title of the window.
+pub(super) fn title(summary: &Summary) -> String {
+    let word = if summary.passed() { "passed" } else { "failed" };
+    format!("{} {word} · claimcheck", of(summary, "driver"))
+}
+
+/// Verdict, what ran, and where to go from here.
+pub(super) fn header(summary: &Summary, began: u64) -> Markup {
+    let passed = summary.passed();
+    let cases = summary.cases;
+    let failed = cases.failed + summary.load.as_ref().map_or(0, |load| load.failed);
+    let disorder: u64 = summary.violations.values().sum();
+    let counts = [
+        ("passed", cases.passed, "good"),
+        ("failed", failed, "bad"),
+        ("skipped", cases.skipped, "dim"),
+        ("left behind", summary.leaks.len() as u64, "bad"),
+        ("calls out of order", disorder, "bad"),
+    ];
+    html! {
+        header {
+            div.brand { span.mark aria-hidden="true" { "✓" } "claimcheck" }
+            div.verdict.(if passed { "pass" } else { "fail" }) {
+                h1 { span.word { (if passed { "Passed" } else { "Failed" }) } " " span.driver-name { (of(summary, "driver")) } }
+                p.what {
+                    (of(summary, "cluster")) " cluster · Kubernetes " (of(summary, "kubernetes_version").trim_start_matches('v'))
+                    " · " (human(summary.elapsed_s)) " · " (when(began))
+                }
+                ul.counts {
+                    @for (what, count, class) in counts {
+                        @if count > 0 { li.(class) { strong { (count) } " " (what) } }
+                    }
+                    @if let Some(load) = &summary.load {
+                        li.good { strong { (load.volumes.saturating_sub(load.failed)) } " volumes up and gone" }
+                    }
+                }
+            }
+            nav aria-label="Sections" {
+                @for (id, name, there) in sections(summary) {
+                    @if there { a href=(format!("#{id}")) { (name) } }
+                }
+            }
+        }
+    }
+}
+
+/// The sections that people look for, and whether this run has them.
+fn sections(summary: &Summary) -> [(&'static str, &'static str, bool); 8] {
+    let measured = !summary.phases.is_empty();
+    let failed =
+        summary.cases.failed > 0 || summary.load.as_ref().is_some_and(|load| !load.errors.is_empty());
+    [
+        ("typical", "A volume's life", measured),
+        ("failures", "What failed", failed),
+        ("phases", "Phases", true),
+        ("timeline", "Timeline", true),
+        ("counts", "Counts", true),
+        ("cases", "Cases", !summary.results.is_empty()),
+        ("capabilities", "Capabilities", !summary.capabilities.is_empty()),
+        ("environment", "Environment", true),
+    ]
+}
+
+/// Milliseconds since the Unix epoch, for people.
+fn when(millis: u64) -> String {
+    let stamp = i64::try_from(millis).ok().and_then(|millis| Timestamp::from_millisecond(millis).ok());
+    stamp
+        .filter(|_| millis > 0)
+        .map(|stamp| stamp.strftime("%Y-%m-%d %H:%M UTC").to_string())
+        .unwrap_or_default()
+}
+
+/// Where the time of a typical volume goes, in a sentence and a picture.
+pub(super) fn typical(summary: &Summary) -> Markup {
+    let steps = |phases: &[Phase]| -> Vec<Step> {
+        let step = |phase: &Phase| {
+            let total = measure(summary, *phase, "total")?.p50;
+            let driver = measure(summary, *phase, "driver").filter(|_| phase.info().rpc.is_some());
+            Some(Step { phase: *phase, total, driver: driver.map(|driver| driver.p50) })
+        };
+        phases.iter().filter_map(step).collect()
+    };
+    let (up, down) = (steps(&UP), steps(&DOWN));
+    let scale = f64::max(charts::whole(&up), charts::whole(&down));
+    if up.is_empty() && down.is_empty() {
+        return html! {};
+    }
+    html! {
+        section #typical aria-labelledby="typical-h" {
+            h2 #typical-h { "Where the time goes" }
+            @if let Some(words) = sentence(&up) { p.lead { (words) } }
+            p.legend {
+                span.key.driver {} " the driver's calls "
+                span.key.kubernetes {} " Kubernetes around them "
+                span.dim { "medians of every step" }
+            }
+            @if !up.is_empty() { h3 { "From claim to running pod" } (charts::waterfall(&up, scale)) }
+            @if !down.is_empty() { h3 { "And all the way back" } (charts::waterfall(&down, scale)) }
+        }
+    }
+}
+
+/// How long it takes, whose time that is, and which step takes most.
+fn sentence(up: &[Step]) -> Option<Markup> {
+    let whole = charts::whole(up);
+    let longest = up.iter().max_by(|a, b| a.total.total_cmp(&b.total))?;
+    let driver: f64 = up.iter().filter_map(|step| step.driver).sum();
+    let share = |part: f64| format!("{:.0} %", part / whole * 100.0);
+    (whole > 0.0).then(|| html! {
+        "From claim to running pod a typical volume takes " strong { (human(whole)) } "."
+        @if driver > 0.0 { " The driver works for " strong { (human(driver)) } " of it (" (share(driver)) "), Kubernetes for the rest." }
+        " The longest step is " strong { (longest.phase.name()) } " with " (human(longest.total)) " (" (share(longest.total)) ")."
+    })
+}
+
+/// Every phase in numbers, with its distribution.
+pub(super) fn phases(summary: &Summary, times: &BTreeMap<Phase, Times>) -> Markup {
+    let range = charts::range(times.values());
+    let time = |quantiles: Option<&Quantiles>, pick: fn(&Quantiles) -> f64| {
+        quantiles.map_or_else(|| "–".to_owned(), |quantiles| human(pick(quantiles)))
+    };
+    html! {
+        section #phases aria-labelledby="phases-h" {
+            h2 #phases-h { "Phases" }
+            @if summary.phases.is_empty() { p.dim { "No phase was measured." } } @else {
+                div.scroll tabindex="0" role="region" aria-labelledby="phases-h" {
+                    table.phases {
+                        thead { tr {
+                            th scope="col" { "phase" }
+                            @for name in ["n", "P50", "P95", "P99", "max"] { th.num scope="col" { (name) } }
+                            th.num scope="col" title="Median of the driver's part" { "driver" }
+                            th.num scope="col" title="Median of what Kubernetes adds" { "overhead" }
+                            th.dist scope="col" {
+                                span.axis { @for (at, words) in charts::marks(range) { span style=(format!("left:{:.1}%", at * 100.0)) { (words) } } }
+                            }
+                        } }
+                        tbody {
+                            @for (phase, quantiles) in &summary.phases {
+                                @let total = quantiles.iter().find(|q| q.name == "total");
+                                tr {
+                                    th scope="row" title=(phase.info().doc) { span.dot.(colour(*phase)) {} (phase.name()) }
+                                    td.num { (total.map_or(0, |total| total.count)) }
+                                    td.num { strong { (time(total, |q| q.p50)) } }
+                                    td.num { (time(total, |q| q.p95)) }
+                                    td.num { (time(total, |q| q.p99)) }
+                                    td.num { (time(total, |q| q.max)) }
+                                    td.num { (time(measure(summary, *phase, "driver").filter(|_| phase.info().rpc.is_some()), |q| q.p50)) }
+                                    td.num { (time(measure(summary, *phase, "overhead"), |q| q.p50)) }
+                                    td.dist { @if let Some(times) = times.get(phase) { (charts::distribution(*phase, times, range)) } }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+            @if !summary.unfinished.is_empty() {
+                ul.notes {
+                    @for (phase, unfinished) in &summary.unfinished {
+                        li { strong { (phase.name()) } ": "
+                            @if unfinished.aborted > 0 { (unfinished.aborted) " never ended" }
+                            @if unfinished.aborted > 0 && unfinished.unobserved > 0 { ", " }
+                            @if unfinished.unobserved > 0 { (unfinished.unobserved) " not seen to begin" }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Where the script draws. Without it there is nothing to see here that the tables do not say.
+pub(super) fn timeline(rows: usize, omitted: usize) -> Markup {
+    html! {
+        section #timeline aria-labelledby="timeline-h" {
+            h2 #timeline-h { "Every volume's life" }
+            @if rows == 0 { p.dim { "No volume was seen." } } @else {
+                noscript { p.dim { "This needs JavaScript." } }
+                @if omitted > 0 { p.dim { "The " (rows) " that took longest; " (omitted) " others are in events.ndjson and in all numbers above." } }
+                div #lives hidden {
+                    div.tools {
+                        label { "Find " input #find type="search" placeholder="claim, volume, case, node or class" size="34"; }
+                        label { "Order " select #order {
+                            option value="begin" { "as they begin" }
+                            option value="long" { "longest first" }
+                            option value="phase" { "slowest in a phase" }
+                            option value="error" { "failed calls first" }
+                        } }
+                        label #which hidden { "Phase " select #phase {} }
+                        label { input #align type="checkbox"; " all from their own beginning" }
+                        span.buttons role="group" aria-label="Zoom" {
+                            button type="button" data-do="in" aria-label="Zoom in" { "+" }
+                            button type="button" data-do="out" aria-label="Zoom out" { "−" }
+                            button type="button" data-do="all" { "All" }
+                        }
+                        output #found {}
+                    }
+                    div.phases-key #key role="group" aria-label="Phases shown" {}
+                    canvas #overview height="44" aria-hidden="true" {}
+                    div #frame { div #space { canvas #canvas tabindex="0" role="application" aria-roledescription="timeline" aria-label="Timeline of volumes. Up and down choose a volume, left and right move in time, plus and minus zoom." {} } }
+                    p.hint.dim { "Drag to move, Ctrl+wheel or pinch to zoom, drag on the strip above to choose a stretch; arrow keys, + and − work too. Lines inside bars are the driver's calls, red ones failed." }
+                    div #detail aria-live="polite" {}
+                    div #tip role="tooltip" hidden {}
+                }
+            }
+        }
+    }
+}
+
+/// Attached, staged, mounted: in and out must be equal. Calls, and what was left behind.
+pub(super) fn counts(summary: &Summary) -> Markup {
+    let rows = [
+        ("attached to nodes", TransitionKind::Attach, TransitionKind::Detach),
+        ("staged on nodes", TransitionKind::Stage, TransitionKind::Unstage),
+        ("mounted in pods", TransitionKind::Mount, TransitionKind::Unmount),
+    ];
+    html! {
+        section #counts aria-labelledby="counts-h" {
+            h2 #counts-h { "Counts and balance" }
+            div.columns {
+                table {
+                    thead { tr { th scope="col" { "volumes" } th.num scope="col" { "in" } th.num scope="col" { "out" } th.num scope="col" { "left" } } }
+                    tbody { @for (name, enter, leave) in rows {
+                        @let (entered, left) = (summary.count(enter), summary.count(leave));
+                        tr {
+                            th scope="row" { (name) }
+                            td.num { (entered) } td.num { (left) }
+                            td.num { @if entered == left { span.good { "0 ✓" } } @else { span.bad { (i128::from(entered) - i128::from(left)) " ✗" } } }
+                        }
+                    } }
+                }
+                @if !summary.calls.is_empty() {
+                    table {
+                        thead { tr { th scope="col" { "CSI call" } th.num scope="col" { "n" } th.num scope="col" { "errors" } th.num scope="col" { "retries" } } }
+                        tbody { @for (method, calls) in &summary.calls {
+                            tr { th scope="row" { (method) } td.num { (calls.calls) } td.num.(if calls.errors > 0 { "warn" } else { "" }) { (calls.errors) } td.num { (calls.retries) } }
+                        } }
+                    }
+                }
+            }
+            @if !summary.violations.is_empty() {
+                h3.bad { "Calls out of order" }
+                ul { @for (rule, count) in &summary.violations { li { code { (rule.name()) } " × " (count) } } }
+            }
+            @if summary.leaks.is_empty() { p.good { "Nothing was left behind." } } @else {
+                h3.bad { "Left behind" }
+                ul.leaks { @for leak in &summary.leaks { li { (leak.kind.name()) " " code { (leak.name) }
+                    @if let Some(case) = &leak.case { span.dim { " by " (case) } } } } }
+            }
+        }
+    }
+}
+
+/// Failed cases with all that was said, before everything that went well.
+pub(super) fn failures(summary: &Summary) -> Markup {
+    let failed: Vec<_> = summary
+        .results
+        .iter()
+        .filter_map(|line| match &line.result {
+            CaseResult::Failed { why } => Some((line, why)),
+            CaseResult::Passed | CaseResult::Skipped { .. } => None,
+        })
+        .collect();
+    let errors = summary.load.iter().flat_map(|load| &load.errors);
+    if failed.is_empty() && summary.load.as_ref().is_none_or(|load| load.errors.is_empty()) {
+        return html! {};
+    }
+    html! {
+        section #failures aria-labelledby="failures-h" {
+            h2 #failures-h { "What failed" }
+            @for (line, why) in failed {
+                article.failure { h3 { (line.case) } p.dim { "after " (human(line.seconds)) } pre { (why) } }
+            }
+            @for error in errors { article.failure { pre { (error.why) } } }
+        }
+    }
+}
+
+/// Every case, to be filtered.
+pub(super) fn cases(summary: &Summary) -> Markup {
+    if summary.results.is_empty() {
+        return html! {};
+    }
+    let mut suites: BTreeMap<&str, Vec<_>> = BTreeMap::new();
+    for line in &summary.results {
+        suites.entry(&line.case.suite).or_default().push(line);
+    }
+    html! {
+        section #cases aria-labelledby="cases-h" {
+            h2 #cases-h { "Cases" }
+            div.tools #case-tools hidden {
+                label { "Find " input #case-find type="search" placeholder="words of a case or a reason" size="34"; }
+                @for (result, name) in [("passed", "passed"), ("failed", "failed"), ("skipped", "skipped")] {
+                    label { input type="checkbox" checked name="result" value=(result); " " (name) }
+                }
+                output #case-found {}
+            }
+            @for (suite, lines) in suites {
+                @let failed = lines.iter().filter(|line| line.result.name() == "failed").count();
+                @let skipped = lines.iter().filter(|line| line.result.name() == "skipped").count();
+                details.suite open[failed > 0] {
+                    summary {
+                        strong { (suite) } " "
+                        span.good { (lines.len() - failed - skipped) } @if failed > 0 { " · " span.bad { (failed) " failed" } } @if skipped > 0 { " · " span.dim { (skipped) " skipped" } }
+                    }
+                    ul.cases { @for line in lines {
+                        li.case data-result=(line.result.name()) {
+                            span.sign.(line.result.name()) aria-label=(line.result.name()) { (sign(&line.result)) }
+                            span.case-name { (line.case.name) }
+                            span.took { @if line.seconds > 0.0 { (human(line.seconds)) } }
+                            @match &line.result {
+                                CaseResult::Skipped { why } => { span.why { (why) } }
+                                CaseResult::Failed { why } => { pre { (why) } }
+                                CaseResult::Passed => {}
+                            }
+                        }
+                    } }
+                }
+            }
+        }
+    }
+}
+
+fn sign(result: &CaseResult) -> &'static str {
+    match result {
+        CaseResult::Passed => "✓",
+        CaseResult::Failed { .. } => "✗",
+        CaseResult::Skipped { .. } => "–",
+    }
+}
+
+/// What the driver says it can, what was seen, and what nobody tried.
+pub(super) fn capabilities(summary: &Summary) -> Markup {
+    if summary.capabilities.is_empty() {
+        return html! {};
+    }
+    let declared = |line: &CapabilityLine| match line.declared {
+        Some(true) => "yes",
+        Some(false) => "no",
+        None => "–",
+    };
+    html! {
+        section #capabilities aria-labelledby="capabilities-h" {
+            h2 #capabilities-h { "Capabilities" }
+            div.scroll tabindex="0" role="region" aria-labelledby="capabilities-h" {
+                table.matrix {
+                    thead { tr { th scope="col" { "capability" } th scope="col" { "declared" } th scope="col" { "seen to work" } th.num scope="col" { "passed" } th.num scope="col" { "failed" } th.num scope="col" { "skipped" } th scope="col" { "because" } } }
+                    tbody { @for line in &summary.capabilities {
+                        tr {
+                            th scope="row" title=(line.name.doc()) { (line.name.name()) }
+                            td { (declared(line)) }
+                            td.(if line.detected { "good" } else { "dim" }) { (if line.detected { "yes" } else { "no" }) }
+                            td.num { (line.passed) }
+                            td.num.(if line.failed > 0 { "bad" } else { "" }) { (line.failed) }
+                            td.num { (line.skipped) }
+                            td.why { (line.why.as_deref().unwrap_or_default()) }
+                        }
+                    } }
+                }
+            }
+        }
+    }
+}
+
+/// What a load cost.
+pub(super) fn load(summary: &Summary) -> Markup {
+    let Some(load) = &summary.load else { return html! {} };
+    let mebibytes = |bytes: u64| format!("{:.0} MiB", bytes as f64 / f64::from(1 << 20));
+    let mut rows = vec![
+        ("volumes", load.volumes.to_string()),
+        ("at a time", load.concurrency.to_string()),
+        ("volumes per second", format!("{:.1}", load.volumes_per_s)),
+        ("processor time per volume", human(load.per_volume.cpu_s)),
+        ("calls per volume", format!("{:.1}", load.rpcs as f64 / load.volumes.max(1) as f64)),
+        ("peak memory (PSS)", mebibytes(load.peak_pss_bytes)),
+    ];
+    for (name, quantiles) in
+        [("claim to pod ready, P50 / P99", &load.up), ("claim to nothing left, P50 / P99", &load.life)]
+    {
+        rows.extend(quantiles.iter().map(|q| (name, format!("{} / {}", human(q.p50), human(q.p99)))));
+    }
+    html! {
+        section #load aria-labelledby="load-h" {
+            h2 #load-h { "Load" }
+            table { tbody { @for (name, value) in rows { tr { th scope="row" { (name) } td.num { (value) } } } } }
+        }
+    }
+}
+
+/// Clocks of real nodes.
+pub(super) fn nodes(summary: &Summary) -> Markup {
+    if summary.clocks.is_empty() {
+        return html! {};
+    }
+    html! {
+        section #nodes aria-labelledby="nodes-h" {
+            h2 #nodes-h { "Nodes' clocks" }
+            ul { @for (node, state) in &summary.clocks { li { strong { (node) } ": " (nodes::clock(state)) } } }
+        }
+    }
+}
+
+/// What ran, on what.
+pub(super) fn environment(summary: &Summary) -> Markup {
+    html! {
+        section #environment aria-labelledby="environment-h" {
+            h2 #environment-h { "Environment" }
+            table { tbody { @for (name, value) in &summary.environment { tr { th scope="row" { (name.replace('_', " ")) } td { (value) } } } } }
+        }
+    }
+}
