@@ -4,6 +4,7 @@ use claimcheck_csi::v1::{VolumeCapability, volume_capability::AccessType, volume
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    capability::{Capabilities, Capability},
     error::{Error, Result},
     fields,
     filesystem::FsType,
@@ -147,6 +148,7 @@ impl Access {
             let reason = "is not supported; the driver does not declare VOLUME_MOUNT_GROUP";
             return Err(Error::invalid("volume_capability.mount.volume_mount_group", reason));
         }
+        fields::list("volume_capability.mount.mount_flags", &mount.mount_flags)?;
         MountOptions::parse(mount.mount_flags.iter().map(String::as_str))?;
         let volume_mode = VolumeMode::Filesystem;
         Ok(Self { mode, volume_mode, fs_type, mount_flags: mount.mount_flags.clone() })
@@ -160,8 +162,12 @@ impl Access {
         capabilities.iter().map(Self::parse).collect()
     }
 
-    /// Whether volumes of `kind` can be accessed like this.
-    pub fn check(&self, kind: Kind) -> Result<()> {
+    /// Whether a driver of these capabilities lets volumes of `kind` be accessed like this.
+    pub fn check(&self, kind: Kind, capabilities: &Capabilities) -> Result<()> {
+        if let Some(missing) = self.needs().find(|needed| !capabilities.has(*needed)) {
+            let reason = format!("{:?} takes {missing}, which the driver does not offer", self.mode);
+            return Err(Error::invalid("volume_capability", reason));
+        }
         if kind == Kind::Directory && self.is_block() {
             let reason = "a raw block volume is of kind \"image\", and this one is of kind \"directory\"";
             return Err(Error::invalid("volume_capability.block", reason));
@@ -179,6 +185,20 @@ impl Access {
             }
             (Kind::Directory | Kind::Image, _) => Ok(()),
         }
+    }
+
+    /// What a driver must offer for it.
+    fn needs(&self) -> impl Iterator<Item = Capability> {
+        let mode = match self.mode {
+            Mode::SingleNodeWriter | Mode::SingleNodeReaderOnly => None,
+            Mode::SingleNodeSingleWriter | Mode::SingleNodeMultiWriter => {
+                Some(Capability::SingleNodeMultiWriter)
+            }
+            Mode::MultiNodeReaderOnly => Some(Capability::MultiNodeReaderOnly),
+            Mode::MultiNodeSingleWriter => Some(Capability::MultiNodeSingleWriter),
+            Mode::MultiNodeMultiWriter => Some(Capability::MultiNodeMultiWriter),
+        };
+        mode.into_iter().chain(self.is_block().then_some(Capability::RawBlock))
     }
 
     /// Whether as a device.
@@ -274,19 +294,39 @@ mod tests {
 
     #[test]
     fn kinds_admit_what_they_can_honour() {
-        access(Mode::MultiNodeMultiWriter).check(Kind::Directory).unwrap();
-        access(Mode::MultiNodeReaderOnly).check(Kind::Image).unwrap();
-        access(Mode::SingleNodeSingleWriter).check(Kind::Image).unwrap();
+        let all = Capabilities::default();
+        access(Mode::MultiNodeMultiWriter).check(Kind::Directory, &all).unwrap();
+        access(Mode::MultiNodeReaderOnly).check(Kind::Image, &all).unwrap();
+        access(Mode::SingleNodeSingleWriter).check(Kind::Image, &all).unwrap();
         for mode in [Mode::MultiNodeMultiWriter, Mode::MultiNodeSingleWriter] {
-            assert_eq!(access(mode).check(Kind::Image).unwrap_err().code(), Code::InvalidArgument);
+            assert_eq!(access(mode).check(Kind::Image, &all).unwrap_err().code(), Code::InvalidArgument);
         }
         let block = |mode| Access { volume_mode: VolumeMode::Block, ..access(mode) };
-        block(Mode::MultiNodeMultiWriter).check(Kind::Image).unwrap();
-        let refused = block(Mode::SingleNodeWriter).check(Kind::Directory).unwrap_err();
+        block(Mode::MultiNodeMultiWriter).check(Kind::Image, &all).unwrap();
+        let refused = block(Mode::SingleNodeWriter).check(Kind::Directory, &all).unwrap_err();
         assert!(refused.to_string().contains("kind \"image\""), "{refused}");
         let debug = Access { mount_flags: vec!["debug".into()], ..access(Mode::SingleNodeWriter) };
-        debug.check(Kind::Image).unwrap();
-        assert!(debug.check(Kind::Directory).unwrap_err().to_string().contains("debug"));
+        debug.check(Kind::Image, &all).unwrap();
+        assert!(debug.check(Kind::Directory, &all).unwrap_err().to_string().contains("debug"));
+    }
+
+    #[test]
+    fn lesser_drivers_admit_less() {
+        let lesser = |capability| Capabilities::without([capability]);
+        let table = [
+            (Mode::SingleNodeSingleWriter, Capability::SingleNodeMultiWriter),
+            (Mode::SingleNodeMultiWriter, Capability::SingleNodeMultiWriter),
+            (Mode::MultiNodeReaderOnly, Capability::MultiNodeReaderOnly),
+            (Mode::MultiNodeSingleWriter, Capability::MultiNodeSingleWriter),
+            (Mode::MultiNodeMultiWriter, Capability::MultiNodeMultiWriter),
+        ];
+        for (mode, needed) in table {
+            let error = access(mode).check(Kind::Directory, &lesser(needed)).unwrap_err();
+            assert!(error.to_string().contains(needed.name()), "{error}");
+            access(Mode::SingleNodeWriter).check(Kind::Directory, &lesser(needed)).unwrap();
+        }
+        let block = Access { volume_mode: VolumeMode::Block, ..access(Mode::SingleNodeWriter) };
+        block.check(Kind::Image, &lesser(Capability::RawBlock)).unwrap_err();
     }
 
     #[test]

@@ -8,6 +8,7 @@ use clap::Parser;
 use crate::{
     capability::{Capabilities, Capability},
     driver::Config,
+    secrets::{RequiredSecret, Secrets},
     topology::Segment,
     volume::NodeId,
 };
@@ -71,6 +72,19 @@ pub struct Args {
     /// Do without a capability, spelt as in the CSI specification; may be repeated
     #[arg(long, value_name = "CAPABILITY")]
     pub disable: Vec<Capability>,
+
+    /// Refuse calls that do not carry this secret; with CALL only those of that name. May be repeated
+    #[arg(long, value_name = "[CALL:]KEY=VALUE")]
+    pub require_secret: Vec<RequiredSecret>,
+
+    /// Refuse NodePublishVolume without a service-account token for this audience, or with an expired one; may
+    /// be repeated
+    #[arg(long, value_name = "AUDIENCE")]
+    pub require_token: Vec<String>,
+
+    /// How many seconds the calls under way may take to finish once the driver is told to stop
+    #[arg(long, value_name = "SECONDS", default_value_t = 20)]
+    pub shutdown_grace: u64,
 }
 
 impl From<Args> for Config {
@@ -86,6 +100,8 @@ impl From<Args> for Config {
             topology: Segment::new(args.topology),
             capacity_bytes: args.capacity,
             capabilities: Capabilities::without(args.disable.into_iter().chain(unattached).chain(unstaged)),
+            secrets: Secrets::new(args.require_secret),
+            token_audiences: args.require_token,
         }
     }
 }

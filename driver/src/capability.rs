@@ -39,11 +39,24 @@ pub enum Capability {
     GetVolume,
     /// Answers about volumes say whether they are healthy.
     VolumeCondition,
+    /// Volumes have parameters that can be changed.
+    ModifyVolume,
+    /// Volumes can be had as devices. This and the following have no name in the specification's lists: a
+    /// driver without them refuses what it is asked for.
+    RawBlock,
+    /// Volumes can be had by many nodes that read.
+    MultiNodeReaderOnly,
+    /// Volumes can be had by many nodes of which one writes.
+    MultiNodeSingleWriter,
+    /// Volumes can be had by many nodes that write.
+    MultiNodeMultiWriter,
+    /// Volumes can live as long as a pod, made as it publishes them (KEP-596).
+    InlineEphemeral,
 }
 
 impl Capability {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 19] = [
         Self::CreateDeleteVolume,
         Self::PublishUnpublishVolume,
         Self::PublishReadonly,
@@ -57,6 +70,12 @@ impl Capability {
         Self::OnlineExpansion,
         Self::GetVolume,
         Self::VolumeCondition,
+        Self::ModifyVolume,
+        Self::RawBlock,
+        Self::MultiNodeReaderOnly,
+        Self::MultiNodeSingleWriter,
+        Self::MultiNodeMultiWriter,
+        Self::InlineEphemeral,
     ];
 
     /// As the specification spells it.
@@ -75,6 +94,12 @@ impl Capability {
             Self::OnlineExpansion => "ONLINE_EXPANSION",
             Self::GetVolume => "GET_VOLUME",
             Self::VolumeCondition => "VOLUME_CONDITION",
+            Self::ModifyVolume => "MODIFY_VOLUME",
+            Self::RawBlock => "RAW_BLOCK",
+            Self::MultiNodeReaderOnly => "MULTI_NODE_READER_ONLY",
+            Self::MultiNodeSingleWriter => "MULTI_NODE_SINGLE_WRITER",
+            Self::MultiNodeMultiWriter => "MULTI_NODE_MULTI_WRITER",
+            Self::InlineEphemeral => "INLINE_EPHEMERAL",
         }
     }
 
@@ -100,7 +125,15 @@ impl Capability {
             Self::ExpandVolume => ControllerType::ExpandVolume,
             Self::GetVolume => ControllerType::GetVolume,
             Self::VolumeCondition => ControllerType::VolumeCondition,
-            Self::StageUnstageVolume | Self::GetVolumeStats | Self::OnlineExpansion => return None,
+            Self::ModifyVolume => ControllerType::ModifyVolume,
+            Self::StageUnstageVolume
+            | Self::GetVolumeStats
+            | Self::OnlineExpansion
+            | Self::RawBlock
+            | Self::MultiNodeReaderOnly
+            | Self::MultiNodeSingleWriter
+            | Self::MultiNodeMultiWriter
+            | Self::InlineEphemeral => return None,
         })
     }
 
@@ -200,9 +233,9 @@ mod tests {
         assert!(
             !lesser.has(Capability::PublishReadonly) && !lesser.has(Capability::ListVolumesPublishedNodes)
         );
-        assert_eq!(lesser.controller().count(), 7);
+        assert_eq!(lesser.controller().count(), 8);
         assert_eq!(lesser.node().count(), 5);
-        assert_eq!(Capabilities::default().controller().count(), 10);
+        assert_eq!(Capabilities::default().controller().count(), 11);
         assert_eq!(
             lesser.demand(Capability::PublishReadonly).unwrap_err().code(),
             tonic::Code::Unimplemented

@@ -49,7 +49,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::{topology::Segment, volume::VolumeId};
+    use crate::{mutable::Mutable, topology::Segment, volume::VolumeId};
 
     #[test]
     fn says_what_is_wrong() {
@@ -60,6 +60,8 @@ mod tests {
             capacity_bytes: 4096,
             fs_type: None,
             topology: Segment::default(),
+            mutable: Mutable::default(),
+            ephemeral: false,
             nodes: BTreeMap::new(),
         };
         let file = |bytes| Some(Entry::File { bytes });

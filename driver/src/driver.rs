@@ -12,6 +12,7 @@ use crate::{
     capability::Capabilities,
     error::{Error, Result},
     host::Host,
+    secrets::Secrets,
     store::{Lock, Node, Store},
     topology::Segment,
     volume::{NodeId, Volume, VolumeId},
@@ -36,6 +37,10 @@ pub struct Config {
     pub capacity_bytes: Option<u64>,
     /// What the driver offers.
     pub capabilities: Capabilities,
+    /// Secrets that callers must send.
+    pub secrets: Secrets,
+    /// Audiences for which NodePublishVolume must come with a good token.
+    pub token_audiences: Vec<String>,
 }
 
 /// One driver process. Cheap to clone; clones are the same driver.

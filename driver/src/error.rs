@@ -53,6 +53,9 @@ pub enum Error {
     /// A limit is reached.
     #[error("{0}")]
     Exhausted(String),
+    /// The caller does not prove who it is.
+    #[error("{0}")]
+    Unauthenticated(String),
     /// A page token that this driver did not hand out.
     #[error("starting_token {0:?} was not handed out by this driver; start over without one")]
     BadToken(String),
@@ -133,6 +136,7 @@ impl Error {
             | Self::NoLoop(_)
             | Self::Denied { .. } => Code::FailedPrecondition,
             Self::OutOfRange(_) => Code::OutOfRange,
+            Self::Unauthenticated(_) => Code::Unauthenticated,
             Self::Exhausted(_) => Code::ResourceExhausted,
             Self::BadToken(_) => Code::Aborted,
             Self::Host { source, .. } if source.kind() == io::ErrorKind::StorageFull => {

@@ -4,7 +4,10 @@
 //! and must look like it, node ids are compared with registered ones. Paths in requests (staging and target)
 //! are the one exception, they name places of the container orchestrator's own.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use crate::{
     error::{Error, Result},
@@ -13,6 +16,11 @@ use crate::{
 
 /// The longest string in bytes unless a field says otherwise (CSI specification, "Size Limits").
 pub const MAX_STRING: usize = 128;
+/// The largest map or list in bytes.
+pub const MAX_MAP: usize = 4096;
+/// The largest map of secrets or volume context in bytes. The specification says 4096, and three tokens of a
+/// Kubernetes service account have more.
+pub const MAX_LARGE_MAP: usize = 64 << 10;
 /// The longest path in bytes (Linux `PATH_MAX`).
 const MAX_PATH: usize = 4096;
 
@@ -63,18 +71,54 @@ pub fn path(field: &'static str, path: &str) -> Result<PathBuf> {
     Ok(Path::new(path).components().collect())
 }
 
+/// A map of at most [`MAX_MAP`] bytes without control characters (CSI specification, "Size Limits").
+pub fn map(field: &'static str, map: &BTreeMap<String, String>) -> Result<()> {
+    sized(field, map, MAX_MAP)?;
+    if map.iter().any(|(key, value)| key.chars().chain(value.chars()).any(char::is_control)) {
+        return Err(Error::invalid(field, "contains control characters"));
+    }
+    Ok(())
+}
+
+/// A map whose values may be keys, certificates and tokens: at most [`MAX_LARGE_MAP`] bytes, with line ends.
+pub fn large_map(field: &'static str, map: &BTreeMap<String, String>) -> Result<()> {
+    sized(field, map, MAX_LARGE_MAP)?;
+    if map.values().any(|value| value.contains('\0'))
+        || map.keys().any(|key| key.chars().any(char::is_control))
+    {
+        return Err(Error::invalid(field, "contains control characters"));
+    }
+    Ok(())
+}
+
+/// A list of at most [`MAX_MAP`] bytes.
+pub fn list(field: &'static str, list: &[String]) -> Result<()> {
+    limited(field, list.iter().map(String::len).sum(), MAX_MAP)
+}
+
+fn sized(field: &'static str, map: &BTreeMap<String, String>, limit: usize) -> Result<()> {
+    limited(field, map.iter().map(|(key, value)| key.len() + value.len()).sum(), limit)
+}
+
+fn limited(field: &'static str, bytes: usize, limit: usize) -> Result<()> {
+    if bytes <= limit {
+        return Ok(());
+    }
+    Err(Error::invalid(field, format!("has {bytes} bytes, at most {limit} are allowed")))
+}
+
+/// The beginning of a text from outside: messages should not grow with what somebody sent.
+pub fn clip(text: &str) -> String {
+    text.chars().take(64).collect()
+}
+
 /// At most [`MAX_STRING`] bytes without control characters.
 pub fn short(field: &'static str, value: &str) -> Result<()> {
     bounded(field, value, MAX_STRING)
 }
 
 fn bounded(field: &'static str, value: &str, limit: usize) -> Result<()> {
-    if value.len() > limit {
-        return Err(Error::invalid(
-            field,
-            format!("is {} bytes long, at most {limit} are allowed", value.len()),
-        ));
-    }
+    limited(field, value.len(), limit)?;
     if value.chars().any(char::is_control) {
         return Err(Error::invalid(field, "contains control characters"));
     }
@@ -113,6 +157,21 @@ mod tests {
         for bad in ["", &"x".repeat(129), "tab\there", "nul\0", "c1 \u{9b}"] {
             assert_eq!(name(bad).unwrap_err().code(), Code::InvalidArgument, "{bad:?}");
         }
+    }
+
+    #[test]
+    fn maps_have_4_kib() {
+        let of = |value: String| BTreeMap::from([("k".to_owned(), value)]);
+        map("parameters", &of("x".repeat(4095))).unwrap();
+        for bad in ["x".repeat(4096), "x".repeat(1 << 20), "a\nb".into(), "a\0".into()] {
+            assert_eq!(map("parameters", &of(bad)).unwrap_err().code(), Code::InvalidArgument);
+        }
+        large_map("secrets", &of("-----BEGIN\n".repeat(1000))).unwrap();
+        for bad in ["x".repeat(1 << 20), "a\0".into()] {
+            assert_eq!(large_map("secrets", &of(bad)).unwrap_err().code(), Code::InvalidArgument);
+        }
+        let flags = vec!["noatime".to_owned(); 1000];
+        assert_eq!(list("mount_flags", &flags).unwrap_err().code(), Code::InvalidArgument);
     }
 
     #[test]

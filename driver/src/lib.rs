@@ -31,12 +31,15 @@ pub mod host;
 pub mod id;
 mod identity;
 pub mod mount_options;
+pub mod mutable;
 mod node;
 pub mod parameters;
 mod recovery;
 mod run;
+pub mod secrets;
 mod size;
 mod store;
+mod tokens;
 pub mod topology;
 pub mod volume;
 

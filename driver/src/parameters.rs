@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     access::Access,
     error::{Error, Result},
+    fields,
 };
 
 /// What a volume is made of.
@@ -41,7 +42,7 @@ impl fmt::Display for Kind {
 pub const KIND: &str = "kind";
 /// Keys with this prefix are the external-provisioner's own (claim and volume names, secrets, fsType) and
 /// are none of the driver's business.
-const PROVISIONER_PREFIX: &str = "csi.storage.k8s.io/";
+pub(crate) const PROVISIONER_PREFIX: &str = "csi.storage.k8s.io/";
 
 /// Parsed parameters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,28 +61,24 @@ impl Parameters {
 
     /// Parses the parameters of a CreateVolume or GetCapacity request.
     pub fn parse(raw: &BTreeMap<String, String>) -> Result<Self> {
+        fields::map("parameters", raw)?;
         let mut parsed = Self::default();
         for (key, value) in raw {
             if key.starts_with(PROVISIONER_PREFIX) {
                 continue;
             }
             if key != KIND {
-                let reason = format!("unknown key {:?}; the only key is \"kind\"", clip(key));
+                let reason = format!("unknown key {:?}; the only key is \"kind\"", fields::clip(key));
                 return Err(Error::invalid("parameters", reason));
             }
             let kind = Kind::ALL.into_iter().find(|kind| kind.name() == value).ok_or_else(|| {
-                let reason = format!("kind {:?} is not one of \"directory\", \"image\"", clip(value));
+                let reason = format!("kind {:?} is not one of \"directory\", \"image\"", fields::clip(value));
                 Error::invalid("parameters", reason)
             })?;
             parsed.kind = Some(kind);
         }
         Ok(parsed)
     }
-}
-
-/// The beginning of a text from outside: messages should not grow with what somebody sent.
-fn clip(text: &str) -> String {
-    text.chars().take(64).collect()
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 //! by this node that no longer exist because the node was restarted.
 //!
 //! Loop devices below mounts need no care, the kernel clears them with their last user; those of raw volumes go
-//! with the last use that needs them. Volumes that another process is
-//! working on are left alone: their lock is taken.
+//! with the last use that needs them. Volumes that another process is working on are left alone: their lock is
+//! taken.
 
 use tracing::{info, warn};
 
@@ -37,7 +37,10 @@ impl Driver {
             Some(mut volume) => {
                 self.store.remove_drafts(id)?;
                 self.note_growth(&mut volume)?;
-                self.forget_vanished(volume)
+                self.forget_vanished(&mut volume)?;
+                self.remove_own_staging(&volume)?;
+                // Its publication did not come to its end; a repeat makes it again.
+                self.remove_if_ephemeral(&volume)
             }
         }
     }
@@ -55,19 +58,34 @@ impl Driver {
         }
     }
 
+    /// Removes the directory where this node mounts the volume unasked, if it does not.
+    fn remove_own_staging(&self, volume: &Volume) -> Result<()> {
+        let path = self.store.own_staging(&volume.id, self.node_id());
+        let staged = volume.usage(self.node_id()).and_then(|usage| usage.staged.as_ref());
+        if staged.is_some_and(|staging| staging.path == path)
+            || self.host.entry(&path).doing("look at", &path)?.is_none()
+        {
+            return Ok(());
+        }
+        self.host.remove_dir(&path).doing("remove", path)
+    }
+
     /// Takes uses by this node out of the record whose mounts are gone: the node was restarted, or the driver
     /// died between writing a use down and mounting. A repeated call makes them again.
-    fn forget_vanished(&self, mut volume: Volume) -> Result<()> {
+    fn forget_vanished(&self, volume: &mut Volume) -> Result<()> {
         let Some(usage) = volume.usage(self.node_id()) else { return Ok(()) };
         let mut kept = usage.clone();
         if let Some(staging) = &usage.staged
-            && !self.is_staged(&volume, staging)?
+            && !self.is_staged(volume, staging)?
         {
             kept.staged = None;
         }
         for target in usage.published.keys() {
             if self.host.mounted(target).doing("look at", target)?.is_none() {
                 kept.published.remove(target);
+                if let Err(error) = self.remove_target(target) {
+                    warn!(volume = %volume.id, %error, "a target path stays");
+                }
             }
         }
         if kept == *usage {
@@ -77,8 +95,8 @@ impl Driver {
         *volume.usage_mut(self.node_id()) = kept;
         volume.prune();
         if volume.kind == Kind::Image {
-            self.detach_unneeded(&volume)?;
+            self.detach_unneeded(volume)?;
         }
-        self.store.save(&volume)
+        self.store.save(volume)
     }
 }

@@ -1,6 +1,6 @@
 //! The life of a driver process: start, serve, stop.
 
-use std::{io, path::PathBuf, sync::Arc};
+use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use claimcheck_csi::{
     BindError, Endpoint, ServeError, Server, Services, serve_tapped,
@@ -8,7 +8,8 @@ use claimcheck_csi::{
     v1::{controller_server::ControllerServer, identity_server::IdentityServer, node_server::NodeServer},
 };
 use thiserror::Error;
-use tracing::info;
+use tokio::sync::oneshot;
+use tracing::{info, warn};
 
 use crate::{
     args::Args,
@@ -53,7 +54,9 @@ pub enum RunError {
     Serve(#[from] ServeError),
 }
 
-/// Serves the driver until `shutdown` completes; calls under way are finished first, and the socket goes.
+/// Serves the driver until `shutdown` completes; the socket goes, and calls under way are finished, for which
+/// they have `--shutdown-grace`. What a call then has not done is as if the process had been killed: the next
+/// start puts it right.
 ///
 /// The socket is made only once the state directory is in order, so that whoever can connect finds a driver
 /// that is ready.
@@ -65,6 +68,7 @@ pub async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<(), R
         return Err(RunError::NotUnix(args.endpoint));
     };
     let (group, tell_calls) = (args.socket_group, args.tell_calls);
+    let grace = Duration::from_secs(args.shutdown_grace);
     let mut config = Config::from(args);
     config.state_dir = std::path::absolute(&config.state_dir)
         .map_err(|source| RunError::StateDir { path: config.state_dir.clone(), source })?;
@@ -85,15 +89,41 @@ pub async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<(), R
         server = server.share_with(group)?;
     }
     info!(endpoint = %socket.display(), %node, state_dir = %path.display(), "serving");
-    if tell_calls {
+    let (stopping, stopped) = oneshot::channel();
+    let shutdown = async {
+        shutdown.await;
+        // Nobody listens any more if serving has ended by itself.
+        stopping.send(()).ok();
+    };
+    let overdue = async {
+        match stopped.await {
+            Ok(()) => tokio::time::sleep(grace).await,
+            Err(_) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        served = serve(server, services, tell_calls.then(|| (format!("node/{node}"), name)), shutdown) => served?,
+        () = overdue => warn!(?grace, "calls are still under way; leaving them"),
+    }
+    info!(endpoint = %socket.display(), "stopped");
+    Ok(())
+}
+
+/// Serves to the end; with a component and a driver's name, tells of each call on standard output.
+async fn serve(
+    server: Server,
+    services: Services,
+    tell: Option<(String, String)>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), RunError> {
+    if let Some((component, name)) = tell {
         let (tap, records) = Tap::channel();
         let lines = tokio::spawn(write_lines(records, tokio::io::stdout()));
-        serve_tapped(server, services, tap, format!("node/{node}"), name, shutdown).await?;
+        serve_tapped(server, services, tap, component, name, shutdown).await?;
         // The tap is gone with the last call, so that this ends.
         lines.await.map_err(RunError::Defect)?.map_err(RunError::Tell)?;
     } else {
         server.serve(services, shutdown).await?;
     }
-    info!(endpoint = %socket.display(), "stopped");
     Ok(())
 }

@@ -16,6 +16,7 @@ use crate::{
     access::{Access, Mode, VolumeMode},
     error::{Error, Result},
     filesystem::FsType,
+    mutable::Mutable,
     parameters::Kind,
     store::Record,
     topology::Segment,
@@ -65,6 +66,12 @@ pub struct Volume {
     /// From where it can be reached; empty for everywhere.
     #[serde(default, skip_serializing_if = "Segment::is_empty")]
     pub topology: Segment,
+    /// What ControllerModifyVolume changes.
+    #[serde(default, skip_serializing_if = "Mutable::is_empty")]
+    pub mutable: Mutable,
+    /// Whether it lives as long as its pod: made by NodePublishVolume, gone with NodeUnpublishVolume.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ephemeral: bool,
     /// Who uses it; nodes without any use have no entry.
     #[serde(default)]
     pub nodes: BTreeMap<NodeId, Usage>,
@@ -232,6 +239,8 @@ mod tests {
             capacity_bytes: 1 << 30,
             fs_type: None,
             topology: Segment::default(),
+            mutable: Mutable::default(),
+            ephemeral: false,
             nodes: BTreeMap::new(),
         };
         assert_eq!(volume.in_use(), None);

@@ -10,7 +10,9 @@ use crate::{
     error::{Doing, Error, Result},
     fields,
     filesystem::FsType,
+    mutable::Mutable,
     parameters::{KIND, Kind, Parameters},
+    secrets::Call,
     size::SizeRange,
     topology::{Segment, admitted},
     volume::{Volume, VolumeId},
@@ -22,6 +24,7 @@ impl Driver {
     /// The content comes first and the record last: its appearance is the moment from which the volume
     /// exists. A crash before leaves a directory without record, on which a repeat simply goes over again.
     pub fn create(&self, request: CreateVolumeRequest) -> Result<CreateVolumeResponse> {
+        self.config.secrets.check(Call::CreateVolume, &request.secrets)?;
         let name = fields::name(&request.name)?;
         let accesses = Access::parse_all(&request.volume_capabilities)?;
         let kind = Parameters::parse(&request.parameters)?.kind_for(&accesses);
@@ -30,12 +33,9 @@ impl Driver {
             let reason = "snapshots and clones are not supported yet; leave it out";
             return Err(Error::invalid("volume_content_source", reason));
         }
-        if let Some(key) = request.mutable_parameters.keys().next() {
-            fields::short("mutable_parameters", key)?;
-            return Err(Error::invalid("mutable_parameters", format!("{key:?} is unknown, there are none")));
-        }
+        let mutable = Mutable::default().with(&request.mutable_parameters)?;
         for access in &accesses {
-            access.check(kind)?;
+            access.check(kind, &self.config.capabilities)?;
         }
 
         let id = VolumeId::from_name(name);
@@ -62,8 +62,17 @@ impl Driver {
             self.host.probe_loop().map_err(Error::NoLoop)?;
         }
 
-        let nodes = BTreeMap::new();
-        let wanted = Volume { id, name: name.to_owned(), kind, capacity_bytes, fs_type, topology, nodes };
+        let wanted = Volume {
+            id,
+            name: name.to_owned(),
+            kind,
+            capacity_bytes,
+            fs_type,
+            topology,
+            mutable,
+            ephemeral: false,
+            nodes: BTreeMap::new(),
+        };
         let _lock = self.store.lock_or_make(&wanted.id)?;
         let volume = match self.store.load(&wanted.id)? {
             Some(present) => compatible(present, &wanted, &size, &segments)?,
@@ -92,7 +101,7 @@ impl Driver {
         }))
     }
 
-    fn make_content(&self, volume: &Volume) -> Result<()> {
+    pub(crate) fn make_content(&self, volume: &Volume) -> Result<()> {
         let content = self.store.content(&volume.id, volume.kind);
         match volume.kind {
             // Any user may write, as in other drivers without fsGroup support of their own.

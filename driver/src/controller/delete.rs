@@ -6,11 +6,13 @@ use crate::{
     driver::Driver,
     error::{Error, Result},
     fields,
+    secrets::Call,
 };
 
 impl Driver {
     /// Deletes a volume and its data. One that does not exist is deleted already, whatever its id looks like.
     pub fn delete(&self, request: DeleteVolumeRequest) -> Result<DeleteVolumeResponse> {
+        self.config.secrets.check(Call::DeleteVolume, &request.secrets)?;
         let id = match fields::volume_id(&request.volume_id) {
             Err(Error::NoVolume(_)) => return Ok(DeleteVolumeResponse {}),
             id => id?,

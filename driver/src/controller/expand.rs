@@ -9,6 +9,7 @@ use crate::{
     error::{Doing, Error, Result},
     fields,
     parameters::Kind,
+    secrets::Call,
     size::SizeRange,
     volume::Volume,
 };
@@ -19,6 +20,7 @@ impl Driver {
     /// The image grows first and the record says so last. A crash in between leaves an image that is longer
     /// than its record, which a repeat or the next start makes good.
     pub fn expand(&self, request: ControllerExpandVolumeRequest) -> Result<ControllerExpandVolumeResponse> {
+        self.config.secrets.check(Call::ControllerExpandVolume, &request.secrets)?;
         if request.volume_id.is_empty() {
             return Err(Error::Missing("volume_id"));
         }
@@ -33,7 +35,7 @@ impl Driver {
         let _room = self.config.capacity_bytes.map(|_| self.store.lock_room()).transpose()?;
         let (_lock, mut volume) = self.lock(&id)?;
         if let Some(access) = access {
-            access.check(volume.kind)?;
+            access.check(volume.kind, &self.config.capabilities)?;
         }
         let bytes = size.grow(volume.kind, volume.capacity_bytes, self.config.max_volume_bytes)?;
         if bytes > volume.capacity_bytes {

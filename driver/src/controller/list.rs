@@ -3,8 +3,7 @@
 use claimcheck_csi::v1::{
     ControllerGetVolumeRequest, ControllerGetVolumeResponse, GetCapacityRequest, GetCapacityResponse,
     ListVolumesRequest, ListVolumesResponse, Topology, TopologyRequirement,
-    ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse, VolumeCondition,
-    controller_get_volume_response,
+    ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse, controller_get_volume_response,
     list_volumes_response::{Entry, VolumeStatus},
     validate_volume_capabilities_response::Confirmed,
 };
@@ -15,11 +14,13 @@ use super::{
 };
 use crate::{
     access::Access,
+    capability::{Capabilities, Capability},
     driver::Driver,
     error::{Doing, Error, Result},
     fields,
     filesystem::FsType,
     parameters::{Kind, Parameters},
+    secrets::Call,
     topology::{Segment, admitted},
     volume::{Volume, VolumeId},
 };
@@ -27,19 +28,33 @@ use crate::{
 impl Driver {
     /// Lists volumes.
     pub fn list(&self, request: ListVolumesRequest) -> Result<ListVolumesResponse> {
-        let page = page::<VolumeId>(&self.store, request.max_entries, &request.starting_token, |_| true)?;
-        let entries = page.records.iter().map(|volume| Ok(entry(volume, self.reported_condition(volume)?)));
+        // Ephemeral volumes are their pods' business.
+        let ours = |volume: &Volume| !volume.ephemeral;
+        let page = page::<VolumeId>(&self.store, request.max_entries, &request.starting_token, ours)?;
+        let entries = page.records.iter().map(|volume| self.entry(volume));
         Ok(ListVolumesResponse { entries: entries.collect::<Result<_>>()?, next_token: page.next_token })
     }
 
     /// What one volume is, where it is attached, and how it is.
     pub fn get(&self, request: ControllerGetVolumeRequest) -> Result<ControllerGetVolumeResponse> {
         let volume = self.volume(&fields::volume_id(&request.volume_id)?)?;
-        let Entry { volume: described, status } = entry(&volume, self.reported_condition(&volume)?);
+        let Entry { volume: described, status } = self.entry(&volume)?;
         let status = status.map(|VolumeStatus { published_node_ids, volume_condition }| {
             controller_get_volume_response::VolumeStatus { published_node_ids, volume_condition }
         });
         Ok(ControllerGetVolumeResponse { volume: described, status })
+    }
+
+    fn entry(&self, volume: &Volume) -> Result<Entry> {
+        let tells = self.config.capabilities.has(Capability::ListVolumesPublishedNodes);
+        let nodes = volume.attached_nodes().filter(|_| tells);
+        Ok(Entry {
+            volume: Some(describe(volume)),
+            status: Some(VolumeStatus {
+                published_node_ids: nodes.map(|(node, _)| node.to_string()).collect(),
+                volume_condition: self.reported_condition(volume)?,
+            }),
+        })
     }
 
     /// What `--capacity` leaves in the segments asked for. Without it, the free space below the state
@@ -48,7 +63,7 @@ impl Driver {
         let accesses = request.volume_capabilities.iter().map(Access::parse).collect::<Result<Vec<_>>>()?;
         let kind = Parameters::parse(&request.parameters)?.kind_for(&accesses);
         for access in &accesses {
-            access.check(kind)?;
+            access.check(kind, &self.config.capabilities)?;
         }
         let (available, largest) = self.room(request.accessible_topology)?;
         let fs = accesses.iter().find_map(|access| access.fs_type).unwrap_or(FsType::Ext4);
@@ -96,6 +111,7 @@ impl Driver {
         &self,
         request: ValidateVolumeCapabilitiesRequest,
     ) -> Result<ValidateVolumeCapabilitiesResponse> {
+        self.config.secrets.check(Call::ValidateVolumeCapabilities, &request.secrets)?;
         if request.volume_id.is_empty() {
             return Err(Error::Missing("volume_id"));
         }
@@ -103,7 +119,7 @@ impl Driver {
             return Err(Error::Missing("volume_capabilities"));
         }
         let volume = self.volume(&fields::volume_id(&request.volume_id)?)?;
-        Ok(match unconfirmed(&volume, &request) {
+        Ok(match unconfirmed(&volume, &request, &self.config.capabilities) {
             Ok(()) => ValidateVolumeCapabilitiesResponse {
                 confirmed: Some(Confirmed {
                     volume_context: request.volume_context,
@@ -119,9 +135,13 @@ impl Driver {
 }
 
 /// `Err` says what about the request the volume does not fulfil.
-fn unconfirmed(volume: &Volume, request: &ValidateVolumeCapabilitiesRequest) -> Result<()> {
+fn unconfirmed(
+    volume: &Volume,
+    request: &ValidateVolumeCapabilitiesRequest,
+    capabilities: &Capabilities,
+) -> Result<()> {
     for access in Access::parse_all(&request.volume_capabilities)? {
-        access.check(volume.kind)?;
+        access.check(volume.kind, capabilities)?;
     }
     if !request.volume_context.is_empty() && request.volume_context != context(volume) {
         return Err(Error::invalid("volume_context", "is not the one that CreateVolume returned"));
@@ -129,16 +149,8 @@ fn unconfirmed(volume: &Volume, request: &ValidateVolumeCapabilitiesRequest) -> 
     if Parameters::parse(&request.parameters)?.kind.is_some_and(|kind| kind != volume.kind) {
         return Err(Error::invalid("parameters", format!("the volume is of kind \"{}\"", volume.kind)));
     }
-    if !request.mutable_parameters.is_empty() {
-        return Err(Error::invalid("mutable_parameters", "the driver has none"));
+    if volume.mutable.clone().with(&request.mutable_parameters)? != volume.mutable {
+        return Err(Error::invalid("mutable_parameters", "the volume has others"));
     }
     Ok(())
-}
-
-fn entry(volume: &Volume, volume_condition: Option<VolumeCondition>) -> Entry {
-    let published_node_ids = volume.attached_nodes().map(|(node, _)| node.to_string()).collect();
-    Entry {
-        volume: Some(describe(volume)),
-        status: Some(VolumeStatus { published_node_ids, volume_condition }),
-    }
 }

@@ -4,6 +4,7 @@ mod create;
 mod delete;
 mod expand;
 mod list;
+mod modify;
 mod page;
 mod publish;
 
@@ -126,8 +127,9 @@ impl Controller for Driver {
 
     async fn controller_modify_volume(
         &self,
-        _: Request<ControllerModifyVolumeRequest>,
+        request: Request<ControllerModifyVolumeRequest>,
     ) -> Answer<ControllerModifyVolumeResponse> {
-        undeclared("MODIFY_VOLUME")
+        self.config.capabilities.demand(Capability::ModifyVolume)?;
+        self.call(|driver| driver.modify(request.into_inner())).await
     }
 }

@@ -10,15 +10,18 @@ use claimcheck_csi::v1::{
 
 use crate::{
     access::Access,
+    capability::Capability,
     driver::Driver,
     error::{Error, Result},
     fields,
+    secrets::Call,
     volume::{Grant, NodeId, VolumeId},
 };
 
 impl Driver {
     /// Grants a volume to a node.
     pub fn attach(&self, request: ControllerPublishVolumeRequest) -> Result<ControllerPublishVolumeResponse> {
+        self.config.secrets.check(Call::ControllerPublishVolume, &request.secrets)?;
         // All fields first: a request without a node is malformed even if its volume is unknown too.
         if request.volume_id.is_empty() {
             return Err(Error::Missing("volume_id"));
@@ -26,12 +29,17 @@ impl Driver {
         if request.node_id.is_empty() {
             return Err(Error::Missing("node_id"));
         }
+        if request.readonly && !self.config.capabilities.has(Capability::PublishReadonly) {
+            let reason = "is set, and the driver does not offer PUBLISH_READONLY";
+            return Err(Error::invalid("readonly", reason));
+        }
+        fields::large_map("volume_context", &request.volume_context)?;
         let access = Access::required(request.volume_capability)?;
         let id = fields::volume_id(&request.volume_id)?;
         let (_lock, mut volume) = self.lock(&id)?;
         let node_id = fields::node_id(&request.node_id)?;
         let node = self.store.node(&node_id)?.ok_or_else(|| Error::NoNode(node_id.to_string()))?;
-        access.check(volume.kind)?;
+        access.check(volume.kind, &self.config.capabilities)?;
         volume.check_reach(&node_id, &node.topology)?;
 
         let grant = Grant { access, read_only: request.readonly };
@@ -63,6 +71,7 @@ impl Driver {
         &self,
         request: ControllerUnpublishVolumeRequest,
     ) -> Result<ControllerUnpublishVolumeResponse> {
+        self.config.secrets.check(Call::ControllerUnpublishVolume, &request.secrets)?;
         let id = fields::volume_id(&request.volume_id)?;
         let (_lock, mut volume) = self.lock(&id)?;
         let before = volume.clone();

@@ -2,7 +2,12 @@
 //!
 //! Part of the crate rather than of its tests so that other crates can rehearse crashes of the driver too.
 
-use std::{fs::File, io, path::Path, sync::Mutex};
+use std::{
+    fs::File,
+    io,
+    path::{Path, PathBuf},
+    sync::Mutex,
+};
 
 use super::{Entry, FileId, Host, LoopDevice, LoopUse, Mounted, RawLoop, Usage};
 use crate::{
@@ -161,6 +166,10 @@ impl<H: Host> Host for FaultHost<H> {
 
     fn entry(&self, path: &Path) -> io::Result<Option<Entry>> {
         self.inner.entry(path)
+    }
+
+    fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
+        self.inner.resolve(path)
     }
 
     fn raw_loops(&self, image: &Path) -> io::Result<Vec<RawLoop>> {

@@ -75,7 +75,9 @@ pub enum Entry {
         /// Device number as `stat` encodes it.
         number: u64,
     },
-    /// A symbolic link, socket, or other thing that no volume is.
+    /// A symbolic link.
+    Symlink,
+    /// A socket, or other thing that no volume is.
     Other,
 }
 
@@ -183,6 +185,8 @@ pub trait Host: Send + Sync {
     fn file_id(&self, path: &Path) -> io::Result<Option<FileId>>;
     /// What is at `path`; `None` if nothing is.
     fn entry(&self, path: &Path) -> io::Result<Option<Entry>>;
+    /// Where `path` leads once all symbolic links are followed, as far as it exists.
+    fn resolve(&self, path: &Path) -> io::Result<PathBuf>;
     /// The mount whose root is `path`; `None` if nothing is mounted exactly there.
     fn mounted(&self, path: &Path) -> io::Result<Option<Mounted>>;
     /// The content of a file; `None` if there is none.

@@ -172,7 +172,7 @@ impl Host for RealHost {
         let read_only = rustix::fs::statvfs(path)?.f_flag.contains(StatVfsMountFlags::RDONLY);
         let device = match entry {
             Entry::BlockDevice { number } => number,
-            Entry::Directory | Entry::File { .. } | Entry::Other => id.device,
+            Entry::Directory | Entry::File { .. } | Entry::Symlink | Entry::Other => id.device,
         };
         let backing = match loops::number(device) {
             Some(number) => loops::status(&File::open(loops::path(number))?)?
@@ -180,6 +180,17 @@ impl Host for RealHost {
             None => None,
         };
         Ok(Some(Mounted { root: id, read_only, backing }))
+    }
+
+    fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
+        // The longest part that exists, and the rest as it is written.
+        for ancestor in path.ancestors() {
+            if let Some(real) = missing_is_none(fs::canonicalize(ancestor))? {
+                let rest = path.strip_prefix(ancestor).expect("an ancestor is a prefix");
+                return Ok(real.join(rest));
+            }
+        }
+        Ok(path.to_owned())
     }
 
     fn raw_loops(&self, image: &Path) -> io::Result<Vec<RawLoop>> {
@@ -253,7 +264,9 @@ fn missing_is_fine(result: io::Result<()>) -> io::Result<()> {
 fn missing_is_none<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Ok(None)
+        }
         Err(error) => Err(error),
     }
 }
@@ -299,6 +312,7 @@ fn look(path: &Path) -> io::Result<Option<Look>> {
             is_mount: stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
             entry: match FileType::from_raw_mode(stat.stx_mode.into()) {
                 FileType::Directory => Entry::Directory,
+                FileType::Symlink => Entry::Symlink,
                 FileType::RegularFile => Entry::File { bytes: stat.stx_size },
                 FileType::BlockDevice => Entry::BlockDevice {
                     number: rustix::fs::makedev(stat.stx_rdev_major, stat.stx_rdev_minor),
@@ -306,7 +320,7 @@ fn look(path: &Path) -> io::Result<Option<Look>> {
                 _ => Entry::Other,
             },
         })),
-        Err(Errno::NOENT) => Ok(None),
+        Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }

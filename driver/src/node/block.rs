@@ -53,7 +53,7 @@ impl Driver {
         match self.host.entry(target).doing("look at", target)? {
             None => self.host.make_file(target, 0o640).doing("make", target)?,
             Some(Entry::File { .. } | Entry::BlockDevice { .. }) => {}
-            Some(Entry::Directory | Entry::Other) => {
+            Some(Entry::Directory | Entry::Symlink | Entry::Other) => {
                 let reason = format!("{} is not a file, as a raw block volume needs it", target.display());
                 return Err(Error::invalid("target_path", reason));
             }

@@ -14,6 +14,7 @@ use crate::{
     fields,
     filesystem::FsType,
     parameters::Kind,
+    secrets::Call,
     size::SizeRange,
     store::Lock,
     volume::{Staging, Volume},
@@ -24,6 +25,7 @@ impl Driver {
     ///
     /// CSI specification, NodeExpandVolume: the path must be one of the volume's on this node.
     pub fn expand_on_node(&self, request: NodeExpandVolumeRequest) -> Result<NodeExpandVolumeResponse> {
+        self.config.secrets.check(Call::NodeExpandVolume, &request.secrets)?;
         if request.volume_id.is_empty() {
             return Err(Error::Missing("volume_id"));
         }

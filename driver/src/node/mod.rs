@@ -1,7 +1,9 @@
 //! The Node service: volumes become directories or devices on this node. One file per pair of calls.
 
 mod block;
+pub(crate) mod ephemeral;
 mod expand;
+mod paths;
 mod publish;
 mod stage;
 mod stats;

@@ -6,6 +6,7 @@ use claimcheck_csi::v1::{
     NodePublishVolumeRequest, NodePublishVolumeResponse, NodeUnpublishVolumeRequest,
     NodeUnpublishVolumeResponse,
 };
+use jiff::Timestamp;
 use tracing::warn;
 
 use crate::{
@@ -15,32 +16,39 @@ use crate::{
     error::{Doing, Error, Result},
     fields,
     host::Entry,
-    mount_options::MountOptions,
+    node::ephemeral,
+    secrets::Call,
     store::Lock,
+    tokens,
     volume::{Grant, Staging, Usage, Volume, VolumeId},
 };
 
 impl Driver {
     /// Shows a staged volume at the target path too.
     pub fn publish(&self, request: NodePublishVolumeRequest) -> Result<NodePublishVolumeResponse> {
+        self.config.secrets.check(Call::NodePublishVolume, &request.secrets)?;
         if request.volume_id.is_empty() {
             return Err(Error::Missing("volume_id"));
         }
-        let target = fields::path("target_path", &request.target_path)?;
+        let target = self.outside_path("target_path", &request.target_path)?;
+        let context = &request.volume_context;
+        fields::large_map("volume_context", context)?;
+        tokens::check(&self.config.token_audiences, context, &request.secrets, Timestamp::now())?;
         let access = Access::required(request.volume_capability)?;
+        let grant = Grant { access, read_only: request.readonly };
+        if ephemeral::is_wanted(context) {
+            return self.publish_ephemeral(&request.volume_id, context, target, grant);
+        }
         let staging = self.staging_path(&request.staging_target_path)?;
         let id = fields::volume_id(&request.volume_id)?;
         let (lock, mut volume) = self.lock(&id)?;
-        access.check(volume.kind)?;
-        // Settled by staging for the file system itself, so that only flags of the mount point are left.
-        let options = access.options()?.read_only(request.readonly);
+        grant.access.check(volume.kind, &self.config.capabilities)?;
 
-        let grant = Grant { access, read_only: request.readonly };
         let source = match staging {
             Some(path) => path,
             None => self.stage_unasked(&lock, &mut volume, &grant.access)?,
         };
-        let shown = self.publish_from(&mut volume, &source, target, grant, &options);
+        let shown = self.publish_from(&mut volume, &source, target, grant);
         if shown.is_err() {
             self.unstage_unasked(&mut volume)?;
         }
@@ -57,11 +65,11 @@ impl Driver {
             let reason = "staging_target_path is missing; call NodeStageVolume first and name its path";
             return Err(Error::Precondition(reason.to_owned()));
         }
-        fields::path("staging_target_path", path).map(Some)
+        self.outside_path("staging_target_path", path).map(Some)
     }
 
     /// Stages below the state directory: the pods of a node share one mount of an image, whoever asks.
-    fn stage_unasked(&self, lock: &Lock, volume: &mut Volume, access: &Access) -> Result<PathBuf> {
+    pub(super) fn stage_unasked(&self, lock: &Lock, volume: &mut Volume, access: &Access) -> Result<PathBuf> {
         let path = self.store.own_staging(&volume.id, self.node_id());
         let present = volume.usage(self.node_id()).and_then(|usage| usage.staged.clone());
         let wanted = present.unwrap_or(Staging { path: path.clone(), access: access.clone() });
@@ -70,9 +78,10 @@ impl Driver {
     }
 
     /// Undoes [`Driver::stage_unasked`] with the last publication.
-    fn unstage_unasked(&self, volume: &mut Volume) -> Result<()> {
+    pub(super) fn unstage_unasked(&self, volume: &mut Volume) -> Result<()> {
         let published = volume.usage(self.node_id()).is_some_and(|usage| !usage.published.is_empty());
-        if published || self.config.capabilities.has(Capability::StageUnstageVolume) {
+        let asked = self.config.capabilities.has(Capability::StageUnstageVolume) && !volume.ephemeral;
+        if published || asked {
             return Ok(());
         }
         let path = self.store.own_staging(&volume.id, self.node_id());
@@ -80,13 +89,12 @@ impl Driver {
         self.host.remove_dir(&path).doing("remove", path)
     }
 
-    fn publish_from(
+    pub(super) fn publish_from(
         &self,
         volume: &mut Volume,
         source: &Path,
         target: PathBuf,
         grant: Grant,
-        options: &MountOptions,
     ) -> Result<NodePublishVolumeResponse> {
         let id = volume.id.clone();
         let usage = volume.usage(self.node_id()).cloned().unwrap_or_default();
@@ -116,13 +124,13 @@ impl Driver {
                     present.read_only
                 )));
             }
-            Some(present) => self.show(volume, source, &target, present, options)?,
+            Some(present) => self.show(volume, source, &target, present)?,
             None => {
                 self.mounted_volume(volume, &target)?;
                 check_single(&id, &usage, &grant)?;
                 volume.usage_mut(self.node_id()).published.insert(target.clone(), grant.clone());
                 self.store.save(volume)?;
-                if let Err(error) = self.show(volume, source, &target, &grant, options) {
+                if let Err(error) = self.show(volume, source, &target, &grant) {
                     // After a final error nobody calls NodeUnpublishVolume: take back what this call began.
                     if let Err(left) = self.withdraw(volume, &target) {
                         warn!(volume = %id, error = %left, "a failed publication stays on record");
@@ -134,26 +142,21 @@ impl Driver {
         Ok(NodePublishVolumeResponse {})
     }
 
-    fn show(
-        &self,
-        volume: &Volume,
-        source: &Path,
-        target: &Path,
-        grant: &Grant,
-        options: &MountOptions,
-    ) -> Result<()> {
+    fn show(&self, volume: &Volume, source: &Path, target: &Path, grant: &Grant) -> Result<()> {
         if grant.access.is_block() {
             return self.show_device(volume, target, grant.is_read_only());
         }
         match self.host.entry(target).doing("look at", target)? {
             None => self.host.make_dir(target, 0o750).doing("make", target)?,
             Some(Entry::Directory) => {}
-            Some(Entry::File { .. } | Entry::BlockDevice { .. } | Entry::Other) => {
+            Some(_) => {
                 let reason = format!("{} is not a directory", target.display());
                 return Err(Error::invalid("target_path", reason));
             }
         }
-        self.bind(volume, source, target, options)
+        // Settled by staging for the file system itself, so that only flags of the mount point are left.
+        let options = grant.access.options()?.read_only(grant.read_only);
+        self.bind(volume, source, target, &options)
     }
 
     /// Takes the volume away from the target path, and the path itself too.
@@ -161,28 +164,17 @@ impl Driver {
         if request.volume_id.is_empty() {
             return Err(Error::Missing("volume_id"));
         }
-        let target = fields::path("target_path", &request.target_path)?;
-        let id = fields::volume_id(&request.volume_id)?;
-        let (_lock, mut volume) = self.lock(&id)?;
+        let target = self.outside_path("target_path", &request.target_path)?;
+        let (_lock, mut volume) = self.lock(&ephemeral::id_on_node(&request.volume_id)?)?;
         self.withdraw(&mut volume, &target)?;
         self.unstage_unasked(&mut volume)?;
+        self.remove_if_ephemeral(&volume)?;
         Ok(NodeUnpublishVolumeResponse {})
     }
 
     fn withdraw(&self, volume: &mut Volume, target: &Path) -> Result<()> {
         self.unmount(volume, target)?;
-        // Only ever what is empty: what lies there once nothing is mounted is not the volume's.
-        match self.host.entry(target).doing("look at", target)? {
-            None => {}
-            Some(Entry::Directory) => self.host.remove_dir(target).doing("remove", target)?,
-            Some(Entry::File { bytes: 0 }) => self.host.remove_file(target).doing("remove", target)?,
-            Some(Entry::File { .. } | Entry::BlockDevice { .. } | Entry::Other) => {
-                return Err(Error::Precondition(format!(
-                    "what is at {} is not the volume's; move it away",
-                    target.display()
-                )));
-            }
-        }
+        self.remove_target(target)?;
         let mut after = volume.clone();
         let Some(usage) = after.nodes.get_mut(self.node_id()) else { return Ok(()) };
         let Some(gone) = usage.published.remove(target) else { return Ok(()) };

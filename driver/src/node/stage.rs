@@ -15,6 +15,7 @@ use crate::{
     filesystem::{Found, FsType},
     host::LoopUse,
     parameters::Kind,
+    secrets::Call,
     store::Lock,
     volume::{Staging, Volume},
 };
@@ -22,14 +23,16 @@ use crate::{
 impl Driver {
     /// Mounts a volume at the staging path; a blank image gets its file system first.
     pub fn stage(&self, request: NodeStageVolumeRequest) -> Result<NodeStageVolumeResponse> {
+        self.config.secrets.check(Call::NodeStageVolume, &request.secrets)?;
         if request.volume_id.is_empty() {
             return Err(Error::Missing("volume_id"));
         }
-        let path = fields::path("staging_target_path", &request.staging_target_path)?;
+        let path = self.outside_path("staging_target_path", &request.staging_target_path)?;
+        fields::large_map("volume_context", &request.volume_context)?;
         let access = Access::required(request.volume_capability)?;
         let id = fields::volume_id(&request.volume_id)?;
         let (lock, mut volume) = self.lock(&id)?;
-        access.check(volume.kind)?;
+        access.check(volume.kind, &self.config.capabilities)?;
         self.stage_at(&lock, &mut volume, Staging { path, access })?;
         Ok(NodeStageVolumeResponse {})
     }
@@ -69,7 +72,7 @@ impl Driver {
         if request.volume_id.is_empty() {
             return Err(Error::Missing("volume_id"));
         }
-        let path = fields::path("staging_target_path", &request.staging_target_path)?;
+        let path = self.outside_path("staging_target_path", &request.staging_target_path)?;
         let id = fields::volume_id(&request.volume_id)?;
         let (_lock, mut volume) = self.lock(&id)?;
         let target = volume.usage(self.node_id()).and_then(|usage| usage.published.keys().next());

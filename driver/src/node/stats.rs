@@ -11,6 +11,7 @@ use crate::{
     driver::Driver,
     error::{Doing, Error, Result},
     fields,
+    node::ephemeral,
 };
 
 impl Driver {
@@ -20,7 +21,7 @@ impl Driver {
             return Err(Error::Missing("volume_id"));
         }
         let path = fields::path("volume_path", &request.volume_path)?;
-        let volume = self.volume(&fields::volume_id(&request.volume_id)?)?;
+        let volume = self.volume(&ephemeral::id_on_node(&request.volume_id)?)?;
         let usage = volume.usage(self.node_id());
         let mode = usage.and_then(|usage| usage.volume_mode_at(&path));
         let (Some(mode), Some(_)) = (mode, self.mounted_volume(&volume, &path)?) else {

@@ -45,7 +45,11 @@ fn create_refuses() {
         ),
         (CreateVolumeRequest { parameters: with("type", "ssd"), ..base() }, InvalidArgument, "\"type\""),
         (CreateVolumeRequest { parameters: with("kind", "tape"), ..base() }, InvalidArgument, "\"tape\""),
-        (CreateVolumeRequest { mutable_parameters: with("iops", "9"), ..base() }, InvalidArgument, "iops"),
+        (
+            CreateVolumeRequest { mutable_parameters: with("colour", "red"), ..base() },
+            InvalidArgument,
+            "colour",
+        ),
         (
             CreateVolumeRequest { volume_content_source: Some(VolumeContentSource::default()), ..base() },
             InvalidArgument,

@@ -14,7 +14,8 @@ use claimcheck_csi::{
     tap::Tap,
     v1::{
         ControllerGetCapabilitiesRequest, CreateSnapshotRequest, GetPluginCapabilitiesRequest,
-        GetPluginInfoRequest, NodeGetCapabilitiesRequest, NodeGetInfoRequest, NodeStageVolumeRequest,
+        GetPluginInfoRequest, ListVolumesRequest, NodeGetCapabilitiesRequest, NodeGetInfoRequest,
+        NodeStageVolumeRequest,
     },
 };
 use claimcheck_driver::{Args, host::RealHost, run};
@@ -32,10 +33,14 @@ struct Node {
 
 impl Node {
     async fn start(place: &Place, name: &'static str) -> Self {
+        Self::start_with(place, name, &["--max-volumes-per-node", "9"]).await
+    }
+
+    async fn start_with(place: &Place, name: &'static str, more: &[&str]) -> Self {
         let endpoint = format!("unix://{}/{name}.sock", place.path().display());
         let state = place.state().display().to_string();
         let args = ["driver", "--endpoint", &endpoint, "--node-id", name, "--state-dir", &state];
-        let args = Args::try_parse_from(args.into_iter().chain(["--max-volumes-per-node", "9"])).unwrap();
+        let args = Args::try_parse_from(args.iter().chain(more)).unwrap();
         let (stop, stopped) = oneshot::channel();
         let served = tokio::spawn(async move {
             run(args, async { drop(stopped.await) }).await.unwrap();
@@ -208,7 +213,7 @@ async fn declares_what_it_implements() {
         .controller_get_capabilities(ControllerGetCapabilitiesRequest {})
         .await
         .unwrap();
-    assert_eq!(controller.into_inner().capabilities.len(), 10);
+    assert_eq!(controller.into_inner().capabilities.len(), 11);
     let capabilities = node.client.node().node_get_capabilities(NodeGetCapabilitiesRequest {}).await.unwrap();
     assert_eq!(capabilities.into_inner().capabilities.len(), 5);
     let info = node.client.node().node_get_info(NodeGetInfoRequest {}).await.unwrap().into_inner();
@@ -220,6 +225,38 @@ async fn declares_what_it_implements() {
     let empty = node.client.node().node_stage_volume(NodeStageVolumeRequest::default()).await.unwrap_err();
     assert_eq!((empty.code(), empty.message()), (Code::InvalidArgument, "volume_id is missing"));
     node.stop().await;
+}
+
+/// Told to stop, the driver finishes the call that is under way; one that does not come to an end it leaves.
+#[tokio::test]
+async fn calls_under_way_are_finished_within_bounds() {
+    for (grace, finishes) in [("30", true), ("0", false)] {
+        let place = Place::new();
+        let node = Node::start_with(&place, "node-1", &["--shutdown-grace", grace]).await;
+        node.client.controller().create_volume(support::create("directory")).await.unwrap();
+        // Whoever holds the volume's directory keeps calls about it waiting.
+        let dir = fs::File::open(place.state().join("volumes").join(support::id())).unwrap();
+        rustix::fs::flock(&dir, rustix::fs::FlockOperation::LockExclusive).unwrap();
+        let mut client = node.client.controller();
+        let call = tokio::spawn(async move { client.delete_volume(support::delete()).await });
+        // The list comes after the deletion has been taken in, on the same connection.
+        node.client.controller().list_volumes(ListVolumesRequest::default()).await.unwrap();
+        let Node { client, stop, served, .. } = node;
+        drop(client);
+        stop.send(()).unwrap();
+        if finishes {
+            rustix::fs::flock(&dir, rustix::fs::FlockOperation::Unlock).unwrap();
+            call.await.unwrap().unwrap();
+            served.await.unwrap();
+            assert_eq!(place.volumes(), Vec::<String>::new());
+        } else {
+            served.await.unwrap();
+            rustix::fs::flock(&dir, rustix::fs::FlockOperation::Unlock).unwrap();
+            // The process would be gone by now; here the call still comes to its end.
+            call.await.unwrap().ok();
+        }
+        assert!(!place.path().join("node-1.sock").exists(), "the socket stayed");
+    }
 }
 
 /// A group that is ours anyway, since another takes root.

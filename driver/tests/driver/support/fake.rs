@@ -233,6 +233,10 @@ impl Host for FakeHost {
         RealHost.entry(path)
     }
 
+    fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
+        RealHost.resolve(path)
+    }
+
     fn raw_loops(&self, image: &Path) -> io::Result<Vec<RawLoop>> {
         let Some(file) = RealHost.file_id(image)? else { return Ok(Vec::new()) };
         let kernel = self.kernel.lock().unwrap();

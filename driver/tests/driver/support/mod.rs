@@ -21,6 +21,7 @@ use claimcheck_driver::{
     capability::Capabilities,
     error::Result,
     host::{Host, RealHost},
+    secrets::Secrets,
     topology::Segment,
     volume::{NodeId, VolumeId},
 };
@@ -70,6 +71,8 @@ impl Place {
             topology: Segment::default(),
             capacity_bytes: None,
             capabilities: Capabilities::default(),
+            secrets: Secrets::default(),
+            token_audiences: Vec::new(),
         }
     }
 
@@ -94,6 +97,9 @@ impl Place {
                 serde_json::from_slice(&fs::read(dir.join("volume.json")).unwrap()).unwrap();
             let mut files: Vec<_> =
                 fs::read_dir(&dir).unwrap().map(|f| f.unwrap().file_name().into_string().unwrap()).collect();
+            // Where a node has it mounted unasked, if the record says so.
+            let text = record.to_string();
+            files.retain(|file| !file.starts_with("mount-") || !text.contains(file));
             files.sort();
             match record["kind"].as_str() {
                 Some("directory") => assert_eq!(files, ["data", "volume.json"], "{context}"),
@@ -105,6 +111,17 @@ impl Place {
                 other => panic!("{context}: kind {other:?}"),
             }
         }
+    }
+}
+
+impl Place {
+    /// Nothing is mounted below it and no loop device has its file there.
+    pub fn assert_unmounted(&self, context: &str) {
+        let table = fs::read_to_string("/proc/thread-self/mountinfo").unwrap();
+        let path = self.path().to_str().unwrap();
+        let mounts: Vec<_> = table.lines().filter(|line| line.contains(path)).collect();
+        assert_eq!(mounts, Vec::<&str>::new(), "{context}");
+        assert_loops_clear(self.path(), context);
     }
 }
 

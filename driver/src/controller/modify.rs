@@ -1,0 +1,27 @@
+//! ControllerModifyVolume.
+
+use claimcheck_csi::v1::{ControllerModifyVolumeRequest, ControllerModifyVolumeResponse};
+
+use crate::{
+    driver::Driver,
+    error::{Error, Result},
+    fields,
+    secrets::Call,
+};
+
+impl Driver {
+    /// Changes mutable parameters, while the volume is used or not.
+    pub fn modify(&self, request: ControllerModifyVolumeRequest) -> Result<ControllerModifyVolumeResponse> {
+        self.config.secrets.check(Call::ControllerModifyVolume, &request.secrets)?;
+        if request.volume_id.is_empty() {
+            return Err(Error::Missing("volume_id"));
+        }
+        let (_lock, mut volume) = self.lock(&fields::volume_id(&request.volume_id)?)?;
+        let wanted = volume.mutable.clone().with(&request.mutable_parameters)?;
+        if wanted != volume.mutable {
+            volume.mutable = wanted;
+            self.store.save(&volume)?;
+        }
+        Ok(ControllerModifyVolumeResponse {})
+    }
+}

@@ -1,0 +1,95 @@
+//! Service-account tokens that the kubelet hands to NodePublishVolume (KEP-1855), checked where the driver is
+//! told to want them.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use crate::error::{Error, Result};
+
+/// Where they come: in the volume context, or since KEP-5538 in the secrets.
+const KEY: &str = "csi.storage.k8s.io/serviceAccount.tokens";
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Token {
+    token: String,
+    expiration_timestamp: Timestamp,
+}
+
+/// Whether there is a token for each audience of `required` that is good at `now`.
+pub(crate) fn check(
+    required: &[String],
+    context: &BTreeMap<String, String>,
+    secrets: &BTreeMap<String, String>,
+    now: Timestamp,
+) -> Result<()> {
+    if required.is_empty() {
+        return Ok(());
+    }
+    let raw = secrets.get(KEY).or_else(|| context.get(KEY)).ok_or_else(|| {
+        Error::invalid(
+            "volume_context",
+            format!("{KEY} is missing; set tokenRequests in the CSIDriver object"),
+        )
+    })?;
+    // The parser's words may repeat what it read.
+    let malformed = |_| Error::invalid("volume_context", format!("{KEY} is not a JSON object of tokens"));
+    let tokens: BTreeMap<String, Token> = serde_json::from_str(raw).map_err(malformed)?;
+    for audience in required {
+        match tokens.get(audience) {
+            Some(token) if token.token.is_empty() => {
+                return Err(Error::Unauthenticated(format!("the token for audience {audience:?} is empty")));
+            }
+            Some(token) if token.expiration_timestamp <= now => {
+                return Err(Error::Unauthenticated(format!(
+                    "the token for audience {audience:?} expired at {}; publish again with a fresh one \
+                     (requiresRepublish in the CSIDriver object)",
+                    token.expiration_timestamp
+                )));
+            }
+            Some(_) => {}
+            None => {
+                let reason = format!("{KEY} has no token for audience {audience:?}");
+                return Err(Error::invalid("volume_context", reason));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic::Code;
+
+    use super::*;
+
+    #[test]
+    fn only_good_tokens_count() {
+        let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let wanted = ["vault".to_owned()];
+        let tokens = |audience: &str, token: &str, expires: &str| {
+            let json = format!(r#"{{"{audience}":{{"token":"{token}","expirationTimestamp":"{expires}"}}}}"#);
+            BTreeMap::from([(KEY.to_owned(), json)])
+        };
+        let none = BTreeMap::new();
+        let good = tokens("vault", "secret", "2026-01-01T00:00:01Z");
+        check(&wanted, &good, &none, now).unwrap();
+        check(&wanted, &none, &good, now).unwrap();
+        check(&[], &none, &none, now).unwrap();
+        let garbage = BTreeMap::from([(KEY.to_owned(), "secret".to_owned())]);
+        let table = [
+            (&none, Code::InvalidArgument, "tokenRequests"),
+            (&garbage, Code::InvalidArgument, "not a JSON object"),
+            (&tokens("other", "secret", "2026-01-01T00:00:01Z"), Code::InvalidArgument, "audience"),
+            (&tokens("vault", "secret", "2026-01-01T00:00:00Z"), Code::Unauthenticated, "expired"),
+            (&tokens("vault", "", "2026-01-01T00:00:01Z"), Code::Unauthenticated, "empty"),
+        ];
+        for (context, code, words) in table {
+            let error = check(&wanted, context, &none, now).unwrap_err();
+            assert_eq!(error.code(), code, "{error}");
+            assert!(error.to_string().contains(words) && !error.to_string().contains("secret"), "{error}");
+        }
+    }
+}
