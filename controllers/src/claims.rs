@@ -2,7 +2,8 @@
 //!
 //! Upstream: `component-helpers/storage/volume/pv_helpers.go`.
 
-use claimcheck_informer::{Cached, ClassBy, DEFAULT_CLASSES, World, quantity};
+pub use claimcheck_informer::growth::{requested, volume_capacity as capacity};
+use claimcheck_informer::{Cached, ClassBy, DEFAULT_CLASSES, World};
 use claimcheck_model::{BIND_COMPLETED, ObjectKey, SELECTED_NODE};
 use k8s_openapi::api::{
     core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim, Pod},
@@ -117,19 +118,6 @@ pub const ONCE_POD: &str = "ReadWriteOncePod";
 /// Whether the claim asks for an access mode.
 pub fn wants_mode(claim: &PersistentVolumeClaim, mode: &str) -> bool {
     claim.spec.iter().flat_map(|spec| spec.access_modes.iter().flatten()).any(|wanted| wanted == mode)
-}
-
-/// Bytes a claim asks for.
-pub fn requested(claim: &PersistentVolumeClaim) -> i64 {
-    let resources = claim.spec.as_ref().and_then(|spec| spec.resources.as_ref());
-    let storage = resources.and_then(|resources| resources.requests.as_ref()?.get("storage"));
-    storage.and_then(quantity::bytes).unwrap_or(0)
-}
-
-/// Bytes a volume has.
-pub fn capacity(volume: &PersistentVolume) -> i64 {
-    let capacity = volume.spec.as_ref().and_then(|spec| spec.capacity.as_ref());
-    capacity.and_then(|capacity| capacity.get("storage")).and_then(quantity::bytes).unwrap_or(0)
 }
 
 /// Why a volume cannot serve a claim.

@@ -106,6 +106,12 @@ impl Context {
         Self { events, client, informer, meter: Meter::default() }
     }
 
+    /// The same access, which signs its events as `component`.
+    #[must_use]
+    pub fn signing_as(self, component: &str) -> Self {
+        Self { events: EventRecorder::new(self.client.clone(), component), ..self }
+    }
+
     /// The same access, whose reconciliations are told of.
     #[must_use]
     pub fn with_meter(self, meter: Meter) -> Self {
@@ -146,8 +152,13 @@ impl Context {
 
     /// Merge-patches the object's status; `status` is its content. See [`Context::patch`].
     pub async fn patch_status<K: Watchable>(&self, object: &K, status: Value) -> Result<(), Failure> {
+        self.patch_with_status(object, json!({ "status": status })).await
+    }
+
+    /// Merge-patches the object's status and its metadata, which the status subresource takes in too.
+    pub async fn patch_with_status<K: Watchable>(&self, object: &K, patch: Value) -> Result<(), Failure> {
         let key = key_of(object);
-        let patch = Patch::Merge(conditional(object, json!({ "status": status })));
+        let patch = Patch::Merge(conditional(object, patch));
         let params = PatchParams::default();
         let request = collection::<K>(&key).patch_subresource("status", &key.name, &params, &patch);
         self.write::<K>(Verb::Patch, &key, request).await

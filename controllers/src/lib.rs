@@ -1,5 +1,5 @@
-//! The storage controllers: binder, provisioner, attach/detach, attacher, scheduler, protection, the claims
-//! of ephemeral volumes, and the life cycle of nodes.
+//! The storage controllers: binder, provisioner, attach/detach, attacher, expander, resizer, scheduler,
+//! protection, the claims of ephemeral volumes, and the life cycle of nodes.
 //!
 //! ```text
 //! Informer ──> World ──> <controller>/plan.rs ──actions──> <controller>/run.rs ──> API server, CSI driver
@@ -22,6 +22,7 @@ mod context_tests;
 #[doc(hidden)]
 pub mod decisions;
 mod ephemeral;
+mod expander;
 mod garbage;
 pub mod leader;
 mod meter;
@@ -29,6 +30,7 @@ mod named;
 mod node_lifecycle;
 mod protection;
 mod provisioner;
+mod resizer;
 mod rpc;
 mod scheduler;
 mod selector;

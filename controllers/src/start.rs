@@ -11,10 +11,10 @@ use tracing::info;
 use crate::{
     attachdetach, attacher, binder,
     context::Context,
-    ephemeral, garbage,
+    ephemeral, expander, garbage,
     meter::{Meter, Told},
     named::named,
-    node_lifecycle, protection, provisioner, scheduler, shell,
+    node_lifecycle, protection, provisioner, resizer, scheduler, shell,
 };
 
 /// Upstream: `pkg/controller/nodelifecycle/config/v1alpha1/defaults.go`.
@@ -34,6 +34,10 @@ pub enum Name {
     AttachDetach,
     /// Carries attachments out.
     Attacher,
+    /// Says of claims that are to grow who is waited for.
+    Expander,
+    /// Has volumes grow.
+    Resizer,
     /// Chooses nodes for pods, with their volumes in mind.
     Scheduler,
     /// Holds claims and volumes while they are in use.
@@ -48,11 +52,13 @@ pub enum Name {
 
 impl Name {
     /// Those of a whole cluster, whose API server comes with a garbage collector.
-    pub const ALL: [Name; 8] = [
+    pub const ALL: [Name; 10] = [
         Self::Binder,
         Self::Provisioner,
         Self::AttachDetach,
         Self::Attacher,
+        Self::Expander,
+        Self::Resizer,
         Self::Scheduler,
         Self::Protection,
         Self::Ephemeral,
@@ -66,6 +72,8 @@ impl Name {
             Self::Provisioner => "provisioner",
             Self::AttachDetach => "attach-detach",
             Self::Attacher => "attacher",
+            Self::Expander => "expander",
+            Self::Resizer => "resizer",
             Self::Scheduler => "scheduler",
             Self::Protection => "protection",
             Self::Ephemeral => "ephemeral-volume",
@@ -98,6 +106,8 @@ impl Name {
                 &[Kind::Claim, Kind::Volume, Kind::Pod, Kind::Node, Kind::Attachment, Kind::CsiDriver]
             }
             Self::Attacher => &[Kind::Volume, Kind::Attachment, Kind::CsiNode],
+            Self::Expander => &[Kind::Claim, Kind::Volume],
+            Self::Resizer => &[Kind::Claim, Kind::Volume, Kind::Pod],
             Self::Scheduler => &[
                 Kind::Claim,
                 Kind::Volume,
@@ -117,7 +127,7 @@ impl Name {
 
     /// Whether it speaks to a CSI driver, and so needs [`Options::csi_address`].
     pub fn needs_driver(self) -> bool {
-        matches!(self, Self::Provisioner | Self::Attacher)
+        matches!(self, Self::Provisioner | Self::Attacher | Self::Resizer)
     }
 }
 
@@ -141,7 +151,7 @@ impl FromStr for Name {
 pub enum Error {
     /// There is no such controller.
     #[error(
-        "there is no controller \"{name}\": use binder, provisioner, attach-detach, attacher, scheduler, protection, ephemeral-volume, node-lifecycle, or garbage"
+        "there is no controller \"{name}\": use binder, provisioner, attach-detach, attacher, expander, resizer, scheduler, protection, ephemeral-volume, node-lifecycle, or garbage"
     )]
     Unknown {
         /// What was asked for.
@@ -166,7 +176,7 @@ pub enum Error {
 /// How to run controllers.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The driver's socket, for the provisioner and the attacher.
+    /// The driver's socket, for provisioner, attacher and resizer.
     pub csi_address: Option<PathBuf>,
     /// Where records of RPCs go; none for where the environment says, if it does.
     pub tap: Option<Tap>,
@@ -226,6 +236,12 @@ pub async fn run(
             Name::Scheduler => {
                 let context = context("default-scheduler");
                 running.spawn(endless(shell::run(scheduler::Scheduler::default(), context)));
+            }
+            Name::Expander => {
+                running.spawn(endless(shell::run(expander::Expander, context("volume_expand"))));
+            }
+            Name::Resizer => {
+                running.spawn(ended(*name, resizer::run(context("external-resizer"), options)));
             }
             Name::Ephemeral => {
                 let context = context("ephemeral_volume");

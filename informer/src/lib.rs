@@ -13,6 +13,7 @@
 //! One process needs one [`Informer`], however many controllers it runs.
 
 mod events;
+pub mod growth;
 mod index;
 mod informer;
 pub mod quantity;

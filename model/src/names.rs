@@ -18,6 +18,11 @@ pub const STORAGE_PROVISIONER_BETA: &str = "volume.beta.kubernetes.io/storage-pr
 pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 /// On a storage class: it is the default one.
 pub const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
+/// On a volume that the node has still to grow: how large its claim was before.
+/// Upstream: `pkg/util/util.go` of external-resizer.
+pub const PRE_RESIZE_CAPACITY: &str = "volume.alpha.kubernetes.io/pre-resize-capacity";
+/// On a claim that has grown without the node: the node has nothing to do (resizer).
+pub const NODE_EXPANSION_NOT_REQUIRED: &str = "volume.kubernetes.io/node-expansion-not-required";
 /// On a node: the kubelet leaves attach and detach to the controller.
 pub const CONTROLLER_MANAGED_ATTACH: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
 /// On a node: the driver name to node id map that the kubelet keeps beside CSINode.

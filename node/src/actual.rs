@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     reconciler::{Backoff, Moment, Operation},
-    volumes::{PodUid, VolumeKey},
+    volumes::{Form, PodUid, VolumeKey},
 };
 
 /// A mount, of a device or in a pod. One that does not exist has no entry.
@@ -53,9 +53,25 @@ pub enum Outcome {
     NotTried,
 }
 
+/// How far a volume has grown on this node, as far as the agent knows.
+/// Upstream: the actual state's `persistentVolumeSize`, and what it remembers of failed expansions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Size {
+    /// Bytes; none before it is first mounted.
+    pub bytes: Option<i64>,
+    /// The driver does not grow it while it is used: it is not asked again until it has been away.
+    pub refused: bool,
+    /// The driver has said at least once that it did not grow it.
+    pub failed: bool,
+}
+
 /// One volume that is, may be, or is about to be mounted here.
 #[derive(Clone, Debug, Default)]
 pub struct ActualVolume {
+    /// What it is to containers.
+    pub form: Form,
+    /// How far it has grown.
+    pub size: Size,
     /// The global mount.
     pub device: Option<Mounted>,
     /// The mounts in pods.
@@ -132,6 +148,9 @@ impl Actual {
             Some(pod) => volume.pods.get(pod).map(|mount| mount.mounted),
         };
         let mounted = effect(&operation, &outcome, before);
+        if (&operation, &outcome) == (&Operation::UnmountDevice, &Outcome::Done) {
+            volume.size = Size::default();
+        }
         match operation.target() {
             None => volume.device = mounted,
             Some(pod) => set_mount(volume, pod, mounted, directory),
@@ -140,6 +159,18 @@ impl Actual {
             self.index(key, pod);
         }
         self.forget_if_gone(key);
+    }
+
+    /// What the volume is to containers.
+    pub fn set_form(&mut self, key: &VolumeKey, form: Form) {
+        self.volumes.entry(key.clone()).or_default().form = form;
+    }
+
+    /// Changes what is known of the size of a volume that is here.
+    pub fn set_size(&mut self, key: &VolumeKey, change: impl FnOnce(&mut Size)) {
+        if let Some(volume) = self.volumes.get_mut(key) {
+            change(&mut volume.size);
+        }
     }
 
     /// Enters a mount that was found after a restart: of the device (no pod), or in a pod.
@@ -210,7 +241,7 @@ fn effect(operation: &Operation, outcome: &Outcome, before: Option<Mounted>) -> 
     let mounts = match operation {
         Operation::MountDevice | Operation::MountPod(_) => true,
         Operation::UnmountDevice | Operation::UnmountPod(_) => false,
-        Operation::Attach | Operation::Detach => return before,
+        Operation::Attach | Operation::Detach | Operation::Expand => return before,
     };
     match (outcome, mounts, before) {
         (Outcome::NotTried, ..) => before,
@@ -261,6 +292,7 @@ mod tests {
             (&unmount, NotTried, Some(Yes), Some(Yes)),
             (&Operation::Attach, Done, None, None),
             (&Operation::Detach, Failed, None, None),
+            (&Operation::Expand, Unknown, Some(Yes), Some(Yes)),
         ];
         for (operation, outcome, before, expected) in rows {
             assert_eq!(effect(operation, &outcome, before), expected, "{operation:?} {outcome:?} {before:?}");

@@ -8,7 +8,7 @@
 use std::{
     collections::BTreeSet,
     fs, io,
-    os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
+    os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink},
     path::{Path, PathBuf},
 };
 
@@ -48,6 +48,12 @@ pub trait Host: Send + Sync + 'static {
     /// # Errors
     /// As the file system says.
     fn read(&self, path: &Path) -> io::Result<Option<Vec<u8>>>;
+
+    /// Makes a symbolic link, in place of one that is there.
+    ///
+    /// # Errors
+    /// As the file system says.
+    fn link(&self, path: &Path, to: &Path) -> io::Result<()>;
 
     /// Removes a file or an empty directory.
     ///
@@ -126,6 +132,11 @@ impl Host for RealHost {
 
     fn read(&self, path: &Path) -> io::Result<Option<Vec<u8>>> {
         absent_is_none(fs::read(path))
+    }
+
+    fn link(&self, path: &Path, to: &Path) -> io::Result<()> {
+        self.remove(path)?;
+        symlink(to, path)
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {

@@ -9,11 +9,23 @@ use std::{
 
 use sha2::{Digest, Sha256};
 
-use crate::volumes::{PodUid, VolumeKey};
+use crate::volumes::{Form, Plugin, PodUid, VolumeKey};
 
 /// The name of the file that tells a restarted agent whose mount it sees.
 /// Upstream: `volDataFileName` in `pkg/volume/csi/csi_plugin.go`.
 pub const VOL_DATA: &str = "vol_data.json";
+
+/// The directory of block volumes, of the plugin and of a pod.
+pub const BLOCK_DEVICES: &str = "volumeDevices";
+
+/// Where something of a volume is on this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// What the driver is given.
+    pub target: PathBuf,
+    /// The directory of the record that tells whose it is.
+    pub record: PathBuf,
+}
 
 /// The kubelet's directory tree.
 #[derive(Clone, Debug)]
@@ -73,9 +85,51 @@ impl Layout {
         self.csi().join(driver).join(digest(handle))
     }
 
-    /// Where a CSI volume is staged.
+    /// Where a CSI volume that is a file system is staged.
     pub fn global_mount(&self, driver: &str, handle: &str) -> PathBuf {
         self.device(driver, handle).join("globalmount")
+    }
+
+    /// What the block volumes of CSI drivers have on this node: one directory per PV, and beside these
+    /// `staging` and `publish`. Upstream: `pkg/volume/csi/csi_block.go`, whose paths all of these are.
+    pub fn block_devices(&self) -> PathBuf {
+        self.csi().join(BLOCK_DEVICES)
+    }
+
+    /// Where a CSI volume is staged, and where `vol_data.json` is that says whose it is.
+    pub fn staged(&self, driver: &str, handle: &str, form: &Form) -> Placed {
+        match form {
+            Form::Filesystem => {
+                Placed { target: self.global_mount(driver, handle), record: self.device(driver, handle) }
+            }
+            Form::Block { pv } => Placed {
+                target: self.block_devices().join("staging").join(pv),
+                record: self.block_devices().join(pv).join("data"),
+            },
+        }
+    }
+
+    /// The directory in which a block volume is published for all pods.
+    pub fn block_publish(&self, pv: &str) -> PathBuf {
+        self.block_devices().join("publish").join(pv)
+    }
+
+    /// Where the device of a block volume is published for a pod: a file that the driver makes.
+    pub fn block_published(&self, uid: &PodUid, pv: &str) -> PathBuf {
+        self.block_publish(pv).join(uid.as_str())
+    }
+
+    /// The block volumes of one pod: links, each named after its PV, to where its device is published.
+    pub fn pod_devices(&self, uid: &PodUid) -> PathBuf {
+        self.pod(uid).join(BLOCK_DEVICES).join(Plugin::Csi.directory())
+    }
+
+    /// Where the CSI volume of that form is published for a pod.
+    pub fn published(&self, uid: &PodUid, key: &VolumeKey, name: &str, form: &Form) -> PathBuf {
+        match form {
+            Form::Filesystem => self.pod_mount(uid, key, name),
+            Form::Block { pv } => self.block_published(uid, pv),
+        }
     }
 
     /// The directory of one volume in one pod. `name` is the PV's name for a CSI volume, and the name

@@ -17,10 +17,13 @@ use crate::{
     drivers::RegisteredDriver,
     effects::Host,
     layout::Layout,
+    reconciler::Growth,
     volumes::{
-        CsiVolume, DriverPolicy, EmptyDir, FsGroup, HostPath, Lifecycle, Plugin, PodMount, PodUid, VolumeKey,
+        CsiVolume, DriverPolicy, EmptyDir, Form, FsGroup, HostPath, Lifecycle, Plugin, PodMount, PodUid,
+        VolumeKey,
         content::{self, Filling, PayloadError, TokenError},
         csi, empty_dir,
+        expand::{Expanded, Failed, expand},
         host_path::HostPathError,
     },
 };
@@ -49,7 +52,7 @@ pub enum Work {
         /// The group of the pod that it is staged for, for a driver that sets it itself.
         fs_group: Option<FsGroup>,
     },
-    /// NodePublishVolume, then the group's ownership.
+    /// NodePublishVolume, then the group's ownership, and NodeExpandVolume where the volume is to grow.
     Publish {
         /// The driver to call.
         driver: Arc<RegisteredDriver>,
@@ -65,6 +68,21 @@ pub enum Work {
         policy: DriverPolicy,
         /// It is mounted already, and stays so if this fails.
         again: bool,
+        /// How far it is to grow before the pod uses it.
+        growth: Option<Growth>,
+    },
+    /// NodeExpandVolume.
+    Expand {
+        /// The driver to call.
+        driver: Arc<RegisteredDriver>,
+        /// Which volume.
+        key: VolumeKey,
+        /// The volume.
+        volume: Box<CsiVolume>,
+        /// A pod that has it mounted.
+        mount: PodMount,
+        /// How far it is to grow.
+        growth: Growth,
     },
     /// NodeUnpublishVolume.
     Unpublish {
@@ -76,6 +94,8 @@ pub enum Work {
         pod: PodUid,
         /// The directory's name in the pod.
         directory: String,
+        /// What it is to containers.
+        form: Form,
     },
     /// NodeUnstageVolume.
     Unstage {
@@ -83,6 +103,8 @@ pub enum Work {
         driver: Arc<RegisteredDriver>,
         /// The volume's id.
         handle: String,
+        /// What it is to containers.
+        form: Form,
     },
     /// Make an emptyDir.
     MakeEmptyDir {
@@ -151,6 +173,17 @@ pub enum OperationError {
         /// What it said.
         source: Box<kube::Error>,
     },
+    /// The driver did not grow the volume.
+    #[error(transparent)]
+    Expand(#[from] Failed),
+    /// The claim of a volume that grows cannot be read, or told.
+    #[error("claim {claim} cannot be brought up to date: {source}")]
+    Claim {
+        /// The claim.
+        claim: ObjectKey,
+        /// What the API server said.
+        source: Box<kube::Error>,
+    },
     /// A hostPath is not what the pod takes it for.
     #[error(transparent)]
     HostPath(#[from] HostPathError),
@@ -196,7 +229,8 @@ impl OperationError {
             | Self::Payload(_)
             | Self::Token(_)
             | Self::Lifecycle { .. } => Outcome::NotTried,
-            Self::Finish { .. } => Outcome::Unknown,
+            // The volume is mounted, and not to be used yet.
+            Self::Expand(_) | Self::Claim { .. } | Self::Finish { .. } => Outcome::Unknown,
         }
     }
 }
@@ -205,6 +239,15 @@ impl From<tonic::Status> for OperationError {
     fn from(status: tonic::Status) -> Self {
         Self::Rpc(Box::new(status))
     }
+}
+
+/// What an operation gives that did what it should.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Gain {
+    /// After which time it should be done again, if ever.
+    pub renew: Option<Duration>,
+    /// What came of growing the volume, if it was to grow.
+    pub expanded: Option<Expanded>,
 }
 
 /// Where operations are carried out.
@@ -236,11 +279,11 @@ impl<H> Clone for Executor<H> {
 }
 
 impl<H: Host> Executor<H> {
-    /// Carries out an operation; returns after which time it should be done again, if ever.
+    /// Carries out an operation.
     ///
     /// # Errors
     /// See [`OperationError::outcome`] for what is left then.
-    pub async fn run(&self, work: Work) -> Result<Option<Duration>, OperationError> {
+    pub async fn run(&self, work: Work) -> Result<Gain, OperationError> {
         match work {
             Work::Attach { volume } => attachment::attach(self, &volume).await,
             Work::Detach { name } => attachment::detach(self, &name).await,
@@ -248,25 +291,48 @@ impl<H: Host> Executor<H> {
                 let secrets = self.secret(volume.stage_secret.as_ref()).await?;
                 csi::stage(self, &driver, &volume, publish_context, secrets, fs_group).await
             }
-            Work::Publish { driver, key, volume, publish_context, mount, policy, again } => {
+            Work::Publish { driver, key, volume, publish_context, mount, policy, again, growth } => {
                 let secrets = self.secret(volume.publish_secret.as_ref()).await?;
                 let publish =
                     csi::Publish { key: &key, volume: &volume, mount: &mount, policy: &policy, again };
-                csi::publish(self, &driver, publish, publish_context, secrets).await
+                csi::publish(self, &driver, publish, publish_context, secrets).await?;
+                let Some(growth) = growth else { return Ok(Gain::default()) };
+                return self.expand(&driver, &key, &volume, &mount, &growth).await;
             }
-            Work::Unpublish { driver, handle, pod, directory } => {
-                csi::unpublish(self, &driver, &handle, &pod, &directory).await
+            Work::Expand { driver, key, volume, mount, growth } => {
+                return self.expand(&driver, &key, &volume, &mount, &growth).await;
             }
-            Work::Unstage { driver, handle } => csi::unstage(self, &driver, &handle).await,
+            Work::Unpublish { driver, handle, pod, directory, form } => {
+                csi::unpublish(self, &driver, &handle, &pod, &directory, &form).await
+            }
+            Work::Unstage { driver, handle, form } => csi::unstage(self, &driver, &handle, &form).await,
             Work::MakeEmptyDir { key, volume, mount } => empty_dir::make(self, &key, &volume, &mount).await,
             Work::CheckHostPath(path) => match tokio::task::spawn_blocking(move || path.check()).await {
                 Ok(checked) => Ok(checked?),
                 Err(error) => std::panic::resume_unwind(error.into_panic()),
             },
-            Work::Fill { key, mount, filling } => return content::write(self, &key, &mount, &filling).await,
+            Work::Fill { key, mount, filling } => {
+                let renew = content::write(self, &key, &mount, &filling).await?;
+                return Ok(Gain { renew, expanded: None });
+            }
             Work::Remove { key, pod, directory } => self.remove(&key, &pod, &directory).await,
         }
-        .map(|()| None)
+        .map(|()| Gain::default())
+    }
+
+    /// Grows a volume that is mounted in a pod.
+    async fn expand(
+        &self,
+        driver: &RegisteredDriver,
+        key: &VolumeKey,
+        volume: &CsiVolume,
+        mount: &PodMount,
+        growth: &Growth,
+    ) -> Result<Gain, OperationError> {
+        let secrets = self.secret(volume.expand_secret.as_ref()).await?;
+        let path = self.layout.published(&mount.pod.uid, key, &mount.directory, &volume.form);
+        let expanded = expand(self, driver, volume, growth, &path, secrets).await?;
+        Ok(Gain { renew: None, expanded: Some(expanded) })
     }
 
     /// Removes a volume that the node made, with what is in it. A hostPath belongs to the node.

@@ -18,10 +18,13 @@ use k8s_openapi::{
 use crate::{
     desired::Wanted,
     volumes::{
-        Content, CsiVolume, EmptyDir, FsGroup, HostPath, Plugin, PodMount, PodRef, PodUid, VolumeKey,
+        Content, CsiVolume, EmptyDir, Form, FsGroup, HostPath, Plugin, PodMount, PodRef, PodUid, VolumeKey,
         VolumeSpec, host_path::HostPathKind,
     },
 };
+
+/// The mode of volumes that are devices.
+const BLOCK: &str = "Block";
 
 /// Why a volume of a pod cannot be mounted as things stand.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -174,24 +177,24 @@ fn inline_volume(pod: &Pod, volume: &Volume, csi: &CSIVolumeSource) -> CsiVolume
         pv: volume.name.clone(),
         driver,
         handle,
+        form: Form::Filesystem,
         fs_type: csi.fs_type.clone().unwrap_or_default(),
         mount_options: Vec::new(),
         access_modes: vec!["ReadWriteOnce".into()],
         attributes: csi.volume_attributes.clone().unwrap_or_default(),
         stage_secret: None,
         publish_secret: secret.map(|secret| ObjectKey::new(key_of(pod).namespace, secret.name.clone())),
+        expand_secret: None,
     }
 }
 
 /// Upstream: `createVolumeSpec` in the populator; the messages are its.
 fn check_mode(volume: &Volume, mode: &str, used: &UsedNames<'_>) -> Result<(), String> {
     match (mode, used.devices.contains(volume.name.as_str())) {
-        ("Block", false) => {
+        (BLOCK, false) => {
             Err(format!("volume {} has volumeMode Block, but is specified in volumeMounts", volume.name))
         }
-        ("Block", true) => {
-            Err(format!("volume {}: block volumes are not supported by this node", volume.name))
-        }
+        (BLOCK, true) => Ok(()),
         (_, true) => Err(format!(
             "volume {} has volumeMode Filesystem, but is specified in volumeDevices",
             volume.name
@@ -260,9 +263,10 @@ impl Source<'_> {
         }
         let host = spec.and_then(|spec| spec.host_path.as_ref()).and_then(HostPath::of);
         // Upstream binds a local volume into the pod's directory; containers see the same without.
+        let block = spec.is_some_and(|spec| spec.volume_mode.as_deref() == Some(BLOCK));
+        let kind = if block { HostPathKind::BlockDevice } else { HostPathKind::Directory };
         let local = spec.and_then(|spec| spec.local.as_ref());
-        let local =
-            local.map(|local| HostPath { path: local.path.clone().into(), kind: HostPathKind::Directory });
+        let local = local.map(|local| HostPath { path: local.path.clone().into(), kind });
         let path = host.or(local).ok_or_else(|| {
             format!("PV {name} is neither a CSI nor a hostPath or local volume, which are all that this node mounts")
         })?;
@@ -287,8 +291,10 @@ impl Source<'_> {
 
 fn csi_volume(name: &str, pv: &PersistentVolume, csi: &CSIPersistentVolumeSource) -> CsiVolume {
     let spec = pv.spec.as_ref();
+    let block = spec.is_some_and(|spec| spec.volume_mode.as_deref() == Some(BLOCK));
     CsiVolume {
         pv: name.to_owned(),
+        form: if block { Form::Block { pv: name.to_owned() } } else { Form::Filesystem },
         driver: csi.driver.clone(),
         handle: csi.volume_handle.clone(),
         fs_type: csi.fs_type.clone().unwrap_or_default(),
@@ -297,6 +303,7 @@ fn csi_volume(name: &str, pv: &PersistentVolume, csi: &CSIPersistentVolumeSource
         attributes: csi.volume_attributes.clone().unwrap_or_default(),
         stage_secret: csi.node_stage_secret_ref.as_ref().map(secret_key),
         publish_secret: csi.node_publish_secret_ref.as_ref().map(secret_key),
+        expand_secret: csi.node_expand_secret_ref.as_ref().map(secret_key),
     }
 }
 

@@ -19,7 +19,7 @@ use crate::{
     effects::Host,
     layout::{Layout, VOL_DATA, file_name},
     volumes::{
-        DeviceData, Lifecycle, Plugin, PodUid, PublishData, VolumeKey, content::atomic::DATA, vol_data,
+        DeviceData, Form, Lifecycle, Plugin, PodUid, PublishData, VolumeKey, content::atomic::DATA, vol_data,
     },
 };
 
@@ -51,10 +51,15 @@ pub struct ReconstructError {
 pub fn reconstruct<H: Host>(host: &H, layout: &Layout, world: &World) -> Result<Found, ReconstructError> {
     let mounts = host.mount_points().map_err(at(Path::new("/proc/self/mountinfo")))?;
     let mut scan = Scan { host, layout, world, mounts, found: Found::default() };
-    for driver in scan.list(&layout.csi())? {
+    let devices = layout.block_devices();
+    for driver in scan.list(&layout.csi())?.into_iter().filter(|path| *path != devices) {
         for device in scan.list(&driver)? {
             scan.device(&device)?;
         }
+    }
+    let beside = [devices.join("staging"), devices.join("publish")];
+    for volume in scan.list(&devices)?.into_iter().filter(|path| !beside.contains(path)) {
+        scan.block_device(&volume)?;
     }
     for pod in scan.list(&layout.pods())? {
         scan.pod(PodUid::from(file_name(&pod)))?;
@@ -103,6 +108,30 @@ impl<H: Host> Scan<'_, H> {
         Ok(())
     }
 
+    /// One block volume. Its driver need not mount anything to stage it; that a pod has its device tells.
+    fn block_device(&mut self, directory: &Path) -> Result<(), ReconstructError> {
+        let pv = file_name(directory);
+        let Some(key) = self.block_key(&pv)? else {
+            tracing::warn!(path = %directory.display(), "nobody knows whose this is: it is removed");
+            if let Err(error) = self.host.remove_tree(directory) {
+                tracing::warn!(path = %directory.display(), %error, "not removed");
+            }
+            return Ok(());
+        };
+        let published = self.layout.block_publish(&pv);
+        let used = self.mounts.iter().any(|mount| mount.parent() == Some(&published));
+        self.found.actual.adopt(&key, None, if used { Mounted::Yes } else { Mounted::Found });
+        self.found.actual.set_form(&key, Form::Block { pv });
+        Ok(())
+    }
+
+    fn block_key(&self, pv: &str) -> Result<Option<VolumeKey>, ReconstructError> {
+        let record = self.layout.block_devices().join(pv).join("data");
+        let recorded = self.vol_data::<DeviceData>(&record)?;
+        let key = recorded.map(|data| VolumeKey::csi(data.driver_name, data.volume_handle));
+        Ok(key.or_else(|| self.volume_named(pv)))
+    }
+
     fn pod(&mut self, uid: PodUid) -> Result<(), ReconstructError> {
         let volumes = self.layout.pod_volumes(&uid);
         for directory in self.list(&volumes.join(Plugin::Csi.directory()))? {
@@ -123,6 +152,14 @@ impl<H: Host> Scan<'_, H> {
             let device = self.found.actual.get(&key).and_then(|volume| volume.device);
             if (device, mounted) == (Some(Mounted::Found), Mounted::Yes) {
                 self.found.actual.adopt(&key, None, Mounted::Yes);
+            }
+        }
+        for link in self.list(&self.layout.pod_devices(&uid))? {
+            let pv = file_name(&link);
+            if let Some(key) = self.block_key(&pv)? {
+                let mounted = self.state(&self.layout.block_published(&uid, &pv));
+                self.found.actual.adopt(&key, Some((&uid, &pv)), mounted);
+                self.found.actual.set_form(&key, Form::Block { pv });
             }
         }
         for plugin in Plugin::OF_CONTENT.into_iter().chain([Plugin::EmptyDir]) {

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use crate::{
     desired::Wanted,
     effects::{Host, RealHost},
-    volumes::{CsiVolume, FsGroup, PodMount, PodRef, VolumeKey, VolumeSpec, content::Files},
+    volumes::{CsiVolume, Form, FsGroup, PodMount, PodRef, VolumeKey, VolumeSpec, content::Files},
 };
 
 /// The driver of all test volumes.
@@ -28,12 +28,14 @@ pub fn wanted(handle: &str, pod: &str) -> Wanted {
             pv: format!("pv-{handle}"),
             driver: DRIVER.into(),
             handle: handle.into(),
+            form: Form::Filesystem,
             fs_type: "ext4".into(),
             mount_options: Vec::new(),
             access_modes: vec!["ReadWriteOnce".into()],
             attributes: BTreeMap::new(),
             stage_secret: None,
             publish_secret: None,
+            expand_secret: None,
         })),
         mount: PodMount {
             pod: PodRef {
@@ -87,6 +89,10 @@ impl Host for FakeHost {
 
     fn read(&self, path: &Path) -> io::Result<Option<Vec<u8>>> {
         RealHost.read(path)
+    }
+
+    fn link(&self, path: &Path, to: &Path) -> io::Result<()> {
+        RealHost.link(path, to)
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {

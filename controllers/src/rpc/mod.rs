@@ -1,4 +1,4 @@
-//! What provisioner and attacher share when they call a driver's controller service: how claims and
+//! What provisioner, attacher and resizer share when they call a driver's controller service: how claims and
 //! volumes read as CSI capabilities, where secrets come from, and what an error tells about the volume.
 
 mod capability;

@@ -114,7 +114,7 @@ impl Further {
         });
         let on_nodes = on_nodes.collect::<Result<Vec<_>, _>>()?;
         let socket = plugin.socket(&nodes[0].paths);
-        let mut args: Vec<OsString> = vec!["controller".into(), "provisioner".into()];
+        let mut args: Vec<OsString> = vec!["controller".into(), "provisioner".into(), "resizer".into()];
         args.extend(wanted.attacher.then(|| "attacher".into()));
         args.extend(["--kubeconfig".into(), common.kubeconfig.clone().into()]);
         args.extend(["--csi-address".into(), socket.clone().into()]);

@@ -21,11 +21,11 @@ pub(crate) const ELECTION_AGENT: &str = "claimcheck-leader-election";
 /// Arguments of the controllers.
 #[derive(Debug, Args)]
 pub struct ControllerArgs {
-    /// `all`, or any of binder, provisioner, attach-detach, attacher, scheduler, protection,
-    /// ephemeral-volume, node-lifecycle; and garbage, where the API server has no garbage collector
+    /// `all`, or any of binder, provisioner, attach-detach, attacher, expander, resizer, scheduler,
+    /// protection, ephemeral-volume, node-lifecycle; and garbage, where the API server has no garbage collector
     #[arg(required = true)]
     names: Vec<String>,
-    /// Path of the CSI driver's socket, for provisioner and attacher
+    /// Path of the CSI driver's socket, for provisioner, attacher and resizer
     #[arg(long)]
     csi_address: Option<PathBuf>,
     /// The provisioner tells the driver for which claim a volume is

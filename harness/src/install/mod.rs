@@ -45,7 +45,7 @@ pub enum Variant {
     /// Our controllers in place of the stock ones, which must be off, and our driver. The folder
     /// `/var/lib/claimcheck` is the same on all nodes, as on kind.
     Kind,
-    /// Our driver with our provisioner and attacher as its sidecars; otherwise as [`Variant::Kind`].
+    /// Our driver with our provisioner, attacher and resizer as its sidecars; otherwise as [`Variant::Kind`].
     Stock,
     /// As [`Variant::Stock`], on nodes that share no folder: volumes belong to one node, and say so.
     Existing,
@@ -54,7 +54,7 @@ pub enum Variant {
 /// Whose sidecars stand beside our driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Sidecars {
-    /// Our provisioner, attacher, registrar and liveness probe.
+    /// Our provisioner, attacher, resizer, registrar and liveness probe.
     #[default]
     Ours,
     /// Those of kubernetes-csi, from registry.k8s.io, with `claimcheck tap` between them and the driver.

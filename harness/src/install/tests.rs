@@ -256,9 +256,9 @@ fn each_variant_runs_its_controllers() {
         assert_eq!(roles, names.iter().cloned().collect(), "{variant}");
         names
     };
-    let storage = ["binder", "attach-detach", "protection", "ephemeral-volume"];
+    let storage = ["binder", "attach-detach", "protection", "ephemeral-volume", "expander"];
     let sidecars: [(_, &[&str]); 2] = [
-        (Sidecars::Ours, &["provisioner", "attacher"]),
+        (Sidecars::Ours, &["provisioner", "attacher", "resizer"]),
         (Sidecars::Upstream, &["csi-provisioner", "csi-attacher", "csi-resizer"]),
     ];
     for (sidecars, names) in sidecars {

@@ -96,10 +96,11 @@ pub enum StockController {
 }
 
 impl StockController {
-    /// Those whose work ours do, and which must therefore not run beside them. The expander's is not yet ours.
-    pub const REPLACED: [Self; 5] = [
+    /// Those whose work ours do, and which must therefore not run beside them.
+    pub const REPLACED: [Self; 6] = [
         Self::Binder,
         Self::AttachDetach,
+        Self::Expander,
         Self::ClaimProtection,
         Self::VolumeProtection,
         Self::EphemeralVolume,

@@ -112,6 +112,10 @@ pub fn container_spec(
         let read_only = place.read_only || mount.read_only.unwrap_or(false);
         mounts.push(Mount { source: place.path, target: mount.mount_path.clone(), read_only });
     }
+    for device in container.volume_devices.iter().flatten() {
+        let place = mounted_at(&device.name).ok_or_else(|| SpecError::NoVolume(device.name.clone()))?;
+        mounts.push(Mount { source: place.path, target: device.device_path.clone(), read_only: false });
+    }
     let message = container.termination_message_path.clone().unwrap_or_else(|| TERMINATION_LOG.into());
     let source = layout.termination_message(&id.pod, &container.name, id.attempt);
     mounts.push(Mount { source, target: message, read_only: false });

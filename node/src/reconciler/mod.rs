@@ -5,14 +5,17 @@
 //! step costs the same on a node with one volume and with a thousand.
 
 mod backoff;
+mod growth;
 mod in_use;
 mod limits;
 mod plan;
 mod run;
+mod size;
 mod tell;
 mod work;
 
 pub use backoff::{Backoff, Moment};
+pub use growth::Growth;
 pub use in_use::InUse;
 pub use plan::{Decision, Facts, Operation, Wait, plan};
 pub use run::{Notice, Start, VolumeManager};

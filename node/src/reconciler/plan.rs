@@ -27,6 +27,8 @@ pub enum Operation {
     MountDevice,
     /// Publish: mount the volume in a pod.
     MountPod(PodUid),
+    /// Grow the volume, which is mounted.
+    Expand,
     /// Undo [`Self::MountPod`].
     UnmountPod(PodUid),
     /// Undo [`Self::MountDevice`].
@@ -38,20 +40,25 @@ impl Operation {
     /// backoff.
     pub fn target(&self) -> Option<&PodUid> {
         match self {
-            Self::Attach | Self::Detach | Self::MountDevice | Self::UnmountDevice => None,
+            Self::Attach | Self::Detach | Self::MountDevice | Self::Expand | Self::UnmountDevice => None,
             Self::MountPod(pod) | Self::UnmountPod(pod) => Some(pod),
         }
     }
 
-    /// Upstream's name of the operation in events and metrics.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Attach => "AttachVolume.Attach",
-            Self::Detach => "DetachVolume.Detach",
-            Self::MountDevice => "MountVolume.MountDevice",
-            Self::MountPod(_) => "MountVolume.SetUp",
-            Self::UnmountPod(_) => "UnmountVolume.TearDown",
-            Self::UnmountDevice => "UnmountDevice",
+    /// Upstream's name in events and metrics of the operation on a file system, or on a block volume.
+    pub fn name(&self, block: bool) -> &'static str {
+        match (self, block) {
+            (Self::Attach, _) => "AttachVolume.Attach",
+            (Self::Detach, _) => "DetachVolume.Detach",
+            (Self::Expand, _) => "NodeExpandVolume.NodeExpandVolume",
+            (Self::MountDevice, false) => "MountVolume.MountDevice",
+            (Self::MountDevice, true) => "MapVolume.SetUpDevice",
+            (Self::MountPod(_), false) => "MountVolume.SetUp",
+            (Self::MountPod(_), true) => "MapVolume.MapPodDevice",
+            (Self::UnmountPod(_), false) => "UnmountVolume.TearDown",
+            (Self::UnmountPod(_), true) => "UnmapVolume.UnmapPodDevice",
+            (Self::UnmountDevice, false) => "UnmountDevice",
+            (Self::UnmountDevice, true) => "UnmapDevice.TearDownDevice",
         }
     }
 }
@@ -67,6 +74,8 @@ pub struct Facts<'a> {
     pub attached: bool,
     /// How the attachment stands, where this node makes it; none where the controller does.
     pub own: Option<OwnAttachment>,
+    /// It is to grow, and mounted in a pod that may write to it.
+    pub grows: bool,
     /// What is to be in it is known; true for volumes that bring it along.
     pub content: bool,
     /// Promised in `node.status.volumesInUse`, or in no need of it.
@@ -154,6 +163,10 @@ pub fn plan(
             due.first([Operation::MountDevice])
         };
         if let Some(operation) = operation {
+            return Decision::Run(operation);
+        }
+    } else if facts.grows && facts.reachable {
+        if let Some(operation) = due.first([Operation::Expand]) {
             return Decision::Run(operation);
         }
     } else if desired.is_none() && actual.pods.is_empty() {

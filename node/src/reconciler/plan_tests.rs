@@ -19,6 +19,7 @@ const READY: Facts<'static> = Facts {
     reachable: true,
     attached: true,
     own: None,
+    grows: false,
     content: true,
     in_use: true,
     held: &NOBODY,
@@ -54,7 +55,7 @@ fn desired(pods: &str) -> Option<DesiredVolume> {
 #[test]
 fn one_step_at_a_time() {
     use Decision::{Rest, Run, Wait as Waits};
-    use Operation::{Attach, Detach, MountDevice, MountPod, UnmountDevice, UnmountPod};
+    use Operation::{Attach, Detach, Expand, MountDevice, MountPod, UnmountDevice, UnmountPod};
     use OwnAttachment::{Absent, Leaving, Present};
     let detached = Facts { attached: false, ..READY };
     let unpromised = Facts { in_use: false, ..READY };
@@ -64,6 +65,7 @@ fn one_step_at_a_time() {
     let a = BTreeSet::from([pod("a")]);
     let held = Facts { held: &a, ..READY };
     let unknown = Facts { has_device: false, content: false, ..READY };
+    let growing = Facts { grows: true, ..READY };
     let own = |attached, own| Facts { attached, own: Some(own), ..READY };
     let rows = [
         ("nothing wanted, nothing there", "", "", READY, Rest),
@@ -77,6 +79,9 @@ fn one_step_at_a_time() {
         ("a second pod shares the stage", "a b", "device a", READY, Run(MountPod(pod("b")))),
         ("as desired", "a b", "device a b", READY, Rest),
         ("a mounted volume does not care about the attachment", "a", "device a", detached, Rest),
+        ("what is mounted grows", "a", "device a", growing, Run(Expand)),
+        ("but is mounted first", "a b", "device a", growing, Run(MountPod(pod("b")))),
+        ("without its driver it does not", "a", "device a", Facts { reachable: false, ..growing }, Rest),
         ("unmount comes before mount", "b", "device a", READY, Run(UnmountPod(pod("a")))),
         ("one pod left: the device stays", "a", "device a", READY, Rest),
         ("an uncertain mount is undone too", "", "device a?", READY, Run(UnmountPod(pod("a")))),
@@ -178,7 +183,7 @@ impl Model {
                     assert!(self.in_use.promised(&key), "staged without a promise");
                 }
                 Operation::MountPod(_) => assert!(self.staged, "published before staged"),
-                Operation::UnmountPod(_) => {}
+                Operation::UnmountPod(_) | Operation::Expand => {}
                 Operation::Attach | Operation::Detach => panic!("the controller attaches"),
                 Operation::UnmountDevice => {
                     assert!(self.published.is_empty(), "unstaged under {:?}", self.published);
@@ -206,7 +211,7 @@ impl Model {
                 Operation::UnmountDevice => self.staged = false,
                 Operation::MountPod(pod) => drop(self.published.insert(pod.clone())),
                 Operation::UnmountPod(pod) => drop(self.published.remove(pod)),
-                Operation::Attach | Operation::Detach => {}
+                Operation::Attach | Operation::Detach | Operation::Expand => {}
             }
         } else if outcome == Outcome::Failed {
             // A final failure of a mount says that nothing is there, of an unmount that all still is.

@@ -22,13 +22,13 @@ use kube::{
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::{Decision, Facts, InUse, Moment, Operation, Wait, limits::Limits, plan};
+use super::{Decision, Facts, InUse, Moment, Operation, Wait, limits::Limits, plan, size::Grew};
 use crate::{
     actual::{Actual, Outcome},
     desired::Desired,
     drivers::RegisteredDriver,
     effects::Host,
-    operations::Executor,
+    operations::{Executor, OperationError, Work},
     pods::Volumes,
     populator::{Population, populate, uid_of},
     volumes::{
@@ -58,6 +58,8 @@ pub struct Finished {
     pub directory: String,
     /// After which time it is outdated, if ever.
     pub renew: Option<Duration>,
+    /// How it went with growing the volume, if it was to grow.
+    pub growth: Option<Grew>,
 }
 
 /// What a task of the manager reports.
@@ -193,10 +195,12 @@ impl<H: Host> VolumeManager<H> {
         let population = self.populations.get(pod)?;
         let wanted =
             population.wanted.iter().find(|wanted| wanted.mount.names.iter().any(|name| name == volume))?;
-        let made = || self.executor.layout.pod_mount(pod, &wanted.key, &wanted.mount.directory);
+        let (layout, directory) = (&self.executor.layout, &wanted.mount.directory);
+        let made = || layout.pod_mount(pod, &wanted.key, directory);
         let (path, fixed) = match &wanted.spec {
             VolumeSpec::HostPath(host) => (host.path.clone(), false),
-            VolumeSpec::Csi(_) | VolumeSpec::EmptyDir(_) => (made(), false),
+            VolumeSpec::Csi(volume) => (layout.published(pod, &wanted.key, directory, &volume.form), false),
+            VolumeSpec::EmptyDir(_) => (made(), false),
             VolumeSpec::Content(_) => (made(), true),
         };
         Some(Place { path, read_only: fixed || wanted.mount.read_only })
@@ -281,6 +285,8 @@ impl<H: Host> VolumeManager<H> {
             let (old, new) = (old.map(|node| attached(node)), new.map(|node| attached(node)));
             let (old, new) = (old.unwrap_or_default(), new.unwrap_or_default());
             self.due.extend(old.symmetric_difference(&new).filter_map(|name| VolumeKey::parse(name)));
+        } else if let Some(key) = self.key_of_claimed(change) {
+            self.due.insert(key);
         } else if let Some(driver) = change.object::<CSIDriver>() {
             let name = driver.metadata.name.clone().unwrap_or_default();
             self.retry_driver(&name);
@@ -403,13 +409,17 @@ impl<H: Host> VolumeManager<H> {
             self.actual.outdate(key);
         }
         let policy = self.policy(key);
+        self.note_size(key);
         self.watch_over(key, policy.as_ref(), now);
         let (desired, actual) = (self.desired.get(key), self.actual.get(key));
         let here = desired.is_some() || actual.is_some_and(|volume| !volume.is_gone());
         let attaches =
             matches!(key, VolumeKey::Csi { .. }) && policy.as_ref().is_some_and(|p| p.attach_required);
         self.in_use.want(key, here && attaches);
-        let decision = plan(desired, actual, self.facts(key, attaches), now);
+        let grows = actual.is_some_and(|volume| volume.running.is_none())
+            && self.writer(key).is_some()
+            && self.growth(key).is_some();
+        let decision = plan(desired, actual, Facts { grows, ..self.facts(key, attaches) }, now);
         self.timers.remove(key);
         let before = self.waiting.remove(key);
         match decision {
@@ -454,6 +464,7 @@ impl<H: Host> VolumeManager<H> {
             attached: !attaches || self.publish_context(key).is_some(),
             own: self.own_attachment(key),
             in_use: !attaches || self.in_use.promised(key),
+            grows: false,
             content: self.objects.snapshot(key).is_some(),
             held: &self.held,
         }
@@ -463,26 +474,41 @@ impl<H: Host> VolumeManager<H> {
         let directory = operation.target().map(|pod| self.directory(key, pod)).unwrap_or_default();
         let Some(work) = self.work(key, &operation, policy, &directory) else { return };
         tracing::debug!(volume = %key, ?operation, "start");
+        match &work {
+            Work::Stage { volume, .. } => self.actual.set_form(key, volume.form.clone()),
+            Work::Publish { mount, growth: None, .. } if mount.read_only && self.growth(key).is_some() => {
+                self.tell_not_grown(key, &operation);
+            }
+            _ => {}
+        }
         self.actual.begin(key, operation);
         let (executor, notices, key) = (self.executor.clone(), self.notices.clone(), key.clone());
         tokio::spawn(async move {
             let result = executor.run(work).await;
             let outcome = result.as_ref().err().map_or(Outcome::Done, |error| error.outcome());
-            let renew = result.as_ref().ok().copied().flatten();
-            let error = result.err().map(|error| error.to_string());
+            let gain = result.as_ref().ok().copied().unwrap_or_default();
+            let growth = match &result {
+                Err(OperationError::Expand(failed)) if failed.is_final() => Some(Grew::Failed),
+                _ => gain.expanded.map(Grew::Ended),
+            };
+            let (renew, error) = (gain.renew, result.err().map(|error| error.to_string()));
             // The receiver is gone when the agent stops.
-            let _ = notices.send(Notice::Finished(Finished { key, outcome, error, directory, renew }));
+            let _ =
+                notices.send(Notice::Finished(Finished { key, outcome, error, directory, renew, growth }));
         });
     }
 
     fn finished(&mut self, finished: Finished, now: Moment) {
-        let Finished { key, outcome, error, directory, renew } = finished;
+        let Finished { key, outcome, error, directory, renew, growth } = finished;
         let running = self.actual.get(&key).and_then(|volume| volume.running.clone());
         if let (Some(operation), Some(error)) = (&running, &error) {
             tracing::warn!(volume = %key, ?operation, %error, "operation failed");
             self.tell_failure(&key, operation, error);
         }
         self.actual.end(&key, outcome, &directory, now);
+        if let (Some(operation), Some(growth)) = (&running, growth) {
+            self.grew(&key, operation, growth);
+        }
         self.touched.extend(running.as_ref().and_then(Operation::target).cloned());
         if let Some(renew) = renew.filter(|_| self.desired.get(&key).is_some()) {
             self.renewals.insert(key.clone(), now + renew);

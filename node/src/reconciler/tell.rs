@@ -10,7 +10,7 @@ use crate::{
     actual::ActualVolume,
     effects::Host,
     populator::{Problem, uid_of},
-    volumes::{PodUid, VolumeKey, VolumeSpec},
+    volumes::{Form, PodUid, VolumeKey, VolumeSpec},
 };
 
 /// How long a pod waits for its volumes before that is told, each time.
@@ -22,11 +22,17 @@ impl<H: Host> VolumeManager<H> {
     pub(super) fn tell_failure(&self, key: &VolumeKey, operation: &Operation, error: &str) {
         let Some(desired) = self.desired.get(key) else { return };
         let name = volume_name(key, self.actual.get(key), &desired.spec);
-        let message = format!("{} failed for volume {name:?} : {error}", operation.name());
-        let reason = match operation {
-            Operation::Attach => "FailedAttachVolume",
-            Operation::MountDevice | Operation::MountPod(_) => "FailedMount",
-            Operation::Detach | Operation::UnmountDevice | Operation::UnmountPod(_) => "FailedUnMount",
+        let block = matches!(&desired.spec, VolumeSpec::Csi(volume) if volume.form != Form::Filesystem);
+        let message = format!("{} failed for volume {name:?} : {error}", operation.name(block));
+        let reason = match (operation, block) {
+            (Operation::Attach, _) => "FailedAttachVolume",
+            (Operation::Expand, _) => "VolumeResizeFailed",
+            (Operation::MountDevice | Operation::MountPod(_), false) => "FailedMount",
+            (Operation::MountDevice | Operation::MountPod(_), true) => "FailedMapVolume",
+            (Operation::Detach, _) | (Operation::UnmountDevice | Operation::UnmountPod(_), false) => {
+                "FailedUnMount"
+            }
+            (Operation::UnmountDevice | Operation::UnmountPod(_), true) => "FailedUnmapDevice",
         };
         let concerned = |pod: &&PodUid| operation.target().is_none_or(|target| target == *pod);
         for (pod, _) in desired.pods.iter().filter(|(pod, _)| concerned(pod)) {
@@ -52,9 +58,15 @@ impl<H: Host> VolumeManager<H> {
         }
     }
 
-    /// A volume can never be mounted as things stand.
+    /// A volume can never be mounted as things stand. The message is upstream's, where the same wait that
+    /// else times out ends at once.
     pub(super) fn tell_problem(&self, pod: &Pod, problem: &Problem) {
-        let message = format!("Unable to attach or mount volume {:?}: {}", problem.volume, problem.message);
+        let volume = &problem.volume;
+        let message = format!(
+            "Unable to attach or mount volumes: unmounted volumes=[{volume}], unattached volumes=[], failed to \
+             process volumes=[{volume}]: {}",
+            problem.message
+        );
         self.recorder.record(&reference(pod), EventType::Warning, "FailedMount", message);
     }
 
@@ -109,7 +121,7 @@ impl<H: Host> VolumeManager<H> {
         ))
     }
 
-    fn pod_reference(&self, pod: &PodUid) -> Option<ObjectReference> {
+    pub(super) fn pod_reference(&self, pod: &PodUid) -> Option<ObjectReference> {
         let wanted = self.populations.get(pod)?.wanted.first()?;
         self.pod(&wanted.mount.pod).map(|pod| reference(&*pod))
     }

@@ -12,7 +12,9 @@ use crate::{
     layout,
     operations::Work,
     populator::uid_of,
-    volumes::{CsiVolume, DriverPolicy, PodMount, PodRef, PodUid, VolumeKey, VolumeSpec, content::Filling},
+    volumes::{
+        CsiVolume, DriverPolicy, Form, PodMount, PodRef, PodUid, VolumeKey, VolumeSpec, content::Filling,
+    },
 };
 
 impl<H: Host> VolumeManager<H> {
@@ -34,11 +36,16 @@ impl<H: Host> VolumeManager<H> {
                 let fs_group = self.desired.get(key)?.pods.values().find_map(|mount| mount.fs_group);
                 Work::Stage { driver, volume, publish_context: publish_context(), fs_group }
             }
+            (Operation::Expand, _) => {
+                let (driver, volume, mount) = (driver()?, self.csi_volume(key)?, self.writer(key)?.clone());
+                Work::Expand { driver, volume, key: key.clone(), mount, growth: self.growth(key)? }
+            }
             (Operation::MountPod(pod), VolumeKey::Local { .. }) => self.local_work(key, pod)?,
             (Operation::MountPod(pod), VolumeKey::Csi { .. } | VolumeKey::Inline { .. }) => {
                 let (driver, volume, key) = (driver()?, self.csi_volume(key)?, key.clone());
                 let (mount, policy) = (self.desired.get(&key)?.pods.get(pod)?.clone(), policy?);
                 let again = self.actual.is_mounted(&key, pod);
+                let growth = self.growth(&key).filter(|_| !mount.read_only);
                 Work::Publish {
                     driver,
                     volume,
@@ -47,6 +54,7 @@ impl<H: Host> VolumeManager<H> {
                     mount,
                     policy,
                     again,
+                    growth,
                 }
             }
             (Operation::UnmountPod(pod), VolumeKey::Local { .. }) => {
@@ -56,11 +64,11 @@ impl<H: Host> VolumeManager<H> {
                 Operation::UnmountPod(pod),
                 VolumeKey::Csi { handle, .. } | VolumeKey::Inline { handle, .. },
             ) => {
-                let (handle, pod) = (handle.clone(), pod.clone());
-                Work::Unpublish { driver: driver()?, handle, pod, directory: directory.to_owned() }
+                let (handle, pod, form) = (handle.clone(), pod.clone(), self.form(key));
+                Work::Unpublish { driver: driver()?, handle, pod, directory: directory.to_owned(), form }
             }
             (Operation::UnmountDevice, VolumeKey::Csi { handle, .. }) => {
-                Work::Unstage { driver: driver()?, handle: handle.clone() }
+                Work::Unstage { driver: driver()?, handle: handle.clone(), form: self.form(key) }
             }
             (Operation::UnmountDevice, _) => return None,
         })
@@ -87,11 +95,16 @@ impl<H: Host> VolumeManager<H> {
         })
     }
 
-    fn csi_volume(&self, key: &VolumeKey) -> Option<Box<CsiVolume>> {
+    pub(super) fn csi_volume(&self, key: &VolumeKey) -> Option<Box<CsiVolume>> {
         match &self.desired.get(key)?.spec {
             VolumeSpec::Csi(volume) => Some(volume.clone()),
             VolumeSpec::EmptyDir(_) | VolumeSpec::HostPath(_) | VolumeSpec::Content(_) => None,
         }
+    }
+
+    /// What containers get of the volume: as found on the node, or made there.
+    fn form(&self, key: &VolumeKey) -> Form {
+        self.actual.get(key).map(|volume| volume.form.clone()).unwrap_or_default()
     }
 
     /// This very pod, as last seen.

@@ -3,13 +3,17 @@
 //! Each call is idempotent, on our side as on the driver's, so that after an uncertain answer the same
 //! call is simply made again. Upstream: `pkg/volume/csi/csi_attacher.go`, `pkg/volume/csi/csi_mounter.go`.
 
-use std::{collections::BTreeMap, path::Path, time::Duration};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use claimcheck_csi::v1::{
     NodePublishVolumeRequest, NodeStageVolumeRequest, NodeUnpublishVolumeRequest, NodeUnstageVolumeRequest,
     VolumeCapability,
     node_service_capability::rpc::Type as Capability,
-    volume_capability::{AccessMode, AccessType, MountVolume, access_mode::Mode},
+    volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume, access_mode::Mode},
 };
 use serde_json::{Value, json};
 use tonic::Request;
@@ -18,10 +22,10 @@ use crate::{
     actual::Outcome,
     drivers::{NodeCapabilities, RegisteredDriver},
     effects::Host,
-    layout::{self, VOL_DATA},
+    layout::{self, Layout, Placed, VOL_DATA},
     operations::{Executor, OperationError},
     volumes::{
-        CsiVolume, DeviceData, DriverPolicy, FsGroup, FsGroupPolicy, Lifecycle, PodMount, PodUid,
+        CsiVolume, DeviceData, DriverPolicy, Form, FsGroup, FsGroupPolicy, Lifecycle, PodMount, PodUid,
         PublishData, VolumeKey,
         content::{TokenWish, request_token},
         vol_data,
@@ -45,23 +49,24 @@ pub(crate) async fn stage<H: Host>(
     secrets: Map,
     fs_group: Option<FsGroup>,
 ) -> Result<()> {
-    let device = executor.layout.device(&volume.driver, &volume.handle);
-    let target = executor.layout.global_mount(&volume.driver, &volume.handle);
+    let place = executor.layout.staged(&volume.driver, &volume.handle, &volume.form);
     let data = DeviceData { driver_name: volume.driver.clone(), volume_handle: volume.handle.clone() };
-    prepare(executor, &target, &device, &vol_data::encode(&data))?;
+    prepare(executor, &place.target, &place.record, &vol_data::encode(&data))?;
     if !driver.capabilities.has(Capability::StageUnstageVolume) {
         return Ok(());
     }
     let request = NodeStageVolumeRequest {
         volume_id: volume.handle.clone(),
         publish_context: publish_context.into_iter().collect(),
-        staging_target_path: text(&target),
+        staging_target_path: text(&place.target),
         volume_capability: Some(capability(&driver.capabilities, volume, fs_group)),
         secrets: secrets.into_iter().collect(),
         volume_context: volume.attributes.clone().into_iter().collect(),
     };
     let answer = driver.driver.node().node_stage_volume(timed(request)).await;
-    answer.map(drop).map_err(|status| clean_up(executor, status, &target, &device))
+    answer
+        .map(drop)
+        .map_err(|status| clean_up(executor, status, &traces_of_stage(&executor.layout, place, &volume.form)))
 }
 
 /// What is to be published.
@@ -98,8 +103,8 @@ pub(crate) async fn publish<H: Host>(
     if !policy.tokens.is_empty() {
         volume_context.insert(TOKENS.to_owned(), tokens(executor, mount, policy).await?);
     }
-    let directory = executor.layout.pod_volume(&mount.pod.uid, key, &mount.directory);
-    let target = executor.layout.pod_mount(&mount.pod.uid, key, &mount.directory);
+    let pod = &mount.pod.uid;
+    let target = executor.layout.published(pod, key, &mount.directory, &volume.form);
     let data = PublishData {
         driver_name: volume.driver.clone(),
         volume_handle: volume.handle.clone(),
@@ -108,13 +113,19 @@ pub(crate) async fn publish<H: Host>(
         attachment: layout::attachment_name(&volume.handle, &volume.driver, &executor.node),
         volume_lifecycle_mode: mode,
     };
-    prepare(executor, &directory, &directory, &vol_data::encode(&data))?;
+    match &volume.form {
+        Form::Filesystem => {
+            let directory = executor.layout.pod_volume(pod, key, &mount.directory);
+            prepare(executor, &directory, &directory, &vol_data::encode(&data))?;
+        }
+        Form::Block { pv } => prepare_device(executor, &target, &executor.layout.pod_devices(pod).join(pv))?,
+    }
     let staged = !inline && driver.capabilities.has(Capability::StageUnstageVolume);
-    let global_mount = executor.layout.global_mount(&volume.driver, &volume.handle);
+    let staging = executor.layout.staged(&volume.driver, &volume.handle, &volume.form).target;
     let request = NodePublishVolumeRequest {
         volume_id: volume.handle.clone(),
         publish_context: publish_context.into_iter().collect(),
-        staging_target_path: if staged { text(&global_mount) } else { String::new() },
+        staging_target_path: if staged { text(&staging) } else { String::new() },
         target_path: text(&target),
         volume_capability: Some(capability(&driver.capabilities, volume, mount.fs_group)),
         readonly: mount.read_only,
@@ -124,7 +135,10 @@ pub(crate) async fn publish<H: Host>(
     let answer = driver.driver.node().node_publish_volume(timed(request)).await;
     answer.map_err(|status| match again {
         true => OperationError::from(status),
-        false => clean_up(executor, status, &target, &directory),
+        false => {
+            let traces = traces_of_publish(&executor.layout, pod, key, &mount.directory, &volume.form);
+            clean_up(executor, status, &traces)
+        }
     })?;
     let Some(group) = group_to_apply(&driver.capabilities, volume, mount, policy) else { return Ok(()) };
     let path = target.clone();
@@ -139,12 +153,13 @@ pub(crate) async fn unpublish<H: Host>(
     handle: &str,
     pod: &PodUid,
     directory: &str,
+    form: &Form,
 ) -> Result<()> {
     let key = VolumeKey::csi(&driver.info.name, handle);
-    let target = executor.layout.pod_mount(pod, &key, directory);
+    let target = executor.layout.published(pod, &key, directory, form);
     let request = NodeUnpublishVolumeRequest { volume_id: handle.to_owned(), target_path: text(&target) };
     driver.driver.node().node_unpublish_volume(timed(request)).await?;
-    finish(executor, &target, &executor.layout.pod_volume(pod, &key, directory))
+    finish(executor, &traces_of_publish(&executor.layout, pod, &key, directory, form))
 }
 
 /// Undoes [`stage`].
@@ -152,56 +167,93 @@ pub(crate) async fn unstage<H: Host>(
     executor: &Executor<H>,
     driver: &RegisteredDriver,
     handle: &str,
+    form: &Form,
 ) -> Result<()> {
-    let target = executor.layout.global_mount(&driver.info.name, handle);
+    let place = executor.layout.staged(&driver.info.name, handle, form);
     if driver.capabilities.has(Capability::StageUnstageVolume) {
-        let request =
-            NodeUnstageVolumeRequest { volume_id: handle.to_owned(), staging_target_path: text(&target) };
+        let request = NodeUnstageVolumeRequest {
+            volume_id: handle.to_owned(),
+            staging_target_path: text(&place.target),
+        };
         driver.driver.node().node_unstage_volume(timed(request)).await?;
     }
-    finish(executor, &target, &executor.layout.device(&driver.info.name, handle))
+    finish(executor, &traces_of_stage(&executor.layout, place, form))
 }
 
-fn timed<T>(message: T) -> Request<T> {
+pub(super) fn timed<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
     request.set_timeout(TIMEOUT);
     request
 }
 
 /// Paths below the kubelet's root are made of names that are text.
-fn text(path: &Path) -> String {
+pub(super) fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
 /// Makes the directories of a mount, and writes whose it will be, before the driver is called.
-fn prepare<H: Host>(executor: &Executor<H>, dir: &Path, data_dir: &Path, data: &[u8]) -> Result<()> {
+fn prepare<H: Host>(executor: &Executor<H>, dir: &Path, record: &Path, data: &[u8]) -> Result<()> {
     let host = &executor.host;
-    let prepared = host.make_dir(dir).and_then(|()| host.write(&data_dir.join(VOL_DATA), data));
+    let prepared = host.make_dir(dir).and_then(|()| host.make_dir(record));
+    let prepared = prepared.and_then(|()| host.write(&record.join(VOL_DATA), data));
     prepared.map_err(|source| OperationError::Prepare { path: dir.to_owned(), source })
 }
 
-/// Removes what [`prepare`] made. The data goes after the mount's directory: as long as one is there, a
-/// restarted agent finds out whose it is.
-fn finish<H: Host>(executor: &Executor<H>, target: &Path, data_dir: &Path) -> Result<()> {
+/// The same for the device of a block volume. The link in the pod's directory says after a restart that the
+/// pod has it; the device itself is the driver's to make.
+fn prepare_device<H: Host>(executor: &Executor<H>, target: &Path, link: &Path) -> Result<()> {
     let host = &executor.host;
-    let steps = [target.to_owned(), data_dir.join(VOL_DATA), data_dir.to_owned()];
-    for path in steps {
-        host.remove(&path).map_err(|source| OperationError::Finish { path, source })?;
+    let mut parents = [target, link].into_iter().filter_map(Path::parent);
+    let prepared =
+        parents.try_for_each(|parent| host.make_dir(parent)).and_then(|()| host.link(link, target));
+    prepared.map_err(|source| OperationError::Prepare { path: target.to_owned(), source })
+}
+
+/// What staging leaves beside what the driver made, in the order in which it goes: as long as anything is
+/// there, so is the record, and a restarted agent finds out whose it is.
+fn traces_of_stage(layout: &Layout, Placed { target, record }: Placed, form: &Form) -> Vec<PathBuf> {
+    let file = record.join(VOL_DATA);
+    match form {
+        Form::Filesystem => vec![target, file, record],
+        Form::Block { pv } => {
+            vec![target, layout.block_publish(pv), file, record, layout.block_devices().join(pv)]
+        }
+    }
+}
+
+/// The same of publishing.
+fn traces_of_publish(
+    layout: &Layout,
+    pod: &PodUid,
+    key: &VolumeKey,
+    directory: &str,
+    form: &Form,
+) -> Vec<PathBuf> {
+    let target = layout.published(pod, key, directory, form);
+    match form {
+        Form::Filesystem => {
+            let record = layout.pod_volume(pod, key, directory);
+            vec![target, record.join(VOL_DATA), record]
+        }
+        Form::Block { pv } => vec![target, layout.pod_devices(pod).join(pv)],
+    }
+}
+
+/// Removes what [`prepare`] made.
+fn finish<H: Host>(executor: &Executor<H>, traces: &[PathBuf]) -> Result<()> {
+    for path in traces {
+        let removed = executor.host.remove(path);
+        removed.map_err(|source| OperationError::Finish { path: path.clone(), source })?;
     }
     Ok(())
 }
 
 /// After a final failure nothing is mounted, so what was prepared goes. What cannot be removed is made
 /// use of by the next try, or found at the next start.
-fn clean_up<H: Host>(
-    executor: &Executor<H>,
-    status: tonic::Status,
-    target: &Path,
-    data_dir: &Path,
-) -> OperationError {
+fn clean_up<H: Host>(executor: &Executor<H>, status: tonic::Status, traces: &[PathBuf]) -> OperationError {
     let error = OperationError::from(status);
     if error.outcome() == Outcome::Failed
-        && let Err(left) = finish(executor, target, data_dir)
+        && let Err(left) = finish(executor, traces)
     {
         tracing::warn!(error = %left, "a failed mount left something behind");
     }
@@ -209,7 +261,11 @@ fn clean_up<H: Host>(
 }
 
 /// Upstream: `asCSIAccessModeV1` in `pkg/volume/csi/csi_client.go`; like there, the PV's first mode counts.
-fn capability(can: &NodeCapabilities, volume: &CsiVolume, fs_group: Option<FsGroup>) -> VolumeCapability {
+pub(super) fn capability(
+    can: &NodeCapabilities,
+    volume: &CsiVolume,
+    fs_group: Option<FsGroup>,
+) -> VolumeCapability {
     let fine = can.has(Capability::SingleNodeMultiWriter);
     let mode = match (volume.access_modes.first().map(String::as_str), fine) {
         (Some("ReadOnlyMany"), _) => Mode::MultiNodeReaderOnly,
@@ -218,6 +274,10 @@ fn capability(can: &NodeCapabilities, volume: &CsiVolume, fs_group: Option<FsGro
         (Some("ReadWriteOnce") | None, true) => Mode::SingleNodeMultiWriter,
         _ => Mode::SingleNodeWriter,
     };
+    let access_mode = Some(AccessMode { mode: mode.into() });
+    if volume.form != Form::Filesystem {
+        return VolumeCapability { access_mode, access_type: Some(AccessType::Block(BlockVolume {})) };
+    }
     let delegated = can.has(Capability::VolumeMountGroup);
     let mount = MountVolume {
         fs_type: volume.fs_type.clone(),
@@ -227,10 +287,7 @@ fn capability(can: &NodeCapabilities, volume: &CsiVolume, fs_group: Option<FsGro
             .map(|group| group.gid.to_string())
             .unwrap_or_default(),
     };
-    VolumeCapability {
-        access_mode: Some(AccessMode { mode: mode.into() }),
-        access_type: Some(AccessType::Mount(mount)),
-    }
+    VolumeCapability { access_mode, access_type: Some(AccessType::Mount(mount)) }
 }
 
 /// Upstream: `supportsFSGroup` in `pkg/volume/csi/csi_mounter.go`.
@@ -249,7 +306,8 @@ fn group_to_apply(
         FsGroupPolicy::ReadWriteOnceWithFsType => !volume.fs_type.is_empty() && single_writer,
     };
     let delegated = can.has(Capability::VolumeMountGroup);
-    (applies && !mount.read_only && !delegated).then_some(group)
+    let files = volume.form == Form::Filesystem;
+    (applies && files && !mount.read_only && !delegated).then_some(group)
 }
 
 /// The tokens that the driver wants, by audience. Upstream: `podServiceAccountTokenAttrs`.

@@ -4,6 +4,7 @@
 pub mod content;
 pub mod csi;
 pub mod empty_dir;
+pub mod expand;
 pub mod host_path;
 pub mod ownership;
 pub mod sub_path;
@@ -173,6 +174,19 @@ pub enum VolumeSpec {
     Content(Box<Content>),
 }
 
+/// What containers get of a CSI volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Form {
+    /// A directory, wherever their mounts say.
+    #[default]
+    Filesystem,
+    /// A device. What belongs to it on the node is named after its PV, unlike that of file systems.
+    Block {
+        /// The PV's name.
+        pv: String,
+    },
+}
+
 /// What a PV, or a pod's inline volume, says about mounting it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CsiVolume {
@@ -182,6 +196,8 @@ pub struct CsiVolume {
     pub driver: String,
     /// The volume's id at the driver.
     pub handle: String,
+    /// What containers get of it.
+    pub form: Form,
     /// File system; empty leaves the choice to the driver.
     pub fs_type: String,
     /// Mount options of the PV.
@@ -194,6 +210,8 @@ pub struct CsiVolume {
     pub stage_secret: Option<ObjectKey>,
     /// Secret for publishing.
     pub publish_secret: Option<ObjectKey>,
+    /// Secret for growing.
+    pub expand_secret: Option<ObjectKey>,
 }
 
 /// How a driver wants to be treated, from its CSIDriver object. Looked up when it is needed: the watch

@@ -1,0 +1,51 @@
+//! The resizer: lets the volumes of one driver grow.
+//!
+//! ```text
+//! claim asks for more ──> status ControllerResizeInProgress ──> ControllerExpandVolume ──> volume's capacity
+//!     the node has to act:  status NodeResizePending, and the node does the rest
+//!     it has not:           claim's capacity, status cleared
+//! refused for good: status ControllerResizeInfeasible, until the claim asks for another size
+//! ```
+//!
+//! A driver whose controller cannot expand, but whose node can, is not called here: the node does it all.
+//!
+//! Upstream: kubernetes-csi/external-resizer, `pkg/controller/expand_and_recover.go`.
+
+pub(crate) mod plan;
+mod run;
+
+#[cfg(test)]
+mod plan_tests;
+
+use std::error::Error;
+
+use claimcheck_csi::v1::{
+    NodeGetCapabilitiesRequest, controller_service_capability::rpc::Type as Rpc, node_service_capability,
+};
+use tracing::warn;
+
+use crate::{Options, context::Context, rpc::connect, shell};
+
+/// Works until the future is dropped. Waits for the driver to answer first.
+pub async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let (driver, info) = connect(&options, "resizer").await?;
+    if !info.can(Rpc::ExpandVolume) && !node_expands(&driver).await {
+        warn!(driver = info.name, "neither controller nor node of the driver expands volumes: claims stay");
+        std::future::pending::<()>().await;
+    }
+    let context = context.signing_as(&format!("external-resizer {}", info.name));
+    shell::run(run::Resizer::new(driver, info), context).await;
+    Ok(())
+}
+
+/// Whether the node service behind the controller's socket expands volumes, and so every node's.
+async fn node_expands(driver: &claimcheck_csi::Driver) -> bool {
+    let Ok(answer) = driver.node().node_get_capabilities(NodeGetCapabilitiesRequest {}).await else {
+        return false;
+    };
+    let expand = node_service_capability::rpc::Type::ExpandVolume as i32;
+    let capabilities = answer.into_inner().capabilities.into_iter();
+    capabilities
+        .filter_map(|capability| capability.r#type)
+        .any(|node_service_capability::Type::Rpc(rpc)| rpc.r#type == expand)
+}

@@ -1,0 +1,245 @@
+//! Calls the driver's ControllerExpandVolume and writes what came of it.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use claimcheck_csi::Driver;
+use claimcheck_informer::{
+    Backoff, Change, EventType, Kind, KindSet, World,
+    growth::{self, Condition, Old, Progress, with_condition},
+    pod_claims,
+    quantity::from_bytes,
+};
+use claimcheck_model::{NODE_EXPANSION_NOT_REQUIRED, ObjectKey, PRE_RESIZE_CAPACITY};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use serde_json::json;
+use tracing::{info, warn};
+
+use super::plan::{Action, Decision, Grown, Known, Pair, Refusal, SLOW, plan, words};
+use crate::{
+    Failure,
+    claims::{annotation, claim_ref, name, ref_key},
+    context::Context,
+    rpc::{Certainty, DriverInfo, RpcFailure, credentials},
+    shell::{Controller, Done, Plan},
+};
+
+type AnyError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The resizer of one driver.
+pub struct Resizer {
+    driver: Driver,
+    info: DriverInfo,
+    /// By the claim's uid.
+    known: Mutex<HashMap<String, Known>>,
+}
+
+impl Controller for Resizer {
+    type Key = ObjectKey;
+    type Action = Action;
+
+    const NAME: &'static str = "resizer";
+    const BACKOFF: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(300) };
+
+    fn kinds() -> KindSet {
+        KindSet::of(&[Kind::Claim, Kind::Volume, Kind::Pod])
+    }
+
+    fn wakes(&self, change: &Change, _: &World) -> Vec<ObjectKey> {
+        if let Some(claim) = change.object::<PersistentVolumeClaim>() {
+            let (old, new) = change.both::<PersistentVolumeClaim>();
+            if new.is_none() {
+                self.known().remove(uid(claim));
+            }
+            // A condition that we wrote ourselves is no reason to try again before the backoff is over.
+            let same = |old, new| but_for_conditions(old) == but_for_conditions(new);
+            let told = matches!((old, new), (Some(old), Some(new)) if same(old, new));
+            return if new.is_none() || told { Vec::new() } else { vec![change.key.clone()] };
+        }
+        if let Some(volume) = change.object::<PersistentVolume>() {
+            return claim_ref(volume).map(ref_key).into_iter().collect();
+        }
+        // A pod less may be what the driver waits for.
+        change.object::<Pod>().into_iter().flat_map(|pod| pod_claims(pod)).map(|used| used.claim).collect()
+    }
+
+    fn plan(&self, key: &ObjectKey, world: &World, now: Timestamp) -> Plan<Action> {
+        let claim = world.claims.get(key);
+        let known = claim.and_then(|claim| self.known().get(uid(claim)).cloned()).unwrap_or_default();
+        match plan(key, world, &self.info, &known, now) {
+            Decision::Rest => Vec::new().into(),
+            Decision::Act(action) => vec![action].into(),
+            Decision::Again(again) => Plan { actions: Vec::new(), again: Some(again) },
+        }
+    }
+
+    async fn act(&self, context: &Context, _: &ObjectKey, action: Action) -> Result<Done, Failure> {
+        match action {
+            Action::MarkInProgress { claim, bytes, anew } => {
+                let old = if anew { Old::Dropped } else { Old::Kept };
+                let conditions =
+                    with_condition(&claim, old, Some((Condition::Resizing, "")), Timestamp::now());
+                let mut status = json!({
+                    "allocatedResources": { "storage": from_bytes(bytes) },
+                    "conditions": conditions,
+                });
+                if anew {
+                    status["allocatedResourceStatuses"] =
+                        json!({ "storage": Progress::ControllerAtWork.name() });
+                }
+                let annotations = json!({ NODE_EXPANSION_NOT_REQUIRED: null });
+                let patch = json!({ "metadata": { "annotations": annotations }, "status": status });
+                context.patch_with_status(&*claim, patch).await?;
+            }
+            Action::Expand { pair, request, bytes, secret } => {
+                let message = format!("External resizer is resizing volume {}", name(&*pair.volume));
+                context.event(&*pair.claim, EventType::Normal, "Resizing", message);
+                let grown = match request {
+                    None => Ok(Grown { bytes, node: true }),
+                    Some(mut request) => {
+                        async {
+                            request.secrets = credentials(&context.client, secret.as_ref()).await?;
+                            let answer = self.driver.controller().controller_expand_volume(*request).await;
+                            let answer = answer.map_err(RpcFailure::from)?.into_inner();
+                            let bytes =
+                                if answer.capacity_bytes == 0 { bytes } else { answer.capacity_bytes };
+                            Ok(Grown { bytes, node: answer.node_expansion_required })
+                        }
+                        .await
+                    }
+                };
+                match grown {
+                    Ok(grown) => {
+                        let known = Known { grown: Some(grown), ..Known::default() };
+                        self.known().insert(uid(&pair.claim).to_owned(), known);
+                    }
+                    Err(error) => return self.failed(context, &pair, error).await,
+                }
+            }
+            Action::RefuseInUse(claim) => {
+                let message = format!(
+                    "Unable to expand {} because CSI driver {} only supports offline expansion and volume is \
+                     currently in-use",
+                    words(&claim),
+                    self.info.name
+                );
+                context.event(&*claim, EventType::Warning, "VolumeResizeFailed", message);
+                return Ok(Done::Nothing);
+            }
+            Action::RaiseVolume { pair, grown } => {
+                let mut patch = json!({ "spec": { "capacity": { "storage": from_bytes(grown.bytes) } } });
+                if grown.node && annotation(&*pair.volume, PRE_RESIZE_CAPACITY).is_none() {
+                    let before = from_bytes(growth::capacity(&pair.claim));
+                    patch["metadata"] = json!({ "annotations": { PRE_RESIZE_CAPACITY: before } });
+                }
+                context.patch(&*pair.volume, patch).await?;
+            }
+            Action::MarkNodePending(claim) => {
+                let message =
+                    "Waiting for user to (re-)start a pod to finish file system resize of volume on node.";
+                let pending = Some((Condition::FileSystemResizePending, message));
+                let status = json!({
+                    "conditions": with_condition(&claim, Old::Kept, pending, Timestamp::now()),
+                    "allocatedResourceStatuses": { "storage": Progress::NodePending.name() },
+                });
+                let annotations = json!({ NODE_EXPANSION_NOT_REQUIRED: null });
+                let patch = json!({ "metadata": { "annotations": annotations }, "status": status });
+                context.patch_with_status(&*claim, patch).await?;
+                self.known().remove(uid(&claim));
+                let message = "Require file system resize of volume on node";
+                context.event(&*claim, EventType::Normal, "FileSystemResizeRequired", message);
+            }
+            Action::MarkFinished(claim, bytes) => {
+                let status = json!({
+                    "capacity": { "storage": from_bytes(bytes) },
+                    "conditions": with_condition(&claim, Old::Dropped, None, Timestamp::now()),
+                    "allocatedResourceStatuses": null,
+                });
+                let annotations = json!({ NODE_EXPANSION_NOT_REQUIRED: "true" });
+                let patch = json!({ "metadata": { "annotations": annotations }, "status": status });
+                context.patch_with_status(&*claim, patch).await?;
+                self.known().remove(uid(&claim));
+                info!(claim = words(&claim), bytes, "grown");
+                let message = "Resize volume succeeded";
+                context.event(&*claim, EventType::Normal, "VolumeResizeSuccessful", message);
+            }
+            Action::ForgetOldSize(volume) => {
+                let annotations = json!({ PRE_RESIZE_CAPACITY: null });
+                context.patch(&*volume, json!({ "metadata": { "annotations": annotations } })).await?;
+            }
+            Action::Fail(pair, error) => return self.failed(context, &pair, Box::new(error)).await,
+        }
+        Ok(Done::Wrote)
+    }
+}
+
+impl Resizer {
+    pub fn new(driver: Driver, info: DriverInfo) -> Self {
+        Self { driver, info, known: Mutex::default() }
+    }
+
+    /// Tells of a failure, and writes it to the claim if it is final.
+    async fn failed(&self, context: &Context, pair: &Pair, error: AnyError) -> Result<Done, Failure> {
+        let refusal = error.downcast_ref::<RpcFailure>().map_or(Refusal::Uncertain, refusal);
+        let slow_until = (refusal == Refusal::Infeasible).then(|| Timestamp::now() + SLOW);
+        let known = Known { grown: None, failed: Some(refusal), slow_until };
+        self.known().insert(uid(&pair.claim).to_owned(), known);
+        if refusal.is_final() {
+            let message = format!("failed to expand pvc with {error}");
+            let condition = Some((Condition::ControllerResizeError, message.as_str()));
+            let conditions = with_condition(&pair.claim, Old::Kept, condition, Timestamp::now());
+            let mut status = json!({ "conditions": conditions });
+            if refusal == Refusal::Infeasible {
+                let infeasible = Progress::ControllerInfeasible.name();
+                status["allocatedResourceStatuses"] = json!({ "storage": infeasible });
+            }
+            if let Err(Failure::Later(cause)) = context.patch_status(&*pair.claim, status).await {
+                warn!(claim = words(&pair.claim), cause, "the error cannot be written to its status");
+            }
+        }
+        let (volume, driver) = (name(&*pair.volume), &self.info.name);
+        let message = format!("resize volume {volume:?} by resizer {driver:?} failed: {error}");
+        context.event(&*pair.claim, EventType::Warning, "VolumeResizeFailed", message);
+        Err(Failure::Later(error))
+    }
+
+    // Nothing panics while it is locked, so a poisoned one is whole.
+    fn known(&self) -> MutexGuard<'_, HashMap<String, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Upstream: `IsFinalError` and `IsInfeasibleError` in external-resizer `pkg/util/util.go`, `inUseError` in
+/// its `pkg/controller/controller.go`.
+fn refusal(failure: &RpcFailure) -> Refusal {
+    match (failure.certainty, failure.number) {
+        (Certainty::Unknown | Certainty::Exhausted, _) => Refusal::Uncertain,
+        (_, INVALID_ARGUMENT | NOT_FOUND | OUT_OF_RANGE) => Refusal::Infeasible,
+        (_, FAILED_PRECONDITION) => Refusal::InUse,
+        (Certainty::Final | Certainty::Infeasible, _) => Refusal::Final,
+    }
+}
+
+/// gRPC's numbers of status codes.
+const INVALID_ARGUMENT: i32 = 3;
+const NOT_FOUND: i32 = 5;
+const FAILED_PRECONDITION: i32 = 9;
+const OUT_OF_RANGE: i32 = 11;
+
+fn uid(claim: &PersistentVolumeClaim) -> &str {
+    claim.metadata.uid.as_deref().unwrap_or_default()
+}
+
+/// The claim without what its conditions change.
+fn but_for_conditions(claim: &PersistentVolumeClaim) -> PersistentVolumeClaim {
+    let mut claim = claim.clone();
+    claim.metadata.resource_version = None;
+    if let Some(status) = &mut claim.status {
+        status.conditions = None;
+    }
+    claim
+}

@@ -1,0 +1,128 @@
+//! Whether a volume that is mounted here is to grow, and to what size.
+//!
+//! Upstream: `checkVolumeFSResize` of the populator and `volumeNeedsExpansion` of the actual state; what the
+//! claim must say is `runPreCheck` in `pkg/volume/util/operationexecutor/node_expander.go`.
+
+use claimcheck_informer::{
+    World,
+    growth::{Progress, capacity, requested, volume_capacity},
+};
+use claimcheck_model::{NODE_EXPANSION_NOT_REQUIRED, ObjectKey};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+
+use crate::actual::Size;
+
+/// A volume that is to grow on this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Growth {
+    /// The claim that is told.
+    pub claim: ObjectKey,
+    /// Bytes to grow to: the PV's.
+    pub bytes: i64,
+    /// The claim says already that it is so large: another node has grown it, and this one follows.
+    pub written: bool,
+    /// The driver has failed before, and by now the claim asks for another size: after one more failure the
+    /// resizer is to look at it.
+    pub outdated: bool,
+}
+
+/// How the PV of this name is to grow, if its size is known to be `size` here.
+pub fn growth(pv: &str, size: Size, world: &World) -> Option<Growth> {
+    let (volume, claim) = bound(pv, world)?;
+    let (bytes, has) = (volume_capacity(volume), size.bytes.unwrap_or_else(|| capacity(claim)));
+    let annotations = claim.metadata.annotations.as_ref();
+    let without_us = annotations.is_some_and(|all| all.contains_key(NODE_EXPANSION_NOT_REQUIRED));
+    if bytes <= has || without_us || size.refused {
+        return None;
+    }
+    let written = match Progress::of(claim) {
+        Progress::NodePending | Progress::NodeAtWork => false,
+        Progress::None if capacity(claim) >= bytes => true,
+        Progress::None
+        | Progress::ControllerAtWork
+        | Progress::ControllerInfeasible
+        | Progress::NodeInfeasible => return None,
+    };
+    let outdated = size.failed && requested(claim) != bytes;
+    Some(Growth { claim: claimcheck_informer::key_of(claim), bytes, written, outdated })
+}
+
+/// Bytes that the claim of a PV has; what a volume is taken to have when it is first mounted.
+pub fn claimed(pv: &str, world: &World) -> Option<i64> {
+    bound(pv, world).map(|(_, claim)| capacity(claim))
+}
+
+fn bound<'w>(pv: &str, world: &'w World) -> Option<(&'w PersistentVolume, &'w PersistentVolumeClaim)> {
+    let volume = world.volumes.named(pv)?;
+    let reference = volume.spec.as_ref()?.claim_ref.as_ref()?;
+    let key = ObjectKey::new(reference.namespace.clone()?, reference.name.clone()?);
+    let claim = world.claims.get(&key).filter(|claim| claim.metadata.uid == reference.uid)?;
+    Some((volume, claim))
+}
+
+#[cfg(test)]
+mod tests {
+    use claimcheck_informer::testing;
+    use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+    use super::*;
+
+    const GI: i64 = 1 << 30;
+
+    fn grows(claim_has: &str, volume_has: &str, progress: Progress, size: Size, note: bool) -> Option<bool> {
+        let storage = |size: &str| Some([("storage".to_owned(), Quantity(size.into()))].into());
+        let (mut claim, mut volume) = (testing::claim("c", "", "1Gi"), testing::volume("pv", "", volume_has));
+        testing::bind(&mut claim, &mut volume);
+        let status = claim.status.as_mut().unwrap();
+        status.capacity = storage(claim_has);
+        if progress != Progress::None {
+            status.allocated_resource_statuses = Some([("storage".into(), progress.name().into())].into());
+        }
+        if note {
+            testing::annotate(&mut claim.metadata, NODE_EXPANSION_NOT_REQUIRED, "true");
+        }
+        let growth = growth("pv", size, &testing::world([claim.into(), volume.into()]))?;
+        assert_eq!(growth.claim.name, "c");
+        Some(growth.written)
+    }
+
+    #[test]
+    fn when_a_volume_grows() {
+        use Progress::{ControllerAtWork, NodeAtWork, NodeInfeasible, NodePending, None as Done};
+        let new = Size::default();
+        let of = |gi: i64| Size { bytes: Some(gi * GI), ..new };
+        let rows = [
+            ("1Gi", "1Gi", NodePending, new, false, None),
+            ("1Gi", "2Gi", NodePending, new, false, Some(false)),
+            ("1Gi", "2Gi", NodeAtWork, of(1), false, Some(false)),
+            ("1Gi", "2Gi", ControllerAtWork, new, false, None),
+            ("1Gi", "2Gi", NodeInfeasible, new, false, None),
+            // The resizer has not said yet that the node shall.
+            ("1Gi", "2Gi", Done, new, false, None),
+            ("2Gi", "2Gi", Done, new, false, None),
+            // Grown by another node.
+            ("2Gi", "2Gi", Done, of(1), false, Some(true)),
+            ("2Gi", "2Gi", Done, of(2), false, None),
+            // Grown by the controller alone.
+            ("2Gi", "2Gi", Done, of(1), true, None),
+            ("1Gi", "2Gi", NodePending, Size { refused: true, ..of(1) }, false, None),
+        ];
+        for (claim, volume, progress, size, note, expected) in rows {
+            let seen = grows(claim, volume, progress, size, note);
+            assert_eq!(seen, expected, "{claim} {volume} {progress:?} {size:?} {note}");
+        }
+    }
+
+    #[test]
+    fn a_failure_is_outdated_once_the_claim_asks_for_another_size() {
+        let (mut claim, mut volume) = (testing::claim("c", "", "1Gi"), testing::volume("pv", "", "1Gi"));
+        testing::bind(&mut claim, &mut volume);
+        volume.spec.as_mut().unwrap().capacity =
+            Some([("storage".to_owned(), Quantity("2Gi".into()))].into());
+        let pending = [("storage".into(), Progress::NodePending.name().into())].into();
+        claim.status.as_mut().unwrap().allocated_resource_statuses = Some(pending);
+        let world = testing::world([claim.into(), volume.into()]);
+        let outdated = |failed| growth("pv", Size { failed, ..Size::default() }, &world).unwrap().outdated;
+        assert_eq!((outdated(false), outdated(true)), (false, true));
+    }
+}

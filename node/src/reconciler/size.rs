@@ -1,0 +1,122 @@
+//! Volumes that grow while they are here: when, what is remembered of it, and who hears of it.
+
+use std::sync::Arc;
+
+use claimcheck_csi::v1::node_service_capability::rpc::Type as Capability;
+use claimcheck_informer::{Change, EventType, reference};
+use claimcheck_model::ObjectKey;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+
+use super::{
+    Operation, VolumeManager,
+    growth::{Growth, claimed, growth},
+};
+use crate::{
+    actual::Size,
+    effects::Host,
+    volumes::{PodMount, VolumeKey, VolumeSpec, expand::Expanded},
+};
+
+/// How an attempt to grow a volume went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grew {
+    /// Well, or the driver wants it unused.
+    Ended(Expanded),
+    /// The driver said that it did not.
+    Failed,
+}
+
+impl<H: Host> VolumeManager<H> {
+    /// How the volume is to grow here, if it is.
+    pub(super) fn growth(&self, key: &VolumeKey) -> Option<Growth> {
+        let volume = self.csi_volume(key)?;
+        let size = self.actual.get(key).map(|volume| volume.size).unwrap_or_default();
+        let growth = growth(&volume.pv, size, &self.informer.read())?;
+        let capable =
+            || self.drivers.get(&volume.driver).is_some_and(|d| d.capabilities.has(Capability::ExpandVolume));
+        // Where nobody asks this node for it, a driver that cannot is no failure.
+        (!growth.written || capable()).then_some(growth)
+    }
+
+    /// A pod that has the volume mounted and may write to it.
+    pub(super) fn writer(&self, key: &VolumeKey) -> Option<&PodMount> {
+        let mounts = self.desired.get(key)?.pods.values();
+        mounts.into_iter().find(|mount| !mount.read_only && self.actual.is_mounted(key, &mount.pod.uid))
+    }
+
+    /// The claim behind the volume.
+    fn growing_claim(&self, key: &VolumeKey) -> Option<Arc<PersistentVolumeClaim>> {
+        let volume = self.csi_volume(key)?;
+        let world = self.informer.read();
+        let reference = world.volumes.named(&volume.pv)?.spec.as_ref()?.claim_ref.as_ref()?;
+        let claim = ObjectKey::new(reference.namespace.clone()?, reference.name.clone()?);
+        world.claims.get(&claim).cloned()
+    }
+
+    /// From when a volume is mounted first, it is taken to be as large as its claim was then.
+    pub(super) fn note_size(&mut self, key: &VolumeKey) {
+        let unknown = self.actual.get(key).is_some_and(|v| v.size.bytes.is_none() && v.device.is_some());
+        let pv = match self.desired.get(key).map(|desired| &desired.spec) {
+            Some(VolumeSpec::Csi(volume)) if unknown => volume.pv.clone(),
+            _ => return,
+        };
+        let bytes = claimed(&pv, &self.informer.read());
+        self.actual.set_size(key, |size| size.bytes = bytes);
+    }
+
+    /// An attempt to grow the volume has ended.
+    pub(super) fn grew(&mut self, key: &VolumeKey, operation: &Operation, growth: Grew) {
+        match growth {
+            Grew::Ended(Expanded::To(bytes)) => {
+                self.actual.set_size(key, |size| *size = Size { bytes: Some(bytes), ..Size::default() });
+                self.tell_grown(key, operation);
+            }
+            Grew::Ended(Expanded::Refused) => self.actual.set_size(key, |size| size.refused = true),
+            Grew::Failed => self.actual.set_size(key, |size| size.failed = true),
+        }
+    }
+
+    /// The volume that a PV, or the PV of a claim, is here: it may have to grow.
+    pub(super) fn key_of_claimed(&self, change: &Change) -> Option<VolumeKey> {
+        let world = self.informer.read();
+        let pv = match change.object::<PersistentVolumeClaim>() {
+            Some(claim) => world.volumes.named(claim.spec.as_ref()?.volume_name.as_deref()?)?,
+            None => change.object::<PersistentVolume>()?,
+        };
+        let csi = pv.spec.as_ref()?.csi.as_ref()?;
+        Some(VolumeKey::csi(&csi.driver, &csi.volume_handle)).filter(|key| self.actual.get(key).is_some())
+    }
+
+    /// A pod's volume has grown here.
+    fn tell_grown(&self, key: &VolumeKey, operation: &Operation) {
+        let message = format!("succeeded for volume {{}} {}", self.executor.node);
+        self.tell_of_growth(key, operation, EventType::Normal, "FileSystemResizeSuccessful", &message);
+    }
+
+    /// A pod's volume is to grow, but the pod has it for reading only.
+    pub(super) fn tell_not_grown(&self, key: &VolumeKey, operation: &Operation) {
+        let message = "failed for volume {} requested read-only file system";
+        self.tell_of_growth(key, operation, EventType::Warning, "FileSystemResizeFailed", message);
+    }
+
+    /// Upstream tells pod and claim alike; `{}` stands for the volume's name.
+    fn tell_of_growth(
+        &self,
+        key: &VolumeKey,
+        operation: &Operation,
+        event_type: EventType,
+        reason: &str,
+        message: &str,
+    ) {
+        let Some(desired) = self.desired.get(key) else { return };
+        let VolumeSpec::Csi(volume) = &desired.spec else { return };
+        let name = &volume.pv;
+        let message = format!("MountVolume.NodeExpandVolume {}", message.replace("{}", &format!("{name:?}")));
+        let pod = operation.target().or_else(|| self.writer(key).map(|mount| &mount.pod.uid));
+        let pod = pod.and_then(|pod| self.pod_reference(pod));
+        let claim = self.growing_claim(key).map(|claim| reference(&*claim));
+        for object in pod.into_iter().chain(claim) {
+            self.recorder.record(&object, event_type, reason, message.clone());
+        }
+    }
+}

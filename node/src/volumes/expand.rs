@@ -1,0 +1,200 @@
+//! Growing a volume that is mounted: NodeExpandVolume, and what the claim is told before and after.
+//!
+//! Upstream: `pkg/volume/util/operationexecutor/node_expander.go`, `pkg/volume/csi/expander.go`,
+//! `pkg/volume/util/resize_util.go`.
+
+use std::{collections::BTreeMap, path::Path};
+
+use claimcheck_csi::v1::{
+    CapacityRange, NodeExpandVolumeRequest, node_service_capability::rpc::Type as Capability,
+};
+use claimcheck_informer::{
+    growth::{Condition, Old, Progress, with_condition},
+    quantity::from_bytes,
+};
+use claimcheck_model::ObjectKey;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+};
+use serde_json::{Value, json};
+use tonic::{Code, Status};
+
+use super::csi::{capability, text, timed};
+use crate::{
+    actual::Outcome,
+    drivers::RegisteredDriver,
+    effects::Host,
+    operations::{Executor, OperationError},
+    reconciler::Growth,
+    volumes::CsiVolume,
+};
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expanded {
+    /// It has grown to so many bytes.
+    To(i64),
+    /// The driver does not do that while the volume is used. That keeps nobody from using it.
+    Refused,
+}
+
+/// Grows the volume that is published at `path`.
+///
+/// # Errors
+/// If the driver fails, which the claim is told where it is final, or if the claim cannot be told.
+pub(crate) async fn expand<H: Host>(
+    executor: &Executor<H>,
+    driver: &RegisteredDriver,
+    volume: &CsiVolume,
+    growth: &Growth,
+    path: &Path,
+    secrets: BTreeMap<String, String>,
+) -> Result<Expanded, OperationError> {
+    let told = Told { executor, key: &growth.claim };
+    let mut claim = told.read().await?;
+    if !growth.written && Progress::of(&claim) != Progress::NodeAtWork {
+        claim = told.write(&claim, json!({"allocatedResourceStatuses": says(Progress::NodeAtWork)})).await?;
+    }
+    let staged = driver.capabilities.has(Capability::StageUnstageVolume);
+    let staging = executor.layout.staged(&volume.driver, &volume.handle, &volume.form).target;
+    let request = NodeExpandVolumeRequest {
+        volume_id: volume.handle.clone(),
+        volume_path: text(path),
+        capacity_range: Some(CapacityRange { required_bytes: growth.bytes, limit_bytes: 0 }),
+        staging_target_path: if staged { text(&staging) } else { String::new() },
+        volume_capability: Some(capability(&driver.capabilities, volume, None)),
+        secrets,
+    };
+    let answer = driver.driver.node().node_expand_volume(timed(request)).await;
+    if let Err(status) = answer {
+        let error = Failed::new(status);
+        if error.is_final() {
+            told.write(&claim, error.status(&claim, growth)).await?;
+        }
+        return if error.is_refusal() { Ok(Expanded::Refused) } else { Err(OperationError::Expand(error)) };
+    }
+    if !growth.written {
+        let status = json!({
+            "capacity": { "storage": from_bytes(growth.bytes) },
+            "allocatedResourceStatuses": null,
+            "conditions": with_condition(&claim, Old::Dropped, None, Timestamp::now()),
+        });
+        told.write(&claim, status).await?;
+    }
+    Ok(Expanded::To(growth.bytes))
+}
+
+/// The driver's failure. The text is upstream's.
+#[derive(Debug, thiserror::Error)]
+#[error("Expander.NodeExpand failed to expand the volume : {0}")]
+pub struct Failed(Box<OperationError>);
+
+impl Failed {
+    fn new(status: Status) -> Self {
+        Self(Box::new(status.into()))
+    }
+
+    fn code(&self) -> Option<Code> {
+        match &*self.0 {
+            OperationError::Rpc(status) => Some(status.code()),
+            _ => None,
+        }
+    }
+
+    /// The driver has answered, and does nothing any more.
+    pub fn is_final(&self) -> bool {
+        self.0.outcome() == Outcome::Failed
+    }
+
+    /// Not while the volume is used. Upstream: `inUseError`.
+    fn is_refusal(&self) -> bool {
+        self.is_final() && self.code() == Some(Code::FailedPrecondition)
+    }
+
+    /// What the claim is told: that it will never be so large, or only what has gone wrong.
+    fn status(&self, claim: &PersistentVolumeClaim, growth: &Growth) -> Value {
+        let message = format!("failed to expand pvc with {self}");
+        let condition = Some((Condition::NodeResizeError, message.as_str()));
+        let mut status = json!({"conditions": with_condition(claim, Old::Kept, condition, Timestamp::now())});
+        let never = matches!(self.code(), Some(Code::InvalidArgument | Code::NotFound | Code::OutOfRange));
+        if (never || growth.outdated) && !growth.written {
+            status["allocatedResourceStatuses"] = says(Progress::NodeInfeasible);
+        }
+        status
+    }
+}
+
+fn says(progress: Progress) -> Value {
+    json!({ "storage": progress.name() })
+}
+
+/// The claim that is told. It is read anew, since it may have changed while the volume was being mounted.
+struct Told<'a, H> {
+    executor: &'a Executor<H>,
+    key: &'a ObjectKey,
+}
+
+impl<H: Host> Told<'_, H> {
+    fn api(&self) -> Api<PersistentVolumeClaim> {
+        Api::namespaced(self.executor.client.clone(), &self.key.namespace)
+    }
+
+    async fn read(&self) -> Result<PersistentVolumeClaim, OperationError> {
+        self.api().get(&self.key.name).await.map_err(|source| self.failed(source))
+    }
+
+    /// Writes the status if the claim is still the one that was read.
+    async fn write(
+        &self,
+        claim: &PersistentVolumeClaim,
+        status: Value,
+    ) -> Result<PersistentVolumeClaim, OperationError> {
+        let version = &claim.metadata.resource_version;
+        let patch = Patch::Merge(json!({"metadata": {"resourceVersion": version}, "status": status}));
+        let written = self.api().patch_status(&self.key.name, &PatchParams::default(), &patch).await;
+        let written = written.map_err(|source| self.failed(source))?;
+        self.executor.informer.apply(written.clone());
+        Ok(written)
+    }
+
+    fn failed(&self, source: kube::Error) -> OperationError {
+        OperationError::Claim { claim: self.key.clone(), source: Box::new(source) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn which_failures_the_claim_is_told_of() {
+        let growth =
+            |outdated, written| Growth { claim: ObjectKey::new("ns", "c"), bytes: 1, written, outdated };
+        // (code, outdated, written, final, never)
+        let rows = [
+            (Code::Internal, false, false, true, false),
+            (Code::Internal, true, false, true, true),
+            (Code::OutOfRange, false, false, true, true),
+            (Code::OutOfRange, false, true, true, false),
+            (Code::FailedPrecondition, false, false, true, false),
+            (Code::DeadlineExceeded, false, false, false, false),
+        ];
+        for (code, outdated, written, is_final, never) in rows {
+            let failed = Failed::new(Status::new(code, "no"));
+            assert_eq!(failed.is_final(), is_final, "{code:?}");
+            assert_eq!(failed.is_refusal(), code == Code::FailedPrecondition);
+            let status = failed.status(&PersistentVolumeClaim::default(), &growth(outdated, written));
+            let says = status["allocatedResourceStatuses"]["storage"] == "NodeResizeInfeasible";
+            assert_eq!(says, never, "{code:?} {outdated} {written}");
+            assert_eq!(status["conditions"][0]["type"], "NodeResizeError");
+        }
+        let words = Failed::new(Status::internal("boom")).to_string();
+        assert_eq!(
+            words,
+            "Expander.NodeExpand failed to expand the volume : rpc error: code = Internal desc = boom"
+        );
+    }
+}
