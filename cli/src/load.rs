@@ -1,12 +1,12 @@
 //! `claimcheck load`: many volumes and pods at a time.
 
-use std::{net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration};
+use std::{process::ExitCode, time::Duration};
 
 use anyhow::Result;
 use claimcheck_harness::{Lane, faults::FaultSpec};
 use claimcheck_model::Stamp;
 use claimcheck_suites::{
-    Options, PlaceArgs, Run, interrupt,
+    Options, OutputArgs, PlaceArgs, Run, interrupt,
     load::{ClassError, Spec},
 };
 use jiff::SignedDuration;
@@ -52,12 +52,8 @@ pub struct Args {
     /// Something that shall go wrong; see `claimcheck run --help`; can be repeated
     #[arg(long = "fault", value_name = "WHERE=WHAT[@RATE][xCOUNT]")]
     faults: Vec<FaultSpec>,
-    /// Serve Prometheus metrics here during the load, for example 127.0.0.1:9464
-    #[arg(long, value_name = "ADDRESS")]
-    metrics_addr: Option<SocketAddr>,
-    /// The run folder, which must not exist yet [default: runs/TIME-embedded]
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
@@ -81,6 +77,10 @@ impl Args {
             Ok(place) => place,
             Err(error) => return Ok(crate::usage(&error)),
         };
+        let slos = match self.output.slos() {
+            Ok(slos) => slos,
+            Err(error) => return Ok(crate::usage(&error)),
+        };
         let spec = Spec {
             // A load that churns has an end without a number.
             volumes: self.volumes.unwrap_or(if self.churn.is_some() { 0 } else { VOLUMES }) as usize,
@@ -101,8 +101,9 @@ impl Args {
             parallel: spec.concurrency,
             repeat: 1,
             faults: self.faults,
-            metrics_addr: self.metrics_addr,
-            out: self.out,
+            metrics_addr: self.output.metrics_addr,
+            slos,
+            out: self.output.out,
             folders: "runs".into(),
             terminal: true,
             began,

@@ -1,11 +1,11 @@
 //! `claimcheck run`: the main job.
 
-use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
+use std::process::ExitCode;
 
 use anyhow::Result;
 use claimcheck_harness::{Lane, faults::FaultSpec};
 use claimcheck_model::Stamp;
-use claimcheck_suites::{Options, PlaceArgs, Run, interrupt};
+use claimcheck_suites::{Options, OutputArgs, PlaceArgs, Run, interrupt};
 
 /// What `run` takes.
 #[derive(Debug, clap::Args)]
@@ -24,12 +24,8 @@ pub struct Args {
     /// watch=drop@1%, rpc/NodeStageVolume=Unavailable@5%, rpc/CreateVolume=hangx1; can be repeated
     #[arg(long = "fault", value_name = "WHERE=WHAT[@RATE][xCOUNT]")]
     faults: Vec<FaultSpec>,
-    /// Serve Prometheus metrics here during the run, for example 127.0.0.1:9464
-    #[arg(long, value_name = "ADDRESS")]
-    metrics_addr: Option<SocketAddr>,
-    /// The run folder, which must not exist yet [default: runs/TIME-embedded]
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 impl Args {
@@ -40,6 +36,10 @@ impl Args {
             Ok(place) => place,
             Err(error) => return Ok(crate::usage(&error)),
         };
+        let slos = match self.output.slos() {
+            Ok(slos) => slos,
+            Err(error) => return Ok(crate::usage(&error)),
+        };
         let options = Options {
             filters: self.filter,
             place,
@@ -47,8 +47,9 @@ impl Args {
             parallel: self.parallel.into(),
             repeat: self.repeat.into(),
             faults: self.faults,
-            metrics_addr: self.metrics_addr,
-            out: self.out,
+            metrics_addr: self.output.metrics_addr,
+            slos,
+            out: self.output.out,
             folders: "runs".into(),
             terminal: true,
             began,

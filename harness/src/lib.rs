@@ -25,6 +25,7 @@ pub mod rbac;
 pub mod report;
 mod serve;
 mod session;
+pub mod slo;
 pub mod timeline;
 mod usage;
 

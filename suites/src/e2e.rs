@@ -17,6 +17,7 @@ use tokio::runtime::Runtime;
 
 use crate::{
     interrupt,
+    output_args::OutputArgs,
     place_args::PlaceArgs,
     plan::{Planned, plan},
     rows::catalogue,
@@ -28,6 +29,8 @@ use crate::{
 struct Environment {
     #[command(flatten)]
     place: PlaceArgs,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 fn usage(error: &dyn std::error::Error) -> ExitCode {
@@ -54,6 +57,10 @@ pub fn main(folders: &Path) -> ExitCode {
         Ok(place) => place,
         Err(error) => return usage(&error),
     };
+    let slos = match environment.output.slos() {
+        Ok(slos) => slos,
+        Err(error) => return usage(&error),
+    };
     if arguments.list {
         let planned = plan(&catalogue(), &[], &place.expected(lane));
         let trials = planned.into_iter().map(|planned| trial(planned, |_| Ok(()))).collect();
@@ -67,8 +74,9 @@ pub fn main(folders: &Path) -> ExitCode {
         parallel: usize::MAX >> 4,
         repeat: 1,
         faults: Vec::new(),
-        metrics_addr: None,
-        out: None,
+        metrics_addr: environment.output.metrics_addr,
+        slos,
+        out: environment.output.out,
         folders: folders.to_owned(),
         terminal: false,
         began,

@@ -15,6 +15,8 @@ use crate::run::Outcome;
 const TWICE: Duration = Duration::from_millis(500);
 /// What a shell says of a program that ended by SIGINT.
 const INTERRUPTED: u8 = 130;
+/// All went well, and too slowly or too often.
+const BROKEN: u8 = 4;
 
 /// Cancelled once somebody wants the run to end. To be called on a runtime.
 ///
@@ -47,9 +49,10 @@ pub fn token() -> Result<CancellationToken> {
 
 /// The exit code of a run that has reported.
 pub fn exit_code(interrupted: &CancellationToken, outcome: &Outcome) -> ExitCode {
-    match (interrupted.is_cancelled(), outcome.is_good()) {
-        (true, _) => ExitCode::from(INTERRUPTED),
-        (false, true) => ExitCode::SUCCESS,
-        (false, false) => ExitCode::from(1),
+    match (interrupted.is_cancelled(), outcome.is_good(), outcome.keeps_thresholds()) {
+        (true, _, _) => ExitCode::from(INTERRUPTED),
+        (false, false, _) => ExitCode::from(1),
+        (false, true, false) => ExitCode::from(BROKEN),
+        (false, true, true) => ExitCode::SUCCESS,
     }
 }

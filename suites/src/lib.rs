@@ -23,6 +23,7 @@ mod fixture;
 pub mod interrupt;
 mod kind_place;
 pub mod load;
+mod output_args;
 mod place;
 mod place_args;
 mod plan;
@@ -33,6 +34,7 @@ mod workload;
 
 pub use case::{Binding, Case, FsType, Needs, Pattern};
 pub use kind_place::{KindArgs, KindPlace};
+pub use output_args::OutputArgs;
 pub use place::{Driver, Place};
 pub use place_args::{PlaceArgs, PlaceError};
 pub use plan::{Environment, Planned, plan};

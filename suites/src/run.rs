@@ -10,6 +10,7 @@ use claimcheck_harness::{
     faults::FaultSpec,
     metrics::{Metrics, Serving},
     report::{ReportError, Reporter, RunFolder, Summary},
+    slo::Objective,
 };
 use claimcheck_model::{Capability, CapabilityPlan, CaseResult, Event, RunInfo, Stamp};
 use tokio::{sync::mpsc, task::JoinHandle};
@@ -41,6 +42,8 @@ pub struct Options {
     pub faults: Vec<FaultSpec>,
     /// Where to serve `/metrics` during the run.
     pub metrics_addr: Option<SocketAddr>,
+    /// What the run has to keep.
+    pub slos: Vec<Objective>,
     /// The run folder; a new one below [`Self::folders`] where absent.
     pub out: Option<PathBuf>,
     /// Where run folders are made.
@@ -82,6 +85,11 @@ impl Outcome {
     /// Every case that ran has passed, and nothing was left behind.
     pub fn is_good(&self) -> bool {
         self.summary.passed()
+    }
+
+    /// Every threshold was kept.
+    pub fn keeps_thresholds(&self) -> bool {
+        self.summary.broken_slos().next().is_none()
     }
 }
 
@@ -131,7 +139,7 @@ impl Run {
             true => Reporter::new(folder.clone(), metrics),
             false => Reporter::quiet(folder.clone(), metrics),
         };
-        let (events, reporting) = reporter.in_ci().start();
+        let (events, reporting) = reporter.in_ci().judging(options.slos.clone()).start();
         let cluster = options.place.bring_up(&folder).await?;
         let ready = Stamp::now();
         // Four letters of chance: enough to tell the few runs on one cluster from each other.

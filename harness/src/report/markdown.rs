@@ -35,6 +35,7 @@ pub(super) fn render(summary: &Summary) -> String {
     let mut parts = vec![verdict(summary)];
     parts.extend(failures(summary));
     parts.extend(leaks(summary));
+    parts.extend(slos(summary));
     parts.extend(phases(summary));
     parts.extend(counts(summary));
     parts.extend(nodes(summary));
@@ -43,7 +44,8 @@ pub(super) fn render(summary: &Summary) -> String {
 }
 
 fn verdict(summary: &Summary) -> String {
-    let (sign, word) = if summary.passed() { ("✅", "passed") } else { ("❌", "failed") };
+    let good = summary.passed() && summary.broken_slos().next().is_none();
+    let (sign, word) = if good { ("✅", "passed") } else { ("❌", "failed") };
     let of = |name: &str| summary.environment.get(name).map_or("", String::as_str);
     let (driver, cluster, version) = (of("driver"), of("cluster"), of("kubernetes_version"));
     let cases = summary.cases;
@@ -55,6 +57,7 @@ fn verdict(summary: &Summary) -> String {
         (cases.skipped, "skipped"),
         (summary.leaks.len() as u64, "left behind"),
         (summary.violations.values().sum(), "calls out of order"),
+        (summary.broken_slos().count() as u64, "thresholds broken"),
     ] {
         if count > 0 {
             write(&mut text, format_args!(", {count} {what}"));
@@ -93,6 +96,17 @@ fn leaks(summary: &Summary) -> Option<String> {
     });
     let lines: String = lines.collect();
     (!lines.is_empty()).then(|| format!("### Left behind\n\n{lines}"))
+}
+
+fn slos(summary: &Summary) -> Option<String> {
+    let rows = summary.slos.iter().map(|judgement| {
+        let measured = judgement.measured.clone().unwrap_or_else(|| "–".to_owned());
+        let sign = if judgement.kept { "✅" } else { "❌" };
+        let verdict = format!("{sign} {}", judgement.broken).trim_end().to_owned();
+        vec![judgement.slo.clone(), judgement.count.to_string(), judgement.max.clone(), measured, verdict]
+    });
+    let table = table(&["threshold", "n", "max", "measured", "kept"], rows)?;
+    Some(format!("### Thresholds\n\n{table}"))
 }
 
 fn phases(summary: &Summary) -> Option<String> {

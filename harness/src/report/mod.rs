@@ -29,8 +29,10 @@ pub use folder::{FolderError, RunFolder};
 pub use growth::{Grows, Growth};
 pub use html::{RebuildError, rebuild};
 pub use load::{LoadError, LoadSample, LoadSummary, PerVolume};
+pub(crate) use quantiles::Durations;
 pub use quantiles::Quantiles;
 pub use summary::{CallCounts, CaseCounts, CaseLine, Summary, Unfinished};
+pub(crate) use tables::human;
 pub use tables::{Style, render};
 pub use terminal::Progress;
 
@@ -41,7 +43,10 @@ use claimcheck_model::{Event, LoadEvent, LoggedEvent, Stamp};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::metrics::Metrics;
+use crate::{
+    metrics::Metrics,
+    slo::{Judge, Objective},
+};
 use live::Live;
 
 /// A report could not be written.
@@ -63,6 +68,8 @@ pub struct Reporter {
     progress: Progress,
     /// Print tables and verdict to standard output at the end.
     tables: Option<Style>,
+    /// What the run has to keep.
+    judge: Judge,
     /// The summary of the CI job that we run in, to be added to.
     step_summary: Option<PathBuf>,
 }
@@ -75,13 +82,22 @@ impl Reporter {
             metrics,
             progress: Progress::detect(),
             tables: Some(Style::detect()),
+            judge: Judge::default(),
             step_summary: None,
         }
     }
 
     /// Reports nothing to the terminal: for tests, and for runners that have a way of their own.
     pub fn quiet(folder: RunFolder, metrics: Metrics) -> Self {
-        Self { folder, metrics, progress: Progress::hidden(), tables: None, step_summary: None }
+        let (progress, judge) = (Progress::hidden(), Judge::default());
+        Self { folder, metrics, progress, tables: None, judge, step_summary: None }
+    }
+
+    /// Holds thresholds against the run.
+    #[must_use]
+    pub fn judging(mut self, objectives: Vec<Objective>) -> Self {
+        self.judge = Judge::new(objectives);
+        self
     }
 
     /// Adds `summary.md` to the summary of the job too, where this is a job of GitHub Actions.
@@ -119,6 +135,7 @@ impl Reporter {
             began |= matches!(event, Event::RunStarted(_));
             self.metrics.observe(&event);
             self.progress.observe(&event);
+            self.judge.observe(&event);
             summary.observe(&event, || self.metrics.series());
             if let Some(live) = &mut live {
                 if let Event::Load(event) = &event {
@@ -139,7 +156,8 @@ impl Reporter {
         log.flush()?;
         self.progress.finish();
         live.iter().for_each(Live::finish);
-        let summary = summary.finish();
+        let mut summary = summary.finish();
+        summary.slos = self.judge.finish();
         self.folder.write("metrics.prom", self.metrics.text().as_bytes())?;
         self.folder.write("junit.xml", junit::render(&summary).as_bytes())?;
         self.folder.write("summary.json", &summary.to_json())?;

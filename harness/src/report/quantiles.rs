@@ -30,7 +30,7 @@ pub struct Quantiles {
 
 /// Gathers durations.
 #[derive(Debug)]
-pub(super) struct Durations {
+pub(crate) struct Durations {
     histogram: Histogram<u64>,
     nanos: u128,
 }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::capabilities;
 use super::load::{LoadSummary, LoadTally};
 use super::quantiles::{Durations, Quantiles};
+use crate::slo::Judgement;
 
 /// The version of the schema of `summary.json`. Fields may be added under the same version; one that
 /// changes its meaning or goes raises it.
@@ -52,6 +53,9 @@ pub struct Summary {
     pub elapsed_s: f64,
     /// Every case, in the order in which they ended.
     pub results: Vec<CaseLine>,
+    /// What became of the thresholds that were asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub slos: Vec<Judgement>,
     /// What the load came to, where the run was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<LoadSummary>,
@@ -117,6 +121,11 @@ impl Summary {
     pub fn passed(&self) -> bool {
         let failed = self.cases.failed + self.load.as_ref().map_or(0, |load| load.failed);
         failed == 0 && self.leaks.is_empty() && self.violations.is_empty()
+    }
+
+    /// The thresholds that were not kept.
+    pub fn broken_slos(&self) -> impl Iterator<Item = &Judgement> {
+        self.slos.iter().filter(|judgement| !judgement.kept)
     }
 
     /// Transitions of a kind.

@@ -85,6 +85,7 @@ pub fn render(summary: &Summary, style: Style, folder: Option<&Path>) -> String 
     }
     parts.extend(capabilities::render(summary, style));
     parts.extend(skipped(summary, paint));
+    parts.extend(slos(summary, style));
     parts.extend(violations(summary, paint));
     parts.extend(restarts(summary, paint));
     parts.extend(leaks(summary, paint));
@@ -234,6 +235,22 @@ pub(super) fn wrap(text: &str, indent: &str) -> String {
     lines.join("\n")
 }
 
+/// Thresholds, those that were broken in red and with the reason.
+fn slos(summary: &Summary, style: Style) -> Option<String> {
+    let mut lines = table(style, &["threshold", "n", "max", "measured", ""]);
+    for judgement in &summary.slos {
+        let (sign, color) = if judgement.kept { ("✓", Color::Green) } else { ("✗", Color::Red) };
+        lines.add_row(vec![
+            Cell::new(&judgement.slo),
+            number(judgement.count.to_string()),
+            number(judgement.max.clone()),
+            number(judgement.measured.clone().unwrap_or_else(|| "–".to_owned())),
+            Cell::new(format!("{sign} {}", judgement.broken).trim_end()).fg(color),
+        ]);
+    }
+    (!summary.slos.is_empty()).then(|| lines.trim_fmt())
+}
+
 fn violations(summary: &Summary, paint: Paint) -> Option<String> {
     let lines = summary.violations.iter().map(|(rule, count)| format!("{:26}{count}", rule.name()));
     section(paint.with("1;33", "Calls out of order"), lines)
@@ -269,15 +286,23 @@ fn failures(summary: &Summary, paint: Paint) -> Option<String> {
 
 fn verdict(summary: &Summary, paint: Paint, folder: Option<&Path>) -> String {
     let cases = summary.cases;
-    let word = if summary.passed() { paint.with("1;32", "PASS") } else { paint.with("1;31", "FAIL") };
+    let word = if summary.passed() && summary.broken_slos().next().is_none() {
+        paint.with("1;32", "PASS")
+    } else {
+        paint.with("1;31", "FAIL")
+    };
     let done = match &summary.load {
         Some(load) => format!("{} volumes up and gone", load.volumes.saturating_sub(load.failed)),
         None => format!("{} passed", cases.passed),
     };
     let failed = cases.failed + summary.load.as_ref().map_or(0, |load| load.failed);
     let mut parts = vec![done];
-    let others =
-        [(failed, "failed"), (cases.skipped, "skipped"), (summary.leaks.len() as u64, "left behind")];
+    let others = [
+        (failed, "failed"),
+        (cases.skipped, "skipped"),
+        (summary.leaks.len() as u64, "left behind"),
+        (summary.broken_slos().count() as u64, "thresholds broken"),
+    ];
     parts
         .extend(others.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")));
     let mut text = format!(" {word}  {} in {}", parts.join(", "), human(summary.elapsed_s));
@@ -288,7 +313,7 @@ fn verdict(summary: &Summary, paint: Paint, folder: Option<&Path>) -> String {
 }
 
 /// Seconds as people read them: three digits and a unit.
-pub(super) fn human(seconds: f64) -> String {
+pub(crate) fn human(seconds: f64) -> String {
     let (value, unit) = match seconds {
         s if s <= 0.0 => return "–".to_owned(),
         s if s < 1e-3 => (s * 1e6, "µs"),

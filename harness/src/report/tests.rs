@@ -106,6 +106,29 @@ fn summary_of(events: &[Event]) -> Summary {
 }
 
 #[test]
+fn a_broken_threshold_is_told_everywhere_and_a_good_run_is_not_good_enough() {
+    let events = [sample(Phase::Provision, 21.0, 3.0), Event::RunFinished { seconds: 0.9 }];
+    let slos = "slos:\n- {phase: provision, quantile: P99, max: 15ms}\n- {count: leaks, max: 0}\n";
+    let mut judge = Judge::new(crate::slo::parse(slos).unwrap());
+    events.iter().for_each(|event| judge.observe(event));
+    let summary = Summary { slos: judge.finish(), ..summary_of(&events) };
+    assert!(summary.passed(), "nothing failed");
+    let text = render(&summary, Style { color: false }, None);
+    for line in [
+        " provision P99   1   15.0 ms    21.0 ms   ✗ 6.00 ms over, +40 %",
+        " leaks           0         0          0   ✓",
+    ] {
+        assert!(text.contains(line), "{line:?} is not in\n{text}");
+    }
+    assert!(text.contains("FAIL  0 passed, 1 thresholds broken"), "{text}");
+    let page = markdown::render(&summary);
+    assert!(
+        page.starts_with("## ❌") && page.contains("| provision P99 | 1 | 15.0 ms | 21.0 ms | ❌"),
+        "{page}"
+    );
+}
+
+#[test]
 fn tables_of_a_bad_run() {
     let text = render(&summary_of(&bad_run()), Style { color: false }, Some("runs/x".as_ref()));
     insta::assert_snapshot!("bad_run", text);
@@ -221,7 +244,7 @@ fn folders_of_one_second_do_not_meet() {
 
 #[test]
 fn durations_are_read_at_a_glance() {
-    let told = [0.0, 0.00085, 0.0095, 0.0226, 0.5992, 9.5095, 60.0, 723.0].map(tables::human);
+    let told = [0.0, 0.00085, 0.0095, 0.0226, 0.5992, 9.5095, 60.0, 723.0].map(human);
     assert_eq!(told, ["–", "850 µs", "9.50 ms", "22.6 ms", "599 ms", "9.51 s", "1m 00s", "12m 03s"]);
 }
 

@@ -43,6 +43,7 @@ fn render(summary: &Summary, lives: &Lives) -> String {
                 main #main {
                     (sections::typical(summary))
                     (sections::failures(summary))
+                    (sections::slos(summary))
                     (sections::phases(summary, &times))
                     (sections::timeline(timeline.rows.len(), timeline.omitted))
                     (sections::counts(summary))

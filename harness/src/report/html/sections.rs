@@ -23,15 +23,20 @@ fn measure<'a>(summary: &'a Summary, phase: Phase, name: &str) -> Option<&'a Qua
     summary.phases.get(&phase)?.iter().find(|quantiles| quantiles.name == name)
 }
 
+/// Nothing failed, nothing was left behind, and every threshold was kept.
+fn passed(summary: &Summary) -> bool {
+    summary.passed() && summary.broken_slos().next().is_none()
+}
+
 /// The title of the window.
 pub(super) fn title(summary: &Summary) -> String {
-    let word = if summary.passed() { "passed" } else { "failed" };
+    let word = if passed(summary) { "passed" } else { "failed" };
     format!("{} {word} · claimcheck", of(summary, "driver"))
 }
 
 /// Verdict, what ran, and where to go from here.
 pub(super) fn header(summary: &Summary, began: u64) -> Markup {
-    let passed = summary.passed();
+    let passed = passed(summary);
     let cases = summary.cases;
     let failed = cases.failed + summary.load.as_ref().map_or(0, |load| load.failed);
     let disorder: u64 = summary.violations.values().sum();
@@ -41,6 +46,7 @@ pub(super) fn header(summary: &Summary, began: u64) -> Markup {
         ("skipped", cases.skipped, "dim"),
         ("left behind", summary.leaks.len() as u64, "bad"),
         ("calls out of order", disorder, "bad"),
+        ("thresholds broken", summary.broken_slos().count() as u64, "bad"),
     ];
     html! {
         header {
@@ -70,13 +76,14 @@ pub(super) fn header(summary: &Summary, began: u64) -> Markup {
 }
 
 /// The sections that people look for, and whether this run has them.
-fn sections(summary: &Summary) -> [(&'static str, &'static str, bool); 8] {
+fn sections(summary: &Summary) -> [(&'static str, &'static str, bool); 9] {
     let measured = !summary.phases.is_empty();
     let failed =
         summary.cases.failed > 0 || summary.load.as_ref().is_some_and(|load| !load.errors.is_empty());
     [
         ("typical", "A volume's life", measured),
         ("failures", "What failed", failed),
+        ("thresholds", "Thresholds", !summary.slos.is_empty()),
         ("phases", "Phases", true),
         ("timeline", "Timeline", true),
         ("counts", "Counts", true),
@@ -136,6 +143,32 @@ fn sentence(up: &[Step]) -> Option<Markup> {
         @if driver > 0.0 { " The driver works for " strong { (human(driver)) } " of it (" (share(driver)) "), Kubernetes for the rest." }
         " The longest step is " strong { (longest.phase.name()) } " with " (human(longest.total)) " (" (share(longest.total)) ")."
     })
+}
+
+/// Thresholds, and what became of them.
+pub(super) fn slos(summary: &Summary) -> Markup {
+    if summary.slos.is_empty() {
+        return html! {};
+    }
+    html! {
+        section #thresholds aria-labelledby="thresholds-h" {
+            h2 #thresholds-h { "Thresholds" }
+            div.scroll tabindex="0" role="region" aria-labelledby="thresholds-h" {
+                table {
+                    thead { tr { th scope="col" { "threshold" } th.num scope="col" { "n" } th.num scope="col" { "max" } th.num scope="col" { "measured" } th scope="col" { "kept" } } }
+                    tbody { @for judgement in &summary.slos {
+                        tr {
+                            th scope="row" { (judgement.slo) }
+                            td.num { (judgement.count) }
+                            td.num { (judgement.max) }
+                            td.num { (judgement.measured.as_deref().unwrap_or("–")) }
+                            td.(if judgement.kept { "good" } else { "bad" }) { (if judgement.kept { "✓" } else { "✗ " }) (judgement.broken) }
+                        }
+                    } }
+                }
+            }
+        }
+    }
 }
 
 /// Every phase in numbers, with its distribution.

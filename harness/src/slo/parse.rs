@@ -1,0 +1,184 @@
+//! From a file of thresholds to [`Objective`]s. Strict: what is misspelt would never be held against a run.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use claimcheck_model::Phase;
+use jiff::SignedDuration;
+use serde::Deserialize;
+
+use super::{Counted, Measure, Objective, Quantile, Samples};
+
+/// Why thresholds cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SloError {
+    /// The file cannot be read.
+    #[error("cannot read --slo {}", path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// It is no list of thresholds.
+    #[error("--slo: {0}")]
+    Form(String),
+    /// One of them makes no sense.
+    #[error("--slo: slos[{index}]: {what}")]
+    Entry {
+        /// Which, from 0.
+        index: usize,
+        /// What is wrong, and what to do.
+        what: String,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    slos: Vec<Entry>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    phase: Option<String>,
+    quantile: Option<Quantile>,
+    measure: Option<Measure>,
+    driver: Option<String>,
+    class: Option<String>,
+    count: Option<String>,
+    max: String,
+}
+
+/// Reads a file of thresholds.
+///
+/// # Errors
+/// It cannot be read, or makes no sense; see [`SloError`].
+pub fn load(path: &Path) -> Result<Vec<Objective>, SloError> {
+    let text =
+        std::fs::read_to_string(path).map_err(|source| SloError::Read { path: path.to_owned(), source })?;
+    parse(&text)
+}
+
+/// Reads thresholds.
+///
+/// # Errors
+/// They make no sense; see [`SloError`].
+pub fn parse(text: &str) -> Result<Vec<Objective>, SloError> {
+    let file: File = serde_saphyr::from_str(text).map_err(|error| SloError::Form(error.to_string()))?;
+    if file.slos.is_empty() {
+        return Err(SloError::Form("slos is empty: name a threshold, or leave --slo out".to_owned()));
+    }
+    let entry = |(index, entry)| objective(entry).map_err(|what| SloError::Entry { index, what });
+    file.slos.into_iter().enumerate().map(entry).collect()
+}
+
+fn objective(entry: Entry) -> Result<Objective, String> {
+    let Entry { phase, quantile, measure, driver, class, count, max } = entry;
+    match (phase, count) {
+        (Some(name), None) => {
+            let phase = Phase::ALL.iter().copied().find(|phase| phase.name() == name);
+            let phase = phase.ok_or_else(|| {
+                format!(
+                    "phase: there is no {name:?}; there are {}",
+                    list(Phase::ALL.iter().map(|phase| phase.name()))
+                )
+            })?;
+            let quantile = quantile.ok_or("quantile is missing: P50, P95, P99, max or avg")?;
+            let measure = measure.unwrap_or_default();
+            if measure == Measure::Driver && phase.info().rpc.is_none() {
+                return Err(format!("measure: {name} has no driver's part, since no call belongs to it"));
+            }
+            let max =
+                seconds(&max).ok_or("max is no duration above zero: write for example 500ms, 2s or 1m")?;
+            Ok(Objective::Phase { of: Samples { phase, driver, class }, measure, quantile, max })
+        }
+        (None, Some(name)) => {
+            let what = Counted::all().find(|what| what.name() == name);
+            let what = what.ok_or_else(|| {
+                format!("count: there is no {name:?}; there are {}", list(Counted::all().map(Counted::name)))
+            })?;
+            if quantile.is_some() || measure.is_some() || driver.is_some() || class.is_some() {
+                return Err(
+                    "quantile, measure, driver and class belong to a phase, not to a count".to_owned()
+                );
+            }
+            let max = max.parse().map_err(|_| "max of a count is a whole number, 0 or more")?;
+            Ok(Objective::Count { what, max })
+        }
+        (Some(_), Some(_)) => Err("it has both phase and count: make two entries of it".to_owned()),
+        (None, None) => Err("it has neither phase nor count: say what must stay below max".to_owned()),
+    }
+}
+
+fn seconds(text: &str) -> Option<f64> {
+    let duration: Duration = text.parse::<SignedDuration>().ok()?.try_into().ok()?;
+    Some(duration.as_secs_f64()).filter(|seconds| *seconds > 0.0)
+}
+
+fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    names.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use claimcheck_model::TransitionKind;
+
+    use super::*;
+
+    #[test]
+    fn thresholds_of_phases_and_counts() {
+        let objectives = parse(
+            "slos:\n  - {phase: provision, quantile: P99, max: 500ms}\n  - {phase: stage, quantile: max, \
+             measure: driver, driver: d.io, class: fast, max: 1m}\n  - {count: detach, max: 7}\n  - {count: leaks, max: 0}\n",
+        )
+        .unwrap();
+        let of = |phase, only: Option<&str>, class: Option<&str>| Samples {
+            phase,
+            driver: only.map(str::to_owned),
+            class: class.map(str::to_owned),
+        };
+        let phase = |of, measure, quantile, max| Objective::Phase { of, measure, quantile, max };
+        assert_eq!(
+            objectives,
+            [
+                phase(of(Phase::Provision, None, None), Measure::Total, Quantile::P99, 0.5),
+                phase(of(Phase::Stage, Some("d.io"), Some("fast")), Measure::Driver, Quantile::Max, 60.0),
+                Objective::Count { what: Counted::Transitions(TransitionKind::Detach), max: 7 },
+                Objective::Count { what: Counted::Leaks, max: 0 },
+            ]
+        );
+        assert_eq!(objectives[1].to_string(), "stage max of the driver (driver d.io, class fast)");
+    }
+
+    #[test]
+    fn what_would_never_be_held_against_a_run_is_refused() {
+        for (entry, words) in [
+            (
+                "{phase: provison, quantile: P99, max: 1s}",
+                "slos[0]: phase: there is no \"provison\"; there are provision, bind",
+            ),
+            ("{phase: bind, max: 1s}", "quantile is missing"),
+            ("{phase: bind, quantile: P98, max: 1s}", "P98"),
+            ("{phase: bind, quantile: P99, measure: driver, max: 1s}", "no call belongs to it"),
+            ("{phase: bind, quantile: P99, max: 5}", "max is no duration"),
+            ("{phase: bind, quantile: P99, max: 0s}", "max is no duration"),
+            ("{phase: bind, quantile: P99, maximum: 1s}", "maximum"),
+            ("{count: mounts, max: 1}", "there are attach, detach"),
+            ("{count: mount, class: fast, max: 1}", "belong to a phase"),
+            ("{count: mount, max: 1s}", "whole number"),
+            ("{count: mount, phase: bind, max: 1}", "both phase and count"),
+            ("{max: 1}", "neither phase nor count"),
+        ] {
+            let error = parse(&format!("slos:\n  - {entry}\n")).unwrap_err().to_string();
+            assert!(error.contains(words), "{entry}: {error}");
+        }
+        assert!(parse("slos: []").unwrap_err().to_string().contains("empty"));
+        assert!(parse("slo: []").unwrap_err().to_string().starts_with("--slo: "));
+    }
+}
