@@ -8,7 +8,7 @@ use claimcheck_harness::{
     report::RunFolder,
 };
 use claimcheck_model::ClusterKind;
-use claimcheck_suites::{Driver, KindPlace, Place, PlaceArgs, interrupt};
+use claimcheck_suites::{KindPlace, Place, PlaceArgs, interrupt};
 
 use crate::kind;
 
@@ -81,21 +81,10 @@ impl Up {
                     if matches!(api, Api::Ours) { ClusterKind::Embedded } else { ClusterKind::Envtest };
                 let folder = folder(kind)?;
                 let listen = SocketAddr::from(([127, 0, 0, 1], self.port));
-                let (logs, kubeconfig) = (folder.cluster_dir()?, folder.kubeconfig());
-                let Driver { command, controller, class_parameters, .. } = driver;
-                let options = Options {
-                    nodes,
-                    driver: command,
-                    controller,
-                    class_parameters,
-                    api,
-                    logs,
-                    listen,
-                    kubeconfig,
-                };
+                let options = driver.on(api, nodes, listen, &folder)?;
                 foreground(&options).await
             }
-            Place::Kind(place) => detached(&place.kept(), &folder(ClusterKind::Kind)?).await,
+            Place::Kind { place, .. } => detached(&place.kept(), &folder(ClusterKind::Kind)?).await,
             Place::Existing { .. } => {
                 eprintln!("claimcheck: an existing cluster is up: use --cluster embedded, envtest or kind");
                 Ok(ExitCode::from(2))
@@ -126,7 +115,7 @@ async fn detached(place: &KindPlace, folder: &RunFolder) -> Result<ExitCode> {
     };
     println!("{} nodes with driver {}", cluster.nodes().len(), cluster.driver_name());
     println!("export KUBECONFIG={}", folder.kubeconfig().display());
-    cluster.down(false).await;
+    cluster.leave(false).await;
     crate::say(place.afterword());
     Ok(ExitCode::SUCCESS)
 }

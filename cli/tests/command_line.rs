@@ -20,8 +20,11 @@ fn mistakes_are_usage_errors() {
         (&["run", "--nodes", "0"], "0 is not in 1..=64"),
         (&["run", "--nodse", "2"], "a similar argument exists: '--nodes'"),
         (&["run", "--driver", "bultin"], "use `builtin`, or `exec:"),
-        (&["run", "--driver", "exec:./d"], "the driver must be told the socket to listen on"),
+        (&["run", "--driver", "exec:./d"], "the driver must be told where to listen"),
         (&["run", "--driver", "exec:./d {endpoint} {nodeid}"], "{nodeid} is not a placeholder"),
+        (&["run", "--driver-controller", "exec:./d {socket}"], "add --driver exec:COMMAND"),
+        (&["run", "--fs-type", "ext4"], "add --driver exec:COMMAND"),
+        (&["run", "--driver-param", "pool"], "write KEY=VALUE"),
         (&["run", "--cluster", "kindd"], "possible values: embedded"),
         (&["run", "no such case"], "see `claimcheck list`"),
         (&["run", "--fault", "api=418"], "use 429, 409, 500, 503 or latency:DURATION"),
@@ -78,10 +81,59 @@ fn what_cannot_start_says_why_in_one_line() {
 fn a_driver_that_ends_at_once_is_shown_by_its_log() {
     let out = tempfile::tempdir().expect("a folder");
     let run = out.path().join("run").display().to_string();
-    let driver = "exec:sh -c 'echo no licence for {endpoint} >&2; exit 1'";
+    let driver = "exec:sh -c 'echo no licence for $1, $3 >&2; exit 1' sh {endpoint} --password hunter2";
     let output = claimcheck(&["run", "--driver", driver, "--out", &run]);
     assert_eq!(output.status.code(), Some(3), "{}", said(&output));
-    assert!(said(&output).contains("no licence for unix:///var/lib/kubelet"), "{}", said(&output));
+    let shown = ["ends as soon as it is started", "no licence for unix:///var/lib/kubelet", "--password ***"];
+    assert!(shown.iter().all(|words| said(&output).contains(words)), "{}", said(&output));
+    assert!(!said(&output).contains("hunter2"), "{}", said(&output));
+}
+
+/// Our own driver as a stranger would bring it: two processes, and what upstream's suite knows of it.
+fn as_a_strangers(name: &str) -> (tempfile::TempDir, Output) {
+    let out = tempfile::tempdir().expect("a folder");
+    let (run, file) = (out.path().join("run").display().to_string(), out.path().join("driver.yaml"));
+    let text = format!(
+        "StorageClass: {{FromName: true}}\nClientNodeName: node-2\nDriverInfo:\n  Name: {name}\n  \
+         SupportedSizeRange: {{Min: 16Mi}}\n  Capabilities: {{persistence: true}}\n  TestTags: [slow]\n"
+    );
+    std::fs::write(&file, text).expect("a file");
+    let ours = env!("CARGO_BIN_EXE_claimcheck");
+    let driver = format!(
+        "exec:{ours} driver --driver-name stranger.example.com --endpoint {{endpoint}} --node-id {{node_id}} \
+         --state-dir {{state_dir}}"
+    );
+    let file = file.display().to_string();
+    let args = ["run", "volume_io::a file", "--driver", &driver, "--driver-controller", &driver];
+    let output = claimcheck(&[&args[..], &["--driver-config", &file, "--out", &run]].concat());
+    (out, output)
+}
+
+#[test]
+fn a_strangers_driver_runs_as_its_file_says() {
+    let (out, output) = as_a_strangers("stranger.example.com");
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{}{told}", said(&output));
+    assert!(
+        said(&output).contains("no case looks at these of --driver-config: TestTags"),
+        "{}",
+        said(&output)
+    );
+    for words in
+        ["the driver does not declare exec", "SupportedFsType of --driver-config has no ext4", "2 passed"]
+    {
+        assert!(told.contains(words), "{told}");
+    }
+    let log = out.path().join("run/cluster/driver-controller.log");
+    assert!(log.exists(), "the controller has no log");
+}
+
+#[test]
+fn a_file_of_another_driver_is_refused() {
+    let (_, output) = as_a_strangers("other.example.com");
+    assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+    let why = "DriverInfo.Name of --driver-config is other.example.com, the driver calls itself stranger.example.com";
+    assert!(said(&output).contains(why), "{}", said(&output));
 }
 
 #[test]

@@ -26,6 +26,7 @@ pub mod report;
 mod serve;
 mod session;
 pub mod slo;
+pub mod testdriver;
 pub mod timeline;
 mod usage;
 

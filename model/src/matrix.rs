@@ -10,8 +10,11 @@ use crate::{Capability, CaseId};
 pub struct CapabilityPlan {
     /// Which.
     pub capability: Capability,
-    /// Whether the driver declares it; none where CSI has no way to say so.
+    /// Whether its driver file, or else the driver itself declares it; none where neither says.
     pub declared: Option<bool>,
+    /// What the driver itself answers, where a driver file declares something else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answered: Option<bool>,
     /// The cases that exercise it.
     pub cases: Vec<CaseId>,
 }
@@ -21,9 +24,12 @@ pub struct CapabilityPlan {
 pub struct CapabilityLine {
     /// Which capability, in upstream's spelling.
     pub name: Capability,
-    /// Whether the driver declares it; absent where CSI has no way to say so.
+    /// Whether its driver file, or else the driver itself declares it; absent where neither says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub declared: Option<bool>,
+    /// What the driver itself answers, where a driver file declares something else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answered: Option<bool>,
     /// Whether a case that exercises it has passed.
     pub detected: bool,
     /// How many of those have passed.

@@ -67,6 +67,9 @@ impl Pattern {
     /// Volumes that are part of a pod.
     pub const IN_POD: Self = Self { provisioning: Provisioning::InPod, ..Self::STATIC };
 
+    /// Volumes of the driver that are part of a pod.
+    pub const INLINE: Self = Self { provisioning: Provisioning::Inline, ..Self::STATIC };
+
     /// Dynamic provisioning.
     pub const fn dynamic(fs: FsType, binding: Binding) -> Self {
         Self { provisioning: Provisioning::Dynamic, fs, binding }
@@ -76,7 +79,7 @@ impl Pattern {
 impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // A file system and a time of binding are a claim's.
-        if self.provisioning == Provisioning::InPod {
+        if matches!(self.provisioning, Provisioning::InPod | Provisioning::Inline) {
             return f.write_str(self.provisioning.name());
         }
         let binding = match self.binding {
@@ -97,6 +100,8 @@ pub enum Provisioning {
     PreProvisioned,
     /// Nobody: they are part of their pod.
     InPod,
+    /// The driver, when it publishes them: they are part of their pod.
+    Inline,
 }
 
 impl Provisioning {
@@ -106,6 +111,7 @@ impl Provisioning {
             Self::Dynamic => "dynamic",
             Self::PreProvisioned => "pre-provisioned",
             Self::InPod => "part of the pod",
+            Self::Inline => "csi inline",
         }
     }
 }
@@ -163,6 +169,8 @@ pub struct Needs {
     pub attach: bool,
     /// The driver stages volumes.
     pub stage: bool,
+    /// The size of the largest file that it writes to a volume, bytes.
+    pub file: i64,
     /// Capabilities of the driver that it exercises.
     pub exercises: &'static [Capability],
 }
@@ -177,6 +185,7 @@ impl Needs {
         variant: false,
         attach: false,
         stage: false,
+        file: 0,
         exercises: &[],
     };
     /// Two nodes.
@@ -203,6 +212,11 @@ impl Needs {
     /// The same, and the driver stages volumes.
     pub const fn staging(self) -> Self {
         Self { stage: true, ..self }
+    }
+
+    /// The same, and the case writes a file of so many MiB.
+    pub const fn writing(self, mebibytes: i64) -> Self {
+        Self { file: mebibytes << 20, ..self }
     }
 
     /// The same, with two nodes.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use claimcheck_harness::{
-    cluster::{Cluster, KindOptions, Real},
+    cluster::{KindOptions, Real},
     install::Variant,
     kind::{Controllers, DEFAULT_WORKERS, OwnedError, Store, Tools, cluster_name},
     report::RunFolder,
@@ -110,7 +110,7 @@ impl KindPlace {
     ///
     /// # Errors
     /// It does not come up; nothing is left then.
-    pub async fn bring_up(&self, folder: &RunFolder) -> Result<Cluster> {
+    pub async fn bring_up(&self, folder: &RunFolder) -> Result<Real> {
         let options = self.options(folder)?;
         let variant = match options.controllers {
             Controllers::Ours => Variant::Kind,
@@ -118,7 +118,7 @@ impl KindPlace {
         };
         let components = self.components.components(variant);
         // Boxed: bringing up a cluster is a large future, and is awaited once.
-        Ok(Cluster::Real(Box::new(Box::pin(Real::on_kind(&options, &components)).await?)))
+        Ok(Box::pin(Real::on_kind(&options, &components)).await?)
     }
 
     fn options(&self, folder: &RunFolder) -> Result<KindOptions> {

@@ -1,14 +1,18 @@
 //! Where a run takes place: which cluster, how it is brought up, and what it offers to cases.
 
-use std::{collections::BTreeMap, net::SocketAddr, path::Path};
+use std::{collections::BTreeMap, net::SocketAddr, path::Path, sync::Arc};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use claimcheck_harness::{
     Lane,
-    cluster::{Api, Cluster, DriverCommand, Embedded, Options, Real, Takes, Target},
+    cluster::{
+        Api, ClassChoice, Cluster, DriverCommand, DriverPolicy, Embedded, Options, Real, Takes, Target,
+    },
     report::RunFolder,
+    testdriver::{Class, TestDriver},
 };
-use claimcheck_model::ClusterKind;
+use claimcheck_model::{Capability, ClusterKind};
+use k8s_openapi::api::storage::v1::StorageClass;
 
 use crate::{
     case::FsType,
@@ -29,18 +33,25 @@ pub enum Place {
         driver: Driver,
     },
     /// On a cluster that kind makes for it, with our driver.
-    Kind(KindPlace),
+    Kind {
+        /// Which cluster.
+        place: KindPlace,
+        /// What a file says of the driver.
+        config: Option<Arc<TestDriver>>,
+    },
     /// On somebody's cluster, with the driver that is there.
     Existing {
         /// Which.
         target: Target,
         /// The file systems that the driver can make.
         file_systems: Vec<FsType>,
+        /// What a file says of the driver.
+        config: Option<Arc<TestDriver>>,
     },
 }
 
 /// Which driver virtual nodes have.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Driver {
     /// How it is started on a node.
     pub command: DriverCommand,
@@ -50,31 +61,91 @@ pub struct Driver {
     pub class_parameters: BTreeMap<String, String>,
     /// The file systems that it can make, where it is not ours.
     pub file_systems: Vec<FsType>,
+    /// What a file says of it.
+    pub config: Option<Arc<TestDriver>>,
+}
+
+impl Driver {
+    /// What its CSIDriver object says beside what it declares itself.
+    fn policy(&self) -> DriverPolicy {
+        let Some(config) = &self.config else { return DriverPolicy::default() };
+        let can = config.capabilities();
+        let can = |capability| can.get(&capability) == Some(&true);
+        DriverPolicy {
+            inline: !config.file().inline_volumes.is_empty(),
+            fs_group: can(Capability::FsGroup),
+            capacity: can(Capability::Capacity),
+            se_linux: can(Capability::SeLinuxMount),
+        }
+    }
+
+    /// How to bring up a cluster with it.
+    ///
+    /// # Errors
+    /// The run folder cannot be written.
+    pub fn on(&self, api: Api, nodes: usize, listen: SocketAddr, folder: &RunFolder) -> Result<Options> {
+        Ok(Options {
+            nodes,
+            driver: self.command.clone(),
+            controller: self.controller.clone(),
+            class_parameters: self.class_parameters.clone(),
+            policy: self.policy(),
+            api,
+            logs: folder.cluster_dir()?,
+            listen,
+            kubeconfig: folder.kubeconfig(),
+        })
+    }
+}
+
+/// The class that a driver file speaks of.
+pub(crate) fn choice(config: &TestDriver) -> ClassChoice {
+    match config.class() {
+        Class::Existing(name) => ClassChoice::Named(name.clone()),
+        Class::Object(class) => ClassChoice::Given(class.clone()),
+        Class::Name | Class::None => ClassChoice::Given(Box::new(StorageClass {
+            provisioner: config.name().to_owned(),
+            ..StorageClass::default()
+        })),
+    }
 }
 
 impl Place {
+    /// What a file says of the driver.
+    pub fn config(&self) -> Option<&Arc<TestDriver>> {
+        match self {
+            Self::Embedded { driver, .. } => driver.config.as_ref(),
+            Self::Kind { config, .. } | Self::Existing { config, .. } => config.as_ref(),
+        }
+    }
+
     /// As reports name it.
     pub fn kind(&self) -> ClusterKind {
         match self {
             Self::Embedded { api: Api::Ours, .. } => ClusterKind::Embedded,
             Self::Embedded { api: Api::Stock(_), .. } => ClusterKind::Envtest,
-            Self::Kind(_) => ClusterKind::Kind,
+            Self::Kind { .. } => ClusterKind::Kind,
             Self::Existing { .. } => ClusterKind::Existing,
         }
     }
 
     /// What to tell people before it is brought up, if that takes long.
     pub fn foreword(&self) -> Option<String> {
-        match self {
-            Self::Kind(place) => Some(place.foreword()),
+        let idle = self.config().map(|config| config.without_effect()).filter(|fields| !fields.is_empty());
+        let idle =
+            idle.map(|fields| format!("no case looks at these of --driver-config: {}", fields.join(", ")));
+        let wait = match self {
+            Self::Kind { place, .. } => Some(place.foreword()),
             Self::Embedded { .. } | Self::Existing { .. } => None,
-        }
+        };
+        let lines: Vec<String> = idle.into_iter().chain(wait).collect();
+        (!lines.is_empty()).then(|| lines.join("\n"))
     }
 
     /// What to tell people at the end, if something is to stay.
     pub fn afterword(&self) -> Option<String> {
         match self {
-            Self::Kind(place) => place.afterword(),
+            Self::Kind { place, .. } => place.afterword(),
             Self::Embedded { .. } | Self::Existing { .. } => None,
         }
     }
@@ -89,24 +160,35 @@ impl Place {
     /// # Errors
     /// It does not come up, or cannot be used.
     pub async fn bring_up(&self, folder: &RunFolder) -> Result<Cluster> {
+        let cluster = self.start(folder).await?;
+        match self.config() {
+            Some(config) if config.name() != cluster.driver_name() => {
+                let (wanted, is) = (config.name().to_owned(), cluster.driver_name().to_owned());
+                cluster.down(true).await;
+                bail!("DriverInfo.Name of --driver-config is {wanted}, the driver calls itself {is}")
+            }
+            Some(_) | None => Ok(cluster),
+        }
+    }
+
+    async fn start(&self, folder: &RunFolder) -> Result<Cluster> {
         let failed = || format!("the {} cluster cannot be started", self.kind().name());
         match self {
             Self::Embedded { api, nodes, driver } => {
-                let options = Options {
-                    nodes: *nodes,
-                    driver: driver.command.clone(),
-                    controller: driver.controller.clone(),
-                    class_parameters: driver.class_parameters.clone(),
-                    api: api.clone(),
-                    logs: folder.cluster_dir()?,
-                    listen: SocketAddr::from(([127, 0, 0, 1], 0)),
-                    kubeconfig: folder.kubeconfig(),
-                };
+                let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+                let options = driver.on(api.clone(), *nodes, listen, folder)?;
                 // Boxed: bringing up a cluster is a large future, and is awaited once.
                 let embedded = Box::pin(Embedded::up(&options)).await.with_context(failed)?;
                 Ok(Cluster::Embedded(Box::new(embedded)))
             }
-            Self::Kind(place) => place.bring_up(folder).await.with_context(failed),
+            Self::Kind { place, config } => {
+                let real = place.bring_up(folder).await.with_context(failed)?;
+                let real = match config {
+                    Some(config) => real.choosing(&choice(config))?,
+                    None => real,
+                };
+                Ok(Cluster::Real(Box::new(real)))
+            }
             Self::Existing { target, .. } => {
                 Ok(Cluster::Real(Box::new(Box::pin(Real::reach(target)).await?)))
             }
@@ -116,6 +198,18 @@ impl Place {
     /// What is known of it before it is there: enough to say which cases exist, and for virtual nodes which of
     /// them will run.
     pub fn expected(&self, lane: Option<Lane>) -> Environment {
+        self.described(self.by_kind(lane))
+    }
+
+    /// The same with what a driver file says.
+    fn described(&self, environment: Environment) -> Environment {
+        match self.config() {
+            Some(config) => described(environment, config),
+            None => environment,
+        }
+    }
+
+    fn by_kind(&self, lane: Option<Lane>) -> Environment {
         match self {
             Self::Embedded { nodes, driver, .. } => {
                 let builtin = driver.command == DriverCommand::Builtin;
@@ -131,7 +225,7 @@ impl Place {
                 let abilities = Embedded::ABILITIES;
                 Environment { nodes: *nodes, builtin, abilities, file_systems, ..UNKNOWN }
             }
-            Self::Kind(place) => Environment {
+            Self::Kind { place, .. } => Environment {
                 nodes: place.workers(),
                 builtin: true,
                 abilities: Real::ABILITIES_ON_KIND,
@@ -152,12 +246,40 @@ impl Place {
     /// What it offers, now that it is there.
     pub fn environment(&self, lane: Lane, cluster: &Cluster) -> Environment {
         let declared = cluster.declared();
-        Environment {
+        self.described(Environment {
             nodes: cluster.nodes().len(),
             takes: declared.takes,
             declared: declared.capabilities.clone(),
-            ..self.expected(Some(lane))
-        }
+            ..self.by_kind(Some(lane))
+        })
+    }
+}
+
+/// What a driver file says of the driver counts for more than what it says itself.
+fn described(environment: Environment, config: &TestDriver) -> Environment {
+    let file = config.file();
+    let known =
+        |name: &str, why| if config.file_systems().any(|known| known == name) { Ok(()) } else { Err(why) };
+    let classes = match config.class() {
+        Class::None => Err("--driver-config has no StorageClass, so no volumes are made for claims"),
+        Class::Name | Class::Object(_) | Class::Existing(_) => Ok(()),
+    };
+    let inline = match file.inline_volumes.is_empty() {
+        true => Err("--driver-config has no InlineVolumes"),
+        false => Ok(()),
+    };
+    Environment {
+        nodes: if file.client_node_name.is_empty() { environment.nodes } else { 1 },
+        declared: config.capabilities(),
+        classes,
+        inline,
+        largest_file: (file.driver_info.max_file_size > 0).then_some(file.driver_info.max_file_size),
+        file_systems: FileSystems {
+            ext3: known("ext3", "SupportedFsType of --driver-config has no ext3"),
+            ext4: known("ext4", "SupportedFsType of --driver-config has no ext4"),
+            xfs: known("xfs", "SupportedFsType of --driver-config has no xfs"),
+        },
+        ..environment
     }
 }
 
@@ -167,6 +289,9 @@ const UNKNOWN: Environment = Environment {
     builtin: false,
     takes: Takes::ALL,
     declared: BTreeMap::new(),
+    classes: Ok(()),
+    inline: Err("which volumes can be part of a pod must be said: use --driver-config with InlineVolumes"),
+    largest_file: None,
     abilities: Real::ABILITIES,
     file_systems: FileSystems { ext3: Ok(()), ext4: Ok(()), xfs: Ok(()) },
 };

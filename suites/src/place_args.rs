@@ -1,16 +1,19 @@
 //! Where a run takes place, as arguments: of `claimcheck run` and `load`, and, as environment variables, of
 //! `cargo test --test e2e`.
 
-use std::path::PathBuf;
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
-use claimcheck_harness::cluster::{Api, Assets, DriverCommand, Target};
+use claimcheck_harness::{
+    cluster::{Api, Assets, ClassChoice, DriverCommand, Target},
+    testdriver::{Class, TestDriver},
+};
 use clap::{Args, ValueEnum};
 
 use crate::{
     case::FsType,
     component_args::ComponentArgs,
     kind_place::KindArgs,
-    place::{Driver, Place},
+    place::{Driver, Place, choice},
     workload::{IMAGE, PullSecret, Workload},
 };
 
@@ -30,6 +33,9 @@ pub struct PlaceArgs {
     /// A parameter of the driver's storage classes; can be repeated
     #[arg(long = "driver-param", value_name = "KEY=VALUE", value_parser = parameter)]
     driver_params: Vec<(String, String)>,
+    /// What is known of the driver: a file as upstream's suite takes with -storage.testdriver, read strictly
+    #[arg(long, value_name = "FILE", conflicts_with = "fs_types", env = "CLAIMCHECK_DRIVER_CONFIG")]
+    driver_config: Option<PathBuf>,
     /// How many nodes; on kind beside one of the control plane [default: 2]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64), env = "CLAIMCHECK_NODES")]
     nodes: Option<u16>,
@@ -40,7 +46,7 @@ pub struct PlaceArgs {
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
     /// The class whose driver an existing cluster is tried with [default: its default class]
-    #[arg(long, value_name = "NAME", env = "CLAIMCHECK_STORAGE_CLASS")]
+    #[arg(long, value_name = "NAME", conflicts_with = "driver_config", env = "CLAIMCHECK_STORAGE_CLASS")]
     storage_class: Option<String>,
     /// A file system that the driver can make, where it is not ours: ext3, ext4 or xfs; can be repeated
     #[arg(long = "fs-type", value_name = "NAME", value_enum)]
@@ -125,6 +131,14 @@ pub enum PlaceError {
     /// kind would not take the name.
     #[error(transparent)]
     Name(#[from] claimcheck_harness::kind::OwnedError),
+    /// The driver file cannot be used.
+    #[error(transparent)]
+    Config(#[from] claimcheck_harness::testdriver::TestDriverError),
+    /// The driver file names a class of a cluster that is not there yet.
+    #[error(
+        "StorageClass.FromExistingClassName {0}: a cluster of virtual nodes begins without classes: use FromFile or FromName"
+    )]
+    NoClassYet(String),
     /// The stock programs are missing.
     #[error(transparent)]
     Assets(#[from] claimcheck_harness::cluster::AssetsError),
@@ -142,7 +156,7 @@ impl PlaceArgs {
             Which::Embedded | Which::Envtest | Which::Existing => IMAGE.to_owned(),
         };
         let image = self.workload_image.clone().unwrap_or(there);
-        Workload { image, pull_secret: self.image_pull_secret.clone() }
+        Workload { image, pull_secret: self.image_pull_secret.clone(), ..Workload::default() }
     }
 
     /// Whether its nodes are virtual, so that the run needs private namespaces.
@@ -159,28 +173,48 @@ impl PlaceArgs {
     /// They do not fit each other, or name programs that are not there.
     pub fn place(self) -> Result<Place, PlaceError> {
         self.fit()?;
+        let config = self.driver_config.as_deref().map(TestDriver::read).transpose()?.map(Arc::new);
+        let class = config.as_deref().map(TestDriver::class);
+        if let (true, Some(Class::Existing(name))) = (self.is_virtual(), class) {
+            return Err(PlaceError::NoClassYet(name.clone()));
+        }
         let nodes = usize::from(self.nodes.unwrap_or(NODES));
         Ok(match self.cluster {
-            Which::Embedded => Place::Embedded { api: Api::Ours, nodes, driver: self.virtual_driver() },
-            Which::Envtest => {
-                Place::Embedded { api: Api::Stock(Assets::find()?), nodes, driver: self.virtual_driver() }
+            Which::Embedded => Place::Embedded { api: Api::Ours, nodes, driver: self.virtual_driver(config) },
+            Which::Envtest => Place::Embedded {
+                api: Api::Stock(Assets::find()?),
+                nodes,
+                driver: self.virtual_driver(config),
+            },
+            Which::Kind => {
+                let place = self.kind.place(self.nodes.map(usize::from), self.components)?;
+                Place::Kind { place, config }
             }
-            Which::Kind => Place::Kind(self.kind.place(self.nodes.map(usize::from), self.components)?),
             Which::Existing => {
-                let (kubeconfig, context, class) = (self.kubeconfig, self.context, self.storage_class);
+                let (kubeconfig, context) = (self.kubeconfig, self.context);
+                let class = match (&config, self.storage_class) {
+                    (Some(config), _) => choice(config),
+                    (None, Some(name)) => ClassChoice::Named(name),
+                    (None, None) => ClassChoice::Default,
+                };
                 let target = Target { kubeconfig, context, class };
                 let file_systems = file_systems(&self.fs_types);
-                Place::Existing { target, file_systems }
+                Place::Existing { target, file_systems, config }
             }
         })
     }
 
-    fn virtual_driver(self) -> Driver {
+    fn virtual_driver(self, config: Option<Arc<TestDriver>>) -> Driver {
+        let of_file = match config.as_deref().map(TestDriver::class) {
+            Some(Class::Object(class)) => class.parameters.clone().unwrap_or_default(),
+            Some(Class::None | Class::Name | Class::Existing(_)) | None => BTreeMap::new(),
+        };
         Driver {
             command: self.driver,
             controller: self.driver_controller,
-            class_parameters: self.driver_params.into_iter().collect(),
+            class_parameters: of_file.into_iter().chain(self.driver_params).collect(),
             file_systems: file_systems(&self.fs_types),
+            config,
         }
     }
 

@@ -17,6 +17,12 @@ pub struct Environment {
     pub builtin: bool,
     /// Which calls the driver takes.
     pub takes: Takes,
+    /// Whether volumes are made for claims, or why nobody wants that.
+    pub classes: Result<(), &'static str>,
+    /// Whether it is known which volumes of the driver can be part of a pod.
+    pub inline: Result<(), &'static str>,
+    /// The largest file that volumes take, bytes; any where absent.
+    pub largest_file: Option<i64>,
     /// What the driver declares, as far as it is known. What is not known of is tried.
     pub declared: BTreeMap<Capability, bool>,
     /// What the cluster offers beside its API.
@@ -145,6 +151,17 @@ fn lack_of_driver(case: &Case, environment: &Environment) -> Option<String> {
     if case.pattern.provisioning == Provisioning::Dynamic && !takes.create {
         return leaves_out("makes no volumes", "CREATE_DELETE_VOLUME");
     }
+    let volumes = match case.pattern.provisioning {
+        Provisioning::Dynamic => environment.classes,
+        Provisioning::Inline => environment.inline,
+        Provisioning::PreProvisioned | Provisioning::InPod => Ok(()),
+    };
+    if let Err(why) = volumes {
+        return Some(why.to_owned());
+    }
+    if environment.largest_file.is_some_and(|largest| largest < case.needs.file) {
+        return Some(format!("writes a file of {} MiB, MaxFileSize is less", case.needs.file >> 20));
+    }
     if case.needs.attach && !takes.attach {
         return leaves_out("attaches no volumes", "PUBLISH_UNPUBLISH_VOLUME");
     }
@@ -167,6 +184,9 @@ mod tests {
         nodes: 2,
         builtin: true,
         takes: Takes::ALL,
+        classes: Ok(()),
+        inline: Ok(()),
+        largest_file: None,
         declared: BTreeMap::new(),
         abilities: Embedded::ABILITIES,
         file_systems: FileSystems { ext3: Ok(()), ext4: Ok(()), xfs: Ok(()) },
@@ -202,6 +222,9 @@ mod tests {
             (Environment { takes: Takes { create: false, ..Takes::ALL }, ..ALL }, "makes no volumes"),
             (Environment { takes: Takes { attach: false, ..Takes::ALL }, ..ALL }, "attaches no volumes"),
             (Environment { takes: Takes { stage: false, ..Takes::ALL }, ..ALL }, "stages no volumes"),
+            (Environment { classes: Err("no classes"), ..ALL }, "no classes"),
+            (Environment { inline: Err("no inline"), ..ALL }, "no inline"),
+            (Environment { largest_file: Some(1 << 20), ..ALL }, "writes a file of 100 MiB"),
             (
                 Environment { declared: [(Capability::FsGroup, false)].into(), ..ALL },
                 "does not declare fsGroup",

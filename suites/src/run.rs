@@ -6,11 +6,12 @@ use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, sync::Arc};
 use anyhow::{Context, Result};
 use claimcheck_harness::{
     Lane, Session,
-    cluster::Cluster,
+    cluster::{Cluster, Declared},
     faults::FaultSpec,
     metrics::{Metrics, Serving},
     report::{ReportError, Reporter, RunFolder, Summary},
     slo::Objective,
+    testdriver::TestDriver,
 };
 use claimcheck_model::{Capability, CapabilityPlan, CaseResult, Event, RunInfo, Stamp};
 use tokio::{sync::mpsc, task::JoinHandle};
@@ -52,6 +53,13 @@ pub struct Options {
     pub terminal: bool,
     /// When the process started, for the milestones of the report.
     pub began: Stamp,
+}
+
+impl Options {
+    /// What pods run there, and on which nodes.
+    fn workload(&self) -> Workload {
+        self.workload.clone().on_nodes_of(self.place.config().map(Arc::as_ref))
+    }
 }
 
 /// A cluster that is up, with everything that observes it.
@@ -104,11 +112,20 @@ fn cases(options: &Options, environment: &Environment) -> Vec<Planned> {
 }
 
 /// What the driver declares, and which of these cases exercise it.
-fn capabilities(planned: &[Planned], declared: &BTreeMap<Capability, bool>) -> Vec<CapabilityPlan> {
+fn capabilities(
+    planned: &[Planned],
+    declared: &Declared,
+    config: Option<&TestDriver>,
+) -> Vec<CapabilityPlan> {
+    let by_file = config.map(TestDriver::capabilities);
     let plan = |&capability: &Capability| {
         let exercises = |planned: &&Planned| planned.case.needs.exercises.contains(&capability);
         let cases = planned.iter().filter(exercises).map(|planned| planned.case.id()).collect();
-        CapabilityPlan { capability, declared: declared.get(&capability).copied(), cases }
+        let by_driver = declared.capabilities.get(&capability).copied();
+        let by_file = by_file.as_ref().and_then(|all| all.get(&capability).copied());
+        let declared = by_file.or(by_driver);
+        let answered = by_driver.filter(|_| declared != by_driver);
+        CapabilityPlan { capability, declared, answered, cases }
     };
     Capability::ALL.iter().map(plan).collect()
 }
@@ -145,7 +162,7 @@ impl Run {
         // Four letters of chance: enough to tell the few runs on one cluster from each other.
         let prefix = format!("cc-{:.4}", uuid::Uuid::new_v4().simple().to_string());
         if let Cluster::Real(_) = cluster {
-            options.workload.try_on(&cluster, &format!("{prefix}-nodes")).await?;
+            options.workload().try_on(&cluster, &format!("{prefix}-nodes")).await?;
         }
         cluster.set_faults(&options.faults).await?;
         let planned = match work {
@@ -161,7 +178,7 @@ impl Run {
             driver: cluster.driver_name().to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             kubernetes_version: cluster.client().apiserver_version().await?.git_version,
-            capabilities: capabilities(&planned, &cluster.declared().capabilities),
+            capabilities: capabilities(&planned, cluster.declared(), options.place.config().map(Arc::as_ref)),
             environment: BTreeMap::from_iter(
                 [
                     ("api_ready_s".to_owned(), since(cluster.api_ready().unwrap_or(ready))),
@@ -180,8 +197,8 @@ impl Run {
         // An error says that the reporter is gone, which `finish` reports.
         let _ = events.send(Event::RunStarted(info));
         let session = Arc::new(Session::start(cluster, lane, events.clone()).await);
-        let runner =
-            Runner::new(session.clone(), options.parallel, prefix, options.workload.clone(), interrupted);
+        let (workload, config) = (options.workload(), options.place.config().cloned());
+        let runner = Runner::new(session.clone(), options.parallel, prefix, workload, config, interrupted);
         Ok(Self { session, runner, events, reporting, folder, planned, _serving: serving })
     }
 

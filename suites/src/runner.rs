@@ -9,8 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, bail};
-use claimcheck_harness::Session;
+use anyhow::{Context, Result, anyhow, bail};
+use claimcheck_harness::{Session, testdriver::TestDriver};
 use claimcheck_model::{CaseId, CaseResult, Event};
 use futures::{FutureExt, StreamExt, stream};
 use tokio::sync::{RwLock, Semaphore};
@@ -31,6 +31,7 @@ pub struct Runner {
     /// Before the names of all namespaces of this run, so that another run on the same cluster has others.
     prefix: String,
     workload: Workload,
+    config: Option<Arc<TestDriver>>,
     interrupted: CancellationToken,
 }
 
@@ -42,11 +43,12 @@ impl Runner {
         parallel: usize,
         prefix: String,
         workload: Workload,
+        config: Option<Arc<TestDriver>>,
         interrupted: CancellationToken,
     ) -> Self {
         let (alone, started) = (RwLock::default(), AtomicUsize::new(0));
         let places = Semaphore::new(parallel.max(1));
-        Self { session, alone, places, started, prefix, workload, interrupted }
+        Self { session, alone, places, started, prefix, workload, config, interrupted }
     }
 
     /// Runs all of them: ordinary ones first, then those that run alone. Returns the results in that order.
@@ -97,11 +99,17 @@ impl Runner {
     }
 
     async fn attempt(&self, case: &Case, id: &CaseId, namespace: String) -> Result<()> {
-        let workload = self.workload.clone();
-        let fixture =
-            Fixture::new(self.session.clone(), id.clone(), case.pattern, namespace, workload).await?;
+        let (session, workload, config) = (self.session.clone(), self.workload.clone(), self.config.clone());
+        let fixture = Fixture::new(session, id.clone(), case.pattern, namespace, workload, config).await?;
         let fixture = Arc::new(fixture);
-        let outcome = self.bounded(case, fixture.clone()).await;
+        let outcome = match self.bounded(case, fixture.clone()).await {
+            Ok(()) => Ok(()),
+            // While its objects are there: a driver's own words stand in their events.
+            Err(error) => {
+                let warnings = fixture.warnings().await.into_iter().map(|warning| format!("\n{warning}"));
+                Err(anyhow!("{error:#}{}", warnings.collect::<String>()))
+            }
+        };
         // Also after a failure: the next case shall find a clean house.
         let cleaned = fixture.clean_up().await.context("the case could not be cleaned up");
         let leaks = fixture.leaks().await?;

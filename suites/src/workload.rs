@@ -1,9 +1,12 @@
 //! What a pod of ours runs on nodes that have images: any with `sh` and what busybox brings.
 
-use std::{str::FromStr, time::Duration};
+use std::{collections::BTreeMap, str::FromStr, time::Duration};
 
 use anyhow::{Context, Result, bail};
-use claimcheck_harness::cluster::{Cluster, On, Seen};
+use claimcheck_harness::{
+    cluster::{Cluster, On, Seen},
+    testdriver::TestDriver,
+};
 use claimcheck_informer::Kind;
 use claimcheck_model::ObjectKey;
 use futures::future::try_join_all;
@@ -27,11 +30,13 @@ pub struct Workload {
     pub image: String,
     /// The secret with which it is pulled.
     pub pull_secret: Option<PullSecret>,
+    /// The labels of nodes that pods may run on.
+    pub node_labels: BTreeMap<String, String>,
 }
 
 impl Default for Workload {
     fn default() -> Self {
-        Self { image: IMAGE.to_owned(), pull_secret: None }
+        Self { image: IMAGE.to_owned(), pull_secret: None, node_labels: BTreeMap::new() }
     }
 }
 
@@ -63,6 +68,17 @@ impl FromStr for PullSecret {
 }
 
 impl Workload {
+    /// The same, on the nodes that a driver file wants.
+    #[must_use]
+    pub fn on_nodes_of(mut self, config: Option<&TestDriver>) -> Self {
+        if let Some(file) = config.map(TestDriver::file) {
+            self.node_labels.extend(file.node_selectors.clone());
+            let named = Some(&file.client_node_name).filter(|name| !name.is_empty());
+            self.node_labels.extend(named.map(|name| ("kubernetes.io/hostname".to_owned(), name.clone())));
+        }
+        self
+    }
+
     /// Gives the pod's containers the image, unless they ask for another.
     pub fn dress(&self, pod: &mut Pod) {
         let Some(spec) = &mut pod.spec else { return };
@@ -72,6 +88,10 @@ impl Workload {
             }
         };
         spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten()).for_each(dress);
+        for (label, value) in &self.node_labels {
+            let selector = spec.node_selector.get_or_insert_default();
+            selector.entry(label.clone()).or_insert_with(|| value.clone());
+        }
         if let Some(secret) = &self.pull_secret {
             spec.image_pull_secrets = Some(vec![LocalObjectReference { name: secret.name.clone() }]);
         }
@@ -181,6 +201,7 @@ mod tests {
         let workload = Workload {
             image: "registry.example/sh:1".to_owned(),
             pull_secret: Some("infra/pull".parse().unwrap()),
+            node_labels: [("disk".to_owned(), "ssd".to_owned())].into(),
         };
         let container = |image: &str| json!({ "name": "c", "image": image });
         let mut pod: Pod = serde_json::from_value(json!({
@@ -198,6 +219,7 @@ mod tests {
             .collect();
         assert_eq!(images, [Some("registry.example/sh:1"), Some("registry.example/sh:1"), Some("other")]);
         assert_eq!(spec.image_pull_secrets.unwrap()[0].name, "pull");
+        assert_eq!(spec.node_selector.unwrap()["disk"], "ssd");
     }
 
     #[test]

@@ -65,6 +65,8 @@ pub struct Options {
     pub controller: Option<DriverCommand>,
     /// The parameters of the driver's classes.
     pub class_parameters: BTreeMap<String, String>,
+    /// What its CSIDriver object says beside what the driver itself declares.
+    pub policy: DriverPolicy,
     /// Which API server.
     pub api: Api,
     /// An existing directory for the components' logs and the API server's audit log.
@@ -73,6 +75,44 @@ pub struct Options {
     pub listen: SocketAddr,
     /// Where people find the kubeconfig (mode 0600).
     pub kubeconfig: PathBuf,
+}
+
+/// What a CSIDriver object says that no call to the driver tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DriverPolicy {
+    /// Volumes can be part of a pod. The driver is then told of the pod, which is how it learns of the volume.
+    pub inline: bool,
+    /// Files of a volume are given the group of the pod.
+    pub fs_group: bool,
+    /// Free capacity is published and looked at when pods are scheduled.
+    pub capacity: bool,
+    /// Volumes are mounted with a SELinux context.
+    pub se_linux: bool,
+}
+
+impl Default for DriverPolicy {
+    fn default() -> Self {
+        Self { inline: false, fs_group: true, capacity: false, se_linux: false }
+    }
+}
+
+impl DriverPolicy {
+    /// The object.
+    fn object(self, name: &str, attach: bool) -> CSIDriver {
+        let modes = if self.inline { vec!["Persistent", "Ephemeral"] } else { vec!["Persistent"] };
+        serde_json::from_value(json!({
+            "metadata": { "name": name },
+            "spec": {
+                "attachRequired": attach,
+                "podInfoOnMount": self.inline,
+                "fsGroupPolicy": if self.fs_group { "File" } else { "None" },
+                "volumeLifecycleModes": modes,
+                "storageCapacity": self.capacity,
+                "seLinuxMount": self.se_linux,
+            },
+        }))
+        .expect("a CSIDriver")
+    }
 }
 
 /// Why an embedded cluster does not come up.
@@ -206,7 +246,8 @@ impl Embedded {
             }
         }
         let declared = capabilities::declared(&driver, &on_node).await;
-        install(&client, &driver_name, &declared, &options.class_parameters).await?;
+        let object = options.policy.object(&driver_name, declared.takes.attach);
+        install(&client, &object, &options.class_parameters).await?;
         let cluster = Self {
             control_plane,
             client,
@@ -507,16 +548,10 @@ async fn name_of(driver: &DriverClient, process: &Supervised) -> Result<String, 
 /// What an administrator would install with the driver: its CSIDriver object and storage classes.
 async fn install(
     client: &Client,
-    name: &str,
-    declared: &Declared,
+    csi_driver: &CSIDriver,
     parameters: &BTreeMap<String, String>,
 ) -> Result<(), UpError> {
-    let attaches = declared.takes.attach;
-    let csi_driver: CSIDriver = serde_json::from_value(json!({
-        "metadata": { "name": name },
-        "spec": { "attachRequired": attaches, "podInfoOnMount": false, "fsGroupPolicy": "File" },
-    }))
-    .expect("a CSIDriver");
+    let name = csi_driver.metadata.name.as_deref().unwrap_or_default();
     let create = PostParams::default();
     let namespace = Namespace {
         metadata: ObjectMeta { name: Some("default".into()), ..Default::default() },
@@ -527,7 +562,7 @@ async fn install(
         Err(kube::Error::Api(status)) if status.code == 409 => {}
         other => drop(other?),
     }
-    kube::Api::all(client.clone()).create(&create, &csi_driver).await?;
+    kube::Api::all(client.clone()).create(&create, csi_driver).await?;
     let ours = name == claimcheck_driver::DRIVER_NAME;
     let kinds: &[&str] = if ours { &["directory", "image"] } else { &["default"] };
     for (class, binding) in

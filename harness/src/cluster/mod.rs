@@ -45,14 +45,14 @@ use tokio::sync::{OwnedMutexGuard, mpsc};
 pub use capabilities::{Declared, Takes};
 pub use control_plane::{Api, ControlPlaneError};
 pub use driver_command::{DriverCommand, DriverCommandError};
-pub use embedded::{Embedded, Options, UpError};
+pub use embedded::{DriverPolicy, Embedded, Options, UpError};
 pub use further::{DeployError, FurtherDriver};
 pub use kind::{KindCluster, KindError, KindOptions};
 pub use kind_disrupt::{Components, DisruptError};
 pub use kind_image::Image;
 pub use observer::{Observer, On, Seen, WaitError};
 pub use on_kind::OnKindError;
-pub use real::{Real, RealError, Target};
+pub use real::{ClassChoice, Real, RealError, Target};
 pub use stock::{Assets, AssetsError, StockError};
 pub use supervisor::{Disruption, Supervised};
 

@@ -14,7 +14,7 @@ use super::{
     kind_disrupt::Components,
     objects,
     observer::{Observer, On, Seen, WaitError},
-    real::{Real, RealError},
+    real::{ClassChoice, Real, RealError},
 };
 use crate::{
     client::{self, ClientError},
@@ -117,7 +117,7 @@ async fn equip(kubeconfig: &Path, components: &install::Options) -> Result<Real,
     let driver = &components.driver_name;
     let what = format!("driver {driver} to be registered on all nodes");
     observer.until(&what, components.patience, &on, |world| registered(world, driver)).await?;
-    Ok(Real::of(client, observer, Some(CLASS))?)
+    Ok(Real::of(client, observer, &ClassChoice::Named(CLASS.to_owned()))?)
 }
 
 /// Whether all kubelets know the driver.

@@ -25,9 +25,20 @@ pub struct Target {
     pub kubeconfig: Option<PathBuf>,
     /// Its context; the current one where absent.
     pub context: Option<String>,
-    /// The class whose driver is tried, and after whose parameters classes are made; the default class where
-    /// absent.
-    pub class: Option<String>,
+    /// The class whose driver is tried, and after whose parameters classes are made.
+    pub class: ClassChoice,
+}
+
+/// The class whose driver is tried, and after whose parameters classes are made.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum ClassChoice {
+    /// The cluster's default class.
+    #[default]
+    Default,
+    /// The cluster's class of this name.
+    Named(String),
+    /// One that need not be there: a driver file has it.
+    Given(Box<StorageClass>),
 }
 
 /// Why a cluster cannot be used.
@@ -101,11 +112,11 @@ impl Real {
         };
         client.apiserver_version().await.map_err(unreachable)?;
         let observer = Observer::start(client.clone()).await;
-        Self::of(client, observer, target.class.as_deref())
+        Self::of(client, observer, &target.class)
     }
 
     /// Looks at a cluster that is being watched.
-    pub(super) fn of(client: Client, observer: Observer, wanted: Option<&str>) -> Result<Self, RealError> {
+    pub(super) fn of(client: Client, observer: Observer, wanted: &ClassChoice) -> Result<Self, RealError> {
         let (class, nodes, declared) = observer.look(|world| {
             let class = class(world, wanted)?;
             let nodes = usable_nodes(world, &class)?;
@@ -113,6 +124,15 @@ impl Real {
             Ok::<_, RealError>((class, nodes, declared))
         })?;
         Ok(Self { client, observer, class, nodes, declared, made_of: None })
+    }
+
+    /// The same cluster, tried with another class.
+    ///
+    /// # Errors
+    /// There is no such class, or its driver is on no node.
+    pub fn choosing(self, wanted: &ClassChoice) -> Result<Self, RealError> {
+        let made_of = self.made_of;
+        Ok(Self { made_of, ..Self::of(self.client, self.observer, wanted)? })
     }
 
     /// Its nodes are those of this cluster, which ends with it.
@@ -174,19 +194,20 @@ impl Real {
     }
 }
 
-fn class(world: &World, wanted: Option<&str>) -> Result<StorageClass, RealError> {
+fn class(world: &World, wanted: &ClassChoice) -> Result<StorageClass, RealError> {
     let all = || {
         let mut names: Vec<String> = world.classes.iter().map(|class| class.name_any()).collect();
         names.sort();
         if names.is_empty() { "none, since there are no classes".to_owned() } else { names.join(", ") }
     };
     match wanted {
-        Some(name) => world
+        ClassChoice::Given(class) => Ok((**class).clone()),
+        ClassChoice::Named(name) => world
             .classes
             .named(name)
             .map(|class| (**class).clone())
             .ok_or_else(|| RealError::NoClass(name.to_owned(), all())),
-        None => world
+        ClassChoice::Default => world
             .classes
             .iter()
             .filter(|class| class.annotations().get(DEFAULT_CLASS).is_some_and(|value| value == "true"))

@@ -99,7 +99,6 @@ impl Metrics {
             | Event::Clock(_)
             | Event::Stock(_)
             | Event::Ended(_)
-            | Event::Step { .. }
             | Event::RunFinished { .. } => {}
         }
     }

@@ -32,23 +32,26 @@ fn line(plan: &CapabilityPlan, results: &[CaseLine]) -> CapabilityLine {
     } else {
         Some(reasons.into_iter().collect::<Vec<_>>().join("; ")).filter(|why| !why.is_empty())
     };
-    let (name, declared) = (plan.capability, plan.declared);
-    CapabilityLine { name, declared, detected: passed > 0, passed, failed, skipped, why }
+    let CapabilityPlan { capability: name, declared, answered, .. } = *plan;
+    CapabilityLine { name, declared, answered, detected: passed > 0, passed, failed, skipped, why }
 }
 
 /// The matrix for people: those that were exercised or are declared one by one, the others in a sentence.
 pub(super) fn render(summary: &Summary, style: Style) -> Option<String> {
-    let told =
-        |line: &&CapabilityLine| line.declared == Some(true) || line.passed + line.failed + line.skipped > 0;
+    let told = |line: &&CapabilityLine| {
+        line.declared == Some(true) || line.answered.is_some() || line.passed + line.failed + line.skipped > 0
+    };
     let mut lines =
         table(style, &["capability", "declared", "detected", "passed", "failed", "skipped", "because"]);
     let mut any = false;
     for line in summary.capabilities.iter().filter(told) {
         any = true;
-        let declared = match line.declared {
-            Some(true) => "yes",
-            Some(false) => "no",
-            None => "–",
+        let declared = match (line.declared, line.answered) {
+            (Some(true), Some(_)) => "yes (the driver: no)",
+            (_, Some(_)) => "no (the driver: yes)",
+            (Some(true), None) => "yes",
+            (Some(false), None) => "no",
+            (None, None) => "–",
         };
         lines.add_row(vec![
             line.name.name().into(),
@@ -87,6 +90,7 @@ mod tests {
         let plan = |cases: &[&str]| CapabilityPlan {
             capability: Capability::FsGroup,
             declared: None,
+            answered: None,
             cases: cases.iter().map(|name| case(name)).collect(),
         };
         let lines = matrix(&[plan(&["a", "b", "c"]), plan(&[])], &results);

@@ -46,7 +46,12 @@ fn transition(kind: TransitionKind) -> Event {
 }
 
 fn plan(capability: Capability, declared: Option<bool>, cases: &[&str]) -> CapabilityPlan {
-    CapabilityPlan { capability, declared, cases: cases.iter().map(|name| case(name)).collect() }
+    CapabilityPlan {
+        capability,
+        declared,
+        answered: None,
+        cases: cases.iter().map(|name| case(name)).collect(),
+    }
 }
 
 /// A run in which everything that can go wrong does.

@@ -66,7 +66,7 @@ impl Sets {
             }
             "NodePublishVolume" => {
                 let staged = self.staged.contains(&(step.volume.clone(), rpc.node.clone()));
-                if !staged && self.stagers.contains(&rpc.driver) {
+                if !staged && self.stagers.contains(&rpc.driver) && !is_inline(&rpc.volume) {
                     step.broke(Rule::PublishBeforeStage);
                 }
                 let entered =
@@ -204,6 +204,13 @@ impl Sets {
             });
         judged.collect()
     }
+}
+
+/// Whether a volume is part of its pod: it is published and never staged. Kubelets name such volumes after pod and
+/// volume (`makeVolumeHandle` in upstream's `pkg/volume/csi/csi_mounter.go`).
+fn is_inline(volume: &str) -> bool {
+    let digest = volume.strip_prefix("csi-");
+    digest.is_some_and(|digest| digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
 /// The entry that a call is about. Of the calls with a target, only a mount's tells entries apart.

@@ -248,7 +248,13 @@ fn rules_are_judged_by_time_not_by_arrival() {
     assert_eq!(broken(&[s.clone(), p.clone(), us.clone(), up.clone()]), [Rule::UnstageBeforeUnpublish]);
     assert_eq!(broken(&[s.clone(), s.clone()]), [Rule::StageTwice]);
     assert_eq!(broken(&[s.clone(), p.clone(), p.clone()]), [Rule::PublishTwice]);
-    assert_eq!(broken(&[s.clone(), p.clone(), up, us, p.clone()]), [Rule::PublishBeforeStage]);
+    assert_eq!(broken(&[s.clone(), p.clone(), up, us.clone(), p.clone()]), [Rule::PublishBeforeStage]);
+
+    // A volume that is part of its pod is never staged.
+    let volume = format!("csi-{}", "0a".repeat(32));
+    let own = Rpc { volume, ..call("NodePublishVolume", "n1", &target("p2"), 3, Some((4, "OK"))) };
+    let gone = Rpc { method: "NodeUnpublishVolume".into(), ..own.clone() };
+    assert_eq!(broken(&[s.clone(), us.clone(), Evidence::Rpc(own), Evidence::Rpc(gone)]), []);
 
     // A node that is known to be down is not waited for.
     let down = json!({"metadata": {"name": "n1"}, "spec": {"taints": [{"key": OUT_OF_SERVICE, "effect": "NoExecute"}]}});

@@ -34,9 +34,9 @@ pub(super) const ROWS: &[Case] = &[
 /// A volume that asks for a claim of the case's class.
 async fn source(t: &Fixture) -> Result<Value> {
     let spec = json!({
-        "accessModes": ["ReadWriteOnce"],
+        "accessModes": t.access_modes(),
         "storageClassName": t.class().await?,
-        "resources": { "requests": { "storage": "64Mi" } },
+        "resources": { "requests": { "storage": t.size("64Mi") } },
     });
     Ok(json!({ "ephemeral": { "volumeClaimTemplate": { "spec": spec } } }))
 }

@@ -7,6 +7,7 @@ mod capacity;
 mod disruptive;
 mod ephemeral;
 mod fs_group;
+mod inline;
 mod multi_volume;
 mod pod_volumes;
 mod pods;
@@ -31,6 +32,7 @@ pub fn catalogue() -> Vec<Case> {
         volume_io::ROWS,
         multi_volume::ROWS,
         ephemeral::ROWS,
+        inline::ROWS,
         sub_path::ROWS,
         fs_group::ROWS,
         pod_volumes::ROWS,

@@ -15,15 +15,15 @@ const SUITE: &str = "volume_io";
 const KEEPS: Needs = Needs::NOTHING.exercising(&[Capability::Persistence]);
 const EXECUTES: Needs = Needs::NOTHING.exercising(&[Capability::Exec]);
 
-const fn io(name: &'static str, pattern: Pattern, run: Run) -> Case {
-    row(SUITE, name, "volumeIO", pattern, KEEPS, run)
+const fn io(name: &'static str, pattern: Pattern, mebibytes: i64, run: Run) -> Case {
+    row(SUITE, name, "volumeIO", pattern, KEEPS.writing(mebibytes), run)
 }
 
 pub(super) const ROWS: &[Case] = &[
-    io("a file of 1 MiB reads as it was written", Pattern::IMMEDIATE, case!(one_mebibyte)),
-    io("a file of 1 MiB reads as it was written", Pattern::EXT4, case!(one_mebibyte)),
-    io("a file of 100 MiB reads as it was written", Pattern::IMMEDIATE, case!(hundred_mebibytes)),
-    io("a file of 100 MiB reads as it was written", Pattern::EXT4, case!(hundred_mebibytes)),
+    io("a file of 1 MiB reads as it was written", Pattern::IMMEDIATE, 1, case!(one_mebibyte)),
+    io("a file of 1 MiB reads as it was written", Pattern::EXT4, 1, case!(one_mebibyte)),
+    io("a file of 100 MiB reads as it was written", Pattern::IMMEDIATE, 100, case!(hundred_mebibytes)),
+    io("a file of 100 MiB reads as it was written", Pattern::EXT4, 100, case!(hundred_mebibytes)),
     row(
         SUITE,
         "a file on a volume can be executed",

@@ -1,0 +1,150 @@
+//! Driver files as vendors write them, with and without mistakes.
+
+use super::*;
+
+fn parse(text: &str) -> Result<TestDriver, TestDriverError> {
+    let class = "kind: StorageClass\napiVersion: storage.k8s.io/v1\nprovisioner: d.example.com\nparameters: {pool: a}\n";
+    TestDriver::parse(Path::new("driver.yaml"), text, |name| Ok((name.into(), class.to_owned())))
+}
+
+fn refused(text: &str) -> String {
+    parse(text).unwrap_err().to_string()
+}
+
+const NAME: &str = "DriverInfo:\n  Name: d.example.com\n";
+
+#[test]
+fn everything_that_upstream_knows_is_read() {
+    let driver = parse(
+        "
+StorageClass:
+  FromFile: class.yaml
+SnapshotClass:
+  FromName: true
+GroupSnapshotClass:
+  FromExistingClassName: groups
+VolumeAttributesClass:
+  FromFile: vac.yaml
+InlineVolumes:
+- Attributes: {size: 1Gi}
+  Shared: true
+  ReadOnly: true
+ClientNodeName: node-1
+NodeSelectors: {disk: ssd}
+Timeouts:
+  PodStart: 15m
+  ClaimProvision: 90s
+  SystemPodsStartup: 1h30m
+DriverInfo:
+  Name: d.example.com
+  InTreePluginName: kubernetes.io/d
+  TestTags: [slow]
+  MaxFileSize: 1048576
+  SupportedSizeRange: {Min: 1Gi, Max: 16Ti}
+  SupportedFsType: {\"\": {}, ext4: {}, xfs: {}, btrfs:}
+  SupportedMountOption: {noatime: {}}
+  RequiredMountOption: {hard: {}}
+  Capabilities: {persistence: true, controllerExpansion: true, onlineExpansion: false, RWX: true, exec: false}
+  RequiredAccessModes: [ReadWriteMany]
+  TopologyKeys: [d.example.com/zone]
+  NumAllowedTopologies: 2
+  StressTestOptions: {NumPods: 4, NumRestarts: 2}
+  VolumeSnapshotStressTestOptions: {NumPods: 1, NumSnapshots: 3}
+  VolumeModifyStressTestOptions: {NumPods: 1}
+  VolumeGroupSnapshotStressTestOptions: {NumPods: 1, NumSnapshots: 3}
+  PerformanceTestOptions:
+    ProvisioningOptions:
+      VolumeSize: 1Gi
+      Count: 300
+      ExpectedMetrics: {AvgLatency: 120000000000, Throughput: 0.5}
+",
+    )
+    .unwrap();
+    assert_eq!(driver.name(), "d.example.com");
+    let Class::Object(class) = driver.class() else { panic!("{:?}", driver.class()) };
+    assert_eq!(class.parameters.as_ref().unwrap()["pool"], "a");
+    assert_eq!((driver.fit(1), driver.fit(2 << 30), driver.fit(i64::MAX)), (1 << 30, 2 << 30, 16 << 40));
+    assert_eq!(
+        driver.patience(),
+        Some(Duration::from_secs(900)),
+        "that of SystemPodsStartup is not waited for"
+    );
+    assert_eq!(driver.file_systems().collect::<Vec<_>>(), ["btrfs", "ext4", "xfs"]);
+    assert_eq!(driver.mount_options(), ["hard"]);
+    assert_eq!(driver.access_modes(), BTreeSet::from([AccessMode::ReadWriteMany]));
+    let can = driver.capabilities();
+    assert!(can[&Capability::Rwx] && can[&Capability::OfflineExpansion]);
+    assert!(!can[&Capability::OnlineExpansion] && !can[&Capability::Exec] && !can[&Capability::Block]);
+    assert_eq!(driver.file().driver_info.stress_test_options.unwrap().num_restarts, 2);
+    assert_eq!(driver.without_effect().len(), 14, "{:?}", driver.without_effect());
+}
+
+#[test]
+fn what_a_file_does_not_say_is_as_upstream_has_it() {
+    let driver = parse(NAME).unwrap();
+    assert_eq!((driver.class(), driver.fit(1)), (&Class::None, 5 << 30));
+    assert_eq!(driver.access_modes(), BTreeSet::from([AccessMode::ReadWriteOnce]));
+    assert!(driver.capabilities().values().all(|can| !can));
+    assert_eq!((driver.patience(), driver.without_effect()), (None, vec![]));
+    let small = parse(&format!("{NAME}  SupportedSizeRange: {{Max: 1Gi}}\n")).unwrap();
+    assert_eq!((small.fit(5), small.fit(2 << 30)), (5, 1 << 30), "only a whole range has a default");
+}
+
+#[test]
+fn mistakes_are_told_with_their_line_and_what_was_meant() {
+    let table = [
+        // The two that stand in files of well-known drivers.
+        (
+            format!("{NAME}  StressTestOptions:\n    NumPods: 1\n    NumSnapshots: 2\n"),
+            "driver.yaml:5: there is no field NumSnapshots here: it belongs to VolumeSnapshotStressTestOptions",
+        ),
+        (
+            format!("VolumeAttributeClass:\n  FromFile: a\n{NAME}"),
+            "driver.yaml:1: there is no field VolumeAttributeClass here: did you mean VolumeAttributesClass?",
+        ),
+        (
+            format!("{NAME}InlineVolumes:\n- shared: true\n"),
+            "driver.yaml:4: there is no field shared here: did you mean Shared?",
+        ),
+        (
+            format!("{NAME}  Capabilities:\n    presistence: true\n"),
+            "driver.yaml:4: there is no name presistence here: did you mean persistence?",
+        ),
+        (
+            format!("{NAME}VolumeAttributesClass:\n  FromName: true\n"),
+            "driver.yaml:4: there is no field FromName here: it belongs to StorageClass, SnapshotClass",
+        ),
+        (
+            format!("{NAME}Timeouts:\n  PodStrt: 5m\n"),
+            "driver.yaml:4: there is no name PodStrt here: did you mean PodStart?",
+        ),
+        (
+            format!("{NAME}  RequiredAccessModes: [RWX]\n"),
+            "driver.yaml:3: there is no name RWX here: known are ReadWriteOnce",
+        ),
+        ("StorageClass: {FromName: true}\n".to_owned(), "driver.yaml: DriverInfo.Name is missing"),
+        (format!("{NAME}Timeouts: {{PodStart: soon}}\n"), "driver.yaml: Timeouts: \"soon\" is no duration"),
+        (
+            format!("{NAME}  SupportedSizeRange: {{Min: much}}\n"),
+            "driver.yaml: SupportedSizeRange.Min is \"much\"",
+        ),
+        (
+            format!("{NAME}  SupportedSizeRange: {{Min: 2Gi, Max: 1Gi}}\n"),
+            "driver.yaml: SupportedSizeRange: Min 2Gi is above Max 1Gi",
+        ),
+        (
+            "StorageClass: {FromFile: class.yaml}\nDriverInfo: {Name: other}\n".to_owned(),
+            "class.yaml: its provisioner is \"d.example.com\", the driver is \"other\"",
+        ),
+    ];
+    for (text, expected) in table {
+        let said = refused(&text);
+        assert!(said.starts_with(expected), "{text}\n{said}");
+    }
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let error = TestDriver::read(Path::new("/nowhere/driver.yaml")).unwrap_err();
+    assert!(error.to_string().contains("/nowhere/driver.yaml"), "{error}");
+}

@@ -1,0 +1,71 @@
+//! How long steps may take: the names of upstream's `TimeoutContext` (`test/e2e/framework/timeouts.go`).
+
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use serde::Deserialize;
+
+/// A step that a file can give time to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+pub enum Timeout {
+    Poll,
+    PodStart,
+    PodStartShort,
+    PodStartSlow,
+    PodDelete,
+    ClaimProvision,
+    DataSourceProvision,
+    ClaimProvisionShort,
+    ClaimBound,
+    #[serde(rename = "PVReclaim")]
+    PvReclaim,
+    #[serde(rename = "PVBound")]
+    PvBound,
+    #[serde(rename = "PVCreate")]
+    PvCreate,
+    #[serde(rename = "PVDelete")]
+    PvDelete,
+    #[serde(rename = "PVDeleteSlow")]
+    PvDeleteSlow,
+    SnapshotCreate,
+    SnapshotDelete,
+    SnapshotControllerMetrics,
+    SystemPodsStartup,
+    NodeSchedulable,
+    SystemDaemonsetStartup,
+    NodeNotReady,
+}
+
+impl Timeout {
+    /// Whether a case ever waits so. Nobody here polls, nor waits for the cluster itself.
+    pub(super) fn is_waited(self) -> bool {
+        match self {
+            Self::Poll
+            | Self::SnapshotControllerMetrics
+            | Self::SystemPodsStartup
+            | Self::NodeSchedulable
+            | Self::SystemDaemonsetStartup
+            | Self::NodeNotReady => false,
+            Self::PodStart
+            | Self::PodStartShort
+            | Self::PodStartSlow
+            | Self::PodDelete
+            | Self::ClaimProvision
+            | Self::DataSourceProvision
+            | Self::ClaimProvisionShort
+            | Self::ClaimBound
+            | Self::PvReclaim
+            | Self::PvBound
+            | Self::PvCreate
+            | Self::PvDelete
+            | Self::PvDeleteSlow
+            | Self::SnapshotCreate
+            | Self::SnapshotDelete => true,
+        }
+    }
+}
+
+/// A duration as Go writes it: `90s`, `5m`, `1h30m`.
+pub(super) fn duration(text: &str) -> Option<Duration> {
+    text.parse::<SignedDuration>().ok().and_then(|duration| Duration::try_from(duration).ok())
+}
