@@ -20,6 +20,7 @@ use crate::{
     v1::{
         ProbeRequest, controller_client::ControllerClient, group_controller_client::GroupControllerClient,
         identity_client::IdentityClient, node_client::NodeClient,
+        snapshot_metadata_client::SnapshotMetadataClient,
     },
 };
 
@@ -124,6 +125,11 @@ impl Driver {
     /// The GroupController service.
     pub fn group_controller(&self) -> GroupControllerClient<DriverService> {
         GroupControllerClient::new(self.service())
+    }
+
+    /// The SnapshotMetadata service.
+    pub fn snapshot_metadata(&self) -> SnapshotMetadataClient<DriverService> {
+        SnapshotMetadataClient::new(self.service())
     }
 
     /// The tapped channel, for any other client.

@@ -52,11 +52,24 @@ pub enum Capability {
     MultiNodeMultiWriter,
     /// Volumes can live as long as a pod, made as it publishes them (KEP-596).
     InlineEphemeral,
+    /// Snapshots are made and deleted.
+    CreateDeleteSnapshot,
+    /// Snapshots can be listed.
+    ListSnapshots,
+    /// A single snapshot can be asked for.
+    GetSnapshot,
+    /// Volumes can be made as copies of others.
+    CloneVolume,
+    /// Snapshots of several volumes at one moment are made and deleted. Without it the driver does not declare
+    /// `GROUP_CONTROLLER_SERVICE` either.
+    GroupSnapshot,
+    /// The blocks of snapshots can be asked for, and those in which two differ. A service, not an RPC.
+    SnapshotMetadata,
 }
 
 impl Capability {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 25] = [
         Self::CreateDeleteVolume,
         Self::PublishUnpublishVolume,
         Self::PublishReadonly,
@@ -76,6 +89,12 @@ impl Capability {
         Self::MultiNodeSingleWriter,
         Self::MultiNodeMultiWriter,
         Self::InlineEphemeral,
+        Self::CreateDeleteSnapshot,
+        Self::ListSnapshots,
+        Self::GetSnapshot,
+        Self::CloneVolume,
+        Self::GroupSnapshot,
+        Self::SnapshotMetadata,
     ];
 
     /// As the specification spells it.
@@ -100,6 +119,12 @@ impl Capability {
             Self::MultiNodeSingleWriter => "MULTI_NODE_SINGLE_WRITER",
             Self::MultiNodeMultiWriter => "MULTI_NODE_MULTI_WRITER",
             Self::InlineEphemeral => "INLINE_EPHEMERAL",
+            Self::CreateDeleteSnapshot => "CREATE_DELETE_SNAPSHOT",
+            Self::ListSnapshots => "LIST_SNAPSHOTS",
+            Self::GetSnapshot => "GET_SNAPSHOT",
+            Self::CloneVolume => "CLONE_VOLUME",
+            Self::GroupSnapshot => "CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT",
+            Self::SnapshotMetadata => "SNAPSHOT_METADATA_SERVICE",
         }
     }
 
@@ -109,6 +134,9 @@ impl Capability {
             Self::PublishUnpublishVolume => &[Self::PublishReadonly, Self::ListVolumesPublishedNodes],
             Self::ListVolumes => &[Self::ListVolumesPublishedNodes],
             Self::ExpandVolume => &[Self::OnlineExpansion],
+            Self::CreateDeleteSnapshot => {
+                &[Self::ListSnapshots, Self::GetSnapshot, Self::GroupSnapshot, Self::SnapshotMetadata]
+            }
             _ => &[],
         }
     }
@@ -126,6 +154,10 @@ impl Capability {
             Self::GetVolume => ControllerType::GetVolume,
             Self::VolumeCondition => ControllerType::VolumeCondition,
             Self::ModifyVolume => ControllerType::ModifyVolume,
+            Self::CreateDeleteSnapshot => ControllerType::CreateDeleteSnapshot,
+            Self::ListSnapshots => ControllerType::ListSnapshots,
+            Self::GetSnapshot => ControllerType::GetSnapshot,
+            Self::CloneVolume => ControllerType::CloneVolume,
             Self::StageUnstageVolume
             | Self::GetVolumeStats
             | Self::OnlineExpansion
@@ -133,7 +165,9 @@ impl Capability {
             | Self::MultiNodeReaderOnly
             | Self::MultiNodeSingleWriter
             | Self::MultiNodeMultiWriter
-            | Self::InlineEphemeral => return None,
+            | Self::InlineEphemeral
+            | Self::GroupSnapshot
+            | Self::SnapshotMetadata => return None,
         })
     }
 
@@ -233,9 +267,9 @@ mod tests {
         assert!(
             !lesser.has(Capability::PublishReadonly) && !lesser.has(Capability::ListVolumesPublishedNodes)
         );
-        assert_eq!(lesser.controller().count(), 8);
+        assert_eq!(lesser.controller().count(), 12);
         assert_eq!(lesser.node().count(), 5);
-        assert_eq!(Capabilities::default().controller().count(), 11);
+        assert_eq!(Capabilities::default().controller().count(), 15);
         assert_eq!(
             lesser.demand(Capability::PublishReadonly).unwrap_err().code(),
             tonic::Code::Unimplemented

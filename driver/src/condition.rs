@@ -62,6 +62,7 @@ mod tests {
             topology: Segment::default(),
             mutable: Mutable::default(),
             ephemeral: false,
+            source: None,
             nodes: BTreeMap::new(),
         };
         let file = |bytes| Some(Entry::File { bytes });

@@ -30,6 +30,12 @@ pub enum Error {
     /// No volume has this id.
     #[error("volume {0:?} does not exist")]
     NoVolume(String),
+    /// No snapshot has this id.
+    #[error("snapshot {0:?} does not exist")]
+    NoSnapshot(String),
+    /// No group snapshot has this id.
+    #[error("group snapshot {0:?} does not exist")]
+    NoGroup(String),
     /// No driver process ever started with this node id.
     #[error("node {0:?} is not known: no driver with --node-id {0} has started on this --state-dir")]
     NoNode(String),
@@ -48,7 +54,7 @@ pub enum Error {
     #[error("{0}")]
     Precondition(String),
     /// The requested size cannot be had.
-    #[error("capacity_range: {0}")]
+    #[error("{0}")]
     OutOfRange(String),
     /// A limit is reached.
     #[error("{0}")]
@@ -56,6 +62,9 @@ pub enum Error {
     /// The caller does not prove who it is.
     #[error("{0}")]
     Unauthenticated(String),
+    /// Something else goes on that the call cannot wait for.
+    #[error("{0}")]
+    Busy(String),
     /// A page token that this driver did not hand out.
     #[error("starting_token {0:?} was not handed out by this driver; start over without one")]
     BadToken(String),
@@ -128,7 +137,11 @@ impl Error {
     pub fn code(&self) -> Code {
         match self {
             Self::Missing(_) | Self::Invalid { .. } | Self::MountFlags(_) => Code::InvalidArgument,
-            Self::NoVolume(_) | Self::NoNode(_) | Self::NotMountedThere { .. } => Code::NotFound,
+            Self::NoVolume(_)
+            | Self::NoSnapshot(_)
+            | Self::NoGroup(_)
+            | Self::NoNode(_)
+            | Self::NotMountedThere { .. } => Code::NotFound,
             Self::AlreadyExists(_) => Code::AlreadyExists,
             Self::Precondition(_)
             | Self::NoTool { .. }
@@ -138,7 +151,7 @@ impl Error {
             Self::OutOfRange(_) => Code::OutOfRange,
             Self::Unauthenticated(_) => Code::Unauthenticated,
             Self::Exhausted(_) => Code::ResourceExhausted,
-            Self::BadToken(_) => Code::Aborted,
+            Self::BadToken(_) | Self::Busy(_) => Code::Aborted,
             Self::Host { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
                 Code::ResourceExhausted
             }

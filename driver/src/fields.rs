@@ -11,6 +11,7 @@ use std::{
 
 use crate::{
     error::{Error, Result},
+    id::{GroupId, SnapshotId},
     volume::{NodeId, VolumeId},
 };
 
@@ -34,6 +35,24 @@ pub fn volume_id(id: &str) -> Result<VolumeId> {
     }
     short("volume_id", id)?;
     VolumeId::parse(id).ok_or_else(|| Error::NoVolume(id.to_owned()))
+}
+
+/// A snapshot id, in a call about a snapshot that should exist; as [`volume_id`].
+pub fn snapshot_id(field: &'static str, id: &str) -> Result<SnapshotId> {
+    if id.is_empty() {
+        return Err(Error::Missing(field));
+    }
+    short(field, id)?;
+    SnapshotId::parse(id).ok_or_else(|| Error::NoSnapshot(id.to_owned()))
+}
+
+/// A group snapshot id, in a call about a group that should exist; as [`volume_id`].
+pub fn group_id(id: &str) -> Result<GroupId> {
+    if id.is_empty() {
+        return Err(Error::Missing("group_snapshot_id"));
+    }
+    short("group_snapshot_id", id)?;
+    GroupId::parse(id).ok_or_else(|| Error::NoGroup(id.to_owned()))
 }
 
 /// The name of a volume to create: any printable text of at most [`MAX_STRING`] bytes.

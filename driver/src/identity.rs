@@ -46,9 +46,15 @@ impl Identity for Driver {
     ) -> Result<Response<GetPluginCapabilitiesResponse>, Status> {
         let with_topology = !self.config.topology.is_empty();
         let topology = with_topology.then_some(Type::VolumeAccessibilityConstraints);
+        let optional = [
+            (Capability::GroupSnapshot, Type::GroupControllerService),
+            (Capability::SnapshotMetadata, Type::SnapshotMetadataService),
+        ];
+        let offered = optional.iter().filter(|(capability, _)| self.config.capabilities.has(*capability));
         let capabilities = [Type::ControllerService]
             .into_iter()
             .chain(topology)
+            .chain(offered.map(|(_, service)| *service))
             .map(|service| {
                 plugin_capability::Type::Service(plugin_capability::Service { r#type: service.into() })
             })

@@ -40,7 +40,7 @@ impl fmt::Display for Kind {
 
 /// The key that chooses the [`Kind`].
 pub const KIND: &str = "kind";
-/// Keys with this prefix are the external-provisioner's own (claim and volume names, secrets, fsType) and
+/// Keys with this prefix are the sidecars' own (names of claims, volumes and snapshots, secrets, fsType) and
 /// are none of the driver's business.
 pub(crate) const PROVISIONER_PREFIX: &str = "csi.storage.k8s.io/";
 
@@ -63,10 +63,7 @@ impl Parameters {
     pub fn parse(raw: &BTreeMap<String, String>) -> Result<Self> {
         fields::map("parameters", raw)?;
         let mut parsed = Self::default();
-        for (key, value) in raw {
-            if key.starts_with(PROVISIONER_PREFIX) {
-                continue;
-            }
+        for (key, value) in of_driver(raw) {
             if key != KIND {
                 let reason = format!("unknown key {:?}; the only key is \"kind\"", fields::clip(key));
                 return Err(Error::invalid("parameters", reason));
@@ -79,6 +76,11 @@ impl Parameters {
         }
         Ok(parsed)
     }
+}
+
+/// Parameters without those of the sidecars.
+pub(crate) fn of_driver(raw: &BTreeMap<String, String>) -> impl Iterator<Item = (&String, &String)> {
+    raw.iter().filter(|(key, _)| !key.starts_with(PROVISIONER_PREFIX))
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! What a starting driver puts right: volumes that were half made or half deleted, drafts of files, and uses
-//! by this node that no longer exist because the node was restarted.
+//! What a starting driver puts right: volumes and snapshots that were half made or half deleted, drafts of
+//! files, file systems that it froze, and uses by this node that no longer exist because the node was restarted.
 //!
 //! Loop devices below mounts need no care, the kernel clears them with their last user; those of raw volumes go
 //! with the last use that needs them. Volumes that another process is working on are left alone: their lock is
@@ -11,20 +11,52 @@ use crate::{
     driver::Driver,
     error::{Doing, Result},
     host::Entry,
+    id::{GroupId, SnapshotId, VolumeId},
     parameters::Kind,
-    volume::{Volume, VolumeId},
+    store::Id,
+    volume::Volume,
 };
 
 impl Driver {
     /// Goes through all volumes once. A volume that cannot be put right is left for the next start; it must
     /// not keep the driver from serving the others.
     pub(crate) fn recover(&self) -> Result<()> {
-        for id in self.store.ids::<VolumeId>()? {
+        let volumes = self.store.ids::<VolumeId>()?;
+        // Before any lock is looked at: who holds it may be waiting for what this node has frozen.
+        for id in &volumes {
+            if let Err(error) = self.remove_marks(id, |node| node == self.node_id()) {
+                warn!(volume = %id, %error, "cannot thaw this volume");
+            }
+        }
+        for id in volumes {
             if let Err(error) = self.recover_volume(&id) {
                 warn!(volume = %id, %error, "cannot recover this volume");
             }
         }
+        // Groups first: what is left of a snapshot depends on them.
+        for id in self.store.ids::<GroupId>()? {
+            if let Err(error) = self.recover_record(&id, |_| Ok(true)) {
+                warn!(group = %id, %error, "cannot recover this group snapshot");
+            }
+        }
+        for id in self.store.ids::<SnapshotId>()? {
+            if let Err(error) = self.recover_record(&id, |snapshot| self.counts(snapshot)) {
+                warn!(snapshot = %id, %error, "cannot recover this snapshot");
+            }
+        }
         Ok(())
+    }
+
+    /// Keeps what has a record that `counts`, and removes anything else.
+    fn recover_record<I: Id>(&self, id: &I, counts: impl Fn(&I::Record) -> Result<bool>) -> Result<()> {
+        let Some(_lock) = self.store.try_lock(id)? else { return Ok(()) };
+        match self.store.load(id)? {
+            Some(record) if counts(&record)? => self.store.remove_drafts(id),
+            _ => {
+                info!(%id, "removing what is left of a half made or half deleted snapshot");
+                self.store.remove(id)
+            }
+        }
     }
 
     fn recover_volume(&self, id: &VolumeId) -> Result<()> {
@@ -35,6 +67,7 @@ impl Driver {
                 self.store.remove(id)
             }
             Some(mut volume) => {
+                self.remove_marks(id, |_| true)?;
                 self.store.remove_drafts(id)?;
                 self.note_growth(&mut volume)?;
                 self.forget_vanished(&mut volume)?;

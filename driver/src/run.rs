@@ -5,7 +5,11 @@ use std::{io, path::PathBuf, sync::Arc, time::Duration};
 use claimcheck_csi::{
     BindError, Endpoint, ServeError, Server, Services, serve_tapped,
     tap::{Tap, write_lines},
-    v1::{controller_server::ControllerServer, identity_server::IdentityServer, node_server::NodeServer},
+    v1::{
+        controller_server::ControllerServer, group_controller_server::GroupControllerServer,
+        identity_server::IdentityServer, node_server::NodeServer,
+        snapshot_metadata_server::SnapshotMetadataServer,
+    },
 };
 use thiserror::Error;
 use tokio::sync::oneshot;
@@ -83,6 +87,8 @@ pub async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<(), R
     let services = Services::default()
         .with(IdentityServer::new(driver.clone()))
         .with(ControllerServer::new(driver.clone()))
+        .with(GroupControllerServer::new(driver.clone()))
+        .with(SnapshotMetadataServer::new(driver.clone()))
         .with(NodeServer::new(driver));
     let mut server = Server::bind(&socket)?;
     if let Some(group) = group {

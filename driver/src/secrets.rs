@@ -27,6 +27,24 @@ pub enum Call {
     ControllerExpandVolume,
     /// ControllerModifyVolume.
     ControllerModifyVolume,
+    /// CreateSnapshot.
+    CreateSnapshot,
+    /// DeleteSnapshot.
+    DeleteSnapshot,
+    /// ListSnapshots.
+    ListSnapshots,
+    /// GetSnapshot.
+    GetSnapshot,
+    /// CreateVolumeGroupSnapshot.
+    CreateVolumeGroupSnapshot,
+    /// DeleteVolumeGroupSnapshot.
+    DeleteVolumeGroupSnapshot,
+    /// GetVolumeGroupSnapshot.
+    GetVolumeGroupSnapshot,
+    /// GetMetadataAllocated.
+    GetMetadataAllocated,
+    /// GetMetadataDelta.
+    GetMetadataDelta,
     /// NodeStageVolume.
     NodeStageVolume,
     /// NodePublishVolume.
@@ -36,7 +54,7 @@ pub enum Call {
 }
 
 impl Call {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 19] = [
         Self::CreateVolume,
         Self::DeleteVolume,
         Self::ControllerPublishVolume,
@@ -44,6 +62,15 @@ impl Call {
         Self::ValidateVolumeCapabilities,
         Self::ControllerExpandVolume,
         Self::ControllerModifyVolume,
+        Self::CreateSnapshot,
+        Self::DeleteSnapshot,
+        Self::ListSnapshots,
+        Self::GetSnapshot,
+        Self::CreateVolumeGroupSnapshot,
+        Self::DeleteVolumeGroupSnapshot,
+        Self::GetVolumeGroupSnapshot,
+        Self::GetMetadataAllocated,
+        Self::GetMetadataDelta,
         Self::NodeStageVolume,
         Self::NodePublishVolume,
         Self::NodeExpandVolume,

@@ -64,6 +64,21 @@ impl SizeRange {
         Ok(size)
     }
 
+    /// The size of a new volume whose content is copied from something of `source` bytes: at least that.
+    /// Requests for less are refused, and volumes larger than `max` bytes.
+    pub fn choose_copy(&self, kind: Kind, fs: FsType, source: u64, max: u64) -> Result<u64> {
+        if self.required == 0 {
+            return self.grow(kind, source, max);
+        }
+        let size = self.choose(kind, fs, max)?;
+        if size < source {
+            return Err(Error::OutOfRange(format!(
+                "{size} bytes were asked for, and what shall be copied has {source}; ask for at least as many"
+            )));
+        }
+        Ok(size)
+    }
+
     /// The size to which a volume of `present` bytes grows; never smaller. Volumes larger than `max` bytes are
     /// refused, and limits that the volume exceeds already.
     pub fn grow(&self, kind: Kind, present: u64, max: u64) -> Result<u64> {
@@ -137,6 +152,24 @@ mod tests {
         }
         for (required, limit) in [(-1, 0), (0, -1), (2, 1)] {
             assert_eq!(range(required, limit).unwrap_err().code(), Code::InvalidArgument);
+        }
+    }
+
+    #[test]
+    fn copies_are_no_smaller_than_their_source() {
+        let source = 10 << 20;
+        let table = [
+            (0, 0, Ok(source)),
+            // A wish that was rounded up when the source was made is rounded up again.
+            (source as i64 - 7, 0, Ok(source)),
+            (11 << 20, 0, Ok(11 << 20)),
+            (9 << 20, 0, Err(Code::OutOfRange)),
+            (0, 9 << 20, Err(Code::OutOfRange)),
+            (i64::MAX, 0, Err(Code::OutOfRange)),
+        ];
+        for (required, limit, expected) in table {
+            let size = range(required, limit).unwrap().choose_copy(Kind::Image, FsType::Ext4, source, MAX);
+            assert_eq!(size.map_err(|error| error.code()), expected, "{required} {limit}");
         }
     }
 

@@ -6,7 +6,10 @@
 //!     volume.json             the record; its appearance is the birth, its removal the death of a volume
 //!     data/  or  image        the content
 //!     mount-<node id>         where that node has it mounted, if nobody asks it to stage
+//!     freeze-<node id>-loopN  where that node keeps the file system from being written to, for a copy
 //!     *.new                   being written; renamed over the real one when complete
+//! snapshots/<snapshot id>/    the same, with snapshot.json and the content
+//! groups/<group id>/          only group.json: birth and death of all snapshots of the group
 //! ```
 //!
 //! No process keeps any of this in memory. The lock of a volume is an `flock` on its directory: it needs no
@@ -31,9 +34,11 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use crate::{
     error::{Doing, Error, Result},
     host::{FileId, Host},
+    id::{GroupId, SnapshotId, VolumeId},
     parameters::Kind,
+    snapshot::{Group, Snapshot},
     topology::Segment,
-    volume::{NodeId, Volume, VolumeId},
+    volume::{NodeId, Volume},
 };
 
 /// Ends the names of files that are being written.
@@ -85,6 +90,8 @@ macro_rules! stored {
 }
 
 stored!(VolumeId, Volume, "volumes");
+stored!(SnapshotId, Snapshot, "snapshots");
+stored!(GroupId, Group, "groups");
 
 /// What is known about a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -136,7 +143,14 @@ impl Store {
     /// Opens the state directory and makes what is missing of it.
     pub fn open(host: Arc<dyn Host>, root: PathBuf) -> Result<Self> {
         let store = Self { host, root };
-        for dir in [store.root.clone(), store.folder::<VolumeId>(), store.nodes_dir()] {
+        let folders = [
+            store.root.clone(),
+            store.folder::<VolumeId>(),
+            store.folder::<SnapshotId>(),
+            store.folder::<GroupId>(),
+            store.nodes_dir(),
+        ];
+        for dir in folders {
             if store.host.file_id(&dir).doing("look at", &dir)?.is_none() {
                 store.host.make_dir(&dir, 0o700).doing("make", &dir)?;
             }

@@ -16,6 +16,7 @@ use crate::{
     access::{Access, Mode, VolumeMode},
     error::{Error, Result},
     filesystem::FsType,
+    id::SnapshotId,
     mutable::Mutable,
     parameters::Kind,
     store::Record,
@@ -72,9 +73,31 @@ pub struct Volume {
     /// Whether it lives as long as its pod: made by NodePublishVolume, gone with NodeUnpublishVolume.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ephemeral: bool,
+    /// What its first content was copied from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<Source>,
     /// Who uses it; nodes without any use have no entry.
     #[serde(default)]
     pub nodes: BTreeMap<NodeId, Usage>,
+}
+
+/// What the first content of a volume was copied from. It may be gone by now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// A snapshot.
+    Snapshot(SnapshotId),
+    /// Another volume.
+    Volume(VolumeId),
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Snapshot(id) => write!(f, "snapshot {id}"),
+            Self::Volume(id) => write!(f, "volume {id}"),
+        }
+    }
 }
 
 impl Record for Volume {
@@ -185,6 +208,14 @@ impl Volume {
         })
     }
 
+    /// Whether somebody may be writing to it.
+    pub fn has_writers(&self) -> bool {
+        self.nodes.values().any(|usage| {
+            let staged = usage.staged.as_ref().is_some_and(|staging| !staging.access.mode.read_only());
+            staged || usage.published.values().any(|grant| !grant.is_read_only())
+        })
+    }
+
     /// Why the volume must not be deleted; `None` if nobody uses it.
     pub fn in_use(&self) -> Option<String> {
         let (node, usage) = self.nodes.iter().find(|(_, usage)| !usage.is_empty())?;
@@ -241,6 +272,7 @@ mod tests {
             topology: Segment::default(),
             mutable: Mutable::default(),
             ephemeral: false,
+            source: Some(Source::Snapshot(SnapshotId::from_name("s"))),
             nodes: BTreeMap::new(),
         };
         assert_eq!(volume.in_use(), None);

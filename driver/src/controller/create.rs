@@ -7,7 +7,7 @@ use claimcheck_csi::v1::{self, CreateVolumeRequest, CreateVolumeResponse};
 use crate::{
     access::Access,
     driver::Driver,
-    error::{Doing, Error, Result},
+    error::{Error, Result},
     fields,
     filesystem::FsType,
     mutable::Mutable,
@@ -15,7 +15,7 @@ use crate::{
     secrets::Call,
     size::SizeRange,
     topology::{Segment, admitted},
-    volume::{Volume, VolumeId},
+    volume::{Source, Volume, VolumeId},
 };
 
 impl Driver {
@@ -29,10 +29,7 @@ impl Driver {
         let accesses = Access::parse_all(&request.volume_capabilities)?;
         let kind = Parameters::parse(&request.parameters)?.kind_for(&accesses);
         let size = SizeRange::parse(request.capacity_range)?;
-        if request.volume_content_source.is_some() {
-            let reason = "snapshots and clones are not supported yet; leave it out";
-            return Err(Error::invalid("volume_content_source", reason));
-        }
+        let source = self.parse_source(request.volume_content_source)?;
         let mutable = Mutable::default().with(&request.mutable_parameters)?;
         for access in &accesses {
             access.check(kind, &self.config.capabilities)?;
@@ -54,7 +51,14 @@ impl Driver {
             Some(present) => (present.capacity_bytes, present.topology),
             None => {
                 let fs = fs_type.unwrap_or(FsType::Ext4);
-                let bytes = size.choose(kind, fs, self.config.max_volume_bytes)?;
+                let max = self.config.max_volume_bytes;
+                let bytes = match source.as_ref().map(|source| self.origin(source)).transpose()? {
+                    Some(origin) => {
+                        origin.check(kind, fs_type)?;
+                        size.choose_copy(kind, fs, origin.bytes, max)?
+                    }
+                    None => size.choose(kind, fs, max)?,
+                };
                 (bytes, self.choose_segment(&segments, bytes)?)
             }
         };
@@ -69,15 +73,17 @@ impl Driver {
             capacity_bytes,
             fs_type,
             topology,
+            source,
             mutable,
             ephemeral: false,
             nodes: BTreeMap::new(),
         };
+        let first = self.lock_first(&wanted)?;
         let _lock = self.store.lock_or_make(&wanted.id)?;
         let volume = match self.store.load(&wanted.id)? {
             Some(present) => compatible(present, &wanted, &size, &segments)?,
             None => {
-                self.make_content(&wanted)?;
+                self.make_content(&wanted, first).inspect_err(|_| self.discard(&wanted.id))?;
                 self.store.save(&wanted)?;
                 wanted
             }
@@ -100,15 +106,6 @@ impl Driver {
             format!("{bytes} bytes were asked for, and {most} are left where the volume may be (--capacity)")
         }))
     }
-
-    pub(crate) fn make_content(&self, volume: &Volume) -> Result<()> {
-        let content = self.store.content(&volume.id, volume.kind);
-        match volume.kind {
-            // Any user may write, as in other drivers without fsGroup support of their own.
-            Kind::Directory => self.host.make_dir(&content, 0o777).doing("make", content),
-            Kind::Image => self.host.make_sparse(&content, volume.capacity_bytes).doing("make", content),
-        }
-    }
 }
 
 /// What a caller is told about a volume.
@@ -117,8 +114,8 @@ pub(super) fn describe(volume: &Volume) -> v1::Volume {
         capacity_bytes: volume.capacity_bytes.try_into().unwrap_or(i64::MAX),
         volume_id: volume.id.to_string(),
         volume_context: context(volume),
+        content_source: volume.source.as_ref().map(Source::to_csi),
         accessible_topology: volume.topology.to_csi().into_iter().collect(),
-        ..Default::default()
     }
 }
 
@@ -142,6 +139,10 @@ fn compatible(present: Volume, wanted: &Volume, size: &SizeRange, segments: &[Se
     }
     if !present.topology.is_empty() && !segments.contains(&present.topology) {
         return differs(format!("in {}, which is not among the segments asked for", present.topology));
+    }
+    if present.source != wanted.source {
+        let say = |source: &Option<Source>| source.as_ref().map_or("nothing".to_owned(), Source::to_string);
+        return differs(format!("as a copy of {}, not of {}", say(&present.source), say(&wanted.source)));
     }
     if present.fs_type != wanted.fs_type {
         let say = |fs: Option<FsType>| fs.map_or("no file system named", FsType::name);

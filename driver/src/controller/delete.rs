@@ -21,6 +21,8 @@ impl Driver {
         if let Some(why) = self.store.load(&id)?.and_then(|volume| volume.in_use()) {
             return Err(Error::Precondition(why));
         }
+        // Nobody uses it, and still a driver that died in mid-copy may have it mounted.
+        self.remove_marks(&id, |_| true)?;
         self.store.remove(&id)?;
         Ok(DeleteVolumeResponse {})
     }

@@ -1,12 +1,15 @@
 //! The Controller service: volumes come and go, and are granted to nodes. One file per pair of calls.
 
+mod content;
 mod create;
 mod delete;
 mod expand;
+mod groups;
 mod list;
 mod modify;
 mod page;
 mod publish;
+mod snapshots;
 
 use claimcheck_csi::v1::{
     ControllerExpandVolumeRequest, ControllerExpandVolumeResponse, ControllerGetCapabilitiesRequest,
@@ -22,16 +25,9 @@ use claimcheck_csi::v1::{
 };
 use tonic::{Request, Response, Status, async_trait};
 
-use crate::{
-    capability::{self, Capability},
-    driver::Driver,
-};
+use crate::{capability::Capability, driver::Driver};
 
 type Answer<T> = Result<Response<T>, Status>;
-
-fn undeclared<T>(capability: &str) -> Answer<T> {
-    Err(capability::undeclared(capability))
-}
 
 #[async_trait]
 impl Controller for Driver {
@@ -93,20 +89,30 @@ impl Controller for Driver {
         self.call(|driver| driver.capacity(request.into_inner())).await
     }
 
-    async fn create_snapshot(&self, _: Request<CreateSnapshotRequest>) -> Answer<CreateSnapshotResponse> {
-        undeclared("CREATE_DELETE_SNAPSHOT")
+    async fn create_snapshot(
+        &self,
+        request: Request<CreateSnapshotRequest>,
+    ) -> Answer<CreateSnapshotResponse> {
+        self.config.capabilities.demand(Capability::CreateDeleteSnapshot)?;
+        self.call(|driver| driver.create_snapshot(request.into_inner())).await
     }
 
-    async fn delete_snapshot(&self, _: Request<DeleteSnapshotRequest>) -> Answer<DeleteSnapshotResponse> {
-        undeclared("CREATE_DELETE_SNAPSHOT")
+    async fn delete_snapshot(
+        &self,
+        request: Request<DeleteSnapshotRequest>,
+    ) -> Answer<DeleteSnapshotResponse> {
+        self.config.capabilities.demand(Capability::CreateDeleteSnapshot)?;
+        self.call(|driver| driver.delete_snapshot(request.into_inner())).await
     }
 
-    async fn list_snapshots(&self, _: Request<ListSnapshotsRequest>) -> Answer<ListSnapshotsResponse> {
-        undeclared("LIST_SNAPSHOTS")
+    async fn list_snapshots(&self, request: Request<ListSnapshotsRequest>) -> Answer<ListSnapshotsResponse> {
+        self.config.capabilities.demand(Capability::ListSnapshots)?;
+        self.call(|driver| driver.list_snapshots(request.into_inner())).await
     }
 
-    async fn get_snapshot(&self, _: Request<GetSnapshotRequest>) -> Answer<GetSnapshotResponse> {
-        undeclared("GET_SNAPSHOT")
+    async fn get_snapshot(&self, request: Request<GetSnapshotRequest>) -> Answer<GetSnapshotResponse> {
+        self.config.capabilities.demand(Capability::GetSnapshot)?;
+        self.call(|driver| driver.get_snapshot(request.into_inner())).await
     }
 
     async fn controller_expand_volume(

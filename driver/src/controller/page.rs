@@ -24,7 +24,7 @@ pub(super) fn page<I: Id>(
     store: &Store,
     max_entries: i32,
     starting_token: &str,
-    wanted: impl Fn(&I::Record) -> bool,
+    wanted: impl Fn(&I::Record) -> Result<bool>,
 ) -> Result<Page<I::Record>> {
     let max = usize::try_from(max_entries)
         .map_err(|_| Error::invalid("max_entries", format!("{max_entries} is negative")))?;
@@ -37,7 +37,10 @@ pub(super) fn page<I: Id>(
     let mut last = String::new();
     for id in store.ids::<I>()?.range((after, Bound::Unbounded)) {
         // No record: half made, or deleted since its directory was listed.
-        let Some(record) = store.load(id)?.filter(&wanted) else { continue };
+        let Some(record) = store.load(id)? else { continue };
+        if !wanted(&record)? {
+            continue;
+        }
         if max > 0 && records.len() == max {
             // There is one beyond the page, so the page ends with a token.
             return Ok(Page { records, next_token: last });

@@ -7,9 +7,10 @@ use std::{
     io,
     path::{Path, PathBuf},
     sync::Mutex,
+    time::Instant,
 };
 
-use super::{Entry, FileId, Host, LoopDevice, LoopUse, Mounted, RawLoop, Usage};
+use super::{Entry, FileId, Host, LoopDevice, LoopUse, Mounted, RawLoop, Stamp, Usage};
 use crate::{
     filesystem::{Found, FsType},
     mount_options::MountOptions,
@@ -144,6 +145,26 @@ impl<H: Host> Host for FaultHost<H> {
         self.step("unmount", target)?.unmount(target)
     }
 
+    fn copy_file(&self, from: &Path, to: &Path, until: Option<Instant>) -> io::Result<()> {
+        self.step("copy_file", to)?.copy_file(from, to, until)
+    }
+
+    fn copy_tree(&self, from: &Path, to: &Path, until: Option<Instant>) -> io::Result<()> {
+        self.step("copy_tree", to)?.copy_tree(from, to, until)
+    }
+
+    fn flush(&self, path: &Path) -> io::Result<()> {
+        self.step("flush", path)?.flush(path)
+    }
+
+    fn freeze(&self, path: &Path) -> io::Result<()> {
+        self.step("freeze", path)?.freeze(path)
+    }
+
+    fn thaw(&self, path: &Path) -> io::Result<()> {
+        self.step("thaw", path)?.thaw(path)
+    }
+
     fn file_id(&self, path: &Path) -> io::Result<Option<FileId>> {
         self.inner.file_id(path)
     }
@@ -174,6 +195,18 @@ impl<H: Host> Host for FaultHost<H> {
 
     fn raw_loops(&self, image: &Path) -> io::Result<Vec<RawLoop>> {
         self.inner.raw_loops(image)
+    }
+
+    fn mounted_loops(&self, image: &Path) -> io::Result<Vec<PathBuf>> {
+        self.inner.mounted_loops(image)
+    }
+
+    fn stamp(&self, path: &Path) -> io::Result<Stamp> {
+        self.inner.stamp(path)
+    }
+
+    fn open_file(&self, path: &Path) -> io::Result<Option<File>> {
+        self.inner.open_file(path)
     }
 
     fn grows_mounted(&self, fs: FsType) -> io::Result<bool> {

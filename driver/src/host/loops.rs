@@ -1,5 +1,4 @@
-//! Loop devices through their ioctls. The only module of the crate with `unsafe` code: no safe wrapper offers
-//! these requests.
+//! Loop devices through their ioctls: no safe wrapper offers these requests, hence the `unsafe` code.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -109,11 +108,23 @@ pub(super) struct Status {
 }
 
 /// The loop devices for raw use whose file is `image`, which has the identity `file`.
+pub(super) fn raw(image: &Path, file: FileId) -> io::Result<Vec<RawLoop>> {
+    let raw = attached(image, file)?.into_iter().filter(|(_, flags)| flags & LO_FLAGS_AUTOCLEAR == 0);
+    Ok(raw.map(|(path, flags)| RawLoop { path, read_only: flags & LO_FLAGS_READ_ONLY != 0 }).collect())
+}
+
+/// The loop devices below mounts whose file is `image`, which has the identity `file`.
+pub(super) fn below_mounts(image: &Path, file: FileId) -> io::Result<Vec<PathBuf>> {
+    let mounted = attached(image, file)?.into_iter().filter(|(_, flags)| flags & LO_FLAGS_AUTOCLEAR != 0);
+    Ok(mounted.map(|(path, _)| path).collect())
+}
+
+/// All loop devices of an image, with their flags.
 ///
 /// Candidates come from sysfs, so that devices of others are not opened: whoever opens one keeps it from
 /// clearing itself for that moment. The kernel names files from the root of the mount they were opened in,
 /// which may not be ours, so only the end of the path can be compared.
-pub(super) fn raw(image: &Path, file: FileId) -> io::Result<Vec<RawLoop>> {
+fn attached(image: &Path, file: FileId) -> io::Result<Vec<(PathBuf, u32)>> {
     let tail: PathBuf = image.iter().rev().take(2).collect::<Vec<_>>().into_iter().rev().collect();
     let mut found = Vec::new();
     for entry in fs::read_dir("/sys/block")? {
@@ -130,9 +141,8 @@ pub(super) fn raw(image: &Path, file: FileId) -> io::Result<Vec<RawLoop>> {
         let path = path(number);
         if let Some(status) = status(&open(&path, number)?)?
             && status.file == file
-            && status.flags & LO_FLAGS_AUTOCLEAR == 0
         {
-            found.push(RawLoop { path, read_only: status.flags & LO_FLAGS_READ_ONLY != 0 });
+            found.push((path, status.flags));
         }
     }
     Ok(found)

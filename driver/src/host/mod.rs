@@ -5,7 +5,9 @@
 //! of them ([`fault`]). **Observations** only look. Keeping the trait small keeps that enumeration honest:
 //! an effect that is not a method here cannot be forgotten by the test, because it cannot exist.
 
+mod copy;
 pub mod fault;
+mod freeze;
 mod loops;
 mod real;
 
@@ -14,6 +16,7 @@ use std::{
     io,
     os::fd::OwnedFd,
     path::{Path, PathBuf},
+    time::{Duration, Instant},
 };
 
 pub use real::RealHost;
@@ -122,6 +125,16 @@ pub struct Usage {
     pub available_inodes: u64,
 }
 
+/// What a file, or a directory and everything in it, looked like at a time: as long as nobody writes it stays
+/// the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stamp {
+    /// When something changed last, since 1970. The kernel's clock for it goes in ticks of a few milliseconds.
+    pub newest: Duration,
+    /// Changes when anything does.
+    pub sum: u64,
+}
+
 /// An attached loop device. One for [`LoopUse::Mount`] must live until the mount is made.
 #[derive(Debug)]
 pub struct LoopDevice {
@@ -178,6 +191,19 @@ pub trait Host: Send + Sync {
     fn remount_bind(&self, target: &Path, options: &MountOptions) -> io::Result<()>;
     /// Takes away the topmost mount at `target`.
     fn unmount(&self, target: &Path) -> io::Result<()>;
+    /// Copies a regular file with its holes, sharing blocks where the file system can, and flushes the copy.
+    /// `TimedOut` if that takes until `until`.
+    fn copy_file(&self, from: &Path, to: &Path, until: Option<Instant>) -> io::Result<()>;
+    /// Copies a directory and everything in it to `to`, which must not exist: contents as
+    /// [`Host::copy_file`] does, and modes, owners, times, links and extended attributes.
+    fn copy_tree(&self, from: &Path, to: &Path, until: Option<Instant>) -> io::Result<()>;
+    /// Writes out what the kernel holds back of what was written to a file or device.
+    fn flush(&self, path: &Path) -> io::Result<()>;
+    /// Makes the file system at `path` stand still, complete on its device; who writes to it waits. It stays
+    /// so until [`Host::thaw`], even if this process dies.
+    fn freeze(&self, path: &Path) -> io::Result<()>;
+    /// Lets a frozen file system go on. One that is not frozen is success.
+    fn thaw(&self, path: &Path) -> io::Result<()>;
 
     // Observations.
 
@@ -197,6 +223,12 @@ pub trait Host: Send + Sync {
     fn probe_filesystem(&self, image: &Path) -> io::Result<Option<Found>>;
     /// The loop devices attached to `image` for raw use.
     fn raw_loops(&self, image: &Path) -> io::Result<Vec<RawLoop>>;
+    /// The loop devices attached to `image` below mounts.
+    fn mounted_loops(&self, image: &Path) -> io::Result<Vec<PathBuf>>;
+    /// What a file or directory looks like now.
+    fn stamp(&self, path: &Path) -> io::Result<Stamp>;
+    /// Opens a file to read it; `None` if there is none.
+    fn open_file(&self, path: &Path) -> io::Result<Option<File>>;
     /// Whether the process may make a mounted file system grow.
     fn grows_mounted(&self, fs: FsType) -> io::Result<bool>;
     /// Space of the file system that `path` lies on.

@@ -13,6 +13,7 @@ use std::{
     },
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    time::Instant,
 };
 
 use nix::libc;
@@ -23,7 +24,9 @@ use rustix::{
     thread::CapabilitySet,
 };
 
-use super::{Backing, Entry, FileId, Host, LoopDevice, LoopUse, Mounted, RawLoop, Usage, loops};
+use super::{
+    Backing, Entry, FileId, Host, LoopDevice, LoopUse, Mounted, RawLoop, Stamp, Usage, copy, freeze, loops,
+};
 use crate::{
     filesystem::{Found, FsType, PROBE_LEN},
     mount_options::MountOptions,
@@ -198,6 +201,41 @@ impl Host for RealHost {
             Some(file) => loops::raw(image, file),
             None => Ok(Vec::new()),
         }
+    }
+
+    fn copy_file(&self, from: &Path, to: &Path, until: Option<Instant>) -> io::Result<()> {
+        copy::file(from, to, until)
+    }
+
+    fn copy_tree(&self, from: &Path, to: &Path, until: Option<Instant>) -> io::Result<()> {
+        copy::tree(from, to, until)
+    }
+
+    fn flush(&self, path: &Path) -> io::Result<()> {
+        File::open(path)?.sync_all()
+    }
+
+    fn freeze(&self, path: &Path) -> io::Result<()> {
+        freeze::freeze(path)
+    }
+
+    fn thaw(&self, path: &Path) -> io::Result<()> {
+        freeze::thaw(path)
+    }
+
+    fn mounted_loops(&self, image: &Path) -> io::Result<Vec<PathBuf>> {
+        match self.file_id(image)? {
+            Some(file) => loops::below_mounts(image, file),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    fn stamp(&self, path: &Path) -> io::Result<Stamp> {
+        copy::stamp(path)
+    }
+
+    fn open_file(&self, path: &Path) -> io::Result<Option<File>> {
+        missing_is_none(OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(path))
     }
 
     fn grows_mounted(&self, fs: FsType) -> io::Result<bool> {

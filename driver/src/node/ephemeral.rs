@@ -72,6 +72,7 @@ impl Driver {
                     fs_type: grant.access.fs_type,
                     topology: self.config.topology.clone(),
                     mutable: Default::default(),
+                    source: None,
                     ephemeral: true,
                     nodes: BTreeMap::new(),
                 });
@@ -98,7 +99,7 @@ impl Driver {
                 "{wanted} bytes were asked for, and {room} are left on this node (--capacity)"
             )));
         }
-        self.make_content(&volume)?;
+        self.make_content(&volume, None)?;
         self.store.save(&volume)?;
         Ok(volume)
     }

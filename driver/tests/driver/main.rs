@@ -3,13 +3,18 @@
 #![expect(clippy::unwrap_used, reason = "a test may stop at the first surprise")]
 
 mod block;
+mod copies;
 mod crash;
+mod crash_copies;
 mod expansion;
 mod filesystems;
 mod fuzz;
+mod groups;
 mod hardening;
+mod metadata;
 mod options;
 mod rules;
+mod snapshots;
 mod socket;
 mod support;
 mod variants;

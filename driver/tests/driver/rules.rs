@@ -53,7 +53,7 @@ fn create_refuses() {
         (
             CreateVolumeRequest { volume_content_source: Some(VolumeContentSource::default()), ..base() },
             InvalidArgument,
-            "not supported yet",
+            "volume_content_source.type is missing",
         ),
         (
             CreateVolumeRequest {

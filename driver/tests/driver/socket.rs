@@ -13,9 +13,9 @@ use claimcheck_csi::{
     Driver as Client, Endpoint,
     tap::Tap,
     v1::{
-        ControllerGetCapabilitiesRequest, CreateSnapshotRequest, GetPluginCapabilitiesRequest,
-        GetPluginInfoRequest, ListVolumesRequest, NodeGetCapabilitiesRequest, NodeGetInfoRequest,
-        NodeStageVolumeRequest,
+        ControllerGetCapabilitiesRequest, GetMetadataAllocatedRequest, GetPluginCapabilitiesRequest,
+        GetPluginInfoRequest, GroupControllerGetCapabilitiesRequest, ListVolumesRequest,
+        NodeGetCapabilitiesRequest, NodeGetInfoRequest, NodeStageVolumeRequest,
     },
 };
 use claimcheck_driver::{Args, host::RealHost, run};
@@ -206,22 +206,27 @@ async fn declares_what_it_implements() {
     assert_eq!(info.name, "claimcheck.csi.dev");
     let plugin =
         node.client.identity().get_plugin_capabilities(GetPluginCapabilitiesRequest {}).await.unwrap();
-    assert_eq!(plugin.into_inner().capabilities.len(), 2);
+    assert_eq!(plugin.into_inner().capabilities.len(), 4);
     let controller = node
         .client
         .controller()
         .controller_get_capabilities(ControllerGetCapabilitiesRequest {})
         .await
         .unwrap();
-    assert_eq!(controller.into_inner().capabilities.len(), 11);
+    assert_eq!(controller.into_inner().capabilities.len(), 15);
     let capabilities = node.client.node().node_get_capabilities(NodeGetCapabilitiesRequest {}).await.unwrap();
     assert_eq!(capabilities.into_inner().capabilities.len(), 5);
     let info = node.client.node().node_get_info(NodeGetInfoRequest {}).await.unwrap().into_inner();
     assert_eq!((info.node_id.as_str(), info.max_volumes_per_node), ("node-1", 9));
     assert_eq!(info.accessible_topology, None);
 
-    let snapshot = node.client.controller().create_snapshot(CreateSnapshotRequest::default()).await;
-    assert_eq!(snapshot.unwrap_err().code(), Code::Unimplemented);
+    let mut groups = node.client.group_controller();
+    let request = GroupControllerGetCapabilitiesRequest {};
+    let answer = groups.group_controller_get_capabilities(request).await.unwrap();
+    assert_eq!(answer.into_inner().capabilities.len(), 1);
+    let blocks =
+        node.client.snapshot_metadata().get_metadata_allocated(GetMetadataAllocatedRequest::default()).await;
+    assert_eq!(blocks.unwrap_err().message(), "snapshot_id is missing");
     let empty = node.client.node().node_stage_volume(NodeStageVolumeRequest::default()).await.unwrap_err();
     assert_eq!((empty.code(), empty.message()), (Code::InvalidArgument, "volume_id is missing"));
     node.stop().await;

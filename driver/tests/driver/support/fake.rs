@@ -2,17 +2,18 @@
 //! tools it has only mkfs.ext4.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs::{File, OpenOptions},
     io,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
     sync::{Arc, Mutex},
+    time::Instant,
 };
 
 use claimcheck_driver::{
     filesystem::{Found, FsType},
-    host::{Backing, Entry, FileId, Host, LoopDevice, LoopUse, Mounted, RawLoop, RealHost, Usage},
+    host::{Backing, Entry, FileId, Host, LoopDevice, LoopUse, Mounted, RawLoop, RealHost, Stamp, Usage},
     mount_options::MountOptions,
 };
 
@@ -53,6 +54,8 @@ struct Kernel {
     images: Vec<PathBuf>,
     /// Mounts by path, the topmost last.
     mounts: BTreeMap<PathBuf, Vec<Mounted>>,
+    /// Images whose file systems nobody can write to.
+    frozen: BTreeSet<(u64, u64)>,
 }
 
 impl FakeHost {
@@ -77,10 +80,24 @@ impl FakeHost {
         self.kernel.lock().unwrap().mounts.keys().cloned().collect()
     }
 
+    /// How many file systems are frozen.
+    pub fn frozen_count(&self) -> usize {
+        self.kernel.lock().unwrap().frozen.len()
+    }
+
+    /// The image below the mount at `path`.
+    fn image_at(&self, path: &Path) -> io::Result<(u64, u64)> {
+        let backing = self.mounted(path)?.and_then(|mounted| mounted.backing);
+        backing
+            .map(|backing| (backing.file.device, backing.file.inode))
+            .ok_or(io::ErrorKind::InvalidInput.into())
+    }
+
     /// The machine loses its mounts and loop devices and keeps its disk.
     pub fn reboot(&self) {
         let mut kernel = self.kernel.lock().unwrap();
         kernel.mounts.clear();
+        kernel.frozen.clear();
         kernel.loops.iter_mut().for_each(|(_, wanted)| *wanted = None);
     }
 
@@ -204,6 +221,50 @@ impl Host for FakeHost {
             kernel.mounts.remove(target);
         }
         Ok(())
+    }
+
+    fn copy_file(&self, from: &Path, to: &Path, until: Option<Instant>) -> io::Result<()> {
+        RealHost.copy_file(from, to, until)
+    }
+
+    fn copy_tree(&self, from: &Path, to: &Path, until: Option<Instant>) -> io::Result<()> {
+        RealHost.copy_tree(from, to, until)
+    }
+
+    fn flush(&self, _: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn freeze(&self, path: &Path) -> io::Result<()> {
+        let image = self.image_at(path)?;
+        let fresh = self.kernel.lock().unwrap().frozen.insert(image);
+        if fresh { Ok(()) } else { Err(io::ErrorKind::ResourceBusy.into()) }
+    }
+
+    fn thaw(&self, path: &Path) -> io::Result<()> {
+        let image = self.image_at(path)?;
+        self.kernel.lock().unwrap().frozen.remove(&image);
+        Ok(())
+    }
+
+    fn mounted_loops(&self, image: &Path) -> io::Result<Vec<PathBuf>> {
+        let Some(file) = RealHost.file_id(image)? else { return Ok(Vec::new()) };
+        let kernel = self.kernel.lock().unwrap();
+        let numbers = kernel.mounts.values().flatten().filter_map(|mounted| mounted.backing);
+        let numbers = numbers.filter(|backing| backing.file == file).map(|backing| backing.loop_number);
+        // A frozen file system holds its device, whether it is mounted or not.
+        let frozen = kernel.frozen.contains(&(file.device, file.inode));
+        let attached = kernel.loops.iter().position(|(backing, _)| frozen && *backing == file);
+        let numbers: BTreeSet<usize> = numbers.map(|number| number as usize).chain(attached).collect();
+        Ok(numbers.into_iter().map(device).collect())
+    }
+
+    fn stamp(&self, path: &Path) -> io::Result<Stamp> {
+        RealHost.stamp(path)
+    }
+
+    fn open_file(&self, path: &Path) -> io::Result<Option<File>> {
+        RealHost.open_file(path)
     }
 
     fn file_id(&self, path: &Path) -> io::Result<Option<FileId>> {

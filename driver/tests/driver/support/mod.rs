@@ -11,10 +11,11 @@ use std::{
 
 use claimcheck_csi::v1::{
     CapacityRange, ControllerExpandVolumeRequest, ControllerPublishVolumeRequest,
-    ControllerUnpublishVolumeRequest, CreateVolumeRequest, DeleteVolumeRequest, NodeExpandVolumeRequest,
-    NodeGetVolumeStatsRequest, NodePublishVolumeRequest, NodeStageVolumeRequest, NodeUnpublishVolumeRequest,
-    NodeUnstageVolumeRequest, VolumeCapability,
+    ControllerUnpublishVolumeRequest, CreateSnapshotRequest, CreateVolumeRequest, DeleteVolumeRequest,
+    NodeExpandVolumeRequest, NodeGetVolumeStatsRequest, NodePublishVolumeRequest, NodeStageVolumeRequest,
+    NodeUnpublishVolumeRequest, NodeUnstageVolumeRequest, VolumeCapability, VolumeContentSource,
     volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume, access_mode::Mode},
+    volume_content_source::{self, SnapshotSource, VolumeSource},
 };
 use claimcheck_driver::{
     Config, Driver,
@@ -82,19 +83,29 @@ impl Place {
 
     /// Names of the volume directories.
     pub fn volumes(&self) -> Vec<String> {
-        let dir = self.state().join("volumes");
+        self.names("volumes")
+    }
+
+    /// Names in a folder of the state directory.
+    pub fn names(&self, folder: &str) -> Vec<String> {
+        let dir = self.state().join(folder);
         if !dir.exists() {
             return Vec::new();
         }
         fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
     }
 
-    /// Everything in a volume is complete: a record, content of the right kind and size, no drafts.
+    /// Everything in volumes and snapshots is complete: a record, content of the right kind and size, no drafts.
     pub fn assert_whole(&self, context: &str) {
-        for name in self.volumes() {
-            let dir = self.state().join("volumes").join(name);
+        self.assert_whole_in("volumes", "volume.json", "capacity_bytes", context);
+        self.assert_whole_in("snapshots", "snapshot.json", "size_bytes", context);
+    }
+
+    fn assert_whole_in(&self, folder: &str, record_file: &str, bytes: &str, context: &str) {
+        for name in self.names(folder) {
+            let dir = self.state().join(folder).join(name);
             let record: serde_json::Value =
-                serde_json::from_slice(&fs::read(dir.join("volume.json")).unwrap()).unwrap();
+                serde_json::from_slice(&fs::read(dir.join(record_file)).unwrap()).unwrap();
             let mut files: Vec<_> =
                 fs::read_dir(&dir).unwrap().map(|f| f.unwrap().file_name().into_string().unwrap()).collect();
             // Where a node has it mounted unasked, if the record says so.
@@ -102,11 +113,11 @@ impl Place {
             files.retain(|file| !file.starts_with("mount-") || !text.contains(file));
             files.sort();
             match record["kind"].as_str() {
-                Some("directory") => assert_eq!(files, ["data", "volume.json"], "{context}"),
+                Some("directory") => assert_eq!(files, ["data", record_file], "{context}"),
                 Some("image") => {
-                    assert_eq!(files, ["image", "volume.json"], "{context}");
+                    assert_eq!(files, ["image", record_file], "{context}");
                     let size = fs::metadata(dir.join("image")).unwrap().len();
-                    assert_eq!(Some(size), record["capacity_bytes"].as_u64(), "{context}");
+                    assert_eq!(Some(size), record[bytes].as_u64(), "{context}");
                 }
                 other => panic!("{context}: kind {other:?}"),
             }
@@ -140,6 +151,27 @@ pub fn capability(mode: Mode, flags: &[&str]) -> VolumeCapability {
             ..Default::default()
         })),
     }
+}
+
+pub fn snapshot(name: &str) -> CreateSnapshotRequest {
+    CreateSnapshotRequest { name: name.into(), source_volume_id: id(), ..Default::default() }
+}
+
+/// A volume of this name, with the content of a snapshot or of a volume.
+pub fn copy_of(kind: &str, name: &str, source: volume_content_source::Type) -> CreateVolumeRequest {
+    CreateVolumeRequest {
+        name: name.into(),
+        volume_content_source: Some(VolumeContentSource { r#type: Some(source) }),
+        ..create(kind)
+    }
+}
+
+pub fn of_snapshot(snapshot_id: &str) -> volume_content_source::Type {
+    volume_content_source::Type::Snapshot(SnapshotSource { snapshot_id: snapshot_id.into() })
+}
+
+pub fn of_volume(volume_id: &str) -> volume_content_source::Type {
+    volume_content_source::Type::Volume(VolumeSource { volume_id: volume_id.into() })
 }
 
 /// A capability for raw use.
