@@ -39,6 +39,20 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "String::is_empty")]
         namespace: String,
     },
+    /// A case waited for something, and saw it or did not.
+    Step {
+        /// Which case.
+        case: CaseId,
+        /// For what: `claim ns/name to be Bound`.
+        what: String,
+        /// From when.
+        start: Stamp,
+        /// How long.
+        seconds: f64,
+        /// What was seen last, where it did not come.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        failed: Option<String>,
+    },
     /// A case ended; a skipped one ends without having begun.
     CaseFinished {
         /// Which.

@@ -99,6 +99,7 @@ impl Metrics {
             | Event::Clock(_)
             | Event::Stock(_)
             | Event::Ended(_)
+            | Event::Step { .. }
             | Event::RunFinished { .. } => {}
         }
     }

@@ -207,7 +207,7 @@ impl Tally {
                 let (status, last_lines) = (end.status.clone(), end.last_lines.clone());
                 *restarts = Restarts { times, status, last_lines };
             }
-            Event::CaseStarted { .. } | Event::WatchLag { .. } => {}
+            Event::CaseStarted { .. } | Event::Step { .. } | Event::WatchLag { .. } => {}
         }
     }
 

@@ -95,6 +95,7 @@ impl Progress {
             | Event::Phase(_)
             | Event::Transition(_)
             | Event::Rpc(_)
+            | Event::Step { .. }
             | Event::Violation { .. }
             | Event::Load(_)
             | Event::Clock(_)

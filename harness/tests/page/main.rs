@@ -84,6 +84,13 @@ fn run(folder: &Path, volumes: u64) {
         Event::CaseStarted { case: case.clone(), namespace: "cc-1".into() },
     ];
     events.extend((0..volumes).flat_map(|number| life(number, number * 3_000)));
+    events.push(Event::Step {
+        case: case.clone(),
+        what: HOSTILE.into(),
+        start: at(0),
+        seconds: 1.5,
+        failed: Some("it is Pending".into()),
+    });
     events.push(finished(&case, CaseResult::Failed { why: format!("last seen: {HOSTILE}") }));
     events.push(finished(
         &CaseId::new("volumes", "xfs"),
@@ -149,6 +156,8 @@ fn the_page_of_2000_volumes_works_without_errors_and_without_network() {
     assert_eq!(seen["found"], "1 of 2000 volumes");
     assert_eq!(seen["longest"], "cc-1/claim-700");
     assert_eq!(seen["cases"], "1 of 3");
+    assert_eq!(seen["steps"], 2, "where it failed, and among all cases");
+    assert_eq!(seen["volumes"], "2000 volumes", "a case leads to its volumes");
     assert_eq!(seen["unlabelled"], 0, "every control has a name");
     assert_eq!(seen["dead"], serde_json::json!([]), "every link of the page leads somewhere");
     assert_eq!(seen["headings"][0], "Failed d.io");

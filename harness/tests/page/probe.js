@@ -49,6 +49,9 @@
       seen.cases = $("case-found").value;
       type("case-find", "");
     }
+    seen.steps = document.querySelectorAll(".steps li.bad pre").length;
+    document.querySelector("button.volumes:not([hidden])")?.click();
+    seen.volumes = $("found").value;
     seen.wider = document.documentElement.scrollWidth > innerWidth;
     seen.images = document.images.length;
     seen.headings = [...document.querySelectorAll("h1,h2")].map(one => one.textContent.trim());

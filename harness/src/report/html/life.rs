@@ -15,6 +15,19 @@ pub(super) struct Lives {
     calls: Vec<RpcSummary>,
     /// The case that a namespace belongs to.
     cases: HashMap<String, CaseId>,
+    /// What each case waited for.
+    steps: HashMap<CaseId, Vec<Waited>>,
+}
+
+/// A step of a case.
+#[derive(Debug)]
+pub(super) struct Waited {
+    /// For what.
+    pub what: String,
+    /// How long, seconds.
+    pub seconds: f64,
+    /// What was seen last, where it did not come.
+    pub failed: Option<String>,
 }
 
 /// How long one phase took, each time; seconds.
@@ -99,8 +112,17 @@ impl Lives {
             Event::CaseStarted { case, namespace } if !namespace.is_empty() => {
                 self.cases.insert(namespace.clone(), case.clone());
             }
+            Event::Step { case, what, seconds, failed, .. } => {
+                let waited = Waited { what: what.clone(), seconds: *seconds, failed: failed.clone() };
+                self.steps.entry(case.clone()).or_default().push(waited);
+            }
             _ => {}
         }
+    }
+
+    /// What a case waited for, in that order.
+    pub fn steps(&self, case: &CaseId) -> &[Waited] {
+        self.steps.get(case).map_or(&[], Vec::as_slice)
     }
 
     /// How long each phase took, in the order of a life.

@@ -1,13 +1,15 @@
 //! `report.html`: one file that needs no network, with everything that a run came to.
 //!
 //! ```text
-//! summary.json  ─> Summary ─> verdict, tables, matrix, cases     sections.rs
+//! summary.json  ─> Summary ─> verdict, tables, matrix            sections.rs
 //! events.ndjson ─> Lives   ─> pictures                           charts.rs
-//!                          └> the timeline, drawn by report.js   life.rs
+//!                          ├> the timeline, drawn by report.js   life.rs
+//!                          └> what each case waited for           cases.rs
 //! ```
 //!
 //! What can be read without a script is HTML and SVG; the script draws the timeline and filters.
 
+mod cases;
 mod charts;
 mod life;
 mod rebuild;
@@ -42,12 +44,12 @@ fn render(summary: &Summary, lives: &Lives) -> String {
                 (sections::header(summary, timeline.began))
                 main #main {
                     (sections::typical(summary))
-                    (sections::failures(summary))
+                    (cases::failures(summary, lives))
                     (sections::slos(summary))
                     (sections::phases(summary, &times))
                     (sections::timeline(timeline.rows.len(), timeline.omitted))
                     (sections::counts(summary))
-                    (sections::cases(summary))
+                    (cases::cases(summary, lives))
                     (sections::capabilities(summary))
                     (sections::load(summary))
                     (sections::nodes(summary))

@@ -360,6 +360,16 @@
     alive = null;
     look(0, last);
   });
+  const cases = new Set(data.cases);
+  for (const button of document.querySelectorAll("button.volumes")) {
+    button.hidden = !cases.has(button.dataset.case);
+    button.onclick = () => {
+      $("find").value = button.dataset.case;
+      arrange();
+      if (view.rows.length) look(Math.min(...view.rows.map(i => begin(data.rows[i]))), most(view.rows, i => end(data.rows[i])));
+      $("timeline").scrollIntoView();
+    };
+  }
   for (const id of ["find", "order", "phase"]) $(id).addEventListener("input", arrange);
   frame.addEventListener("scroll", redraw);
   new ResizeObserver(redraw).observe(frame);

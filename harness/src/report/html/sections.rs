@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use claimcheck_model::{CapabilityLine, CaseResult, Phase, TransitionKind};
+use claimcheck_model::{CapabilityLine, Phase, TransitionKind};
 use jiff::Timestamp;
 use maud::{Markup, html};
 
@@ -305,84 +305,6 @@ pub(super) fn counts(summary: &Summary) -> Markup {
                     @if let Some(case) = &leak.case { span.dim { " by " (case) } } } } }
             }
         }
-    }
-}
-
-/// Failed cases with all that was said, before everything that went well.
-pub(super) fn failures(summary: &Summary) -> Markup {
-    let failed: Vec<_> = summary
-        .results
-        .iter()
-        .filter_map(|line| match &line.result {
-            CaseResult::Failed { why } => Some((line, why)),
-            CaseResult::Passed | CaseResult::Skipped { .. } => None,
-        })
-        .collect();
-    let errors = summary.load.iter().flat_map(|load| &load.errors);
-    if failed.is_empty() && summary.load.as_ref().is_none_or(|load| load.errors.is_empty()) {
-        return html! {};
-    }
-    html! {
-        section #failures aria-labelledby="failures-h" {
-            h2 #failures-h { "What failed" }
-            @for (line, why) in failed {
-                article.failure { h3 { (line.case) } p.dim { "after " (human(line.seconds)) } pre { (why) } }
-            }
-            @for error in errors { article.failure { pre { (error.why) } } }
-        }
-    }
-}
-
-/// Every case, to be filtered.
-pub(super) fn cases(summary: &Summary) -> Markup {
-    if summary.results.is_empty() {
-        return html! {};
-    }
-    let mut suites: BTreeMap<&str, Vec<_>> = BTreeMap::new();
-    for line in &summary.results {
-        suites.entry(&line.case.suite).or_default().push(line);
-    }
-    html! {
-        section #cases aria-labelledby="cases-h" {
-            h2 #cases-h { "Cases" }
-            div.tools #case-tools hidden {
-                label { "Find " input #case-find type="search" placeholder="words of a case or a reason" size="34"; }
-                @for (result, name) in [("passed", "passed"), ("failed", "failed"), ("skipped", "skipped")] {
-                    label { input type="checkbox" checked name="result" value=(result); " " (name) }
-                }
-                output #case-found {}
-            }
-            @for (suite, lines) in suites {
-                @let failed = lines.iter().filter(|line| line.result.name() == "failed").count();
-                @let skipped = lines.iter().filter(|line| line.result.name() == "skipped").count();
-                details.suite open[failed > 0] {
-                    summary {
-                        strong { (suite) } " "
-                        span.good { (lines.len() - failed - skipped) } @if failed > 0 { " · " span.bad { (failed) " failed" } } @if skipped > 0 { " · " span.dim { (skipped) " skipped" } }
-                    }
-                    ul.cases { @for line in lines {
-                        li.case data-result=(line.result.name()) {
-                            span.sign.(line.result.name()) aria-label=(line.result.name()) { (sign(&line.result)) }
-                            span.case-name { (line.case.name) }
-                            span.took { @if line.seconds > 0.0 { (human(line.seconds)) } }
-                            @match &line.result {
-                                CaseResult::Skipped { why } => { span.why { (why) } }
-                                CaseResult::Failed { why } => { pre { (why) } }
-                                CaseResult::Passed => {}
-                            }
-                        }
-                    } }
-                }
-            }
-        }
-    }
-}
-
-fn sign(result: &CaseResult) -> &'static str {
-    match result {
-        CaseResult::Passed => "✓",
-        CaseResult::Failed { .. } => "✗",
-        CaseResult::Skipped { .. } => "–",
     }
 }
 

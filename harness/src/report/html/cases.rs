@@ -1,0 +1,119 @@
+//! The cases on the page: those that failed first, then all of them, each with what it waited for.
+
+use std::collections::BTreeMap;
+
+use claimcheck_model::CaseResult;
+use maud::{Markup, html};
+
+use super::{
+    super::{
+        summary::{CaseLine, Summary},
+        tables::human,
+    },
+    life::{Lives, Waited},
+};
+
+/// Failed cases with all that was said, before everything that went well.
+pub(super) fn failures(summary: &Summary, lives: &Lives) -> Markup {
+    let failed: Vec<_> = summary
+        .results
+        .iter()
+        .filter_map(|line| match &line.result {
+            CaseResult::Failed { why } => Some((line, why)),
+            CaseResult::Passed | CaseResult::Skipped { .. } => None,
+        })
+        .collect();
+    let errors = summary.load.iter().flat_map(|load| &load.errors);
+    if failed.is_empty() && summary.load.as_ref().is_none_or(|load| load.errors.is_empty()) {
+        return html! {};
+    }
+    html! {
+        section #failures aria-labelledby="failures-h" {
+            h2 #failures-h { "What failed" }
+            @for (line, why) in failed {
+                article.failure {
+                    h3 { (line.case) }
+                    p.dim { "after " (human(line.seconds)) " " (volumes(line)) }
+                    pre { (why) }
+                    (steps(lives.steps(&line.case)))
+                }
+            }
+            @for error in errors { article.failure { pre { (error.why) } } }
+        }
+    }
+}
+
+/// Every case, to be filtered.
+pub(super) fn cases(summary: &Summary, lives: &Lives) -> Markup {
+    if summary.results.is_empty() {
+        return html! {};
+    }
+    let mut suites: BTreeMap<&str, Vec<_>> = BTreeMap::new();
+    for line in &summary.results {
+        suites.entry(&line.case.suite).or_default().push(line);
+    }
+    html! {
+        section #cases aria-labelledby="cases-h" {
+            h2 #cases-h { "Cases" }
+            div.tools #case-tools hidden {
+                label { "Find " input #case-find type="search" placeholder="words of a case or a reason" size="34"; }
+                @for (result, name) in [("passed", "passed"), ("failed", "failed"), ("skipped", "skipped")] {
+                    label { input type="checkbox" checked name="result" value=(result); " " (name) }
+                }
+                output #case-found {}
+            }
+            @for (suite, lines) in suites {
+                @let failed = lines.iter().filter(|line| line.result.name() == "failed").count();
+                @let skipped = lines.iter().filter(|line| line.result.name() == "skipped").count();
+                details.suite open[failed > 0] {
+                    summary {
+                        strong { (suite) } " "
+                        span.good { (lines.len() - failed - skipped) } @if failed > 0 { " · " span.bad { (failed) " failed" } } @if skipped > 0 { " · " span.dim { (skipped) " skipped" } }
+                    }
+                    ul.cases { @for line in lines {
+                        li.case data-result=(line.result.name()) {
+                            span.sign.(line.result.name()) aria-label=(line.result.name()) { (sign(&line.result)) }
+                            @match lives.steps(&line.case) {
+                                [] => { span.case-name { (line.case.name) } }
+                                waited => { details.case-name { summary { (line.case.name) } (steps(waited)) (volumes(line)) } }
+                            }
+                            span.took { @if line.seconds > 0.0 { (human(line.seconds)) } }
+                            @match &line.result {
+                                CaseResult::Skipped { why } => { span.why { (why) } }
+                                CaseResult::Failed { why } => { pre { (why) } }
+                                CaseResult::Passed => {}
+                            }
+                        }
+                    } }
+                }
+            }
+        }
+    }
+}
+
+/// What a case waited for, one after the other.
+fn steps(waited: &[Waited]) -> Markup {
+    html! {
+        @if !waited.is_empty() {
+            ol.steps { @for step in waited {
+                li.(if step.failed.is_some() { "bad" } else { "" }) {
+                    (step.what) " " span.dim { (human(step.seconds)) }
+                    @if let Some(why) = &step.failed { pre { (why) } }
+                }
+            } }
+        }
+    }
+}
+
+/// Leads from a case to its volumes in the timeline, where there is a script.
+fn volumes(line: &CaseLine) -> Markup {
+    html! { button.volumes type="button" hidden data-case=(line.case) { "its volumes" } }
+}
+
+fn sign(result: &CaseResult) -> &'static str {
+    match result {
+        CaseResult::Passed => "✓",
+        CaseResult::Failed { .. } => "✗",
+        CaseResult::Skipped { .. } => "–",
+    }
+}
