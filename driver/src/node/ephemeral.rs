@@ -37,6 +37,13 @@ pub(super) fn id_on_node(handle: &str) -> Result<VolumeId> {
     }
 }
 
+/// Whether an id is one that the kubelet makes up: `csi-` and 64 hexadecimal digits (`makeVolumeHandle` in
+/// pkg/volume/csi/csi_mounter.go).
+pub(super) fn is_made_up(handle: &str) -> bool {
+    let digits = handle.strip_prefix("csi-").unwrap_or_default();
+    digits.len() == 64 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
 impl Driver {
     /// Makes the volume unless an earlier call did, and shows it.
     pub(super) fn publish_ephemeral(

@@ -165,7 +165,15 @@ impl Driver {
             return Err(Error::Missing("volume_id"));
         }
         let target = self.outside_path("target_path", &request.target_path)?;
-        let (_lock, mut volume) = self.lock(&ephemeral::id_on_node(&request.volume_id)?)?;
+        let (_lock, mut volume) = match self.lock(&ephemeral::id_on_node(&request.volume_id)?) {
+            // It goes with its publication, so that a repeat of this call finds it gone; and the kubelet would
+            // repeat until it succeeds.
+            Err(Error::NoVolume(_)) if ephemeral::is_made_up(&request.volume_id) => {
+                self.remove_target(&target)?;
+                return Ok(NodeUnpublishVolumeResponse {});
+            }
+            locked => locked?,
+        };
         self.withdraw(&mut volume, &target)?;
         self.unstage_unasked(&mut volume)?;
         self.remove_if_ephemeral(&volume)?;

@@ -4,19 +4,18 @@
 //! back. Both ways a volume must be whole or not there, and nothing may be left at the end. On the fake
 //! machine the successor is stopped as well, before each of its effects.
 
-use std::{path::Path, process::Command, sync::Arc, time::Instant};
+use std::{process::Command, sync::Arc, time::Instant};
 
-use crate::support::{self, Place, fake::FakeHost};
+use crate::{
+    scenarios::{self, Scenario, Step},
+    support::{self, Place, fake::FakeHost},
+};
 use claimcheck_driver::{
-    Driver,
-    error::{Error, Result},
+    Config, Driver,
+    capability::Capabilities,
+    error::Error,
     host::{Host, RealHost, fault::FaultHost},
 };
-
-const NODE: &str = "node-1";
-/// The calls of one life cycle in order; the second half takes back what the first half did.
-const CALLS: [&str; 8] = ["create", "attach", "stage", "publish", "unpublish", "unstage", "detach", "delete"];
-const FIRST_UNDO: usize = 4;
 
 #[derive(Clone, Copy, Debug)]
 enum After {
@@ -26,18 +25,12 @@ enum After {
     GiveUp,
 }
 
-fn call(driver: &Driver, place: &Place, kind: &str, call: &str) -> Result<()> {
-    let (staging, target) = (place.staging(), place.target());
-    match call {
-        "create" => driver.create(support::create(kind)).map(drop),
-        "attach" => driver.attach(support::attach(NODE)).map(drop),
-        "stage" => driver.stage(support::stage(&staging)).map(drop),
-        "publish" => driver.publish(support::publish(&staging, &target, true)).map(drop),
-        "unpublish" => driver.unpublish(support::unpublish(&target)).map(drop),
-        "unstage" => driver.unstage(support::unstage(&staging)).map(drop),
-        "detach" => driver.detach(support::detach(NODE)).map(drop),
-        "delete" => driver.delete(support::delete()).map(drop),
-        other => panic!("no call {other}"),
+impl After {
+    fn resume_at(self, failed: usize, scenario: &Scenario) -> usize {
+        match self {
+            Self::Retry => failed,
+            Self::GiveUp => failed.max(scenario.does.len()),
+        }
     }
 }
 
@@ -46,155 +39,191 @@ fn call(driver: &Driver, place: &Place, kind: &str, call: &str) -> Result<()> {
 fn run<H: Host + 'static>(
     host: Arc<FaultHost<H>>,
     place: &Place,
-    kind: &str,
+    scenario: &Scenario,
     next: usize,
-) -> std::result::Result<(), (usize, Error)> {
-    let driver = place.driver(host.clone()).map_err(|error| (next, error))?;
+) -> Result<(), (usize, Error)> {
+    let capabilities = Capabilities::without(scenario.without.iter().copied());
+    let config = Config { capabilities, ..place.config(scenarios::NODE) };
+    let driver = Driver::start(config, host.clone()).map_err(|error| (next, error))?;
     if !host.crashed() {
         place.assert_whole("after a start");
     }
-    for (index, name) in CALLS.iter().enumerate().skip(next) {
-        match call(&driver, place, kind, name) {
+    for (index, Step(_, call)) in scenario.steps().enumerate().skip(next) {
+        match call(&driver, place) {
             Ok(()) => {}
             // Taken back before it was there: nothing to do, as Kubernetes sees it.
-            Err(Error::NoVolume(_) | Error::NoNode(_)) if index >= FIRST_UNDO => {}
+            Err(Error::NoVolume(_) | Error::NoNode(_)) if index >= scenario.does.len() => {}
+            // Said as it should be; the volume grows with its next staging.
+            Err(Error::OnlineGrowth { .. }) => {}
             Err(error) => return Err((index, error)),
-        }
-        if *name == "publish" {
-            let mounted = place_mounted(&driver, place);
-            assert!(mounted, "publish succeeded without a mount");
         }
     }
     Ok(())
 }
 
-fn place_mounted(driver: &Driver, place: &Place) -> bool {
-    driver.stats(support::stats(&place.target())).is_ok()
-}
-
-fn resume_at(failed: usize, after: After) -> usize {
-    match after {
-        After::Retry => failed,
-        After::GiveUp => failed.max(FIRST_UNDO),
-    }
-}
-
 /// The effects of one undisturbed life cycle.
-fn effects(host: impl Host + 'static, kind: &str) -> Vec<String> {
+fn effects(host: impl Host + 'static, scenario: &Scenario) -> Vec<String> {
     let place = Place::new();
     let recorder = Arc::new(FaultHost::recording(host));
-    run(recorder.clone(), &place, kind, 0).unwrap();
+    run(recorder.clone(), &place, scenario, 0).unwrap();
     let prefix = place.path().display().to_string();
     recorder.effects().into_iter().map(|effect| effect.replace(&prefix, "")).collect()
 }
 
 fn assert_nothing_left(place: &Place, context: &str) {
     assert_eq!(place.volumes(), Vec::<String>::new(), "{context}");
-    assert!(!place.target().exists(), "{context}: target left");
+    for target in [place.target(), scenarios::second_target(place)] {
+        assert!(!target.exists(), "{context}: {} left", target.display());
+    }
+    for name in ["nodes", ""] {
+        let dir = place.state().join(name);
+        let mut files = std::fs::read_dir(dir).unwrap().map(|file| file.unwrap().file_name());
+        assert!(!files.any(|file| file.to_str().unwrap().ends_with(".new")), "{context}: a draft left");
+    }
 }
 
-fn on_fake_host(kind: &str) {
-    let effects = effects(FakeHost::default(), kind);
-    let mut crashes = 0;
-    let mut second_crashes = 0;
+fn assert_fake_clear(host: &FakeHost, context: &str) {
+    assert!(host.mounts().is_empty(), "{context}: {:?}", host.mounts());
+    assert_eq!(host.raw_count(), 0, "{context}: loop devices left");
+}
+
+fn on_fake_host(scenario: &Scenario, host: fn() -> FakeHost) {
+    let Scenario { name, .. } = scenario;
+    let effects = effects(host(), scenario);
+    let (mut crashes, mut second_crashes) = (0, 0);
     for (after, before) in
         [After::Retry, After::GiveUp].into_iter().flat_map(|a| (0..effects.len()).map(move |b| (a, b)))
     {
         // Stop the successor before each of its effects too, until it no longer gets that far.
         for second in 0.. {
             let context =
-                format!("{kind}: {after:?} after a crash before {}, again before #{second}", effects[before]);
-            let (place, host) = (Place::new(), FakeHost::default());
+                format!("{name}: {after:?} after a crash before {}, again before #{second}", effects[before]);
+            let (place, host) = (Place::new(), host());
             let first = Arc::new(FaultHost::crashing_after(host.clone(), before));
-            let (failed, error) = run(first.clone(), &place, kind, 0).expect_err(&context);
+            let (failed, error) = run(first.clone(), &place, scenario, 0).expect_err(&context);
             assert!(first.crashed(), "{context}: {error:?}");
             crashes += usize::from(second == 0);
 
-            let next = resume_at(failed, after);
+            let next = after.resume_at(failed, scenario);
             let successor = Arc::new(FaultHost::crashing_after(host.clone(), second));
-            let outcome = run(successor.clone(), &place, kind, next);
-            if let Err((failed, error)) = &outcome {
-                assert!(successor.crashed(), "{context}: call {} failed: {error:?}", CALLS[*failed]);
+            let outcome = run(successor.clone(), &place, scenario, next);
+            let again = successor.crashed();
+            if again {
                 second_crashes += 1;
-                let next = resume_at(*failed, after);
-                let (failed, error) =
-                    match run(Arc::new(FaultHost::recording(host.clone())), &place, kind, next) {
-                        Ok(()) => {
-                            assert_nothing_left(&place, &context);
-                            assert!(host.mounts().is_empty(), "{context}: {:?}", host.mounts());
-                            continue;
-                        }
-                        Err(failure) => failure,
-                    };
-                panic!("{context}: call {} failed: {error:?}", CALLS[failed]);
+                // A crash while it starts stops nobody here who asks for what is gone already.
+                let failed = outcome.map_or_else(|(failed, _)| failed, |()| scenario.steps().count());
+                let next = after.resume_at(failed, scenario);
+                let third = Arc::new(FaultHost::recording(host.clone()));
+                if let Err((failed, error)) = run(third, &place, scenario, next) {
+                    panic!("{context}: {} failed: {error:?}", scenario.name_of(failed));
+                }
+            } else if let Err((failed, error)) = outcome {
+                panic!("{context}: {} failed: {error:?}", scenario.name_of(failed));
             }
             assert_nothing_left(&place, &context);
-            assert!(host.mounts().is_empty(), "{context}: {:?}", host.mounts());
-            break;
+            assert_fake_clear(&host, &context);
+            if !again {
+                break;
+            }
         }
     }
     println!(
-        "{kind} on the fake machine: {} effects, {crashes} crashes, {second_crashes} of the successor too",
+        "{name} on the fake machine: {} effects, {crashes} crashes, {second_crashes} of the successor too",
         effects.len()
     );
     assert_eq!(crashes, 2 * effects.len());
 }
 
-fn on_real_host(kind: &'static str) {
+fn on_real_host(scenario: &'static Scenario) {
     support::with_private_mounts(move || {
-        if !support::possible(kind, &RealHost) {
+        if !support::possible(if scenario.loops { "image" } else { "directory" }, &RealHost) {
             return;
         }
+        let name = scenario.name;
         let started = Instant::now();
-        let effects = effects(RealHost, kind);
-        println!("{kind}: one life cycle takes {:?}", started.elapsed());
+        let effects = effects(RealHost, scenario);
+        println!("{name}: one life cycle takes {:?}", started.elapsed());
         for effect in &effects {
             println!("    {effect}");
         }
         for after in [After::Retry, After::GiveUp] {
             for (before, effect) in effects.iter().enumerate() {
-                let context = format!("{kind}: {after:?} after a crash before {effect}");
+                let context = format!("{name}: {after:?} after a crash before {effect}");
                 let place = Place::new();
                 let first = Arc::new(FaultHost::crashing_after(RealHost, before));
-                let (failed, error) = run(first.clone(), &place, kind, 0).expect_err(&context);
+                let (failed, error) = run(first.clone(), &place, scenario, 0).expect_err(&context);
                 assert!(first.crashed(), "{context}: {error:?}");
-                let outcome =
-                    run(Arc::new(FaultHost::recording(RealHost)), &place, kind, resume_at(failed, after));
+                let next = after.resume_at(failed, scenario);
+                let outcome = run(Arc::new(FaultHost::recording(RealHost)), &place, scenario, next);
                 if let Err((failed, error)) = outcome {
-                    panic!("{context}: call {} failed: {error:?}", CALLS[failed]);
+                    panic!("{context}: {} failed: {error:?}", scenario.name_of(failed));
                 }
                 assert_nothing_left(&place, &context);
-                assert_eq!(mounts_below(place.path()), Vec::<String>::new(), "{context}");
-                support::assert_loops_clear(place.path(), &context);
+                place.assert_unmounted(&context);
             }
         }
-        println!("{kind} on the real machine: {} effects, {} crashes", effects.len(), 2 * effects.len());
+        println!("{name} on the real machine: {} effects, {} crashes", effects.len(), 2 * effects.len());
     });
-}
-
-fn mounts_below(dir: &Path) -> Vec<String> {
-    let table = std::fs::read_to_string("/proc/thread-self/mountinfo").unwrap();
-    table.lines().filter(|line| line.contains(dir.to_str().unwrap())).map(str::to_owned).collect()
 }
 
 #[test]
 fn fake_directory() {
-    on_fake_host("directory");
+    on_fake_host(&scenarios::DIRECTORY, FakeHost::default);
 }
 
 #[test]
 fn fake_image() {
-    on_fake_host("image");
+    on_fake_host(&scenarios::IMAGE, FakeHost::default);
+}
+
+#[test]
+fn fake_grown_offline() {
+    on_fake_host(&scenarios::GROWN_OFFLINE, FakeHost::without_online_growth);
+}
+
+#[test]
+fn fake_block() {
+    on_fake_host(&scenarios::BLOCK, FakeHost::default);
+}
+
+#[test]
+fn fake_unstaged() {
+    on_fake_host(&scenarios::UNSTAGED, FakeHost::default);
+}
+
+#[test]
+fn fake_ephemeral() {
+    on_fake_host(&scenarios::EPHEMERAL, FakeHost::default);
 }
 
 #[test]
 fn real_directory() {
-    on_real_host("directory");
+    on_real_host(&scenarios::DIRECTORY);
 }
 
 #[test]
 fn real_image() {
-    on_real_host("image");
+    on_real_host(&scenarios::IMAGE);
+}
+
+#[test]
+fn real_grown_offline() {
+    on_real_host(&scenarios::GROWN_OFFLINE);
+}
+
+#[test]
+fn real_block() {
+    on_real_host(&scenarios::BLOCK);
+}
+
+#[test]
+fn real_unstaged() {
+    on_real_host(&scenarios::UNSTAGED);
+}
+
+#[test]
+fn real_ephemeral() {
+    on_real_host(&scenarios::EPHEMERAL);
 }
 
 /// Directory volumes work for an ordinary user in a user namespace.
@@ -219,15 +248,15 @@ fn user_namespace() {
 fn reboot() {
     let (place, host) = (Place::new(), FakeHost::default());
     let driver = place.driver(Arc::new(host.clone())).unwrap();
-    for name in &CALLS[..FIRST_UNDO] {
-        call(&driver, &place, "directory", name).unwrap();
+    for Step(_, call) in scenarios::DIRECTORY.does {
+        call(&driver, &place).unwrap();
     }
-    assert!(call(&driver, &place, "directory", "delete").unwrap_err().to_string().contains("published at"));
+    assert!(driver.delete(support::delete()).unwrap_err().to_string().contains("published at"));
     host.reboot();
     let driver = place.driver(Arc::new(host)).unwrap();
-    let refused = call(&driver, &place, "directory", "delete").unwrap_err();
+    let refused = driver.delete(support::delete()).unwrap_err();
     assert!(refused.to_string().contains("attached to node node-1"), "{refused}");
-    call(&driver, &place, "directory", "detach").unwrap();
-    call(&driver, &place, "directory", "delete").unwrap();
+    driver.detach(support::detach(scenarios::NODE)).unwrap();
+    driver.delete(support::delete()).unwrap();
     assert_eq!(place.volumes(), Vec::<String>::new());
 }

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use crate::support::{self, Place, block, capability, fake::FakeHost, refused};
+use crate::{
+    scenarios::INLINE,
+    support::{self, Place, block, capability, fake::FakeHost, refused},
+};
 use claimcheck_csi::v1::{
     ControllerModifyVolumeRequest, ControllerPublishVolumeRequest, CreateVolumeRequest, ListVolumesRequest,
     NodePublishVolumeRequest, ValidateVolumeCapabilitiesRequest, volume_capability::access_mode::Mode,
@@ -150,15 +153,12 @@ fn mutable_parameters() {
     assert!(has(&[("iops", "6"), ("throughput", "7")]), "a refused change changed something");
 }
 
-/// The id that a kubelet makes up.
-const HANDLE: &str = "csi-0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
-
 fn inline(place: &Place, attributes: &[(&str, &str)]) -> NodePublishVolumeRequest {
     let mut volume_context = pairs(attributes);
     volume_context
         .extend(pairs(&[("csi.storage.k8s.io/ephemeral", "true"), ("csi.storage.k8s.io/pod.name", "pod")]));
     NodePublishVolumeRequest {
-        volume_id: HANDLE.into(),
+        volume_id: INLINE.into(),
         staging_target_path: String::new(),
         volume_context,
         ..support::publish(&place.staging(), &place.target(), false)
@@ -167,7 +167,7 @@ fn inline(place: &Place, attributes: &[(&str, &str)]) -> NodePublishVolumeReques
 
 fn take_back(driver: &Driver, place: &Place) -> claimcheck_driver::error::Result<()> {
     let mut request = support::unpublish(&place.target());
-    request.volume_id = HANDLE.into();
+    request.volume_id = INLINE.into();
     driver.unpublish(request).map(drop)
 }
 
@@ -198,11 +198,11 @@ fn ephemeral_rules() {
     assert_eq!(place.volumes().len(), 1);
     assert_eq!(driver.list(ListVolumesRequest::default()).unwrap().entries, []);
     let mut stats = support::stats(&place.target());
-    stats.volume_id = HANDLE.into();
+    stats.volume_id = INLINE.into();
     driver.stats(stats).unwrap();
     take_back(&driver, &place).unwrap();
     assert_eq!(place.volumes(), Vec::<String>::new());
-    refused(take_back(&driver, &place), NotFound, "volume");
+    take_back(&driver, &place).unwrap();
 
     let room = start(&place, |config| config.capacity_bytes = Some(1 << 20));
     let full = room.publish(inline(&place, &[("size", "2000000")]));
