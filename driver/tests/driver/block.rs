@@ -171,7 +171,7 @@ fn life(config: impl FnOnce(Config) -> Config + Send + 'static) {
             driver.publish(publish(&place, &target, writer, false)).unwrap();
             assert_eq!(support::loops_below(place.path()).len(), 2);
             for target in [&target, &reader] {
-                driver.unpublish(support::unpublish(target)).unwrap();
+                support::take_down(&driver, &support::unpublish(target));
                 assert!(!target.exists());
             }
             if stages {
@@ -209,7 +209,7 @@ fn reader_mode() {
         assert!(
             opened.and_then(|mut device| device.write_all(b"x").and_then(|()| device.sync_all())).is_err()
         );
-        driver.unpublish(support::unpublish(&place.target())).unwrap();
+        support::take_down(&driver, &support::unpublish(&place.target()));
         driver.unstage(support::unstage(&place.staging())).unwrap();
         support::assert_loops_clear(place.path(), "reader");
         driver.delete(support::delete()).unwrap();

@@ -189,7 +189,7 @@ fn really(fs: Option<FsType>, bytes: i64) {
         };
         let up = || driver.stage(stage()).and_then(|_| driver.publish(publish())).map(drop);
         let down = || {
-            driver.unpublish(support::unpublish(&target)).unwrap();
+            support::take_down(&driver, &support::unpublish(&target));
             driver.unstage(support::unstage(&staging)).unwrap();
         };
         let create = CreateVolumeRequest {

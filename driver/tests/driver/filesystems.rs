@@ -88,7 +88,7 @@ fn life(fs: FsType, option: &'static str) {
         fs::write(target.join("still"), "writable").unwrap();
 
         for target in [&target, &reader] {
-            driver.unpublish(support::unpublish(target)).unwrap();
+            support::take_down(&driver, &support::unpublish(target));
         }
         driver.unstage(support::unstage(&staging)).unwrap();
         support::assert_loops_clear(place.path(), fs.name());
@@ -104,7 +104,7 @@ fn life(fs: FsType, option: &'static str) {
         driver.stage(stage(&flags)).unwrap();
         driver.publish(publish(&target, false)).unwrap();
         assert_eq!(fs::read_to_string(target.join("file")).unwrap(), "kept");
-        driver.unpublish(support::unpublish(&target)).unwrap();
+        support::take_down(&driver, &support::unpublish(&target));
         driver.unstage(support::unstage(&staging)).unwrap();
         driver.delete(support::delete()).unwrap();
         support::assert_loops_clear(place.path(), fs.name());

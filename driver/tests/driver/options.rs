@@ -8,7 +8,8 @@ use crate::{
 };
 use claimcheck_csi::v1::{
     ControllerModifyVolumeRequest, ControllerPublishVolumeRequest, CreateVolumeRequest, ListVolumesRequest,
-    NodePublishVolumeRequest, ValidateVolumeCapabilitiesRequest, volume_capability::access_mode::Mode,
+    NodePublishVolumeRequest, NodeUnpublishVolumeRequest, ValidateVolumeCapabilitiesRequest,
+    volume_capability::access_mode::Mode,
 };
 use claimcheck_driver::{
     Config, Driver,
@@ -165,10 +166,8 @@ fn inline(place: &Place, attributes: &[(&str, &str)]) -> NodePublishVolumeReques
     }
 }
 
-fn take_back(driver: &Driver, place: &Place) -> claimcheck_driver::error::Result<()> {
-    let mut request = support::unpublish(&place.target());
-    request.volume_id = INLINE.into();
-    driver.unpublish(request).map(drop)
+fn inline_gone(place: &Place) -> NodeUnpublishVolumeRequest {
+    NodeUnpublishVolumeRequest { volume_id: INLINE.into(), ..support::unpublish(&place.target()) }
 }
 
 #[test]
@@ -200,9 +199,9 @@ fn ephemeral_rules() {
     let mut stats = support::stats(&place.target());
     stats.volume_id = INLINE.into();
     driver.stats(stats).unwrap();
-    take_back(&driver, &place).unwrap();
+    driver.unpublish(inline_gone(&place)).unwrap();
     assert_eq!(place.volumes(), Vec::<String>::new());
-    take_back(&driver, &place).unwrap();
+    driver.unpublish(inline_gone(&place)).unwrap();
 
     let room = start(&place, |config| config.capacity_bytes = Some(1 << 20));
     let full = room.publish(inline(&place, &[("size", "2000000")]));
@@ -227,7 +226,7 @@ fn ephemeral(kind: &'static str) {
         // A new driver knows whose it is.
         let driver = place.driver(Arc::new(RealHost)).unwrap();
         assert_eq!(std::fs::read_to_string(place.target().join("file")).unwrap(), "data");
-        take_back(&driver, &place).unwrap();
+        support::take_down(&driver, &inline_gone(&place));
         assert!(!place.target().exists());
         assert_eq!(place.volumes(), Vec::<String>::new());
         place.assert_unmounted(kind);

@@ -75,7 +75,11 @@ impl Node {
     async fn take_down(&self, place: &Place) {
         let (staging, target) = (place.staging(), place.target());
         for _ in 0..2 {
-            self.client.node().node_unpublish_volume(support::unpublish(&target)).await.unwrap();
+            // See `support::take_down`.
+            while let Err(busy) = self.client.node().node_unpublish_volume(support::unpublish(&target)).await
+            {
+                assert!(busy.message().contains("(os error 16)"), "{busy}");
+            }
             assert!(!target.exists());
         }
         for _ in 0..2 {

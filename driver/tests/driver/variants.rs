@@ -174,7 +174,7 @@ fn publish_only(kind: &'static str) {
         drop(driver);
         let driver = Driver::start(config, Arc::new(RealHost)).unwrap();
         for target in [place.target(), second] {
-            driver.unpublish(support::unpublish(&target)).unwrap();
+            support::take_down(&driver, &support::unpublish(&target));
             driver.unpublish(support::unpublish(&target)).unwrap();
             assert!(!target.exists());
         }

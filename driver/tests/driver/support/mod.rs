@@ -4,6 +4,7 @@ pub mod fake;
 
 use std::{
     fs,
+    io::ErrorKind,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
@@ -20,7 +21,7 @@ use claimcheck_csi::v1::{
 use claimcheck_driver::{
     Config, Driver,
     capability::Capabilities,
-    error::Result,
+    error::{Error, Result},
     host::{Host, RealHost},
     secrets::Secrets,
     topology::Segment,
@@ -259,6 +260,25 @@ pub fn publish(staging: &Path, target: &Path, readonly: bool) -> NodePublishVolu
 
 pub fn unpublish(target: &Path) -> NodeUnpublishVolumeRequest {
     NodeUnpublishVolumeRequest { volume_id: id(), target_path: target.display().to_string() }
+}
+
+/// Unpublishes, and again while the kernel calls the target busy, as the kubelet does: a tool that another test
+/// starts has, between fork and exec, a copy of every file that this one had open there.
+pub fn take_down(driver: &Driver, request: &NodeUnpublishVolumeRequest) {
+    let deadline = Instant::now() + Duration::from_secs(2);
+    loop {
+        match driver.unpublish(request.clone()) {
+            Err(Error::Host { source, .. })
+                if source.kind() == ErrorKind::ResourceBusy && Instant::now() < deadline =>
+            {
+                std::thread::yield_now();
+            }
+            outcome => {
+                outcome.unwrap();
+                return;
+            }
+        }
+    }
 }
 
 /// Runs `test` on a thread with a mount table of its own, so that whatever happens nothing stays mounted.
