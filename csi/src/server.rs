@@ -1,4 +1,5 @@
-//! Serves gRPC on a unix socket: drivers, plugin registration, and the drivers of tests.
+//! Serves gRPC on a unix socket, or a TCP port for development: drivers, plugin registration, and the drivers of
+//! tests.
 
 use std::{
     collections::BTreeMap,
@@ -9,16 +10,20 @@ use std::{
 
 use http::{Request, Response};
 use thiserror::Error;
+use tokio::net::TcpListener;
 use tonic::{
     Status,
     body::Body,
     codegen::{BoxFuture, Service},
     server::NamedService,
-    transport,
+    transport::{self, server::TcpIncoming},
 };
 use tower::{ServiceExt, util::BoxCloneSyncService};
 
-use crate::socket::{self, BindError};
+use crate::{
+    endpoint::Endpoint,
+    socket::{self, BindError},
+};
 
 /// Why serving ended early.
 #[derive(Debug, Error)]
@@ -73,24 +78,59 @@ impl Service<Request<Body>> for Services {
 
 /// A socket that listens already; clients may connect and wait for [`Self::serve`].
 #[derive(Debug)]
-pub struct Server(socket::Listener);
+pub struct Server(Listening);
+
+#[derive(Debug)]
+enum Listening {
+    Unix(socket::Listener),
+    Tcp(TcpListener),
+}
 
 impl Server {
+    /// Listens at an endpoint. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// [`BindError`], among others if somebody else answers there.
+    pub async fn listen(endpoint: &Endpoint) -> Result<Self, BindError> {
+        match endpoint {
+            Endpoint::Unix(path) => Self::bind(path),
+            Endpoint::Tcp(address) => {
+                let failed = |source| BindError::Tcp { address: address.clone(), source };
+                TcpListener::bind(address)
+                    .await
+                    .map(|listener| Self(Listening::Tcp(listener)))
+                    .map_err(failed)
+            }
+        }
+    }
+
+    /// Where it listens: with a port that is a real one even where 0 was asked for.
+    pub fn endpoint(&self) -> Endpoint {
+        match &self.0 {
+            Listening::Unix(listener) => Endpoint::Unix(listener.path().to_owned()),
+            Listening::Tcp(listener) => Endpoint::Tcp(
+                listener.local_addr().expect("a socket that listens has an address").to_string(),
+            ),
+        }
+    }
+
     /// Listens at `path`. A dead server's socket is replaced. Must be called within a tokio runtime.
     ///
     /// # Errors
     /// [`BindError`], among others if a live server answers there.
     pub fn bind(path: &Path) -> Result<Self, BindError> {
-        socket::Listener::bind(path).map(Self)
+        socket::Listener::bind(path).map(|listener| Self(Listening::Unix(listener)))
     }
 
     /// Lets the members of a group call, too, as callers that are not root need it. Otherwise it is the
-    /// process's umask that says who may.
+    /// process's umask that says who may. A TCP port is for everybody anyway.
     ///
     /// # Errors
     /// [`BindError::Io`] if the process may not do that.
     pub fn share_with(self, group: u32) -> Result<Self, BindError> {
-        self.0.share_with(group)?;
+        if let Listening::Unix(listener) = &self.0 {
+            listener.share_with(group)?;
+        }
         Ok(self)
     }
 
@@ -117,9 +157,15 @@ impl Server {
         S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
         S::Future: Send,
     {
-        transport::Server::builder()
-            .serve_with_incoming_shutdown(service, self.0, shutdown)
-            .await
-            .map_err(ServeError)
+        let server = transport::Server::builder();
+        let served = match self.0 {
+            Listening::Unix(listener) => {
+                server.serve_with_incoming_shutdown(service, listener, shutdown).await
+            }
+            Listening::Tcp(listener) => {
+                server.serve_with_incoming_shutdown(service, TcpIncoming::from(listener), shutdown).await
+            }
+        };
+        served.map_err(ServeError)
     }
 }

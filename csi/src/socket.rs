@@ -31,6 +31,15 @@ pub enum BindError {
     /// The kernel's limit.
     #[error("socket path {} is longer than {PATH_LIMIT} bytes: choose a shorter directory", .0.display())]
     PathTooLong(PathBuf),
+    /// The TCP port cannot be had.
+    #[error("cannot listen at tcp://{address}: choose an address of this machine and a port that is free")]
+    Tcp {
+        /// Where.
+        address: String,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
     /// The socket could not be made.
     #[error("cannot listen at {}: check that its directory exists and may be written to", .path.display())]
     Io {
@@ -66,6 +75,11 @@ impl Listener {
         let failed = |source| BindError::Io { path: self.path.clone(), source };
         chown(&self.path, None, Some(group)).map_err(failed)?;
         std::fs::set_permissions(&self.path, Permissions::from_mode(0o660)).map_err(failed)
+    }
+
+    /// Where it listens.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// The next connection.

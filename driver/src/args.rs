@@ -19,7 +19,7 @@ pub const DRIVER_NAME: &str = "claimcheck.csi.dev";
 /// Serve the claimcheck CSI driver: volumes that are directories or image files
 #[derive(Clone, Debug, Parser)]
 pub struct Args {
-    /// Unix socket to listen on, for example unix:///csi/csi.sock
+    /// Where to listen: unix:///csi/csi.sock, or tcp://127.0.0.1:10000 for development
     #[arg(long, value_name = "URL", env = "CSI_ENDPOINT")]
     pub endpoint: Endpoint,
 

@@ -3,7 +3,7 @@
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use claimcheck_csi::{
-    BindError, Endpoint, ServeError, Server, Services, serve_tapped,
+    BindError, ServeError, Server, Services, serve_tapped,
     tap::{Tap, write_lines},
     v1::{
         controller_server::ControllerServer, group_controller_server::GroupControllerServer,
@@ -25,9 +25,6 @@ use crate::{
 /// Why a driver cannot run.
 #[derive(Debug, Error)]
 pub enum RunError {
-    /// The endpoint is no unix socket.
-    #[error("--endpoint {0}: the driver serves unix sockets only; write unix:///path")]
-    NotUnix(Endpoint),
     /// The state directory cannot be named independently of the current directory.
     #[error("--state-dir {}: not a usable path", .path.display())]
     StateDir {
@@ -68,10 +65,7 @@ pub enum RunError {
 /// # Errors
 /// [`RunError`] if the driver cannot start, listen or go on serving. Failed calls are answered, not returned.
 pub async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<(), RunError> {
-    let Endpoint::Unix(socket) = args.endpoint.clone() else {
-        return Err(RunError::NotUnix(args.endpoint));
-    };
-    let (group, tell_calls) = (args.socket_group, args.tell_calls);
+    let (endpoint, group, tell_calls) = (args.endpoint.clone(), args.socket_group, args.tell_calls);
     let grace = Duration::from_secs(args.shutdown_grace);
     let mut config = Config::from(args);
     config.state_dir = std::path::absolute(&config.state_dir)
@@ -90,11 +84,11 @@ pub async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<(), R
         .with(GroupControllerServer::new(driver.clone()))
         .with(SnapshotMetadataServer::new(driver.clone()))
         .with(NodeServer::new(driver));
-    let mut server = Server::bind(&socket)?;
+    let mut server = Server::listen(&endpoint).await?;
     if let Some(group) = group {
         server = server.share_with(group)?;
     }
-    info!(endpoint = %socket.display(), %node, state_dir = %path.display(), "serving");
+    info!(endpoint = %server.endpoint(), %node, state_dir = %path.display(), "serving");
     let (stopping, stopped) = oneshot::channel();
     let shutdown = async {
         shutdown.await;
@@ -111,7 +105,7 @@ pub async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<(), R
         served = serve(server, services, tell_calls.then(|| (format!("node/{node}"), name)), shutdown) => served?,
         () = overdue => warn!(?grace, "calls are still under way; leaving them"),
     }
-    info!(endpoint = %socket.display(), "stopped");
+    info!(%endpoint, "stopped");
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use claimcheck_csi::{
-    Code, NotReadyCause,
+    Code, Driver, NotReadyCause, Server,
     tap::{Edge, Tap, TapRecord},
     v1::{self, snapshot_metadata_client::SnapshotMetadataClient},
 };
@@ -24,6 +24,26 @@ fn drain(records: &mut UnboundedReceiver<TapRecord>) -> Vec<TapRecord> {
 
 fn secrets() -> BTreeMap<String, String> {
     BTreeMap::from([("password".to_owned(), SECRET.to_owned())])
+}
+
+#[tokio::test]
+async fn a_driver_on_a_tcp_port_is_called_like_one_on_a_socket() {
+    let server = Server::listen(&"tcp://127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let endpoint = server.endpoint();
+    let taken = Server::listen(&endpoint).await.unwrap_err();
+    assert!(
+        taken.to_string().contains("choose an address of this machine and a port that is free"),
+        "{taken}"
+    );
+    let running = Toy::default().serve_at(server);
+    let (tap, mut records) = Tap::channel();
+    let driver = Driver::new(endpoint, tap, "provisioner");
+    driver.wait_ready(LONG).await.unwrap();
+    let request = v1::CreateVolumeRequest { name: "pvc-1".into(), secrets: secrets(), ..Default::default() };
+    let volume = driver.controller().create_volume(request).await.unwrap().into_inner().volume.unwrap();
+    assert_eq!(volume.volume_id, "vol-of-pvc-1");
+    assert_eq!(drain(&mut records).len(), 4, "two records of Probe, two of CreateVolume");
+    running.stop().await;
 }
 
 #[tokio::test]

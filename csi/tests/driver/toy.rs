@@ -37,12 +37,15 @@ pub struct Running {
 
 impl Toy {
     pub fn serve(&self, socket: &Path) -> Running {
+        self.serve_at(Server::bind(socket).unwrap())
+    }
+
+    pub fn serve_at(&self, server: Server) -> Running {
         let services = Services::default()
             .with(IdentityServer::new(self.clone()))
             .with(ControllerServer::new(self.clone()))
             .with(NodeServer::new(self.clone()))
             .with(SnapshotMetadataServer::new(self.clone()));
-        let server = Server::bind(socket).unwrap();
         let (shutdown, stopped) = oneshot::channel();
         let task =
             tokio::spawn(async move { server.serve(services, async { drop(stopped.await) }).await.unwrap() });
