@@ -72,7 +72,7 @@ impl Up {
     async fn up(self) -> Result<ExitCode> {
         let place = match self.place.place() {
             Ok(place) => place,
-            Err(error) => return Ok(crate::usage(&error)),
+            Err(error) => return Ok(crate::misplaced(&error)),
         };
         let folder = |kind| RunFolder::choose(self.out.as_deref(), "runs".as_ref(), kind);
         match place {

@@ -32,7 +32,7 @@ enum Format {
 pub fn list(args: Args) -> Result<ExitCode> {
     let place = match args.place.place() {
         Ok(place) => place,
-        Err(error) => return Ok(crate::usage(&error)),
+        Err(error) => return Ok(crate::misplaced(&error)),
     };
     let planned = plan(&catalogue(), &args.filter, &place.expected(None));
     let listed: Vec<_> = planned.iter().map(Planned::listed).collect();

@@ -75,7 +75,7 @@ impl Args {
         let workload = self.place.workload();
         let place = match self.place.place() {
             Ok(place) => place,
-            Err(error) => return Ok(crate::usage(&error)),
+            Err(error) => return Ok(crate::misplaced(&error)),
         };
         let slos = match self.output.slos() {
             Ok(slos) => slos,

@@ -1,6 +1,7 @@
 //! The claimcheck binary: arguments in, exit code out.
 
 mod cluster;
+mod compare;
 mod image;
 mod kind;
 mod list;
@@ -13,6 +14,7 @@ use std::process::ExitCode;
 
 use claimcheck_harness::{Entry, Lane, component::Component, entry, logging};
 use claimcheck_model::Stamp;
+use claimcheck_suites::PlaceError;
 use clap::{Parser, Subcommand};
 
 const EXIT_CODES: &str = "\
@@ -21,7 +23,7 @@ Exit codes:
   1  a case failed, or a volume of a load did, or something was left behind
   2  the command line cannot be used
   3  the cluster or the driver could not be started
-  4  a threshold was broken";
+  4  a threshold was broken, or `compare --fail-on worse` found the second side worse";
 
 /// The conformance and observability harness for Kubernetes storage
 ///
@@ -47,6 +49,8 @@ enum Command {
     Load(load::Args),
     /// The page of a run, report.html, made anew
     Report(report::Args),
+    /// Runs held against each other: which phases became slower, and is that more than chance
+    Compare(compare::Args),
     /// The rights that `run --cluster existing` needs, as YAML
     Rbac(rbac::Args),
     /// A cluster to play with, and those that earlier ones have left
@@ -64,7 +68,12 @@ impl Command {
             Self::Run(args) => args.place.is_virtual(),
             Self::Load(args) => args.place.is_virtual(),
             Self::Cluster(command) => command.needs_cluster(),
-            Self::List(_) | Self::Report(_) | Self::Rbac(_) | Self::Image(_) | Self::Component(_) => false,
+            Self::List(_)
+            | Self::Report(_)
+            | Self::Compare(_)
+            | Self::Rbac(_)
+            | Self::Image(_)
+            | Self::Component(_) => false,
         }
     }
 }
@@ -83,6 +92,7 @@ fn main() -> ExitCode {
         | Command::Load(_)
         | Command::List(_)
         | Command::Report(_)
+        | Command::Compare(_)
         | Command::Rbac(_)
         | Command::Image(_)
         | Command::Cluster(_) => logging::Style::Person { verbosity: cli.verbose },
@@ -92,6 +102,7 @@ fn main() -> ExitCode {
         Command::Component(component) => return component.main(),
         Command::List(args) => list::list(args),
         Command::Report(args) => args.make(),
+        Command::Compare(args) => args.run(),
         Command::Rbac(args) => args.print(),
         Command::Run(args) => args.run(lane.unwrap_or(Lane::User), began),
         Command::Load(args) => args.run(lane.unwrap_or(Lane::User), began),
@@ -108,6 +119,12 @@ fn main() -> ExitCode {
 fn usage(error: &dyn std::error::Error) -> ExitCode {
     eprintln!("claimcheck: {error}");
     ExitCode::from(2)
+}
+
+/// There is no such place.
+fn misplaced(error: &PlaceError) -> ExitCode {
+    eprintln!("claimcheck: {error}");
+    error.exit_code()
 }
 
 /// Something that people should know, if there is something.

@@ -34,6 +34,8 @@ fn mistakes_are_usage_errors() {
         (&["load", "--size", "64Mb"], "write a Kubernetes quantity above zero"),
         (&["load", "--no-pods", "--pods-per-volume", "2"], "cannot be used with '--pods-per-volume"),
         (&["load", "--hold", "--churn", "1m"], "cannot be used with '--churn"),
+        (&["run", "--controllers", "stock"], "--controllers is for --cluster envtest or kind, not embedded"),
+        (&["compare", "a", "b", "--level", "95"], "above 0 and below 1"),
         (&["rum"], "a similar subcommand exists: 'run'"),
         (
             &["image", "--rootfs", "/", "--out", "i", "--platform", "linux/s390x"],
@@ -134,6 +136,69 @@ fn a_file_of_another_driver_is_refused() {
     assert_eq!(output.status.code(), Some(3), "{}", said(&output));
     let why = "DriverInfo.Name of --driver-config is other.example.com, the driver calls itself stranger.example.com";
     assert!(said(&output).contains(why), "{}", said(&output));
+}
+
+/// A folder that says nothing of what made it: only the programs' names count.
+fn assets(programs: &[&str]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    programs.iter().for_each(|program| std::fs::write(folder.path().join(program), "").expect("a file"));
+    folder
+}
+
+#[test]
+fn stock_programs_that_are_missing_are_named_with_their_remedy() {
+    let table: &[(&[&str], &str, &str)] = &[
+        (&[], "etcd is neither", "setup-envtest use"),
+        (&["etcd", "kube-apiserver"], "kube-controller-manager is neither", "leave out --controllers stock"),
+    ];
+    for (there, missing, remedy) in table {
+        let folder = assets(there);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_claimcheck"));
+        command
+            .args(["run", "--cluster", "envtest"])
+            .env("PATH", "")
+            .env("KUBEBUILDER_ASSETS", folder.path());
+        if !there.is_empty() {
+            command.args(["--controllers", "stock"]);
+        }
+        let output = command.output().expect("the binary runs");
+        assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+        assert!(said(&output).contains(missing) && said(&output).contains(remedy), "{}", said(&output));
+        assert_eq!(said(&output).trim().lines().count(), 1, "{}", said(&output));
+    }
+}
+
+#[test]
+fn runs_are_compared_and_a_worse_one_ends_with_4() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let run = |name: &str, result: &str| {
+        let path = folder.path().join(name);
+        std::fs::create_dir(&path).expect("a folder");
+        let at = r#""at":{"mono_ns":1,"wall_ns":1}"#;
+        let case = format!(
+            r#"{{{at},"event":"case_finished","case":{{"suite":"volumes","name":"keeps"}},{result},"seconds":1}}"#
+        );
+        let end = format!(r#"{{{at},"event":"run_finished","seconds":1}}"#);
+        std::fs::write(path.join("events.ndjson"), format!("{case}\n{end}\n")).expect("a file");
+        path.display().to_string()
+    };
+    let good = run("good", r#""result":"passed""#);
+    let bad = run("bad", r#""result":"failed","why":"no""#);
+    let codes = [
+        (vec!["compare", &good, &bad, "--fail-on", "worse"], 4),
+        (vec!["compare", &bad, &good, "--fail-on", "worse"], 0),
+        (vec!["compare", &good, &bad], 0),
+        (vec!["compare", &good, "/no/such/run"], 3),
+    ];
+    for (args, code) in codes {
+        assert_eq!(claimcheck(&args).status.code(), Some(code), "{args:?}");
+    }
+    let json = claimcheck(&["compare", &good, &bad, "--format", "json"]);
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).expect("JSON");
+    assert_eq!((&json["verdict"], &json["cases"][0]["change"]), (&"worse".into(), &"broken".into()));
+    let page = folder.path().join("page.html");
+    let html = claimcheck(&["compare", &good, &bad, "--html", &page.display().to_string()]);
+    assert!(html.status.success() && page.is_file(), "{}", said(&html));
 }
 
 #[test]

@@ -12,6 +12,7 @@
 
 mod client;
 pub mod cluster;
+pub mod compare;
 pub mod component;
 mod entry;
 pub mod evidence;

@@ -165,6 +165,8 @@ pub struct Needs {
     pub tap: bool,
     /// Our own driver in another shape, deployed beside the cluster's.
     pub variant: bool,
+    /// Attachments that nobody makes are taken back.
+    pub retract: bool,
     /// The driver attaches volumes: what the case is about does not happen else.
     pub attach: bool,
     /// The driver stages volumes.
@@ -183,6 +185,7 @@ impl Needs {
         configure: false,
         tap: false,
         variant: false,
+        retract: false,
         attach: false,
         stage: false,
         file: 0,

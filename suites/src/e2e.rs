@@ -55,7 +55,10 @@ pub fn main(folders: &Path) -> ExitCode {
     let workload = environment.place.workload();
     let place = match environment.place.place() {
         Ok(place) => place,
-        Err(error) => return usage(&error),
+        Err(error) => {
+            eprintln!("claimcheck: {error}");
+            return error.exit_code();
+        }
     };
     let slos = match environment.output.slos() {
         Ok(slos) => slos,

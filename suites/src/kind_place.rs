@@ -9,7 +9,7 @@ use claimcheck_harness::{
     kind::{Controllers, DEFAULT_WORKERS, OwnedError, Store, Tools, cluster_name},
     report::RunFolder,
 };
-use clap::{Args, ValueEnum};
+use clap::Args;
 
 use crate::component_args::ComponentArgs;
 
@@ -26,24 +26,12 @@ pub struct KindArgs {
     /// A config file of kind, which is joined with ours
     #[arg(long, value_name = "FILE", env = "CLAIMCHECK_KIND_CONFIG")]
     kind_config: Option<PathBuf>,
-    /// Whose storage controllers run [default: ours]
-    #[arg(long, value_enum, env = "CLAIMCHECK_CONTROLLERS")]
-    controllers: Option<Whose>,
     /// The image below ours, where it is built [default: debian:trixie-slim]
     #[arg(long, value_name = "IMAGE", conflicts_with = "image", env = "CLAIMCHECK_BASE_IMAGE")]
     base_image: Option<String>,
     /// Use the cluster of this name that an earlier run has kept, or make it; it stays
     #[arg(long, requires = "name")]
     reuse: bool,
-}
-
-/// Whose storage controllers run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Whose {
-    /// Ours in place of those of Kubernetes that they can replace
-    Ours,
-    /// Those of Kubernetes
-    Stock,
 }
 
 impl KindArgs {
@@ -53,19 +41,24 @@ impl KindArgs {
             ("--name", self.name.is_some()),
             ("--node-image", self.node_image.is_some()),
             ("--kind-config", self.kind_config.is_some()),
-            ("--controllers", self.controllers.is_some()),
             ("--base-image", self.base_image.is_some()),
             ("--reuse", self.reuse),
         ];
         given.into_iter().find(|(_, is_given)| *is_given).map(|(argument, _)| argument)
     }
 
-    /// The place that they name, with so many workers and these components.
+    /// The place that they name, with so many workers, these components and these storage controllers.
     ///
     /// # Errors
     /// kind would not take the name.
-    pub fn place(self, workers: Option<usize>, components: ComponentArgs) -> Result<KindPlace, OwnedError> {
-        Ok(KindPlace { name: cluster_name(self.name.as_deref())?, args: self, components, workers })
+    pub fn place(
+        self,
+        workers: Option<usize>,
+        components: ComponentArgs,
+        controllers: Controllers,
+    ) -> Result<KindPlace, OwnedError> {
+        let name = cluster_name(self.name.as_deref())?;
+        Ok(KindPlace { name, args: self, components, workers, controllers })
     }
 }
 
@@ -76,9 +69,15 @@ pub struct KindPlace {
     args: KindArgs,
     components: ComponentArgs,
     workers: Option<usize>,
+    controllers: Controllers,
 }
 
 impl KindPlace {
+    /// Whose storage controllers run.
+    pub fn controllers(&self) -> Controllers {
+        self.controllers
+    }
+
     /// How many nodes take pods, as far as that is known: a config file may say another number.
     pub fn workers(&self) -> usize {
         match (self.workers, &self.args.kind_config) {
@@ -130,10 +129,7 @@ impl KindPlace {
             workers: self.workers,
             node_image: args.node_image,
             config: args.kind_config,
-            controllers: match args.controllers {
-                Some(Whose::Stock) => Controllers::Stock,
-                Some(Whose::Ours) | None => Controllers::Ours,
-            },
+            controllers: self.controllers,
             images: vec![self.components.image(args.base_image)],
             keep: self.components.keep || args.reuse,
             reuse: args.reuse,

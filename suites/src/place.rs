@@ -6,8 +6,9 @@ use anyhow::{Context, Result, bail};
 use claimcheck_harness::{
     Lane,
     cluster::{
-        Api, ClassChoice, Cluster, DriverCommand, DriverPolicy, Embedded, Options, Real, Takes, Target,
+        Abilities, Api, ClassChoice, Cluster, DriverCommand, DriverPolicy, Embedded, Options, Real, Takes, Target,
     },
+    kind::Controllers,
     report::RunFolder,
     testdriver::{Class, TestDriver},
 };
@@ -150,6 +151,19 @@ impl Place {
         }
     }
 
+    /// Whose storage controllers run, where that is ours to choose.
+    pub fn controllers(&self) -> Option<Controllers> {
+        match self {
+            Self::Embedded { api: Api::Ours, .. } => Some(Controllers::Ours),
+            Self::Embedded { api: Api::Stock(assets), .. } => {
+                let stock = assets.controller_manager.is_some();
+                Some(if stock { Controllers::Stock } else { Controllers::Ours })
+            }
+            Self::Kind { place, .. } => Some(place.controllers()),
+            Self::Existing { .. } => None,
+        }
+    }
+
     /// Whether its nodes are virtual.
     pub fn is_virtual(&self) -> bool {
         matches!(self, Self::Embedded { .. })
@@ -222,7 +236,8 @@ impl Place {
                 } else {
                     told(&driver.file_systems)
                 };
-                let abilities = Embedded::ABILITIES;
+                let ours = self.controllers() == Some(Controllers::Ours);
+                let abilities = Abilities { retracts: ours, ..Embedded::ABILITIES };
                 Environment { nodes: *nodes, builtin, abilities, file_systems, ..UNKNOWN }
             }
             Self::Kind { place, .. } => Environment {

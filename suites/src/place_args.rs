@@ -1,10 +1,11 @@
 //! Where a run takes place, as arguments: of `claimcheck run` and `load`, and, as environment variables, of
 //! `cargo test --test e2e`.
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+use std::{collections::BTreeMap, path::PathBuf, process::ExitCode, sync::Arc};
 
 use claimcheck_harness::{
     cluster::{Api, Assets, ClassChoice, DriverCommand, Target},
+    kind::Controllers,
     testdriver::{Class, TestDriver},
 };
 use clap::{Args, ValueEnum};
@@ -39,6 +40,9 @@ pub struct PlaceArgs {
     /// How many nodes; on kind beside one of the control plane [default: 2]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64), env = "CLAIMCHECK_NODES")]
     nodes: Option<u16>,
+    /// Whose storage controllers run; envtest and kind [default: ours]
+    #[arg(long, value_enum, env = "CLAIMCHECK_CONTROLLERS")]
+    controllers: Option<Whose>,
     /// The kubeconfig of an existing cluster [default: KUBECONFIG, or ~/.kube/config]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -91,6 +95,25 @@ impl From<FsKind> for FsType {
             FsKind::Ext3 => Self::Ext3,
             FsKind::Ext4 => Self::Ext4,
             FsKind::Xfs => Self::Xfs,
+        }
+    }
+}
+
+/// Whose storage controllers run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Whose {
+    /// Ours in place of those of Kubernetes that they can replace
+    #[default]
+    Ours,
+    /// Those of Kubernetes; envtest takes its kube-controller-manager from where it takes kube-apiserver
+    Stock,
+}
+
+impl From<Whose> for Controllers {
+    fn from(whose: Whose) -> Self {
+        match whose {
+            Whose::Ours => Self::Ours,
+            Whose::Stock => Self::Stock,
         }
     }
 }
@@ -148,6 +171,21 @@ fn file_systems(kinds: &[FsKind]) -> Vec<FsType> {
     kinds.iter().copied().map(FsType::from).collect()
 }
 
+impl PlaceError {
+    /// With what a program ends that meets it: 2 for a command line that cannot be used, 3 for a cluster that
+    /// cannot be started.
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Misplaced { .. }
+            | Self::Lonely { .. }
+            | Self::Name(_)
+            | Self::Config(_)
+            | Self::NoClassYet(_) => ExitCode::from(2),
+            Self::Assets(_) => ExitCode::from(3),
+        }
+    }
+}
+
 impl PlaceArgs {
     /// What pods run there.
     pub fn workload(&self) -> Workload {
@@ -179,15 +217,16 @@ impl PlaceArgs {
             return Err(PlaceError::NoClassYet(name.clone()));
         }
         let nodes = usize::from(self.nodes.unwrap_or(NODES));
+        let controllers = Controllers::from(self.controllers.unwrap_or_default());
         Ok(match self.cluster {
             Which::Embedded => Place::Embedded { api: Api::Ours, nodes, driver: self.virtual_driver(config) },
             Which::Envtest => Place::Embedded {
-                api: Api::Stock(Assets::find()?),
+                api: Api::Stock(Assets::find(controllers)?),
                 nodes,
                 driver: self.virtual_driver(config),
             },
             Which::Kind => {
-                let place = self.kind.place(self.nodes.map(usize::from), self.components)?;
+                let place = self.kind.place(self.nodes.map(usize::from), self.components, controllers)?;
                 Place::Kind { place, config }
             }
             Which::Existing => {
@@ -228,10 +267,12 @@ impl PlaceArgs {
             return Err(PlaceError::Lonely { argument: "--fs-type" });
         }
         let (on_kind, existing) = (self.cluster == Which::Kind, self.cluster == Which::Existing);
+        let has_stock = matches!(self.cluster, Which::Envtest | Which::Kind);
         let takes = [
             ("--driver", is_theirs, self.is_virtual(), "embedded"),
             ("--driver-controller", self.driver_controller.is_some(), self.is_virtual(), "embedded"),
             ("--driver-param", !self.driver_params.is_empty(), self.is_virtual(), "embedded"),
+            ("--controllers", self.controllers.is_some(), has_stock, "envtest or kind"),
             ("--kubeconfig", self.kubeconfig.is_some(), existing, "existing"),
             ("--context", self.context.is_some(), existing, "existing"),
             ("--storage-class", self.storage_class.is_some(), existing, "existing"),

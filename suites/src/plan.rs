@@ -121,6 +121,11 @@ fn skip(case: &Case, environment: &Environment) -> Option<String> {
     if case.needs.variant && !environment.builtin {
         return Some("tries claimcheck's own driver in another shape: use --driver builtin".to_owned());
     }
+    if case.needs.retract && !environment.abilities.retracts {
+        return Some(
+            "Kubernetes' own controllers leave such an attachment behind: use --controllers ours".to_owned(),
+        );
+    }
     if case.needs.disrupt && !environment.abilities.disrupt {
         return Some("the cluster does not let its components be disrupted".to_owned());
     }
@@ -218,6 +223,10 @@ mod tests {
                 "keep the arg",
             ),
             (Environment { abilities: Abilities { further: false, ..ALL.abilities }, ..ALL }, "no further"),
+            (
+                Environment { abilities: Abilities { retracts: false, ..ALL.abilities }, ..ALL },
+                "leave such an attachment",
+            ),
             (Environment { abilities: Abilities { tap: false, ..ALL.abilities }, ..ALL }, "not seen"),
             (Environment { takes: Takes { create: false, ..Takes::ALL }, ..ALL }, "makes no volumes"),
             (Environment { takes: Takes { attach: false, ..Takes::ALL }, ..ALL }, "attaches no volumes"),

@@ -171,6 +171,8 @@ impl Run {
         };
         // What this process may do on its machine is nothing to real nodes.
         let lane_told = options.place.is_virtual().then(|| ("lane".to_owned(), lane.describe().to_owned()));
+        let whose =
+            options.place.controllers().map(|whose| ("controllers".to_owned(), whose.name().to_owned()));
         let since = |stamp: Stamp| format!("{:.3}", stamp.seconds_since(options.began));
         let info = RunInfo {
             cases: planned.len(),
@@ -191,7 +193,8 @@ impl Run {
                     ),
                 ]
                 .into_iter()
-                .chain(lane_told),
+                .chain(lane_told)
+                .chain(whose),
             ),
         };
         // An error says that the reporter is gone, which `finish` reports.

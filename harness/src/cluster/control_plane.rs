@@ -105,6 +105,14 @@ impl ControlPlane {
         }
     }
 
+    /// Whether Kubernetes' own controllers run beside it.
+    pub(super) fn controllers_are_stock(&self) -> bool {
+        match self {
+            Self::Ours(_) => false,
+            Self::Stock(stock) => stock.controller_manager().is_some(),
+        }
+    }
+
     /// How many requests it has answered; only ours says so at no cost.
     pub(super) fn requests(&self) -> Option<u64> {
         match self {

@@ -2,7 +2,8 @@
 //!
 //! On our own API server one process runs all of them. A stock one knows rights: there those that are installed
 //! in real clusters act as their service account, which may do what `manifests/rbac` says and no more. The
-//! others, which every real cluster has itself, run beside them and may do everything.
+//! others, which every real cluster has itself, run beside them and may do everything: ours, or, but for the
+//! scheduler, Kubernetes' own.
 
 use std::{ffi::OsString, path::Path};
 
@@ -13,6 +14,7 @@ use kube::Client;
 
 use super::{
     control_plane::ControlPlane,
+    controller_manager,
     embedded::{UpError, writing},
     node::{Common, Node},
     supervisor::{Disruption, Supervised},
@@ -46,20 +48,29 @@ impl Controllers {
         let ControlPlane::Stock(stock) = control_plane else {
             return Ok(Self(vec![start("controllers", &common.kubeconfig, &["all"], &[])?]));
         };
-        let components = install::Options::new(Variant::Kind);
+        let variant = if stock.controller_manager().is_some() { Variant::Stock } else { Variant::Kind };
+        let components = install::Options::new(variant);
         install::grant(client, &components).await?;
         let account = Path::new(STATE_DIR).join("kubeconfig-controllers");
         let kubeconfig = stock.kubeconfig_of_controllers();
         claimcheck_apiserver::kubeconfig::write(&account, &kubeconfig).map_err(writing(&account))?;
         let installed = install::controllers(&components);
         let installed: Vec<&str> = installed.iter().map(String::as_str).collect();
-        let others = Name::ALL.map(Name::as_str).into_iter().chain([Name::Garbage.as_str()]);
-        let others: Vec<&str> = others.filter(|name| !installed.contains(name)).collect();
         let at_home = ["--capacity-namespace", components.namespace.as_str()];
-        Ok(Self(vec![
-            start("controllers", &account, &installed, &at_home)?,
-            start("controllers of the cluster", &common.kubeconfig, &others, &[])?,
-        ]))
+        let ours = start("controllers", &account, &installed, &at_home)?;
+        let of_cluster = |names: &[&str]| start("controllers of the cluster", &common.kubeconfig, names, &[]);
+        let Some(program) = stock.controller_manager() else {
+            let others = Name::ALL.map(Name::as_str).into_iter().chain([Name::Garbage.as_str()]);
+            let others: Vec<&str> = others.filter(|name| !installed.contains(name)).collect();
+            return Ok(Self(vec![ours, of_cluster(&others)?]));
+        };
+        let scheduler = of_cluster(&[Name::Scheduler.as_str()])?;
+        let spec = controller_manager::command(program, &common.kubeconfig, &common.logs);
+        let log = spec.log.clone();
+        let manager = common.start(spec)?;
+        let begun = controller_manager::begun(&manager, log, client).await;
+        begun.map_err(|error| UpError::ControlPlane(error.into()))?;
+        Ok(Self(vec![ours, scheduler, manager]))
     }
 
     /// Does the same to all of them.

@@ -199,7 +199,8 @@ pub struct Embedded {
 
 impl Embedded {
     /// Everything.
-    pub const ABILITIES: Abilities = Abilities { disrupt: true, configure: true, further: true, tap: true };
+    pub const ABILITIES: Abilities =
+        Abilities { disrupt: true, configure: true, further: true, tap: true, retracts: true };
 
     /// Brings a cluster up; returns when all nodes are ready and have the driver.
     ///
@@ -314,6 +315,11 @@ impl Embedded {
     /// The nodes' names.
     pub fn nodes(&self) -> Vec<String> {
         self.nodes.iter().map(|node| node.paths.name.clone()).collect()
+    }
+
+    /// Whether Kubernetes' own controllers bind and attach.
+    pub(super) fn controllers_are_stock(&self) -> bool {
+        self.control_plane.controllers_are_stock()
     }
 
     /// When the API server began to answer.

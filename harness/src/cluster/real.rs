@@ -88,7 +88,7 @@ pub struct Real {
 impl Real {
     /// Nothing beside the API.
     pub const ABILITIES: Abilities =
-        Abilities { disrupt: false, configure: false, further: false, tap: false };
+        Abilities { disrupt: false, configure: false, further: false, tap: false, retracts: false };
 
     /// What its owner can do, where it is of kind; of the components, kubelets take other arguments.
     pub const ABILITIES_ON_KIND: Abilities = Abilities { disrupt: true, configure: true, ..Self::ABILITIES };

@@ -1,8 +1,8 @@
 //! A stock kube-apiserver and etcd, as controller-runtime's envtest starts them: certificates, token and
 //! data made for the run, everything below the run's own namespaces.
 //!
-//! It proves that our controllers and nodes need no favour from our own API server. There is no controller
-//! manager: what of it storage needs is ours.
+//! It proves that our controllers and nodes need no favour from our own API server. Where Kubernetes' own
+//! controllers run beside it is `controller_manager.rs`.
 
 use std::{
     env, fs, io,
@@ -20,12 +20,14 @@ use super::supervisor;
 use crate::{
     client::{ClientError, client},
     install,
+    kind::Controllers,
 };
 
 /// Names the directory in which the programs are, as for controller-runtime.
 const ASSETS: &str = "KUBEBUILDER_ASSETS";
+const CONTROLLER_MANAGER: &str = "kube-controller-manager";
 /// How long they may take. A stock API server takes seconds on a busy machine.
-const READY: Duration = Duration::from_secs(120);
+pub(super) const READY: Duration = Duration::from_secs(120);
 /// How long to wait between looks at one that starts, which is not on any volume's way.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -36,24 +38,37 @@ pub struct Assets {
     pub etcd: PathBuf,
     /// The program `kube-apiserver`.
     pub apiserver: PathBuf,
+    /// The program `kube-controller-manager`, where Kubernetes' own controllers are to run.
+    pub controller_manager: Option<PathBuf>,
 }
 
 /// A program that is missing.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "{program} is neither in the directory that KUBEBUILDER_ASSETS names nor on PATH: fetch etcd and \
-     kube-apiserver, for example with `setup-envtest use`, and set KUBEBUILDER_ASSETS"
-)]
+#[error("{program} is neither in the directory that KUBEBUILDER_ASSETS names nor on PATH: {}", self.remedy())]
 pub struct AssetsError {
     program: &'static str,
 }
 
+impl AssetsError {
+    fn remedy(&self) -> &'static str {
+        match self.program {
+            CONTROLLER_MANAGER => {
+                "put the one of your Kubernetes version (https://dl.k8s.io/VERSION/bin/linux/ARCH/) beside etcd and \
+                 kube-apiserver, or leave out --controllers stock"
+            }
+            _ => {
+                "fetch etcd and kube-apiserver, for example with `setup-envtest use`, and set KUBEBUILDER_ASSETS"
+            }
+        }
+    }
+}
+
 impl Assets {
-    /// Finds them: in `KUBEBUILDER_ASSETS`, else on `PATH`.
+    /// Finds those that are needed: in `KUBEBUILDER_ASSETS`, else on `PATH`.
     ///
     /// # Errors
     /// Names the program that is missing.
-    pub fn find() -> Result<Self, AssetsError> {
+    pub fn find(controllers: Controllers) -> Result<Self, AssetsError> {
         let path = env::var_os("PATH").unwrap_or_default();
         let directories: Vec<PathBuf> =
             env::var_os(ASSETS).map(PathBuf::from).into_iter().chain(env::split_paths(&path)).collect();
@@ -61,7 +76,11 @@ impl Assets {
             let mut candidates = directories.iter().map(|directory| directory.join(program));
             candidates.find(|candidate| candidate.is_file()).ok_or(AssetsError { program })
         };
-        Ok(Self { etcd: find("etcd")?, apiserver: find("kube-apiserver")? })
+        let controller_manager = match controllers {
+            Controllers::Ours => None,
+            Controllers::Stock => Some(find(CONTROLLER_MANAGER)?),
+        };
+        Ok(Self { etcd: find("etcd")?, apiserver: find("kube-apiserver")?, controller_manager })
     }
 }
 
@@ -103,6 +122,7 @@ pub(super) struct Stock {
     address: SocketAddr,
     ca: String,
     client_ca: PathBuf,
+    controller_manager: Option<PathBuf>,
     token: String,
     controllers_token: String,
     apiserver: Process,
@@ -140,6 +160,7 @@ impl Stock {
             address,
             ca: certificates.ca,
             client_ca: dir.join("ca.crt"),
+            controller_manager: assets.controller_manager.clone(),
             token,
             controllers_token,
             etcd: etcd.spawn()?,
@@ -174,6 +195,11 @@ impl Stock {
         kubeconfig::render(&self.url(), &self.ca, &self.controllers_token)
     }
 
+    /// The program with Kubernetes' own controllers, where they are to run.
+    pub(super) fn controller_manager(&self) -> Option<&Path> {
+        self.controller_manager.as_deref()
+    }
+
     /// The API server first, so that it need not complain about a store that is gone.
     pub(super) async fn shutdown(mut self) {
         supervisor::stop(&mut self.apiserver).await;
@@ -192,7 +218,8 @@ async fn ready(client: &Client) {
     }
 }
 
-fn spec(name: &'static str, program: &Path, logs: &Path, args: Vec<String>) -> ProcessSpec {
+/// One of the stock programs as a process.
+pub(super) fn spec(name: &'static str, program: &Path, logs: &Path, args: Vec<String>) -> ProcessSpec {
     ProcessSpec {
         name: name.to_owned(),
         program: program.to_owned(),

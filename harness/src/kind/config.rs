@@ -100,6 +100,16 @@ pub enum Controllers {
     Stock,
 }
 
+impl Controllers {
+    /// As on the command line and in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ours => "ours",
+            Self::Stock => "stock",
+        }
+    }
+}
+
 /// What a cluster shall be like.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {

@@ -31,8 +31,9 @@ pub use html::{RebuildError, rebuild};
 pub use load::{LoadError, LoadSample, LoadSummary, PerVolume};
 pub(crate) use quantiles::Durations;
 pub use quantiles::Quantiles;
+pub(crate) use summary::Tally;
 pub use summary::{CallCounts, CaseCounts, CaseLine, Summary, Unfinished};
-pub(crate) use tables::human;
+pub(crate) use tables::{Paint, human, number, table, wrap};
 pub use tables::{Style, render};
 pub use terminal::Progress;
 
@@ -116,7 +117,7 @@ impl Reporter {
 
     async fn run(mut self, mut events: mpsc::UnboundedReceiver<Event>) -> Result<Summary, ReportError> {
         let mut log = self.folder.log()?;
-        let mut summary = summary::Tally::default();
+        let mut summary = Tally::default();
         let mut live: Option<Live> = None;
         let mut began = false;
         loop {

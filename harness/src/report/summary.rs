@@ -142,7 +142,7 @@ impl Summary {
 
 /// A summary in the making.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(crate) struct Tally {
     summary: Summary,
     durations: BTreeMap<Phase, [Durations; 3]>,
     load: Option<LoadTally>,
@@ -212,7 +212,7 @@ impl Tally {
     }
 
     /// The load so far.
-    pub fn load(&self) -> Option<&LoadTally> {
+    pub(super) fn load(&self) -> Option<&LoadTally> {
         self.load.as_ref()
     }
 

@@ -31,7 +31,7 @@ impl Style {
 
 /// Colours for single lines.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Paint {
+pub(crate) struct Paint {
     pub color: bool,
 }
 
@@ -94,7 +94,7 @@ pub fn render(summary: &Summary, style: Style, folder: Option<&Path>) -> String 
     format!("\n{}\n", parts.join("\n\n"))
 }
 
-pub(super) fn table(style: Style, header: &[&str]) -> Table {
+pub(crate) fn table(style: Style, header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(LOOK).force_no_tty();
     if style.color {
@@ -108,7 +108,7 @@ pub(super) fn table(style: Style, header: &[&str]) -> Table {
     table
 }
 
-pub(super) fn number(text: String) -> Cell {
+pub(crate) fn number(text: String) -> Cell {
     Cell::new(text).set_alignment(CellAlignment::Right)
 }
 
@@ -220,7 +220,7 @@ fn skipped(summary: &Summary, paint: Paint) -> Option<String> {
 
 /// Words in lines of at most [`WIDTH`], each behind `indent`; a word that is longer stays whole, to be
 /// copied.
-pub(super) fn wrap(text: &str, indent: &str) -> String {
+pub(crate) fn wrap(text: &str, indent: &str) -> String {
     let mut lines = vec![indent.to_owned()];
     for word in text.split(' ') {
         let line = lines.last_mut().expect("there is always a line");

@@ -105,7 +105,7 @@ fn bad_run() -> Vec<Event> {
 }
 
 fn summary_of(events: &[Event]) -> Summary {
-    let mut tally = summary::Tally::default();
+    let mut tally = Tally::default();
     events.iter().for_each(|event| tally.observe(event, || 40));
     tally.finish()
 }

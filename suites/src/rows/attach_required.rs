@@ -39,7 +39,7 @@ pub(super) const ROWS: &[Case] = &[
         "a pod waits for an attachment that nobody makes, until the driver says that none is needed",
         UPSTREAM,
         Pattern::IMMEDIATE,
-        Needs::VARIANT,
+        Needs { retract: true, ..Needs::VARIANT },
         case!(declared_late),
     ),
 ];

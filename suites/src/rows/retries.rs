@@ -95,9 +95,13 @@ async fn delete_fails(t: Arc<Fixture>) -> Result<()> {
 async fn attach_fails(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
     let volume = t.bound(&claim).await?;
-    t.fail_calls(&volume, "ControllerPublishVolume", Code::Internal, Some(2)).await?;
-    t.ready_pod(&Wanted::staying("pod", &claim, SCRIPT)).await?;
+    // Until it is told: Kubernetes looks at an attachment twice a second, and so may miss an error that is gone
+    // again (`waitForVolumeAttachmentWithLister` of its CSI plugin).
+    t.fail_calls(&volume, "ControllerPublishVolume", Code::Internal, None).await?;
+    let pod = t.pod(&Wanted::staying("pod", &claim, SCRIPT)).await?;
     t.event_saying("pod", &["FailedAttachVolume"], "Internal").await?;
+    t.end_faults().await;
+    t.ready(&pod).await?;
     Ok(())
 }
 

@@ -1,0 +1,104 @@
+//! Cases whose result is not the same on both sides.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use claimcheck_model::{CaseId, CaseResult};
+use serde::Serialize;
+
+use super::{read::Side, verdict::Verdict};
+
+/// A case with other results on one side than on the other.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CaseChange {
+    /// Which.
+    pub case: CaseId,
+    /// What became of it.
+    pub change: Change,
+}
+
+/// What became of a case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Change {
+    /// It fails, and did not before.
+    Broken,
+    /// It passes, and failed before.
+    Mended,
+    /// It runs, and was skipped before.
+    Runs,
+    /// It is skipped, and ran before.
+    Skipped,
+    /// It is new.
+    New,
+    /// It is no longer there.
+    Gone,
+}
+
+impl Change {
+    /// For people.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Broken => "fails now",
+            Self::Mended => "passes now",
+            Self::Runs => "is no longer skipped",
+            Self::Skipped => "is skipped now",
+            Self::New => "is new",
+            Self::Gone => "is gone",
+        }
+    }
+}
+
+impl CaseChange {
+    /// What is new or gone says nothing.
+    pub(super) fn verdict(&self) -> Verdict {
+        match self.change {
+            Change::Broken => Verdict::Worse,
+            Change::Mended => Verdict::Better,
+            Change::Runs | Change::Skipped | Change::New | Change::Gone => Verdict::Same,
+        }
+    }
+}
+
+/// How a case went on one side: of several results the greatest.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Went {
+    Skipped,
+    Passed,
+    Failed,
+}
+
+/// The cases of both sides that went differently, the worst first.
+pub(super) fn compare(sides: [&Side; 2]) -> Vec<CaseChange> {
+    let [before, after] = sides.map(results);
+    let all: BTreeSet<&CaseId> = before.keys().chain(after.keys()).copied().collect();
+    let changes = all.into_iter().filter_map(|case| {
+        let change = match (before.get(case), after.get(case)) {
+            (None, Some(Went::Failed)) => Change::Broken,
+            (None, Some(_)) => Change::New,
+            (_, None) => Change::Gone,
+            (Some(a), Some(b)) if a == b => return None,
+            (Some(_), Some(Went::Failed)) => Change::Broken,
+            (Some(Went::Failed), Some(Went::Passed)) => Change::Mended,
+            (Some(_), Some(Went::Passed)) => Change::Runs,
+            (Some(_), Some(Went::Skipped)) => Change::Skipped,
+        };
+        Some(CaseChange { case: case.clone(), change })
+    });
+    let mut changes: Vec<CaseChange> = changes.collect();
+    changes.sort_by_key(|change| change.change);
+    changes
+}
+
+fn results(side: &Side) -> BTreeMap<&CaseId, Went> {
+    let mut results = BTreeMap::new();
+    for line in side.runs.iter().flat_map(|run| &run.summary.results) {
+        let went = match line.result {
+            CaseResult::Passed => Went::Passed,
+            CaseResult::Failed { .. } => Went::Failed,
+            CaseResult::Skipped { .. } => Went::Skipped,
+        };
+        let so_far = results.entry(&line.case).or_insert(went);
+        *so_far = went.max(*so_far);
+    }
+    results
+}

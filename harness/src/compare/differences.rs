@@ -1,0 +1,60 @@
+//! What is not the same on both sides: then that is what is compared, wanted or not.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+use super::read::{Run, Side};
+
+/// What decides how long things take, beside the program: as `environment` of a run names it, and for people.
+/// The version of claimcheck is not among it, since that is what comparisons are for.
+const DECISIVE: [(&str, &str); 9] = [
+    ("cluster", "cluster"),
+    ("controllers", "storage controllers"),
+    ("driver", "driver"),
+    ("kubernetes_version", "version of Kubernetes"),
+    ("lane", "rights on this machine"),
+    ("nodes", "nodes"),
+    ("parallel", "cases or volumes at a time"),
+    ("processors", "processors"),
+    ("faults", "faults"),
+];
+
+/// Something that is not the same on both sides.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    /// What.
+    pub name: &'static str,
+    /// What it is on each side; of several runs all that occur.
+    pub is: [String; 2],
+}
+
+/// All of them.
+pub(super) fn between(sides: [&Side; 2]) -> Vec<Difference> {
+    let all = |of: &dyn Fn(&Run) -> String| {
+        sides.map(|side| {
+            let values: BTreeSet<String> = side.runs.iter().map(of).collect();
+            values.into_iter().collect::<Vec<_>>().join(" and ")
+        })
+    };
+    let known = |value: Option<&String>| value.cloned().unwrap_or_else(|| "not said".to_owned());
+    let named = DECISIVE
+        .iter()
+        .map(|(key, name)| (*name, all(&|run: &Run| known(run.summary.environment.get(*key)))));
+    let work = [("work", all(&work)), ("cases", all(&cases))];
+    let different = named.chain(work).filter(|(_, [a, b])| a != b);
+    different.map(|(name, is)| Difference { name, is }).collect()
+}
+
+/// What a run was for.
+fn work(run: &Run) -> String {
+    let Some(load) = &run.summary.load else { return "cases".to_owned() };
+    let hold = if load.hold { ", held until all are up" } else { "" };
+    format!("a load, {} pods a volume, {} volumes a pod{hold}", load.pods_per_volume, load.volumes_per_pod)
+}
+
+/// Which phases are seen how often depends on which cases ran.
+fn cases(run: &Run) -> String {
+    let ran: u64 = run.summary.cases.passed + run.summary.cases.failed;
+    format!("{ran} ran")
+}

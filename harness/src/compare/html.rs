@@ -1,0 +1,114 @@
+//! The comparison as a page of its own: both sides of each phase as bars on one scale, and where the difference
+//! lies.
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use super::{Comparison, PhaseLine, Verdict, words};
+
+const STYLE: &str = "
+:root { color-scheme: light dark; --a: #8a94a6; --b: #2f6fde; --worse: #c62828; --better: #2e7d32; }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { text-align: right; padding: .25rem .7rem; border-bottom: 1px solid #8884; white-space: nowrap; }
+th:first-child, td:first-child, td.bars, th.bars { text-align: left; }
+td.bars { min-width: 14rem; }
+.bar { height: .5rem; margin: .15rem 0; border-radius: 2px; min-width: 1px; }
+.a { background: var(--a); } .b { background: var(--b); }
+.worse { color: var(--worse); font-weight: 600; } .better { color: var(--better); font-weight: 600; }
+.note { opacity: .75; font-size: .9rem; }
+@media (prefers-color-scheme: dark) { :root { --worse: #ff8a80; --better: #81c784; --b: #7aa7ff; } }
+";
+
+pub(super) fn render(comparison: &Comparison) -> String {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { "claimcheck compare" }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                h1 { "B against A: " span class=(class(comparison.verdict)) { (words::verdict(comparison)) } }
+                @if !comparison.differences.is_empty() {
+                    h2 { "Not the same on both sides" }
+                    ul { @for line in words::warnings(comparison) { li { (line) } } }
+                }
+                h2 { "Phases" }
+                div.scroll { (phases(comparison)) }
+                @if !comparison.cases.is_empty() {
+                    h2 { "Cases" }
+                    ul { @for change in &comparison.cases { li { (change.case) " " (change.change.words()) } } }
+                }
+                h2 { "Counts in a run" }
+                div.scroll { (counts(comparison)) }
+                @for note in words::notes(comparison) { p.note { (note) } }
+            }
+        }
+    };
+    page.into_string() + "\n"
+}
+
+fn class(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Worse => "worse",
+        Verdict::Better => "better",
+        Verdict::Same | Verdict::TooFew => "",
+    }
+}
+
+fn phases(comparison: &Comparison) -> Markup {
+    let longest = comparison.phases.iter().flat_map(|line| line.total.p50).fold(0.0, f64::max);
+    html! {
+        table {
+            thead {
+                tr {
+                    th { "phase" } th { "samples" } th.bars { "P50: A above, B below" } th { "P50" } th { "P95" }
+                    th { "difference" } th { "interval" } th { "driver" } th { "overhead" } th { "verdict" }
+                }
+            }
+            tbody { @for line in &comparison.phases { (phase(line, longest)) } }
+        }
+    }
+}
+
+fn phase(line: &PhaseLine, longest: f64) -> Markup {
+    let width = |seconds: f64| format!("width:{:.1}%", 100.0 * seconds / longest.max(f64::MIN_POSITIVE));
+    let part = |measure: Option<super::Measure>| measure.map(|measure| words::both(measure.p50));
+    html! {
+        tr {
+            td { (line.phase.name()) }
+            td { (line.samples[0]) " → " (line.samples[1]) }
+            td.bars aria-hidden="true" {
+                div.bar.a style=(width(line.total.p50[0])) {}
+                div.bar.b style=(width(line.total.p50[1])) {}
+            }
+            td { (words::both(line.total.p50)) }
+            td { (words::both(line.total.p95)) }
+            td { (words::ratio(&line.total)) }
+            td { (words::interval(&line.total)) }
+            td { @if let Some(driver) = part(line.driver) { (driver) } }
+            td { @if let Some(overhead) = part(line.overhead) { (overhead) } }
+            td class=(class(line.verdict)) { (line.verdict.words()) }
+        }
+    }
+}
+
+fn counts(comparison: &Comparison) -> Markup {
+    html! {
+        table {
+            thead { tr { th { "count" } th { "A" } th { "B" } } }
+            tbody {
+                @for count in &comparison.counts {
+                    tr {
+                        td { (count.name) }
+                        @for mean in count.per_run { td { (words::mean(mean)) } }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! Judged by numbers: seeded runs in which nothing, or one phase, was changed; and golden files.
+
+use std::collections::BTreeMap;
+
+use claimcheck_model::{CaseId, CaseResult, Leak, LeakKind, Phase, TransitionKind};
+use fastrand::Rng;
+
+use super::{
+    Comparison, Options, Side, Unit, Verdict, compare,
+    read::{Run, Sample},
+};
+use crate::report::{CaseLine, LoadSummary, Style, Summary};
+
+/// How long a phase takes, in the made-up runs.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    /// Seconds.
+    median: f64,
+    /// The standard deviation of the logarithm.
+    skew: f64,
+    /// The share of samples that hang, for up to a hundred times as long.
+    hang: f64,
+    /// How much of a sample's chance comes from the one before it: volumes on their way together.
+    memory: f64,
+    /// The standard deviation of the logarithm of what is common to a run.
+    run: f64,
+}
+
+const PLAIN: Shape = Shape { median: 0.02, skew: 0.35, hang: 0.0, memory: 0.0, run: 0.0 };
+
+/// What a life of a volume has: a comparison corrects for all of them.
+const PHASES: usize = 12;
+
+fn normal(rng: &mut Rng) -> f64 {
+    // Box and Muller; the logarithm of 0 is kept out.
+    let radius = (-2.0 * (1.0 - rng.f64()).ln()).sqrt();
+    radius * (std::f64::consts::TAU * rng.f64()).cos()
+}
+
+fn samples(rng: &mut Rng, shape: Shape, count: usize) -> Vec<Sample> {
+    let of_run = shape.run * normal(rng);
+    let mut chance = normal(rng);
+    let sample = |at: usize| {
+        let fresh = (1.0 - shape.memory * shape.memory).sqrt();
+        chance = shape.memory * chance + fresh * normal(rng);
+        let hangs = if rng.f64() < shape.hang { 1.0 + 99.0 * rng.f64() } else { 1.0 };
+        let total = shape.median * (shape.skew * chance + of_run).exp() * hangs;
+        Sample { end_ns: at as u64, total, driver: 0.0, overhead: total }
+    };
+    (0..count).map(sample).collect()
+}
+
+fn side(rng: &mut Rng, shape: Shape, count: usize, runs: usize) -> Side {
+    let run = |_| {
+        let phases = Phase::ALL[..PHASES].iter();
+        Run { samples: phases.map(|&phase| (phase, samples(rng, shape, count))).collect(), ..Run::default() }
+    };
+    Side { runs: (0..runs).map(run).collect() }
+}
+
+fn slow_down(side: &mut Side, phase: Phase, by: f64) {
+    for run in &mut side.runs {
+        for sample in run.samples.get_mut(&phase).into_iter().flatten() {
+            sample.total += by;
+            sample.overhead += by;
+        }
+    }
+}
+
+/// Of so many comparisons, the share that satisfies.
+fn share(trials: u64, satisfies: impl Fn(&mut Rng) -> bool) -> f64 {
+    let count = (0..trials).filter(|trial| satisfies(&mut Rng::with_seed(*trial))).count();
+    count as f64 / trials as f64
+}
+
+fn named(comparison: &Comparison) -> Vec<(Phase, Verdict)> {
+    let lines = comparison.phases.iter().map(|line| (line.phase, line.verdict));
+    lines.filter(|(_, verdict)| matches!(verdict, Verdict::Better | Verdict::Worse)).collect()
+}
+
+const TRIALS: u64 = 200;
+/// 19 in 20, less what chance does to so many trials (three standard errors).
+const NINETEEN_IN_TWENTY: f64 = 0.95;
+const LUCK: f64 = 0.046;
+
+#[test]
+fn equals_are_told_apart_once_in_twenty_at_most() {
+    // Without the margin, which only takes from the errors.
+    let options = Options { margin: 0.0, ..Options::default() };
+    let shapes = [
+        (PLAIN, 200, 1),
+        (PLAIN, 12, 1),
+        (PLAIN, 30, 1),
+        (Shape { skew: 1.0, hang: 0.05, ..PLAIN }, 200, 1),
+        (Shape { skew: 0.6, memory: 0.5, ..PLAIN }, 200, 1),
+        (Shape { run: 0.1, ..PLAIN }, 100, 5),
+        (Shape { run: 0.1, memory: 0.5, ..PLAIN }, 50, 10),
+    ];
+    for (shape, count, runs) in shapes {
+        let apart = share(TRIALS, |rng| {
+            let (a, b) = (side(rng, shape, count, runs), side(rng, shape, count, runs));
+            !named(&compare(&a, &b, options)).is_empty()
+        });
+        assert!(apart <= 1.0 - NINETEEN_IN_TWENTY + LUCK, "{shape:?}, {count} samples x {runs}: {apart}");
+    }
+}
+
+#[test]
+fn a_fifth_of_the_median_in_one_phase_is_caught() {
+    let slow = Phase::Stage;
+    let shapes = [
+        (PLAIN, 200, 1),
+        (Shape { skew: 0.42, hang: 0.02, ..PLAIN }, 200, 1),
+        (Shape { skew: 0.3, memory: 0.3, ..PLAIN }, 200, 1),
+        (Shape { skew: 0.6, ..PLAIN }, 500, 1),
+        (Shape { run: 0.02, ..PLAIN }, 200, 5),
+    ];
+    for (shape, count, runs) in shapes {
+        let caught = share(TRIALS, |rng| {
+            let (a, mut b) = (side(rng, shape, count, runs), side(rng, shape, count, runs));
+            slow_down(&mut b, slow, shape.median / 5.0);
+            named(&compare(&a, &b, Options::default())).contains(&(slow, Verdict::Worse))
+        });
+        assert!(caught >= NINETEEN_IN_TWENTY - LUCK, "{shape:?}, {count} samples x {runs}: {caught}");
+    }
+}
+
+#[test]
+fn the_interval_holds_the_shift_as_often_as_it_says() {
+    let shape = Shape { skew: 0.7, ..PLAIN };
+    for count in [15, 60, 300] {
+        let held = share(TRIALS, |rng| {
+            let (a, mut b) = (side(rng, shape, count, 1), side(rng, shape, count, 1));
+            slow_down(&mut b, Phase::Provision, 0.01);
+            let line = compare(&a, &b, Options::default()).phases.remove(0);
+            line.total.interval.is_some_and(|[low, high]| (low..high).contains(&0.01))
+        });
+        assert!((held - 0.95).abs() <= LUCK, "{count} samples: {held}");
+    }
+}
+
+#[test]
+fn few_samples_say_nothing_and_equal_ones_are_equal() {
+    let rng = &mut Rng::with_seed(1);
+    let (few, many) = (side(rng, PLAIN, 9, 1), side(rng, PLAIN, 200, 1));
+    let comparison = compare(&few, &many, Options::default());
+    assert!(comparison.phases.iter().all(|line| line.verdict == Verdict::TooFew && line.p.is_none()));
+    assert_eq!(comparison.verdict, Verdict::TooFew);
+    let comparison = compare(&many, &many, Options::default());
+    assert!(
+        comparison.phases.iter().all(|line| line.verdict == Verdict::Same && line.total.shift.abs() < 1e-9)
+    );
+    // All the same on each side, but not the same: certain.
+    let constant = |total| Side {
+        runs: vec![Run {
+            samples: BTreeMap::from([(
+                Phase::Bind,
+                (0..50).map(|end_ns| Sample { end_ns, total, driver: 0.0, overhead: total }).collect(),
+            )]),
+            ..Run::default()
+        }],
+    };
+    let line = compare(&constant(1.0), &constant(2.0), Options::default()).phases.remove(0);
+    assert_eq!((line.verdict, line.total.interval), (Verdict::Worse, Some([1.0, 1.0])));
+    assert!(line.driver.is_none() && line.overhead.is_none());
+}
+
+#[test]
+fn runs_are_resampled_where_there_are_enough() {
+    let rng = &mut Rng::with_seed(2);
+    let mut of = |runs| side(rng, PLAIN, 20, runs);
+    assert_eq!(compare(&of(4), &of(5), Options::default()).unit, Unit::Run);
+    assert_eq!(compare(&of(4), &of(3), Options::default()).unit, Unit::Stretch);
+}
+
+/// A run with something of everything.
+fn everything(rng: &mut Rng, results: &[(&str, CaseResult)], controllers: &str) -> Side {
+    let mut side = side(rng, PLAIN, 200, 1);
+    side.runs[0].samples.retain(|phase, _| [Phase::Provision, Phase::Bind, Phase::Stage].contains(phase));
+    for sample in side.runs[0].samples.get_mut(&Phase::Stage).unwrap() {
+        (sample.driver, sample.overhead) = (sample.total / 4.0, sample.total * 0.75);
+    }
+    let line = |(name, result): &(&str, CaseResult)| CaseLine {
+        case: CaseId::new("volumes", *name),
+        result: result.clone(),
+        seconds: 0.1,
+    };
+    let environment = [("controllers", controllers), ("driver", "d.io"), ("cluster", "envtest")];
+    side.runs[0].api_requests = Some(4210);
+    side.runs[0].summary = Summary {
+        environment: environment.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
+        results: results.iter().map(line).collect(),
+        counts: BTreeMap::from([(TransitionKind::Attach, 200), (TransitionKind::Detach, 200)]),
+        ..Summary::default()
+    };
+    side
+}
+
+fn golden() -> Comparison {
+    let rng = &mut Rng::with_seed(3);
+    let (passed, failed) = (CaseResult::Passed, CaseResult::Failed { why: "no".to_owned() });
+    let skipped = CaseResult::Skipped { why: "no".to_owned() };
+    let a = [
+        ("keeps", passed.clone()),
+        ("mends", failed.clone()),
+        ("rests", passed.clone()),
+        ("goes", passed.clone()),
+    ];
+    let b = [("keeps", failed), ("mends", passed.clone()), ("rests", skipped), ("comes", passed)];
+    let (a, mut b) = (everything(rng, &a, "ours"), everything(rng, &b, "stock"));
+    slow_down(&mut b, Phase::Stage, 0.006);
+    slow_down(&mut b, Phase::Bind, -0.005);
+    b.runs[0].api_requests = Some(5000);
+    b.runs[0].summary.leaks.push(Leak { kind: LeakKind::Mount, name: "/m".to_owned(), case: None });
+    compare(&a, &b, Options::default())
+}
+
+#[test]
+fn what_people_and_programs_read() {
+    let comparison = golden();
+    assert_eq!(comparison.verdict, Verdict::Worse);
+    insta::assert_snapshot!("text", comparison.to_text(Style { color: false }));
+    insta::assert_snapshot!("markdown", comparison.to_markdown());
+    insta::assert_snapshot!("json", comparison.to_json());
+    let page = comparison.to_html();
+    for part in ["<!DOCTYPE html>", "stage", "is skipped now", "storage controllers", "+21."] {
+        assert!(page.contains(part), "{part} is not in the page");
+    }
+    assert!(!page.contains("http"), "the page needs something from elsewhere");
+}
+
+#[test]
+fn loads_of_another_kind_are_named() {
+    let rng = &mut Rng::with_seed(4);
+    let load = |rng: &mut Rng, hold, failed| {
+        let mut side = side(rng, PLAIN, 20, 1);
+        side.runs[0].summary.load = Some(LoadSummary { volumes: 20, failed, hold, ..LoadSummary::default() });
+        side
+    };
+    let comparison = compare(&load(rng, false, 0), &load(rng, true, 1), Options::default());
+    assert_eq!(comparison.differences.len(), 1, "{:?}", comparison.differences);
+    assert!(comparison.differences[0].is[1].contains("held"));
+    assert_eq!(comparison.verdict, Verdict::Worse, "a volume failed");
+}
+
+mod folders {
+    //! Reading them.
+
+    use std::fs;
+
+    use claimcheck_model::{
+        Event, LoggedEvent, Outcome, Phase, PhaseSample, Source, Stamp, SubjectIds, VolumeMode,
+    };
+
+    use super::super::{ReadError, Side};
+
+    fn events(samples: u64) -> String {
+        let sample = |n: u64| {
+            // Reported out of order, as from two nodes.
+            let end = Stamp { mono_ns: 1000 - n, wall_ns: 0 };
+            let outcome = Outcome::Ok {
+                start: Stamp::default(),
+                end,
+                source: Source::Watch,
+                seconds: n as f64,
+                driver_seconds: 0.0,
+                overhead_seconds: n as f64,
+            };
+            Event::Phase(PhaseSample {
+                phase: Phase::Bind,
+                subject: SubjectIds::default(),
+                claim: String::new(),
+                handle: String::new(),
+                driver: String::new(),
+                class: String::new(),
+                volume_mode: VolumeMode::Filesystem,
+                outcome,
+            })
+        };
+        let all = (0..samples).map(sample).chain([Event::RunFinished { seconds: 1.0 }]);
+        let line =
+            |event| serde_json::to_string(&LoggedEvent { at: Stamp::default(), event }).unwrap() + "\n";
+        all.map(line).collect()
+    }
+
+    #[test]
+    fn one_run_or_all_in_a_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(matches!(Side::read(folder.path()), Err(ReadError::NoRuns(_))));
+        assert!(matches!(Side::read(&folder.path().join("none")), Err(ReadError::NoRuns(_))));
+        for (name, samples) in [("one", 3), ("two", 5)] {
+            fs::create_dir(folder.path().join(name)).unwrap();
+            fs::write(folder.path().join(name).join("events.ndjson"), events(samples)).unwrap();
+        }
+        fs::create_dir(folder.path().join("notes")).unwrap();
+        let one = Side::read(&folder.path().join("one")).unwrap();
+        let seconds: Vec<f64> = one.runs[0].samples[&Phase::Bind].iter().map(|sample| sample.total).collect();
+        assert_eq!(seconds, [2.0, 1.0, 0.0], "not in the order in which they ended");
+        assert_eq!(one.runs[0].api_requests, None);
+        assert_eq!(Side::read(folder.path()).unwrap().runs.len(), 2);
+
+        let one = folder.path().join("one");
+        fs::create_dir(one.join("cluster")).unwrap();
+        fs::write(one.join("cluster/api.ndjson"), "{}\n{}\n").unwrap();
+        assert_eq!(Side::read(&one).unwrap().runs[0].api_requests, Some(2));
+    }
+
+    #[test]
+    fn what_is_cut_off_or_foreign_is_refused_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |text: &str| fs::write(folder.path().join("events.ndjson"), text).unwrap();
+        let whole = events(2);
+        write(whole.lines().next().unwrap());
+        assert!(matches!(Side::read(folder.path()), Err(ReadError::Unfinished(_))));
+        write(&format!("{whole}{{\"event\":\"of tomorrow\"}}\n"));
+        let error = Side::read(folder.path()).unwrap_err();
+        assert!(error.to_string().contains("events.ndjson:4 "), "{error}");
+    }
+}

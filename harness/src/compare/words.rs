@@ -1,0 +1,102 @@
+//! How a comparison speaks, in whatever form: numbers, and what must be said of them.
+
+use super::{Comparison, Measure, Unit, Verdict, bootstrap::ENOUGH_RUNS, phase::ENOUGH};
+use crate::report::human;
+
+/// A difference of times.
+pub(super) fn signed(seconds: f64) -> String {
+    match seconds {
+        s if s > 0.0 => format!("+{}", human(s)),
+        s if s < 0.0 => format!("-{}", human(-s)),
+        _ => "0".to_owned(),
+    }
+}
+
+/// A difference as a share of what it differs from.
+pub(super) fn percent(share: f64) -> String {
+    format!("{:+.1}%", share * 100.0)
+}
+
+/// Both sides of a time.
+pub(super) fn both(times: [f64; 2]) -> String {
+    format!("{} → {}", human(times[0]), human(times[1]))
+}
+
+/// Where a difference lies.
+pub(super) fn interval(measure: &Measure) -> String {
+    match measure.interval {
+        Some([low, high]) => format!("{} … {}", signed(low), signed(high)),
+        None => "–".to_owned(),
+    }
+}
+
+/// How much of the first side's time the difference is.
+pub(super) fn ratio(measure: &Measure) -> String {
+    measure.shift_ratio.map_or_else(|| "–".to_owned(), percent)
+}
+
+/// A mean of counts; a plain number where it is one.
+pub(super) fn mean(count: Option<f64>) -> String {
+    match count {
+        Some(count) if count.fract() == 0.0 => format!("{count:.0}"),
+        Some(count) => format!("{count:.1}"),
+        None => "not known".to_owned(),
+    }
+}
+
+/// The verdict on everything.
+pub(super) fn verdict(comparison: &Comparison) -> String {
+    let named = |verdict| {
+        let phases = comparison.phases.iter().filter(|line| line.verdict == verdict);
+        phases.map(|line| line.phase.name()).collect::<Vec<_>>().join(", ")
+    };
+    let [worse, better] = [Verdict::Worse, Verdict::Better].map(named);
+    let broken = comparison.cases.iter().filter(|change| change.verdict() == Verdict::Worse).count();
+    let defects = comparison.counts.iter().filter(|count| count.verdict() == Verdict::Worse);
+    let defects: Vec<&str> = defects.map(|count| count.name.as_str()).collect();
+    let mut parts = Vec::new();
+    for (what, names) in [("slower: ", worse), ("more ", defects.join(", ")), ("faster: ", better)] {
+        if !names.is_empty() {
+            parts.push(format!("{what}{names}"));
+        }
+    }
+    if broken > 0 {
+        parts.insert(0, format!("cases that fail now: {broken}"));
+    }
+    let word = comparison.verdict.words();
+    if parts.is_empty() { word.to_owned() } else { format!("{word}: {}", parts.join("; ")) }
+}
+
+/// What a reader must know to trust it.
+pub(super) fn notes(comparison: &Comparison) -> Vec<String> {
+    let percent = |share: f64| format!("{}%", (share * 1000.0).round() / 10.0);
+    let [a, b] = comparison.runs;
+    let resampled = match comparison.unit {
+        Unit::Run => "by resampling whole runs".to_owned(),
+        Unit::Stretch => format!(
+            "by resampling stretches of runs ({a} against {b} runs; give {ENOUGH_RUNS} or more a side, and it shows \
+             how much one run differs from the next)"
+        ),
+    };
+    vec![
+        format!(
+            "difference: the median of all differences between a sample of A and one of B, with its {} interval, \
+             {resampled}",
+            percent(comparison.level)
+        ),
+        format!(
+            "verdicts: {} sure of all phases together (Holm); less than {} of A's median, or fewer than {ENOUGH} \
+             samples a side, are never called different",
+            percent(comparison.level),
+            percent(comparison.margin)
+        ),
+    ]
+}
+
+/// Why it may not be fair.
+pub(super) fn warnings(comparison: &Comparison) -> Vec<String> {
+    let lines = comparison.differences.iter();
+    lines
+        .map(|difference| format!("{}: {} → {}", difference.name, difference.is[0], difference.is[1]))
+        .collect()
+}
