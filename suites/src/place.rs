@@ -6,7 +6,8 @@ use anyhow::{Context, Result, bail};
 use claimcheck_harness::{
     Lane,
     cluster::{
-        Abilities, Api, ClassChoice, Cluster, DriverCommand, DriverPolicy, Embedded, Options, Real, Takes, Target,
+        Abilities, Api, ClassChoice, Cluster, DriverCommand, DriverPolicy, Embedded, Options, Real, Takes,
+        Target,
     },
     kind::Controllers,
     report::RunFolder,
@@ -67,9 +68,16 @@ pub struct Driver {
 }
 
 impl Driver {
+    /// Whether it is our own, of which everything is known.
+    fn is_ours(&self) -> bool {
+        self.command == DriverCommand::Builtin
+    }
+
     /// What its CSIDriver object says beside what it declares itself.
     fn policy(&self) -> DriverPolicy {
-        let Some(config) = &self.config else { return DriverPolicy::default() };
+        let Some(config) = &self.config else {
+            return DriverPolicy { inline: self.is_ours(), ..DriverPolicy::default() };
+        };
         let can = config.capabilities();
         let can = |capability| can.get(&capability) == Some(&true);
         DriverPolicy {
@@ -226,7 +234,7 @@ impl Place {
     fn by_kind(&self, lane: Option<Lane>) -> Environment {
         match self {
             Self::Embedded { nodes, driver, .. } => {
-                let builtin = driver.command == DriverCommand::Builtin;
+                let builtin = driver.is_ours();
                 let file_systems = if builtin {
                     FileSystems {
                         ext3: loop_devices(lane).and(program("mkfs.ext3", E2FSPROGS)),
@@ -238,7 +246,8 @@ impl Place {
                 };
                 let ours = self.controllers() == Some(Controllers::Ours);
                 let abilities = Abilities { retracts: ours, ..Embedded::ABILITIES };
-                Environment { nodes: *nodes, builtin, abilities, file_systems, ..UNKNOWN }
+                let inline = if builtin { Ok(()) } else { Err(NO_INLINE) };
+                Environment { nodes: *nodes, builtin, inline, abilities, file_systems, ..UNKNOWN }
             }
             Self::Kind { place, .. } => Environment {
                 nodes: place.workers(),
@@ -298,6 +307,9 @@ fn described(environment: Environment, config: &TestDriver) -> Environment {
     }
 }
 
+const NO_INLINE: &str =
+    "which volumes can be part of a pod must be said: use --driver-config with InlineVolumes";
+
 /// A cluster and a driver of which nothing is known yet: all is tried that can be tried anywhere.
 const UNKNOWN: Environment = Environment {
     nodes: usize::MAX,
@@ -305,7 +317,7 @@ const UNKNOWN: Environment = Environment {
     takes: Takes::ALL,
     declared: BTreeMap::new(),
     classes: Ok(()),
-    inline: Err("which volumes can be part of a pod must be said: use --driver-config with InlineVolumes"),
+    inline: Err(NO_INLINE),
     largest_file: None,
     abilities: Real::ABILITIES,
     file_systems: FileSystems { ext3: Ok(()), ext4: Ok(()), xfs: Ok(()) },

@@ -29,7 +29,7 @@ const WRITES: &str = "echo mine > /v/data/file && test \"$(cat /v/data/file)\" =
 const LOOKS: &str = "ls /v/data";
 
 async fn comes_and_goes(t: Arc<Fixture>) -> Result<()> {
-    let (source, volume) = t.inline_volume(0)?;
+    let (source, volume) = t.inline_volume(0);
     let script = if volume.read_only { LOOKS } else { WRITES };
     let pod = t.script(&Script::staying("pod", script).volume("data", source)).await?;
     t.ready(&pod).await?;
@@ -37,7 +37,7 @@ async fn comes_and_goes(t: Arc<Fixture>) -> Result<()> {
 }
 
 async fn read_only(t: Arc<Fixture>) -> Result<()> {
-    let (source, _) = t.inline_volume(0)?;
+    let (source, _) = t.inline_volume(0);
     let script = "touch /v/data/file 2>&1 | grep -o 'Read-only file system'";
     let wanted = Script::ending("pod", script).mounted("data", source, json!({ "readOnly": true }));
     let said = t.said(&wanted).await?;
@@ -46,7 +46,7 @@ async fn read_only(t: Arc<Fixture>) -> Result<()> {
 }
 
 async fn two_pods(t: Arc<Fixture>) -> Result<()> {
-    let (source, volume) = t.inline_volume(0)?;
+    let (source, volume) = t.inline_volume(0);
     let finds_nothing = "test ! -e /v/data/file && echo here > /v/data/file";
     let script = if volume.shared || volume.read_only { LOOKS } else { finds_nothing };
     for name in ["one", "two"] {
@@ -57,7 +57,7 @@ async fn two_pods(t: Arc<Fixture>) -> Result<()> {
 }
 
 async fn several(t: Arc<Fixture>) -> Result<()> {
-    let ((first, one), (second, two)) = (t.inline_volume(0)?, t.inline_volume(1)?);
+    let ((first, one), (second, two)) = (t.inline_volume(0), t.inline_volume(1));
     let writes = "echo 1 > /v/first/file && echo 2 > /v/second/file && cat /v/first/file /v/second/file";
     let writable = ![one, two].iter().any(|volume| volume.read_only || volume.shared);
     let script = if writable { writes } else { "ls /v/first /v/second > /dev/null; echo 1; echo 2" };
