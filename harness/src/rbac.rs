@@ -76,7 +76,7 @@ pub const RULES: &[Rule] = &[
     rule("", "events", LOOK, Need::Run, "what users are told"),
     // The cases.
     rule("", "namespaces", &["create", "delete"], Need::Run, "a namespace for each case"),
-    rule("", "persistentvolumeclaims", &["create", "get", "delete"], Need::Run, "claims of cases"),
+    rule("", "persistentvolumeclaims", &["create", "get", "patch", "delete"], Need::Run, "claims of cases"),
     rule("", "pods", &["create", "get", "delete"], Need::Run, "pods of cases"),
     rule("", "pods/eviction", &["create"], Need::Run, "pods that are evicted"),
     rule("", "pods/log", &["get"], Need::Run, "what containers of cases say"),
@@ -89,7 +89,7 @@ pub const RULES: &[Rule] = &[
         Need::Run,
         "volumes that an administrator makes, keeps or takes back",
     ),
-    rule(STORAGE, "storageclasses", &["create", "delete"], Need::Run, "classes of cases"),
+    rule(STORAGE, "storageclasses", &["create", "patch", "delete"], Need::Run, "classes of cases"),
     rule(STORAGE, "csinodes", &["get"], Need::Run, "how many volumes a node takes"),
     // Real nodes.
     rule("", "nodes/proxy", &["get"], Need::StockMetrics, "kubelets' own storage metrics, as a cross-check"),

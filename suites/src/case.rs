@@ -7,6 +7,14 @@ use futures::future::BoxFuture;
 
 use crate::fixture::Fixture;
 
+/// What a case returns that finds out by trying that what it is about cannot be had here. It counts as skipped.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Skip(
+    /// Why.
+    pub String,
+);
+
 /// The function of a case.
 pub type Run = fn(Arc<Fixture>) -> BoxFuture<'static, anyhow::Result<()>>;
 
@@ -60,6 +68,10 @@ impl Pattern {
     pub const XFS_LATE: Self = Self::dynamic(FsType::Xfs, Binding::Late);
     /// Dynamic provisioning at once, with xfs.
     pub const XFS: Self = Self::dynamic(FsType::Xfs, Binding::Immediate);
+    /// Raw block volumes, provisioned at once.
+    pub const BLOCK: Self = Self::dynamic(FsType::Block, Binding::Immediate);
+    /// The same, once a pod is scheduled.
+    pub const BLOCK_LATE: Self = Self::dynamic(FsType::Block, Binding::Late);
     /// Volumes made by hand.
     pub const STATIC: Self =
         Self { provisioning: Provisioning::PreProvisioned, fs: FsType::Default, binding: Binding::Immediate };
@@ -116,7 +128,7 @@ impl Provisioning {
     }
 }
 
-/// The file system of a volume.
+/// The file system of a volume, if it has one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FsType {
     /// Whatever the driver takes where nobody asks.
@@ -128,6 +140,8 @@ pub enum FsType {
     Ext4,
     /// xfs.
     Xfs,
+    /// None: the volume is a device, of `volumeMode: Block`.
+    Block,
 }
 
 impl FsType {
@@ -138,6 +152,7 @@ impl FsType {
             Self::Ext3 => "ext3",
             Self::Ext4 => "ext4",
             Self::Xfs => "xfs",
+            Self::Block => "block",
         }
     }
 }

@@ -240,6 +240,7 @@ impl Place {
                         ext3: loop_devices(lane).and(program("mkfs.ext3", E2FSPROGS)),
                         ext4: loop_devices(lane).and(program("mkfs.ext4", E2FSPROGS)),
                         xfs: loop_devices(lane).and(program("mkfs.xfs", XFSPROGS)),
+                        block: loop_devices(lane),
                     }
                 } else {
                     told(&driver.file_systems)
@@ -258,6 +259,7 @@ impl Place {
                     ext3: loop_devices(None),
                     ext4: loop_devices(None),
                     xfs: loop_devices(None),
+                    block: loop_devices(None),
                 },
                 ..UNKNOWN
             },
@@ -302,6 +304,10 @@ fn described(environment: Environment, config: &TestDriver) -> Environment {
             ext3: known("ext3", "SupportedFsType of --driver-config has no ext3"),
             ext4: known("ext4", "SupportedFsType of --driver-config has no ext4"),
             xfs: known("xfs", "SupportedFsType of --driver-config has no xfs"),
+            block: match config.capabilities().get(&Capability::Block) {
+                Some(true) => Ok(()),
+                Some(false) | None => Err("--driver-config does not declare block"),
+            },
         },
         ..environment
     }
@@ -320,7 +326,7 @@ const UNKNOWN: Environment = Environment {
     inline: Err(NO_INLINE),
     largest_file: None,
     abilities: Real::ABILITIES,
-    file_systems: FileSystems { ext3: Ok(()), ext4: Ok(()), xfs: Ok(()) },
+    file_systems: FileSystems { ext3: Ok(()), ext4: Ok(()), xfs: Ok(()), block: Ok(()) },
 };
 
 /// The file systems of a driver that is not ours: what was said that it can make.
@@ -330,6 +336,7 @@ fn told(file_systems: &[FsType]) -> FileSystems {
         ext3: known(FsType::Ext3, "--fs-type ext3 was not given"),
         ext4: known(FsType::Ext4, "--fs-type ext4 was not given"),
         xfs: known(FsType::Xfs, "--fs-type xfs was not given"),
+        block: known(FsType::Block, "--fs-type block was not given"),
     }
 }
 

@@ -52,7 +52,8 @@ pub struct PlaceArgs {
     /// The class whose driver an existing cluster is tried with [default: its default class]
     #[arg(long, value_name = "NAME", conflicts_with = "driver_config", env = "CLAIMCHECK_STORAGE_CLASS")]
     storage_class: Option<String>,
-    /// A file system that the driver can make, where it is not ours: ext3, ext4 or xfs; can be repeated
+    /// A file system that the driver can make, where it is not ours: ext3, ext4, xfs, or block for
+    /// raw block volumes; can be repeated
     #[arg(long = "fs-type", value_name = "NAME", value_enum)]
     fs_types: Vec<FsKind>,
     /// The image of pods on real nodes: any with sh and what busybox brings [default: busybox:stable; on kind
@@ -87,6 +88,8 @@ enum FsKind {
     Ext4,
     /// xfs
     Xfs,
+    /// none: raw block volumes
+    Block,
 }
 
 impl From<FsKind> for FsType {
@@ -95,6 +98,7 @@ impl From<FsKind> for FsType {
             FsKind::Ext3 => Self::Ext3,
             FsKind::Ext4 => Self::Ext4,
             FsKind::Xfs => Self::Xfs,
+            FsKind::Block => Self::Block,
         }
     }
 }

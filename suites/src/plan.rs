@@ -31,7 +31,7 @@ pub struct Environment {
     pub file_systems: FileSystems,
 }
 
-/// Which file systems can be asked for, or why not.
+/// Which file systems can be asked for, and whether volumes without any can, or why not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileSystems {
     /// ext3.
@@ -40,6 +40,8 @@ pub struct FileSystems {
     pub ext4: Result<(), &'static str>,
     /// xfs.
     pub xfs: Result<(), &'static str>,
+    /// None: raw block volumes.
+    pub block: Result<(), &'static str>,
 }
 
 /// A case of this run.
@@ -91,8 +93,12 @@ impl Planned {
             words.push("a driver that stages".to_owned());
         }
         words.extend(needs.exercises.iter().map(|capability| capability.name().to_owned()));
-        if self.case.pattern.fs != FsType::Default {
-            words.push(format!("loop devices, mkfs.{}", self.case.pattern.fs.name()));
+        match self.case.pattern.fs {
+            FsType::Default => {}
+            FsType::Block => words.push("loop devices".to_owned()),
+            FsType::Ext3 | FsType::Ext4 | FsType::Xfs => {
+                words.push(format!("loop devices, mkfs.{}", self.case.pattern.fs.name()));
+            }
         }
         Listed { case: self.case.id(), upstream: self.case.upstream, needs: words, skip: self.skip.clone() }
     }
@@ -144,6 +150,7 @@ fn skip(case: &Case, environment: &Environment) -> Option<String> {
         FsType::Ext3 => environment.file_systems.ext3,
         FsType::Ext4 => environment.file_systems.ext4,
         FsType::Xfs => environment.file_systems.xfs,
+        FsType::Block => environment.file_systems.block,
     };
     can_be_made.err().map(str::to_owned)
 }
@@ -194,7 +201,7 @@ mod tests {
         largest_file: None,
         declared: BTreeMap::new(),
         abilities: Embedded::ABILITIES,
-        file_systems: FileSystems { ext3: Ok(()), ext4: Ok(()), xfs: Ok(()) },
+        file_systems: FileSystems { ext3: Ok(()), ext4: Ok(()), xfs: Ok(()), block: Ok(()) },
     };
 
     #[test]
@@ -241,6 +248,7 @@ mod tests {
             (with(FileSystems { ext3: Err("no ext3"), ..ALL.file_systems }), "no ext3"),
             (with(FileSystems { ext4: Err("no ext4"), ..ALL.file_systems }), "no ext4"),
             (with(FileSystems { xfs: Err("no xfs"), ..ALL.file_systems }), "no xfs"),
+            (with(FileSystems { block: Err("no devices"), ..ALL.file_systems }), "no devices"),
         ];
         for (environment, why) in lacks {
             let skipped: Vec<_> =

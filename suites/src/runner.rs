@@ -16,7 +16,12 @@ use futures::{FutureExt, StreamExt, stream};
 use tokio::sync::{RwLock, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use crate::{case::Case, fixture::Fixture, plan::Planned, workload::Workload};
+use crate::{
+    case::{Case, Skip},
+    fixture::Fixture,
+    plan::Planned,
+    workload::Workload,
+};
 
 /// How many steps' time a case may take in all.
 const STEPS: u32 = 3;
@@ -87,6 +92,7 @@ impl Runner {
         self.session.tell(Event::CaseStarted { case: case.clone(), namespace: namespace.clone() });
         let result = match self.attempt(&planned.case, &case, namespace).await {
             Ok(()) => CaseResult::Passed,
+            Err(error) if error.is::<Skip>() => CaseResult::Skipped { why: error.to_string() },
             Err(error) => CaseResult::Failed { why: format!("{error:#}") },
         };
         self.finished(case, result, began.elapsed())

@@ -32,8 +32,8 @@ pub struct Known {
     pub grown: Option<Grown>,
     /// What the last call that failed means; none after one that did not.
     pub failed: Option<Refusal>,
-    /// Until when the driver is not asked again for a size that it will never give.
-    pub slow_until: Option<Timestamp>,
+    /// The bytes that the driver will never give, and until when it is not asked for them again.
+    pub slow: Option<(i64, Timestamp)>,
 }
 
 /// What the driver made of a volume.
@@ -144,8 +144,8 @@ pub fn plan(key: &ObjectKey, world: &World, driver: &DriverInfo, known: &Known, 
     }
     let Some(bytes) = size(claim, volume, driver, known) else { return Decision::Rest };
     let anew = growth::allocated(claim) != Some(bytes);
-    if !anew && let Some(left) = known.slow_until.and_then(|until| Duration::try_from(until - now).ok()) {
-        return Decision::Again(left);
+    if let Some((_, until)) = known.slow.filter(|(refused, until)| *refused == bytes && *until > now) {
+        return Decision::Again(Duration::try_from(until - now).unwrap_or(SLOW));
     }
     if anew || !Condition::Resizing.holds(claim) {
         return Decision::Act(Action::MarkInProgress { claim: claim.clone(), bytes, anew });

@@ -170,13 +170,19 @@ fn another_size_waits_for_what_was_begun() {
 #[test]
 fn what_never_works_is_asked_for_seldom() {
     let mut refused = scene("9Gi").growing("9Gi", Progress::ControllerInfeasible).failed(Refusal::Infeasible);
-    refused.known.slow_until = Some(Timestamp::from_second(60).unwrap());
+    refused.known.slow = Some((9 * GI, Timestamp::from_second(60).unwrap()));
     assert_eq!(refused.short(), "again in 60 s");
     assert_eq!(refused.decision(), Decision::Again(Duration::from_secs(60)));
-    refused.known.slow_until = Some(Timestamp::from_second(-1).unwrap());
+    refused.known.slow = Some((9 * GI, Timestamp::from_second(-1).unwrap()));
     assert_eq!(refused.short(), "call 9");
-    refused.known.slow_until = Some(Timestamp::from_second(60).unwrap());
-    assert_eq!(refused.requested("2Gi").short(), "mark 2 anew");
+    refused.known.slow = Some((9 * GI, Timestamp::from_second(60).unwrap()));
+    let smaller = refused.requested("2Gi");
+    assert_eq!(smaller.short(), "mark 2 anew");
+    assert_eq!(
+        smaller.growing("2Gi", Progress::ControllerAtWork).short(),
+        "call 2",
+        "of which it said nothing"
+    );
 }
 
 #[test]

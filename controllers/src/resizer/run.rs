@@ -185,8 +185,9 @@ impl Resizer {
     /// Tells of a failure, and writes it to the claim if it is final.
     async fn failed(&self, context: &Context, pair: &Pair, error: AnyError) -> Result<Done, Failure> {
         let refusal = error.downcast_ref::<RpcFailure>().map_or(Refusal::Uncertain, refusal);
-        let slow_until = (refusal == Refusal::Infeasible).then(|| Timestamp::now() + SLOW);
-        let known = Known { grown: None, failed: Some(refusal), slow_until };
+        let asked = growth::allocated(&pair.claim).filter(|_| refusal == Refusal::Infeasible);
+        let slow = asked.map(|bytes| (bytes, Timestamp::now() + SLOW));
+        let known = Known { grown: None, failed: Some(refusal), slow };
         self.known().insert(uid(&pair.claim).to_owned(), known);
         if refusal.is_final() {
             let message = format!("failed to expand pvc with {error}");

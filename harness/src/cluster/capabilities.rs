@@ -55,12 +55,16 @@ pub(super) async fn declared(at_controller: &Driver, at_node: &Driver) -> Declar
             at_node.node().node_get_info(NodeGetInfoRequest {}).await.map(|answer| answer.into_inner())
         });
     let limited = info.is_ok_and(|info| info.max_volumes_per_node > 0);
-    let (plugin, controller, node) =
-        (|service| plugin.contains(&service), |rpc| controller.contains(&rpc), |rpc| node.contains(&rpc));
+    let expansion = plugin.expansion;
+    let (plugin, controller, node) = (
+        |service| plugin.services.contains(&service),
+        |rpc| controller.contains(&rpc),
+        |rpc| node.contains(&rpc),
+    );
     use controller::rpc::Type as Controller;
     use node::rpc::Type as Node;
-    use plugin::service::Type as Plugin;
-    let capabilities = BTreeMap::from([
+    use plugin::{service::Type as Plugin, volume_expansion::Type as Expansion};
+    let mut capabilities = BTreeMap::from([
         (Capability::Topology, plugin(Plugin::VolumeAccessibilityConstraints)),
         (Capability::GroupSnapshot, plugin(Plugin::GroupControllerService)),
         (Capability::SnapshotDataSource, controller(Controller::CreateDeleteSnapshot)),
@@ -72,6 +76,12 @@ pub(super) async fn declared(at_controller: &Driver, at_node: &Driver) -> Declar
         (Capability::ReadWriteOncePod, controller(Controller::SingleNodeMultiWriter)),
         (Capability::VolumeLimits, limited),
     ]);
+    let grows = controller(Controller::ExpandVolume) || node(Node::ExpandVolume);
+    let online = expansion.map(|expansion| grows && expansion == Expansion::Online);
+    capabilities.extend(online.map(|online| (Capability::OnlineExpansion, online)));
+    if !grows || expansion.is_some() {
+        capabilities.insert(Capability::OfflineExpansion, grows);
+    }
     let takes = Takes {
         create: controller(Controller::CreateDeleteVolume),
         attach: controller(Controller::PublishUnpublishVolume),
@@ -80,14 +90,25 @@ pub(super) async fn declared(at_controller: &Driver, at_node: &Driver) -> Declar
     Declared { capabilities, takes }
 }
 
-async fn of_plugin(driver: &Driver) -> Vec<plugin::service::Type> {
+/// What the plugin as a whole declares.
+#[derive(Default)]
+struct OfPlugin {
+    services: Vec<plugin::service::Type>,
+    /// When its volumes may grow; none if it does not say.
+    expansion: Option<plugin::volume_expansion::Type>,
+}
+
+async fn of_plugin(driver: &Driver) -> OfPlugin {
     let answer = driver.identity().get_plugin_capabilities(GetPluginCapabilitiesRequest {}).await;
     let all = answer.map(|answer| answer.into_inner().capabilities).unwrap_or_default();
-    let service = |one: plugin::Type| match one {
-        plugin::Type::Service(service) => Some(service.r#type()),
-        plugin::Type::VolumeExpansion(_) => None,
-    };
-    all.into_iter().filter_map(|one| one.r#type.and_then(service)).collect()
+    let mut declared = OfPlugin::default();
+    for one in all.into_iter().filter_map(|one| one.r#type) {
+        match one {
+            plugin::Type::Service(service) => declared.services.push(service.r#type()),
+            plugin::Type::VolumeExpansion(expansion) => declared.expansion = Some(expansion.r#type()),
+        }
+    }
+    declared
 }
 
 async fn of_controller(driver: &Driver) -> Vec<controller::rpc::Type> {

@@ -284,12 +284,10 @@ impl<R: Runtime, H: Host> PodManager<R, H> {
         let Some(record) = self.pods.get(uid) else { return };
         let Some(spec) = find(&record.pod, container).cloned() else { return };
         let id = ContainerId { pod: uid.clone(), container: container.to_owned(), attempt };
-        let places: BTreeMap<String, Place> = spec
-            .volume_mounts
-            .iter()
-            .flatten()
-            .filter_map(|mount| Some((mount.name.clone(), mounted_at(&mount.name)?)))
-            .collect();
+        let mounts = spec.volume_mounts.iter().flatten().map(|mount| &mount.name);
+        let devices = spec.volume_devices.iter().flatten().map(|device| &device.name);
+        let places: BTreeMap<String, Place> =
+            mounts.chain(devices).filter_map(|name| Some((name.clone(), mounted_at(name)?))).collect();
         let (pod, node, container) = (record.pod.clone(), self.node.clone(), container.to_owned());
         self.spawn(uid, async move {
             let result = async {

@@ -13,13 +13,16 @@ mod pod_volumes;
 mod pods;
 mod protection;
 mod provisioning;
+mod read_write_once_pod;
 mod reclaim;
 mod retries;
 mod stress;
 mod sub_path;
 mod topology;
+mod volume_expand;
 mod volume_io;
 mod volume_limits;
+mod volume_mode;
 mod volumes;
 
 use crate::case::{Case, Needs, Pattern, Run};
@@ -31,6 +34,9 @@ pub fn catalogue() -> Vec<Case> {
         volumes::ROWS,
         volume_io::ROWS,
         multi_volume::ROWS,
+        volume_mode::ROWS,
+        volume_expand::ROWS,
+        read_write_once_pod::ROWS,
         ephemeral::ROWS,
         inline::ROWS,
         sub_path::ROWS,

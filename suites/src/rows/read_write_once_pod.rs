@@ -1,0 +1,69 @@
+//! Claims for exactly one pod (`ReadWriteOncePod`, KEP-2485).
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use claimcheck_model::Capability;
+use serde_json::json;
+
+use super::{case, row};
+use crate::{
+    case::{Case, Needs, Pattern},
+    fixture::{Claim, Fixture, Wanted},
+};
+
+const SUITE: &str = "read_write_once_pod";
+const UPSTREAM: &str = "read-write-once-pod";
+const ALONE: Needs = Needs::NOTHING.exercising(&[Capability::ReadWriteOncePod]);
+
+pub(super) const ROWS: &[Case] = &[
+    row(
+        SUITE,
+        "a second pod waits until the first is gone, and says why",
+        UPSTREAM,
+        Pattern::LATE,
+        ALONE,
+        case!(second_waits),
+    ),
+    row(
+        SUITE,
+        "a second pod on another node waits, too",
+        UPSTREAM,
+        Pattern::IMMEDIATE,
+        ALONE.on_two_nodes(),
+        case!(second_waits_elsewhere),
+    ),
+];
+
+async fn claim(t: &Fixture) -> Result<Claim> {
+    t.claim_like(json!({
+        "metadata": { "name": "claim" },
+        "spec": {
+            "accessModes": ["ReadWriteOncePod"],
+            "storageClassName": t.class().await?,
+            "resources": { "requests": { "storage": "64Mi" } },
+        },
+    }))
+    .await
+}
+
+async fn second_waits(t: Arc<Fixture>) -> Result<()> {
+    let node = t.nodes().remove(0);
+    waits_between(&t, &node, &node).await
+}
+
+async fn second_waits_elsewhere(t: Arc<Fixture>) -> Result<()> {
+    let nodes = t.nodes();
+    waits_between(&t, &nodes[0], &nodes[1]).await
+}
+
+async fn waits_between(t: &Fixture, first: &str, second: &str) -> Result<()> {
+    let claim = claim(t).await?;
+    let holder = t.ready_pod(&Wanted::staying("holder", &claim, "").on(first)).await?;
+    let waiter = t.pod(&Wanted::staying("waiter", &claim, "").on(second)).await?;
+    let why = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode";
+    t.event_saying("waiter", &["FailedScheduling"], why).await?;
+    t.remove_pod(&holder).await?;
+    t.ready(&waiter).await?;
+    t.remove_pod(&waiter).await
+}
