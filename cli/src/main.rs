@@ -2,6 +2,8 @@
 
 mod cluster;
 mod compare;
+mod csi;
+mod csi_args;
 mod image;
 mod kind;
 mod list;
@@ -45,6 +47,8 @@ enum Command {
     Run(run::Args),
     /// The catalogue: what is checked, under which upstream name, and what would be skipped why
     List(list::Args),
+    /// Does a CSI driver keep to the specification? Its calls, one by one, without a cluster
+    Csi(csi_args::Args),
     /// Many volumes and pods at a time: throughput, latency, cost, and whether anything grows
     Load(load::Args),
     /// The page of a run, report.html, made anew
@@ -67,6 +71,7 @@ impl Command {
         match self {
             Self::Run(args) => args.place.is_virtual(),
             Self::Load(args) => args.place.is_virtual(),
+            Self::Csi(args) => args.starts_driver(),
             Self::Cluster(command) => command.needs_cluster(),
             Self::List(_)
             | Self::Report(_)
@@ -90,6 +95,7 @@ fn main() -> ExitCode {
         Command::Component(_) => logging::Style::Component,
         Command::Run(_)
         | Command::Load(_)
+        | Command::Csi(_)
         | Command::List(_)
         | Command::Report(_)
         | Command::Compare(_)
@@ -106,6 +112,7 @@ fn main() -> ExitCode {
         Command::Rbac(args) => args.print(),
         Command::Run(args) => args.run(lane.unwrap_or(Lane::User), began),
         Command::Load(args) => args.run(lane.unwrap_or(Lane::User), began),
+        Command::Csi(args) => csi::run(args, lane, began),
         Command::Image(args) => args.run(),
         Command::Cluster(command) => command.run(),
     };

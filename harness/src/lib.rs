@@ -32,6 +32,6 @@ pub mod timeline;
 mod usage;
 
 pub use claimcheck_driver::DRIVER_NAME as BUILTIN_DRIVER;
-pub use claimcheck_substrate::Lane;
+pub use claimcheck_substrate::{Lane, STATE_DIR};
 pub use entry::{Entry, entry};
 pub use session::Session;

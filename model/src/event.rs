@@ -76,6 +76,13 @@ pub enum Event {
         /// Which call, on which volume.
         detail: String,
     },
+    /// A case saw something that is allowed, and that whoever reads the report should know.
+    Remark {
+        /// Which case.
+        case: CaseId,
+        /// What it saw.
+        text: String,
+    },
     /// Something was left behind.
     Leak(Leak),
     /// How long a change of a probe object took to reach our own watch.
@@ -136,6 +143,8 @@ pub enum ClusterKind {
     Existing,
     /// A stock kube-apiserver and etcd below our controllers and nodes.
     Envtest,
+    /// None: a driver is called directly.
+    Csi,
 }
 
 impl ClusterKind {
@@ -146,6 +155,7 @@ impl ClusterKind {
             Self::Kind => "kind",
             Self::Existing => "existing",
             Self::Envtest => "envtest",
+            Self::Csi => "csi",
         }
     }
 }

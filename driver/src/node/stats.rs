@@ -23,8 +23,10 @@ impl Driver {
         let path = fields::path("volume_path", &request.volume_path)?;
         let volume = self.volume(&ephemeral::id_on_node(&request.volume_id)?)?;
         let usage = volume.usage(self.node_id());
+        // Only where the volume should be is it looked for: another's path is simply not its own.
         let mode = usage.and_then(|usage| usage.volume_mode_at(&path));
-        let (Some(mode), Some(_)) = (mode, self.mounted_volume(&volume, &path)?) else {
+        let mounted = mode.map(|_| self.mounted_volume(&volume, &path)).transpose()?.flatten();
+        let (Some(mode), Some(_)) = (mode, mounted) else {
             return Err(Error::NotMountedThere {
                 volume: volume.id.to_string(),
                 path: path.display().to_string(),

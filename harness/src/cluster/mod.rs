@@ -45,7 +45,7 @@ use tokio::sync::{OwnedMutexGuard, mpsc};
 
 pub use capabilities::{Declared, Takes};
 pub use control_plane::{Api, ControlPlaneError};
-pub use driver_command::{DriverCommand, DriverCommandError};
+pub use driver_command::{DriverCommand, DriverCommandError, Place as DriverPlace};
 pub use embedded::{DriverPolicy, Embedded, Options, UpError};
 pub use further::{DeployError, FurtherDriver};
 pub use kind::{KindCluster, KindError, KindOptions};

@@ -94,6 +94,7 @@ impl Metrics {
             Event::Leak(leak) => families.leaked.with_label_values(&[leak.kind.name()]).inc(),
             Event::WatchLag { seconds } => families.watch_lag.observe(*seconds),
             Event::CaseStarted { .. }
+            | Event::Remark { .. }
             | Event::Rpc(_)
             | Event::Load(_)
             | Event::Clock(_)

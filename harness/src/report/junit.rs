@@ -19,13 +19,13 @@ pub(super) fn render(summary: &Summary) -> String {
     for (name, lines) in suites {
         let mut suite = TestSuite::new(name);
         suite.set_time(duration(lines.iter().map(|line| line.seconds).sum()));
-        suite.add_test_cases(lines.into_iter().map(case));
+        suite.add_test_cases(lines.into_iter().map(|line| case(line, summary)));
         report.add_test_suite(suite);
     }
     report.to_string().expect("XML that is written to memory cannot fail")
 }
 
-fn case(line: &CaseLine) -> TestCase {
+fn case(line: &CaseLine, summary: &Summary) -> TestCase {
     let status = match &line.result {
         CaseResult::Passed => TestCaseStatus::success(),
         CaseResult::Skipped { why } => {
@@ -40,6 +40,11 @@ fn case(line: &CaseLine) -> TestCase {
         }
     };
     let mut case = TestCase::new(line.case.name.as_str(), status);
+    let remarks = summary.remarks.iter().filter(|remark| remark.case == line.case);
+    let remarks: Vec<&str> = remarks.map(|remark| remark.text.as_str()).collect();
+    if !remarks.is_empty() {
+        case.set_system_out(remarks.join("\n"));
+    }
     case.set_classname(line.case.suite.as_str()).set_time(duration(line.seconds));
     case
 }

@@ -34,6 +34,9 @@ pub struct Summary {
     pub calls: BTreeMap<String, CallCounts>,
     /// Calls out of order, by the rule they broke.
     pub violations: BTreeMap<Rule, u64>,
+    /// What cases saw that is allowed, and that readers should know.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remarks: Vec<Remark>,
     /// Everything left behind.
     pub leaks: Vec<Leak>,
     /// The capability matrix: declared, detected, exercised, skipped and why.
@@ -85,6 +88,16 @@ pub struct CaseLine {
     pub seconds: f64,
 }
 
+/// Something that is allowed, and that whoever reads the report should know.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Remark {
+    /// The case that saw it.
+    #[serde(flatten)]
+    pub case: CaseId,
+    /// What it saw.
+    pub text: String,
+}
+
 /// Phases that have no duration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unfinished {
@@ -106,7 +119,7 @@ pub struct Restarts {
 }
 
 /// CSI calls of one method.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CallCounts {
     /// All.
     pub calls: u64,
@@ -114,6 +127,12 @@ pub struct CallCounts {
     pub errors: u64,
     /// Those after a failure on the same object.
     pub retries: u64,
+    /// How often which gRPC code was answered.
+    #[serde(default)]
+    pub codes: BTreeMap<String, u64>,
+    /// How long they took, whatever was answered.
+    #[serde(default)]
+    pub latency: Option<Quantiles>,
 }
 
 impl Summary {
@@ -145,6 +164,7 @@ impl Summary {
 pub(crate) struct Tally {
     summary: Summary,
     durations: BTreeMap<Phase, [Durations; 3]>,
+    latencies: BTreeMap<String, Durations>,
     load: Option<LoadTally>,
     capabilities: Vec<CapabilityPlan>,
 }
@@ -187,6 +207,8 @@ impl Tally {
                 calls.calls += 1;
                 calls.errors += u64::from(rpc.code != "OK");
                 calls.retries += u64::from(rpc.retry);
+                *calls.codes.entry(rpc.code.clone()).or_default() += 1;
+                self.latencies.entry(rpc.method.clone()).or_default().add(rpc.seconds);
                 if let Some(load) = &mut self.load {
                     load.called();
                 }
@@ -198,6 +220,9 @@ impl Tally {
                 }
             }
             Event::Violation { rule, .. } => *summary.violations.entry(*rule).or_default() += 1,
+            Event::Remark { case, text } => {
+                summary.remarks.push(Remark { case: case.clone(), text: text.clone() });
+            }
             Event::Leak(leak) => summary.leaks.push(leak.clone()),
             Event::Clock(clock) => drop(summary.clocks.insert(clock.node.clone(), clock.state.clone())),
             Event::Stock(stock) => drop(summary.stock.insert(stock.component, stock.state.clone())),
@@ -223,7 +248,12 @@ impl Tally {
     }
 
     pub fn finish(self) -> Summary {
-        let Self { mut summary, durations, load, capabilities } = self;
+        let Self { mut summary, durations, latencies, load, capabilities } = self;
+        for (method, latency) in latencies {
+            if let Some(calls) = summary.calls.get_mut(&method) {
+                calls.latency = Some(latency.quantiles(MEASURES[0]));
+            }
+        }
         summary.capabilities = capabilities::matrix(&capabilities, &summary.results);
         summary.load = load.map(LoadTally::finish);
         summary.version = SCHEMA;

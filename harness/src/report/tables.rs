@@ -73,8 +73,13 @@ pub fn render(summary: &Summary, style: Style, folder: Option<&Path>) -> String 
         parts.push(phases(summary, style));
     }
     if !summary.calls.is_empty() {
-        parts.push(counts(summary, style));
-        parts.push(calls(summary, style));
+        // Where a driver is called directly, nobody follows its volumes.
+        if TransitionKind::ALL.iter().any(|&kind| summary.count(kind) > 0) {
+            parts.push(counts(summary, style));
+            parts.push(calls(summary, style));
+        } else {
+            parts.push(latencies(summary, style));
+        }
     }
     parts.extend(nodes::clocks(summary, paint));
     parts.extend(nodes::stock(summary, style));
@@ -86,6 +91,7 @@ pub fn render(summary: &Summary, style: Style, folder: Option<&Path>) -> String 
     parts.extend(capabilities::render(summary, style));
     parts.extend(skipped(summary, paint));
     parts.extend(slos(summary, style));
+    parts.extend(remarks(summary, paint));
     parts.extend(violations(summary, paint));
     parts.extend(restarts(summary, paint));
     parts.extend(leaks(summary, paint));
@@ -198,6 +204,34 @@ fn calls(summary: &Summary, style: Style) -> String {
     table.trim_fmt()
 }
 
+/// How long each call took and what it answered: for runs that call a driver directly.
+fn latencies(summary: &Summary, style: Style) -> String {
+    let mut table = table(style, &["CSI calls", "n", "P50", "P95", "max", "answered other than OK"]);
+    for (method, calls) in &summary.calls {
+        let time = |of: fn(&Quantiles) -> f64| number(human(calls.latency.as_ref().map_or(0.0, of)));
+        table.add_row(vec![
+            Cell::new(method).fg(Color::Cyan),
+            number(calls.calls.to_string()),
+            time(|latency| latency.p50).add_attribute(Attribute::Bold),
+            time(|latency| latency.p95),
+            time(|latency| latency.max),
+            Cell::new(codes(&calls.codes)),
+        ]);
+    }
+    table.trim_fmt()
+}
+
+/// What was answered beside OK, the most frequent first.
+fn codes(codes: &BTreeMap<String, u64>) -> String {
+    let mut failed: Vec<_> = codes.iter().filter(|(code, _)| *code != "OK").collect();
+    failed.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+    // Two in a line, so that the table keeps to the columns that it has.
+    let lines = failed.chunks(2).map(|pair| {
+        pair.iter().map(|(code, count)| format!("{code} {count}")).collect::<Vec<_>>().join(", ")
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
 pub(super) fn section(title: String, lines: impl Iterator<Item = String>) -> Option<String> {
     let lines: Vec<String> = lines.map(|line| format!("\n  {line}")).collect();
     (!lines.is_empty()).then(|| format!(" {title}{}", lines.concat()))
@@ -251,6 +285,19 @@ fn slos(summary: &Summary, style: Style) -> Option<String> {
     (!summary.slos.is_empty()).then(|| lines.trim_fmt())
 }
 
+/// Remarks by what they say: a habit of a driver shows in many cases.
+fn remarks(summary: &Summary, paint: Paint) -> Option<String> {
+    let mut texts: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for remark in &summary.remarks {
+        texts.entry(&remark.text).or_default().push(remark.case.to_string());
+    }
+    let lines = texts.into_iter().map(|(text, cases)| {
+        let names = paint.dim(&wrap(&cases.join(", "), "      "));
+        format!("{}\n{names}", wrap(text, "  ").trim_start())
+    });
+    section(paint.with("1;33", "Remarks (allowed, and worth knowing)"), lines)
+}
+
 fn violations(summary: &Summary, paint: Paint) -> Option<String> {
     let lines = summary.violations.iter().map(|(rule, count)| format!("{:26}{count}", rule.name()));
     section(paint.with("1;33", "Calls out of order"), lines)
@@ -300,6 +347,7 @@ fn verdict(summary: &Summary, paint: Paint, folder: Option<&Path>) -> String {
     let others = [
         (failed, "failed"),
         (cases.skipped, "skipped"),
+        (summary.remarks.len() as u64, "remarks"),
         (summary.leaks.len() as u64, "left behind"),
         (summary.broken_slos().count() as u64, "thresholds broken"),
     ];

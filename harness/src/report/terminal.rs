@@ -100,6 +100,7 @@ impl Progress {
             | Event::Load(_)
             | Event::Clock(_)
             | Event::Stock(_)
+            | Event::Remark { .. }
             | Event::WatchLag { .. } => {}
         }
     }

@@ -1,0 +1,217 @@
+//! `claimcheck csi`: does a driver keep to the specification, call by call?
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+use claimcheck_csi::Endpoint;
+use claimcheck_harness::{
+    Lane, STATE_DIR,
+    cluster::{DriverCommand, DriverPlace},
+    metrics::Metrics,
+    report::{Reporter, RunFolder},
+};
+use claimcheck_model::{ClusterKind, Event, RunInfo, Stamp};
+use claimcheck_rpc::{
+    Config, ConnectError, DriverProcess, Endpoints, Planned, Restart, Runner, Suite, catalogue, plan,
+};
+use claimcheck_suites::interrupt;
+use comfy_table::{ContentArrangement, Table, TableStyle};
+use tokio::sync::{Mutex, mpsc};
+
+use crate::csi_args::{Args, Format};
+
+/// How long a driver may take to listen.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// The node ids of a driver that we start.
+const NODES: [&str; 2] = ["claimcheck-node-a", "claimcheck-node-b"];
+/// What a shell says of a program that ended by SIGINT.
+const INTERRUPTED: u8 = 130;
+/// How many lines of a driver's output are told when it does not come up.
+const LAST_WORDS: usize = 10;
+
+/// Runs the rows against a driver; the exit code says how it went.
+pub fn run(args: Args, lane: Option<Lane>, began: Stamp) -> Result<ExitCode> {
+    let config = match args.config(lane) {
+        Ok(config) => config,
+        Err(error) => {
+            eprintln!("claimcheck: {error:#}");
+            return Ok(ExitCode::from(2));
+        }
+    };
+    if plan(&catalogue(), &args.filter, None).is_empty() {
+        eprintln!(
+            "claimcheck: no case is called like {}: see `claimcheck csi --list`",
+            args.filter.join(" or ")
+        );
+        return Ok(ExitCode::from(2));
+    }
+    if args.endpoint.is_none() && args.driver.is_none() {
+        if args.list {
+            print(&plan(&catalogue(), &args.filter, None), args.format)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        eprintln!("claimcheck: which driver? Give --endpoint, or --driver to have it started");
+        return Ok(ExitCode::from(2));
+    }
+    crate::runtime()?.block_on(attempt(args, config, lane, began))
+}
+
+/// A driver to talk to, and the processes that we have started for it.
+struct Started {
+    endpoints: Endpoints,
+    restart: Option<Restart>,
+    log: Option<PathBuf>,
+}
+
+async fn attempt(args: Args, mut config: Config, lane: Option<Lane>, began: Stamp) -> Result<ExitCode> {
+    let interrupted = interrupt::token()?;
+    if args.list {
+        let scratch = Path::new(STATE_DIR).join("driver.log");
+        let started = start(&args, &mut config, scratch)?;
+        let (suite, _telling) = connect(config, &started, mpsc::unbounded_channel().0).await?;
+        print(&plan(&catalogue(), &args.filter, Some(suite.offers())), args.format)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let folder = RunFolder::choose(args.out.as_deref(), "runs".as_ref(), ClusterKind::Csi)?;
+    let started = start(&args, &mut config, folder.cluster_dir()?.join("driver.log"))?;
+    let reporter = match args.format {
+        Format::Text => Reporter::new(folder.clone(), Metrics::default()),
+        Format::Json => Reporter::quiet(folder.clone(), Metrics::default()),
+    };
+    let (events, reporting) = reporter.in_ci().start();
+    let connected = tokio::select! {
+        connected = connect(config, &started, events.clone()) => connected,
+        () = interrupted.cancelled() => return Ok(ExitCode::from(INTERRUPTED)),
+    };
+    let (suite, telling) = connected?;
+    let planned = plan(&catalogue(), &args.filter, Some(suite.offers()));
+    // An error says that the reporter is gone, which its own end reports.
+    let _ = events.send(Event::RunStarted(info(&args, &suite, &planned, lane)));
+    let runner = Runner::new(suite, args.parallel.into(), events.clone(), interrupted.clone());
+    runner.run_all(&planned).await;
+    drop(runner);
+    // Every call has ended, so that each is told before the end of the run.
+    telling.await.context("telling of calls panicked")?;
+    let _ = events.send(Event::RunFinished { seconds: Stamp::now().seconds_since(began) });
+    let summary = reporting.await.context("the reporter panicked")??;
+    drop(started);
+    if args.format == Format::Json {
+        println!("{}", serde_json::to_string_pretty(&summary)?);
+    }
+    Ok(match (interrupted.is_cancelled(), summary.passed()) {
+        (true, _) => ExitCode::from(INTERRUPTED),
+        (false, true) => ExitCode::SUCCESS,
+        (false, false) => ExitCode::from(1),
+    })
+}
+
+async fn connect(
+    config: Config,
+    started: &Started,
+    events: mpsc::UnboundedSender<Event>,
+) -> Result<(Arc<Suite>, tokio::task::JoinHandle<()>)> {
+    let restart = started.restart.clone();
+    let connected = Suite::connect(config, started.endpoints.clone(), restart, PATIENCE, events).await;
+    connected.map_err(|error| last_words(error, started.log.as_deref()))
+}
+
+/// The error, and what the driver said last, if it is ours to know.
+fn last_words(error: ConnectError, log: Option<&Path>) -> anyhow::Error {
+    let Some(log) = log else { return error.into() };
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    let last = lines[lines.len().saturating_sub(LAST_WORDS)..].join("\n  ");
+    let error = anyhow::Error::from(error);
+    if last.is_empty() { error } else { error.context(format!("the driver's last words:\n  {last}\n")) }
+}
+
+/// Starts the driver, if that is asked for.
+fn start(args: &Args, config: &mut Config, log: PathBuf) -> Result<Started> {
+    let Some(command) = &args.driver else {
+        let node = args.endpoint.clone().context("neither --endpoint nor --driver was given")?;
+        let (controller, second) = (args.controller_endpoint.clone(), args.second_endpoint.clone());
+        let restart = args.restart_command.clone().map(Restart::Command);
+        return Ok(Started { endpoints: Endpoints { node, controller, second }, restart, log: None });
+    };
+    let root = Path::new(STATE_DIR).join("csi");
+    let ourselves = std::env::current_exe().context("cannot find this very program")?;
+    let default = if *command == DriverCommand::Builtin { 2 } else { 1 };
+    let count = usize::from(args.nodes.unwrap_or(default));
+    let (mut processes, mut sockets) = (Vec::new(), Vec::new());
+    for node in &NODES[..count] {
+        let (directory, state_dir) = (root.join(node), root.join("state"));
+        for path in [&directory, &state_dir] {
+            std::fs::create_dir_all(path).with_context(|| format!("cannot make {}", path.display()))?;
+        }
+        let socket = directory.join("csi.sock");
+        let place = DriverPlace {
+            socket: socket.clone(),
+            node_id: (*node).to_owned(),
+            state_dir: state_dir.display().to_string(),
+            node_root: directory.display().to_string(),
+        };
+        let (program, arguments) = command.at(&place, &ourselves);
+        processes.push(DriverProcess::start(program, arguments, log.clone())?);
+        sockets.push(Endpoint::Unix(socket));
+    }
+    // The paths that drivers are used to are in the namespace of the run, which nobody else sees.
+    config.staging_dir.get_or_insert_with(|| root.join("staging"));
+    config.target_dir.get_or_insert_with(|| root.join("targets"));
+    let mut sockets = sockets.into_iter();
+    let node = sockets.next().context("a driver has one node at least")?;
+    let endpoints = Endpoints { node, controller: None, second: sockets.next() };
+    let restart = Some(Restart::Processes(Arc::new(Mutex::new(processes))));
+    Ok(Started { endpoints, restart, log: Some(log) })
+}
+
+fn info(args: &Args, suite: &Suite, planned: &[Planned], lane: Option<Lane>) -> RunInfo {
+    let offers = suite.offers();
+    let accesses: Vec<&str> = offers.accesses.iter().map(|access| access.name()).collect();
+    let processors = std::thread::available_parallelism().map_or(0, usize::from).to_string();
+    let told = [
+        ("parallel", args.parallel.to_string()),
+        ("processors", processors),
+        ("access_types", accesses.join(", ")),
+        ("node", offers.info.node_id.clone()),
+    ];
+    let mut environment: BTreeMap<String, String> =
+        told.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+    environment.extend(lane.map(|lane| ("lane".to_owned(), lane.describe().to_owned())));
+    RunInfo {
+        cases: planned.len(),
+        cluster: ClusterKind::Csi,
+        driver: offers.name.clone(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        environment,
+        ..RunInfo::default()
+    }
+}
+
+/// The catalogue.
+fn print(planned: &[Planned], format: Format) -> Result<()> {
+    let listed: Vec<_> = planned.iter().map(Planned::listed).collect();
+    if format == Format::Json {
+        println!("{}", serde_json::to_string_pretty(&listed)?);
+        return Ok(());
+    }
+    let mut table = Table::new();
+    table.load_style(TableStyle::new()).set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_header(["CASE", "RULE (CSI SPECIFICATION)", "CSI-SANITY", "NEEDS", "SKIPPED BECAUSE"]);
+    for case in listed {
+        table.add_row([
+            case.case.to_string(),
+            case.rule.to_owned(),
+            case.upstream.unwrap_or_default().to_owned(),
+            case.needs.join(", "),
+            case.skip.unwrap_or_default(),
+        ]);
+    }
+    println!("{table}");
+    Ok(())
+}

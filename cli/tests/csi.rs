@@ -1,0 +1,150 @@
+//! `claimcheck csi` against our own driver: everything that can run passes, and defects are told as what they are.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot do its work shall end at once")]
+
+use std::{path::Path, process::Command};
+
+use serde_json::Value;
+
+fn csi(arguments: &[&str], out: &Path) -> (Option<i32>, Value) {
+    let output = Command::new(env!("CARGO_BIN_EXE_claimcheck"))
+        .args(["csi", "--format", "json", "--out"])
+        .arg(out)
+        .args(arguments)
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    let summary = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {errors}"));
+    (output.status.code(), summary)
+}
+
+/// Names and words of the cases that ended so.
+fn ended(summary: &Value, result: &str) -> Vec<(String, String)> {
+    let lines = summary["results"].as_array().unwrap().iter().filter(|line| line["result"] == result);
+    let text = |line: &Value, key: &str| line[key].as_str().unwrap_or_default().to_owned();
+    lines
+        .map(|line| (format!("{}::{}", text(line, "suite"), text(line, "name")), text(line, "why")))
+        .collect()
+}
+
+/// Why a case of our own driver may be skipped: the driver leaves it out on purpose, or there is nothing to it.
+fn is_expected(why: &str) -> bool {
+    [
+        "controller and node answer at one endpoint",
+        "the driver does not declare OFFLINE expansion",
+        "the driver does not declare ONLINE expansion",
+        "the driver does not declare VOLUME_ACCESSIBILITY_CONSTRAINTS",
+        "the node names no limit",
+        "volumes share a file system",
+        "no mutable parameters are known",
+        "the driver takes no block volumes",
+    ]
+    .iter()
+    .any(|expected| why.starts_with(expected))
+}
+
+/// Our own driver, with a limit, topology, and growth only where no kernel stands in the way.
+fn images() -> Vec<String> {
+    let driver = format!(
+        "exec:{} driver --endpoint {{endpoint}} --node-id {{node_id}} --state-dir {{state_dir}} --topology rack=1 \
+         --max-volumes-per-node 96 --disable ONLINE_EXPANSION",
+        env!("CARGO_BIN_EXE_claimcheck")
+    );
+    let more = ["--nodes", "2", "--volume-parameter", "kind=image", "--attach-limit", "96"];
+    ["--driver".to_owned(), driver].into_iter().chain(more.map(str::to_owned)).collect()
+}
+
+fn everything_passes(arguments: &[&str]) {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let (code, summary) = csi(arguments, &out);
+    assert_eq!(ended(&summary, "failed"), []);
+    assert_eq!(code, Some(0));
+    assert!(summary["cases"]["passed"].as_u64().unwrap() >= 200, "{}", summary["cases"]);
+    let unexpected: Vec<_> =
+        ended(&summary, "skipped").into_iter().filter(|(_, why)| !is_expected(why)).collect();
+    assert_eq!(unexpected, []);
+    for file in ["junit.xml", "summary.json", "events.ndjson", "cluster/driver.log"] {
+        assert!(out.join(file).exists(), "{file}");
+    }
+    let calls = &summary["calls"]["CreateVolume"];
+    assert!(calls["latency"]["P95"].as_f64().unwrap() > 0.0, "{calls}");
+    assert!(calls["codes"]["OK"].as_u64().unwrap() > 0, "{calls}");
+}
+
+#[test]
+fn our_driver_passes_everything_that_can_run() {
+    everything_passes(&["--driver", "builtin"]);
+}
+
+#[test]
+fn our_driver_passes_with_images_topology_and_a_limit() {
+    // Images need loop devices, which only root has.
+    if is_root() {
+        everything_passes(&images().iter().map(String::as_str).collect::<Vec<_>>());
+    }
+}
+
+fn is_root() -> bool {
+    nix::unistd::geteuid().is_root()
+}
+
+#[test]
+fn a_lesser_driver_is_asked_for_less() {
+    let folder = tempfile::tempdir().unwrap();
+    let command = format!(
+        "exec:{} driver --endpoint {{endpoint}} --node-id {{node_id}} --state-dir {{state_dir}} --no-attach --no-stage \
+         --disable LIST_VOLUMES",
+        env!("CARGO_BIN_EXE_claimcheck")
+    );
+    let (code, summary) = csi(
+        &["--driver", &command, "--access-type", "mount", "lifecycle::", "declarations::"],
+        &folder.path().join("out"),
+    );
+    assert_eq!(ended(&summary, "failed"), []);
+    assert_eq!(code, Some(0));
+}
+
+#[test]
+fn a_driver_that_does_not_come_up_is_told_with_its_last_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_claimcheck"))
+        .args(["csi", "--driver", "exec:sh -c 'echo no disk today; exit 3' {endpoint}", "--out"])
+        .arg(folder.path().join("out"))
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{errors}");
+    assert!(errors.contains("no disk today"), "{errors}");
+}
+
+#[test]
+fn what_cannot_be_used_is_a_usage_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("config.yaml");
+    std::fs::write(&config, "volume-sise: 5\n").unwrap();
+    let config = config.to_str().unwrap();
+    for (arguments, words) in [
+        (&["csi", "--endpoint", "unix:///csi.sock", "--config", config][..], "did you mean `volume-size`?"),
+        (&["csi", "--endpoint", "unix:///csi.sock", "no such case"], "no case is called like"),
+        (&["csi"], "--endpoint"),
+        (&["csi", "--endpoint", "unix:///csi.sock", "--volume-size", "0"], "volume-size"),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_claimcheck")).args(arguments).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {errors}");
+        assert!(errors.contains(words), "{arguments:?}: {errors}");
+    }
+}
+
+#[test]
+fn the_catalogue_is_listed_without_a_driver() {
+    let output = Command::new(env!("CARGO_BIN_EXE_claimcheck"))
+        .args(["csi", "--list", "--format", "json"])
+        .output()
+        .unwrap();
+    let listed: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(listed.len() >= 300, "{}", listed.len());
+    assert!(listed.iter().all(|case| !case["rule"].as_str().unwrap().is_empty()));
+    assert!(listed.iter().filter(|case| case["upstream"].is_string()).count() >= 80);
+}

@@ -1,0 +1,133 @@
+//! Which cases run, and why the others do not: decided before the first begins.
+
+use claimcheck_model::CaseId;
+use serde::Serialize;
+
+use crate::{
+    case::{Case, Need},
+    offers::Offers,
+};
+
+/// A case of this run.
+#[derive(Clone, Copy)]
+pub struct Planned {
+    /// The case.
+    pub case: Case,
+    /// The first thing that is missing; none if it runs.
+    pub missing: Option<Need>,
+}
+
+/// A planned case as `claimcheck csi --list --format json` prints it.
+#[derive(Debug, Serialize)]
+pub struct Listed {
+    /// Our name.
+    pub case: CaseId,
+    /// The section of the CSI specification.
+    pub rule: &'static str,
+    /// The test of csi-sanity that checks the same.
+    pub upstream: Option<&'static str>,
+    /// What it needs, in words.
+    pub needs: Vec<String>,
+    /// Why it would be skipped.
+    pub skip: Option<String>,
+}
+
+impl Planned {
+    /// Why it does not run.
+    pub fn skip(&self) -> Option<String> {
+        self.missing.map(why)
+    }
+
+    /// For people and programs that want to know the catalogue.
+    pub fn listed(&self) -> Listed {
+        let row = self.case.row;
+        let needs = self.case.needs().map(Need::name).collect();
+        Listed { case: self.case.id(), rule: row.rule, upstream: row.upstream, needs, skip: self.skip() }
+    }
+}
+
+/// The cases whose name contains one of `filters` (all, if there is none); without `offers` none is skipped.
+pub fn plan(cases: &[Case], filters: &[String], offers: Option<&Offers>) -> Vec<Planned> {
+    let wanted = |case: &&Case| {
+        let id = case.id().to_string();
+        filters.is_empty() || filters.iter().any(|filter| id.contains(filter.as_str()))
+    };
+    let planned = |case: &Case| {
+        let missing = offers.and_then(|offers| case.needs().find(|&need| !offers.has(need)));
+        Planned { case: *case, missing }
+    };
+    cases.iter().filter(wanted).map(planned).collect()
+}
+
+/// Why a case is skipped that needs this.
+fn why(missing: Need) -> String {
+    match missing {
+        Need::Plugin(_) | Need::Expansion(_) => format!("the driver does not declare {}", missing.name()),
+        Need::Controller(_) | Need::Group(_) => {
+            format!("the driver's controller does not declare {}", missing.name())
+        }
+        Need::Node(capability) => {
+            format!("the driver's node does not declare {}", capability.as_str_name())
+        }
+        Need::Access(access) => {
+            format!("the driver takes no {access} volumes, or --access-type leaves them out")
+        }
+        Need::Files => "the driver's paths are not visible here (path commands are configured)".to_owned(),
+        Need::Restart => {
+            "the driver cannot be restarted from here: give --restart-command, or let --driver start it"
+                .to_owned()
+        }
+        Need::SecondNode => "there is no second node: give --second-endpoint".to_owned(),
+        Need::TwoEndpoints => "controller and node answer at one endpoint".to_owned(),
+        Need::MutableParameters => "no mutable parameters are known: give --mutable-parameter".to_owned(),
+        Need::InvalidMutableParameters => {
+            "no mutable parameters are known to be refused: give --invalid-mutable-parameter".to_owned()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use claimcheck_csi::v1::controller_service_capability::rpc::Type as ControllerType;
+
+    use super::*;
+    use crate::{
+        case::{Access, Row},
+        catalogue,
+    };
+
+    #[test]
+    fn a_case_runs_only_where_everything_it_needs_is_there() {
+        const NEEDS: &[Need] = &[Need::Controller(ControllerType::GetCapacity), Need::Restart];
+        let row = Row::new("x", "GetCapacity", |_| Box::pin(async { Ok(()) })).needs(NEEDS).each();
+        let cases = row.cases("s");
+        let mut offers = Offers { accesses: vec![Access::Mount], ..Offers::default() };
+        let missing = |offers: &Offers| plan(&cases, &[], Some(offers)).map_missing();
+        assert_eq!(missing(&offers), [Some(NEEDS[0]), Some(NEEDS[0])]);
+        offers.controller.push(ControllerType::GetCapacity as i32);
+        assert_eq!(missing(&offers), [Some(NEEDS[1]), Some(NEEDS[1])]);
+        offers.restart = true;
+        assert_eq!(missing(&offers), [None, Some(Need::Access(Access::Block))]);
+        assert_eq!(plan(&cases, &[], None).map_missing(), [None, None]);
+        assert_eq!(plan(&cases, &["[block]".to_owned()], None).len(), 1);
+    }
+
+    trait Missing {
+        fn map_missing(self) -> Vec<Option<Need>>;
+    }
+
+    impl Missing for Vec<Planned> {
+        fn map_missing(self) -> Vec<Option<Need>> {
+            self.into_iter().map(|planned| planned.missing).collect()
+        }
+    }
+
+    #[test]
+    fn no_two_cases_have_one_name_and_each_names_its_rule() {
+        let cases = catalogue();
+        let names: std::collections::BTreeSet<_> = cases.iter().map(Case::id).collect();
+        assert_eq!(names.len(), cases.len());
+        assert!(cases.len() >= 140, "{} cases", cases.len());
+        assert!(cases.iter().all(|case| !case.row.rule.is_empty()));
+    }
+}

@@ -1,0 +1,115 @@
+//! Volumes made from volumes.
+
+use anyhow::{Result, ensure};
+use claimcheck_csi::{Code, v1::CapacityRange};
+
+use super::{CLONE, CREATE, case};
+use crate::{
+    case::{Need, Row},
+    expect::Answer,
+    fixture::{Fixture, Placed, from_volume},
+};
+
+const RULE: &str = "CreateVolume";
+
+pub(super) const ROWS: &[Row] = &[
+    Row::new("a volume is made from a volume", RULE, case!(made))
+        .needs(&[CLONE, CREATE])
+        .each()
+        .upstream("Controller Service [Controller Server] CreateVolume should create volume from an existing source volume"),
+    Row::new("the same name and source is the same clone", RULE, case!(same_again)).needs(&[CLONE, CREATE]),
+    Row::new("a clone has its source's data", RULE, case!(content)).needs(&[CLONE, CREATE, Need::Files]).each(),
+    Row::new("a clone and its source do not share what is written later", RULE, case!(no_alias)).needs(&[CLONE, CREATE, Need::Files]).each(),
+    Row::new("a clone survives its source", RULE, case!(outlives)).needs(&[CLONE, CREATE, Need::Files]).each(),
+    Row::new("a clone of a clone has the data", RULE, case!(of_a_clone)).needs(&[CLONE, CREATE, Need::Files]).each(),
+    Row::new("a clone can be larger", RULE, case!(larger)).needs(&[CLONE, CREATE, Need::Files]).each(),
+    Row::new("a clone cannot be smaller", "CreateVolume Errors", case!(smaller)).needs(&[CLONE, CREATE]),
+];
+
+async fn made(f: &Fixture) -> Result<()> {
+    let request = f.create_from(from_volume(&f.volume().await?.volume_id));
+    let source = request.volume_content_source.clone();
+    let made = f.make(request).await?;
+    ensure!(
+        made.content_source == source,
+        "CreateVolume from a volume gives the content_source {:?}",
+        made.content_source
+    );
+    Ok(())
+}
+
+async fn same_again(f: &Fixture) -> Result<()> {
+    let request = f.create_from(from_volume(&f.volume().await?.volume_id));
+    let (first, again) = (f.make(request.clone()).await?.volume_id, f.make(request).await?.volume_id);
+    ensure!(
+        first == again,
+        "CreateVolume from a volume, called twice, made two volumes: {first:?} and {again:?}"
+    );
+    Ok(())
+}
+
+/// A volume that holds `text`, all the way down again: a source need not be in use.
+async fn with_text(f: &Fixture, text: &str) -> Result<Placed> {
+    let source = f.up().await?;
+    f.write(&source, 0, text).await?;
+    f.lower(&source).await?;
+    Ok(source)
+}
+
+async fn cloned(f: &Fixture, source: &str) -> Result<Placed> {
+    f.raise(f.make(f.create_from(from_volume(source))).await?).await
+}
+
+async fn content(f: &Fixture) -> Result<()> {
+    let source = with_text(f, "of the source").await?;
+    f.must_hold(&cloned(f, source.id()).await?, 0, "of the source", "in a clone").await
+}
+
+async fn no_alias(f: &Fixture) -> Result<()> {
+    let source = with_text(f, "shared").await?;
+    let clone = cloned(f, source.id()).await?;
+    f.write(&clone, 0, "of the clone").await?;
+    let source = f.raise(source.volume).await?;
+    f.must_hold(&source, 0, "shared", "a clone was written to, and in its source").await?;
+    f.write(&source, 0, "of the source").await?;
+    f.must_hold(&clone, 0, "of the clone", "the source was written to, and in its clone").await
+}
+
+async fn outlives(f: &Fixture) -> Result<()> {
+    let source = with_text(f, "outlives").await?;
+    let clone = cloned(f, source.id()).await?;
+    f.delete_volume(f.delete_request(source.id())).await.works("DeleteVolume of a volume that was cloned")?;
+    f.must_hold(&clone, 0, "outlives", "the source was deleted, and in its clone").await
+}
+
+async fn of_a_clone(f: &Fixture) -> Result<()> {
+    let source = with_text(f, "handed on").await?;
+    let clone = f.make(f.create_from(from_volume(source.id()))).await?;
+    f.must_hold(&cloned(f, &clone.volume_id).await?, 0, "handed on", "in a clone of a clone").await
+}
+
+async fn larger(f: &Fixture) -> Result<()> {
+    let source = with_text(f, "in a larger one").await?;
+    let mut request = f.create_from(from_volume(source.id()));
+    request.capacity_range = Some(f.suite().range(f.config().grown()));
+    match f.create_volume(request).await {
+        Err(status) if status.code() == Code::OutOfRange => {
+            f.remark("clones cannot be larger than their source");
+            Ok(())
+        }
+        made => {
+            let made = made.works("CreateVolume from a volume, larger,")?.volume.unwrap_or_default();
+            let clone = f.raise(made).await?;
+            f.must_hold(&clone, 0, "in a larger one", "in a clone that is larger than its source").await
+        }
+    }
+}
+
+async fn smaller(f: &Fixture) -> Result<()> {
+    let source = f.volume().await?;
+    let mut request = f.create_from(from_volume(&source.volume_id));
+    let less = f.config().volume_size / 2;
+    request.capacity_range = Some(CapacityRange { required_bytes: less, limit_bytes: less });
+    let codes = [Code::OutOfRange, Code::InvalidArgument];
+    f.create_volume(request).await.refused("CreateVolume from a volume, smaller than it,", &codes)
+}

@@ -1,0 +1,370 @@
+//! CreateVolume.
+
+use anyhow::{Result, bail, ensure};
+use claimcheck_csi::{
+    Code,
+    v1::{
+        CapacityRange, Topology, TopologyRequirement, VolumeContentSource,
+        volume_capability::access_mode::Mode,
+    },
+};
+
+use super::{CLONE, CREATE, MODIFY, SNAPSHOT, TOPOLOGY, case};
+use crate::{
+    case::{Access, Need, Row},
+    expect::{Answer, INVALID, NO_SUCH, NOT_FOUND},
+    fixture::{Fixture, from_snapshot, from_volume, with_mode},
+};
+
+const RULE: &str = "CreateVolume";
+const ERRORS: &str = "CreateVolume Errors";
+
+pub(super) const ROWS: &[Row] = &[
+    Row::new("a volume without a name is refused", ERRORS, case!(no_name))
+        .needs(&[CREATE])
+        .upstream("Controller Service [Controller Server] CreateVolume should fail when no name is provided"),
+    Row::new("a volume without capabilities is refused", ERRORS, case!(no_capabilities))
+        .needs(&[CREATE])
+        .upstream("Controller Service [Controller Server] CreateVolume should fail when no volume capabilities are provided"),
+    Row::new("a volume without a size is made", RULE, case!(no_size))
+        .needs(&[CREATE])
+        .upstream("Controller Service [Controller Server] CreateVolume should return appropriate values SingleNodeWriter NoCapacity"),
+    Row::new("a volume is at least as large as asked for", RULE, case!(with_size))
+        .needs(&[CREATE])
+        .each()
+        .upstream("Controller Service [Controller Server] CreateVolume should return appropriate values SingleNodeWriter WithCapacity 1Gi"),
+    Row::new("the same name and size is the same volume", RULE, case!(same_again))
+        .needs(&[CREATE])
+        .each()
+        .upstream("Controller Service [Controller Server] CreateVolume should not fail when requesting to create a volume with already existing name and same capacity"),
+    Row::new("the same name with another size already exists", ERRORS, case!(other_size))
+        .needs(&[CREATE])
+        .upstream("Controller Service [Controller Server] CreateVolume should fail when requesting to create a volume with already existing name and different capacity"),
+    Row::new("the same name with other access is the same volume or already exists", ERRORS, case!(other_access))
+        .needs(&[CREATE, Need::Access(Access::Mount), Need::Access(Access::Block)]),
+    Row::new("the same name with another source already exists", ERRORS, case!(other_source)).needs(&[CREATE, CLONE]),
+    Row::new("the longest name is taken", "Size Limits", case!(longest))
+        .needs(&[CREATE])
+        .upstream("Controller Service [Controller Server] CreateVolume should not fail when creating volume with maximum-length name"),
+    Row::new("the longest names that differ in the last letter are two volumes", "Size Limits", case!(last_letter))
+        .needs(&[CREATE]),
+    Row::new("names that differ in case are two volumes", RULE, case!(letter_case)).needs(&[CREATE]),
+    Row::new("a name in any script is taken", RULE, case!(scripts)).needs(&[CREATE]),
+    Row::new("an id is short, and its context too", "Size Limits", case!(short_ids)).needs(&[CREATE]),
+    Row::new("a limit below what is required is refused", ERRORS, case!(limit_below)).needs(&[CREATE]),
+    Row::new("a negative size is refused", ERRORS, case!(negative)).needs(&[CREATE]),
+    Row::new("a size that nobody has is out of range", ERRORS, case!(absurd)).needs(&[CREATE]),
+    Row::new("an unknown access mode is refused", ERRORS, case!(unknown_mode)).needs(&[CREATE]),
+    Row::new("a capability without an access type is refused", ERRORS, case!(no_access_type)).needs(&[CREATE]),
+    Row::new("a source of no kind is refused", ERRORS, case!(no_kind_of_source)).needs(&[CREATE]),
+    Row::new("a snapshot that is not there is no source", ERRORS, case!(missing_snapshot))
+        .needs(&[CREATE, SNAPSHOT])
+        .upstream("Controller Service [Controller Server] CreateVolume should fail when the volume source snapshot is not found"),
+    Row::new("a volume that is not there is no source", ERRORS, case!(missing_volume))
+        .needs(&[CREATE, CLONE])
+        .upstream("Controller Service [Controller Server] CreateVolume should fail when the volume source volume is not found"),
+    Row::new("mutable parameters are taken", RULE, case!(mutable))
+        .needs(&[CREATE, MODIFY, Need::MutableParameters])
+        .upstream("Controller Service [Controller Server] CreateVolume should create volume with a volume attribute class"),
+    Row::new("invalid mutable parameters are refused", ERRORS, case!(invalid_mutable))
+        .needs(&[CREATE, MODIFY, Need::InvalidMutableParameters])
+        .upstream("Controller Service [Controller Server] CreateVolume should not create volume with an invalid volume attribute class"),
+    Row::new("a volume is where it was asked to be", RULE, case!(topology)).needs(&[CREATE, TOPOLOGY]),
+    Row::new("a place that is not there has no room", ERRORS, case!(no_such_place)).needs(&[CREATE, TOPOLOGY]),
+    Row::new("what was refused was not made", RULE, case!(refused_is_absent)).needs(&[CREATE, super::LIST]),
+];
+
+async fn no_name(f: &Fixture) -> Result<()> {
+    let mut request = f.create_request();
+    request.name.clear();
+    f.create_volume(request).await.refused("CreateVolume without a name", INVALID)
+}
+
+async fn no_capabilities(f: &Fixture) -> Result<()> {
+    let mut request = f.create_request();
+    request.volume_capabilities.clear();
+    f.create_volume(request).await.refused("CreateVolume without volume_capabilities", INVALID)
+}
+
+async fn no_size(f: &Fixture) -> Result<()> {
+    let mut request = f.create_request();
+    request.capacity_range = None;
+    let volume = f.make(request).await?;
+    ensure!(volume.capacity_bytes >= 0, "CreateVolume gives the capacity {}", volume.capacity_bytes);
+    Ok(())
+}
+
+async fn with_size(f: &Fixture) -> Result<()> {
+    let asked = f.config().volume_size;
+    let volume = f.volume().await?;
+    let got = volume.capacity_bytes;
+    if got == 0 {
+        f.remark("CreateVolume gives no capacity: Kubernetes takes what it asked for as what it got");
+        return Ok(());
+    }
+    ensure!(got >= asked, "a volume of at least {asked} bytes was asked for, and CreateVolume gives {got}");
+    let limit = f.config().volume_limit;
+    ensure!(
+        limit == 0 || got <= limit,
+        "a volume of at most {limit} bytes was asked for, and CreateVolume gives {got}"
+    );
+    Ok(())
+}
+
+async fn same_again(f: &Fixture) -> Result<()> {
+    let request = f.create_request();
+    let (first, again) = (f.make(request.clone()).await?, f.make(request).await?);
+    ensure!(
+        first.volume_id == again.volume_id,
+        "CreateVolume called twice for one name made two volumes: {:?} and {:?}",
+        first.volume_id,
+        again.volume_id
+    );
+    ensure!(
+        first.capacity_bytes == again.capacity_bytes,
+        "CreateVolume called twice for one name gives two capacities: {} and {}",
+        first.capacity_bytes,
+        again.capacity_bytes
+    );
+    ensure!(
+        first.volume_context == again.volume_context,
+        "CreateVolume called twice gives two volume_contexts"
+    );
+    Ok(())
+}
+
+async fn other_size(f: &Fixture) -> Result<()> {
+    let mut request = f.create_request();
+    f.make(request.clone()).await?;
+    request.capacity_range = Some(f.suite().range(f.config().grown()));
+    let what = "CreateVolume with the name of another volume, and another size";
+    f.create_volume(request).await.refused(what, &[Code::AlreadyExists])
+}
+
+async fn other_access(f: &Fixture) -> Result<()> {
+    let name = f.name();
+    let first = f.make(f.suite().create_request(name.clone(), Access::Mount)).await?;
+    match f.create_volume(f.suite().create_request(name, Access::Block)).await {
+        Ok(again) => {
+            let again = again.volume.unwrap_or_default().volume_id;
+            ensure!(
+                again == first.volume_id,
+                "one name made two volumes, for mount access {:?} and for block access {again:?}",
+                first.volume_id
+            );
+            Ok(())
+        }
+        refused => {
+            refused.refused("CreateVolume with the name of a volume of other access", &[Code::AlreadyExists])
+        }
+    }
+}
+
+async fn other_source(f: &Fixture) -> Result<()> {
+    let source = f.volume().await?;
+    let mut request = f.create_request();
+    f.make(request.clone()).await?;
+    request.volume_content_source =
+        Some(VolumeContentSource { r#type: Some(from_volume(&source.volume_id)) });
+    let what = "CreateVolume with the name of another volume, and another content source";
+    f.create_volume(request).await.refused(what, &[Code::AlreadyExists])
+}
+
+async fn longest(f: &Fixture) -> Result<()> {
+    let mut request = f.create_request();
+    request.name = f.longest_name();
+    let length = request.name.len();
+    let made = f
+        .create_volume(request.clone())
+        .await
+        .works(&format!("CreateVolume with a name of {length} bytes"))?;
+    let again = f.create_volume(request).await.works("CreateVolume with a long name again")?;
+    let id = |answer: claimcheck_csi::v1::CreateVolumeResponse| answer.volume.unwrap_or_default().volume_id;
+    let (made, again) = (id(made), id(again));
+    ensure!(
+        made == again,
+        "CreateVolume called twice for one long name made two volumes: {made:?} and {again:?}"
+    );
+    Ok(())
+}
+
+async fn two_names(f: &Fixture, a: String, b: String, what: &str) -> Result<()> {
+    let mut ids = Vec::new();
+    for name in [&a, &b] {
+        let mut request = f.create_request();
+        request.name.clone_from(name);
+        ids.push(f.make(request).await?.volume_id);
+    }
+    ensure!(ids[0] != ids[1], "{what} are one volume, {:?}: {a:?} and {b:?}", ids[0]);
+    Ok(())
+}
+
+async fn last_letter(f: &Fixture) -> Result<()> {
+    let name = f.longest_name();
+    let stem = &name[..name.len() - 1];
+    two_names(f, format!("{stem}a"), format!("{stem}b"), "names that differ in their last letter").await
+}
+
+async fn letter_case(f: &Fixture) -> Result<()> {
+    let name = f.name();
+    two_names(f, format!("{name}-a"), format!("{name}-A"), "names that differ in case").await
+}
+
+async fn scripts(f: &Fixture) -> Result<()> {
+    let mut request = f.create_request();
+    request.name = format!("{} größe 体积", f.name());
+    // The specification allows any Unicode text, and recommends that callers stay with less.
+    match f.create_volume(request.clone()).await {
+        Ok(first) => {
+            let id = |answer: claimcheck_csi::v1::CreateVolumeResponse| {
+                answer.volume.unwrap_or_default().volume_id
+            };
+            let again = id(f.create_volume(request).await.works("CreateVolume with such a name again")?);
+            let first = id(first);
+            ensure!(first == again, "one name beyond ASCII made two volumes: {first:?} and {again:?}");
+            Ok(())
+        }
+        Err(status) if status.code() == Code::InvalidArgument => {
+            f.remark("names beyond ASCII are refused, which the specification allows everywhere");
+            Ok(())
+        }
+        Err(status) => {
+            bail!("CreateVolume with a name beyond ASCII answered {}", crate::expect::said(&status))
+        }
+    }
+}
+
+async fn short_ids(f: &Fixture) -> Result<()> {
+    let volume = f.volume().await?;
+    let length = volume.volume_id.len();
+    ensure!(length <= 128, "CreateVolume gives a volume_id of {length} bytes, at most 128 are allowed");
+    let context: usize = volume.volume_context.iter().map(|(key, value)| key.len() + value.len()).sum();
+    ensure!(
+        context <= 4096,
+        "CreateVolume gives a volume_context of {context} bytes, at most 4096 are allowed"
+    );
+    Ok(())
+}
+
+const OUT_OF_RANGE: &[Code] = &[Code::OutOfRange, Code::InvalidArgument];
+
+async fn limit_below(f: &Fixture) -> Result<()> {
+    let mut request = f.create_request();
+    let size = f.config().volume_size;
+    request.capacity_range = Some(CapacityRange { required_bytes: size, limit_bytes: size / 2 });
+    f.create_volume(request).await.refused("CreateVolume with a limit below what is required", OUT_OF_RANGE)
+}
+
+async fn negative(f: &Fixture) -> Result<()> {
+    let mut request = f.create_request();
+    request.capacity_range = Some(CapacityRange { required_bytes: -1, limit_bytes: 0 });
+    f.create_volume(request).await.refused("CreateVolume of -1 bytes", OUT_OF_RANGE)
+}
+
+async fn absurd(f: &Fixture) -> Result<()> {
+    let mut request = f.create_request();
+    let absurd = i64::MAX - 1;
+    request.capacity_range = Some(CapacityRange { required_bytes: absurd, limit_bytes: 0 });
+    match f.create_volume(request).await {
+        Ok(made) => {
+            let got = made.volume.unwrap_or_default().capacity_bytes;
+            ensure!(
+                got == 0 || got >= absurd,
+                "a volume of {absurd} bytes was asked for, and CreateVolume gives {got}"
+            );
+            f.remark("the driver makes volumes of 8 EiB: it does not look at sizes");
+            Ok(())
+        }
+        refused => {
+            let codes = [Code::OutOfRange, Code::InvalidArgument, Code::ResourceExhausted];
+            refused.refused("CreateVolume of 8 EiB", &codes)
+        }
+    }
+}
+
+async fn unknown_mode(f: &Fixture) -> Result<()> {
+    let mut request = f.create_request();
+    request.volume_capabilities = vec![with_mode(f.capability(), Mode::Unknown)];
+    f.create_volume(request).await.refused("CreateVolume with access mode UNKNOWN", INVALID)
+}
+
+async fn no_access_type(f: &Fixture) -> Result<()> {
+    let mut request = f.create_request();
+    request.volume_capabilities[0].access_type = None;
+    f.create_volume(request)
+        .await
+        .refused("CreateVolume with a capability that is neither mount nor block", INVALID)
+}
+
+async fn no_kind_of_source(f: &Fixture) -> Result<()> {
+    let mut request = f.create_request();
+    request.volume_content_source = Some(VolumeContentSource { r#type: None });
+    f.create_volume(request).await.refused("CreateVolume with a content source of no kind", INVALID)
+}
+
+async fn missing_snapshot(f: &Fixture) -> Result<()> {
+    let request = f.create_from(from_snapshot(&f.unknown_snapshot()));
+    f.create_volume(request).await.refused("CreateVolume from a snapshot that does not exist", NOT_FOUND)
+}
+
+async fn missing_volume(f: &Fixture) -> Result<()> {
+    let request = f.create_from(from_volume(&f.unknown_volume()));
+    f.create_volume(request).await.refused("CreateVolume from a volume that does not exist", NOT_FOUND)
+}
+
+async fn mutable(f: &Fixture) -> Result<()> {
+    let mut request = f.create_request();
+    request.mutable_parameters = f.mutable();
+    f.create_volume(request).await.works("CreateVolume with mutable parameters")?;
+    Ok(())
+}
+
+async fn invalid_mutable(f: &Fixture) -> Result<()> {
+    let mut request = f.create_request();
+    request.mutable_parameters.clone_from(&f.config().invalid_mutable_parameters);
+    f.create_volume(request).await.refused("CreateVolume with invalid mutable parameters", INVALID)
+}
+
+async fn topology(f: &Fixture) -> Result<()> {
+    let volume = f.volume().await?;
+    let Some(asked) = f.suite().topology() else {
+        bail!(
+            "the plugin declares VOLUME_ACCESSIBILITY_CONSTRAINTS, and its node does not say where it stands"
+        )
+    };
+    ensure!(
+        !volume.accessible_topology.is_empty(),
+        "CreateVolume does not say where the volume is accessible, though the plugin declares that it matters"
+    );
+    let fits = |topology: &Topology| {
+        topology.segments.iter().all(|(key, value)| asked.segments.get(key) == Some(value))
+    };
+    ensure!(
+        volume.accessible_topology.iter().any(fits),
+        "the volume was asked for at {:?}, and is accessible from {:?} only",
+        asked.segments,
+        volume.accessible_topology.iter().map(|topology| &topology.segments).collect::<Vec<_>>()
+    );
+    Ok(())
+}
+
+async fn no_such_place(f: &Fixture) -> Result<()> {
+    let mut request = f.create_request();
+    let segments = f.suite().topology().unwrap_or_default().segments;
+    let elsewhere = segments.into_keys().map(|key| (key, "claimcheck-nowhere".to_owned())).collect();
+    let requisite = vec![Topology { segments: elsewhere }];
+    request.accessibility_requirements =
+        Some(TopologyRequirement { preferred: requisite.clone(), requisite });
+    let codes = [Code::ResourceExhausted, Code::InvalidArgument];
+    f.create_volume(request).await.refused("CreateVolume in a place that is not there", &codes)
+}
+
+async fn refused_is_absent(f: &Fixture) -> Result<()> {
+    let mut request = f.create_request();
+    request.volume_capabilities.clear();
+    f.create_volume(request.clone()).await.refused("CreateVolume without volume_capabilities", NO_SUCH)?;
+    // Had it been made, the name would belong to something else.
+    request = f.suite().create_request(request.name, f.access());
+    f.create_volume(request).await.works("CreateVolume with the name of one that was refused")?;
+    Ok(())
+}

@@ -1,0 +1,257 @@
+//! ControllerExpandVolume and ControllerModifyVolume.
+
+use anyhow::{Result, ensure};
+use claimcheck_csi::{
+    Code, Status,
+    v1::{
+        CapacityRange, ControllerModifyVolumeRequest, ControllerModifyVolumeResponse,
+        plugin_capability::volume_expansion::Type as ExpansionType,
+    },
+};
+
+use super::{CREATE, EXPAND, GET, MODIFY, case};
+use crate::{
+    case::{Need, Row},
+    config::Map,
+    expect::{Answer, INVALID, NOT_FOUND},
+    fixture::Fixture,
+};
+
+const RULE: &str = "ControllerExpandVolume";
+const ERRORS: &str = "ControllerExpandVolume Errors";
+const MODIFIED: &str = "ControllerModifyVolume";
+
+pub(super) const ROWS: &[Row] = &[
+    Row::new("growing without an id is refused", ERRORS, case!(no_id))
+        .needs(&[EXPAND])
+        .upstream("ExpandVolume [Controller Server] should fail if no volume id is given"),
+    Row::new("growing without a range is refused", ERRORS, case!(no_range))
+        .needs(&[EXPAND, CREATE])
+        .upstream("ExpandVolume [Controller Server] should fail if no capacity range is given"),
+    Row::new("growing what is not there is refused", ERRORS, case!(unknown)).needs(&[EXPAND]),
+    Row::new("a volume grows", RULE, case!(grows))
+        .needs(&[EXPAND, CREATE])
+        .each()
+        .upstream("ExpandVolume [Controller Server] should work"),
+    Row::new("growing twice is growing once", RULE, case!(twice)).needs(&[EXPAND, CREATE]).each(),
+    Row::new("growing to less than it has changes nothing", RULE, case!(no_shrinking)).needs(&[EXPAND, CREATE]),
+    Row::new("a limit below what is required is refused", ERRORS, case!(limit_below)).needs(&[EXPAND, CREATE]),
+    Row::new("a negative size is refused", ERRORS, case!(negative)).needs(&[EXPAND, CREATE]),
+    Row::new("a size that nobody has is out of range", ERRORS, case!(absurd)).needs(&[EXPAND, CREATE]),
+    Row::new("a grown volume tells its size", RULE, case!(told)).needs(&[EXPAND, CREATE, GET]),
+    Row::new("data survives that a volume grows", RULE, case!(data)).needs(&[EXPAND, CREATE, Need::Files]).each(),
+    Row::new("a volume that is in use grows only where that is declared", ERRORS, case!(offline_only))
+        .needs(&[EXPAND, CREATE, Need::Expansion(ExpansionType::Offline)]),
+    Row::new("modifying without an id is refused", MODIFIED, case!(modify_no_id))
+        .needs(&[MODIFY])
+        .upstream("ModifyVolume [Controller Server] should fail if no volume id is given"),
+    Row::new("modifying what is not there is refused", MODIFIED, case!(modify_unknown))
+        .needs(&[MODIFY])
+        .upstream("ModifyVolume [Controller Server] should fail if volume does not exist"),
+    Row::new("a volume made without mutable parameters can be modified, twice", MODIFIED, case!(modify_plain))
+        .needs(&[MODIFY, CREATE, Need::MutableParameters])
+        .upstream("ModifyVolume [Controller Server] should modify a volume created without a volume attribute class"),
+    Row::new("a volume made with mutable parameters can be modified", MODIFIED, case!(modify_made))
+        .needs(&[MODIFY, CREATE, Need::MutableParameters])
+        .upstream("ModifyVolume [Controller Server] should modify a volume created with a volume attribute class"),
+    Row::new("invalid mutable parameters are refused", MODIFIED, case!(modify_invalid))
+        .needs(&[MODIFY, CREATE, Need::InvalidMutableParameters])
+        .upstream("ModifyVolume [Controller Server] should fail if specified mutable parameters are not supported by the volume"),
+    Row::new("what was refused has modified nothing", MODIFIED, case!(modify_unchanged))
+        .needs(&[MODIFY, CREATE, Need::MutableParameters, Need::InvalidMutableParameters])
+        .upstream("ModifyVolume [Controller Server] should fail to modify a volume created with a volume attribute class if new mutable parameters are not supported by volume"),
+];
+
+async fn no_id(f: &Fixture) -> Result<()> {
+    let answer = f.controller_expand_volume(f.expand_request("")).await;
+    answer.refused("ControllerExpandVolume without a volume_id", INVALID)
+}
+
+async fn no_range(f: &Fixture) -> Result<()> {
+    let mut request = f.expand_request(&f.volume().await?.volume_id);
+    request.capacity_range = None;
+    let answer = f.controller_expand_volume(request).await;
+    answer.refused("ControllerExpandVolume without a capacity_range", INVALID)
+}
+
+async fn unknown(f: &Fixture) -> Result<()> {
+    let answer = f.controller_expand_volume(f.expand_request(&f.unknown_volume())).await;
+    answer.refused("ControllerExpandVolume of a volume that does not exist", NOT_FOUND)
+}
+
+impl Fixture {
+    /// Grows a volume at the controller, to at least the configured size. Whether the node must follow.
+    pub(super) async fn grow(&self, volume_id: &str) -> Result<bool> {
+        let answer = self.controller_expand_volume(self.expand_request(volume_id)).await;
+        let answer = answer.works("ControllerExpandVolume")?;
+        let (asked, got) = (self.config().grown(), answer.capacity_bytes);
+        ensure!(
+            got >= asked,
+            "a volume was to grow to {asked} bytes, and ControllerExpandVolume gives {got}"
+        );
+        Ok(answer.node_expansion_required)
+    }
+}
+
+async fn grows(f: &Fixture) -> Result<()> {
+    f.grow(&f.volume().await?.volume_id).await?;
+    Ok(())
+}
+
+async fn twice(f: &Fixture) -> Result<()> {
+    let volume = f.volume().await?.volume_id;
+    f.grow(&volume).await?;
+    f.grow(&volume).await?;
+    Ok(())
+}
+
+async fn no_shrinking(f: &Fixture) -> Result<()> {
+    let volume = f.volume().await?.volume_id;
+    f.grow(&volume).await?;
+    let mut request = f.expand_request(&volume);
+    request.capacity_range = Some(f.suite().range(f.config().volume_size));
+    // "If a volume is already larger or equal to the requested capacity, the plugin SHOULD reply 0 OK."
+    let answer = f
+        .controller_expand_volume(request)
+        .await
+        .works("ControllerExpandVolume to less than the volume has")?;
+    let grown = f.config().grown();
+    ensure!(
+        answer.capacity_bytes >= grown,
+        "a volume of {grown} bytes was asked to have {} or more, and shrank to {}",
+        f.config().volume_size,
+        answer.capacity_bytes
+    );
+    Ok(())
+}
+
+async fn refused_range(
+    f: &Fixture,
+    required_bytes: i64,
+    limit_bytes: i64,
+    codes: &[Code],
+    what: &str,
+) -> Result<()> {
+    let mut request = f.expand_request(&f.volume().await?.volume_id);
+    request.capacity_range = Some(CapacityRange { required_bytes, limit_bytes });
+    f.controller_expand_volume(request).await.refused(what, codes)
+}
+
+const OUT_OF_RANGE: &[Code] = &[Code::OutOfRange, Code::InvalidArgument];
+
+async fn limit_below(f: &Fixture) -> Result<()> {
+    let size = f.config().grown();
+    refused_range(
+        f,
+        size,
+        size / 4,
+        OUT_OF_RANGE,
+        "ControllerExpandVolume with a limit below what is required",
+    )
+    .await
+}
+
+async fn negative(f: &Fixture) -> Result<()> {
+    refused_range(f, -1, 0, OUT_OF_RANGE, "ControllerExpandVolume to -1 bytes").await
+}
+
+async fn absurd(f: &Fixture) -> Result<()> {
+    let codes = [Code::OutOfRange, Code::InvalidArgument, Code::ResourceExhausted];
+    refused_range(f, i64::MAX - 1, 0, &codes, "ControllerExpandVolume to 8 EiB").await
+}
+
+async fn told(f: &Fixture) -> Result<()> {
+    let volume = f.volume().await?.volume_id;
+    f.grow(&volume).await?;
+    let (told, grown) = (f.get(&volume).await?.volume.unwrap_or_default().capacity_bytes, f.config().grown());
+    ensure!(
+        told == 0 || told >= grown,
+        "a volume grew to {grown} bytes, and ControllerGetVolume says {told}"
+    );
+    Ok(())
+}
+
+async fn data(f: &Fixture) -> Result<()> {
+    let placed = f.up().await?;
+    f.write(&placed, 0, "before it grew").await?;
+    f.lower(&placed).await?;
+    f.grow(placed.id()).await?;
+    let placed = f.raise(placed.volume).await?;
+    f.must_hold(&placed, 0, "before it grew", "after the volume grew").await
+}
+
+async fn offline_only(f: &Fixture) -> Result<()> {
+    if f.has(Need::Expansion(ExpansionType::Online)) {
+        return Ok(());
+    }
+    let placed = f.up().await?;
+    match f.controller_expand_volume(f.expand_request(placed.id())).await {
+        Ok(_) => f.remark("volumes that are published grow, and the plugin declares OFFLINE expansion only"),
+        refused => {
+            let what = "ControllerExpandVolume of a published volume";
+            refused.refused(what, &[Code::FailedPrecondition])?;
+        }
+    }
+    Ok(())
+}
+
+async fn modify(
+    f: &Fixture,
+    volume: &str,
+    parameters: Map,
+) -> Result<ControllerModifyVolumeResponse, Status> {
+    f.controller_modify_volume(ControllerModifyVolumeRequest {
+        volume_id: volume.to_owned(),
+        secrets: f.config().secrets.controller_modify_volume.clone(),
+        mutable_parameters: parameters,
+    })
+    .await
+}
+
+async fn modify_no_id(f: &Fixture) -> Result<()> {
+    modify(f, "", f.mutable()).await.refused("ControllerModifyVolume without a volume_id", INVALID)
+}
+
+async fn modify_unknown(f: &Fixture) -> Result<()> {
+    let answer = modify(f, &f.unknown_volume(), f.mutable()).await;
+    answer.refused("ControllerModifyVolume of a volume that does not exist", NOT_FOUND)
+}
+
+async fn modify_plain(f: &Fixture) -> Result<()> {
+    let volume = f.volume().await?.volume_id;
+    for time in ["ControllerModifyVolume", "ControllerModifyVolume called again"] {
+        modify(f, &volume, f.mutable()).await.works(time)?;
+    }
+    Ok(())
+}
+
+async fn modify_made(f: &Fixture) -> Result<()> {
+    let mut request = f.create_request();
+    request.mutable_parameters = f.mutable();
+    let volume = f.make(request).await?.volume_id;
+    modify(f, &volume, f.mutable()).await.works("ControllerModifyVolume")?;
+    Ok(())
+}
+
+async fn modify_invalid(f: &Fixture) -> Result<()> {
+    let volume = f.volume().await?.volume_id;
+    let answer = modify(f, &volume, f.config().invalid_mutable_parameters.clone()).await;
+    answer.refused("ControllerModifyVolume with invalid mutable parameters", INVALID)
+}
+
+async fn modify_unchanged(f: &Fixture) -> Result<()> {
+    let mut request = f.create_request();
+    request.mutable_parameters = f.mutable();
+    let before = f.make(request.clone()).await?;
+    let mut mixed = f.mutable();
+    mixed.extend(f.config().invalid_mutable_parameters.clone());
+    let answer = modify(f, &before.volume_id, mixed).await;
+    answer.refused("ControllerModifyVolume with valid and invalid mutable parameters", INVALID)?;
+    // The volume is what it was: asking for it by its name gives the same.
+    let after = f.make(request).await?;
+    ensure!(
+        (&before.volume_id, before.capacity_bytes) == (&after.volume_id, after.capacity_bytes),
+        "a refused ControllerModifyVolume changed the volume"
+    );
+    Ok(())
+}

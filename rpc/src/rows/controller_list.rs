@@ -1,0 +1,350 @@
+//! ListVolumes, ControllerGetVolume and GetCapacity.
+
+use anyhow::{Result, bail, ensure};
+use claimcheck_csi::{
+    Code,
+    v1::{
+        ControllerGetVolumeRequest, ControllerGetVolumeResponse, GetCapacityRequest, ListVolumesRequest,
+        Topology, list_volumes_response::Entry,
+    },
+};
+
+use super::{ATTACH, CAPACITY, CONDITION, CREATE, GET, LIST, LIST_NODES, TOPOLOGY, case};
+use crate::{
+    case::{Row, When},
+    expect::{Answer, INVALID, NOT_FOUND},
+    fixture::Fixture,
+};
+
+const RULE: &str = "ListVolumes";
+/// So many volumes make several pages.
+const SOME: usize = 5;
+/// More pages than this is a list without end.
+const PAGES: usize = 100_000;
+
+pub(super) const ROWS: &[Row] = &[
+    Row::new("volumes are listed", RULE, case!(listed))
+        .needs(&[LIST])
+        .upstream("Controller Service [Controller Server] ListVolumes should return appropriate values (no optional values added)"),
+    Row::new("a new volume is listed, and a deleted one is not", "CreateVolume, DeleteVolume, ListVolumes", case!(presence))
+        .needs(&[LIST, CREATE])
+        .upstream("Controller Service [Controller Server] ListVolumes check the presence of new volumes and absence of deleted ones in the volume list"),
+    Row::new("a token that nobody gave out is refused", "ListVolumes Errors", case!(bad_token))
+        .needs(&[LIST])
+        .upstream("Controller Service [Controller Server] ListVolumes should fail when an invalid starting_token is passed"),
+    Row::new("a page has no more entries than asked for", RULE, case!(page_size)).needs(&[LIST, CREATE]),
+    Row::new("pages of one give every volume, each once", RULE, case!(pages)).needs(&[LIST, CREATE]),
+    Row::new("pages survive that the last volume of one is deleted", RULE, case!(deleted_between))
+        .needs(&[LIST, CREATE])
+        .when(When::Alone)
+        .upstream("Controller Service [Controller Server] ListVolumes pagination should detect volumes added between pages and accept tokens when the last volume from a page is deleted"),
+    Row::new("pages survive that volumes are made between them", RULE, case!(made_between))
+        .needs(&[LIST, CREATE])
+        .when(When::Alone),
+    Row::new("a token is short", "Size Limits", case!(short_token)).needs(&[LIST, CREATE]),
+    Row::new("a negative number of entries is refused", "ListVolumes Errors", case!(negative)).needs(&[LIST]),
+    Row::new("the list says to which nodes a volume is published", RULE, case!(list_nodes))
+        .needs(&[LIST, LIST_NODES, CREATE, ATTACH]),
+    Row::new("the list says in which condition a volume is", RULE, case!(list_condition))
+        .needs(&[LIST, CONDITION, CREATE]),
+    Row::new("a volume can be looked up", "ControllerGetVolume", case!(get)).needs(&[GET, CREATE]),
+    Row::new("looking up without an id is refused", "ControllerGetVolume Errors", case!(get_no_id)).needs(&[GET]),
+    Row::new("looking up what is not there is refused", "ControllerGetVolume Errors", case!(get_unknown)).needs(&[GET]),
+    Row::new("looking up a deleted volume is refused", "ControllerGetVolume Errors", case!(get_deleted))
+        .needs(&[GET, CREATE]),
+    Row::new("looking up says to which nodes a volume is published", "ControllerGetVolume", case!(get_nodes))
+        .needs(&[GET, LIST_NODES, CREATE, ATTACH]),
+    Row::new("looking up says in which condition a volume is", "ControllerGetVolume", case!(get_condition))
+        .needs(&[GET, CONDITION, CREATE]),
+    Row::new("the capacity is told", "GetCapacity", case!(capacity))
+        .needs(&[CAPACITY])
+        .upstream("Controller Service [Controller Server] GetCapacity should return capacity (no optional values added)"),
+    Row::new("the capacity is told for what is asked", "GetCapacity", case!(capacity_for)).needs(&[CAPACITY]),
+    Row::new("the capacity of a place that is not there is none", "GetCapacity", case!(capacity_nowhere))
+        .needs(&[CAPACITY, TOPOLOGY]),
+];
+
+/// All entries, in pages of at most `max_entries`.
+async fn all(f: &Fixture, max_entries: i32) -> Result<Vec<Entry>> {
+    let (mut entries, mut starting_token) = (Vec::new(), String::new());
+    for _ in 0..PAGES {
+        let request = ListVolumesRequest { max_entries, starting_token: starting_token.clone() };
+        let page = f.list_volumes(request).await.works("ListVolumes")?;
+        let limit = usize::try_from(max_entries).unwrap_or(0);
+        ensure!(
+            limit == 0 || page.entries.len() <= limit,
+            "ListVolumes with max_entries {max_entries} gives {} entries",
+            page.entries.len()
+        );
+        entries.extend(page.entries);
+        if page.next_token.is_empty() {
+            return Ok(entries);
+        }
+        ensure!(
+            page.next_token != starting_token,
+            "ListVolumes gives the token {starting_token:?} that it was given"
+        );
+        starting_token = page.next_token;
+    }
+    bail!("ListVolumes does not come to an end within {PAGES} pages")
+}
+
+fn ids(entries: &[Entry]) -> Vec<String> {
+    entries.iter().filter_map(|entry| Some(entry.volume.as_ref()?.volume_id.clone())).collect()
+}
+
+async fn some(f: &Fixture) -> Result<Vec<String>> {
+    let mut volumes = Vec::new();
+    for _ in 0..SOME {
+        volumes.push(f.volume().await?.volume_id);
+    }
+    Ok(volumes)
+}
+
+/// That each of these is among them, once.
+fn each_once(found: &[String], expected: &[String]) -> Result<()> {
+    for id in expected {
+        let times = found.iter().filter(|found| *found == id).count();
+        ensure!(times != 0, "volume {id:?} is missing from ListVolumes");
+        ensure!(times == 1, "volume {id:?} is in ListVolumes {times} times");
+    }
+    Ok(())
+}
+
+async fn listed(f: &Fixture) -> Result<()> {
+    let entries = f.list_volumes(ListVolumesRequest::default()).await.works("ListVolumes")?.entries;
+    ensure!(
+        entries.iter().all(|entry| entry.volume.as_ref().is_some_and(|volume| !volume.volume_id.is_empty())),
+        "ListVolumes gives an entry without a volume_id"
+    );
+    Ok(())
+}
+
+async fn presence(f: &Fixture) -> Result<()> {
+    let volume = f.volume().await?.volume_id;
+    each_once(&ids(&all(f, 0).await?), std::slice::from_ref(&volume))?;
+    f.delete_volume(f.delete_request(&volume)).await.works("DeleteVolume")?;
+    ensure!(
+        !ids(&all(f, 0).await?).contains(&volume),
+        "the deleted volume {volume:?} is still in ListVolumes"
+    );
+    Ok(())
+}
+
+async fn bad_token(f: &Fixture) -> Result<()> {
+    let request = ListVolumesRequest { starting_token: "invalid-token".to_owned(), ..Default::default() };
+    f.list_volumes(request).await.refused("ListVolumes with an invalid starting_token", &[Code::Aborted])
+}
+
+async fn page_size(f: &Fixture) -> Result<()> {
+    some(f).await?;
+    let request = ListVolumesRequest { max_entries: 2, ..Default::default() };
+    let page = f.list_volumes(request).await.works("ListVolumes")?;
+    ensure!(page.entries.len() <= 2, "ListVolumes with max_entries 2 gives {} entries", page.entries.len());
+    ensure!(
+        !page.next_token.is_empty(),
+        "there are more than 2 volumes, and ListVolumes gives no next_token"
+    );
+    Ok(())
+}
+
+async fn pages(f: &Fixture) -> Result<()> {
+    let volumes = some(f).await?;
+    each_once(&ids(&all(f, 1).await?), &volumes)
+}
+
+async fn deleted_between(f: &Fixture) -> Result<()> {
+    let volumes = some(f).await?;
+    let first = f.list_volumes(ListVolumesRequest { max_entries: 2, ..Default::default() });
+    let first = first.await.works("ListVolumes")?;
+    let seen = ids(&first.entries);
+    // Those of others are not ours to delete; then the page ends with one that stays.
+    if let Some(last) = seen.iter().rev().find(|id| volumes.contains(id)) {
+        f.delete_volume(f.delete_request(last)).await.works("DeleteVolume")?;
+    }
+    let mut found = seen.clone();
+    let mut starting_token = first.next_token;
+    while !starting_token.is_empty() {
+        let request = ListVolumesRequest { max_entries: 2, starting_token };
+        let page = f
+            .list_volumes(request)
+            .await
+            .works("ListVolumes after a volume of an earlier page was deleted")?;
+        found.extend(ids(&page.entries));
+        starting_token = page.next_token;
+    }
+    each_once(&found, &volumes)
+}
+
+async fn made_between(f: &Fixture) -> Result<()> {
+    let volumes = some(f).await?;
+    let first = f.list_volumes(ListVolumesRequest { max_entries: 2, ..Default::default() });
+    let first = first.await.works("ListVolumes")?;
+    let (mut found, mut starting_token) = (ids(&first.entries), first.next_token);
+    some(f).await?;
+    while !starting_token.is_empty() {
+        let request = ListVolumesRequest { max_entries: 2, starting_token };
+        let page = f.list_volumes(request).await.works("ListVolumes after volumes were made")?;
+        found.extend(ids(&page.entries));
+        starting_token = page.next_token;
+    }
+    // The new ones may be there or not; those that were there all the time must be, once.
+    each_once(&found, &volumes)
+}
+
+async fn short_token(f: &Fixture) -> Result<()> {
+    some(f).await?;
+    let page = f.list_volumes(ListVolumesRequest { max_entries: 1, ..Default::default() }).await;
+    let token = page.works("ListVolumes")?.next_token.len();
+    ensure!(token <= 128, "ListVolumes gives a next_token of {token} bytes, at most 128 are allowed");
+    Ok(())
+}
+
+async fn negative(f: &Fixture) -> Result<()> {
+    let request = ListVolumesRequest { max_entries: -1, ..Default::default() };
+    f.list_volumes(request).await.refused("ListVolumes with max_entries -1", INVALID)
+}
+
+async fn entry(f: &Fixture, id: &str) -> Result<Entry> {
+    let found =
+        all(f, 0).await?.into_iter().find(|entry| entry.volume.as_ref().is_some_and(|it| it.volume_id == id));
+    found.ok_or_else(|| anyhow::anyhow!("volume {id:?} is missing from ListVolumes"))
+}
+
+async fn list_nodes(f: &Fixture) -> Result<()> {
+    let placed = f.attached().await?;
+    let node = &f.node_info().node_id;
+    let nodes = entry(f, placed.id()).await?.status.unwrap_or_default().published_node_ids;
+    ensure!(nodes == [node.clone()], "the volume is published to {node:?}, and ListVolumes says {nodes:?}");
+    f.controller_unpublish_volume(f.detach_request(placed.id(), node))
+        .await
+        .works("ControllerUnpublishVolume")?;
+    let nodes = entry(f, placed.id()).await?.status.unwrap_or_default().published_node_ids;
+    ensure!(nodes.is_empty(), "the volume is published to no node any more, and ListVolumes says {nodes:?}");
+    Ok(())
+}
+
+async fn list_condition(f: &Fixture) -> Result<()> {
+    let volume = f.volume().await?;
+    let condition = entry(f, &volume.volume_id).await?.status.unwrap_or_default().volume_condition;
+    healthy(condition, "ListVolumes")
+}
+
+fn healthy(condition: Option<claimcheck_csi::v1::VolumeCondition>, call: &str) -> Result<()> {
+    let Some(condition) = condition else {
+        bail!("VOLUME_CONDITION is declared, and {call} gives no volume_condition")
+    };
+    ensure!(!condition.abnormal, "{call} says that a new volume is abnormal: {:?}", condition.message);
+    Ok(())
+}
+
+impl Fixture {
+    /// A volume, looked up.
+    pub(super) async fn get(&self, volume_id: &str) -> Result<ControllerGetVolumeResponse> {
+        let request = ControllerGetVolumeRequest { volume_id: volume_id.to_owned() };
+        self.controller_get_volume(request).await.works("ControllerGetVolume")
+    }
+}
+
+async fn get(f: &Fixture) -> Result<()> {
+    let made = f.volume().await?;
+    let Some(found) = f.get(&made.volume_id).await?.volume else {
+        bail!("ControllerGetVolume answered OK without a volume")
+    };
+    ensure!(
+        found.volume_id == made.volume_id,
+        "asked for {:?}, ControllerGetVolume gives {:?}",
+        made.volume_id,
+        found.volume_id
+    );
+    ensure!(
+        found.capacity_bytes == 0 || found.capacity_bytes == made.capacity_bytes,
+        "CreateVolume gave the capacity {}, ControllerGetVolume gives {}",
+        made.capacity_bytes,
+        found.capacity_bytes
+    );
+    Ok(())
+}
+
+async fn get_refused(f: &Fixture, volume_id: String, what: &str, codes: &[Code]) -> Result<()> {
+    f.controller_get_volume(ControllerGetVolumeRequest { volume_id }).await.refused(what, codes)
+}
+
+async fn get_no_id(f: &Fixture) -> Result<()> {
+    get_refused(f, String::new(), "ControllerGetVolume without a volume_id", INVALID).await
+}
+
+async fn get_unknown(f: &Fixture) -> Result<()> {
+    get_refused(f, f.unknown_volume(), "ControllerGetVolume of a volume that does not exist", NOT_FOUND).await
+}
+
+async fn get_deleted(f: &Fixture) -> Result<()> {
+    let volume = f.volume().await?.volume_id;
+    f.delete_volume(f.delete_request(&volume)).await.works("DeleteVolume")?;
+    get_refused(f, volume, "ControllerGetVolume of a deleted volume", NOT_FOUND).await
+}
+
+async fn get_nodes(f: &Fixture) -> Result<()> {
+    let placed = f.attached().await?;
+    let nodes = f.get(placed.id()).await?.status.unwrap_or_default().published_node_ids;
+    let node = &f.node_info().node_id;
+    ensure!(
+        nodes == [node.clone()],
+        "the volume is published to {node:?}, and ControllerGetVolume says {nodes:?}"
+    );
+    Ok(())
+}
+
+async fn get_condition(f: &Fixture) -> Result<()> {
+    let volume = f.volume().await?;
+    healthy(
+        f.get(&volume.volume_id).await?.status.unwrap_or_default().volume_condition,
+        "ControllerGetVolume",
+    )
+}
+
+async fn capacity(f: &Fixture) -> Result<()> {
+    let answer = f.get_capacity(GetCapacityRequest::default()).await.works("GetCapacity")?;
+    ensure!(answer.available_capacity >= 0, "GetCapacity gives {} bytes", answer.available_capacity);
+    let (least, most) = (answer.minimum_volume_size, answer.maximum_volume_size);
+    if let (Some(least), Some(most)) = (least, most) {
+        ensure!(
+            least <= most,
+            "GetCapacity gives minimum_volume_size {least} and maximum_volume_size {most}"
+        );
+    }
+    Ok(())
+}
+
+fn capacity_request(f: &Fixture, topology: Option<Topology>) -> GetCapacityRequest {
+    GetCapacityRequest {
+        volume_capabilities: vec![f.capability()],
+        parameters: f.config().volume_parameters.clone(),
+        accessible_topology: topology,
+    }
+}
+
+async fn capacity_for(f: &Fixture) -> Result<()> {
+    let topology = f.suite().topology().filter(|_| f.has(TOPOLOGY));
+    let answer = f.get_capacity(capacity_request(f, topology)).await;
+    let bytes = answer.works("GetCapacity with capabilities and parameters")?.available_capacity;
+    let size = f.config().volume_size;
+    ensure!(
+        bytes >= size,
+        "GetCapacity gives {bytes} bytes, and a volume of {size} bytes can be made all the same"
+    );
+    Ok(())
+}
+
+async fn capacity_nowhere(f: &Fixture) -> Result<()> {
+    let keys = f.suite().topology().unwrap_or_default().segments.into_keys();
+    let segments = keys.map(|key| (key, "claimcheck-nowhere".to_owned())).collect();
+    match f.get_capacity(capacity_request(f, Some(Topology { segments }))).await {
+        Ok(answer) => {
+            let bytes = answer.available_capacity;
+            ensure!(bytes == 0, "GetCapacity gives {bytes} bytes for a topology in which there is no node");
+            Ok(())
+        }
+        refused => refused.refused("GetCapacity for a topology in which there is no node", INVALID),
+    }
+}

@@ -1,0 +1,221 @@
+//! ControllerPublishVolume and ControllerUnpublishVolume.
+
+use anyhow::{Result, ensure};
+use claimcheck_csi::{Code, v1::volume_capability::access_mode::Mode};
+
+use super::{ATTACH, CREATE, READONLY, case};
+use crate::{
+    case::{Need, Row, When},
+    expect::{Answer, INVALID, NOT_FOUND, skip},
+    fixture::{Fixture, with_mode},
+};
+
+const RULE: &str = "ControllerPublishVolume";
+const ERRORS: &str = "ControllerPublishVolume Errors";
+const UNDO: &str = "ControllerUnpublishVolume";
+
+pub(super) const ROWS: &[Row] = &[
+    Row::new("attaching without a volume id is refused", ERRORS, case!(no_volume))
+        .needs(&[ATTACH])
+        .upstream("Controller Service [Controller Server] ControllerPublishVolume should fail when no volume id is provided"),
+    Row::new("attaching without a node id is refused", ERRORS, case!(no_node))
+        .needs(&[ATTACH, CREATE])
+        .upstream("Controller Service [Controller Server] ControllerPublishVolume should fail when no node id is provided"),
+    Row::new("attaching without a capability is refused", ERRORS, case!(no_capability))
+        .needs(&[ATTACH, CREATE])
+        .upstream("Controller Service [Controller Server] ControllerPublishVolume should fail when no volume capability is provided"),
+    Row::new("attaching what is not there is refused", ERRORS, case!(unknown_volume))
+        .needs(&[ATTACH])
+        .upstream("Controller Service [Controller Server] ControllerPublishVolume should fail when the volume does not exist"),
+    Row::new("attaching a deleted volume is refused", ERRORS, case!(deleted)).needs(&[ATTACH, CREATE]),
+    Row::new("attaching to a node that is not there is refused", ERRORS, case!(unknown_node))
+        .needs(&[ATTACH, CREATE])
+        .upstream("Controller Service [Controller Server] ControllerPublishVolume should fail when the node does not exist"),
+    Row::new("attaching twice is attaching once", RULE, case!(twice)).needs(&[ATTACH, CREATE]).each(),
+    Row::new("attaching read-only works", RULE, case!(readonly)).needs(&[ATTACH, READONLY, CREATE]),
+    Row::new("attaching again, read-only, is another thing", ERRORS, case!(incompatible))
+        .needs(&[ATTACH, READONLY, CREATE])
+        .upstream("Controller Service [Controller Server] ControllerPublishVolume should fail when the volume is already published but is incompatible"),
+    Row::new("an unknown access mode is refused", ERRORS, case!(unknown_mode)).needs(&[ATTACH, CREATE]),
+    Row::new("a node takes no more than its limit", ERRORS, case!(limit))
+        .needs(&[ATTACH, CREATE])
+        .when(When::Alone)
+        .upstream("Controller Service [Controller Server] ControllerPublishVolume should fail when publishing more volumes than the node max attach limit"),
+    Row::new("a volume for one node is not attached to a second", ERRORS, case!(second_node))
+        .needs(&[ATTACH, CREATE, Need::SecondNode]),
+    Row::new("a volume moves from node to node", RULE, case!(moves)).needs(&[ATTACH, CREATE, Need::SecondNode]),
+    Row::new("detaching without a volume id is refused", "ControllerUnpublishVolume Errors", case!(undo_no_volume))
+        .needs(&[ATTACH])
+        .upstream("Controller Service [Controller Server] ControllerUnpublishVolume should fail when no volume id is provided"),
+    Row::new("detaching what is not attached works", UNDO, case!(undo_unattached)).needs(&[ATTACH, CREATE]),
+    Row::new("detaching what is not there works or is not found", UNDO, case!(undo_unknown)).needs(&[ATTACH]),
+    Row::new("detaching without a node detaches from all", UNDO, case!(undo_everywhere)).needs(&[ATTACH, CREATE]),
+    Row::new("detaching from another node leaves it attached", UNDO, case!(undo_elsewhere))
+        .needs(&[ATTACH, CREATE, Need::Controller(claimcheck_csi::v1::controller_service_capability::rpc::Type::GetVolume)]),
+];
+
+async fn no_volume(f: &Fixture) -> Result<()> {
+    let request = f.attach_request(&Default::default(), f.access());
+    f.controller_publish_volume(request).await.refused("ControllerPublishVolume without a volume_id", INVALID)
+}
+
+async fn no_node(f: &Fixture) -> Result<()> {
+    let mut request = f.attach_request(&f.volume().await?, f.access());
+    request.node_id.clear();
+    f.controller_publish_volume(request).await.refused("ControllerPublishVolume without a node_id", INVALID)
+}
+
+async fn no_capability(f: &Fixture) -> Result<()> {
+    let mut request = f.attach_request(&f.volume().await?, f.access());
+    request.volume_capability = None;
+    let answer = f.controller_publish_volume(request).await;
+    answer.refused("ControllerPublishVolume without a volume_capability", INVALID)
+}
+
+async fn unknown_volume(f: &Fixture) -> Result<()> {
+    let mut request = f.attach_request(&Default::default(), f.access());
+    request.volume_id = f.unknown_volume();
+    let answer = f.controller_publish_volume(request).await;
+    answer.refused("ControllerPublishVolume of a volume that does not exist", NOT_FOUND)
+}
+
+async fn deleted(f: &Fixture) -> Result<()> {
+    let volume = f.volume().await?;
+    f.delete_volume(f.delete_request(&volume.volume_id)).await.works("DeleteVolume")?;
+    let answer = f.controller_publish_volume(f.attach_request(&volume, f.access())).await;
+    answer.refused("ControllerPublishVolume of a deleted volume", NOT_FOUND)
+}
+
+async fn unknown_node(f: &Fixture) -> Result<()> {
+    let mut request = f.attach_request(&f.volume().await?, f.access());
+    request.node_id = f.unknown_node();
+    let answer = f.controller_publish_volume(request).await;
+    answer.refused("ControllerPublishVolume to a node that does not exist", NOT_FOUND)
+}
+
+async fn twice(f: &Fixture) -> Result<()> {
+    let request = f.attach_request(&f.volume().await?, f.access());
+    let first = f.controller_publish_volume(request.clone()).await.works("ControllerPublishVolume")?;
+    let again = f.controller_publish_volume(request).await.works("ControllerPublishVolume called again")?;
+    ensure!(
+        first.publish_context == again.publish_context,
+        "ControllerPublishVolume called twice gives two publish_contexts"
+    );
+    Ok(())
+}
+
+async fn readonly(f: &Fixture) -> Result<()> {
+    let mut request = f.attach_request(&f.volume().await?, f.access());
+    request.readonly = true;
+    f.controller_publish_volume(request).await.works("ControllerPublishVolume, read-only")?;
+    Ok(())
+}
+
+async fn incompatible(f: &Fixture) -> Result<()> {
+    let mut request = f.attach_request(&f.volume().await?, f.access());
+    f.controller_publish_volume(request.clone()).await.works("ControllerPublishVolume")?;
+    request.readonly = true;
+    let answer = f.controller_publish_volume(request).await;
+    answer
+        .refused("ControllerPublishVolume, read-only, of a volume published writable", &[Code::AlreadyExists])
+}
+
+async fn unknown_mode(f: &Fixture) -> Result<()> {
+    let mut request = f.attach_request(&f.volume().await?, f.access());
+    request.volume_capability = request.volume_capability.map(|it| with_mode(it, Mode::Unknown));
+    let answer = f.controller_publish_volume(request).await;
+    answer.refused("ControllerPublishVolume with access mode UNKNOWN", INVALID)
+}
+
+async fn limit(f: &Fixture) -> Result<()> {
+    let limit = f.node_info().max_volumes_per_node;
+    if limit == 0 {
+        return Err(skip("the node names no limit (max_volumes_per_node is 0)"));
+    }
+    if limit > f.config().attach_limit {
+        return Err(skip(format!("the node takes {limit} volumes, more than --attach-limit")));
+    }
+    let mut attached = 0;
+    for _ in 0..=limit {
+        let request = f.attach_request(&f.volume().await?, f.access());
+        match f.controller_publish_volume(request).await {
+            Ok(_) => attached += 1,
+            refused => {
+                return refused
+                    .refused("ControllerPublishVolume beyond the limit", &[Code::ResourceExhausted]);
+            }
+        }
+    }
+    anyhow::bail!("max_volumes_per_node is {limit}, and {attached} volumes were attached to the node")
+}
+
+async fn second_node(f: &Fixture) -> Result<()> {
+    let mut request = f.attach_request(&f.volume().await?, f.access());
+    f.controller_publish_volume(request.clone()).await.works("ControllerPublishVolume")?;
+    request.node_id = second(f);
+    let answer = f.controller_publish_volume(request).await;
+    answer.refused(
+        "ControllerPublishVolume of a SINGLE_NODE_WRITER volume to a second node",
+        &[Code::FailedPrecondition],
+    )
+}
+
+fn second(f: &Fixture) -> String {
+    f.offers().second.clone().unwrap_or_default().node_id
+}
+
+async fn moves(f: &Fixture) -> Result<()> {
+    let mut request = f.attach_request(&f.volume().await?, f.access());
+    for node in [request.node_id.clone(), second(f), request.node_id.clone()] {
+        request.node_id.clone_from(&node);
+        f.controller_publish_volume(request.clone())
+            .await
+            .works("ControllerPublishVolume to the next node")?;
+        let request = f.detach_request(&request.volume_id, &node);
+        f.controller_unpublish_volume(request).await.works("ControllerUnpublishVolume")?;
+    }
+    Ok(())
+}
+
+async fn undo_no_volume(f: &Fixture) -> Result<()> {
+    let request = f.detach_request("", &f.node_info().node_id);
+    f.controller_unpublish_volume(request)
+        .await
+        .refused("ControllerUnpublishVolume without a volume_id", INVALID)
+}
+
+async fn undo_unattached(f: &Fixture) -> Result<()> {
+    let request = f.detach_request(&f.volume().await?.volume_id, &f.node_info().node_id);
+    let answer = f.controller_unpublish_volume(request).await;
+    answer.works("ControllerUnpublishVolume of a volume that is not attached")?;
+    Ok(())
+}
+
+async fn undo_unknown(f: &Fixture) -> Result<()> {
+    let request = f.detach_request(&f.unknown_volume(), &f.node_info().node_id);
+    match f.controller_unpublish_volume(request).await {
+        Ok(_) => Ok(()),
+        refused => refused.refused("ControllerUnpublishVolume of a volume that does not exist", NOT_FOUND),
+    }
+}
+
+async fn undo_everywhere(f: &Fixture) -> Result<()> {
+    let placed = f.attached().await?;
+    let answer = f.controller_unpublish_volume(f.detach_request(placed.id(), "")).await;
+    answer.works("ControllerUnpublishVolume without a node_id (that is, from all nodes)")?;
+    f.delete_volume(f.delete_request(placed.id()))
+        .await
+        .works("DeleteVolume of a volume detached from all nodes")?;
+    Ok(())
+}
+
+async fn undo_elsewhere(f: &Fixture) -> Result<()> {
+    let placed = f.attached().await?;
+    // Whether such a node is an error is the driver's to say; the volume must stay where it is.
+    let _ = f.controller_unpublish_volume(f.detach_request(placed.id(), &f.unknown_node())).await;
+    if f.has(super::LIST_NODES) {
+        let nodes = f.get(placed.id()).await?.status.unwrap_or_default().published_node_ids;
+        ensure!(!nodes.is_empty(), "detaching from an unknown node detached the volume from its own");
+    }
+    Ok(())
+}

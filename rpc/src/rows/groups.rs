@@ -1,0 +1,259 @@
+//! Snapshots of several volumes at one moment.
+
+use anyhow::{Result, bail, ensure};
+use claimcheck_csi::{
+    Code,
+    v1::{GetVolumeGroupSnapshotRequest, VolumeGroupSnapshot},
+};
+
+use super::{CREATE, GROUPS, SNAPSHOT, case};
+use crate::{
+    case::{Need, Row},
+    expect::{Answer, INVALID, NOT_FOUND},
+    fixture::{Fixture, from_snapshot},
+};
+
+const RULE: &str = "CreateVolumeGroupSnapshot";
+const ERRORS: &str = "CreateVolumeGroupSnapshot Errors";
+const DELETE: &str = "DeleteVolumeGroupSnapshot";
+const GET: &str = "GetVolumeGroupSnapshot";
+
+pub(super) const ROWS: &[Row] = &[
+    Row::new("a group without a name is refused", ERRORS, case!(no_name))
+        .needs(&[GROUPS, CREATE])
+        .upstream("GroupController Service [GroupController VolumeGroupSnapshots] CreateVolumeGroupSnapshot should fail when no name is provided"),
+    Row::new("a group without sources is refused", ERRORS, case!(no_sources)).needs(&[GROUPS]),
+    Row::new("a group of what is not there is refused", ERRORS, case!(unknown_source)).needs(&[GROUPS, CREATE]),
+    Row::new("a group has one snapshot of each volume", RULE, case!(members)).needs(&[GROUPS, CREATE]),
+    Row::new("the same name and sources is the same group", RULE, case!(same_again)).needs(&[GROUPS, CREATE]),
+    Row::new("the same name with other sources already exists", ERRORS, case!(other_sources)).needs(&[GROUPS, CREATE]),
+    Row::new("a failed group leaves no snapshot", RULE, case!(all_or_none)).needs(&[GROUPS, CREATE, super::LIST_SNAPSHOTS]),
+    Row::new("a group can be looked up", GET, case!(get)).needs(&[GROUPS, CREATE]),
+    Row::new("looking up without an id is refused", "GetVolumeGroupSnapshot Errors", case!(get_no_id))
+        .needs(&[GROUPS])
+        .upstream("GroupController Service [GroupController VolumeGroupSnapshots] GetVolumeGroupSnapshot should fail when no volume id is provided"),
+    Row::new("looking up what is not there is refused", "GetVolumeGroupSnapshot Errors", case!(get_unknown))
+        .needs(&[GROUPS])
+        .upstream("GroupController Service [GroupController VolumeGroupSnapshots] GetVolumeGroupSnapshot should fail when an invalid volume id is used"),
+    Row::new("deleting without an id is refused", "DeleteVolumeGroupSnapshot Errors", case!(delete_no_id))
+        .needs(&[GROUPS])
+        .upstream("GroupController Service [GroupController VolumeGroupSnapshots] DeleteVolumeGroupSnapshot should fail when no volume id is provided"),
+    Row::new("deleting what is not there works", DELETE, case!(delete_unknown))
+        .needs(&[GROUPS])
+        .upstream("GroupController Service [GroupController VolumeGroupSnapshots] DeleteVolumeGroupSnapshot should succeed when an invalid volume id is used"),
+    Row::new("deleting twice works, and its snapshots are gone", DELETE, case!(delete_twice)).needs(&[GROUPS, CREATE]),
+    Row::new("volumes are restored from the snapshots of a group", RULE, case!(restore)).needs(&[GROUPS, CREATE, Need::Files]).each(),
+    Row::new("a group shows its volumes at one moment", RULE, case!(one_moment)).needs(&[GROUPS, CREATE, Need::Files]),
+    Row::new("a snapshot of a group is deleted with it or refuses", "DeleteSnapshot Errors", case!(delete_member))
+        .needs(&[GROUPS, SNAPSHOT, CREATE]),
+];
+
+async fn no_name(f: &Fixture) -> Result<()> {
+    let mut request = f.group_request(vec![f.volume().await?.volume_id]);
+    request.name.clear();
+    let answer = f.create_volume_group_snapshot(request).await;
+    answer.refused("CreateVolumeGroupSnapshot without a name", INVALID)
+}
+
+async fn no_sources(f: &Fixture) -> Result<()> {
+    let answer = f.create_volume_group_snapshot(f.group_request(Vec::new())).await;
+    answer.refused("CreateVolumeGroupSnapshot without source_volume_ids", INVALID)
+}
+
+async fn unknown_source(f: &Fixture) -> Result<()> {
+    let request = f.group_request(vec![f.volume().await?.volume_id, f.unknown_volume()]);
+    let answer = f.create_volume_group_snapshot(request).await;
+    answer.refused(
+        "CreateVolumeGroupSnapshot with a volume that does not exist",
+        &[Code::NotFound, Code::InvalidArgument],
+    )
+}
+
+async fn two(f: &Fixture) -> Result<Vec<String>> {
+    Ok(vec![f.volume().await?.volume_id, f.volume().await?.volume_id])
+}
+
+async fn members(f: &Fixture) -> Result<()> {
+    let sources = two(f).await?;
+    let group = f.group(sources.clone()).await?;
+    ensure!(
+        !group.group_snapshot_id.is_empty(),
+        "CreateVolumeGroupSnapshot gives an empty group_snapshot_id"
+    );
+    ensure!(group.creation_time.is_some(), "CreateVolumeGroupSnapshot gives no creation_time");
+    for source in &sources {
+        let times = group.snapshots.iter().filter(|snapshot| snapshot.source_volume_id == *source).count();
+        ensure!(times == 1, "of volume {source:?} there are {times} snapshots in its group");
+    }
+    for snapshot in &group.snapshots {
+        ensure!(
+            snapshot.group_snapshot_id == group.group_snapshot_id,
+            "a snapshot of group {:?} says that its group is {:?}",
+            group.group_snapshot_id,
+            snapshot.group_snapshot_id
+        );
+    }
+    Ok(())
+}
+
+async fn same_again(f: &Fixture) -> Result<()> {
+    let request = f.group_request(two(f).await?);
+    let group = |answer: claimcheck_csi::v1::CreateVolumeGroupSnapshotResponse| {
+        answer.group_snapshot.unwrap_or_default()
+    };
+    let first =
+        group(f.create_volume_group_snapshot(request.clone()).await.works("CreateVolumeGroupSnapshot")?);
+    let again =
+        f.create_volume_group_snapshot(request).await.works("CreateVolumeGroupSnapshot called again")?;
+    let again = group(again);
+    ensure!(
+        first.group_snapshot_id == again.group_snapshot_id,
+        "CreateVolumeGroupSnapshot called twice for one name took two groups: {:?} and {:?}",
+        first.group_snapshot_id,
+        again.group_snapshot_id
+    );
+    Ok(())
+}
+
+async fn other_sources(f: &Fixture) -> Result<()> {
+    let mut request = f.group_request(two(f).await?);
+    f.create_volume_group_snapshot(request.clone()).await.works("CreateVolumeGroupSnapshot")?;
+    request.source_volume_ids.pop();
+    let answer = f.create_volume_group_snapshot(request).await;
+    answer.refused(
+        "CreateVolumeGroupSnapshot with the name of a group of other volumes",
+        &[Code::AlreadyExists],
+    )
+}
+
+async fn all_or_none(f: &Fixture) -> Result<()> {
+    let source = f.volume().await?.volume_id;
+    let request = f.group_request(vec![source.clone(), f.unknown_volume()]);
+    if f.create_volume_group_snapshot(request).await.is_ok() {
+        bail!("CreateVolumeGroupSnapshot with a volume that does not exist answered OK");
+    }
+    let request = claimcheck_csi::v1::ListSnapshotsRequest { source_volume_id: source, ..Default::default() };
+    let left = f.list_snapshots(request).await.works("ListSnapshots")?.entries.len();
+    ensure!(left == 0, "CreateVolumeGroupSnapshot failed and left {left} snapshots behind");
+    Ok(())
+}
+
+fn get_request(f: &Fixture, group: &VolumeGroupSnapshot) -> GetVolumeGroupSnapshotRequest {
+    GetVolumeGroupSnapshotRequest {
+        group_snapshot_id: group.group_snapshot_id.clone(),
+        snapshot_ids: group.snapshots.iter().map(|snapshot| snapshot.snapshot_id.clone()).collect(),
+        secrets: f.config().secrets.group_snapshot.clone(),
+    }
+}
+
+async fn get(f: &Fixture) -> Result<()> {
+    let group = f.group(two(f).await?).await?;
+    let found = f.get_volume_group_snapshot(get_request(f, &group)).await.works("GetVolumeGroupSnapshot")?;
+    let found = found.group_snapshot.unwrap_or_default();
+    let ids = |group: &VolumeGroupSnapshot| -> std::collections::BTreeSet<String> {
+        group.snapshots.iter().map(|snapshot| snapshot.snapshot_id.clone()).collect()
+    };
+    ensure!(
+        found.group_snapshot_id == group.group_snapshot_id && ids(&found) == ids(&group),
+        "CreateVolumeGroupSnapshot gave {group:?}, and GetVolumeGroupSnapshot gives {found:?}"
+    );
+    Ok(())
+}
+
+async fn get_no_id(f: &Fixture) -> Result<()> {
+    let answer = f.get_volume_group_snapshot(GetVolumeGroupSnapshotRequest::default()).await;
+    answer.refused("GetVolumeGroupSnapshot without a group_snapshot_id", INVALID)
+}
+
+fn unknown(f: &Fixture) -> VolumeGroupSnapshot {
+    VolumeGroupSnapshot { group_snapshot_id: f.unknown_snapshot(), ..Default::default() }
+}
+
+async fn get_unknown(f: &Fixture) -> Result<()> {
+    let answer = f.get_volume_group_snapshot(get_request(f, &unknown(f))).await;
+    answer.refused("GetVolumeGroupSnapshot of a group that does not exist", NOT_FOUND)
+}
+
+async fn delete_no_id(f: &Fixture) -> Result<()> {
+    let answer = f.delete_volume_group_snapshot(f.delete_group_of("", Vec::new())).await;
+    answer.refused("DeleteVolumeGroupSnapshot without a group_snapshot_id", INVALID)
+}
+
+async fn delete_unknown(f: &Fixture) -> Result<()> {
+    let answer = f.delete_volume_group_snapshot(f.delete_group_request(&unknown(f))).await;
+    answer.works("DeleteVolumeGroupSnapshot of a group that does not exist")?;
+    Ok(())
+}
+
+async fn delete_twice(f: &Fixture) -> Result<()> {
+    let group = f.group(two(f).await?).await?;
+    for time in ["DeleteVolumeGroupSnapshot", "DeleteVolumeGroupSnapshot called again"] {
+        f.delete_volume_group_snapshot(f.delete_group_request(&group)).await.works(time)?;
+    }
+    let Some(member) = group.snapshots.first() else { bail!("the group has no snapshots") };
+    let answer = f.create_volume(f.create_from(from_snapshot(&member.snapshot_id))).await;
+    answer.refused("CreateVolume from a snapshot of a deleted group", NOT_FOUND)
+}
+
+async fn restore(f: &Fixture) -> Result<()> {
+    let (one, two) = (f.up().await?, f.up().await?);
+    f.write(&one, 0, "of the first").await?;
+    f.write(&two, 0, "of the second").await?;
+    let group = f.group(vec![one.id().to_owned(), two.id().to_owned()]).await?;
+    for (source, text) in [(&one, "of the first"), (&two, "of the second")] {
+        f.write(source, 0, "later").await?;
+        let member = group.snapshots.iter().find(|snapshot| snapshot.source_volume_id == source.id());
+        let Some(member) = member else { bail!("volume {:?} has no snapshot in its group", source.id()) };
+        let restored = f.raise(f.make(f.create_from(from_snapshot(&member.snapshot_id))).await?).await?;
+        f.must_hold(&restored, 0, text, "in a volume restored from a snapshot of a group").await?;
+    }
+    Ok(())
+}
+
+async fn one_moment(f: &Fixture) -> Result<()> {
+    const ROUNDS: u64 = 12;
+    let (one, two) = (f.up().await?, f.up().await?);
+    // Each round is written to the first volume before the second: at no moment is the second ahead.
+    let writing = async {
+        for round in 0..ROUNDS {
+            f.write(&one, round, "round").await?;
+            f.write(&two, round, "round").await?;
+        }
+        anyhow::Ok(())
+    };
+    let (written, group) = tokio::join!(writing, f.group(vec![one.id().to_owned(), two.id().to_owned()]));
+    written?;
+    let group = group?;
+    let mut rounds = Vec::new();
+    for source in [&one, &two] {
+        let member = group.snapshots.iter().find(|snapshot| snapshot.source_volume_id == source.id());
+        let Some(member) = member else { bail!("volume {:?} has no snapshot in its group", source.id()) };
+        let restored = f.raise(f.make(f.create_from(from_snapshot(&member.snapshot_id))).await?).await?;
+        let mut count = 0;
+        for round in 0..ROUNDS {
+            count += u64::from(f.holds(&restored, round, "round").await?);
+        }
+        rounds.push(count);
+    }
+    ensure!(
+        rounds[0] >= rounds[1] && rounds[0] - rounds[1] <= 1,
+        "the snapshots of a group are of different moments: the first volume has {} rounds of writes, the second, \
+         written after it, {}",
+        rounds[0],
+        rounds[1]
+    );
+    Ok(())
+}
+
+async fn delete_member(f: &Fixture) -> Result<()> {
+    let group = f.group(two(f).await?).await?;
+    let Some(member) = group.snapshots.first() else { bail!("the group has no snapshots") };
+    match f.delete_snapshot(f.delete_snapshot_request(&member.snapshot_id)).await {
+        Ok(_) => f.remark("a snapshot of a group can be deleted alone"),
+        refused => refused.refused(
+            "DeleteSnapshot of a snapshot that is part of a group",
+            &[Code::InvalidArgument, Code::FailedPrecondition],
+        )?,
+    }
+    Ok(())
+}

@@ -1,0 +1,197 @@
+//! Calls that nobody waits for: cancelled, or past their deadline, and then asked again. A caller that lost its
+//! answer asks again until it has one.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use claimcheck_csi::Status;
+use tokio::time::timeout;
+
+use super::{ATTACH, CREATE, EXPAND, GROUPS, NODE_EXPAND, SNAPSHOT, STAGE, case, concurrency::settled};
+use crate::{
+    case::{Need, Row},
+    expect::Answer,
+    fixture::Fixture,
+};
+
+const RULE: &str = "Timeouts";
+
+/// How soon callers lose patience: at once, while the call is under way, and perhaps after it.
+const PATIENCE: [Duration; 4] =
+    [Duration::ZERO, Duration::from_micros(200), Duration::from_millis(1), Duration::from_millis(4)];
+
+pub(super) const ROWS: &[Row] = &[
+    Row::new("making a volume can be interrupted and repeated", RULE, case!(create)).needs(&[CREATE]).each(),
+    Row::new("deleting a volume can be interrupted and repeated", RULE, case!(delete)).needs(&[CREATE]),
+    Row::new("attaching can be interrupted and repeated", RULE, case!(attach)).needs(&[CREATE, ATTACH]),
+    Row::new("detaching can be interrupted and repeated", RULE, case!(detach)).needs(&[CREATE, ATTACH]),
+    Row::new("staging can be interrupted and repeated", RULE, case!(stage)).needs(&[CREATE, STAGE]).each(),
+    Row::new("unstaging can be interrupted and repeated", RULE, case!(unstage))
+        .needs(&[CREATE, STAGE])
+        .each(),
+    Row::new("publishing can be interrupted and repeated", RULE, case!(publish)).needs(&[CREATE]).each(),
+    Row::new("unpublishing can be interrupted and repeated", RULE, case!(unpublish)).needs(&[CREATE]).each(),
+    Row::new("growing can be interrupted and repeated", RULE, case!(expand)).needs(&[CREATE, EXPAND]),
+    Row::new("growing on the node can be interrupted and repeated", RULE, case!(node_expand))
+        .needs(&[
+            CREATE,
+            EXPAND,
+            NODE_EXPAND,
+            Need::Expansion(claimcheck_csi::v1::plugin_capability::volume_expansion::Type::Online),
+        ])
+        .each(),
+    Row::new("taking a snapshot can be interrupted and repeated", RULE, case!(snapshot))
+        .needs(&[CREATE, SNAPSHOT]),
+    Row::new("deleting a snapshot can be interrupted and repeated", RULE, case!(delete_snapshot))
+        .needs(&[CREATE, SNAPSHOT]),
+    Row::new("taking a group snapshot can be interrupted and repeated", RULE, case!(group))
+        .needs(&[CREATE, GROUPS]),
+    Row::new("a volume interrupted on its way goes all the way down", RULE, case!(half_way))
+        .needs(&[CREATE])
+        .each(),
+];
+
+/// Calls and does not wait, with growing patience; then calls until there is an answer.
+async fn interrupted<T, F>(what: &str, call: impl Fn() -> F) -> Result<T>
+where
+    F: Future<Output = Result<T, Status>>,
+{
+    for patience in PATIENCE {
+        // Whether it came to an end in time does not matter: nobody looks at its answer.
+        let _ = timeout(patience, call()).await;
+    }
+    settled(call).await.works(&format!("{what}, after it was interrupted,"))
+}
+
+async fn create(f: &Fixture) -> Result<()> {
+    let request = f.create_request();
+    let made = interrupted("CreateVolume", || f.create_volume(request.clone())).await?;
+    let again = f.make(request).await?;
+    ensure!(
+        made.volume.unwrap_or_default().volume_id == again.volume_id,
+        "CreateVolume was interrupted, and asked twice again it gives two volumes"
+    );
+    let placed = f.raise(again).await?;
+    f.lower(&placed).await
+}
+
+async fn delete(f: &Fixture) -> Result<()> {
+    let volume = f.volume().await?.volume_id;
+    interrupted("DeleteVolume", || f.delete_volume(f.delete_request(&volume))).await?;
+    Ok(())
+}
+
+async fn attach(f: &Fixture) -> Result<()> {
+    let mut placed = f.place(f.volume().await?).await?;
+    let request = f.attach_request(&placed.volume, placed.access);
+    let call = || f.controller_publish_volume(request.clone());
+    placed.publish_context = interrupted("ControllerPublishVolume", call).await?.publish_context;
+    f.stage(&placed).await?;
+    f.publish(&placed).await?;
+    f.lower(&placed).await
+}
+
+async fn detach(f: &Fixture) -> Result<()> {
+    let placed = f.attached().await?;
+    let request = f.detach_request(placed.id(), &f.node_info().node_id);
+    let call = || f.controller_unpublish_volume(request.clone());
+    interrupted("ControllerUnpublishVolume", call).await?;
+    f.delete_volume(f.delete_request(placed.id())).await.works("DeleteVolume")?;
+    Ok(())
+}
+
+async fn stage(f: &Fixture) -> Result<()> {
+    let placed = f.attached().await?;
+    interrupted("NodeStageVolume", || f.node_stage_volume(f.stage_request(&placed))).await?;
+    if let Some(staging) = placed.staging.as_deref().filter(|_| f.has(Need::Files)) {
+        let mounts = f.mounts_at(staging)?;
+        ensure!(
+            mounts <= 1,
+            "NodeStageVolume was interrupted and repeated, and the volume is mounted {mounts} times"
+        );
+    }
+    f.publish(&placed).await?;
+    f.lower(&placed).await
+}
+
+async fn unstage(f: &Fixture) -> Result<()> {
+    let placed = f.staged().await?;
+    interrupted("NodeUnstageVolume", || f.node_unstage_volume(f.unstage_request(&placed))).await?;
+    let left = f.mounts_below(&f.staging_root());
+    ensure!(left.is_empty(), "NodeUnstageVolume was interrupted and repeated, and left mounted: {left:?}");
+    Ok(())
+}
+
+async fn publish(f: &Fixture) -> Result<()> {
+    let placed = f.staged().await?;
+    interrupted("NodePublishVolume", || f.node_publish_volume(f.publish_request(&placed))).await?;
+    if f.has(Need::Files) {
+        let mounts = f.mounts_at(&placed.target)?;
+        ensure!(
+            mounts <= 1,
+            "NodePublishVolume was interrupted and repeated, and the volume is mounted {mounts} times"
+        );
+        f.write(&placed, 0, "after an interruption").await?;
+    }
+    f.lower(&placed).await
+}
+
+async fn unpublish(f: &Fixture) -> Result<()> {
+    let placed = f.up().await?;
+    interrupted("NodeUnpublishVolume", || f.node_unpublish_volume(f.unpublish_request(&placed))).await?;
+    let left = f.mounts_below(&f.target_root());
+    ensure!(left.is_empty(), "NodeUnpublishVolume was interrupted and repeated, and left mounted: {left:?}");
+    Ok(())
+}
+
+async fn expand(f: &Fixture) -> Result<()> {
+    let volume = f.volume().await?.volume_id;
+    let call = || f.controller_expand_volume(f.expand_request(&volume));
+    let (got, grown) =
+        (interrupted("ControllerExpandVolume", call).await?.capacity_bytes, f.config().grown());
+    ensure!(got >= grown, "a volume was to grow to {grown} bytes, and has {got}");
+    Ok(())
+}
+
+async fn node_expand(f: &Fixture) -> Result<()> {
+    let placed = f.up().await?;
+    f.grow(placed.id()).await?;
+    interrupted("NodeExpandVolume", || f.node_expand_volume(f.node_expand_request(&placed))).await?;
+    Ok(())
+}
+
+async fn snapshot(f: &Fixture) -> Result<()> {
+    let request = f.snapshot_request(&f.volume().await?.volume_id);
+    let taken = interrupted("CreateSnapshot", || f.create_snapshot(request.clone())).await?;
+    let again = f.create_snapshot(request).await.works("CreateSnapshot again")?;
+    let id =
+        |answer: claimcheck_csi::v1::CreateSnapshotResponse| answer.snapshot.unwrap_or_default().snapshot_id;
+    ensure!(
+        id(taken) == id(again),
+        "CreateSnapshot was interrupted, and asked twice again it gives two snapshots"
+    );
+    Ok(())
+}
+
+async fn delete_snapshot(f: &Fixture) -> Result<()> {
+    let snapshot = f.snapshot(&f.volume().await?.volume_id).await?.snapshot_id;
+    let call = || f.delete_snapshot(f.delete_snapshot_request(&snapshot));
+    interrupted("DeleteSnapshot", call).await?;
+    Ok(())
+}
+
+async fn group(f: &Fixture) -> Result<()> {
+    let request = f.group_request(vec![f.volume().await?.volume_id]);
+    let call = || f.create_volume_group_snapshot(request.clone());
+    interrupted("CreateVolumeGroupSnapshot", call).await?;
+    Ok(())
+}
+
+async fn half_way(f: &Fixture) -> Result<()> {
+    let placed = f.staged().await?;
+    let _ = timeout(PATIENCE[2], f.node_publish_volume(f.publish_request(&placed))).await;
+    // The driver may still be at it.
+    let down = settled(|| f.node_unpublish_volume(f.unpublish_request(&placed))).await;
+    down.works("NodeUnpublishVolume of what was perhaps published")?;
+    f.lower(&placed).await
+}

@@ -1,0 +1,192 @@
+//! Whole lives of volumes. The first rows only go up and down: what does not work there is found there, and not
+//! in every case that builds on it.
+
+use anyhow::{Result, ensure};
+use claimcheck_csi::{Code, v1::controller_service_capability::rpc::Type as ControllerType};
+
+use super::{ATTACH, CREATE, GROUPS, SNAPSHOT, STAGE, case};
+use crate::{
+    case::{Need, Row, When},
+    expect::Answer,
+    fixture::Fixture,
+};
+
+pub(super) const ROWS: &[Row] = &[
+    Row::new(
+        "a volume goes all the way up and down, and leaves nothing",
+        "Volume Lifecycle",
+        case!(up_and_down),
+    )
+    .needs(&[CREATE])
+    .each()
+    .when(When::First)
+    .upstream("Controller Service [Controller Server] volume lifecycle should work"),
+    Row::new("a snapshot is taken and deleted", "CreateSnapshot", case!(snapshot))
+        .needs(&[CREATE, SNAPSHOT])
+        .when(When::First)
+        .upstream(
+            "DeleteSnapshot [Controller Server] should return appropriate values (no optional values added)",
+        ),
+    Row::new("a group snapshot is taken and deleted", "CreateVolumeGroupSnapshot", case!(group))
+        .needs(&[CREATE, GROUPS])
+        .when(When::First),
+    Row::new("every call of a life may be repeated", "Volume Lifecycle", case!(everything_twice))
+        .needs(&[CREATE])
+        .each()
+        .upstream("Controller Service [Controller Server] volume lifecycle should be idempotent"),
+    Row::new("data survives a whole way down and up", "Volume Lifecycle", case!(data_survives))
+        .needs(&[CREATE, Need::Files])
+        .each(),
+    Row::new("two volumes do not share data", "Volume Lifecycle", case!(no_sharing))
+        .needs(&[CREATE, Need::Files])
+        .each(),
+    Row::new("a deleted volume's name makes a new and empty one", "DeleteVolume", case!(new_and_empty))
+        .needs(&[CREATE, Need::Files])
+        .each(),
+    Row::new("many volumes at once come and go", "Volume Lifecycle", case!(many)).needs(&[CREATE]),
+    Row::new("a volume comes back to its node three times", "Volume Lifecycle", case!(thrice))
+        .needs(&[CREATE])
+        .each(),
+    Row::new("what a later step gives back is not needed to go down", "Volume Lifecycle", case!(half_way))
+        .needs(&[CREATE, ATTACH, STAGE]),
+];
+
+/// How many volumes at once.
+const MANY: usize = 8;
+
+async fn up_and_down(f: &Fixture) -> Result<()> {
+    let placed = f.up().await?;
+    f.lower(&placed).await?;
+    f.delete_volume(f.delete_request(placed.id())).await.works("DeleteVolume")?;
+    Ok(())
+}
+
+async fn snapshot(f: &Fixture) -> Result<()> {
+    let volume = f.volume().await?;
+    let snapshot = f.snapshot(&volume.volume_id).await?;
+    let request = f.delete_snapshot_request(&snapshot.snapshot_id);
+    f.delete_snapshot(request).await.works("DeleteSnapshot")?;
+    Ok(())
+}
+
+async fn group(f: &Fixture) -> Result<()> {
+    let (a, b) = (f.volume().await?, f.volume().await?);
+    let group = f.group(vec![a.volume_id, b.volume_id]).await?;
+    let request = f.delete_group_request(&group);
+    f.delete_volume_group_snapshot(request).await.works("DeleteVolumeGroupSnapshot")?;
+    Ok(())
+}
+
+async fn everything_twice(f: &Fixture) -> Result<()> {
+    let request = f.create_request();
+    let volume = f.make(request.clone()).await?;
+    let again = f.make(request).await?;
+    ensure!(
+        volume.volume_id == again.volume_id,
+        "CreateVolume called twice for one name made two volumes: {:?} and {:?}",
+        volume.volume_id,
+        again.volume_id
+    );
+    let mut placed = f.place(volume).await?;
+    for _ in 0..2 {
+        f.attach(&mut placed).await?;
+    }
+    for _ in 0..2 {
+        f.stage(&placed).await?;
+    }
+    for _ in 0..2 {
+        f.publish(&placed).await?;
+    }
+    for time in ["NodeUnpublishVolume", "NodeUnpublishVolume called again"] {
+        f.node_unpublish_volume(f.unpublish_request(&placed)).await.works(time)?;
+    }
+    if placed.staging.is_some() {
+        for time in ["NodeUnstageVolume", "NodeUnstageVolume called again"] {
+            f.node_unstage_volume(f.unstage_request(&placed)).await.works(time)?;
+        }
+    }
+    if f.attaches() {
+        for time in ["ControllerUnpublishVolume", "ControllerUnpublishVolume called again"] {
+            let request = f.detach_request(placed.id(), &f.node_info().node_id);
+            f.controller_unpublish_volume(request).await.works(time)?;
+        }
+    }
+    for time in ["DeleteVolume", "DeleteVolume called again"] {
+        f.delete_volume(f.delete_request(placed.id())).await.works(time)?;
+    }
+    Ok(())
+}
+
+async fn data_survives(f: &Fixture) -> Result<()> {
+    let placed = f.up().await?;
+    f.write(&placed, 0, "kept").await?;
+    f.lower(&placed).await?;
+    let placed = f.raise(placed.volume).await?;
+    f.must_hold(&placed, 0, "kept", "after a way down and up").await
+}
+
+async fn no_sharing(f: &Fixture) -> Result<()> {
+    let (a, b) = (f.up().await?, f.up().await?);
+    f.write(&a, 0, "of the first").await?;
+    f.must_lack(&b, 0, "of the first", "data written to one volume shows up in another").await?;
+    f.write(&b, 0, "of the second").await?;
+    f.must_hold(&a, 0, "of the first", "after a write to another volume").await
+}
+
+async fn new_and_empty(f: &Fixture) -> Result<()> {
+    let request = f.create_request();
+    let placed = f.raise(f.make(request.clone()).await?).await?;
+    f.write(&placed, 0, "of the deleted one").await?;
+    f.lower(&placed).await?;
+    f.delete_volume(f.delete_request(placed.id())).await.works("DeleteVolume")?;
+    let placed = f.raise(f.make(request).await?).await?;
+    f.must_lack(&placed, 0, "of the deleted one", "a new volume holds the data of a deleted one").await
+}
+
+async fn many(f: &Fixture) -> Result<()> {
+    let mut all = Vec::new();
+    for _ in 0..MANY {
+        all.push(f.up().await?);
+    }
+    let ids: std::collections::BTreeSet<&str> = all.iter().map(|placed| placed.id()).collect();
+    ensure!(
+        ids.len() == MANY,
+        "of {MANY} volumes with different names only {} have ids of their own",
+        ids.len()
+    );
+    for placed in &all {
+        f.lower(placed).await?;
+    }
+    Ok(())
+}
+
+async fn thrice(f: &Fixture) -> Result<()> {
+    let mut volume = f.volume().await?;
+    for _ in 0..3 {
+        let placed = f.raise(volume).await?;
+        f.lower(&placed).await?;
+        volume = placed.volume;
+    }
+    Ok(())
+}
+
+async fn half_way(f: &Fixture) -> Result<()> {
+    // Attached and staged, never published: a pod that was deleted too early.
+    let placed = f.staged().await?;
+    f.node_unpublish_volume(f.unpublish_request(&placed))
+        .await
+        .or_else(|status| if status.code() == Code::NotFound { Ok(Default::default()) } else { Err(status) })
+        .works("NodeUnpublishVolume of what was never published")?;
+    f.node_unstage_volume(f.unstage_request(&placed)).await.works("NodeUnstageVolume")?;
+    let request = f.detach_request(placed.id(), &f.node_info().node_id);
+    f.controller_unpublish_volume(request).await.works("ControllerUnpublishVolume")?;
+    if f.has(Need::Controller(ControllerType::GetVolume)) {
+        let status = f.get(placed.id()).await?.status.unwrap_or_default();
+        ensure!(
+            status.published_node_ids.is_empty(),
+            "the volume is still published to {:?} after ControllerUnpublishVolume",
+            status.published_node_ids
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,395 @@
+//! NodePublishVolume and NodeUnpublishVolume.
+
+use anyhow::{Result, bail, ensure};
+use claimcheck_csi::{
+    Code,
+    v1::{
+        NodeUnpublishVolumeRequest, node_service_capability::rpc::Type as NodeType, volume_capability,
+        volume_capability::access_mode::Mode,
+    },
+};
+
+use super::{CREATE, STAGE, case};
+use crate::{
+    case::{Access, Need, Row},
+    expect::{Answer, INVALID, NOT_FOUND},
+    fixture::{Fixture, Kind, with_mode},
+};
+
+const RULE: &str = "NodePublishVolume";
+const ERRORS: &str = "NodePublishVolume Errors";
+const UNDO: &str = "NodeUnpublishVolume";
+const MULTI_WRITER: Need = Need::Node(NodeType::SingleNodeMultiWriter);
+
+pub(super) const ROWS: &[Row] = &[
+    Row::new("publishing without a volume id is refused", ERRORS, case!(no_volume))
+        .needs(&[CREATE])
+        .upstream("Node Service NodePublishVolume should fail when no volume id is provided"),
+    Row::new("publishing without a target is refused", ERRORS, case!(no_target))
+        .needs(&[CREATE])
+        .upstream("Node Service NodePublishVolume should fail when no target path is provided"),
+    Row::new("publishing without a capability is refused", ERRORS, case!(no_capability))
+        .needs(&[CREATE])
+        .upstream("Node Service NodePublishVolume should fail when no volume capability is provided"),
+    Row::new("publishing what is not there is refused", ERRORS, case!(unknown)).needs(&[CREATE]),
+    Row::new("publishing without a staging path is refused", ERRORS, case!(no_staging)).needs(&[STAGE, CREATE]),
+    Row::new("publishing what is not staged is refused", ERRORS, case!(unstaged)).needs(&[STAGE, CREATE]).each(),
+    Row::new("an unknown access mode is refused", ERRORS, case!(unknown_mode)).needs(&[CREATE]),
+    Row::new("a published volume is what was asked for", RULE, case!(right_kind)).needs(&[CREATE, Need::Files]).each(),
+    Row::new("a published volume is mounted when the call returns", RULE, case!(mounted))
+        .needs(&[CREATE, Need::Files])
+        .only(Access::Mount),
+    Row::new("a published volume can be written to", RULE, case!(written)).needs(&[CREATE, Need::Files]).each(),
+    Row::new("a volume is as large as it says", RULE, case!(size)).needs(&[CREATE, Need::Files]).each(),
+    Row::new("publishing twice is publishing once", RULE, case!(twice)).needs(&[CREATE]).each(),
+    Row::new("publishing twice mounts once", RULE, case!(one_mount)).needs(&[CREATE, Need::Files]).each(),
+    Row::new("publishing again, read-only, is another thing", ERRORS, case!(incompatible)).needs(&[CREATE]),
+    Row::new("read-only is read-only", RULE, case!(readonly)).needs(&[CREATE, Need::Files]).each(),
+    Row::new("read-only at one target leaves another writable", RULE, case!(readonly_one))
+        .needs(&[CREATE, Need::Files, MULTI_WRITER])
+        .only(Access::Mount),
+    Row::new("two targets show one volume", RULE, case!(two_targets)).needs(&[CREATE, Need::Files, MULTI_WRITER]).each(),
+    Row::new("a volume for one writer is not published at a second target", "NodePublishVolume", case!(one_writer))
+        .needs(&[CREATE, MULTI_WRITER])
+        .upstream("Node Service NodePublishVolume with single node multi writer capability should fail when volume with single node single writer access mode is already mounted at a different target path"),
+    Row::new("mount flags are heeded", RULE, case!(mount_flags)).needs(&[CREATE, Need::Files]).only(Access::Mount),
+    Row::new("an unknown file system is refused", ERRORS, case!(unknown_fs)).needs(&[CREATE]).only(Access::Mount),
+    Row::new("unpublishing without a volume id is refused", "NodeUnpublishVolume Errors", case!(undo_no_volume))
+        .upstream("Node Service NodeUnpublishVolume should fail when no volume id is provided"),
+    Row::new("unpublishing without a target is refused", "NodeUnpublishVolume Errors", case!(undo_no_target))
+        .upstream("Node Service NodeUnpublishVolume should fail when no target path is provided"),
+    Row::new("unpublishing removes the target", UNDO, case!(undo_removes))
+        .needs(&[CREATE])
+        .each()
+        .upstream("Node Service NodeUnpublishVolume should remove target path"),
+    Row::new("unpublishing twice works", UNDO, case!(undo_twice)).needs(&[CREATE]).each(),
+    Row::new("unpublishing where nothing is works or is not found", UNDO, case!(undo_nowhere)).needs(&[CREATE]),
+    Row::new("unpublishing one target leaves another", UNDO, case!(undo_one)).needs(&[CREATE, Need::Files, MULTI_WRITER]).each(),
+    Row::new("a published volume shows what was written before", RULE, case!(data)).needs(&[CREATE, Need::Files]).each(),
+];
+
+async fn no_volume(f: &Fixture) -> Result<()> {
+    let mut request = f.publish_request(&f.staged().await?);
+    request.volume_id.clear();
+    f.node_publish_volume(request).await.refused("NodePublishVolume without a volume_id", INVALID)
+}
+
+async fn no_target(f: &Fixture) -> Result<()> {
+    let mut request = f.publish_request(&f.staged().await?);
+    request.target_path.clear();
+    f.node_publish_volume(request).await.refused("NodePublishVolume without a target_path", INVALID)
+}
+
+async fn no_capability(f: &Fixture) -> Result<()> {
+    let mut request = f.publish_request(&f.staged().await?);
+    request.volume_capability = None;
+    f.node_publish_volume(request).await.refused("NodePublishVolume without a volume_capability", INVALID)
+}
+
+async fn unknown(f: &Fixture) -> Result<()> {
+    let mut request = f.publish_request(&f.staged().await?);
+    request.volume_id = f.unknown_volume();
+    f.node_publish_volume(request)
+        .await
+        .refused("NodePublishVolume of a volume that does not exist", NOT_FOUND)
+}
+
+async fn no_staging(f: &Fixture) -> Result<()> {
+    let mut request = f.publish_request(&f.staged().await?);
+    request.staging_target_path.clear();
+    let codes = [Code::FailedPrecondition, Code::InvalidArgument];
+    f.node_publish_volume(request).await.refused("NodePublishVolume without a staging_target_path", &codes)
+}
+
+async fn unstaged(f: &Fixture) -> Result<()> {
+    let placed = f.attached().await?;
+    let answer = f.node_publish_volume(f.publish_request(&placed)).await;
+    let codes = [Code::FailedPrecondition, Code::InvalidArgument];
+    answer.refused("NodePublishVolume of a volume that is not staged", &codes)
+}
+
+async fn unknown_mode(f: &Fixture) -> Result<()> {
+    let mut request = f.publish_request(&f.staged().await?);
+    request.volume_capability = request.volume_capability.map(|it| with_mode(it, Mode::Unknown));
+    f.node_publish_volume(request).await.refused("NodePublishVolume with access mode UNKNOWN", INVALID)
+}
+
+async fn right_kind(f: &Fixture) -> Result<()> {
+    let placed = f.up().await?;
+    let (kind, due) = match placed.access {
+        Access::Mount => (f.kind(&placed.target).await?, Kind::Directory),
+        Access::Block => (f.kind(&placed.target).await?, Kind::Device),
+    };
+    ensure!(kind == due, "NodePublishVolume answered OK, and at the target is: {kind:?}; {due:?} is due");
+    Ok(())
+}
+
+async fn mounted(f: &Fixture) -> Result<()> {
+    let placed = f.up().await?;
+    let mounts = f.mounts_at(&placed.target)?;
+    ensure!(mounts > 0, "NodePublishVolume answered OK, and nothing is mounted at the target");
+    Ok(())
+}
+
+async fn written(f: &Fixture) -> Result<()> {
+    let placed = f.up().await?;
+    f.write(&placed, 0, "written").await?;
+    f.must_hold(&placed, 0, "written", "read back at once").await
+}
+
+async fn size(f: &Fixture) -> Result<()> {
+    let placed = f.up().await?;
+    let (bytes, told) = (f.bytes(&placed).await?, placed.volume.capacity_bytes.unsigned_abs());
+    if told == 0 {
+        return Ok(());
+    }
+    match placed.access {
+        Access::Block => {
+            ensure!(bytes == told, "CreateVolume gave {told} bytes, and the device has {bytes}");
+        }
+        Access::Mount if bytes > told => f.remark(
+            "the file system is larger than the volume: volumes share one, and their size is not enforced",
+        ),
+        Access::Mount => {
+            ensure!(bytes >= told / 2, "CreateVolume gave {told} bytes, and the file system has {bytes}");
+        }
+    }
+    Ok(())
+}
+
+async fn twice(f: &Fixture) -> Result<()> {
+    let placed = f.up().await?;
+    f.node_publish_volume(f.publish_request(&placed)).await.works("NodePublishVolume called again")?;
+    Ok(())
+}
+
+async fn one_mount(f: &Fixture) -> Result<()> {
+    let placed = f.up().await?;
+    let once = f.mounts_at(&placed.target)?;
+    for _ in 0..2 {
+        f.node_publish_volume(f.publish_request(&placed)).await.works("NodePublishVolume called again")?;
+    }
+    let thrice = f.mounts_at(&placed.target)?;
+    ensure!(
+        once == thrice,
+        "NodePublishVolume called three times mounts three times: {once} mounts after the first, {thrice} after the third"
+    );
+    Ok(())
+}
+
+async fn incompatible(f: &Fixture) -> Result<()> {
+    let placed = f.up().await?;
+    let mut request = f.publish_request(&placed);
+    request.readonly = true;
+    let answer = f.node_publish_volume(request).await;
+    answer.refused(
+        "NodePublishVolume, read-only, where the volume is published writable",
+        &[Code::AlreadyExists],
+    )
+}
+
+async fn readonly(f: &Fixture) -> Result<()> {
+    let placed = f.staged().await?;
+    let mut request = f.publish_request(&placed);
+    request.readonly = true;
+    f.node_publish_volume(request).await.works("NodePublishVolume, read-only")?;
+    f.must_not_write(&placed, 0).await
+}
+
+async fn multi_writer(f: &Fixture) -> Result<crate::fixture::Placed> {
+    let capability = with_mode(f.capability(), Mode::SingleNodeMultiWriter);
+    let mut request = f.create_request();
+    request.volume_capabilities = vec![capability.clone()];
+    let mut placed = f.place(f.make(request).await?).await?;
+    if f.attaches() {
+        let mut request = f.attach_request(&placed.volume, placed.access);
+        request.volume_capability = Some(capability.clone());
+        let attached =
+            f.controller_publish_volume(request).await.works("ControllerPublishVolume, multi-writer")?;
+        placed.publish_context = attached.publish_context;
+    }
+    if placed.staging.is_some() {
+        let mut request = f.stage_request(&placed);
+        request.volume_capability = Some(capability);
+        f.node_stage_volume(request).await.works("NodeStageVolume, multi-writer")?;
+    }
+    publish_multi(f, &placed, false).await?;
+    Ok(placed)
+}
+
+async fn publish_multi(f: &Fixture, placed: &crate::fixture::Placed, readonly: bool) -> Result<()> {
+    let mut request = f.publish_request(placed);
+    request.volume_capability = Some(with_mode(f.capability(), Mode::SingleNodeMultiWriter));
+    request.readonly = readonly;
+    f.node_publish_volume(request).await.works("NodePublishVolume, multi-writer")?;
+    Ok(())
+}
+
+async fn readonly_one(f: &Fixture) -> Result<()> {
+    let writable = multi_writer(f).await?;
+    let readonly = f.beside(&writable).await?;
+    publish_multi(f, &readonly, true).await?;
+    f.must_not_write(&readonly, 0).await?;
+    f.write(&writable, 1, "still writable").await
+}
+
+async fn two_targets(f: &Fixture) -> Result<()> {
+    let one = multi_writer(f).await?;
+    let other = f.beside(&one).await?;
+    publish_multi(f, &other, false).await?;
+    f.write(&one, 0, "seen from both").await?;
+    f.must_hold(&other, 0, "seen from both", "at the volume's second target").await
+}
+
+async fn one_writer(f: &Fixture) -> Result<()> {
+    let capability = with_mode(f.capability(), Mode::SingleNodeSingleWriter);
+    let mut request = f.create_request();
+    request.volume_capabilities = vec![capability.clone()];
+    let mut placed = f.place(f.make(request).await?).await?;
+    if f.attaches() {
+        let mut request = f.attach_request(&placed.volume, placed.access);
+        request.volume_capability = Some(capability.clone());
+        let attached =
+            f.controller_publish_volume(request).await.works("ControllerPublishVolume, single writer")?;
+        placed.publish_context = attached.publish_context;
+    }
+    if placed.staging.is_some() {
+        let mut request = f.stage_request(&placed);
+        request.volume_capability = Some(capability.clone());
+        f.node_stage_volume(request).await.works("NodeStageVolume, single writer")?;
+    }
+    let mut request = f.publish_request(&placed);
+    request.volume_capability = Some(capability);
+    f.node_publish_volume(request.clone()).await.works("NodePublishVolume, single writer")?;
+    let second = f.beside(&placed).await?;
+    request.target_path = crate::fixture::text(&second.target);
+    let answer = f.node_publish_volume(request).await;
+    answer.refused(
+        "NodePublishVolume of a SINGLE_NODE_SINGLE_WRITER volume at a second target",
+        &[Code::FailedPrecondition],
+    )
+}
+
+async fn mount_flags(f: &Fixture) -> Result<()> {
+    const FLAG: &str = "noatime";
+    let mut capability = f.capability();
+    if let Some(volume_capability::AccessType::Mount(mount)) = &mut capability.access_type {
+        mount.mount_flags.push(FLAG.to_owned());
+    }
+    let mut request = f.create_request();
+    request.volume_capabilities = vec![capability.clone()];
+    let made = f.create_volume(request).await;
+    if matches!(&made, Err(status) if status.code() == Code::InvalidArgument) {
+        return Err(crate::expect::skip(format!("the driver refuses the mount flag {FLAG}")));
+    }
+    let mut placed =
+        f.place(made.works("CreateVolume with a mount flag")?.volume.unwrap_or_default()).await?;
+    f.attach(&mut placed).await?;
+    if placed.staging.is_some() {
+        let mut request = f.stage_request(&placed);
+        request.volume_capability = Some(capability.clone());
+        f.node_stage_volume(request).await.works("NodeStageVolume with a mount flag")?;
+    }
+    let mut request = f.publish_request(&placed);
+    request.volume_capability = Some(capability);
+    f.node_publish_volume(request).await.works("NodePublishVolume with a mount flag")?;
+    let table = std::fs::read_to_string("/proc/self/mountinfo")?;
+    let target = crate::fixture::text(&placed.target);
+    let line = table.lines().find(|line| line.split(' ').nth(4) == Some(target.as_str()));
+    let Some(options) = line.and_then(|line| line.split(' ').nth(5)) else {
+        bail!("NodePublishVolume answered OK, and nothing is mounted at the target")
+    };
+    ensure!(
+        options.split(',').any(|option| option == FLAG),
+        "the volume was to be mounted with {FLAG}, and is mounted with {options}"
+    );
+    Ok(())
+}
+
+async fn unknown_fs(f: &Fixture) -> Result<()> {
+    let mut capability = f.capability();
+    if let Some(volume_capability::AccessType::Mount(mount)) = &mut capability.access_type {
+        mount.fs_type = "claimcheckfs".to_owned();
+    }
+    let mut request = f.create_request();
+    request.volume_capabilities = vec![capability.clone()];
+    // Whoever looks first refuses: CreateVolume need not look at it.
+    let volume = match f.create_volume(request).await {
+        Ok(made) => made.volume.unwrap_or_default(),
+        refused => return refused.refused("CreateVolume with an unknown file system", INVALID),
+    };
+    let mut placed = f.place(volume).await?;
+    f.attach(&mut placed).await?;
+    if placed.staging.is_some() {
+        let mut request = f.stage_request(&placed);
+        request.volume_capability = Some(capability.clone());
+        if f.node_stage_volume(request).await.is_err() {
+            return Ok(());
+        }
+    }
+    let mut request = f.publish_request(&placed);
+    request.volume_capability = Some(capability);
+    if f.node_publish_volume(request).await.is_ok() {
+        f.remark("the file system \"claimcheckfs\" was asked for, and published: the driver ignores fs_type");
+    }
+    Ok(())
+}
+
+async fn undo_no_volume(f: &Fixture) -> Result<()> {
+    let target_path = crate::fixture::text(&f.target_root().join(f.unique()));
+    let request = NodeUnpublishVolumeRequest { volume_id: String::new(), target_path };
+    f.node_unpublish_volume(request).await.refused("NodeUnpublishVolume without a volume_id", INVALID)
+}
+
+async fn undo_no_target(f: &Fixture) -> Result<()> {
+    let request = NodeUnpublishVolumeRequest { volume_id: f.unknown_volume(), target_path: String::new() };
+    f.node_unpublish_volume(request).await.refused("NodeUnpublishVolume without a target_path", INVALID)
+}
+
+async fn undo_removes(f: &Fixture) -> Result<()> {
+    let placed = f.up().await?;
+    f.node_unpublish_volume(f.unpublish_request(&placed)).await.works("NodeUnpublishVolume")?;
+    if f.has(Need::Files) {
+        let mounts = f.mounts_at(&placed.target)?;
+        ensure!(mounts == 0, "NodeUnpublishVolume answered OK, and the target is still mounted");
+    }
+    let kind = f.kind(&placed.target).await?;
+    ensure!(
+        kind == Kind::Absent,
+        "NodeUnpublishVolume answered OK, and the target path is still there: {kind:?}"
+    );
+    Ok(())
+}
+
+async fn undo_twice(f: &Fixture) -> Result<()> {
+    let placed = f.up().await?;
+    for time in ["NodeUnpublishVolume", "NodeUnpublishVolume called again"] {
+        f.node_unpublish_volume(f.unpublish_request(&placed)).await.works(time)?;
+    }
+    Ok(())
+}
+
+async fn undo_nowhere(f: &Fixture) -> Result<()> {
+    let placed = f.staged().await?;
+    match f.node_unpublish_volume(f.unpublish_request(&placed)).await {
+        Ok(_) => Ok(()),
+        refused => refused.refused("NodeUnpublishVolume where nothing is published", NOT_FOUND),
+    }
+}
+
+async fn undo_one(f: &Fixture) -> Result<()> {
+    let stays = multi_writer(f).await?;
+    let goes = f.beside(&stays).await?;
+    publish_multi(f, &goes, false).await?;
+    f.write(&stays, 0, "stays").await?;
+    f.node_unpublish_volume(f.unpublish_request(&goes)).await.works("NodeUnpublishVolume")?;
+    f.must_hold(&stays, 0, "stays", "at one target, after another was unpublished").await
+}
+
+async fn data(f: &Fixture) -> Result<()> {
+    let placed = f.up().await?;
+    f.write(&placed, 0, "before").await?;
+    f.node_unpublish_volume(f.unpublish_request(&placed)).await.works("NodeUnpublishVolume")?;
+    f.publish(&placed).await?;
+    f.must_hold(&placed, 0, "before", "after NodeUnpublishVolume and NodePublishVolume").await
+}

@@ -1,0 +1,217 @@
+//! NodeStageVolume and NodeUnstageVolume.
+
+use anyhow::{Result, ensure};
+use claimcheck_csi::{
+    Code,
+    v1::{NodeUnstageVolumeRequest, volume_capability::access_mode::Mode},
+};
+
+use super::{CREATE, STAGE, case};
+use crate::{
+    case::{Access, Need, Row},
+    expect::{Answer, INVALID, NOT_FOUND},
+    fixture::{Fixture, Placed, with_mode},
+};
+
+const RULE: &str = "NodeStageVolume";
+const ERRORS: &str = "NodeStageVolume Errors";
+const UNDO: &str = "NodeUnstageVolume";
+
+pub(super) const ROWS: &[Row] = &[
+    Row::new("staging without a volume id is refused", ERRORS, case!(no_volume))
+        .needs(&[STAGE, CREATE])
+        .upstream("Node Service NodeStageVolume should fail when no volume id is provided"),
+    Row::new("staging without a path is refused", ERRORS, case!(no_path))
+        .needs(&[STAGE, CREATE])
+        .upstream("Node Service NodeStageVolume should fail when no staging target path is provided"),
+    Row::new("staging without a capability is refused", ERRORS, case!(no_capability))
+        .needs(&[STAGE, CREATE])
+        .upstream("Node Service NodeStageVolume should fail when no volume capability is provided"),
+    Row::new("staging what is not there is refused", ERRORS, case!(unknown)).needs(&[STAGE, CREATE]),
+    Row::new("staging a deleted volume is refused", ERRORS, case!(deleted)).needs(&[STAGE, CREATE]),
+    Row::new("staging twice is staging once", RULE, case!(twice)).needs(&[STAGE, CREATE]).each(),
+    Row::new("staging twice mounts once", RULE, case!(one_mount)).needs(&[STAGE, CREATE, Need::Files]).each(),
+    Row::new("staging at the same path with other access is another thing", ERRORS, case!(other_access))
+        .needs(&[STAGE, CREATE, Need::Access(Access::Block)])
+        .only(Access::Mount),
+    Row::new("an unknown access mode is refused", ERRORS, case!(unknown_mode)).needs(&[STAGE, CREATE]),
+    Row::new("a capability without an access type is refused", ERRORS, case!(no_access_type))
+        .needs(&[STAGE, CREATE]),
+    Row::new("a staged volume is mounted at its path when the call returns", RULE, case!(mounted))
+        .needs(&[STAGE, CREATE, Need::Files])
+        .only(Access::Mount),
+    Row::new("unstaging without a volume id is refused", "NodeUnstageVolume Errors", case!(undo_no_volume))
+        .needs(&[STAGE])
+        .upstream("Node Service NodeUnstageVolume should fail when no volume id is provided"),
+    Row::new("unstaging without a path is refused", "NodeUnstageVolume Errors", case!(undo_no_path))
+        .needs(&[STAGE])
+        .upstream("Node Service NodeUnstageVolume should fail when no staging target path is provided"),
+    Row::new("unstaging twice works", UNDO, case!(undo_twice)).needs(&[STAGE, CREATE]).each(),
+    Row::new("unstaging what was never staged works", UNDO, case!(undo_unstaged)).needs(&[STAGE, CREATE]),
+    Row::new("unstaging what is not there works or is not found", UNDO, case!(undo_unknown)).needs(&[STAGE]),
+    Row::new("nothing is mounted after unstaging", UNDO, case!(undo_unmounts))
+        .needs(&[STAGE, CREATE, Need::Files])
+        .each(),
+    Row::new("a volume staged again has its data", RULE, case!(again))
+        .needs(&[STAGE, CREATE, Need::Files])
+        .each(),
+    Row::new("the caller's directory is still there after unstaging", UNDO, case!(directory_stays))
+        .needs(&[STAGE, CREATE])
+        .each(),
+];
+
+async fn no_volume(f: &Fixture) -> Result<()> {
+    let mut request = f.stage_request(&f.attached().await?);
+    request.volume_id.clear();
+    f.node_stage_volume(request).await.refused("NodeStageVolume without a volume_id", INVALID)
+}
+
+async fn no_path(f: &Fixture) -> Result<()> {
+    let mut request = f.stage_request(&f.attached().await?);
+    request.staging_target_path.clear();
+    f.node_stage_volume(request).await.refused("NodeStageVolume without a staging_target_path", INVALID)
+}
+
+async fn no_capability(f: &Fixture) -> Result<()> {
+    let mut request = f.stage_request(&f.attached().await?);
+    request.volume_capability = None;
+    f.node_stage_volume(request).await.refused("NodeStageVolume without a volume_capability", INVALID)
+}
+
+async fn unknown(f: &Fixture) -> Result<()> {
+    let mut request = f.stage_request(&f.attached().await?);
+    request.volume_id = f.unknown_volume();
+    f.node_stage_volume(request).await.refused("NodeStageVolume of a volume that does not exist", NOT_FOUND)
+}
+
+async fn deleted(f: &Fixture) -> Result<()> {
+    let placed = f.place(f.volume().await?).await?;
+    f.delete_volume(f.delete_request(placed.id())).await.works("DeleteVolume")?;
+    let answer = f.node_stage_volume(f.stage_request(&placed)).await;
+    answer.refused("NodeStageVolume of a deleted volume", NOT_FOUND)
+}
+
+async fn twice(f: &Fixture) -> Result<()> {
+    let placed = f.staged().await?;
+    f.node_stage_volume(f.stage_request(&placed)).await.works("NodeStageVolume called again")?;
+    Ok(())
+}
+
+/// The mounts at the staging path; below it for a block volume, whose driver may keep its device there.
+fn mounts(f: &Fixture, placed: &Placed) -> Result<usize> {
+    let staging = placed.staging.as_deref().expect("the driver stages, or the row would not run");
+    match placed.access {
+        Access::Mount => f.mounts_at(staging),
+        Access::Block => Ok(f.mounts_below(staging).len()),
+    }
+}
+
+async fn one_mount(f: &Fixture) -> Result<()> {
+    let placed = f.staged().await?;
+    let once = mounts(f, &placed)?;
+    for _ in 0..2 {
+        f.node_stage_volume(f.stage_request(&placed)).await.works("NodeStageVolume called again")?;
+    }
+    let thrice = mounts(f, &placed)?;
+    ensure!(
+        once == thrice,
+        "NodeStageVolume called three times mounts three times: {once} mounts after the first, {thrice} after the third"
+    );
+    Ok(())
+}
+
+async fn other_access(f: &Fixture) -> Result<()> {
+    let placed = f.staged().await?;
+    let mut request = f.stage_request(&placed);
+    request.volume_capability = Some(f.suite().capability(Access::Block));
+    let answer = f.node_stage_volume(request).await;
+    let codes = [Code::AlreadyExists, Code::FailedPrecondition, Code::InvalidArgument];
+    answer.refused("NodeStageVolume for block access where the volume is staged as a mount", &codes)
+}
+
+async fn unknown_mode(f: &Fixture) -> Result<()> {
+    let mut request = f.stage_request(&f.attached().await?);
+    request.volume_capability = request.volume_capability.map(|it| with_mode(it, Mode::Unknown));
+    f.node_stage_volume(request).await.refused("NodeStageVolume with access mode UNKNOWN", INVALID)
+}
+
+async fn no_access_type(f: &Fixture) -> Result<()> {
+    let mut request = f.stage_request(&f.attached().await?);
+    if let Some(capability) = &mut request.volume_capability {
+        capability.access_type = None;
+    }
+    f.node_stage_volume(request).await.refused("NodeStageVolume with neither mount nor block access", INVALID)
+}
+
+async fn mounted(f: &Fixture) -> Result<()> {
+    let placed = f.staged().await?;
+    // A driver may defer all mounting to publishing; then what it stages is not a mount at all.
+    if mounts(f, &placed)? == 0 {
+        f.remark("NodeStageVolume mounts nothing at the staging path");
+    }
+    Ok(())
+}
+
+async fn undo_no_volume(f: &Fixture) -> Result<()> {
+    let staging_target_path = f.staging_root().to_string_lossy().into_owned();
+    let request = NodeUnstageVolumeRequest { volume_id: String::new(), staging_target_path };
+    f.node_unstage_volume(request).await.refused("NodeUnstageVolume without a volume_id", INVALID)
+}
+
+async fn undo_no_path(f: &Fixture) -> Result<()> {
+    let request =
+        NodeUnstageVolumeRequest { volume_id: f.unknown_volume(), staging_target_path: String::new() };
+    f.node_unstage_volume(request).await.refused("NodeUnstageVolume without a staging_target_path", INVALID)
+}
+
+async fn undo_twice(f: &Fixture) -> Result<()> {
+    let placed = f.staged().await?;
+    for time in ["NodeUnstageVolume", "NodeUnstageVolume called again"] {
+        f.node_unstage_volume(f.unstage_request(&placed)).await.works(time)?;
+    }
+    Ok(())
+}
+
+async fn undo_unstaged(f: &Fixture) -> Result<()> {
+    let placed = f.attached().await?;
+    let answer = f.node_unstage_volume(f.unstage_request(&placed)).await;
+    answer.works("NodeUnstageVolume of a volume that was never staged")?;
+    Ok(())
+}
+
+async fn undo_unknown(f: &Fixture) -> Result<()> {
+    let staging_target_path = f.staging_root().join(f.unique()).to_string_lossy().into_owned();
+    let request = NodeUnstageVolumeRequest { volume_id: f.unknown_volume(), staging_target_path };
+    match f.node_unstage_volume(request).await {
+        Ok(_) => Ok(()),
+        refused => refused.refused("NodeUnstageVolume of a volume that does not exist", NOT_FOUND),
+    }
+}
+
+async fn undo_unmounts(f: &Fixture) -> Result<()> {
+    let placed = f.staged().await?;
+    f.node_unstage_volume(f.unstage_request(&placed)).await.works("NodeUnstageVolume")?;
+    let left = f.mounts_below(&f.staging_root());
+    ensure!(left.is_empty(), "NodeUnstageVolume answered OK and left mounted: {left:?}");
+    Ok(())
+}
+
+async fn again(f: &Fixture) -> Result<()> {
+    let placed = f.up().await?;
+    f.write(&placed, 0, "staged before").await?;
+    f.node_unpublish_volume(f.unpublish_request(&placed)).await.works("NodeUnpublishVolume")?;
+    f.node_unstage_volume(f.unstage_request(&placed)).await.works("NodeUnstageVolume")?;
+    f.stage(&placed).await?;
+    f.publish(&placed).await?;
+    f.must_hold(&placed, 0, "staged before", "after NodeUnstageVolume and NodeStageVolume").await
+}
+
+async fn directory_stays(f: &Fixture) -> Result<()> {
+    let placed = f.staged().await?;
+    f.node_unstage_volume(f.unstage_request(&placed)).await.works("NodeUnstageVolume")?;
+    let staging = placed.staging.as_deref().expect("the driver stages, or the row would not run");
+    if f.kind(staging).await? == crate::fixture::Kind::Absent {
+        f.remark("NodeUnstageVolume removes the staging directory, which belongs to the caller");
+    }
+    Ok(())
+}

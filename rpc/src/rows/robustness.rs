@@ -1,0 +1,420 @@
+//! What comes from outside: ids and paths that lead elsewhere, texts without end, control characters, secrets.
+
+use anyhow::{Result, bail, ensure};
+use claimcheck_csi::{Code, Status, tap::code_name, v1};
+
+use super::{ATTACH, CREATE, EXPAND, GET, GROUPS, METADATA, SNAPSHOT, STAGE, STATS, case};
+use crate::{
+    case::{Need, Row, When},
+    expect::{Answer, said},
+    fixture::{Fixture, from_snapshot, from_volume},
+};
+
+const LIMITS: &str = "Size Limits";
+const SECRETS: &str = "Secrets Requirements";
+
+/// Longer than any field may be.
+const HUGE: usize = 1 << 20;
+
+/// What an id must not be able to do.
+const TRAVERSALS: [&str; 4] = ["../../../../etc/passwd", "..", "/etc/passwd", "a/../../b"];
+const CONTROLS: [&str; 3] = ["line\nbreak", "nul\0byte", "escape\u{1b}[2J"];
+
+pub(super) const ROWS: &[Row] = &[
+    Row::new("a volume id that leads elsewhere is no volume", LIMITS, case!(volume_traversal)),
+    Row::new("a volume id without end is refused", LIMITS, case!(volume_huge)),
+    Row::new("a volume id with control characters is no volume", LIMITS, case!(volume_control)),
+    Row::new("a snapshot id that leads elsewhere is no snapshot", LIMITS, case!(snapshot_ids))
+        .needs(&[SNAPSHOT, CREATE]),
+    Row::new("a group id that leads elsewhere is no group", LIMITS, case!(group_ids)).needs(&[GROUPS]),
+    Row::new("a metadata request for an id that leads elsewhere is refused", LIMITS, case!(metadata_ids))
+        .needs(&[METADATA]),
+    Row::new("a node id that leads elsewhere is no node", LIMITS, case!(node_ids)).needs(&[ATTACH, CREATE]),
+    Row::new("a source that leads elsewhere is no source", LIMITS, case!(sources)).needs(&[CREATE]),
+    Row::new("a name that leads elsewhere is a name", "CreateVolume", case!(name_traversal)).needs(&[CREATE]),
+    Row::new("a name without end is refused", LIMITS, case!(name_huge)).needs(&[CREATE]),
+    Row::new("a name with control characters is refused", "CreateVolume", case!(name_control))
+        .needs(&[CREATE]),
+    Row::new("a snapshot name without end is refused", LIMITS, case!(snapshot_name))
+        .needs(&[CREATE, SNAPSHOT]),
+    Row::new("a target that is no absolute path is refused", "NodePublishVolume", case!(relative_target))
+        .needs(&[CREATE]),
+    Row::new("a target with a detour is refused or stays inside", "NodePublishVolume", case!(target_detour))
+        .needs(&[CREATE]),
+    Row::new("a staging path without end is refused", LIMITS, case!(staging_huge)).needs(&[CREATE, STAGE]),
+    Row::new("parameters without end are refused", LIMITS, case!(parameters_huge)).needs(&[CREATE]),
+    Row::new("a file system that is an option is refused", "VolumeCapability", case!(fs_injection))
+        .needs(&[CREATE])
+        .only(crate::case::Access::Mount),
+    Row::new("a call that CSI does not know is not implemented", "Error Scheme", case!(unknown_call)),
+    Row::new("an error has words", "Error Scheme", case!(words)).needs(&[CREATE]),
+    Row::new("calls that fail do not tell secrets", SECRETS, case!(failing_secrets)).needs(&[CREATE]),
+    Row::new("no error of the whole run tells a secret", SECRETS, case!(no_secrets)).when(When::Last),
+    Row::new("the driver still answers in the end", "Probe", case!(still_there)).when(When::Last),
+];
+
+/// A bad id in a call about something that should exist: refused, not known, or (where that is how the call
+/// treats what is not there) OK. Never an inner error, and never repeated at length.
+fn harmless<T>(what: &str, answer: Result<T, Status>, may_work: bool) -> Result<()> {
+    match answer {
+        Ok(_) if may_work => Ok(()),
+        Ok(_) => bail!("{what} answered OK where InvalidArgument or NotFound is due"),
+        Err(status) => {
+            ensure!(
+                matches!(status.code(), Code::InvalidArgument | Code::NotFound | Code::Unimplemented),
+                "{what} answered {} where InvalidArgument or NotFound is due",
+                said(&status)
+            );
+            let length = status.message().len();
+            ensure!(
+                length <= 8192,
+                "{what} answered {} with {length} bytes of message",
+                code_name(status.code())
+            );
+            Ok(())
+        }
+    }
+}
+
+/// Every call with a volume id of these.
+async fn volume_ids(f: &Fixture, ids: impl IntoIterator<Item = String>, kind: &str) -> Result<()> {
+    let path = crate::fixture::text(&f.target_root().join(f.unique()).join("mount"));
+    let volume_capability = Some(f.capability());
+    for volume_id in ids {
+        let id = || volume_id.clone();
+        let what = |call: &str| format!("{call} with a volume_id {kind}");
+        if f.has(CREATE) {
+            harmless(&what("DeleteVolume"), f.delete_volume(f.delete_request(&volume_id)).await, true)?;
+            let request = v1::ValidateVolumeCapabilitiesRequest {
+                volume_id: id(),
+                volume_capabilities: vec![f.capability()],
+                ..Default::default()
+            };
+            harmless(
+                &what("ValidateVolumeCapabilities"),
+                f.validate_volume_capabilities(request).await,
+                false,
+            )?;
+        }
+        if f.has(ATTACH) {
+            let volume = v1::Volume { volume_id: id(), ..Default::default() };
+            let answer = f.controller_publish_volume(f.attach_request(&volume, f.access())).await;
+            harmless(&what("ControllerPublishVolume"), answer, false)?;
+            let answer =
+                f.controller_unpublish_volume(f.detach_request(&volume_id, &f.node_info().node_id)).await;
+            harmless(&what("ControllerUnpublishVolume"), answer, true)?;
+        }
+        if f.has(GET) {
+            let answer = f.controller_get_volume(v1::ControllerGetVolumeRequest { volume_id: id() }).await;
+            harmless(&what("ControllerGetVolume"), answer, false)?;
+        }
+        if f.has(EXPAND) {
+            let answer = f.controller_expand_volume(f.expand_request(&volume_id)).await;
+            harmless(&what("ControllerExpandVolume"), answer, false)?;
+        }
+        if f.has(SNAPSHOT) {
+            let answer = f.create_snapshot(f.snapshot_request(&volume_id)).await;
+            harmless(&what("CreateSnapshot"), answer, false)?;
+        }
+        if f.has(STAGE) {
+            let staging_target_path = crate::fixture::text(&f.staging_root().join(f.unique()));
+            let request = v1::NodeStageVolumeRequest {
+                volume_id: id(),
+                staging_target_path: staging_target_path.clone(),
+                volume_capability: volume_capability.clone(),
+                ..Default::default()
+            };
+            harmless(&what("NodeStageVolume"), f.node_stage_volume(request).await, false)?;
+            let request = v1::NodeUnstageVolumeRequest { volume_id: id(), staging_target_path };
+            harmless(&what("NodeUnstageVolume"), f.node_unstage_volume(request).await, true)?;
+        }
+        let request = v1::NodePublishVolumeRequest {
+            volume_id: id(),
+            target_path: path.clone(),
+            staging_target_path: crate::fixture::text(&f.staging_root().join(f.unique())),
+            volume_capability: volume_capability.clone(),
+            ..Default::default()
+        };
+        match f.node_publish_volume(request).await {
+            // Whether it is staged may be looked at first.
+            Err(status) if f.has(STAGE) && status.code() == Code::FailedPrecondition => {}
+            answer => harmless(&what("NodePublishVolume"), answer, false)?,
+        }
+        let request = v1::NodeUnpublishVolumeRequest { volume_id: id(), target_path: path.clone() };
+        harmless(&what("NodeUnpublishVolume"), f.node_unpublish_volume(request).await, true)?;
+        if f.has(STATS) {
+            let request = v1::NodeGetVolumeStatsRequest {
+                volume_id: id(),
+                volume_path: path.clone(),
+                ..Default::default()
+            };
+            harmless(&what("NodeGetVolumeStats"), f.node_get_volume_stats(request).await, false)?;
+        }
+    }
+    Ok(())
+}
+
+async fn volume_traversal(f: &Fixture) -> Result<()> {
+    volume_ids(f, TRAVERSALS.map(str::to_owned), "that leads elsewhere").await
+}
+
+async fn volume_huge(f: &Fixture) -> Result<()> {
+    volume_ids(f, ["x".repeat(HUGE)], "of a mebibyte").await
+}
+
+async fn volume_control(f: &Fixture) -> Result<()> {
+    volume_ids(f, CONTROLS.map(str::to_owned), "with control characters").await
+}
+
+/// Every kind of bad id.
+fn bad_ids() -> impl Iterator<Item = (String, &'static str)> {
+    let traversals = TRAVERSALS.into_iter().map(|id| (id.to_owned(), "that leads elsewhere"));
+    let controls = CONTROLS.into_iter().map(|id| (id.to_owned(), "with control characters"));
+    traversals.chain(controls).chain([("x".repeat(HUGE), "of a mebibyte")])
+}
+
+async fn snapshot_ids(f: &Fixture) -> Result<()> {
+    for (id, kind) in bad_ids() {
+        let answer = f.delete_snapshot(f.delete_snapshot_request(&id)).await;
+        harmless(&format!("DeleteSnapshot with a snapshot_id {kind}"), answer, true)?;
+        let answer = f.create_volume(f.create_from(from_snapshot(&id))).await;
+        harmless(&format!("CreateVolume from a snapshot_id {kind}"), answer, false)?;
+        if f.has(super::GET_SNAPSHOT) {
+            let answer =
+                f.get_snapshot(v1::GetSnapshotRequest { snapshot_id: id, ..Default::default() }).await;
+            harmless(&format!("GetSnapshot with a snapshot_id {kind}"), answer, false)?;
+        }
+    }
+    Ok(())
+}
+
+async fn group_ids(f: &Fixture) -> Result<()> {
+    for (id, kind) in bad_ids() {
+        let answer = f.delete_volume_group_snapshot(f.delete_group_of(&id, Vec::new())).await;
+        harmless(&format!("DeleteVolumeGroupSnapshot with a group_snapshot_id {kind}"), answer, true)?;
+        let request = v1::GetVolumeGroupSnapshotRequest { group_snapshot_id: id, ..Default::default() };
+        let answer = f.get_volume_group_snapshot(request).await;
+        harmless(&format!("GetVolumeGroupSnapshot with a group_snapshot_id {kind}"), answer, false)?;
+    }
+    Ok(())
+}
+
+async fn metadata_ids(f: &Fixture) -> Result<()> {
+    for (id, kind) in bad_ids() {
+        let request = v1::GetMetadataAllocatedRequest { snapshot_id: id.clone(), ..Default::default() };
+        let answer = f.get_metadata_allocated(request).await;
+        harmless(&format!("GetMetadataAllocated with a snapshot_id {kind}"), answer, false)?;
+        let request = v1::GetMetadataDeltaRequest {
+            base_snapshot_id: id.clone(),
+            target_snapshot_id: id,
+            ..Default::default()
+        };
+        let answer = f.get_metadata_delta(request).await;
+        harmless(&format!("GetMetadataDelta with a base_snapshot_id {kind}"), answer, false)?;
+    }
+    Ok(())
+}
+
+async fn node_ids(f: &Fixture) -> Result<()> {
+    let volume = f.volume().await?;
+    for (id, kind) in bad_ids() {
+        let mut request = f.attach_request(&volume, f.access());
+        request.node_id = id;
+        let answer = f.controller_publish_volume(request).await;
+        harmless(&format!("ControllerPublishVolume with a node_id {kind}"), answer, false)?;
+    }
+    Ok(())
+}
+
+async fn sources(f: &Fixture) -> Result<()> {
+    for (id, kind) in bad_ids() {
+        let answer = f.create_volume(f.create_from(from_volume(&id))).await;
+        harmless(&format!("CreateVolume from a volume_id {kind}"), answer, false)?;
+    }
+    Ok(())
+}
+
+async fn name_traversal(f: &Fixture) -> Result<()> {
+    let mut request = f.create_request();
+    request.name = format!("../../{}", request.name);
+    match f.create_volume(request).await {
+        // A name is any text: it must come to be a volume like others.
+        Ok(made) => {
+            let volume = made.volume.unwrap_or_default();
+            ensure!(!volume.volume_id.is_empty(), "CreateVolume answered OK with an empty volume_id");
+            let placed = f.raise(volume).await?;
+            f.lower(&placed).await
+        }
+        refused => refused.refused("CreateVolume with a name that leads elsewhere", &[Code::InvalidArgument]),
+    }
+}
+
+async fn name_huge(f: &Fixture) -> Result<()> {
+    let mut request = f.create_request();
+    request.name = "x".repeat(HUGE);
+    harmless("CreateVolume with a name of a mebibyte", f.create_volume(request).await, false)
+}
+
+async fn name_control(f: &Fixture) -> Result<()> {
+    for control in CONTROLS {
+        let mut request = f.create_request();
+        request.name.push_str(control);
+        match f.create_volume(request).await {
+            Ok(_) => f.remark(format!("names with control characters ({control:?}) are taken")),
+            refused => harmless("CreateVolume with control characters in the name", refused, false)?,
+        }
+    }
+    Ok(())
+}
+
+async fn snapshot_name(f: &Fixture) -> Result<()> {
+    let mut request = f.snapshot_request(&f.volume().await?.volume_id);
+    request.name = "x".repeat(HUGE);
+    harmless("CreateSnapshot with a name of a mebibyte", f.create_snapshot(request).await, false)
+}
+
+async fn relative_target(f: &Fixture) -> Result<()> {
+    let placed = f.staged().await?;
+    let mut request = f.publish_request(&placed);
+    request.target_path = format!("claimcheck-relative-{}", f.unique());
+    match f.node_publish_volume(request.clone()).await {
+        Ok(_) => {
+            let undo = v1::NodeUnpublishVolumeRequest {
+                volume_id: request.volume_id,
+                target_path: request.target_path,
+            };
+            f.node_unpublish_volume(undo).await.works("NodeUnpublishVolume of a relative target")?;
+            bail!("NodePublishVolume at a relative target_path answered OK where InvalidArgument is due")
+        }
+        Err(status) => {
+            let code = status.code();
+            if code != Code::InvalidArgument {
+                f.remark(format!(
+                    "NodePublishVolume at a relative target_path answers {} where InvalidArgument would say why",
+                    code_name(code)
+                ));
+            }
+            Ok(())
+        }
+    }
+}
+
+async fn target_detour(f: &Fixture) -> Result<()> {
+    let placed = f.staged().await?;
+    let parent = placed.target.parent().expect("it is below the root of the targets");
+    let mut request = f.publish_request(&placed);
+    // The same place, said with a detour.
+    request.target_path = crate::fixture::text(
+        &parent.join("..").join(parent.file_name().expect("it has a name of its own")).join("mount"),
+    );
+    match f.node_publish_volume(request.clone()).await {
+        Ok(_) => {
+            let undo = v1::NodeUnpublishVolumeRequest {
+                volume_id: request.volume_id,
+                target_path: request.target_path,
+            };
+            f.node_unpublish_volume(undo).await.works("NodeUnpublishVolume at a path with a detour")?;
+            Ok(())
+        }
+        refused => {
+            refused.refused("NodePublishVolume at a target_path with a detour", &[Code::InvalidArgument])
+        }
+    }
+}
+
+async fn staging_huge(f: &Fixture) -> Result<()> {
+    let mut request = f.stage_request(&f.attached().await?);
+    request.staging_target_path = format!("/{}", "x".repeat(HUGE));
+    match f.node_stage_volume(request).await {
+        Err(status) if status.code() != Code::InvalidArgument && status.code() != Code::NotFound => {
+            // What the file system says of it is no harm; that the driver is still there shows at the end.
+            f.remark(format!("NodeStageVolume at a path of a mebibyte answers {}", code_name(status.code())));
+            Ok(())
+        }
+        answer => harmless("NodeStageVolume at a path of a mebibyte", answer, false),
+    }
+}
+
+async fn parameters_huge(f: &Fixture) -> Result<()> {
+    let mut request = f.create_request();
+    request.parameters.insert("claimcheck".to_owned(), "x".repeat(HUGE));
+    match f.create_volume(request).await {
+        Ok(_) => {
+            f.remark("parameters beyond 4 KiB are taken");
+            Ok(())
+        }
+        refused => refused.refused("CreateVolume with parameters of a mebibyte", &[Code::InvalidArgument]),
+    }
+}
+
+async fn fs_injection(f: &Fixture) -> Result<()> {
+    let mut request = f.create_request();
+    for capability in &mut request.volume_capabilities {
+        if let Some(v1::volume_capability::AccessType::Mount(mount)) = &mut capability.access_type {
+            mount.fs_type = "../../bin/sh -c".to_owned();
+        }
+    }
+    match f.create_volume(request).await {
+        // Then nobody has looked at it yet, and staging a volume of it is tried by another row.
+        Ok(_) => Ok(()),
+        refused => refused.refused("CreateVolume with fs_type \"../../bin/sh -c\"", &[Code::InvalidArgument]),
+    }
+}
+
+async fn unknown_call(f: &Fixture) -> Result<()> {
+    let mut client = tonic::client::Grpc::new(f.suite().node.service());
+    client.ready().await.map_err(|error| anyhow::anyhow!("the driver cannot be called: {error}"))?;
+    let codec = tonic_prost::ProstCodec::<v1::ProbeRequest, v1::ProbeResponse>::default();
+    let path = tonic::codegen::http::uri::PathAndQuery::from_static("/csi.v1.Identity/ClaimcheckUnknown");
+    let answer = client.unary(tonic::Request::new(v1::ProbeRequest {}), path, codec).await;
+    answer.refused("a call that CSI does not know", &[Code::Unimplemented])
+}
+
+async fn words(f: &Fixture) -> Result<()> {
+    let mut request = f.create_request();
+    request.name.clear();
+    if let Err(status) = f.create_volume(request).await
+        && status.message().trim().is_empty()
+    {
+        f.remark("errors have no message: people are left with a number");
+    }
+    Ok(())
+}
+
+async fn failing_secrets(f: &Fixture) -> Result<()> {
+    let before = f.suite().known().told_secrets.clone();
+    // Calls with secrets that fail, each for another reason.
+    let mut request = f.create_request();
+    request.volume_capabilities.clear();
+    let _ = f.create_volume(request).await;
+    let mut request = f.create_request();
+    request.parameters.insert("claimcheck-unknown-parameter".to_owned(), "x".to_owned());
+    let _ = f.create_volume(request).await;
+    let unknown = v1::Volume { volume_id: f.unknown_volume(), ..Default::default() };
+    let _ = f.controller_publish_volume(f.attach_request(&unknown, f.access())).await;
+    let _ = f.controller_expand_volume(f.expand_request(&unknown.volume_id)).await;
+    let _ = f.create_snapshot(f.snapshot_request(&unknown.volume_id)).await;
+    let placed = f.place(unknown).await?;
+    let _ = f.node_stage_volume(f.stage_request(&placed)).await;
+    let _ = f.node_publish_volume(f.publish_request(&placed)).await;
+    let _ = f.node_expand_volume(f.node_expand_request(&placed)).await;
+    let told: Vec<String> = f.suite().known().told_secrets.difference(&before).cloned().collect();
+    ensure!(told.is_empty(), "errors of these calls tell the value of a secret: {}", told.join(", "));
+    Ok(())
+}
+
+async fn no_secrets(f: &Fixture) -> Result<()> {
+    let told = f.suite().known().told_secrets.clone();
+    let told: Vec<String> = told.into_iter().collect();
+    ensure!(told.is_empty(), "errors of these calls told the value of a secret: {}", told.join(", "));
+    Ok(())
+}
+
+async fn still_there(f: &Fixture) -> Result<()> {
+    f.probe(v1::ProbeRequest {}).await.works("Probe after everything else")?;
+    if f.has(CREATE) && f.has(Need::Files) {
+        let placed = f.up().await?;
+        f.lower(&placed).await?;
+    }
+    Ok(())
+}

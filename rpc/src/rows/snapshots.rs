@@ -1,0 +1,459 @@
+//! CreateSnapshot, DeleteSnapshot, ListSnapshots, GetSnapshot, and what is restored from snapshots.
+
+use anyhow::{Result, bail, ensure};
+use claimcheck_csi::{
+    Code,
+    v1::{CapacityRange, GetSnapshotRequest, ListSnapshotsRequest, Snapshot, list_snapshots_response::Entry},
+};
+
+use super::{CREATE, EXPAND, GET_SNAPSHOT, LIST_SNAPSHOTS, SNAPSHOT, case};
+use crate::{
+    case::{Need, Row},
+    expect::{Answer, INVALID, NOT_FOUND},
+    fixture::{Fixture, Placed, from_snapshot},
+};
+
+const RULE: &str = "CreateSnapshot";
+const ERRORS: &str = "CreateSnapshot Errors";
+const DELETE: &str = "DeleteSnapshot";
+const LIST: &str = "ListSnapshots";
+const RESTORE: &str = "CreateVolume";
+
+pub(super) const ROWS: &[Row] = &[
+    Row::new("a snapshot without a name is refused", ERRORS, case!(no_name))
+        .needs(&[SNAPSHOT, CREATE])
+        .upstream("CreateSnapshot [Controller Server] should fail when no name is provided"),
+    Row::new("a snapshot without a source is refused", ERRORS, case!(no_source))
+        .needs(&[SNAPSHOT])
+        .upstream("CreateSnapshot [Controller Server] should fail when no source volume id is provided"),
+    Row::new("a snapshot of what is not there is refused", ERRORS, case!(unknown_source)).needs(&[SNAPSHOT]),
+    Row::new("a snapshot says what it is", RULE, case!(whole)).needs(&[SNAPSHOT, CREATE]),
+    Row::new("the same name and source is the same snapshot", RULE, case!(same_again))
+        .needs(&[SNAPSHOT, CREATE])
+        .upstream("CreateSnapshot [Controller Server] should succeed when requesting to create a snapshot with already existing name and same source volume ID"),
+    Row::new("the same name with another source already exists", ERRORS, case!(other_source))
+        .needs(&[SNAPSHOT, CREATE])
+        .upstream("CreateSnapshot [Controller Server] should fail when requesting to create a snapshot with already existing name and different source volume ID"),
+    Row::new("the longest name is taken", "Size Limits", case!(longest))
+        .needs(&[SNAPSHOT, CREATE])
+        .upstream("CreateSnapshot [Controller Server] should succeed when creating snapshot with maximum-length name"),
+    Row::new("a snapshot becomes ready", "The ready_to_use Parameter", case!(ready)).needs(&[SNAPSHOT, CREATE]).each(),
+    Row::new("deleting without an id is refused", "DeleteSnapshot Errors", case!(delete_no_id))
+        .needs(&[SNAPSHOT])
+        .upstream("DeleteSnapshot [Controller Server] should fail when no snapshot id is provided"),
+    Row::new("deleting what is not there works", DELETE, case!(delete_unknown))
+        .needs(&[SNAPSHOT])
+        .upstream("DeleteSnapshot [Controller Server] should succeed when an invalid snapshot id is used"),
+    Row::new("deleting twice works", DELETE, case!(delete_twice)).needs(&[SNAPSHOT, CREATE]),
+    Row::new("a deleted snapshot is no source", DELETE, case!(delete_restore)).needs(&[SNAPSHOT, CREATE]),
+    Row::new("snapshots are listed", LIST, case!(list))
+        .needs(&[LIST_SNAPSHOTS])
+        .upstream("ListSnapshots [Controller Server] should return appropriate values (no optional values added)"),
+    Row::new("a new snapshot is listed, and a deleted one is not", "CreateSnapshot, DeleteSnapshot, ListSnapshots", case!(list_presence))
+        .needs(&[LIST_SNAPSHOTS, SNAPSHOT, CREATE])
+        .upstream("ListSnapshots [Controller Server] check the presence of new snapshots in the snapshot list"),
+    Row::new("listing one id gives that snapshot", LIST, case!(list_one))
+        .needs(&[LIST_SNAPSHOTS, SNAPSHOT, CREATE])
+        .upstream("ListSnapshots [Controller Server] should return snapshots that match the specified snapshot id"),
+    Row::new("listing an id that is not there gives none", LIST, case!(list_unknown))
+        .needs(&[LIST_SNAPSHOTS])
+        .upstream("ListSnapshots [Controller Server] should return empty when the specified snapshot id does not exist"),
+    Row::new("listing a source gives its snapshots", LIST, case!(list_source))
+        .needs(&[LIST_SNAPSHOTS, SNAPSHOT, CREATE])
+        .upstream("ListSnapshots [Controller Server] should return snapshots that match the specified source volume id"),
+    Row::new("listing a source that is not there gives none", LIST, case!(list_unknown_source))
+        .needs(&[LIST_SNAPSHOTS])
+        .upstream("ListSnapshots [Controller Server] should return empty when the specified source volume id does not exist"),
+    Row::new("pages of one give every snapshot, each once", LIST, case!(pages))
+        .needs(&[LIST_SNAPSHOTS, SNAPSHOT, CREATE])
+        .upstream("ListSnapshots [Controller Server] should return next token when a limited number of entries are requested"),
+    Row::new("a token that nobody gave out is refused", "ListSnapshots Errors", case!(bad_token)).needs(&[LIST_SNAPSHOTS]),
+    Row::new("looking up without an id is refused", "GetSnapshot Errors", case!(get_no_id))
+        .needs(&[GET_SNAPSHOT])
+        .upstream("GetSnapshot [Controller Server] should return an error"),
+    Row::new("a snapshot can be looked up", "GetSnapshot", case!(get))
+        .needs(&[GET_SNAPSHOT, SNAPSHOT, CREATE])
+        .upstream("GetSnapshot [Controller Server] should return snapshot that match the specified snapshot id"),
+    Row::new("looking up what is not there is refused", "GetSnapshot Errors", case!(get_unknown))
+        .needs(&[GET_SNAPSHOT])
+        .upstream("GetSnapshot [Controller Server] should return an error when the specified snapshot id does not exist"),
+    Row::new("a volume is made from a snapshot", RESTORE, case!(restore))
+        .needs(&[SNAPSHOT, CREATE])
+        .each()
+        .upstream("Controller Service [Controller Server] CreateVolume should create volume from an existing source snapshot"),
+    Row::new("a restored volume has the snapshot's data", RESTORE, case!(content)).needs(&[SNAPSHOT, CREATE, Need::Files]).each(),
+    Row::new("what the source is written later is not in the snapshot", RULE, case!(no_alias)).needs(&[SNAPSHOT, CREATE, Need::Files]).each(),
+    Row::new("what a restored volume is written is not in the snapshot", RESTORE, case!(two_restores)).needs(&[SNAPSHOT, CREATE, Need::Files]).each(),
+    Row::new("a restored volume survives its snapshot", RESTORE, case!(outlives)).needs(&[SNAPSHOT, CREATE, Need::Files]).each(),
+    Row::new("a snapshot survives its source, or keeps it", "DeleteVolume Errors", case!(source_deleted)).needs(&[SNAPSHOT, CREATE, Need::Files]),
+    Row::new("a restored volume can be larger", RESTORE, case!(larger)).needs(&[SNAPSHOT, CREATE, Need::Files]).each(),
+    Row::new("a restored volume cannot be smaller", "CreateVolume Errors", case!(smaller)).needs(&[SNAPSHOT, CREATE, EXPAND]),
+    Row::new("snapshots of one volume are of their times", RULE, case!(times)).needs(&[SNAPSHOT, CREATE, Need::Files]).each(),
+];
+
+async fn no_name(f: &Fixture) -> Result<()> {
+    let mut request = f.snapshot_request(&f.volume().await?.volume_id);
+    request.name.clear();
+    f.create_snapshot(request).await.refused("CreateSnapshot without a name", INVALID)
+}
+
+async fn no_source(f: &Fixture) -> Result<()> {
+    f.create_snapshot(f.snapshot_request(""))
+        .await
+        .refused("CreateSnapshot without a source_volume_id", INVALID)
+}
+
+async fn unknown_source(f: &Fixture) -> Result<()> {
+    let answer = f.create_snapshot(f.snapshot_request(&f.unknown_volume())).await;
+    answer.refused("CreateSnapshot of a volume that does not exist", NOT_FOUND)
+}
+
+async fn whole(f: &Fixture) -> Result<()> {
+    let volume = f.volume().await?.volume_id;
+    let snapshot = f.snapshot(&volume).await?;
+    ensure!(!snapshot.snapshot_id.is_empty(), "CreateSnapshot gives an empty snapshot_id");
+    ensure!(
+        snapshot.snapshot_id.len() <= 128,
+        "CreateSnapshot gives an id of {} bytes, at most 128 are allowed",
+        snapshot.snapshot_id.len()
+    );
+    ensure!(
+        snapshot.source_volume_id == volume,
+        "a snapshot of {volume:?} says that its source is {:?}",
+        snapshot.source_volume_id
+    );
+    ensure!(snapshot.creation_time.is_some(), "CreateSnapshot gives no creation_time");
+    ensure!(snapshot.size_bytes >= 0, "CreateSnapshot gives the size {}", snapshot.size_bytes);
+    Ok(())
+}
+
+fn id(answer: claimcheck_csi::v1::CreateSnapshotResponse) -> String {
+    answer.snapshot.unwrap_or_default().snapshot_id
+}
+
+async fn same_again(f: &Fixture) -> Result<()> {
+    let request = f.snapshot_request(&f.volume().await?.volume_id);
+    let first = id(f.create_snapshot(request.clone()).await.works("CreateSnapshot")?);
+    let again = id(f.create_snapshot(request).await.works("CreateSnapshot called again")?);
+    ensure!(
+        first == again,
+        "CreateSnapshot called twice for one name took two snapshots: {first:?} and {again:?}"
+    );
+    Ok(())
+}
+
+async fn other_source(f: &Fixture) -> Result<()> {
+    let mut request = f.snapshot_request(&f.volume().await?.volume_id);
+    f.create_snapshot(request.clone()).await.works("CreateSnapshot")?;
+    request.source_volume_id = f.volume().await?.volume_id;
+    let what = "CreateSnapshot with the name of a snapshot of another volume";
+    f.create_snapshot(request).await.refused(what, &[Code::AlreadyExists])
+}
+
+async fn longest(f: &Fixture) -> Result<()> {
+    let mut request = f.snapshot_request(&f.volume().await?.volume_id);
+    request.name = f.longest_name();
+    let what = format!("CreateSnapshot with a name of {} bytes", request.name.len());
+    f.create_snapshot(request).await.works(&what)?;
+    Ok(())
+}
+
+async fn ready(f: &Fixture) -> Result<()> {
+    f.snapshot(&f.volume().await?.volume_id).await?;
+    Ok(())
+}
+
+async fn delete_no_id(f: &Fixture) -> Result<()> {
+    f.delete_snapshot(f.delete_snapshot_request(""))
+        .await
+        .refused("DeleteSnapshot without a snapshot_id", INVALID)
+}
+
+async fn delete_unknown(f: &Fixture) -> Result<()> {
+    let request = f.delete_snapshot_request(&f.unknown_snapshot());
+    f.delete_snapshot(request).await.works("DeleteSnapshot of a snapshot that does not exist")?;
+    Ok(())
+}
+
+async fn delete_twice(f: &Fixture) -> Result<()> {
+    let snapshot = f.snapshot(&f.volume().await?.volume_id).await?.snapshot_id;
+    for time in ["DeleteSnapshot", "DeleteSnapshot called again"] {
+        f.delete_snapshot(f.delete_snapshot_request(&snapshot)).await.works(time)?;
+    }
+    Ok(())
+}
+
+async fn delete_restore(f: &Fixture) -> Result<()> {
+    let snapshot = f.snapshot(&f.volume().await?.volume_id).await?.snapshot_id;
+    f.delete_snapshot(f.delete_snapshot_request(&snapshot)).await.works("DeleteSnapshot")?;
+    let answer = f.create_volume(f.create_from(from_snapshot(&snapshot))).await;
+    answer.refused("CreateVolume from a deleted snapshot", NOT_FOUND)
+}
+
+async fn all(f: &Fixture, request: ListSnapshotsRequest) -> Result<Vec<Snapshot>> {
+    let secrets = f.config().secrets.list_snapshots.clone();
+    let mut request = ListSnapshotsRequest { secrets, ..request };
+    let mut snapshots = Vec::new();
+    loop {
+        let page = f.list_snapshots(request.clone()).await.works("ListSnapshots")?;
+        let (limit, count) = (usize::try_from(request.max_entries).unwrap_or(0), page.entries.len());
+        ensure!(limit == 0 || count <= limit, "ListSnapshots with max_entries {limit} gives {count} entries");
+        snapshots.extend(page.entries.into_iter().filter_map(|Entry { snapshot }| snapshot));
+        if page.next_token.is_empty() {
+            return Ok(snapshots);
+        }
+        ensure!(page.next_token != request.starting_token, "ListSnapshots gives the token that it was given");
+        request.starting_token = page.next_token;
+    }
+}
+
+async fn list(f: &Fixture) -> Result<()> {
+    let snapshots = all(f, ListSnapshotsRequest::default()).await?;
+    ensure!(
+        snapshots.iter().all(|snapshot| !snapshot.snapshot_id.is_empty()),
+        "ListSnapshots gives a snapshot without an id"
+    );
+    Ok(())
+}
+
+fn has(snapshots: &[Snapshot], id: &str) -> usize {
+    snapshots.iter().filter(|snapshot| snapshot.snapshot_id == id).count()
+}
+
+async fn list_presence(f: &Fixture) -> Result<()> {
+    let id = f.snapshot(&f.volume().await?.volume_id).await?.snapshot_id;
+    let times = has(&all(f, ListSnapshotsRequest::default()).await?, &id);
+    ensure!(times == 1, "the new snapshot {id:?} is in ListSnapshots {times} times");
+    f.delete_snapshot(f.delete_snapshot_request(&id)).await.works("DeleteSnapshot")?;
+    let times = has(&all(f, ListSnapshotsRequest::default()).await?, &id);
+    ensure!(times == 0, "the deleted snapshot {id:?} is still in ListSnapshots");
+    Ok(())
+}
+
+async fn list_one(f: &Fixture) -> Result<()> {
+    let volume = f.volume().await?.volume_id;
+    let (one, _other) = (f.snapshot(&volume).await?, f.snapshot(&volume).await?);
+    let found =
+        all(f, ListSnapshotsRequest { snapshot_id: one.snapshot_id.clone(), ..Default::default() }).await?;
+    let ids: Vec<&str> = found.iter().map(|snapshot| snapshot.snapshot_id.as_str()).collect();
+    ensure!(ids == [one.snapshot_id.as_str()], "ListSnapshots of {:?} gives {ids:?}", one.snapshot_id);
+    Ok(())
+}
+
+async fn list_unknown(f: &Fixture) -> Result<()> {
+    let found =
+        all(f, ListSnapshotsRequest { snapshot_id: f.unknown_snapshot(), ..Default::default() }).await?;
+    ensure!(found.is_empty(), "ListSnapshots of an id that does not exist gives {} snapshots", found.len());
+    Ok(())
+}
+
+async fn list_source(f: &Fixture) -> Result<()> {
+    let (volume, other) = (f.volume().await?.volume_id, f.volume().await?.volume_id);
+    let (one, _other) = (f.snapshot(&volume).await?, f.snapshot(&other).await?);
+    let found =
+        all(f, ListSnapshotsRequest { source_volume_id: volume.clone(), ..Default::default() }).await?;
+    let ids: Vec<&str> = found.iter().map(|snapshot| snapshot.snapshot_id.as_str()).collect();
+    ensure!(ids == [one.snapshot_id.as_str()], "ListSnapshots of the source {volume:?} gives {ids:?}");
+    Ok(())
+}
+
+async fn list_unknown_source(f: &Fixture) -> Result<()> {
+    let found =
+        all(f, ListSnapshotsRequest { source_volume_id: f.unknown_volume(), ..Default::default() }).await?;
+    ensure!(
+        found.is_empty(),
+        "ListSnapshots of a source that does not exist gives {} snapshots",
+        found.len()
+    );
+    Ok(())
+}
+
+async fn pages(f: &Fixture) -> Result<()> {
+    let volume = f.volume().await?.volume_id;
+    let mut taken = Vec::new();
+    for _ in 0..3 {
+        taken.push(f.snapshot(&volume).await?.snapshot_id);
+    }
+    let request = ListSnapshotsRequest { max_entries: 1, source_volume_id: volume, ..Default::default() };
+    let found = all(f, request).await?;
+    for id in &taken {
+        let times = has(&found, id);
+        ensure!(times == 1, "snapshot {id:?} is in the pages of ListSnapshots {times} times");
+    }
+    Ok(())
+}
+
+async fn bad_token(f: &Fixture) -> Result<()> {
+    let request = ListSnapshotsRequest { starting_token: "invalid-token".to_owned(), ..Default::default() };
+    f.list_snapshots(request).await.refused("ListSnapshots with an invalid starting_token", &[Code::Aborted])
+}
+
+fn get_request(f: &Fixture, snapshot_id: String) -> GetSnapshotRequest {
+    GetSnapshotRequest { snapshot_id, secrets: f.config().secrets.get_snapshot.clone() }
+}
+
+async fn get_no_id(f: &Fixture) -> Result<()> {
+    let answer = f.get_snapshot(get_request(f, String::new())).await;
+    answer.refused("GetSnapshot without a snapshot_id", INVALID)
+}
+
+async fn get(f: &Fixture) -> Result<()> {
+    let taken = f.snapshot(&f.volume().await?.volume_id).await?;
+    let found = f.get_snapshot(get_request(f, taken.snapshot_id.clone())).await.works("GetSnapshot")?;
+    let Some(found) = found.snapshot else { bail!("GetSnapshot answered OK without a snapshot") };
+    ensure!(found == taken, "CreateSnapshot gave {taken:?}, and GetSnapshot gives {found:?}");
+    Ok(())
+}
+
+async fn get_unknown(f: &Fixture) -> Result<()> {
+    let answer = f.get_snapshot(get_request(f, f.unknown_snapshot())).await;
+    answer.refused("GetSnapshot of a snapshot that does not exist", NOT_FOUND)
+}
+
+async fn restore(f: &Fixture) -> Result<()> {
+    let snapshot = f.snapshot(&f.volume().await?.volume_id).await?;
+    let request = f.create_from(from_snapshot(&snapshot.snapshot_id));
+    let source = request.volume_content_source.clone();
+    let made = f.make(request).await?;
+    ensure!(
+        made.content_source == source,
+        "CreateVolume from a snapshot gives the content_source {:?}",
+        made.content_source
+    );
+    Ok(())
+}
+
+/// A volume that holds `text`, and a snapshot of it.
+async fn with_text(f: &Fixture, text: &str) -> Result<(Placed, Snapshot)> {
+    let source = f.up().await?;
+    f.write(&source, 0, text).await?;
+    let snapshot = f.snapshot(source.id()).await?;
+    Ok((source, snapshot))
+}
+
+async fn restored(f: &Fixture, snapshot: &Snapshot) -> Result<Placed> {
+    f.raise(f.make(f.create_from(from_snapshot(&snapshot.snapshot_id))).await?).await
+}
+
+async fn content(f: &Fixture) -> Result<()> {
+    let (_, snapshot) = with_text(f, "in the snapshot").await?;
+    f.must_hold(&restored(f, &snapshot).await?, 0, "in the snapshot", "in a volume restored from a snapshot")
+        .await
+}
+
+async fn no_alias(f: &Fixture) -> Result<()> {
+    let (source, snapshot) = with_text(f, "before").await?;
+    f.write(&source, 0, "after").await?;
+    let restored = restored(f, &snapshot).await?;
+    f.must_hold(
+        &restored,
+        0,
+        "before",
+        "the source was written to after the snapshot, and in the restored volume",
+    )
+    .await
+}
+
+async fn two_restores(f: &Fixture) -> Result<()> {
+    let (source, snapshot) = with_text(f, "shared").await?;
+    let one = restored(f, &snapshot).await?;
+    f.write(&one, 0, "of the first").await?;
+    f.must_hold(&source, 0, "shared", "a restored volume was written to, and in the source").await?;
+    let two = restored(f, &snapshot).await?;
+    f.must_hold(&two, 0, "shared", "a restored volume was written to, and in another one").await
+}
+
+async fn outlives(f: &Fixture) -> Result<()> {
+    let (_, snapshot) = with_text(f, "outlives").await?;
+    let restored = restored(f, &snapshot).await?;
+    let deleted = f.delete_snapshot(f.delete_snapshot_request(&snapshot.snapshot_id)).await;
+    if matches!(&deleted, Err(status) if status.code() == Code::FailedPrecondition) {
+        f.remark("snapshots cannot be deleted while volumes restored from them are there");
+        return Ok(());
+    }
+    deleted.works("DeleteSnapshot of a snapshot that was restored")?;
+    f.must_hold(&restored, 0, "outlives", "the snapshot was deleted, and in the volume restored from it")
+        .await
+}
+
+async fn source_deleted(f: &Fixture) -> Result<()> {
+    let (source, snapshot) = with_text(f, "of the source").await?;
+    f.lower(&source).await?;
+    let deleted = f.delete_volume(f.delete_request(source.id())).await;
+    if matches!(&deleted, Err(status) if status.code() == Code::FailedPrecondition) {
+        f.remark("volumes that have snapshots cannot be deleted");
+        return Ok(());
+    }
+    deleted.works("DeleteVolume of a volume that has snapshots")?;
+    let restored = restored(f, &snapshot).await?;
+    f.must_hold(
+        &restored,
+        0,
+        "of the source",
+        "the source was deleted, and in a volume restored from its snapshot",
+    )
+    .await
+}
+
+async fn larger(f: &Fixture) -> Result<()> {
+    let (source, snapshot) = with_text(f, "in a larger one").await?;
+    let real = f.sizes_are_real(&source).await?;
+    let mut request = f.create_from(from_snapshot(&snapshot.snapshot_id));
+    request.capacity_range = Some(f.suite().range(f.config().grown()));
+    let made = match f.create_volume(request).await {
+        Err(status) if status.code() == Code::OutOfRange => {
+            f.remark("volumes restored from a snapshot cannot be larger than it");
+            return Ok(());
+        }
+        made => made.works("CreateVolume from a snapshot, larger,")?.volume.unwrap_or_default(),
+    };
+    let grown = f.config().grown();
+    ensure!(
+        made.capacity_bytes == 0 || made.capacity_bytes >= grown,
+        "a restored volume of {grown} bytes was asked for, and CreateVolume gives {}",
+        made.capacity_bytes
+    );
+    let restored = f.raise(made).await?;
+    f.must_hold(&restored, 0, "in a larger one", "in a larger volume restored from a snapshot").await?;
+    let (bytes, grown) = (f.bytes(&restored).await?, grown.unsigned_abs());
+    ensure!(
+        !real || bytes >= grown / 10 * 8,
+        "a restored volume of {grown} bytes was asked for, and its workload sees {bytes}"
+    );
+    Ok(())
+}
+
+async fn smaller(f: &Fixture) -> Result<()> {
+    let volume = f.volume().await?.volume_id;
+    f.grow(&volume).await?;
+    let snapshot = f.snapshot(&volume).await?;
+    if snapshot.size_bytes == 0 {
+        return Err(crate::expect::skip("snapshots do not say how large they are"));
+    }
+    let mut request = f.create_from(from_snapshot(&snapshot.snapshot_id));
+    let less = f.config().volume_size / 2;
+    request.capacity_range = Some(CapacityRange { required_bytes: less, limit_bytes: less });
+    let codes = [Code::OutOfRange, Code::InvalidArgument];
+    f.create_volume(request).await.refused("CreateVolume from a snapshot, smaller than it,", &codes)
+}
+
+async fn times(f: &Fixture) -> Result<()> {
+    let (source, first) = with_text(f, "first").await?;
+    f.write(&source, 0, "second").await?;
+    let second = f.snapshot(source.id()).await?;
+    f.write(&source, 0, "third").await?;
+    f.must_hold(
+        &restored(f, &first).await?,
+        0,
+        "first",
+        "in a volume restored from the first of two snapshots",
+    )
+    .await?;
+    f.must_hold(
+        &restored(f, &second).await?,
+        0,
+        "second",
+        "in a volume restored from the second of two snapshots",
+    )
+    .await
+}

@@ -1,0 +1,31 @@
+//! The tap's records become events: one per call that has ended.
+
+use std::collections::HashMap;
+
+use claimcheck_csi::tap::{CallId, Edge, TapRecord, code_name};
+use claimcheck_model::{Event, RpcSummary, Stamp};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+
+/// Tells each call when it has ended, until nobody records any more.
+pub(crate) async fn tell(mut records: UnboundedReceiver<TapRecord>, events: UnboundedSender<Event>) {
+    let mut open: HashMap<CallId, Stamp> = HashMap::new();
+    while let Some(record) = records.recv().await {
+        let Edge::End { code, .. } = &record.edge else {
+            open.insert(record.id, record.at);
+            continue;
+        };
+        let Some(start) = open.remove(&record.id) else { continue };
+        let call = RpcSummary {
+            driver: record.driver.clone().unwrap_or_default(),
+            method: record.rpc().to_owned(),
+            code: code_name(*code).to_owned(),
+            volume: record.volume_id.or(record.volume_name).unwrap_or_default(),
+            node: record.node.unwrap_or_default(),
+            start,
+            seconds: record.at.seconds_since(start),
+            retry: false,
+        };
+        // Whoever no longer listens has no use for it.
+        let _ = events.send(Event::Rpc(call));
+    }
+}
