@@ -25,6 +25,13 @@ pub fn is_deleting<K: Cached>(object: &K) -> bool {
     object.metadata().deletion_timestamp.is_some()
 }
 
+/// Whether a claim was there before an object that it is made from began to be deleted: then the object waits
+/// for the claim; a later claim came too late.
+pub fn precedes_deletion<K: Cached>(claim: &PersistentVolumeClaim, source: &K) -> bool {
+    let created = claim.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    source.metadata().deletion_timestamp.as_ref().is_none_or(|deleted| created <= Some(deleted.0))
+}
+
 /// An object's name.
 pub fn name<K: Cached>(object: &K) -> &str {
     object.metadata().name.as_deref().unwrap_or_default()
@@ -180,7 +187,7 @@ pub fn matches(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> Resu
 }
 
 /// The volume mode, which is a filesystem if nothing is said.
-fn volume_mode(mode: Option<&str>) -> &str {
+pub fn volume_mode(mode: Option<&str>) -> &str {
     mode.unwrap_or("Filesystem")
 }
 

@@ -1,5 +1,5 @@
-//! The storage controllers: binder, provisioner, attach/detach, attacher, expander, resizer, scheduler,
-//! protection, the claims of ephemeral volumes, and the life cycle of nodes.
+//! The storage controllers: binder, provisioner, attach/detach, attacher, expander, resizer, snapshotter,
+//! scheduler, protection, the claims of ephemeral volumes, and the life cycle of nodes.
 //!
 //! ```text
 //! Informer ──> World ──> <controller>/plan.rs ──actions──> <controller>/run.rs ──> API server, CSI driver
@@ -35,6 +35,7 @@ mod rpc;
 mod scheduler;
 mod selector;
 mod shell;
+mod snapshotter;
 mod start;
 
 pub use context::{Context, Failure};

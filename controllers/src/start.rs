@@ -14,7 +14,7 @@ use crate::{
     ephemeral, expander, garbage,
     meter::{Meter, Told},
     named::named,
-    node_lifecycle, protection, provisioner, resizer, scheduler, shell,
+    node_lifecycle, protection, provisioner, resizer, scheduler, shell, snapshotter,
 };
 
 /// Upstream: `pkg/controller/nodelifecycle/config/v1alpha1/defaults.go`.
@@ -48,6 +48,10 @@ pub enum Name {
     Garbage,
     /// Tells dead nodes from living ones, and takes pods off the dead.
     NodeLifecycle,
+    /// Binds snapshots to their contents.
+    SnapshotController,
+    /// Has the driver make and delete snapshots.
+    Snapshotter,
 }
 
 impl Name {
@@ -63,6 +67,8 @@ impl Name {
         Self::Protection,
         Self::Ephemeral,
         Self::NodeLifecycle,
+        Self::SnapshotController,
+        Self::Snapshotter,
     ];
 
     /// As on the command line.
@@ -78,6 +84,8 @@ impl Name {
             Self::Protection => "protection",
             Self::Ephemeral => "ephemeral-volume",
             Self::NodeLifecycle => "node-lifecycle",
+            Self::SnapshotController => "snapshot-controller",
+            Self::Snapshotter => "snapshotter",
             Self::Garbage => "garbage",
         }
     }
@@ -101,6 +109,8 @@ impl Name {
                 Kind::CsiDriver,
                 Kind::CsiNode,
                 Kind::Capacity,
+                Kind::Snapshot,
+                Kind::SnapshotContent,
             ],
             Self::AttachDetach => {
                 &[Kind::Claim, Kind::Volume, Kind::Pod, Kind::Node, Kind::Attachment, Kind::CsiDriver]
@@ -122,12 +132,16 @@ impl Name {
             Self::Protection => &[Kind::Claim, Kind::Volume, Kind::Pod],
             Self::Ephemeral | Self::Garbage => &[Kind::Claim, Kind::Pod],
             Self::NodeLifecycle => &[Kind::Pod, Kind::Node, Kind::Lease],
+            Self::SnapshotController => {
+                &[Kind::Claim, Kind::Volume, Kind::Snapshot, Kind::SnapshotContent, Kind::SnapshotClass]
+            }
+            Self::Snapshotter => &[Kind::SnapshotContent, Kind::SnapshotClass],
         })
     }
 
     /// Whether it speaks to a CSI driver, and so needs [`Options::csi_address`].
     pub fn needs_driver(self) -> bool {
-        matches!(self, Self::Provisioner | Self::Attacher | Self::Resizer)
+        matches!(self, Self::Provisioner | Self::Attacher | Self::Resizer | Self::Snapshotter)
     }
 }
 
@@ -151,7 +165,7 @@ impl FromStr for Name {
 pub enum Error {
     /// There is no such controller.
     #[error(
-        "there is no controller \"{name}\": use binder, provisioner, attach-detach, attacher, expander, resizer, scheduler, protection, ephemeral-volume, node-lifecycle, or garbage"
+        "there is no controller \"{name}\": use binder, provisioner, attach-detach, attacher, expander, resizer, scheduler, protection, ephemeral-volume, node-lifecycle, snapshot-controller, snapshotter, or garbage"
     )]
     Unknown {
         /// What was asked for.
@@ -176,7 +190,7 @@ pub enum Error {
 /// How to run controllers.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The driver's socket, for provisioner, attacher and resizer.
+    /// The driver's socket, for provisioner, attacher, resizer and snapshotter.
     pub csi_address: Option<PathBuf>,
     /// Where records of RPCs go; none for where the environment says, if it does.
     pub tap: Option<Tap>,
@@ -267,6 +281,13 @@ pub async fn run(
             }
             Name::Provisioner => {
                 running.spawn(ended(*name, provisioner::run(context("external-provisioner"), options)));
+            }
+            Name::SnapshotController => {
+                let context = context("snapshot-controller");
+                running.spawn(endless(shell::run(snapshotter::bind::Snapshots, context)));
+            }
+            Name::Snapshotter => {
+                running.spawn(ended(*name, snapshotter::run(context("csi-snapshotter"), options)));
             }
             Name::Attacher => {
                 running.spawn(ended(*name, attacher::run(context("external-attacher"), options)));

@@ -1,6 +1,9 @@
 //! The secondary indexes of each kind: a closed enum per kind, and which terms an object has in them.
 
-use claimcheck_model::ObjectKey;
+use claimcheck_model::{
+    ObjectKey,
+    snapshot::{VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent},
+};
 use k8s_openapi::{
     Metadata,
     api::{
@@ -11,7 +14,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 
-use crate::quantity;
+use crate::{quantity, source::data_source};
 
 /// The term of pods that no node was chosen for, in [`PodBy::Node`].
 pub const UNSCHEDULED: &str = "";
@@ -66,11 +69,13 @@ macro_rules! slots {
 
 slots! {
     PodBy { Node, Claim, ClaimsOn }
-    ClaimBy { Volume, Unbound, Owner }
+    ClaimBy { Volume, Unbound, Owner, Source }
     VolumeBy { Claim, Class, Handle, Available }
     ClassBy { Provisioner, Default }
     AttachmentBy { Volume, Node }
     CapacityBy { Class }
+    SnapshotBy { Claim, Content, Unready }
+    ContentBy { Snapshot, Class }
 }
 
 /// Indexes of pods.
@@ -93,6 +98,8 @@ pub enum ClaimBy {
     Unbound,
     /// The uids of its owners.
     Owner,
+    /// What claims that are not Bound are to be made from, as [`DataSource`](crate::DataSource) is written.
+    Source,
 }
 
 /// Indexes of volumes.
@@ -131,6 +138,29 @@ pub enum AttachmentBy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CapacityBy {
     /// `storageClassName`.
+    Class,
+}
+
+/// Indexes of snapshots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SnapshotBy {
+    /// The claim that they are made of, as `namespace/name`.
+    Claim,
+    /// The content they are bound to, or ask for.
+    Content,
+    /// [`UNREADY`] of those that are not ready to use.
+    Unready,
+}
+
+/// The term of snapshots that are not ready, in [`SnapshotBy::Unready`].
+pub const UNREADY: &str = "";
+
+/// Indexes of the contents of snapshots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ContentBy {
+    /// The snapshot they are bound to, or meant for, as `namespace/name`.
+    Snapshot,
+    /// Class name of those that are not ready to use.
     Class,
 }
 
@@ -210,6 +240,12 @@ impl Indexed for PersistentVolumeClaim {
         let owners = self.metadata.owner_references.iter().flatten();
         let mut terms: Vec<_> = owners.map(|owner| Term::new(ClaimBy::Owner, &*owner.uid)).collect();
         let Some(spec) = &self.spec else { return terms };
+        let phase = self.status.as_ref().and_then(|status| status.phase.as_deref());
+        if phase.is_none_or(|phase| phase == "Pending")
+            && let Some(source) = data_source(self)
+        {
+            terms.push(Term::new(ClaimBy::Source, source.to_string()));
+        }
         terms.push(match spec.volume_name.as_deref() {
             Some(volume) if !volume.is_empty() => Term::new(ClaimBy::Volume, volume),
             _ => Term::new(ClaimBy::Unbound, spec.storage_class_name.as_deref().unwrap_or_default()),
@@ -279,6 +315,37 @@ impl Indexed for CSIStorageCapacity {
     }
 }
 
+impl Indexed for VolumeSnapshot {
+    type By = SnapshotBy;
+
+    fn terms(&self) -> Vec<Term<SnapshotBy>> {
+        let namespace = self.metadata.namespace.as_deref().unwrap_or_default();
+        let source = &self.spec.source;
+        let claim = source.persistent_volume_claim_name.as_ref();
+        let claim =
+            claim.map(|name| Term::new(SnapshotBy::Claim, ObjectKey::new(namespace, name).to_string()));
+        let content = self.content().or(source.volume_snapshot_content_name.as_deref());
+        let content = content.map(|name| Term::new(SnapshotBy::Content, name));
+        let unready = (!self.is_ready()).then(|| Term::new(SnapshotBy::Unready, UNREADY));
+        [claim, content, unready].into_iter().flatten().collect()
+    }
+}
+
+impl Indexed for VolumeSnapshotContent {
+    type By = ContentBy;
+
+    fn terms(&self) -> Vec<Term<ContentBy>> {
+        let meant = &self.spec.volume_snapshot_ref;
+        let key = ObjectKey::new(
+            meant.namespace.clone().unwrap_or_default(),
+            meant.name.clone().unwrap_or_default(),
+        );
+        let snapshot = Term::new(ContentBy::Snapshot, key.to_string());
+        let class = self.spec.volume_snapshot_class_name.as_ref().filter(|_| !self.is_ready());
+        [snapshot].into_iter().chain(class.map(|class| Term::new(ContentBy::Class, class))).collect()
+    }
+}
+
 macro_rules! unindexed {
     ($($kind:ty),*) => {
         $(impl Indexed for $kind {
@@ -290,4 +357,4 @@ macro_rules! unindexed {
     };
 }
 
-unindexed!(Node, CSIDriver, CSINode, Lease);
+unindexed!(Node, CSIDriver, CSINode, Lease, VolumeSnapshotClass);

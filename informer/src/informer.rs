@@ -11,7 +11,10 @@ use std::{
     time::Duration,
 };
 
-use claimcheck_model::ObjectKey;
+use claimcheck_model::{
+    ObjectKey,
+    snapshot::{VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent},
+};
 use futures::StreamExt;
 use k8s_openapi::api::{
     coordination::v1::Lease,
@@ -24,7 +27,7 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 use tokio::{sync::mpsc, sync::watch, task::JoinSet, time::Instant};
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use crate::{
     queue::Backoff,
@@ -125,6 +128,11 @@ impl Informer {
                 Kind::CsiNode => watchers.spawn(follow::<CSINode>(client, config, shared)),
                 Kind::Capacity => watchers.spawn(follow::<CSIStorageCapacity>(client, config, shared)),
                 Kind::Lease => watchers.spawn(follow::<Lease>(client, config, shared)),
+                Kind::Snapshot => watchers.spawn(follow::<VolumeSnapshot>(client, config, shared)),
+                Kind::SnapshotContent => {
+                    watchers.spawn(follow::<VolumeSnapshotContent>(client, config, shared))
+                }
+                Kind::SnapshotClass => watchers.spawn(follow::<VolumeSnapshotClass>(client, config, shared)),
             };
         }
         Self { shared, _watchers: Arc::new(Mutex::new(watchers)) }
@@ -166,7 +174,7 @@ impl Informer {
         receiver
     }
 
-    /// Returns once the first list of every kind is in the world.
+    /// Returns once the first list of every kind that is served is in the world.
     pub async fn synced(&self) {
         let mut pending = self.shared.pending.subscribe();
         // The sender lives in `self`, so waiting cannot fail.
@@ -225,11 +233,25 @@ async fn follow<K: Watchable>(client: Client, config: watcher::Config, shared: A
             Ok(watcher::Event::Delete(object)) => {
                 shared.change(|world| K::store_mut(world).remove(&object).map(Change::from));
             }
+            Err(error) if is_unserved(&error) => {
+                if !synced {
+                    synced = true;
+                    shared.pending.send_modify(|pending| *pending -= 1);
+                    info!(kind = K::CACHED_AS.name(), "not served here; looked for again from time to time");
+                }
+            }
             Err(error) => {
                 warn!(kind = K::CACHED_AS.name(), %error, "the watch failed and will be taken up again")
             }
         }
     }
+}
+
+/// Whether the API server does not know the kind: of one that a CRD brings there is none, then, until it does.
+fn is_unserved(error: &watcher::Error) -> bool {
+    use watcher::Error::{InitialListFailed, WatchStartFailed};
+    let (InitialListFailed(error) | WatchStartFailed(error)) = error else { return false };
+    matches!(error, kube::Error::Api(status) if status.is_not_found())
 }
 
 /// A list in progress: what was held when it began and has not been seen in it.

@@ -18,6 +18,7 @@ mod index;
 mod informer;
 pub mod quantity;
 mod queue;
+mod source;
 mod store;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -25,10 +26,11 @@ mod world;
 
 pub use events::{EventRecorder, EventType, reference};
 pub use index::{
-    AttachmentBy, CapacityBy, ClaimBy, ClassBy, DEFAULT_CLASSES, Indexed, NoIndex, PodBy, PodClaim, Slot,
-    Term, UNSCHEDULED, VolumeBy, is_terminal, pod_claims,
+    AttachmentBy, CapacityBy, ClaimBy, ClassBy, ContentBy, DEFAULT_CLASSES, Indexed, NoIndex, PodBy,
+    PodClaim, Slot, SnapshotBy, Term, UNREADY, UNSCHEDULED, VolumeBy, is_terminal, pod_claims,
 };
 pub use informer::{Informer, Options, Watchable};
 pub use queue::{Backoff, Outcome, Queue};
+pub use source::{DataSource, data_source};
 pub use store::{Delta, Store, is_newer, key_of};
 pub use world::{Cached, Change, Kind, KindSet, Object, World};

@@ -27,6 +27,11 @@ use k8s_openapi::{
     },
 };
 
+use claimcheck_model::snapshot::{
+    VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent, VolumeSnapshotContentSource,
+    VolumeSnapshotContentSpec, VolumeSnapshotSource, VolumeSnapshotSpec,
+};
+
 use crate::world::{Object, World};
 
 /// The driver of all volumes made here.
@@ -193,6 +198,50 @@ pub fn attachment(name: &str, volume: &str, node: &str, attached: bool) -> Volum
             },
         },
         status: Some(VolumeAttachmentStatus { attached, ..Default::default() }),
+    }
+}
+
+/// A snapshot of a claim, of a class.
+pub fn snapshot(name: &str, claim: &str, class: &str) -> VolumeSnapshot {
+    VolumeSnapshot {
+        metadata: namespaced(name),
+        spec: VolumeSnapshotSpec {
+            source: VolumeSnapshotSource {
+                persistent_volume_claim_name: Some(claim.into()),
+                volume_snapshot_content_name: None,
+            },
+            volume_snapshot_class_name: Some(class.into()),
+        },
+        status: None,
+    }
+}
+
+/// A content of [`DRIVER`] that is bound to a snapshot, and of which nothing is known yet.
+pub fn snapshot_content(name: &str, snapshot: &VolumeSnapshot, policy: &str) -> VolumeSnapshotContent {
+    VolumeSnapshotContent {
+        metadata: cluster(name),
+        spec: VolumeSnapshotContentSpec {
+            deletion_policy: policy.into(),
+            driver: DRIVER.into(),
+            source: VolumeSnapshotContentSource {
+                volume_handle: Some("handle".into()),
+                snapshot_handle: None,
+            },
+            source_volume_mode: Some("Filesystem".into()),
+            volume_snapshot_class_name: snapshot.spec.volume_snapshot_class_name.clone(),
+            volume_snapshot_ref: crate::reference(snapshot),
+        },
+        status: None,
+    }
+}
+
+/// A snapshot class of [`DRIVER`].
+pub fn snapshot_class(name: &str, policy: &str) -> VolumeSnapshotClass {
+    VolumeSnapshotClass {
+        metadata: cluster(name),
+        driver: DRIVER.into(),
+        deletion_policy: policy.into(),
+        parameters: None,
     }
 }
 

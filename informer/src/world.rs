@@ -5,7 +5,10 @@
 
 use std::sync::Arc;
 
-use claimcheck_model::ObjectKey;
+use claimcheck_model::{
+    ObjectKey,
+    snapshot::{VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent},
+};
 use k8s_openapi::api::{
     coordination::v1::Lease,
     core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod},
@@ -137,6 +140,12 @@ kinds! {
     Capacity capacities CSIStorageCapacity,
     /// Leases; those of nodes are their heartbeats.
     Lease leases Lease,
+    /// VolumeSnapshots.
+    Snapshot snapshots VolumeSnapshot,
+    /// VolumeSnapshotContents.
+    SnapshotContent snapshot_contents VolumeSnapshotContent,
+    /// VolumeSnapshotClasses.
+    SnapshotClass snapshot_classes VolumeSnapshotClass,
 }
 
 impl World {

@@ -12,6 +12,7 @@ mod names;
 mod phase;
 mod place;
 mod rate;
+pub mod snapshot;
 mod stamp;
 mod stock;
 

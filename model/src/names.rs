@@ -37,6 +37,37 @@ pub const PV_PROTECTION: &str = "kubernetes.io/pv-protection";
 /// Finalizer that holds a provisioned volume until the driver has deleted it (provisioner).
 pub const PROVISIONER_FINALIZER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
 
+/// Finalizer that holds a claim while another is made from it (provisioner).
+/// Upstream: external-provisioner `pkg/controller/controller.go`.
+pub const CLONE_PROTECTION: &str = "provisioner.storage.kubernetes.io/cloning-protection";
+
+/// On a snapshot class: it is the default one of its driver.
+/// This and what follows upstream: external-snapshotter `pkg/utils/util.go`.
+pub const DEFAULT_SNAPSHOT_CLASS: &str = "snapshot.storage.kubernetes.io/is-default-class";
+/// On a snapshot's content: CreateSnapshot was called, and nobody knows yet what came of it.
+pub const SNAPSHOT_BEING_CREATED: &str = "snapshot.storage.kubernetes.io/volumesnapshot-being-created";
+/// On a snapshot's content: its snapshot is being deleted, so it may go as its policy says.
+pub const SNAPSHOT_BEING_DELETED: &str = "snapshot.storage.kubernetes.io/volumesnapshot-being-deleted";
+/// On a snapshot's content: the secret with which it is made and deleted.
+pub const SNAPSHOT_SECRET_NAME: &str = "snapshot.storage.kubernetes.io/deletion-secret-name";
+/// The namespace of [`SNAPSHOT_SECRET_NAME`].
+pub const SNAPSHOT_SECRET_NAMESPACE: &str = "snapshot.storage.kubernetes.io/deletion-secret-namespace";
+/// On a snapshot's content: it is part of the group of this handle, which is made and deleted as a whole.
+pub const SNAPSHOT_GROUP: &str = "groupsnapshot.storage.k8s.io/volumeGroupSnapshotHandle";
+/// On a snapshot's content: a device may be restored as a file system and the reverse (KEP-3141).
+pub const ALLOW_MODE_CHANGE: &str = "snapshot.storage.kubernetes.io/allow-volume-mode-change";
+
+/// Finalizer that holds a snapshot while claims are made from it.
+pub const SNAPSHOT_SOURCE_PROTECTION: &str =
+    "snapshot.storage.kubernetes.io/volumesnapshot-as-source-protection";
+/// Finalizer that holds a snapshot until its content is gone.
+pub const SNAPSHOT_BOUND_PROTECTION: &str = "snapshot.storage.kubernetes.io/volumesnapshot-bound-protection";
+/// Finalizer that holds a snapshot's content until the driver has deleted the snapshot.
+pub const SNAPSHOT_CONTENT_PROTECTION: &str =
+    "snapshot.storage.kubernetes.io/volumesnapshotcontent-bound-protection";
+/// Finalizer that holds a claim while a snapshot is made of it.
+pub const SNAPSHOT_CLAIM_PROTECTION: &str = "snapshot.storage.kubernetes.io/pvc-as-source-protection";
+
 /// The finalizer that the attacher puts on volumes and attachments of `driver`:
 /// `external-attacher/` and the driver's name with dots as dashes.
 pub fn attacher_finalizer(driver: &str) -> String {
@@ -47,6 +78,16 @@ pub fn attacher_finalizer(driver: &str) -> String {
 /// `kubernetes.io/csi/<driver>^<handle>`.
 pub fn unique_volume_name(driver: &str, handle: &str) -> String {
     format!("kubernetes.io/csi/{driver}^{handle}")
+}
+
+/// The name of the content that is made for a snapshot: `snapcontent-<uid>`.
+pub fn snapshot_content_name(snapshot_uid: &str) -> String {
+    format!("snapcontent-{snapshot_uid}")
+}
+
+/// What a driver is told to call a snapshot: `snapshot-<uid>`, the same at every try.
+pub fn snapshot_name(snapshot_uid: &str) -> String {
+    format!("snapshot-{snapshot_uid}")
 }
 
 /// Namespace and name of an object; the namespace of a cluster-scoped one is empty.

@@ -8,6 +8,7 @@ pub mod config;
 mod difference;
 pub mod driver;
 pub mod pod;
+pub mod snapshot;
 #[cfg(test)]
 mod tests;
 pub mod volume;

@@ -261,15 +261,15 @@ fn count(entries: &Value) -> usize {
     entries.as_object().map_or(0, serde_json::Map::len)
 }
 
-fn name(object: &Value) -> Value {
+pub(super) fn name(object: &Value) -> Value {
     text(&object["metadata"]["name"])
 }
 
-fn age(object: &Value) -> Value {
+pub(super) fn age(object: &Value) -> Value {
     since(object["metadata"]["creationTimestamp"].as_str())
 }
 
-fn since(moment: Option<&str>) -> Value {
+pub(super) fn since(moment: Option<&str>) -> Value {
     moment.and_then(time::seconds_since).map_or("<unknown>".into(), |seconds| time::human(seconds).into())
 }
 

@@ -8,6 +8,7 @@ mod decode;
 mod events;
 mod node;
 mod pod;
+mod snapshots;
 mod storage;
 mod workloads;
 
@@ -69,11 +70,17 @@ pub enum Shelf {
     RoleBindings,
     /// `roles`
     Roles,
+    /// `volumesnapshots`
+    Snapshots,
+    /// `volumesnapshotcontents`
+    SnapshotContents,
+    /// `volumesnapshotclasses`
+    SnapshotClasses,
 }
 
 impl Shelf {
     /// How many there are.
-    pub const COUNT: usize = Self::Roles as usize + 1;
+    pub const COUNT: usize = Self::SnapshotClasses as usize + 1;
 
     /// Whether its objects live in namespaces.
     pub fn namespaced(self) -> bool {
@@ -89,7 +96,8 @@ impl Shelf {
             | Self::DaemonSets
             | Self::Deployments
             | Self::RoleBindings
-            | Self::Roles => true,
+            | Self::Roles
+            | Self::Snapshots => true,
             Self::Namespaces
             | Self::Nodes
             | Self::Volumes
@@ -100,7 +108,9 @@ impl Shelf {
             | Self::AttributesClasses
             | Self::PriorityClasses
             | Self::ClusterRoleBindings
-            | Self::ClusterRoles => false,
+            | Self::ClusterRoles
+            | Self::SnapshotContents
+            | Self::SnapshotClasses => false,
         }
     }
 }
@@ -298,10 +308,17 @@ fn qualified(name: &str, group: &str) -> String {
 }
 
 static ALL: LazyLock<Vec<Resource>> = LazyLock::new(|| {
-    [cluster::rows(), storage::rows(), vec![node::row(), pod::row()], events::rows(), workloads::rows()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        cluster::rows(),
+        storage::rows(),
+        vec![node::row(), pod::row()],
+        events::rows(),
+        workloads::rows(),
+        snapshots::rows(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 });
 
 /// All rows.

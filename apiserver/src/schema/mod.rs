@@ -2,8 +2,8 @@
 //! find items (`strategic`), which fields an applied object may have (`fields::check`), and what clients are
 //! told of it all (`openapi`).
 //!
-//! The fields of all kinds that are served stand in `types.txt`, which `generate.py` makes; this reads it
-//! once, when it is first needed.
+//! The fields of all kinds that are served stand in `types.txt`, which `generate.py` makes, and those of kinds
+//! that CRDs bring to other clusters in `extensions.txt`; this reads both once, when they are first needed.
 
 mod text;
 
@@ -124,7 +124,8 @@ pub struct Schema {
     kinds: BTreeMap<&'static str, BTreeMap<&'static str, Shape>>,
 }
 
-static SCHEMA: LazyLock<Schema> = LazyLock::new(|| text::read(include_str!("types.txt")));
+static SCHEMA: LazyLock<Schema> =
+    LazyLock::new(|| text::read(concat!(include_str!("types.txt"), include_str!("extensions.txt"))));
 
 /// All types that are served, and those that they are made of.
 pub fn objects() -> &'static [Object] {

@@ -51,7 +51,13 @@ pub(super) fn concerned(change: &Change, world: &World) -> BTreeSet<String> {
                 add_of_driver(&mut volumes, &change.key.name, world);
             }
         }
-        Kind::Class | Kind::CsiNode | Kind::Capacity | Kind::Lease => {}
+        Kind::Class
+        | Kind::CsiNode
+        | Kind::Capacity
+        | Kind::Lease
+        | Kind::Snapshot
+        | Kind::SnapshotContent
+        | Kind::SnapshotClass => {}
     }
     volumes
 }

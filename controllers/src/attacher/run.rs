@@ -71,7 +71,10 @@ impl Controller for Attacher {
             | Kind::Node
             | Kind::CsiDriver
             | Kind::Capacity
-            | Kind::Lease => Vec::new(),
+            | Kind::Lease
+            | Kind::Snapshot
+            | Kind::SnapshotContent
+            | Kind::SnapshotClass => Vec::new(),
         }
     }
 

@@ -49,7 +49,10 @@ impl Controller for Binder {
             | Kind::CsiDriver
             | Kind::CsiNode
             | Kind::Capacity
-            | Kind::Lease => Vec::new(),
+            | Kind::Lease
+            | Kind::Snapshot
+            | Kind::SnapshotContent
+            | Kind::SnapshotClass => Vec::new(),
         }
     }
 

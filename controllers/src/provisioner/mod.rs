@@ -7,11 +7,12 @@
 //! ```
 //!
 //! Upstream: kubernetes-csi/external-provisioner on kubernetes-sigs/sig-storage-lib-external-provisioner.
-//! Three controllers: `create/` plans claims, `delete/` plans volumes, `capacity/` plans what is published of the
-//! driver's room. Unlike upstream a volume that is
+//! Four controllers: `create/` plans claims, `cloning/` those that others are made from, `delete/` plans volumes,
+//! `capacity/` plans what is published of the driver's room. Unlike upstream a volume that is
 //! still attached is not an error to be tried again: the end of its attachment wakes it.
 
 mod capacity;
+pub(crate) mod cloning;
 pub(crate) mod create;
 pub(crate) mod delete;
 
@@ -57,6 +58,11 @@ pub async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error
             shell::run(capacity::Capacities::new(driver, settings), context.clone()).await;
         }
     };
-    tokio::join!(shell::run(claims, context.clone()), shell::run(volumes, context.clone()), capacities);
+    tokio::join!(
+        shell::run(claims, context.clone()),
+        shell::run(volumes, context.clone()),
+        shell::run(cloning::Sources, context.clone()),
+        capacities
+    );
     Ok(())
 }

@@ -75,7 +75,10 @@ impl Controller for Scheduler {
             | Kind::CsiNode
             | Kind::CsiDriver
             | Kind::Capacity
-            | Kind::Lease => Vec::new(),
+            | Kind::Lease
+            | Kind::Snapshot
+            | Kind::SnapshotContent
+            | Kind::SnapshotClass => Vec::new(),
         };
         let mut cure = cure(change);
         let now = change.both::<Pod>().1;
@@ -149,7 +152,7 @@ fn cure(change: &Change) -> Option<Cure> {
         Kind::CsiNode => drivers_matter(change).then_some(Cure::Driver),
         Kind::CsiDriver => Some(Cure::Driver),
         Kind::Capacity => change.new.is_some().then_some(Cure::Capacity),
-        Kind::Claim | Kind::Lease => None,
+        Kind::Claim | Kind::Lease | Kind::Snapshot | Kind::SnapshotContent | Kind::SnapshotClass => None,
     }
 }
 

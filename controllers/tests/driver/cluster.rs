@@ -61,8 +61,15 @@ impl Cluster {
         running.spawn(async move { listening.serve(services, std::future::pending()).await.unwrap() });
         let controllers = client.clone();
         running.spawn(async move {
-            let names =
-                [Name::Binder, Name::Provisioner, Name::AttachDetach, Name::Attacher, Name::Protection];
+            let names = [
+                Name::Binder,
+                Name::Provisioner,
+                Name::AttachDetach,
+                Name::Attacher,
+                Name::Protection,
+                Name::SnapshotController,
+                Name::Snapshotter,
+            ];
             let options = Options { csi_address: Some(socket), ..Options::default() };
             let forever = std::future::pending();
             claimcheck_controllers::run(&names, controllers, &options, forever).await.unwrap();
@@ -227,6 +234,7 @@ impl Cluster {
         let state = self.driver.state();
         assert!(state.volumes.is_empty(), "volumes left: {:?}", state.volumes);
         assert!(state.published.is_empty(), "published: {:?}", state.published);
+        assert!(state.snapshots.is_empty(), "snapshots left: {:?}", state.snapshots);
     }
 
     /// The one attachment, once it is attached.

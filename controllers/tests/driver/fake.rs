@@ -8,10 +8,11 @@ use std::{
 use claimcheck_csi::v1::{
     ControllerGetCapabilitiesRequest, ControllerGetCapabilitiesResponse, ControllerPublishVolumeRequest,
     ControllerPublishVolumeResponse, ControllerServiceCapability, ControllerUnpublishVolumeRequest,
-    ControllerUnpublishVolumeResponse, CreateVolumeRequest, CreateVolumeResponse, DeleteVolumeRequest,
+    ControllerUnpublishVolumeResponse, CreateSnapshotRequest, CreateSnapshotResponse, CreateVolumeRequest,
+    CreateVolumeResponse, DeleteSnapshotRequest, DeleteSnapshotResponse, DeleteVolumeRequest,
     DeleteVolumeResponse, GetCapacityRequest, GetCapacityResponse, GetPluginCapabilitiesRequest,
-    GetPluginCapabilitiesResponse, GetPluginInfoRequest, GetPluginInfoResponse, PluginCapability,
-    ProbeRequest, ProbeResponse, Topology, Volume,
+    GetPluginCapabilitiesResponse, GetPluginInfoRequest, GetPluginInfoResponse, GetSnapshotRequest,
+    GetSnapshotResponse, PluginCapability, ProbeRequest, ProbeResponse, Snapshot, Topology, Volume,
     controller_server::Controller,
     controller_service_capability::{self, Rpc, rpc},
     identity_server::Identity,
@@ -31,6 +32,10 @@ pub struct Fake(Arc<Mutex<State>>);
 pub struct State {
     /// From name to parameters.
     pub volumes: BTreeMap<String, BTreeMap<String, String>>,
+    /// From name to the volume that they are of.
+    pub snapshots: BTreeMap<String, String>,
+    /// How often a snapshot is still to be said not to be ready.
+    pub unready: usize,
     /// Volume and node.
     pub published: BTreeSet<(String, String)>,
     /// Method and volume of every call, in order.
@@ -40,6 +45,17 @@ pub struct State {
     /// CreateVolume fails for good.
     pub refuses: bool,
     faults: BTreeMap<&'static str, VecDeque<Fault>>,
+}
+
+impl State {
+    /// The snapshot of this name, which is its id, too.
+    fn snapshot(&mut self, name: &str) -> Snapshot {
+        let ready_to_use = self.unready == 0;
+        self.unready = self.unready.saturating_sub(1);
+        let source_volume_id = self.snapshots[name].clone();
+        let snapshot_id = name.to_owned();
+        Snapshot { snapshot_id, source_volume_id, size_bytes: 64 << 20, ready_to_use, ..Snapshot::default() }
+    }
 }
 
 struct Fault {
@@ -128,7 +144,14 @@ impl Controller for Fake {
         &self,
         _: Request<ControllerGetCapabilitiesRequest>,
     ) -> Result<Response<ControllerGetCapabilitiesResponse>, Status> {
-        let rpcs = [rpc::Type::CreateDeleteVolume, rpc::Type::PublishUnpublishVolume, rpc::Type::GetCapacity];
+        let rpcs = [
+            rpc::Type::CreateDeleteVolume,
+            rpc::Type::PublishUnpublishVolume,
+            rpc::Type::GetCapacity,
+            rpc::Type::CreateDeleteSnapshot,
+            rpc::Type::GetSnapshot,
+            rpc::Type::CloneVolume,
+        ];
         let capabilities = rpcs.map(|rpc| ControllerServiceCapability {
             r#type: Some(controller_service_capability::Type::Rpc(Rpc { r#type: rpc.into() })),
         });
@@ -162,7 +185,14 @@ impl Controller for Fake {
             let accessible_topology: Vec<Topology> = preferred.into_iter().take(1).collect();
             let capacity_bytes = request.capacity_range.map_or(0, |range| range.required_bytes);
             let volume_id = request.name.clone();
-            let volume = Volume { volume_id, capacity_bytes, accessible_topology, ..Volume::default() };
+            let content_source = request.volume_content_source.clone();
+            let volume = Volume {
+                volume_id,
+                capacity_bytes,
+                accessible_topology,
+                content_source,
+                ..Volume::default()
+            };
             Ok(CreateVolumeResponse { volume: Some(volume) })
         })
     }
@@ -178,6 +208,42 @@ impl Controller for Fake {
             }
             state.volumes.remove(&volume);
             Ok(DeleteVolumeResponse {})
+        })
+    }
+
+    async fn create_snapshot(
+        &self,
+        request: Request<CreateSnapshotRequest>,
+    ) -> Result<Response<CreateSnapshotResponse>, Status> {
+        let CreateSnapshotRequest { name, source_volume_id, secrets, .. } = request.into_inner();
+        self.call("CreateSnapshot", &name.clone(), |state| {
+            state.secrets = secrets;
+            state.snapshots.insert(name.clone(), source_volume_id);
+            Ok(CreateSnapshotResponse { snapshot: Some(state.snapshot(&name)) })
+        })
+    }
+
+    async fn get_snapshot(
+        &self,
+        request: Request<GetSnapshotRequest>,
+    ) -> Result<Response<GetSnapshotResponse>, Status> {
+        let name = request.into_inner().snapshot_id;
+        self.call("GetSnapshot", &name.clone(), |state| {
+            if !state.snapshots.contains_key(&name) {
+                return Err(Status::not_found("no such snapshot"));
+            }
+            Ok(GetSnapshotResponse { snapshot: Some(state.snapshot(&name)) })
+        })
+    }
+
+    async fn delete_snapshot(
+        &self,
+        request: Request<DeleteSnapshotRequest>,
+    ) -> Result<Response<DeleteSnapshotResponse>, Status> {
+        let name = request.into_inner().snapshot_id;
+        self.call("DeleteSnapshot", &name.clone(), |state| {
+            state.snapshots.remove(&name);
+            Ok(DeleteSnapshotResponse {})
         })
     }
 

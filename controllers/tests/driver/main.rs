@@ -9,3 +9,4 @@ mod cluster;
 mod fake;
 mod provisioning;
 mod scheduling;
+mod snapshots;

@@ -18,11 +18,9 @@ use crate::{
     claims::{binds_late, name},
     provisioner::{
         Settings,
-        create::{
-            RESERVED,
-            topology::{Segments, keys_of, segments},
-        },
+        create::topology::{Segments, keys_of, segments},
     },
+    rpc::RESERVED,
 };
 
 /// Which driver a capacity is of.

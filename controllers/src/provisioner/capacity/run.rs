@@ -78,7 +78,10 @@ impl Controller for Capacities {
             | Kind::CsiDriver
             | Kind::Pod
             | Kind::Attachment
-            | Kind::Lease => Vec::new(),
+            | Kind::Lease
+            | Kind::Snapshot
+            | Kind::SnapshotContent
+            | Kind::SnapshotClass => Vec::new(),
         }
     }
 

@@ -1,14 +1,15 @@
 //! Makes volumes for claims. `plan.rs` decides whether and how, `request.rs` builds what goes to the driver
-//! and what comes of its answer, `secrets.rs` and `topology.rs` are parts of that; `run.rs` calls the driver.
+//! and what comes of its answer, `secrets.rs`, `source.rs` and `topology.rs` are parts of
+//! that; `run.rs` calls the driver.
 
 pub(crate) mod plan;
 mod request;
 mod run;
 mod secrets;
+mod source;
 pub(super) mod topology;
 
 #[cfg(test)]
 mod plan_tests;
 
 pub use run::Claims;
-pub(super) use secrets::RESERVED;

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use claimcheck_informer::World;
+use claimcheck_informer::{DataSource, World, data_source};
 use claimcheck_model::{SELECTED_NODE, STORAGE_PROVISIONER, STORAGE_PROVISIONER_BETA};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
@@ -20,6 +20,10 @@ use crate::{provisioner::Settings, rpc::Certainty};
 pub enum Action {
     /// Make its volume.
     Provision(Box<Job>),
+    /// Hold the claim that the volume is to be made from.
+    Hold(Arc<PersistentVolumeClaim>),
+    /// Tell that somebody else makes its volume.
+    LeaveToPopulator(Arc<PersistentVolumeClaim>),
     /// Tell that it cannot be done, and look again later.
     Refuse {
         /// The claim.
@@ -57,7 +61,12 @@ pub fn plan(claim: &Arc<PersistentVolumeClaim>, world: &World, settings: &Settin
     {
         return None;
     }
+    // A volume that somebody fills is that somebody's to make.
+    if matches!(data_source(claim), Some(DataSource::Other { .. })) {
+        return Some(Action::LeaveToPopulator(claim.clone()));
+    }
     Some(match Job::new(claim, class, world, settings) {
+        Ok(Job { unheld: Some(source), .. }) => Action::Hold(source),
         Ok(job) => Action::Provision(Box::new(job)),
         Err(refusal @ Refusal::Topology(TopologyError::NodeGone { .. })) => {
             Action::Reschedule { claim: claim.clone(), refusal }

@@ -192,12 +192,10 @@ fn claims_that_cannot_be_served_are_refused() {
     let reserved = ("csi.storage.k8s.io/typo", "x");
     let two = [("fsType", "ext4"), ("csi.storage.k8s.io/fstype", "xfs")];
     let selector = change(|spec| spec.selector = Some(LabelSelector::default()));
-    let source = change(|spec| spec.data_source = Some(TypedLocalObjectReference::default()));
     let sizeless = change(|spec| spec.resources = None);
     let modes = change(|spec| spec.access_modes = Some(vec!["Sometimes".into()]));
     assert_eq!(refusal(asking(), &World::default()), Refusal::NoClass("fast".into()));
     assert_eq!(refusal(selector, &plain()), Refusal::Selector);
-    assert_eq!(refusal(source, &plain()), Refusal::Unsupported("a data source"));
     assert_eq!(refusal(sizeless, &plain()), Refusal::Size(String::new()));
     assert!(matches!(refusal(modes, &plain()), Refusal::AccessMode(_)));
     assert_eq!(refusal(asking(), &world(with_parameters(&two))), Refusal::TwoFsTypes);

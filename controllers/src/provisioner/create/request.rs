@@ -8,7 +8,7 @@ use claimcheck_csi::v1::{
     CapacityRange, CreateVolumeRequest, Volume, VolumeCapability,
     controller_service_capability::rpc::Type as Rpc,
 };
-use claimcheck_informer::{World, quantity, reference};
+use claimcheck_informer::{World, data_source, quantity, reference};
 use claimcheck_model::{PROVISIONED_BY, PROVISIONER_FINALIZER, SELECTED_NODE};
 use k8s_openapi::{
     api::{
@@ -22,12 +22,14 @@ use k8s_openapi::{
 };
 
 use super::{
-    secrets::{self, Purpose, RESERVED, SecretError, is_secret_parameter},
+    secrets::{self, Purpose, is_secret_parameter},
+    source::{self, Content, SourceError},
     topology::{self, TopologyError},
 };
 use crate::{
+    claims::class_name,
     provisioner::{DELETION_SECRET_NAME, DELETION_SECRET_NAMESPACE, Settings},
-    rpc::{AccessModeError, access_mode, volume_capability},
+    rpc::{AccessModeError, RESERVED, SecretNameError, access_mode, volume_capability},
 };
 
 /// A volume attribute: which provisioner made the volume.
@@ -64,18 +66,34 @@ pub enum Refusal {
     AccessMode(#[from] AccessModeError),
     /// See the error.
     #[error(transparent)]
-    Secret(#[from] SecretError),
+    Secret(#[from] SecretNameError),
     /// See the error.
     #[error(transparent)]
     Topology(#[from] TopologyError),
+    /// See the error. It says itself that it is of a class, as upstream does.
+    #[error("failed to provision volume with StorageClass {class:?}: {error}")]
+    Source {
+        /// The class.
+        class: String,
+        /// What is wrong.
+        error: SourceError,
+    },
 }
 
 /// A driver's answer that cannot become a volume.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("created volume capacity {got} less than requested capacity {wanted}")]
-pub struct TooSmall {
-    got: i64,
-    wanted: i64,
+pub enum Unfit {
+    /// Less than was asked for.
+    #[error("created volume capacity {got} less than requested capacity {wanted}")]
+    TooSmall {
+        /// Bytes that it has.
+        got: i64,
+        /// Bytes that it should have.
+        wanted: i64,
+    },
+    /// It was to be made from something, and does not say that it was.
+    #[error("volume content source missing")]
+    NoContent,
 }
 
 /// All that is needed to make a volume.
@@ -87,6 +105,8 @@ pub struct Job {
     pub request: CreateVolumeRequest,
     /// The secret that the request needs.
     pub secret: Option<SecretReference>,
+    /// A claim that must be held before the driver is asked to clone it, and is not yet.
+    pub unheld: Option<Arc<PersistentVolumeClaim>>,
     /// Another node may be chosen if this one has no room.
     pub may_reschedule: bool,
     /// The volume, but for what the driver says of it.
@@ -123,8 +143,14 @@ impl Job {
         } else {
             None
         };
+        let Content { source: content, unheld } = match data_source(claim) {
+            Some(from) => source::content(&from, claim, class, world, &settings.driver)
+                .map_err(|error| Refusal::Source { class: class_name(claim).to_owned(), error })?,
+            None => Content::default(),
+        };
         let request = CreateVolumeRequest {
             name: name.clone(),
+            volume_content_source: content,
             capacity_range: Some(CapacityRange { required_bytes: requested_bytes(spec)?, limit_bytes: 0 }),
             volume_capabilities: capabilities(spec, class, block, &fs_type, settings)?,
             parameters: driver_parameters(&parameters, claim, &name, settings)?,
@@ -149,6 +175,7 @@ impl Job {
             node_publish_secret_ref: secret(Purpose::NodePublish)?,
             controller_expand_secret_ref: secret(Purpose::ControllerExpand)?,
             node_expand_secret_ref: secret(Purpose::NodeExpand)?,
+            read_only: is_read_only(spec, settings).then_some(true),
             volume_attributes: Some(BTreeMap::from([(IDENTITY.to_owned(), settings.identity.clone())])),
             ..CSIPersistentVolumeSource::default()
         };
@@ -176,6 +203,7 @@ impl Job {
             claim: claim.clone(),
             request,
             secret: provision_secret,
+            unheld,
             may_reschedule,
             volume,
             has_topology,
@@ -183,11 +211,14 @@ impl Job {
     }
 
     /// The volume that the driver's answer makes. A capacity of 0 means that the driver does not know.
-    pub fn finish(&self, answer: Volume) -> Result<PersistentVolume, TooSmall> {
+    pub fn finish(&self, answer: Volume) -> Result<PersistentVolume, Unfit> {
         let wanted = self.request.capacity_range.as_ref().map_or(0, |range| range.required_bytes);
         let got = if answer.capacity_bytes == 0 { wanted } else { answer.capacity_bytes };
         if got < wanted {
-            return Err(TooSmall { got, wanted });
+            return Err(Unfit::TooSmall { got, wanted });
+        }
+        if self.request.volume_content_source.is_some() && answer.content_source.is_none() {
+            return Err(Unfit::NoContent);
         }
         let mut volume = self.volume.clone();
         if let Some(spec) = &mut volume.spec {
@@ -204,6 +235,12 @@ impl Job {
     }
 }
 
+/// Whether nobody is to write to the volume, and the driver can be told so.
+fn is_read_only(spec: &PersistentVolumeClaimSpec, settings: &Settings) -> bool {
+    let modes = spec.access_modes.as_deref().unwrap_or_default();
+    matches!(modes, [only] if only == "ReadOnlyMany") && settings.driver.can(Rpc::PublishReadonly)
+}
+
 /// The name of a claim's volume, for Kubernetes and for the driver: the same at every try.
 pub fn volume_name(claim: &PersistentVolumeClaim) -> String {
     format!("pvc-{}", claim.metadata.uid.as_deref().unwrap_or_default())
@@ -212,9 +249,6 @@ pub fn volume_name(claim: &PersistentVolumeClaim) -> String {
 fn check_supported(spec: &PersistentVolumeClaimSpec) -> Result<(), Refusal> {
     if spec.selector.is_some() {
         return Err(Refusal::Selector);
-    }
-    if spec.data_source.is_some() || spec.data_source_ref.is_some() {
-        return Err(Refusal::Unsupported("a data source"));
     }
     if spec.volume_attributes_class_name.as_ref().is_some_and(|class| !class.is_empty()) {
         return Err(Refusal::Unsupported("a volume attributes class"));

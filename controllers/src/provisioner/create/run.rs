@@ -2,13 +2,13 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use claimcheck_csi::{Driver, v1::DeleteVolumeRequest};
-use claimcheck_informer::{Backoff, Change, ClaimBy, ClassBy, EventType, Kind, KindSet, World};
-use claimcheck_model::{ObjectKey, SELECTED_NODE};
+use claimcheck_informer::{Backoff, Change, ClaimBy, ClassBy, DataSource, EventType, Kind, KindSet, World};
+use claimcheck_model::{CLONE_PROTECTION, ObjectKey, SELECTED_NODE, snapshot::VolumeSnapshotContent};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use serde_json::json;
@@ -20,6 +20,7 @@ use super::{
 };
 use crate::{
     Failure,
+    claims::ref_key,
     context::Context,
     provisioner::Settings,
     rpc::{Certainty, RpcFailure, credentials},
@@ -37,9 +38,9 @@ pub struct ClaimId {
 pub struct Claims {
     driver: Driver,
     settings: Settings,
-    /// Claims with a CreateVolume of unknown outcome, by uid: they are worked on until it is known, also
-    /// after they are deleted.
-    in_doubt: Mutex<HashMap<String, Arc<PersistentVolumeClaim>>>,
+    /// What was asked for claims whose CreateVolume has an unknown outcome, by uid: it is asked until that is
+    /// known, also after the claims, or what they are made from, are deleted.
+    in_doubt: Mutex<HashMap<String, Box<Job>>>,
 }
 
 impl Controller for Claims {
@@ -52,13 +53,20 @@ impl Controller for Claims {
     const BACKOFF: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(60) };
 
     fn kinds() -> KindSet {
-        KindSet::of(&[Kind::Claim, Kind::Class, Kind::CsiNode])
+        KindSet::of(&[Kind::Claim, Kind::Class, Kind::CsiNode, Kind::Snapshot, Kind::SnapshotContent])
     }
 
     fn wakes(&self, change: &Change, world: &World) -> Vec<ClaimId> {
         match change.kind {
             Kind::Claim => {
-                change.object::<PersistentVolumeClaim>().map(|claim| id(claim)).into_iter().collect()
+                let claim = change.object::<PersistentVolumeClaim>().map(|claim| id(claim));
+                made_from(&DataSource::Claim(change.key.clone()), world).chain(claim).collect()
+            }
+            Kind::Snapshot => made_from(&DataSource::Snapshot(change.key.clone()), world).collect(),
+            Kind::SnapshotContent => {
+                let content = change.object::<VolumeSnapshotContent>();
+                let snapshot = content.map(|content| ref_key(&content.spec.volume_snapshot_ref));
+                snapshot.map(|key| made_from(&DataSource::Snapshot(key), world).collect()).unwrap_or_default()
             }
             Kind::Class => of_class(&change.key.name, world).collect(),
             // A driver that came up on a node may be what claims wait for.
@@ -73,14 +81,19 @@ impl Controller for Claims {
             | Kind::Attachment
             | Kind::CsiDriver
             | Kind::Capacity
-            | Kind::Lease => Vec::new(),
+            | Kind::Lease
+            | Kind::SnapshotClass => Vec::new(),
         }
     }
 
     fn plan(&self, id: &ClaimId, world: &World, _: Timestamp) -> Plan<Action> {
         let living = world.claims.get(&id.key).filter(|claim| claim.metadata.uid.as_deref() == Some(&id.uid));
-        let claim = living.cloned().or_else(|| self.in_doubt().get(&id.uid).cloned());
-        let action = claim.and_then(|claim| plan(&claim, world, &self.settings));
+        let in_doubt = self.in_doubt().get(&id.uid).cloned();
+        let claim = living.cloned().or_else(|| Some(in_doubt.as_ref()?.claim.clone()));
+        let action = match (claim.and_then(|claim| plan(&claim, world, &self.settings)), in_doubt) {
+            (Some(Action::Refuse { .. } | Action::Hold(_)), Some(job)) => Some(Action::Provision(job)),
+            (action, _) => action,
+        };
         if action.is_none() {
             self.in_doubt().remove(&id.uid);
         }
@@ -90,6 +103,17 @@ impl Controller for Claims {
     async fn act(&self, context: &Context, id: &ClaimId, action: Action) -> Result<Done, Failure> {
         match action {
             Action::Provision(job) => self.provision(context, id, &job).await,
+            Action::Hold(source) => {
+                let mut finalizers = source.metadata.finalizers.clone().unwrap_or_default();
+                finalizers.push(CLONE_PROTECTION.to_owned());
+                context.patch(&*source, json!({"metadata": {"finalizers": finalizers}})).await?;
+                Ok(Done::Wrote)
+            }
+            Action::LeaveToPopulator(claim) => {
+                let message = "Assuming an external populator will provision the volume";
+                context.event(&*claim, EventType::Normal, "Provisioning", message);
+                Ok(Done::Nothing)
+            }
             Action::Refuse { claim, refusal } => {
                 failed(context, &claim, &refusal.to_string());
                 Err(refusal.into())
@@ -122,15 +146,15 @@ impl Claims {
             Err(status) => return self.not_created(context, id, job, status.into()).await,
         };
         // From here on a volume exists, and is not to be lost sight of until it has its object.
-        self.in_doubt().insert(id.uid.clone(), job.claim.clone());
+        self.in_doubt().insert(id.uid.clone(), Box::new(job.clone()));
         let handle = answer.volume_id.clone();
         let volume = match job.finish(answer) {
             Ok(volume) => volume,
-            Err(too_small) => {
-                failed(context, &job.claim, &too_small.to_string());
+            Err(unfit) => {
+                failed(context, &job.claim, &unfit.to_string());
                 let request = DeleteVolumeRequest { volume_id: handle, secrets };
                 controller.delete_volume(request).await.map_err(RpcFailure::from)?;
-                return Err(too_small.into());
+                return Err(unfit.into());
             }
         };
         match context.create(&volume).await {
@@ -166,7 +190,7 @@ impl Claims {
         failed(context, &job.claim, &message);
         match after_failure(failure.certainty, job.may_reschedule) {
             Next::RepeatTillCertain => {
-                self.in_doubt().insert(id.uid.clone(), job.claim.clone());
+                self.in_doubt().insert(id.uid.clone(), Box::new(job.clone()));
                 Err(failure.into())
             }
             Next::Retry => {
@@ -181,13 +205,18 @@ impl Claims {
     }
 
     // Nothing panics while it is locked, so a poisoned one is whole.
-    fn in_doubt(&self) -> MutexGuard<'_, HashMap<String, Arc<PersistentVolumeClaim>>> {
+    fn in_doubt(&self) -> MutexGuard<'_, HashMap<String, Box<Job>>> {
         self.in_doubt.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 fn id(claim: &PersistentVolumeClaim) -> ClaimId {
     ClaimId { key: claimcheck_informer::key_of(claim), uid: claim.metadata.uid.clone().unwrap_or_default() }
+}
+
+/// Claims that are still to be made from a source.
+fn made_from<'w>(source: &DataSource, world: &'w World) -> impl Iterator<Item = ClaimId> + use<'w> {
+    world.claims.by(ClaimBy::Source, &source.to_string()).map(|claim| id(claim))
 }
 
 fn of_class<'w>(class: &str, world: &'w World) -> impl Iterator<Item = ClaimId> + 'w {

@@ -7,8 +7,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, SecretReference};
 
-/// Class parameters with this prefix are for Kubernetes and do not reach the driver.
-pub const RESERVED: &str = "csi.storage.k8s.io/";
+use crate::rpc::{RESERVED, SecretNameError, Templates};
 
 /// A call that may need a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,37 +54,6 @@ impl Purpose {
     }
 }
 
-/// A class whose secrets are not named properly.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SecretError {
-    /// One parameter of the pair is missing or empty.
-    #[error("the class parameters {key}name and {key}namespace must both be set, or neither")]
-    HalfNamed {
-        /// What both keys begin with.
-        key: String,
-    },
-    /// A token that does not exist, or may not be used there.
-    #[error("the class parameter value {template:?} has the unknown token ${{{token}}}")]
-    UnknownToken {
-        /// The value.
-        template: String,
-        /// The token.
-        token: String,
-    },
-    /// The name came out empty or with characters that names cannot have.
-    #[error(
-        "the class parameter value {template:?} resolves to {resolved:?}, which cannot be the name of a {what}"
-    )]
-    BadName {
-        /// The value.
-        template: String,
-        /// What it came to.
-        resolved: String,
-        /// "secret" or "namespace".
-        what: &'static str,
-    },
-}
-
 /// Whether a reserved class parameter is one that names a secret.
 pub fn is_secret_parameter(key: &str) -> bool {
     let Some(key) = key.strip_prefix(RESERVED) else { return false };
@@ -99,9 +67,9 @@ pub fn reference(
     parameters: &BTreeMap<String, String>,
     volume: &str,
     claim: &PersistentVolumeClaim,
-) -> Result<Option<SecretReference>, SecretError> {
-    let own = templates(parameters, purpose.infix())?;
-    let Some((name, namespace)) = own.map_or_else(|| templates(parameters, ""), |own| Ok(Some(own)))? else {
+) -> Result<Option<SecretReference>, SecretNameError> {
+    let own = Templates::of(parameters, purpose.infix())?;
+    let Some(templates) = own.map_or_else(|| Templates::of(parameters, ""), |own| Ok(Some(own)))? else {
         return Ok(None);
     };
     let meta = &claim.metadata;
@@ -120,62 +88,7 @@ pub fn reference(
             (other, None) => in_namespace(other),
         }
     };
-    Ok(Some(SecretReference {
-        name: Some(resolve(name, in_name, "secret")?),
-        namespace: Some(resolve(namespace, in_namespace, "namespace")?),
-    }))
-}
-
-fn templates<'p>(
-    parameters: &'p BTreeMap<String, String>,
-    infix: &str,
-) -> Result<Option<(&'p str, &'p str)>, SecretError> {
-    let key = format!("{RESERVED}{infix}secret-");
-    let value = |end: &str| parameters.get(&format!("{key}{end}")).map(String::as_str);
-    match (value("name"), value("namespace")) {
-        (None, None) => Ok(None),
-        (Some(name), Some(namespace)) if !name.is_empty() && !namespace.is_empty() => {
-            Ok(Some((name, namespace)))
-        }
-        (_, _) => Err(SecretError::HalfNamed { key }),
-    }
-}
-
-/// Replaces each `${token}`.
-fn resolve<'v>(
-    template: &str,
-    value_of: impl Fn(&str) -> Option<&'v str>,
-    what: &'static str,
-) -> Result<String, SecretError> {
-    let mut resolved = String::new();
-    let mut rest = template;
-    while let Some((before, after)) = rest.split_once("${") {
-        let (token, after) = after.split_once('}').unwrap_or((after, ""));
-        let value = value_of(token).ok_or_else(|| SecretError::UnknownToken {
-            template: template.to_owned(),
-            token: token.to_owned(),
-        })?;
-        resolved.push_str(before);
-        resolved.push_str(value);
-        rest = after;
-    }
-    resolved.push_str(rest);
-    if is_name(&resolved, what == "secret") {
-        Ok(resolved)
-    } else {
-        Err(SecretError::BadName { template: template.to_owned(), resolved, what })
-    }
-}
-
-/// A DNS label or, for secrets, a DNS subdomain (RFC 1123). This keeps `../` out of request paths.
-fn is_name(name: &str, dots: bool) -> bool {
-    let (longest, labels): (_, Vec<&str>) =
-        if dots { (253, name.split('.').collect()) } else { (63, vec![name]) };
-    name.len() <= longest
-        && labels.iter().all(|label| {
-            let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-            !label.is_empty() && label.chars().all(inner) && !label.starts_with('-') && !label.ends_with('-')
-        })
+    templates.resolve(in_name, &in_namespace).map(Some)
 }
 
 #[cfg(test)]
@@ -184,7 +97,10 @@ mod tests {
 
     use super::*;
 
-    fn named(purpose: Purpose, parameters: &[(&str, &str)]) -> Result<Option<(String, String)>, SecretError> {
+    fn named(
+        purpose: Purpose,
+        parameters: &[(&str, &str)],
+    ) -> Result<Option<(String, String)>, SecretNameError> {
         let parameters =
             parameters.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         let mut claim = testing::claim("data", "fast", "1Gi");
@@ -193,7 +109,7 @@ mod tests {
         Ok(reference.map(|secret| (secret.namespace.unwrap(), secret.name.unwrap())))
     }
 
-    fn found(namespace: &str, name: &str) -> Result<Option<(String, String)>, SecretError> {
+    fn found(namespace: &str, name: &str) -> Result<Option<(String, String)>, SecretNameError> {
         Ok(Some((namespace.into(), name.into())))
     }
 
@@ -221,14 +137,17 @@ mod tests {
             [("csi.storage.k8s.io/secret-name", name), ("csi.storage.k8s.io/secret-namespace", namespace)]
         };
         let unknown = |template: &str, token: &str| {
-            Err(SecretError::UnknownToken { template: template.into(), token: token.into() })
+            Err(SecretNameError::UnknownToken { template: template.into(), token: token.into() })
         };
         assert_eq!(named(Purpose::Provision, &pair("s", "${pvc.name}")), unknown("${pvc.name}", "pvc.name"));
         assert_eq!(named(Purpose::Provision, &pair("${nope}", "n")), unknown("${nope}", "nope"));
-        assert!(matches!(named(Purpose::Provision, &pair("../x", "n")), Err(SecretError::BadName { .. })));
-        assert!(matches!(named(Purpose::Provision, &pair("s", "")), Err(SecretError::HalfNamed { .. })));
+        assert!(matches!(
+            named(Purpose::Provision, &pair("../x", "n")),
+            Err(SecretNameError::BadName { .. })
+        ));
+        assert!(matches!(named(Purpose::Provision, &pair("s", "")), Err(SecretNameError::HalfNamed { .. })));
         let half = [("csi.storage.k8s.io/provisioner-secret-name", "s")];
-        assert!(matches!(named(Purpose::Provision, &half), Err(SecretError::HalfNamed { .. })));
+        assert!(matches!(named(Purpose::Provision, &half), Err(SecretNameError::HalfNamed { .. })));
     }
 
     #[test]

@@ -68,7 +68,10 @@ impl Controller for Volumes {
             | Kind::CsiDriver
             | Kind::Capacity
             | Kind::Lease
-            | Kind::CsiNode => Vec::new(),
+            | Kind::CsiNode
+            | Kind::Snapshot
+            | Kind::SnapshotContent
+            | Kind::SnapshotClass => Vec::new(),
         }
     }
 

@@ -1,0 +1,138 @@
+//! The group `snapshot.storage.k8s.io`, served as if its CRDs were installed.
+
+use claimcheck_model::snapshot::{GROUP, VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
+use serde_json::Value;
+
+use super::cells::{age, name, since};
+use super::columns::{AGE_TEXT, Column, NAME_TEXT};
+use super::decode::decode;
+use super::{BASE, Resource, Shelf, status_of};
+use crate::admission::snapshot;
+
+/// What objects of CRDs have in common.
+const CUSTOM: Resource = Resource { group: GROUP, generation: true, ..BASE };
+
+pub(super) fn rows() -> Vec<Resource> {
+    vec![
+        Resource {
+            shelf: Shelf::Snapshots,
+            kind: "VolumeSnapshot",
+            plural: "volumesnapshots",
+            singular: "volumesnapshot",
+            short_names: &["vs"],
+            namespaced: true,
+            subresources: const { &[status_of("VolumeSnapshot")] },
+            decode: decode::<VolumeSnapshot>,
+            quantities: &["status/restoreSize"],
+            begin: without_status,
+            validate: snapshot::validate,
+            validate_update: snapshot::validate_update,
+            columns: SNAPSHOT,
+            cells: |object| {
+                let (spec, status) = (&object["spec"], &object["status"]);
+                vec![
+                    name(object),
+                    status["readyToUse"].clone(),
+                    spec["source"]["persistentVolumeClaimName"].clone(),
+                    spec["source"]["volumeSnapshotContentName"].clone(),
+                    status["restoreSize"].clone(),
+                    spec["volumeSnapshotClassName"].clone(),
+                    status["boundVolumeSnapshotContentName"].clone(),
+                    status["creationTime"].as_str().map_or(Value::Null, |time| since(Some(time))),
+                    age(object),
+                ]
+            },
+            empty: r#","spec":{"source":{}}"#,
+            ..CUSTOM
+        },
+        Resource {
+            shelf: Shelf::SnapshotContents,
+            kind: "VolumeSnapshotContent",
+            plural: "volumesnapshotcontents",
+            singular: "volumesnapshotcontent",
+            short_names: &["vsc", "vscs"],
+            subresources: const { &[status_of("VolumeSnapshotContent")] },
+            decode: decode::<VolumeSnapshotContent>,
+            begin: without_status,
+            validate: snapshot::validate_content,
+            validate_update: snapshot::validate_content_update,
+            columns: CONTENT,
+            cells: |object| {
+                let (spec, status) = (&object["spec"], &object["status"]);
+                vec![
+                    name(object),
+                    status["readyToUse"].clone(),
+                    status["restoreSize"].clone(),
+                    spec["deletionPolicy"].clone(),
+                    spec["driver"].clone(),
+                    spec["volumeSnapshotClassName"].clone(),
+                    spec["volumeSnapshotRef"]["name"].clone(),
+                    spec["volumeSnapshotRef"]["namespace"].clone(),
+                    age(object),
+                ]
+            },
+            empty: r#","spec":{"deletionPolicy":"","driver":"","source":{},"volumeSnapshotRef":{}}"#,
+            ..CUSTOM
+        },
+        Resource {
+            shelf: Shelf::SnapshotClasses,
+            kind: "VolumeSnapshotClass",
+            plural: "volumesnapshotclasses",
+            singular: "volumesnapshotclass",
+            short_names: &["vsclass", "vsclasses"],
+            decode: decode::<VolumeSnapshotClass>,
+            validate: snapshot::validate_class,
+            columns: CLASS,
+            cells: |object| {
+                vec![name(object), object["driver"].clone(), object["deletionPolicy"].clone(), age(object)]
+            },
+            empty: r#","driver":"","deletionPolicy":"""#,
+            ..CUSTOM
+        },
+    ]
+}
+
+/// A status is written through its own path only.
+fn without_status(object: &mut Value) {
+    if let Value::Object(fields) = object {
+        fields.shift_remove("status");
+    }
+}
+
+const NAME: Column =
+    Column { name: "Name", kind: "string", format: "name", priority: 0, description: NAME_TEXT };
+const AGE: Column = column("Age", "date", AGE_TEXT);
+
+const fn column(name: &'static str, kind: &'static str, description: &'static str) -> Column {
+    Column { name, kind, format: "", priority: 0, description }
+}
+
+const READY: Column = column("ReadyToUse", "boolean", "Whether claims can be made from the snapshot.");
+const SNAPSHOT: &[Column] = &[
+    NAME,
+    READY,
+    column("SourcePVC", "string", "The claim that the snapshot is made of."),
+    column("SourceSnapshotContent", "string", "The content that was there before the snapshot."),
+    column("RestoreSize", "string", "How large a claim from the snapshot must be at least."),
+    column("SnapshotClass", "string", "The class that the snapshot asks for."),
+    column("SnapshotContent", "string", "The content that the snapshot is bound to."),
+    column("CreationTime", "date", "When the storage system took the snapshot."),
+    AGE,
+];
+const CONTENT: &[Column] = &[
+    NAME,
+    READY,
+    column("RestoreSize", "integer", "How large a volume from the snapshot must be at least, in bytes."),
+    column("DeletionPolicy", "string", "What becomes of the snapshot when its object is deleted."),
+    column("Driver", "string", "The driver that made the snapshot."),
+    column("VolumeSnapshotClass", "string", "The class of the snapshot."),
+    column("VolumeSnapshot", "string", "The name of the VolumeSnapshot that the content is bound to."),
+    column("VolumeSnapshotNamespace", "string", "The namespace of that VolumeSnapshot."),
+    AGE,
+];
+const CLASS: &[Column] = &[
+    NAME,
+    column("Driver", "string", "The driver that makes the snapshots."),
+    column("DeletionPolicy", "string", "What becomes of snapshots when their objects are deleted."),
+    AGE,
+];

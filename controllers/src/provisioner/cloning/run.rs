@@ -1,0 +1,49 @@
+//! Wakes sources of clones, and writes their finalizers.
+
+use std::sync::Arc;
+
+use claimcheck_informer::{Change, DataSource, Kind, KindSet, World, data_source};
+use claimcheck_model::ObjectKey;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use serde_json::json;
+
+use super::plan::plan;
+use crate::{
+    Failure,
+    context::Context,
+    shell::{Controller, Done, Plan},
+};
+
+/// The controller that lets go of sources.
+pub struct Sources;
+
+impl Controller for Sources {
+    type Key = ObjectKey;
+    type Action = (Arc<PersistentVolumeClaim>, Vec<String>);
+
+    const NAME: &'static str = "provisioner-cloning";
+
+    fn kinds() -> KindSet {
+        KindSet::of(&[Kind::Claim])
+    }
+
+    fn wakes(&self, change: &Change, _: &World) -> Vec<ObjectKey> {
+        let made_from = change.states::<PersistentVolumeClaim>().filter_map(|claim| data_source(claim));
+        let claims = made_from.filter_map(|source| match source {
+            DataSource::Claim(key) => Some(key),
+            DataSource::Snapshot(_) | DataSource::Elsewhere { .. } | DataSource::Other { .. } => None,
+        });
+        claims.chain([change.key.clone()]).collect()
+    }
+
+    fn plan(&self, key: &ObjectKey, world: &World, _: Timestamp) -> Plan<Self::Action> {
+        Vec::from_iter(plan(key, world)).into()
+    }
+
+    async fn act(&self, context: &Context, _: &ObjectKey, action: Self::Action) -> Result<Done, Failure> {
+        let (claim, finalizers) = action;
+        context.patch(&*claim, json!({"metadata": {"finalizers": finalizers}})).await?;
+        Ok(Done::Wrote)
+    }
+}

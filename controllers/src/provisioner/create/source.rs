@@ -1,0 +1,291 @@
+//! What a claim is made from, as the driver is told it, in upstream's words where it cannot be.
+//!
+//! Upstream: `getSnapshotSource` and `getPVCSource` in external-provisioner `pkg/controller/controller.go`.
+//! Unlike there a snapshot gets no finalizer while it is used: it stays until the claims that were there before
+//! its deletion have their volumes, and a call of unknown outcome is repeated as it was.
+
+use std::sync::Arc;
+
+use claimcheck_csi::v1::{
+    VolumeContentSource,
+    controller_service_capability::rpc::Type as Rpc,
+    volume_content_source::{SnapshotSource, Type, VolumeSource},
+};
+use claimcheck_informer::{DataSource, World, quantity};
+use claimcheck_model::{ALLOW_MODE_CHANGE, CLONE_PROTECTION, ObjectKey};
+use k8s_openapi::api::{core::v1::PersistentVolumeClaim, storage::v1::StorageClass};
+
+use crate::{
+    claims::{
+        annotation, claim_phase, claim_ref, is_deleting, is_meant_for, name, precedes_deletion, ref_uid,
+        requested, volume_mode, volume_name, volume_phase,
+    },
+    rpc::DriverInfo,
+};
+
+/// A source that no volume can be made from as things are.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SourceError {
+    /// The driver does not do it.
+    #[error("CSI driver does not support {what}: controller {capability} capability is not reported")]
+    Incapable {
+        /// What.
+        what: &'static str,
+        /// What it would have to declare.
+        capability: &'static str,
+    },
+    /// In another namespace.
+    #[error(
+        "dataSourceRef names namespace {0}, and sources in other namespaces are not supported; remove it"
+    )]
+    Elsewhere(String),
+    /// See the error.
+    #[error("error getting handle for DataSource Type VolumeSnapshot by Name {0}: {1}")]
+    Snapshot(String, SnapshotError),
+    /// See the error.
+    #[error("error getting handle for DataSource Type PersistentVolumeClaim by Name {0}: {1}")]
+    Claim(String, ClaimError),
+}
+
+/// A snapshot that no volume can be made from.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SnapshotError {
+    /// It is not there.
+    #[error(
+        "error getting snapshot {0} from api server: volumesnapshots.snapshot.storage.k8s.io \"{0}\" not found"
+    )]
+    Missing(String),
+    /// It goes away.
+    #[error("snapshot {0} is being deleted")]
+    Goes(String),
+    /// It has no content.
+    #[error("snapshot {0} not bound")]
+    Unbound(String),
+    /// Its content is not there.
+    #[error("error getting snapshotcontent {content} for snapshot {snapshot}")]
+    NoContent {
+        /// The content.
+        content: String,
+        /// The snapshot.
+        snapshot: String,
+    },
+    /// Its content is another's.
+    #[error("snapshotcontent {content} for snapshot {snapshot} is bound to a different snapshot")]
+    Misbound {
+        /// The content.
+        content: String,
+        /// The snapshot.
+        snapshot: String,
+    },
+    /// It is of another driver.
+    #[error(
+        "snapshotcontent {content} for snapshot {snapshot} is not handled by CSI driver of StorageClass {class}"
+    )]
+    OtherDriver {
+        /// The content.
+        content: String,
+        /// The snapshot.
+        snapshot: String,
+        /// The class.
+        class: String,
+    },
+    /// It is not ready.
+    #[error("snapshot {0} is not Ready")]
+    NotReady(String),
+    /// What the driver calls it is not known.
+    #[error("snapshot handle {0} is not available")]
+    NoHandle(String),
+    /// The claim is too small.
+    #[error(
+        "requested volume size {wanted} is less than the size {least} for the source snapshot {snapshot}"
+    )]
+    TooSmall {
+        /// Bytes that the claim asks for.
+        wanted: i64,
+        /// Bytes that it must ask for.
+        least: i64,
+        /// The snapshot.
+        snapshot: String,
+    },
+    /// A device of a file system, or the reverse (KEP-3141).
+    #[error(
+        "requested volume {claim} modifies the mode of the source volume but does not have permission to do so. \
+         {ALLOW_MODE_CHANGE} annotation is not \"true\" on snapshotcontent {content}"
+    )]
+    ModeChange {
+        /// The claim.
+        claim: String,
+        /// The content.
+        content: String,
+    },
+}
+
+/// A claim that no other can be made from.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ClaimError {
+    /// It is not there.
+    #[error("error getting PVC {0} from api server: persistentvolumeclaim \"{0}\" not found")]
+    Missing(String),
+    /// It has no volume.
+    #[error("the PVC DataSource {name} must have a status of Bound.  Got {phase}")]
+    NotBound {
+        /// The source.
+        name: String,
+        /// Its phase.
+        phase: String,
+    },
+    /// It goes away.
+    #[error("the PVC DataSource {0} is currently being deleted")]
+    Goes(String),
+    /// The claim is too small.
+    #[error(
+        "error, new PVC request must be greater than or equal in size to the specified PVC data source, \
+         requested {wanted} but source is {least}"
+    )]
+    TooSmall {
+        /// Bytes that the claim asks for.
+        wanted: i64,
+        /// Bytes that the source has asked for.
+        least: i64,
+    },
+    /// Its volume is not there, another's, or another driver's.
+    #[error("claim in dataSource not bound or invalid")]
+    Invalid,
+    /// A device of a file system, or the reverse.
+    #[error(
+        "the source PVC and destination PVCs must have the same volume mode for cloning.  Source is {source_mode}, \
+         but new PVC requested {wanted}"
+    )]
+    OtherMode {
+        /// The source's.
+        source_mode: String,
+        /// The claim's.
+        wanted: String,
+    },
+}
+
+/// Where the data of a new volume come from.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Content {
+    /// As the driver is told it; none for an empty volume.
+    pub source: Option<VolumeContentSource>,
+    /// A claim that must be held before the driver is asked, and is not yet.
+    pub unheld: Option<Arc<PersistentVolumeClaim>>,
+}
+
+/// The source as the driver is told it.
+pub fn content(
+    source: &DataSource,
+    claim: &PersistentVolumeClaim,
+    class: &StorageClass,
+    world: &World,
+    driver: &DriverInfo,
+) -> Result<Content, SourceError> {
+    let able = |rpc, what, capability| match driver.can(rpc) {
+        true => Ok(()),
+        false => Err(SourceError::Incapable { what, capability }),
+    };
+    match source {
+        DataSource::Snapshot(key) => {
+            able(Rpc::CreateDeleteSnapshot, "snapshot restore", "CREATE_DELETE_SNAPSHOT")?;
+            let snapshot_id = of_snapshot(key, claim, class, world)
+                .map_err(|error| SourceError::Snapshot(key.name.clone(), error))?;
+            let source = Type::Snapshot(SnapshotSource { snapshot_id });
+            Ok(Content { source: Some(VolumeContentSource { r#type: Some(source) }), unheld: None })
+        }
+        DataSource::Claim(key) => {
+            able(Rpc::CloneVolume, "clone operations", "CLONE_VOLUME")?;
+            let (source, volume_id) = of_claim(key, claim, class, world)
+                .map_err(|error| SourceError::Claim(key.name.clone(), error))?;
+            let held = source.metadata.finalizers.iter().flatten().any(|held| held == CLONE_PROTECTION);
+            let volume = Type::Volume(VolumeSource { volume_id });
+            Ok(Content {
+                source: Some(VolumeContentSource { r#type: Some(volume) }),
+                unheld: (!held).then(|| source.clone()),
+            })
+        }
+        DataSource::Elsewhere { namespace } => Err(SourceError::Elsewhere(namespace.clone())),
+        // Whoever fills the volume makes it, too: nobody asks us for it.
+        DataSource::Other { .. } => Ok(Content::default()),
+    }
+}
+
+/// The driver's id of the snapshot.
+fn of_snapshot(
+    key: &ObjectKey,
+    claim: &PersistentVolumeClaim,
+    class: &StorageClass,
+    world: &World,
+) -> Result<String, SnapshotError> {
+    let snapshot_name = || key.name.clone();
+    let snapshot = world.snapshots.get(key).ok_or_else(|| SnapshotError::Missing(snapshot_name()))?;
+    if !precedes_deletion(claim, &**snapshot) {
+        return Err(SnapshotError::Goes(snapshot_name()));
+    }
+    let content = snapshot.content().ok_or_else(|| SnapshotError::Unbound(snapshot_name()))?.to_owned();
+    let Some(bound) = world.snapshot_contents.named(&content) else {
+        return Err(SnapshotError::NoContent { content, snapshot: snapshot_name() });
+    };
+    if !bound.is_bound_to(snapshot) {
+        return Err(SnapshotError::Misbound { content, snapshot: snapshot_name() });
+    }
+    if bound.spec.driver != class.provisioner {
+        let class = name(class).to_owned();
+        return Err(SnapshotError::OtherDriver { content, snapshot: snapshot_name(), class });
+    }
+    if !snapshot.is_ready() {
+        return Err(SnapshotError::NotReady(snapshot_name()));
+    }
+    let handle = bound.handle().ok_or_else(|| SnapshotError::NoHandle(snapshot_name()))?;
+    let least = snapshot.status.as_ref().and_then(|status| status.restore_size.as_ref());
+    let (least, wanted) = (least.and_then(quantity::bytes).unwrap_or(0), requested(claim));
+    if wanted < least {
+        return Err(SnapshotError::TooSmall { wanted, least, snapshot: snapshot_name() });
+    }
+    let allowed = annotation(&**bound, ALLOW_MODE_CHANGE) == Some("true");
+    let other = bound.spec.source_volume_mode.as_deref().is_some_and(|mode| mode != mode_of(claim));
+    if other && !allowed {
+        let claim = claimcheck_informer::key_of(claim).to_string();
+        return Err(SnapshotError::ModeChange { claim, content });
+    }
+    Ok(handle.to_owned())
+}
+
+/// The claim, and the driver's id of its volume.
+fn of_claim<'w>(
+    key: &ObjectKey,
+    claim: &PersistentVolumeClaim,
+    class: &StorageClass,
+    world: &'w World,
+) -> Result<(&'w Arc<PersistentVolumeClaim>, String), ClaimError> {
+    let source = world.claims.get(key).ok_or_else(|| ClaimError::Missing(key.name.clone()))?;
+    if claim_phase(source) != "Bound" {
+        let phase = claim_phase(source).to_owned();
+        return Err(ClaimError::NotBound { name: key.name.clone(), phase });
+    }
+    if is_deleting(&**source) && !precedes_deletion(claim, &**source) {
+        return Err(ClaimError::Goes(key.name.clone()));
+    }
+    let (wanted, least) = (requested(claim), requested(source));
+    if wanted < least {
+        return Err(ClaimError::TooSmall { wanted, least });
+    }
+    let volume = volume_name(source).and_then(|name| world.volumes.named(name)).ok_or(ClaimError::Invalid)?;
+    let spec = volume.spec.as_ref().ok_or(ClaimError::Invalid)?;
+    let csi = spec.csi.as_ref().filter(|csi| csi.driver == class.provisioner).ok_or(ClaimError::Invalid)?;
+    let bound =
+        claim_ref(volume).is_some_and(|bound| ref_uid(bound).is_some()) && is_meant_for(volume, source);
+    if !bound || volume_phase(volume) != "Bound" {
+        return Err(ClaimError::Invalid);
+    }
+    let source_mode = volume_mode(spec.volume_mode.as_deref());
+    if source_mode != mode_of(claim) {
+        let wanted = mode_of(claim).to_owned();
+        return Err(ClaimError::OtherMode { source_mode: source_mode.to_owned(), wanted });
+    }
+    Ok((source, csi.volume_handle.clone()))
+}
+
+fn mode_of(claim: &PersistentVolumeClaim) -> &str {
+    volume_mode(claim.spec.as_ref().and_then(|spec| spec.volume_mode.as_deref()))
+}

@@ -1,0 +1,198 @@
+//! Wakes snapshots, contents and claims, and writes what was planned.
+
+use claimcheck_informer::{
+    Change, DataSource, EventType, Kind, KindSet, SnapshotBy, UNREADY, World, data_source, key_of,
+};
+use claimcheck_model::{
+    ObjectKey, SNAPSHOT_BEING_DELETED, SNAPSHOT_CLAIM_PROTECTION, SNAPSHOT_CONTENT_PROTECTION,
+    snapshot::{VolumeSnapshot, VolumeSnapshotContent, VolumeSnapshotError, VolumeSnapshotStatus},
+};
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::core::v1::{PersistentVolume, PersistentVolumeClaim},
+    apimachinery::pkg::apis::meta::v1::Time,
+};
+use serde_json::json;
+use tracing::info;
+
+use super::{
+    plan::{Action, plan_claim, plan_content, plan_snapshot},
+    trouble::Trouble,
+};
+use crate::{
+    claims::{claim_ref, ref_key},
+    context::{Context, Failure},
+    shell::{Controller, Done, Plan},
+};
+
+/// What a reconciliation is about.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Key {
+    /// The snapshot of this key.
+    Snapshot(ObjectKey),
+    /// The content of this name.
+    Content(String),
+    /// The claim of this key.
+    Claim(ObjectKey),
+}
+
+/// The controller that binds snapshots.
+pub struct Snapshots;
+
+impl Controller for Snapshots {
+    type Key = Key;
+    type Action = Action;
+
+    const NAME: &'static str = "snapshot-controller";
+
+    fn kinds() -> KindSet {
+        KindSet::of(&[Kind::Snapshot, Kind::SnapshotContent, Kind::SnapshotClass, Kind::Claim, Kind::Volume])
+    }
+
+    fn wakes(&self, change: &Change, world: &World) -> Vec<Key> {
+        match change.kind {
+            Kind::Snapshot => {
+                let claims = change.states::<VolumeSnapshot>().filter_map(|snapshot| {
+                    let claim = snapshot.spec.source.persistent_volume_claim_name.as_ref()?;
+                    Some(Key::Claim(ObjectKey::new(&change.key.namespace, claim)))
+                });
+                claims.chain([Key::Snapshot(change.key.clone())]).collect()
+            }
+            Kind::SnapshotContent => {
+                let bound = change.states::<VolumeSnapshotContent>();
+                let bound = bound.map(|content| ref_key(&content.spec.volume_snapshot_ref));
+                let asking = snapshots(SnapshotBy::Content, &change.key.name, world);
+                let content = Key::Content(change.key.name.clone());
+                bound.map(Key::Snapshot).chain(asking).chain([content]).collect()
+            }
+            Kind::SnapshotClass => snapshots(SnapshotBy::Unready, UNREADY, world).collect(),
+            Kind::Claim => {
+                let made_from =
+                    change.states::<PersistentVolumeClaim>().filter_map(|claim| match data_source(claim) {
+                        Some(DataSource::Snapshot(source)) => Some(Key::Snapshot(source)),
+                        Some(
+                            DataSource::Claim(_) | DataSource::Elsewhere { .. } | DataSource::Other { .. },
+                        )
+                        | None => None,
+                    });
+                let of = snapshots(SnapshotBy::Claim, &change.key.to_string(), world);
+                made_from.chain(of).chain([Key::Claim(change.key.clone())]).collect()
+            }
+            Kind::Volume => {
+                let claim = change.object::<PersistentVolume>().and_then(|volume| claim_ref(volume));
+                let claim = claim.map(|claim| ref_key(claim).to_string());
+                claim.map(|claim| snapshots(SnapshotBy::Claim, &claim, world).collect()).unwrap_or_default()
+            }
+            Kind::Class
+            | Kind::Pod
+            | Kind::Node
+            | Kind::Attachment
+            | Kind::CsiDriver
+            | Kind::CsiNode
+            | Kind::Capacity
+            | Kind::Lease => Vec::new(),
+        }
+    }
+
+    fn plan(&self, key: &Key, world: &World, _: Timestamp) -> Plan<Action> {
+        let action = match key {
+            Key::Snapshot(key) => plan_snapshot(key, world),
+            Key::Content(name) => plan_content(name, world),
+            Key::Claim(key) => plan_claim(key, world),
+        };
+        Vec::from_iter(action).into()
+    }
+
+    async fn act(&self, context: &Context, _: &Key, action: Action) -> Result<Done, Failure> {
+        match action {
+            Action::SetClass { snapshot, class } => {
+                context.patch(&*snapshot, json!({"spec": {"volumeSnapshotClassName": class}})).await?;
+            }
+            Action::SetFinalizers { snapshot, finalizers } => {
+                context.patch(&*snapshot, json!({"metadata": {"finalizers": finalizers}})).await?;
+            }
+            Action::HoldClaim(claim) => {
+                let mut finalizers = claim.metadata.finalizers.clone().unwrap_or_default();
+                finalizers.push(SNAPSHOT_CLAIM_PROTECTION.to_owned());
+                context.patch(&*claim, json!({"metadata": {"finalizers": finalizers}})).await?;
+            }
+            Action::ReleaseClaim(claim) => {
+                let mut finalizers = claim.metadata.finalizers.clone().unwrap_or_default();
+                finalizers.retain(|held| held != SNAPSHOT_CLAIM_PROTECTION);
+                context.patch(&*claim, json!({"metadata": {"finalizers": finalizers}})).await?;
+            }
+            Action::CreateContent { snapshot, content } => {
+                context.create(&*content).await?;
+                let message =
+                    format!("Waiting for a snapshot {} to be created by the CSI driver.", key_of(&*snapshot));
+                context.event(&*snapshot, EventType::Normal, "CreatingSnapshot", message);
+            }
+            Action::BindContent { content, snapshot } => {
+                let mut spec = json!({"volumeSnapshotRef": {"uid": snapshot.metadata.uid}});
+                if let Some(class) = &snapshot.spec.volume_snapshot_class_name {
+                    spec["volumeSnapshotClassName"] = json!(class);
+                }
+                context.patch(&*content, json!({ "spec": spec })).await?;
+            }
+            Action::HoldContent(content) => {
+                let mut finalizers = content.metadata.finalizers.clone().unwrap_or_default();
+                finalizers.push(SNAPSHOT_CONTENT_PROTECTION.to_owned());
+                context.patch(&*content, json!({"metadata": {"finalizers": finalizers}})).await?;
+            }
+            Action::Report { snapshot, status } => report(context, &snapshot, &status).await?,
+            Action::Fail { snapshot, trouble } => fail(context, &snapshot, &trouble).await?,
+            Action::TellInUse(snapshot) => {
+                let message = "Snapshot is being used to restore a PVC";
+                context.event(&*snapshot, EventType::Warning, "SnapshotDeletePending", message);
+                return Ok(Done::Nothing);
+            }
+            Action::Announce(content) => {
+                let annotations = json!({ SNAPSHOT_BEING_DELETED: "yes" });
+                context.patch(&*content, json!({"metadata": {"annotations": annotations}})).await?;
+            }
+            Action::DeleteContent(content) => context.delete(&*content).await?,
+        }
+        Ok(Done::Wrote)
+    }
+}
+
+/// Snapshots found by an index.
+fn snapshots<'w>(by: SnapshotBy, term: &str, world: &'w World) -> impl Iterator<Item = Key> + use<'w> {
+    world.snapshots.by(by, term).map(|snapshot| Key::Snapshot(key_of(&**snapshot)))
+}
+
+async fn report(
+    context: &Context,
+    snapshot: &VolumeSnapshot,
+    status: &VolumeSnapshotStatus,
+) -> Result<(), Failure> {
+    let mut patch = json!(status);
+    if status.error.is_none() {
+        patch["error"] = json!(null);
+    }
+    context.patch_status(snapshot, patch).await?;
+    let key = key_of(snapshot);
+    let was_created = snapshot.status.as_ref().is_some_and(|status| status.creation_time.is_some());
+    if status.creation_time.is_some() && !was_created {
+        let message = format!("Snapshot {key} was successfully created by the CSI driver.");
+        context.event(snapshot, EventType::Normal, "SnapshotCreated", message);
+    }
+    if status.ready_to_use == Some(true) && !snapshot.is_ready() {
+        info!(snapshot = %key, "ready");
+        let message = format!("Snapshot {key} is ready to use.");
+        context.event(snapshot, EventType::Normal, "SnapshotReady", message);
+    }
+    Ok(())
+}
+
+/// What is wrong is not tried again after a while: a change of what is looked at wakes the snapshot.
+async fn fail(context: &Context, snapshot: &VolumeSnapshot, trouble: &Trouble) -> Result<(), Failure> {
+    let message = trouble.to_string();
+    context.event(snapshot, EventType::Warning, trouble.reason(), message.clone());
+    let error = VolumeSnapshotError { message: Some(message), time: Some(Time(Timestamp::now())) };
+    let mut status = json!({ "error": error });
+    if trouble.unreadies() {
+        status["readyToUse"] = json!(false);
+    }
+    context.patch_status(snapshot, status).await
+}

@@ -1,0 +1,125 @@
+//! What a snapshot is made of, by which class, and the content that this makes.
+//!
+//! Upstream: `createSnapshotContent`, `getVolumeFromVolumeSnapshot` and `SetDefaultSnapshotClass` in
+//! `pkg/common-controller/snapshot_controller.go`.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use claimcheck_informer::{World, reference};
+use claimcheck_model::{
+    DEFAULT_SNAPSHOT_CLASS, ObjectKey, SNAPSHOT_CONTENT_PROTECTION, SNAPSHOT_SECRET_NAME,
+    SNAPSHOT_SECRET_NAMESPACE,
+    snapshot::{
+        VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent, VolumeSnapshotContentSource,
+        VolumeSnapshotContentSpec,
+    },
+    snapshot_content_name,
+};
+use k8s_openapi::{
+    api::core::v1::{CSIPersistentVolumeSource, PersistentVolume, PersistentVolumeClaim},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+
+use super::trouble::{DefaultTrouble, SourceTrouble};
+use crate::{
+    claims::{annotation, claim_phase, is_deleting, is_meant_for, name, volume_name},
+    snapshotter::parameters::{Purpose, secret},
+};
+
+/// The claim that a snapshot names.
+pub fn claim<'w>(
+    snapshot: &VolumeSnapshot,
+    world: &'w World,
+) -> Result<&'w Arc<PersistentVolumeClaim>, SourceTrouble> {
+    let wanted = snapshot.spec.source.persistent_volume_claim_name.as_deref().unwrap_or_default();
+    let key = ObjectKey::new(snapshot.metadata.namespace.as_deref().unwrap_or_default(), wanted);
+    world.claims.get(&key).ok_or_else(|| SourceTrouble::NoClaim(wanted.to_owned()))
+}
+
+/// The volume of a claim, which is to be a driver's.
+pub fn volume<'w>(
+    claim: &PersistentVolumeClaim,
+    world: &'w World,
+) -> Result<(&'w PersistentVolume, &'w CSIPersistentVolumeSource), SourceTrouble> {
+    if claim_phase(claim) != "Bound" {
+        return Err(SourceTrouble::ClaimPending(name(claim).to_owned()));
+    }
+    let volume = volume_name(claim).and_then(|name| world.volumes.named(name));
+    let volume = volume.filter(|volume| is_meant_for(volume, claim)).ok_or(SourceTrouble::BrokenBinding)?;
+    let csi = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref());
+    Ok((volume, csi.ok_or_else(|| SourceTrouble::NotCsi(name(&**volume).to_owned()))?))
+}
+
+/// The name of the one class that is its driver's default.
+pub fn default_class(snapshot: &VolumeSnapshot, world: &World) -> Result<String, DefaultTrouble> {
+    let (_, csi) = volume(claim(snapshot, world)?, world)?;
+    let is_default = |class: &&Arc<VolumeSnapshotClass>| {
+        class.driver == csi.driver && annotation(&***class, DEFAULT_SNAPSHOT_CLASS) == Some("true")
+    };
+    let mut defaults = world.snapshot_classes.iter().filter(is_default);
+    match (defaults.next(), defaults.count()) {
+        (None, _) => Err(DefaultTrouble::None),
+        (Some(class), 0) => Ok(name(&**class).to_owned()),
+        (Some(_), more) => Err(DefaultTrouble::Several(more + 1)),
+    }
+}
+
+/// The claim as far as it is to be held while a snapshot is made of it.
+pub fn held_claim<'w>(
+    snapshot: &VolumeSnapshot,
+    world: &'w World,
+    finalizer: &str,
+) -> Result<(&'w Arc<PersistentVolumeClaim>, bool), SourceTrouble> {
+    let claim = claim(snapshot, world)?;
+    let held = claim.metadata.finalizers.iter().flatten().any(|held| held == finalizer);
+    if !held && is_deleting(&**claim) {
+        return Err(SourceTrouble::ClaimGoes(name(&**claim).to_owned()));
+    }
+    Ok((claim, held))
+}
+
+/// The content to be made for a snapshot. Upstream adds its finalizer in a second step.
+pub fn content(
+    snapshot: &VolumeSnapshot,
+    claim: &PersistentVolumeClaim,
+    class: &VolumeSnapshotClass,
+    world: &World,
+) -> Result<VolumeSnapshotContent, SourceTrouble> {
+    let (volume, csi) = volume(claim, world)?;
+    if csi.driver != class.driver {
+        return Err(SourceTrouble::OtherDriver {
+            class: class.driver.clone(),
+            volume: name(volume).to_owned(),
+            driver: csi.driver.clone(),
+        });
+    }
+    let content = snapshot_content_name(snapshot.metadata.uid.as_deref().unwrap_or_default());
+    let secret = secret(Purpose::Snapshot, class, &content, Some(snapshot))?;
+    let annotations = secret.map(|secret| {
+        let named = |key: &str, value: Option<String>| (key.to_owned(), value.unwrap_or_default());
+        BTreeMap::from([
+            named(SNAPSHOT_SECRET_NAME, secret.name),
+            named(SNAPSHOT_SECRET_NAMESPACE, secret.namespace),
+        ])
+    });
+    Ok(VolumeSnapshotContent {
+        metadata: ObjectMeta {
+            name: Some(content),
+            annotations,
+            finalizers: Some(vec![SNAPSHOT_CONTENT_PROTECTION.to_owned()]),
+            ..ObjectMeta::default()
+        },
+        spec: VolumeSnapshotContentSpec {
+            deletion_policy: class.deletion_policy.clone(),
+            driver: class.driver.clone(),
+            source: VolumeSnapshotContentSource {
+                volume_handle: Some(csi.volume_handle.clone()),
+                snapshot_handle: None,
+            },
+            source_volume_mode: volume.spec.as_ref().and_then(|spec| spec.volume_mode.clone()),
+            volume_snapshot_class_name: class.metadata.name.clone(),
+            volume_snapshot_ref: reference(snapshot),
+        },
+        status: None,
+    })
+}

@@ -1,0 +1,7 @@
+//! Has the driver make and delete snapshots. `plan.rs` decides the next step of a content; `run.rs` calls the
+//! driver and writes what it answers.
+
+pub(crate) mod plan;
+mod run;
+
+pub use run::Contents;

@@ -1,0 +1,267 @@
+//! The next step of a content.
+//!
+//! Upstream: `syncContent`, `shouldDelete` and `createSnapshotWrapper` in
+//! `pkg/sidecar-controller/snapshot_controller.go`. Unlike there a snapshot that is not ready yet is asked for by
+//! GetSnapshot or ListSnapshots where the driver has them, instead of by making it again.
+
+use std::{sync::Arc, time::Duration};
+
+use claimcheck_csi::v1::{
+    CreateSnapshotRequest, GetSnapshotRequest, ListSnapshotsRequest,
+    controller_service_capability::rpc::Type as Rpc,
+};
+use claimcheck_informer::World;
+use claimcheck_model::{
+    SNAPSHOT_BEING_CREATED, SNAPSHOT_BEING_DELETED, SNAPSHOT_CONTENT_PROTECTION, SNAPSHOT_GROUP,
+    SNAPSHOT_SECRET_NAME, SNAPSHOT_SECRET_NAMESPACE,
+    snapshot::{VolumeSnapshotClass, VolumeSnapshotContent},
+    snapshot_name,
+};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::SecretReference;
+
+use crate::{
+    claims::{annotation, is_deleting, name},
+    rpc::{RESERVED, SecretNameError},
+    snapshotter::{
+        Settings,
+        parameters::{Purpose, UnknownParameter, for_driver, secret},
+    },
+};
+
+/// What the driver said of a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// What it calls it.
+    pub handle: String,
+    /// Volumes can be made from it.
+    pub ready: bool,
+    /// The moment of which it holds the data, in nanoseconds since 1970.
+    pub created: i64,
+    /// What a volume from it needs at least, in bytes; 0 if it does not say.
+    pub size: i64,
+}
+
+/// What is remembered of a content and not written down yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// What the driver said last.
+    pub found: Option<Found>,
+    /// The driver has deleted the snapshot.
+    pub deleted: bool,
+    /// When to ask next whether it is ready.
+    pub next: Option<Timestamp>,
+}
+
+/// How to learn what became of a snapshot.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Question {
+    /// By making it: the same call gives the same snapshot.
+    Create(Box<CreateSnapshotRequest>),
+    /// By its handle.
+    Get(GetSnapshotRequest),
+    /// By a list of one.
+    List(ListSnapshotsRequest),
+    /// Not at all: the driver cannot say, and so it is taken to be there.
+    Trust(String),
+}
+
+/// A step.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Note that CreateSnapshot will be called, so that the content does not go before that is over.
+    Announce(Arc<VolumeSnapshotContent>),
+    /// Ask the driver.
+    Ask {
+        /// The content.
+        content: Arc<VolumeSnapshotContent>,
+        /// What.
+        question: Question,
+        /// The secret that the call needs.
+        secret: Option<SecretReference>,
+    },
+    /// Write what the driver said.
+    Report {
+        /// The content.
+        content: Arc<VolumeSnapshotContent>,
+        /// What it said.
+        found: Found,
+    },
+    /// Note that CreateSnapshot is over.
+    Settle(Arc<VolumeSnapshotContent>),
+    /// Have the driver delete the snapshot.
+    Delete {
+        /// The content.
+        content: Arc<VolumeSnapshotContent>,
+        /// What the driver calls it.
+        handle: String,
+        /// The secret that the call needs.
+        secret: Option<SecretReference>,
+    },
+    /// Let go of the content.
+    Release(Arc<VolumeSnapshotContent>),
+    /// Write why the driver cannot be asked.
+    Fail {
+        /// The content.
+        content: Arc<VolumeSnapshotContent>,
+        /// Why.
+        obstacle: Obstacle,
+    },
+}
+
+/// Why the driver cannot be asked for a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Obstacle {
+    /// Its class is gone.
+    #[error(
+        "failed to get input parameters to create snapshot for content {content}: \
+         volumesnapshotclass.snapshot.storage.k8s.io \"{class}\" not found"
+    )]
+    NoClass {
+        /// The content.
+        content: String,
+        /// The class.
+        class: String,
+    },
+    /// See the error.
+    #[error(transparent)]
+    Parameter(#[from] UnknownParameter),
+    /// See the error.
+    #[error(transparent)]
+    Secret(#[from] SecretNameError),
+}
+
+/// Plans the content of this name; and when to look again though nothing changed.
+pub fn plan(
+    content: &str,
+    world: &World,
+    settings: &Settings,
+    memory: &Memory,
+    now: Timestamp,
+) -> (Option<Action>, Option<Duration>) {
+    let Some(content) = world.snapshot_contents.named(content) else { return (None, None) };
+    // What is part of a group is made and deleted with it.
+    if content.spec.driver != settings.driver.name || annotation(&**content, SNAPSHOT_GROUP).is_some() {
+        return (None, None);
+    }
+    let in_flight = annotation(&**content, SNAPSHOT_BEING_CREATED).is_some();
+    if is_deleting(&**content) && !(in_flight && content.handle().is_none()) {
+        return (deletion(content, memory), None);
+    }
+    if let Some(found) = memory.found.as_ref().filter(|found| !says(content, found)) {
+        return (Some(Action::Report { content: content.clone(), found: found.clone() }), None);
+    }
+    if content.handle().is_some() && in_flight {
+        return (Some(Action::Settle(content.clone())), None);
+    }
+    if content.is_ready() && content.handle().is_some() {
+        return (None, None);
+    }
+    if let Some(left) = memory.next.map(|next| now.duration_until(next)).filter(|left| left.is_positive()) {
+        return (None, Some(left.unsigned_abs()));
+    }
+    let step = ask(content, world, settings, in_flight);
+    let fail = |obstacle| Action::Fail { content: content.clone(), obstacle };
+    (Some(step.unwrap_or_else(fail)), None)
+}
+
+/// A content on its way out, whose CreateSnapshot is over.
+fn deletion(content: &Arc<VolumeSnapshotContent>, memory: &Memory) -> Option<Action> {
+    let held = content.metadata.finalizers.iter().flatten().any(|held| held == SNAPSHOT_CONTENT_PROTECTION);
+    if !held {
+        return None;
+    }
+    let uid = content.spec.volume_snapshot_ref.uid.as_deref().unwrap_or_default();
+    let unbound = content.spec.source.snapshot_handle.is_some() && uid.is_empty();
+    // Deleting the content of a snapshot that is there deletes nothing.
+    if !unbound && annotation(&**content, SNAPSHOT_BEING_DELETED).is_none() {
+        return None;
+    }
+    Some(match content.handle() {
+        Some(handle) if content.is_deleted_with_snapshot() && !memory.deleted => {
+            let (content, handle) = (content.clone(), handle.to_owned());
+            Action::Delete { secret: annotated_secret(&content), content, handle }
+        }
+        Some(_) | None => Action::Release(content.clone()),
+    })
+}
+
+/// How to learn of the snapshot.
+fn ask(
+    content: &Arc<VolumeSnapshotContent>,
+    world: &World,
+    settings: &Settings,
+    in_flight: bool,
+) -> Result<Action, Obstacle> {
+    let source = &content.spec.source;
+    let known = content.handle().or(source.snapshot_handle.as_deref());
+    let by_handle = known.and_then(|handle| by_handle(handle, settings));
+    if let Some(question) = by_handle {
+        let secret = match class_of(content, world)? {
+            Some(class) => secret(Purpose::List, class, name(&**content), None)?,
+            None => None,
+        };
+        return Ok(Action::Ask { content: content.clone(), question, secret });
+    }
+    let Some(volume) = &source.volume_handle else {
+        let question = Question::Trust(source.snapshot_handle.clone().unwrap_or_default());
+        return Ok(Action::Ask { content: content.clone(), question, secret: None });
+    };
+    let class = class_of(content, world)?;
+    let mut parameters = class.map(for_driver).transpose()?.unwrap_or_default();
+    let of = &content.spec.volume_snapshot_ref;
+    if settings.extra_create_metadata {
+        for (key, value) in [
+            ("volumesnapshot/name", of.name.as_deref()),
+            ("volumesnapshot/namespace", of.namespace.as_deref()),
+            ("volumesnapshotcontent/name", content.metadata.name.as_deref()),
+        ] {
+            parameters.insert(format!("{RESERVED}{key}"), value.unwrap_or_default().to_owned());
+        }
+    }
+    if !in_flight && known.is_none() {
+        return Ok(Action::Announce(content.clone()));
+    }
+    let request = CreateSnapshotRequest {
+        source_volume_id: volume.clone(),
+        name: snapshot_name(of.uid.as_deref().unwrap_or_default()),
+        parameters,
+        ..CreateSnapshotRequest::default()
+    };
+    let question = Question::Create(Box::new(request));
+    Ok(Action::Ask { secret: annotated_secret(content), content: content.clone(), question })
+}
+
+/// The question for a snapshot that is known by its handle, if the driver takes one.
+fn by_handle(handle: &str, settings: &Settings) -> Option<Question> {
+    let snapshot_id = handle.to_owned();
+    if settings.driver.can(Rpc::GetSnapshot) {
+        return Some(Question::Get(GetSnapshotRequest { snapshot_id, ..GetSnapshotRequest::default() }));
+    }
+    let list = ListSnapshotsRequest { snapshot_id, ..ListSnapshotsRequest::default() };
+    settings.driver.can(Rpc::ListSnapshots).then_some(Question::List(list))
+}
+
+/// The class, if the content names one.
+fn class_of<'w>(
+    content: &VolumeSnapshotContent,
+    world: &'w World,
+) -> Result<Option<&'w VolumeSnapshotClass>, Obstacle> {
+    let Some(named) = &content.spec.volume_snapshot_class_name else { return Ok(None) };
+    match world.snapshot_classes.named(named) {
+        Some(class) => Ok(Some(class)),
+        None => Err(Obstacle::NoClass { content: name(content).to_owned(), class: named.clone() }),
+    }
+}
+
+/// The secret that was noted when the content was made.
+fn annotated_secret(content: &VolumeSnapshotContent) -> Option<SecretReference> {
+    let noted = |key| annotation(content, key).filter(|value| !value.is_empty()).map(str::to_owned);
+    let (name, namespace) = (noted(SNAPSHOT_SECRET_NAME)?, noted(SNAPSHOT_SECRET_NAMESPACE)?);
+    Some(SecretReference { name: Some(name), namespace: Some(namespace) })
+}
+
+/// Whether the content says what was found.
+fn says(content: &VolumeSnapshotContent, found: &Found) -> bool {
+    content.handle() == Some(found.handle.as_str()) && content.is_ready() == found.ready
+}

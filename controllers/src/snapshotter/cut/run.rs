@@ -1,0 +1,310 @@
+//! Calls the driver's CreateSnapshot, GetSnapshot, ListSnapshots and DeleteSnapshot, and writes what came of it.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use claimcheck_csi::{
+    Driver,
+    v1::{DeleteSnapshotRequest, Snapshot},
+};
+use claimcheck_informer::{Backoff, Change, ContentBy, EventType, Kind, KindSet, World};
+use claimcheck_model::{
+    SNAPSHOT_BEING_CREATED, SNAPSHOT_CONTENT_PROTECTION,
+    snapshot::{VolumeSnapshotContent, VolumeSnapshotError},
+};
+use jiff::Timestamp;
+use k8s_openapi::{api::core::v1::SecretReference, apimachinery::pkg::apis::meta::v1::Time};
+use serde_json::json;
+use tracing::{info, warn};
+
+use super::plan::{Action, Found, Memory, Question, plan};
+use crate::{
+    Failure,
+    context::Context,
+    rpc::{Certainty, RpcFailure, credentials},
+    shell::{Controller, Done, Plan},
+    snapshotter::Settings,
+};
+
+/// How long to wait between two questions whether a snapshot is ready.
+const POLLS: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(30) };
+
+/// The snapshotter of one driver.
+pub struct Contents {
+    driver: Driver,
+    settings: Settings,
+    /// By the content's uid; with how often the driver said that the snapshot is not ready.
+    memory: Mutex<HashMap<String, (Memory, u32)>>,
+}
+
+/// A driver's answer without a snapshot.
+#[derive(Debug, thiserror::Error)]
+enum BadAnswer {
+    #[error("the driver's answer has no snapshot, or one without id")]
+    Nothing,
+    #[error("can not find snapshot for snapshotID {0}")]
+    NotListed(String),
+}
+
+type AnyError = Box<dyn std::error::Error + Send + Sync>;
+
+impl Controller for Contents {
+    type Key = String;
+    type Action = Action;
+
+    const NAME: &'static str = "snapshotter";
+    /// As many calls at a time; upstream's default is 10.
+    const WORKERS: usize = 32;
+    const BACKOFF: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(60) };
+
+    fn kinds() -> KindSet {
+        KindSet::of(&[Kind::SnapshotContent, Kind::SnapshotClass])
+    }
+
+    fn wakes(&self, change: &Change, world: &World) -> Vec<String> {
+        match change.kind {
+            Kind::SnapshotContent => self.wakes_of_content(change),
+            Kind::SnapshotClass => {
+                let contents = world.snapshot_contents.by(ContentBy::Class, &change.key.name);
+                contents.filter_map(|content| content.metadata.name.clone()).collect()
+            }
+            Kind::Claim
+            | Kind::Volume
+            | Kind::Class
+            | Kind::Pod
+            | Kind::Node
+            | Kind::Attachment
+            | Kind::CsiDriver
+            | Kind::CsiNode
+            | Kind::Capacity
+            | Kind::Lease
+            | Kind::Snapshot => Vec::new(),
+        }
+    }
+
+    fn plan(&self, name: &String, world: &World, now: Timestamp) -> Plan<Action> {
+        let uid = world.snapshot_contents.named(name).and_then(|content| content.metadata.uid.as_ref());
+        let memory = uid.and_then(|uid| Some(self.memory().get(uid)?.0.clone())).unwrap_or_default();
+        let (action, again) = plan(name, world, &self.settings, &memory, now);
+        Plan { actions: action.into_iter().collect(), again }
+    }
+
+    async fn act(&self, context: &Context, _: &String, action: Action) -> Result<Done, Failure> {
+        match action {
+            Action::Announce(content) => {
+                let annotations = json!({ SNAPSHOT_BEING_CREATED: "yes" });
+                context.patch(&*content, json!({"metadata": {"annotations": annotations}})).await?;
+            }
+            Action::Ask { content, question, secret } => {
+                let creates = matches!(question, Question::Create(_));
+                match self.ask(context, question, secret).await {
+                    Ok(found) => self.learned(&content, found),
+                    Err(error) => return self.not_asked(context, &content, creates, error).await,
+                }
+            }
+            Action::Report { content, found } => {
+                let size = (found.size > 0).then_some(found.size);
+                let status = json!({
+                    "snapshotHandle": found.handle,
+                    "readyToUse": found.ready,
+                    "creationTime": found.created,
+                    "restoreSize": size,
+                    "error": null,
+                });
+                context.patch_status(&*content, status).await?;
+                info!(
+                    content = content.metadata.name,
+                    handle = found.handle,
+                    ready = found.ready,
+                    "snapshot"
+                );
+            }
+            Action::Settle(content) => settle(context, &content).await?,
+            Action::Delete { content, handle, secret } => {
+                let deleted = async {
+                    let secrets = credentials(&context.client, secret.as_ref()).await?;
+                    let request = DeleteSnapshotRequest { snapshot_id: handle, secrets };
+                    self.driver.controller().delete_snapshot(request).await.map_err(RpcFailure::from)?;
+                    Ok::<(), AnyError>(())
+                };
+                if let Err(error) = deleted.await {
+                    let message = format!("Failed to delete snapshot: {error}");
+                    context.event(&*content, EventType::Warning, "SnapshotDeleteError", message);
+                    return Err(Failure::Later(error));
+                }
+                self.memory().entry(uid(&content).to_owned()).or_default().0.deleted = true;
+            }
+            Action::Release(content) => {
+                let mut finalizers = content.metadata.finalizers.clone().unwrap_or_default();
+                finalizers.retain(|held| held != SNAPSHOT_CONTENT_PROTECTION);
+                context.patch(&*content, json!({"metadata": {"finalizers": finalizers}})).await?;
+                info!(content = content.metadata.name, "released");
+            }
+            Action::Fail { content, obstacle } => {
+                failed(
+                    context,
+                    &content,
+                    "SnapshotCreationFailed",
+                    &format!("Failed to create snapshot: {obstacle}"),
+                )
+                .await;
+                return Err(obstacle.into());
+            }
+        }
+        Ok(Done::Wrote)
+    }
+}
+
+impl Contents {
+    pub fn new(driver: Driver, settings: Settings) -> Self {
+        Self { driver, settings, memory: Mutex::default() }
+    }
+
+    /// What we write ourselves of a failure is no reason to try again before the backoff is over.
+    fn wakes_of_content(&self, change: &Change) -> Vec<String> {
+        match change.both::<VolumeSnapshotContent>() {
+            (Some(old), Some(new)) if but_for_failures(old) == but_for_failures(new) => Vec::new(),
+            (_, Some(_)) => vec![change.key.name.clone()],
+            (Some(gone), None) => {
+                self.memory().remove(uid(gone));
+                Vec::new()
+            }
+            (None, None) => Vec::new(),
+        }
+    }
+
+    async fn ask(
+        &self,
+        context: &Context,
+        question: Question,
+        secret: Option<SecretReference>,
+    ) -> Result<Found, AnyError> {
+        let secrets = credentials(&context.client, secret.as_ref()).await?;
+        let mut controller = self.driver.controller();
+        let snapshot = match question {
+            Question::Create(mut request) => {
+                request.secrets = secrets;
+                controller.create_snapshot(*request).await.map_err(RpcFailure::from)?.into_inner().snapshot
+            }
+            Question::Get(mut request) => {
+                request.secrets = secrets;
+                controller.get_snapshot(request).await.map_err(RpcFailure::from)?.into_inner().snapshot
+            }
+            Question::List(mut request) => {
+                request.secrets = secrets;
+                let handle = request.snapshot_id.clone();
+                let list = controller.list_snapshots(request).await.map_err(RpcFailure::from)?.into_inner();
+                let entry = list.entries.into_iter().next().ok_or(BadAnswer::NotListed(handle))?;
+                entry.snapshot
+            }
+            Question::Trust(handle) => {
+                Some(Snapshot { snapshot_id: handle, ready_to_use: true, ..Snapshot::default() })
+            }
+        };
+        let snapshot = snapshot.filter(|snapshot| !snapshot.snapshot_id.is_empty());
+        Ok(found(snapshot.ok_or(BadAnswer::Nothing)?))
+    }
+
+    /// Remembers what the driver said, and when to ask again.
+    fn learned(&self, content: &VolumeSnapshotContent, found: Found) {
+        let mut memory = self.memory();
+        let (memory, polls) = memory.entry(uid(content).to_owned()).or_default();
+        *polls += 1;
+        let pause = POLLS.delay(*polls);
+        memory.next =
+            (!found.ready).then(|| Timestamp::now().saturating_add(pause).unwrap_or(Timestamp::MAX));
+        memory.found = Some(found);
+    }
+
+    /// Writes why the driver did not say what was asked. A CreateSnapshot that may still be going on stays
+    /// noted as such, and the content stays with it.
+    async fn not_asked(
+        &self,
+        context: &Context,
+        content: &VolumeSnapshotContent,
+        creates: bool,
+        error: AnyError,
+    ) -> Result<Done, Failure> {
+        let name = content.metadata.name.as_deref().unwrap_or_default();
+        let (reason, message) = if creates {
+            let volume = content.spec.source.volume_handle.as_deref().unwrap_or_default();
+            let what = format!("Failed to create snapshot: failed to take snapshot of the volume {volume}");
+            ("SnapshotCreationFailed", format!("{what}: \"{error}\""))
+        } else {
+            let what = "Failed to check and update snapshot content: failed to list snapshot for content";
+            ("SnapshotContentCheckandUpdateFailed", format!("{what} {name}: \"{error}\""))
+        };
+        failed(context, content, reason, &message).await;
+        let over = error.downcast_ref::<RpcFailure>().is_some_and(|failure| match failure.certainty {
+            Certainty::Final | Certainty::Infeasible => true,
+            // Upstream: `isCSIFinalError`. Room may be short for the moment only.
+            Certainty::Exhausted | Certainty::Unknown => false,
+        });
+        if creates && over {
+            // The version that was decided on is gone with the write above.
+            let key = claimcheck_informer::key_of(content);
+            let current = context.informer.read().snapshot_contents.get(&key).cloned();
+            if let Some(current) = current
+                && let Err(Failure::Later(cause)) = settle(context, &current).await
+            {
+                warn!(content = name, cause, "that its creation is over cannot be written");
+            }
+        }
+        Err(Failure::Later(error))
+    }
+
+    // Nothing panics while it is locked, so a poisoned one is whole.
+    fn memory(&self) -> MutexGuard<'_, HashMap<String, (Memory, u32)>> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn uid(content: &VolumeSnapshotContent) -> &str {
+    content.metadata.uid.as_deref().unwrap_or_default()
+}
+
+/// A driver that does not say when a snapshot was taken has just taken it.
+fn found(snapshot: Snapshot) -> Found {
+    let now = || i64::try_from(Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX);
+    let created = snapshot.creation_time.filter(|time| time.seconds > 0);
+    let created = created.map_or_else(now, |time| time.seconds * 1_000_000_000 + i64::from(time.nanos));
+    Found { handle: snapshot.snapshot_id, ready: snapshot.ready_to_use, created, size: snapshot.size_bytes }
+}
+
+async fn settle(context: &Context, content: &VolumeSnapshotContent) -> Result<(), Failure> {
+    let annotations = json!({ SNAPSHOT_BEING_CREATED: null });
+    context.patch(content, json!({"metadata": {"annotations": annotations}})).await
+}
+
+/// Writes what is wrong to the content's status, unless it stands there already.
+async fn failed(context: &Context, content: &VolumeSnapshotContent, reason: &str, message: &str) {
+    let said = content.status.as_ref().and_then(|status| status.error.as_ref()?.message.as_deref());
+    if said == Some(message) {
+        return;
+    }
+    context.event(content, EventType::Warning, reason, message);
+    let error = VolumeSnapshotError { message: Some(message.to_owned()), time: Some(Time(Timestamp::now())) };
+    let status = json!({ "error": error, "readyToUse": false });
+    if let Err(Failure::Later(cause)) = context.patch_status(content, status).await {
+        warn!(content = content.metadata.name, cause, "the error cannot be written to its status");
+    }
+}
+
+/// The content without what failures change.
+fn but_for_failures(content: &VolumeSnapshotContent) -> VolumeSnapshotContent {
+    let mut content = content.clone();
+    content.metadata.resource_version = None;
+    if let Some(annotations) = &mut content.metadata.annotations {
+        annotations.remove(SNAPSHOT_BEING_CREATED);
+    }
+    content.metadata.annotations = content.metadata.annotations.filter(|all| !all.is_empty());
+    if let Some(status) = &mut content.status {
+        status.error = None;
+        status.ready_to_use = status.ready_to_use.filter(|ready| *ready);
+    }
+    content.status = content.status.filter(|status| *status != Default::default());
+    content
+}

@@ -1,0 +1,104 @@
+//! What a claim is to be made from.
+
+use std::fmt;
+
+use claimcheck_model::{ObjectKey, snapshot};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+
+/// The data that a new volume begins with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DataSource {
+    /// That of a VolumeSnapshot.
+    Snapshot(ObjectKey),
+    /// That of another claim's volume.
+    Claim(ObjectKey),
+    /// Something in another namespace, which needs a grant that clusters do not know unless a feature that is
+    /// not on by default is (`CrossNamespaceVolumeDataSource`).
+    Elsewhere {
+        /// That namespace.
+        namespace: String,
+    },
+    /// Whatever somebody else fills a volume with (`AnyVolumeDataSource`).
+    Other {
+        /// The API group; empty for core.
+        group: String,
+        /// The kind.
+        kind: String,
+    },
+}
+
+impl fmt::Display for DataSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Snapshot(key) => write!(f, "VolumeSnapshot {key}"),
+            Self::Claim(key) => write!(f, "PersistentVolumeClaim {key}"),
+            Self::Elsewhere { namespace } => write!(f, "something in {namespace}"),
+            Self::Other { group, kind } => write!(f, "{kind} of {group:?}"),
+        }
+    }
+}
+
+/// What the claim is to be made from, if not from nothing.
+///
+/// Upstream: `dataSource` and `prepareProvision` in external-provisioner `pkg/controller/controller.go`: the
+/// older of the two fields counts where it is set.
+pub fn data_source(claim: &PersistentVolumeClaim) -> Option<DataSource> {
+    let spec = claim.spec.as_ref()?;
+    let (group, kind, name, namespace) = match (&spec.data_source, &spec.data_source_ref) {
+        (Some(source), _) => (source.api_group.as_deref(), &source.kind, &source.name, None),
+        (None, Some(source)) => {
+            (source.api_group.as_deref(), &source.kind, &source.name, source.namespace.as_deref())
+        }
+        (None, None) => return None,
+    };
+    if let Some(namespace) = namespace.filter(|namespace| !namespace.is_empty()) {
+        return Some(DataSource::Elsewhere { namespace: namespace.to_owned() });
+    }
+    let key = ObjectKey::new(claim.metadata.namespace.clone().unwrap_or_default(), name);
+    Some(match (group.unwrap_or_default(), kind.as_str()) {
+        (snapshot::GROUP, "VolumeSnapshot") => DataSource::Snapshot(key),
+        ("", "PersistentVolumeClaim") => DataSource::Claim(key),
+        (group, kind) => DataSource::Other { group: group.to_owned(), kind: kind.to_owned() },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::{TypedLocalObjectReference, TypedObjectReference};
+
+    use super::*;
+    use crate::testing::{NAMESPACE, claim};
+
+    #[test]
+    fn each_kind_of_source() {
+        let of = |group: Option<&str>, kind: &str| {
+            let mut claim = claim("c", "", "1Gi");
+            let source = TypedLocalObjectReference {
+                api_group: group.map(str::to_owned),
+                kind: kind.into(),
+                name: "s".into(),
+            };
+            claim.spec.get_or_insert_default().data_source = Some(source);
+            data_source(&claim)
+        };
+        let key = ObjectKey::new(NAMESPACE, "s");
+        assert_eq!(of(Some(snapshot::GROUP), "VolumeSnapshot"), Some(DataSource::Snapshot(key.clone())));
+        assert_eq!(of(None, "PersistentVolumeClaim"), Some(DataSource::Claim(key)));
+        let other = |group: &str, kind: &str| DataSource::Other { group: group.into(), kind: kind.into() };
+        assert_eq!(of(Some("x"), "VolumeSnapshot"), Some(other("x", "VolumeSnapshot")));
+        assert_eq!(data_source(&claim("c", "", "1Gi")), None);
+    }
+
+    #[test]
+    fn another_namespace_is_told_apart() {
+        let mut claim = claim("c", "", "1Gi");
+        let source = TypedObjectReference {
+            kind: "PersistentVolumeClaim".into(),
+            name: "s".into(),
+            namespace: Some("there".into()),
+            api_group: None,
+        };
+        claim.spec.get_or_insert_default().data_source_ref = Some(source);
+        assert_eq!(data_source(&claim), Some(DataSource::Elsewhere { namespace: "there".into() }));
+    }
+}
