@@ -56,7 +56,7 @@ pub enum Name {
 
 impl Name {
     /// Those of a whole cluster, whose API server comes with a garbage collector.
-    pub const ALL: [Name; 10] = [
+    pub const ALL: [Name; 12] = [
         Self::Binder,
         Self::Provisioner,
         Self::AttachDetach,

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use claimcheck_harness::install::{Options, Variant, objects};
+use claimcheck_model::snapshot::GROUP;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use serde_json::Value;
 
@@ -102,6 +103,9 @@ pub fn watching(kind: &str) -> [Right; 2] {
         "CSINode" => ("storage.k8s.io", "csinodes"),
         "CSIStorageCapacity" => ("storage.k8s.io", "csistoragecapacities"),
         "Lease" => ("coordination.k8s.io", "leases"),
+        "VolumeSnapshot" => (GROUP, "volumesnapshots"),
+        "VolumeSnapshotContent" => (GROUP, "volumesnapshotcontents"),
+        "VolumeSnapshotClass" => (GROUP, "volumesnapshotclasses"),
         other => panic!("add {other} here"),
     };
     [Right::new("list", group, resource), Right::new("watch", group, resource)]

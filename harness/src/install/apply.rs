@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, Patch, PatchParams},
@@ -11,12 +12,12 @@ use kube::{
 };
 use tokio::time::timeout;
 
-use super::{InstallError, Installed, substitute::PART_OF, title};
+use super::{InstallError, Installed, definition, substitute::PART_OF, title};
 
 /// Who owns what is applied.
 const MANAGER: &str = "claimcheck";
 /// Groups that are extensions: without them something is missing that nobody needs for storage.
-const OPTIONAL: [&str; 2] = ["monitoring.coreos.com", "snapshot.storage.k8s.io"];
+const OPTIONAL: [&str; 3] = ["monitoring.coreos.com", "snapshot.storage.k8s.io", "apiextensions.k8s.io"];
 
 /// What applying did to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,13 +93,17 @@ pub(super) async fn apply(client: &Client, objects: Vec<DynamicObject>) -> Resul
             installed.notes.push(format!("{name} is left out: the cluster does not have {group}"));
             continue;
         };
-        let change = apply_one(&api, &object).await.map_err(refused("applied", &name))?;
+        let applied = match definition::is_definition(&object) {
+            true => definition::apply(client, &api, &object).await,
+            false => apply_one(&api, &object).await,
+        };
+        let change = applied.map_err(refused("applied", &name))?;
         installed.applied.push(Applied { object: name, change });
     }
     Ok(installed)
 }
 
-async fn apply_one(api: &Api<DynamicObject>, object: &DynamicObject) -> kube::Result<Change> {
+pub(super) async fn apply_one(api: &Api<DynamicObject>, object: &DynamicObject) -> kube::Result<Change> {
     let name = object.name_any();
     let before = api.get_metadata_opt(&name).await?.and_then(|found| found.metadata.resource_version);
     // What people changed is taken back: the manifests are the only source.
@@ -121,6 +126,12 @@ pub(super) async fn remove(
     for object in objects.iter().rev() {
         let name = title(object);
         let Some(api) = served.api(object).await? else { continue };
+        if definition::is_definition(object)
+            && definition::is_used(client, object).await.map_err(refused("looked at", &name))?
+        {
+            tracing::warn!(name, "stays, since there are objects of this kind");
+            continue;
+        }
         match timeout(patience, remove_one(&api, &object.name_any())).await {
             Ok(result) => result.map_err(refused("removed", &name))?,
             Err(_) => return Err(InstallError::NotGone { object: name, waited: patience }),
@@ -131,7 +142,7 @@ pub(super) async fn remove(
 
 async fn remove_one(api: &Api<DynamicObject>, name: &str) -> kube::Result<()> {
     let Some(found) = api.get_metadata_opt(name).await? else { return Ok(()) };
-    if found.labels().get(PART_OF.0).map(String::as_str) != Some(PART_OF.1) {
+    if !is_ours(&found.metadata) {
         tracing::warn!(name, "is somebody else's and stays");
         return Ok(());
     }
@@ -142,6 +153,11 @@ async fn remove_one(api: &Api<DynamicObject>, name: &str) -> kube::Result<()> {
         Err(kube::runtime::wait::delete::Error::Delete(error)) => Err(error),
         Err(error) => Err(kube::Error::Service(Box::new(error))),
     }
+}
+
+/// Whether claimcheck put it there.
+pub(super) fn is_ours(meta: &ObjectMeta) -> bool {
+    meta.labels.as_ref().and_then(|labels| labels.get(PART_OF.0)).map(String::as_str) == Some(PART_OF.1)
 }
 
 fn refused(what: &'static str, object: &str) -> impl FnOnce(kube::Error) -> InstallError {

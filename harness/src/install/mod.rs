@@ -10,6 +10,7 @@
 
 mod apply;
 mod blocker;
+mod definition;
 mod files;
 mod resolve;
 mod rollout;
@@ -233,7 +234,16 @@ pub async fn apply(client: &Client, options: &Options) -> Result<Installed, Inst
 /// If one is refused.
 pub async fn grant(client: &Client, options: &Options) -> Result<Installed, InstallError> {
     let mut objects = objects(options);
-    let rights = ["Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"];
+    let rights = [
+        "Namespace",
+        "ServiceAccount",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "Role",
+        "RoleBinding",
+        // What the rights are about.
+        "CustomResourceDefinition",
+    ];
     objects.retain(|object| object.types.as_ref().is_some_and(|types| rights.contains(&types.kind.as_str())));
     apply::apply(client, objects).await
 }

@@ -10,6 +10,7 @@ use std::{
 };
 
 use claimcheck_apiserver as apiserver;
+use claimcheck_model::snapshot::VolumeSnapshotClass;
 use k8s_openapi::{
     api::{
         apps::v1::{DaemonSet, Deployment},
@@ -17,6 +18,7 @@ use k8s_openapi::{
         rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding},
         storage::v1::{CSIDriver, StorageClass},
     },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
     serde::{Serialize, de::DeserializeOwned},
 };
 use kube::{
@@ -100,8 +102,10 @@ fn every_field_is_known_to_kubernetes() {
             "StorageClass" => again::<StorageClass>(&object),
             "Deployment" => again::<Deployment>(&object),
             "DaemonSet" => again::<DaemonSet>(&object),
-            // Of extensions.
-            "PodMonitor" | "VolumeSnapshotClass" => continue,
+            "CustomResourceDefinition" => again::<CustomResourceDefinition>(&object),
+            "VolumeSnapshotClass" => again::<VolumeSnapshotClass>(&object),
+            // Of an extension.
+            "PodMonitor" => continue,
             other => panic!("{other} is not checked"),
         };
         assert_eq!(again, object);
@@ -258,12 +262,14 @@ fn each_variant_runs_its_controllers() {
     };
     let storage = ["binder", "attach-detach", "protection", "ephemeral-volume", "expander"];
     let sidecars: [(_, &[&str]); 2] = [
-        (Sidecars::Ours, &["provisioner", "attacher", "resizer"]),
+        (Sidecars::Ours, &["provisioner", "attacher", "resizer", "snapshotter"]),
         (Sidecars::Upstream, &["csi-provisioner", "csi-attacher", "csi-resizer"]),
     ];
     for (sidecars, names) in sidecars {
-        assert_eq!(checked(Variant::Kind, sidecars), [storage.as_slice(), names].concat());
-        assert_eq!(checked(Variant::Stock, sidecars), names);
+        // Nobody else binds snapshots in a cluster that we make.
+        let snapshots: &[&str] = if sidecars == Sidecars::Ours { &["snapshot-controller"] } else { &[] };
+        assert_eq!(checked(Variant::Kind, sidecars), [storage.as_slice(), names, snapshots].concat());
+        assert_eq!(checked(Variant::Stock, sidecars), [names, snapshots].concat());
         assert_eq!(checked(Variant::Existing, sidecars), names);
     }
 }
@@ -366,7 +372,8 @@ async fn a_second_installation_changes_nothing_and_removing_leaves_nothing() {
         let first = apply(&client, &options).await.unwrap();
         assert!(first.applied.iter().all(|applied| applied.change == Change::Created), "{first:?}");
         assert_eq!(first.applied.len() + first.notes.len(), objects(&options).len());
-        assert_eq!(first.notes.len(), 3, "two VolumeSnapshotClasses and a PodMonitor: {:?}", first.notes);
+        let definitions = objects(&options).iter().filter(|object| definition::is_definition(object)).count();
+        assert_eq!(first.notes.len(), 1 + definitions, "a PodMonitor and definitions: {:?}", first.notes);
         let second = apply(&client, &options).await.unwrap();
         assert!(second.applied.iter().all(|applied| applied.change == Change::Unchanged), "{second:?}");
 
