@@ -53,6 +53,7 @@ pub enum Need {
 
 const LOOK: &[&str] = &["list", "watch"];
 const STORAGE: &str = "storage.k8s.io";
+const SNAPSHOT: &str = claimcheck_model::snapshot::GROUP;
 /// Where `manifests/observe` puts the observers.
 const OBSERVERS: Scope = Scope::Namespace(crate::install::NAMESPACE);
 /// Names of roles.
@@ -74,6 +75,9 @@ pub const RULES: &[Rule] = &[
     rule(STORAGE, "csinodes", LOOK, Need::Run, "which nodes have the driver"),
     rule(STORAGE, "csistoragecapacities", LOOK, Need::Run, "how much room the driver says there is"),
     rule("", "events", LOOK, Need::Run, "what users are told"),
+    rule(SNAPSHOT, "volumesnapshots", LOOK, Need::Run, "phases of snapshots"),
+    rule(SNAPSHOT, "volumesnapshotcontents", LOOK, Need::Run, "phases of snapshots"),
+    rule(SNAPSHOT, "volumesnapshotclasses", LOOK, Need::Run, "how snapshots are made"),
     // The cases.
     rule("", "namespaces", &["create", "delete"], Need::Run, "a namespace for each case"),
     rule("", "persistentvolumeclaims", &["create", "get", "patch", "delete"], Need::Run, "claims of cases"),
@@ -90,6 +94,15 @@ pub const RULES: &[Rule] = &[
         "volumes that an administrator makes, keeps or takes back",
     ),
     rule(STORAGE, "storageclasses", &["create", "patch", "delete"], Need::Run, "classes of cases"),
+    rule(SNAPSHOT, "volumesnapshots", &["create", "get", "delete"], Need::Run, "snapshots of cases"),
+    rule(SNAPSHOT, "volumesnapshotclasses", &["create", "delete"], Need::Run, "classes of cases"),
+    rule(
+        SNAPSHOT,
+        "volumesnapshotcontents",
+        &["create", "get", "patch", "delete"],
+        Need::Run,
+        "snapshots that an administrator takes in or takes back",
+    ),
     rule(STORAGE, "csinodes", &["get"], Need::Run, "how many volumes a node takes"),
     // Real nodes.
     rule("", "nodes/proxy", &["get"], Need::StockMetrics, "kubelets' own storage metrics, as a cross-check"),

@@ -11,6 +11,7 @@ use crate::v1;
 /// What a request tells.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Facts {
+    /// The volume's or, where a call is about one that is there, the snapshot's.
     pub(super) volume_id: Option<String>,
     pub(super) volume_name: Option<String>,
     pub(super) node: Option<String>,
@@ -69,9 +70,9 @@ requests! {
     "Controller/ControllerModifyVolume" ControllerModifyVolumeRequest { volume_id: volume_id } secrets;
     "Controller/ControllerExpandVolume" ControllerExpandVolumeRequest { volume_id: volume_id } secrets;
     "Controller/CreateSnapshot" CreateSnapshotRequest { volume_id: source_volume_id } secrets;
-    "Controller/DeleteSnapshot" DeleteSnapshotRequest {} secrets;
+    "Controller/DeleteSnapshot" DeleteSnapshotRequest { volume_id: snapshot_id } secrets;
     "Controller/ListSnapshots" ListSnapshotsRequest { volume_id: source_volume_id } secrets;
-    "Controller/GetSnapshot" GetSnapshotRequest {} secrets;
+    "Controller/GetSnapshot" GetSnapshotRequest { volume_id: snapshot_id } secrets;
     "GroupController/CreateVolumeGroupSnapshot" CreateVolumeGroupSnapshotRequest {} secrets;
     "GroupController/DeleteVolumeGroupSnapshot" DeleteVolumeGroupSnapshotRequest {} secrets;
     "GroupController/GetVolumeGroupSnapshot" GetVolumeGroupSnapshotRequest {} secrets;

@@ -266,11 +266,13 @@ fn declared(world: &World, class: &StorageClass) -> Declared {
     let object = world.csi_drivers.named(&class.provisioner);
     let published = object.and_then(|driver| driver.spec.storage_capacity);
     let attach = object.and_then(|driver| driver.spec.attach_required) != Some(false);
+    let snapshots = world.snapshot_classes.iter().any(|of| of.driver == class.provisioner);
     let capabilities = BTreeMap::from([
         (Capability::VolumeLimits, limited),
         (Capability::Topology, zoned),
         (Capability::ControllerExpansion, grows),
         (Capability::Capacity, published == Some(true)),
+        (Capability::SnapshotDataSource, snapshots),
     ]);
     Declared { capabilities, takes: Takes { attach, ..Takes::ALL } }
 }

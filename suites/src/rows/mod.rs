@@ -4,6 +4,7 @@ mod attach;
 mod attach_required;
 mod binding;
 mod capacity;
+mod cloning;
 mod disruptive;
 mod ephemeral;
 mod fs_group;
@@ -15,7 +16,9 @@ mod protection;
 mod provisioning;
 mod read_write_once_pod;
 mod reclaim;
+mod restore;
 mod retries;
+mod snapshottable;
 mod stress;
 mod sub_path;
 mod topology;
@@ -52,6 +55,9 @@ pub fn catalogue() -> Vec<Case> {
         topology::ROWS,
         capacity::ROWS,
         stress::ROWS,
+        snapshottable::ROWS,
+        restore::ROWS,
+        cloning::ROWS,
         retries::ROWS,
         disruptive::ROWS,
     ]

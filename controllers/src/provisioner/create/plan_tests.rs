@@ -17,7 +17,6 @@ use k8s_openapi::{
     api::{
         core::v1::{
             PersistentVolume, PersistentVolumeClaim, TopologySelectorLabelRequirement, TopologySelectorTerm,
-            TypedLocalObjectReference,
         },
         storage::v1::StorageClass,
     },
@@ -291,7 +290,7 @@ fn zones_asked(
         }
         Some(Action::Refuse { refusal, .. }) => Err(format!("refused: {refusal}")),
         Some(Action::Reschedule { refusal, .. }) => Err(format!("rescheduled: {refusal}")),
-        None => panic!("not planned"),
+        other @ (Some(Action::Hold(_) | Action::LeaveToPopulator(_)) | None) => panic!("{other:?}"),
     }
 }
 

@@ -1,0 +1,123 @@
+//! Claims that are made from other claims.
+
+use std::sync::Arc;
+
+use anyhow::{Result, ensure};
+use claimcheck_csi::Code;
+use claimcheck_informer::Kind;
+use claimcheck_model::Capability;
+use futures::future::try_join_all;
+use serde_json::json;
+
+use super::{
+    case, row,
+    snapshottable::{expect, write, written},
+};
+use crate::{
+    case::{Case, Needs, Pattern, Run},
+    fixture::{Fixture, From, Wanted},
+};
+
+const SUITE: &str = "clone";
+const CLONES: &[Capability] = &[Capability::PvcDataSource];
+
+const fn cloned(name: &'static str, upstream: &'static str, pattern: Pattern, run: Run) -> Case {
+    row(SUITE, name, upstream, pattern, Needs::NOTHING.exercising(CLONES), run)
+}
+
+const fn independent(pattern: Pattern) -> Case {
+    let name = "a clone has the data of its source, and does not share them";
+    cloned(name, "provisioning", pattern, case!(does_not_share))
+}
+
+pub(super) const ROWS: &[Case] = &[
+    independent(Pattern::IMMEDIATE),
+    independent(Pattern::LATE),
+    independent(Pattern::EXT4),
+    independent(Pattern::XFS),
+    cloned(
+        "several clones are made of one claim at once",
+        "provisioning",
+        Pattern::IMMEDIATE,
+        case!(several),
+    ),
+    cloned("a clone and its source are used at once", "multiVolume", Pattern::EXT4, case!(beside_source)),
+    cloned("a clone waits for its source to be bound", "provisioning", Pattern::LATE, case!(waits)),
+    cloned(
+        "a clone smaller than its source is refused and says why",
+        "provisioning",
+        Pattern::IMMEDIATE,
+        case!(too_small),
+    ),
+    row(
+        SUITE,
+        "a source that is deleted stays until its clone is made",
+        "provisioning",
+        Pattern::IMMEDIATE,
+        Needs::FAULTS.exercising(CLONES),
+        case!(source_deleted),
+    ),
+];
+
+async fn does_not_share(t: Arc<Fixture>) -> Result<()> {
+    let claim = written(&t, "claim", "before").await?;
+    let clone = t.claim_from("clone", From::Claim(&claim), t.usual_size()).await?;
+    expect(&t, &clone, "before").await?;
+    write(&t, &claim, "source").await?;
+    expect(&t, &clone, "before").await?;
+    write(&t, &clone, "clone").await?;
+    expect(&t, &claim, "source").await
+}
+
+async fn several(t: Arc<Fixture>) -> Result<()> {
+    let claim = written(&t, "claim", "shared").await?;
+    let names: Vec<String> = (0..4).map(|n| format!("clone-{n}")).collect();
+    let clones = names.iter().map(|name| {
+        let (t, claim) = (&t, &claim);
+        async move {
+            let clone = t.claim_from(name, From::Claim(claim), t.usual_size()).await?;
+            expect(t, &clone, "shared").await
+        }
+    });
+    try_join_all(clones).await.map(drop)
+}
+
+async fn beside_source(t: Arc<Fixture>) -> Result<()> {
+    let claim = written(&t, "claim", "before").await?;
+    let clone = t.claim_from("clone", From::Claim(&claim), t.usual_size()).await?;
+    let script = "cat /data1/file && echo source > /data/file && echo clone > /data1/file && sync\n\
+                  cat /data/file /data1/file";
+    let said = t.output(&Wanted::ending("pod", &claim, script).also(&clone)).await?;
+    ensure!(said == "before\nsource\nclone", "the pod said {said:?}");
+    Ok(())
+}
+
+async fn waits(t: Arc<Fixture>) -> Result<()> {
+    let claim = t.claim("claim").await?;
+    let clone = t.claim_from("clone", From::Claim(&claim), t.usual_size()).await?;
+    let reader = t.pod(&Wanted::ending("reader", &clone, "ls /data | grep -c file || true")).await?;
+    t.event_saying("clone", &["ProvisioningFailed"], "must have a status of Bound").await?;
+    write(&t, &claim, "there").await?;
+    t.ended(&reader).await.map(drop)
+}
+
+async fn too_small(t: Arc<Fixture>) -> Result<()> {
+    let claim = t.claim("claim").await?;
+    t.bound(&claim).await?;
+    t.claim_from("clone", From::Claim(&claim), "16Mi").await?;
+    t.event_saying("clone", &["ProvisioningFailed"], "must be greater than or equal in size").await
+}
+
+async fn source_deleted(t: Arc<Fixture>) -> Result<()> {
+    let claim = written(&t, "claim", "kept").await?;
+    // It waits for its class until its creation is made to fail.
+    let source = json!({ "dataSource": From::Claim(&claim).source() });
+    let clone = t.manual_claim("clone", t.usual_size(), source).await?;
+    t.event("clone", "ProvisioningFailed").await?;
+    t.fail_creation(&clone, Code::Internal, 3).await;
+    t.manual_class().await?;
+    t.event_saying("clone", &["ProvisioningFailed"], "Internal").await?;
+    t.delete_claim(&claim).await?;
+    expect(&t, &clone, "kept").await?;
+    t.gone(Kind::Claim, &claim.name).await
+}

@@ -1,0 +1,155 @@
+//! Claims that are made from snapshots.
+
+use std::sync::Arc;
+
+use anyhow::{Result, ensure};
+use claimcheck_model::Capability;
+use futures::future::try_join_all;
+use serde_json::json;
+
+use super::{
+    case, row,
+    snapshottable::{expect, write, written},
+};
+use crate::{
+    case::{Case, Needs, Pattern, Run},
+    fixture::{Fixture, From, Policy, Wanted},
+};
+
+const SUITE: &str = "restore";
+const NEEDS: Needs = Needs::NOTHING.exercising(&[Capability::SnapshotDataSource]);
+
+const fn restore(name: &'static str, pattern: Pattern, run: Run) -> Case {
+    row(SUITE, name, "provisioning", pattern, NEEDS, run)
+}
+
+const fn as_of(pattern: Pattern) -> Case {
+    restore("a restored volume has the data as of the snapshot", pattern, case!(data_as_of))
+}
+
+const fn larger(pattern: Pattern) -> Case {
+    restore("a volume larger than its snapshot has a file system as large as itself", pattern, case!(grows))
+}
+
+pub(super) const ROWS: &[Case] = &[
+    as_of(Pattern::IMMEDIATE),
+    as_of(Pattern::LATE),
+    as_of(Pattern::EXT4),
+    as_of(Pattern::XFS),
+    larger(Pattern::EXT4),
+    larger(Pattern::XFS),
+    restore("a claim smaller than its snapshot is refused and says why", Pattern::EXT4, case!(too_small)),
+    restore("a claim waits for its snapshot", Pattern::IMMEDIATE, case!(waits)),
+    restore("a snapshot outlives the claim that it was made of", Pattern::IMMEDIATE, case!(source_gone)),
+    restore("several claims are made from one snapshot at once", Pattern::IMMEDIATE, case!(several)),
+    row(
+        SUITE,
+        "a restored volume and its source are used at once, and do not share",
+        "multiVolume",
+        Pattern::EXT4,
+        NEEDS,
+        case!(beside_source),
+    ),
+    row(
+        SUITE,
+        "pods of two nodes read a volume that was restored to be read",
+        "provisioning",
+        Pattern::IMMEDIATE,
+        Needs::TWO_NODES.exercising(&[Capability::SnapshotDataSource, Capability::CapReadOnlyMany]),
+        case!(read_by_many),
+    ),
+];
+
+async fn data_as_of(t: Arc<Fixture>) -> Result<()> {
+    let claim = written(&t, "claim", "before").await?;
+    t.taken("snapshot", &claim).await?;
+    write(&t, &claim, "after").await?;
+    let restored = t.claim_from("restored", From::Snapshot("snapshot"), t.usual_size()).await?;
+    expect(&t, &restored, "before").await?;
+    expect(&t, &claim, "after").await
+}
+
+async fn grows(t: Arc<Fixture>) -> Result<()> {
+    let claim = written(&t, "claim", "grown").await?;
+    t.taken("snapshot", &claim).await?;
+    let restored = t.claim_from("restored", From::Snapshot("snapshot"), "640Mi").await?;
+    let script =
+        "cat /data/file && df -kP /data | tail -n 1 | while read -r _ size _; do echo \"$size\"; done";
+    let said = t.output(&Wanted::ending("reader", &restored, script)).await?;
+    let (text, size) = said.split_once('\n').unwrap_or((said.as_str(), ""));
+    ensure!(text == "grown", "the restored volume has {text:?}");
+    // What a file system itself takes is left out of its size.
+    let size: u64 = size.trim().parse()?;
+    ensure!(size > 500 << 10, "the file system has {size} KiB of a volume of 640 MiB");
+    Ok(())
+}
+
+async fn too_small(t: Arc<Fixture>) -> Result<()> {
+    let claim = written(&t, "claim", "large").await?;
+    t.taken("snapshot", &claim).await?;
+    t.claim_from("restored", From::Snapshot("snapshot"), "16Mi").await?;
+    t.event_saying("restored", &["ProvisioningFailed"], "is less than the size").await
+}
+
+async fn waits(t: Arc<Fixture>) -> Result<()> {
+    let claim = written(&t, "claim", "late").await?;
+    let restored = t.claim_from("restored", From::Snapshot("snapshot"), t.usual_size()).await?;
+    t.event_saying("restored", &["ProvisioningFailed"], "error getting snapshot snapshot").await?;
+    t.taken("snapshot", &claim).await?;
+    expect(&t, &restored, "late").await
+}
+
+async fn source_gone(t: Arc<Fixture>) -> Result<()> {
+    let claim = written(&t, "claim", "kept").await?;
+    t.taken("snapshot", &claim).await?;
+    t.remove_claim(&claim).await?;
+    let restored = t.claim_from("restored", From::Snapshot("snapshot"), t.usual_size()).await?;
+    expect(&t, &restored, "kept").await
+}
+
+async fn several(t: Arc<Fixture>) -> Result<()> {
+    let claim = written(&t, "claim", "shared").await?;
+    t.taken("snapshot", &claim).await?;
+    let names: Vec<String> = (0..4).map(|n| format!("restored-{n}")).collect();
+    let restored = names.iter().map(|name| {
+        let t = &t;
+        async move {
+            let claim = t.claim_from(name, From::Snapshot("snapshot"), t.usual_size()).await?;
+            expect(t, &claim, "shared").await
+        }
+    });
+    try_join_all(restored).await.map(drop)
+}
+
+async fn beside_source(t: Arc<Fixture>) -> Result<()> {
+    let claim = written(&t, "claim", "before").await?;
+    t.taken("snapshot", &claim).await?;
+    let restored = t.claim_from("restored", From::Snapshot("snapshot"), t.usual_size()).await?;
+    let script = "cat /data1/file && echo source > /data/file && echo restored > /data1/file && sync\n\
+                  cat /data/file /data1/file";
+    let said = t.output(&Wanted::ending("pod", &claim, script).also(&restored)).await?;
+    ensure!(said == "before\nsource\nrestored", "the pod said {said:?}");
+    Ok(())
+}
+
+async fn read_by_many(t: Arc<Fixture>) -> Result<()> {
+    let claim = written(&t, "claim", "read").await?;
+    let class = t.snapshot_class(Policy::Delete).await?;
+    let source = json!({ "persistentVolumeClaimName": claim.name });
+    t.snapshot_like("snapshot", json!({ "source": source, "volumeSnapshotClassName": class })).await?;
+    t.ready_snapshot("snapshot").await?;
+    let restored =
+        t.claim_from_as("restored", From::Snapshot("snapshot"), t.usual_size(), "ReadOnlyMany").await?;
+    let script = "cat /data/file; touch /data/other 2> /dev/null && echo written || echo refused";
+    let nodes = t.nodes();
+    let readers = nodes.iter().take(2).enumerate().map(|(n, node)| {
+        let (t, restored) = (&t, &restored);
+        async move {
+            let name = format!("reader-{n}");
+            t.output(&Wanted::ending(&name, restored, script).read_only().on(node)).await
+        }
+    });
+    let said = try_join_all(readers).await?;
+    ensure!(said.iter().all(|said| said == "read\nrefused"), "the readers said {said:?}");
+    Ok(())
+}
