@@ -248,7 +248,7 @@ async fn follow<K: Watchable>(client: Client, config: watcher::Config, shared: A
 }
 
 /// Whether the API server does not know the kind: of one that a CRD brings there is none, then, until it does.
-fn is_unserved(error: &watcher::Error) -> bool {
+pub fn is_unserved(error: &watcher::Error) -> bool {
     use watcher::Error::{InitialListFailed, WatchStartFailed};
     let (InitialListFailed(error) | WatchStartFailed(error)) = error else { return false };
     matches!(error, kube::Error::Api(status) if status.is_not_found())

@@ -29,7 +29,7 @@ pub use index::{
     AttachmentBy, CapacityBy, ClaimBy, ClassBy, ContentBy, DEFAULT_CLASSES, Indexed, NoIndex, PodBy,
     PodClaim, Slot, SnapshotBy, Term, UNREADY, UNSCHEDULED, VolumeBy, is_terminal, pod_claims,
 };
-pub use informer::{Informer, Options, Watchable};
+pub use informer::{Informer, Options, Watchable, is_unserved};
 pub use queue::{Backoff, Outcome, Queue};
 pub use source::{DataSource, data_source};
 pub use store::{Delta, Store, is_newer, key_of};

@@ -511,6 +511,12 @@ pub enum LeakKind {
     LoopDevice,
     /// A volume of the driver that no object knows.
     BackendVolume,
+    /// A VolumeSnapshot.
+    Snapshot,
+    /// A VolumeSnapshotContent.
+    SnapshotContent,
+    /// A snapshot of the driver that nobody has deleted.
+    BackendSnapshot,
     /// A process.
     Process,
 }
@@ -528,6 +534,9 @@ impl LeakKind {
         Self::Mount,
         Self::LoopDevice,
         Self::BackendVolume,
+        Self::Snapshot,
+        Self::SnapshotContent,
+        Self::BackendSnapshot,
         Self::Process,
     ];
 
@@ -544,6 +553,9 @@ impl LeakKind {
             Self::Mount => "mount",
             Self::LoopDevice => "loop_device",
             Self::BackendVolume => "backend_volume",
+            Self::Snapshot => "snapshot",
+            Self::SnapshotContent => "snapshot_content",
+            Self::BackendSnapshot => "backend_snapshot",
             Self::Process => "process",
         }
     }

@@ -27,7 +27,10 @@ pub use tap::calls;
 pub(crate) use taps::is_tapped;
 pub use watch::watch;
 
-use claimcheck_model::{Place, Stamp};
+use claimcheck_model::{
+    Place, Stamp,
+    snapshot::{VolumeSnapshot, VolumeSnapshotContent},
+};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, VolumeAttachment};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -82,6 +85,10 @@ pub enum Object {
     CsiNode(CSINode),
     /// Whether a node is alive.
     Node(Node),
+    /// A snapshot.
+    Snapshot(VolumeSnapshot),
+    /// A snapshot as it is in the storage system.
+    Content(VolumeSnapshotContent),
 }
 
 impl Object {
@@ -95,6 +102,8 @@ impl Object {
             Self::Driver(o) => &o.metadata,
             Self::CsiNode(o) => &o.metadata,
             Self::Node(o) => &o.metadata,
+            Self::Snapshot(o) => &o.metadata,
+            Self::Content(o) => &o.metadata,
         }
     }
 }
@@ -115,7 +124,9 @@ object_from!(
     Attachment: VolumeAttachment,
     Driver: CSIDriver,
     CsiNode: CSINode,
-    Node: Node
+    Node: Node,
+    Snapshot: VolumeSnapshot,
+    Content: VolumeSnapshotContent
 );
 
 /// A CSI call. Fields that the method does not have are empty.
@@ -125,7 +136,8 @@ pub struct Rpc {
     pub driver: String,
     /// The bare method, `NodeStageVolume`.
     pub method: String,
-    /// The volume's handle; for CreateVolume the name that was asked for.
+    /// The volume's handle; for CreateVolume the name that was asked for, for DeleteSnapshot and GetSnapshot the
+    /// snapshot's handle.
     pub volume: String,
     /// The node's name; for ControllerPublish and -Unpublish the node id of the request.
     pub node: String,

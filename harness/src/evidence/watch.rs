@@ -4,7 +4,10 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
 
-use claimcheck_model::Stamp;
+use claimcheck_model::{
+    Stamp,
+    snapshot::{VolumeSnapshot, VolumeSnapshotContent},
+};
 use futures::TryStreamExt;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, VolumeAttachment};
@@ -19,7 +22,7 @@ use super::{Change, Evidence, Object};
 /// Watches every kind that marks a phase, and sends each change as it arrives, until the receiver is
 /// dropped. Failed watches are taken up again with backoff: what a new list no longer has is sent as gone.
 ///
-/// Returns once each kind was listed, so that what is created after it is seen from its beginning.
+/// Returns once each kind that is served was listed, so that what is created after it is seen from its beginning.
 /// Dropping the set ends the watches.
 pub async fn watch<I>(client: Client, evidence: UnboundedSender<I>) -> JoinSet<()>
 where
@@ -33,6 +36,7 @@ where
         };
     }
     spawn!(CSIDriver, CSINode, Node, PersistentVolume, PersistentVolumeClaim, Pod, VolumeAttachment);
+    spawn!(VolumeSnapshot, VolumeSnapshotContent);
     drop(listed);
     while lists.recv().await.is_some() {}
     tasks
@@ -53,6 +57,10 @@ where
             Ok(Some(event)) => event,
             Ok(None) => return,
             Err(error) => {
+                // Of a kind that the cluster does not have there is nothing to be seen.
+                if claimcheck_informer::is_unserved(&error) {
+                    drop(listed.take());
+                }
                 tracing::debug!(%error, "a watch failed and is taken up again");
                 continue;
             }

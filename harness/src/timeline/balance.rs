@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::calls::Handle;
 use super::measure::Whose;
 use super::sets::Counts;
+use super::snapshots::Snapshot;
 use super::{Tap, Timeline};
 
 /// What is left of some claims, and what was done for them.
@@ -80,6 +81,9 @@ impl Timeline {
                 self.add_calls(&(volume.driver.clone(), claim.volume.clone()), balance);
             }
         }
+        for (uid, snapshot) in self.state.snapshots.of(&claim.key) {
+            self.add_snapshot(uid, snapshot, balance);
+        }
         let concerned = self.concerned_by_claim(uid);
         let facts = self.facts();
         for whose in concerned.iter().filter(|whose| self.exists(whose)) {
@@ -108,6 +112,23 @@ impl Timeline {
         self.add_calls(&handle, balance);
     }
 
+    /// A snapshot that is to be kept is left in the driver, too, until somebody takes it in and deletes it.
+    fn add_snapshot(&self, uid: &str, snapshot: &Snapshot, balance: &mut Balance) {
+        if snapshot.gone.is_none() {
+            balance.left.push((LeakKind::Snapshot, snapshot.key.to_string()));
+        }
+        let Some(content) = self.state.snapshots.content(uid) else { return };
+        if content.gone.is_none() {
+            balance.left.push((LeakKind::SnapshotContent, content.name.clone()));
+        }
+        if content.cut.is_some() {
+            if self.tap == Tap::Present && !self.calls.deleted.contains(&content.handle) {
+                balance.left.push((LeakKind::BackendSnapshot, content.handle.1.clone()));
+            }
+            self.add_calls(&content.handle, balance);
+        }
+    }
+
     fn add_calls(&self, handle: &Handle, balance: &mut Balance) {
         for method in self.calls.methods(handle) {
             *balance.calls.entry(method.to_owned()).or_default() += 1;
@@ -123,6 +144,10 @@ impl Timeline {
             Whose::Attachment(uid) => self.state.attachments.get(uid).is_some_and(|a| a.gone.is_none()),
             Whose::Pod(uid) => self.state.pods.get(uid).is_some_and(|pod| pod.gone.is_none()),
             Whose::NodeVolume(key) => self.sets.staged.contains(key),
+            Whose::Snapshot(uid) => {
+                let snapshot = self.state.snapshots.snapshots.get(uid);
+                snapshot.is_some_and(|snapshot| snapshot.gone.is_none())
+            }
         }
     }
 }

@@ -20,9 +20,12 @@ const METHODS: &[&str] = &[
     "ControllerUnpublishVolume",
     "ControllerExpandVolume",
     "DeleteVolume",
+    "CreateSnapshot",
+    "GetSnapshot",
+    "DeleteSnapshot",
 ];
 
-/// A driver's name and a volume's handle (or, for CreateVolume, its name).
+/// A driver's name and a volume's handle (or, for CreateVolume, its name; or a snapshot's).
 pub(super) type Handle = (String, String);
 
 /// A volume on a node.
@@ -73,6 +76,8 @@ pub(super) struct CallLog {
     pub on_nodes: BTreeMap<NodeVolumeKey, Vec<Cycle>>,
     pub in_pods: BTreeMap<PodVolumeKey, PodVolume>,
     worked: HashMap<Handle, Vec<Worked>>,
+    /// Snapshots that the driver has deleted.
+    pub deleted: BTreeSet<Handle>,
     /// Method, volume, node and target of calls whose newest try failed.
     failed: BTreeSet<(String, Handle, String, String)>,
 }
@@ -110,6 +115,7 @@ impl CallLog {
     /// Lets go of a volume's calls; returns where it was.
     pub fn forget(&mut self, handle: &Handle) -> Vec<NodeVolumeKey> {
         self.worked.remove(handle);
+        self.deleted.remove(handle);
         for method in METHODS.iter().map(|&method| method.to_owned()) {
             let from = (method.clone(), handle.clone(), String::new(), String::new());
             let failed = self.failed.range(from..);
@@ -163,6 +169,7 @@ impl CallLog {
                 let volume = self.in_pods.entry(key).or_default();
                 volume.unpublished = volume.unpublished.or(done);
             }
+            "DeleteSnapshot" if done.is_some() => drop(self.deleted.insert(handle.clone())),
             _ => {}
         }
     }

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use claimcheck_informer::DataSource;
 use claimcheck_model::{Outcome, Phase, PhaseSample, Stamp, SubjectIds};
 
 use super::calls::{CallLog, Calls, Handle, NodeVolumeKey};
@@ -16,6 +17,7 @@ pub(super) enum Whose {
     Attachment(String),
     NodeVolume(NodeVolumeKey),
     Pod(String),
+    Snapshot(String),
 }
 
 /// One occurrence of a phase: a claim may be expanded, a node may stage a volume, more than once, and the
@@ -54,6 +56,7 @@ impl<'a> Facts<'a> {
             Whose::Attachment(uid) => self.state.attachments.get(uid).map(|one| self.of_attachment(uid, one)),
             Whose::NodeVolume(key) => Some(self.of_node_volume(key)),
             Whose::Pod(uid) => self.state.pods.get(uid).map(|pod| self.of_pod(uid, pod)),
+            Whose::Snapshot(uid) => self.of_snapshot(uid),
         }
         .unwrap_or_default();
         if let Some(done) = self.done.get(whose) {
@@ -83,7 +86,12 @@ impl<'a> Facts<'a> {
         if let Some((start, end)) = self.provision(claim) {
             let handle = (driver.to_owned(), claim.volume.clone());
             let calls = Calls { method: "CreateVolume", handle, node: "", pod: "" };
-            phases.push(measured(Phase::Provision, 0, start, end, Some(calls)));
+            let phase = match claim.source {
+                Some(DataSource::Snapshot(_)) => Phase::Restore,
+                Some(DataSource::Claim(_)) => Phase::Clone,
+                Some(DataSource::Elsewhere { .. } | DataSource::Other { .. }) | None => Phase::Provision,
+            };
+            phases.push(measured(phase, 0, start, end, Some(calls)));
         }
         let (start, end) = self.bind(claim);
         phases.push(measured(Phase::Bind, 0, start, end, None));
@@ -117,13 +125,47 @@ impl<'a> Facts<'a> {
             return None;
         }
         // Under late binding the claim's provisioner is named after its node. Until it is, a node may yet be.
-        let start = last_known([claim.created, claim.selected]).filter(|_| claim.provisioner.is_some());
+        let mut start = last_known([claim.created, claim.selected]).filter(|_| claim.provisioner.is_some());
+        if let Some(source @ (DataSource::Snapshot(_) | DataSource::Claim(_))) = &claim.source {
+            start = latest([start, self.state.source_ready(source)]);
+        }
         Some((start, volume.and_then(|volume| volume.created)))
     }
 
     fn bind(&self, claim: &Claim) -> (Option<Fact>, Option<Fact>) {
         let volume = self.state.volume_of_claim(claim);
         (latest([claim.created, volume.and_then(|v| v.created)]), claim.bound)
+    }
+
+    /// The phases of a snapshot, which are those of the claim that it is made of.
+    fn of_snapshot(&self, uid: &str) -> Option<Vec<Measured<'a>>> {
+        let snapshot = self.state.snapshots.snapshots.get(uid)?;
+        let (claim_uid, claim) = self.state.claim_named(&snapshot.claim)?;
+        let content = self.state.snapshots.content(uid);
+        let driver = self.state.volume_of_claim(claim).map_or("", |volume| volume.driver.as_str());
+        let ids = || SubjectIds {
+            claim: claim_uid.to_owned(),
+            volume: claim.volume.clone(),
+            ..SubjectIds::default()
+        };
+        let measured = |phase, method, handle: Option<&Handle>, start, end| Measured {
+            occurrence: (phase, ids(), uid.to_owned()),
+            start,
+            end,
+            minus: Vec::new(),
+            calls: handle.map(|handle| Calls { method, handle: handle.clone(), node: "", pod: "" }),
+            claim: Some(claim),
+            driver,
+        };
+        let cut = content.and_then(|content| content.cut);
+        let wanted = latest([Some(snapshot.created), claim.bound]);
+        let volume = content.map(|content| &content.volume);
+        let mut phases = vec![measured(Phase::SnapshotCreate, "CreateSnapshot", volume, wanted, cut)];
+        if cut.is_some() {
+            let handle = content.map(|content| &content.handle);
+            phases.push(measured(Phase::SnapshotReady, "GetSnapshot", handle, cut, snapshot.ready));
+        }
+        Some(phases)
     }
 
     fn of_pod(&self, uid: &'a str, pod: &'a PodState) -> Vec<Measured<'a>> {

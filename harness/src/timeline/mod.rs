@@ -16,6 +16,7 @@ mod fact;
 mod measure;
 mod run;
 mod sets;
+mod snapshots;
 mod state;
 
 pub use balance::{Balance, OpenPhase};
@@ -25,6 +26,7 @@ pub use sets::Counts;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use claimcheck_informer::DataSource;
 use claimcheck_model::{Event, Outcome, Place, Stamp, TransitionKind};
 
 use calls::{CallLog, NodeVolumeKey};
@@ -99,6 +101,7 @@ impl Timeline {
             .chain(self.state.attachments.keys().cloned().map(Whose::Attachment))
             .chain(self.calls.on_nodes.keys().cloned().map(Whose::NodeVolume))
             .chain(self.state.pods.keys().cloned().map(Whose::Pod))
+            .chain(self.state.snapshots.snapshots.keys().cloned().map(Whose::Snapshot))
             .collect();
         events.extend(self.settle(&whose, true));
         events
@@ -115,6 +118,9 @@ impl Timeline {
                     self.done.remove(&Whose::NodeVolume(on_node));
                 }
                 self.sets.counts.remove(handle);
+            }
+            for snapshot in forgotten.snapshots {
+                self.done.remove(&Whose::Snapshot(snapshot));
             }
             for attachment in forgotten.attachments {
                 self.done.remove(&Whose::Attachment(attachment));
@@ -173,6 +179,13 @@ impl Timeline {
                 }
                 whose
             }
+            Touched::Snapshot(uid) => {
+                let mut whose = BTreeSet::from([Whose::Snapshot(uid.clone())]);
+                let snapshot = self.state.snapshots.snapshots.get(uid);
+                let source = snapshot.map(|snapshot| DataSource::Snapshot(snapshot.key.clone()));
+                whose.extend(source.into_iter().flat_map(|source| self.made_from(&source)));
+                whose
+            }
             Touched::Nothing => BTreeSet::new(),
         }
     }
@@ -181,6 +194,8 @@ impl Timeline {
         let mut whose = BTreeSet::from([Whose::Claim(uid.to_owned())]);
         let Some(claim) = self.state.claims.get(uid) else { return whose };
         whose.extend(claim.pods.iter().cloned().map(Whose::Pod));
+        whose.extend(self.state.snapshots.of(&claim.key).map(|(uid, _)| Whose::Snapshot(uid.clone())));
+        whose.extend(self.made_from(&DataSource::Claim(claim.key.clone())));
         let attachments = self.state.attachments_of.get(&claim.volume);
         whose.extend(attachments.into_iter().flatten().cloned().map(Whose::Attachment));
         if let Some(volume) = self.state.volumes.get(&claim.volume) {
@@ -190,6 +205,11 @@ impl Timeline {
             whose.extend(nodes.map(|(key, _)| Whose::NodeVolume(key.clone())));
         }
         whose
+    }
+
+    /// The claims that are made from something.
+    fn made_from(&self, source: &DataSource) -> Vec<Whose> {
+        self.state.snapshots.made_from(source).cloned().map(Whose::Claim).collect()
     }
 
     /// A volume on one node: as the control plane and as the node see it.

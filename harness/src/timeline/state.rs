@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use claimcheck_informer::{is_terminal, pod_claims, quantity};
+use claimcheck_informer::{DataSource, data_source, is_terminal, pod_claims, quantity};
 use claimcheck_model::{
     OUT_OF_SERVICE, ObjectKey, Place, SELECTED_NODE, STORAGE_PROVISIONER, Stamp, VolumeMode,
 };
@@ -13,6 +13,7 @@ use sha2::Digest;
 
 use super::calls::Handle;
 use super::fact::Fact;
+use super::snapshots::Snapshots;
 use crate::evidence::{Change, Object};
 
 /// A claim.
@@ -23,6 +24,8 @@ pub(super) struct Claim {
     pub mode: VolumeMode,
     /// Only one node may have the volume at a time.
     pub single_node: bool,
+    /// What it is made from.
+    pub source: Option<DataSource>,
     /// The external provisioner that was named for it.
     pub provisioner: Option<String>,
     pub created: Option<Fact>,
@@ -133,6 +136,7 @@ pub(super) struct State {
     pub attachments_of: BTreeMap<String, BTreeSet<String>>,
     /// By uid.
     pub pods: BTreeMap<String, PodState>,
+    pub snapshots: Snapshots,
     /// Pods that wait for a claim of this name to be created.
     waiting: BTreeMap<ObjectKey, BTreeSet<String>>,
     /// Drivers whose volumes are not attached.
@@ -148,6 +152,7 @@ pub(super) enum Touched {
     Claim(String),
     Pod(String),
     Attachment(String),
+    Snapshot(String),
     Nothing,
 }
 
@@ -157,8 +162,10 @@ pub(super) struct Forgotten {
     pub pods: Vec<String>,
     /// Its volume's attachments.
     pub attachments: BTreeSet<String>,
-    /// Its volume's handle, and the name that CreateVolume was given.
+    /// Its volume's handle, the name that CreateVolume was given, and its snapshots' handles.
     pub handles: Vec<(String, String)>,
+    /// Its snapshots.
+    pub snapshots: Vec<String>,
 }
 
 impl State {
@@ -192,7 +199,9 @@ impl State {
         for pod in &pods {
             self.pods.remove(pod);
         }
-        Some(Forgotten { pods, attachments, handles })
+        let (snapshots, of_snapshots) = self.snapshots.forget(uid, &claim.key, claim.source.as_ref());
+        handles.extend(of_snapshots);
+        Some(Forgotten { pods, attachments, handles, snapshots })
     }
 
     /// Enters a change.
@@ -204,6 +213,14 @@ impl State {
             Object::Volume(volume) => self.saw_volume(uid, volume, fact, change.gone),
             Object::Attachment(attachment) => self.saw_attachment(uid, attachment, fact, change.gone),
             Object::Pod(pod) => self.saw_pod(uid, pod, fact, change.gone),
+            Object::Snapshot(snapshot) => {
+                let seen = self.snapshots.saw_snapshot(snapshot, fact, change.gone);
+                seen.map_or(Touched::Nothing, Touched::Snapshot)
+            }
+            Object::Content(content) => {
+                let seen = self.snapshots.saw_content(content, fact, change.gone);
+                seen.map_or(Touched::Nothing, Touched::Snapshot)
+            }
             Object::Driver(driver) => {
                 let name = driver.metadata.name.clone().unwrap_or_default();
                 match driver.spec.attach_required {
@@ -238,6 +255,10 @@ impl State {
             .is_some_and(|modes| modes.iter().all(|mode| mode.starts_with("ReadWriteOnce")));
         known.provisioner = annotation(&object.metadata, STORAGE_PROVISIONER);
         known.created.get_or_insert(fact);
+        if let Some(source) = data_source(object) {
+            self.snapshots.saw_source(&uid, &source);
+            known.source = Some(source);
+        }
         if annotation(&object.metadata, SELECTED_NODE).is_some() {
             known.selected.get_or_insert(fact);
         }
@@ -420,6 +441,21 @@ impl State {
     /// Whether volumes of a driver are attached. As upstream, they are where no CSIDriver says otherwise.
     pub fn attachable(&self, driver: &str) -> bool {
         !self.unattachable.contains(driver)
+    }
+
+    /// The newest claim of a name, and its uid.
+    pub fn claim_named(&self, key: &ObjectKey) -> Option<(&str, &Claim)> {
+        let (uid, claim) = self.claims.get_key_value(self.claim_names.get(key)?)?;
+        Some((uid, claim))
+    }
+
+    /// When what a claim is made from was there to be made from.
+    pub fn source_ready(&self, source: &DataSource) -> Option<Fact> {
+        match source {
+            DataSource::Snapshot(key) => self.snapshots.named(key)?.ready,
+            DataSource::Claim(key) => self.claim_named(key)?.1.bound,
+            DataSource::Elsewhere { .. } | DataSource::Other { .. } => None,
+        }
     }
 
     /// The volume of a claim.

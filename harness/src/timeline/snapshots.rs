@@ -1,0 +1,161 @@
+//! What is known of snapshots, of their contents, and of what claims are made from.
+//!
+//! A snapshot belongs to the claim that it is made of: its phases are that claim's, and what is left of it is
+//! left of that claim. One that the driver had already belongs to nobody.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use claimcheck_informer::DataSource;
+use claimcheck_model::{
+    ObjectKey,
+    snapshot::{VolumeSnapshot, VolumeSnapshotContent},
+};
+
+use super::calls::Handle;
+use super::fact::Fact;
+
+/// A VolumeSnapshot.
+#[derive(Debug)]
+pub(super) struct Snapshot {
+    pub key: ObjectKey,
+    /// What it is made of.
+    pub claim: ObjectKey,
+    pub created: Fact,
+    pub ready: Option<Fact>,
+    pub gone: Option<Fact>,
+}
+
+/// A VolumeSnapshotContent.
+#[derive(Debug, Default)]
+pub(super) struct Content {
+    pub name: String,
+    /// The volume that it is made of.
+    pub volume: Handle,
+    /// What the driver calls the snapshot; empty until it has said so.
+    pub handle: Handle,
+    /// When it had said so.
+    pub cut: Option<Fact>,
+    pub gone: Option<Fact>,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(super) struct Snapshots {
+    /// By uid.
+    pub snapshots: BTreeMap<String, Snapshot>,
+    /// By the uid of their snapshot.
+    contents: BTreeMap<String, Content>,
+    /// The uid of the newest snapshot of a name.
+    names: BTreeMap<ObjectKey, String>,
+    /// Uids by claim.
+    of_claims: BTreeMap<ObjectKey, BTreeSet<String>>,
+    /// Uids of claims by what they are made from, as [`DataSource`] is written.
+    made_from: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl Snapshots {
+    /// Enters a snapshot; its uid, if it is made of a claim.
+    pub fn saw_snapshot(&mut self, object: &VolumeSnapshot, fact: Fact, gone: bool) -> Option<String> {
+        let uid = object.metadata.uid.clone()?;
+        let key = claimcheck_informer::key_of(object);
+        let claim = object.spec.source.persistent_volume_claim_name.as_ref()?;
+        let claim = ObjectKey::new(&key.namespace, claim);
+        if !gone {
+            self.names.insert(key.clone(), uid.clone());
+        }
+        self.of_claims.entry(claim.clone()).or_default().insert(uid.clone());
+        let known = self.snapshots.entry(uid.clone()).or_insert(Snapshot {
+            key,
+            claim,
+            created: fact,
+            ready: None,
+            gone: None,
+        });
+        if object.is_ready() {
+            known.ready.get_or_insert(fact);
+        }
+        if gone {
+            known.gone.get_or_insert(fact);
+        }
+        Some(uid)
+    }
+
+    /// Enters a content; the uid of its snapshot, if it is made of a volume.
+    pub fn saw_content(&mut self, object: &VolumeSnapshotContent, fact: Fact, gone: bool) -> Option<String> {
+        let snapshot = object.spec.volume_snapshot_ref.uid.clone()?;
+        let volume = object.spec.source.volume_handle.clone()?;
+        let known = self.contents.entry(snapshot.clone()).or_default();
+        known.name = object.metadata.name.clone().unwrap_or_default();
+        known.volume = (object.spec.driver.clone(), volume);
+        if let Some(handle) = object.handle() {
+            known.handle = (object.spec.driver.clone(), handle.to_owned());
+            known.cut.get_or_insert(fact);
+        }
+        if gone {
+            known.gone.get_or_insert(fact);
+        }
+        Some(snapshot)
+    }
+
+    /// Notes what a claim is made from.
+    pub fn saw_source(&mut self, claim: &str, source: &DataSource) {
+        self.made_from.entry(source.to_string()).or_default().insert(claim.to_owned());
+    }
+
+    /// The snapshots of a claim, by uid.
+    pub fn of(&self, claim: &ObjectKey) -> impl Iterator<Item = (&String, &Snapshot)> {
+        let uids = self.of_claims.get(claim).into_iter().flatten();
+        uids.filter_map(|uid| self.snapshots.get_key_value(uid))
+    }
+
+    /// The content of a snapshot.
+    pub fn content(&self, snapshot: &str) -> Option<&Content> {
+        self.contents.get(snapshot)
+    }
+
+    /// The newest snapshot of a name.
+    pub fn named(&self, key: &ObjectKey) -> Option<&Snapshot> {
+        self.snapshots.get(self.names.get(key)?)
+    }
+
+    /// Uids of the claims that are made from something.
+    pub fn made_from(&self, source: &DataSource) -> impl Iterator<Item = &String> {
+        self.made_from.get(&source.to_string()).into_iter().flatten()
+    }
+
+    /// Lets go of a claim: of what it is made from, and of those of its snapshots that are gone. Returns their
+    /// uids and their handles.
+    pub fn forget(
+        &mut self,
+        uid: &str,
+        claim: &ObjectKey,
+        source: Option<&DataSource>,
+    ) -> (Vec<String>, Vec<Handle>) {
+        let source = source.map(DataSource::to_string).unwrap_or_default();
+        if let Some(claims) = self.made_from.get_mut(&source) {
+            claims.remove(uid);
+            if claims.is_empty() {
+                self.made_from.remove(&source);
+            }
+        }
+        let gone = |uid: &String| self.snapshots.get(uid).is_some_and(|snapshot| snapshot.gone.is_some());
+        let uids: Vec<String> =
+            self.of_claims.get(claim).into_iter().flatten().filter(|uid| gone(uid)).cloned().collect();
+        let mut handles = Vec::new();
+        for uid in &uids {
+            handles.extend(self.contents.remove(uid).map(|content| content.handle));
+            if let Some(snapshot) = self.snapshots.remove(uid)
+                && self.names.get(&snapshot.key) == Some(uid)
+            {
+                self.names.remove(&snapshot.key);
+            }
+        }
+        if let Some(left) = self.of_claims.get_mut(claim) {
+            left.retain(|uid| !uids.contains(uid));
+            if left.is_empty() {
+                self.of_claims.remove(claim);
+            }
+        }
+        (uids, handles)
+    }
+}
