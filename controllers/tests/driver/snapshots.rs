@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use claimcheck_informer::testing::{self, NAMESPACE};
 use claimcheck_model::{
-    DEFAULT_SNAPSHOT_CLASS, ObjectKey, SNAPSHOT_CLAIM_PROTECTION,
+    CLONE_PROTECTION, DEFAULT_SNAPSHOT_CLASS, ObjectKey, SNAPSHOT_CLAIM_PROTECTION,
     snapshot::{VolumeSnapshot, VolumeSnapshotContent},
 };
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, TypedLocalObjectReference};
@@ -209,7 +209,13 @@ async fn a_clone_holds_its_source_until_it_is_made() {
     let volume = cluster.bound_claim("data").await;
     cluster.driver.fail("CreateVolume", Status::internal("busy"));
     cluster.create_in_namespace(claim_from("clone", "PersistentVolumeClaim", "data")).await;
-    cluster.events("ProvisioningFailed", 1).await;
+    let key = ObjectKey::new(NAMESPACE, "data");
+    cluster
+        .until("the source is held", |world| {
+            let finalizers = world.claims.get(&key).and_then(|claim| claim.metadata.finalizers.clone());
+            finalizers.unwrap_or_default().iter().any(|held| held == CLONE_PROTECTION)
+        })
+        .await;
     cluster.delete_claim("data").await;
     cluster.bound("clone").await;
     cluster.until("the source is gone", |world| world.claims.len() == 1).await;

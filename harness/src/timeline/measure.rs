@@ -140,7 +140,7 @@ impl<'a> Facts<'a> {
     /// The phases of a snapshot, which are those of the claim that it is made of.
     fn of_snapshot(&self, uid: &str) -> Option<Vec<Measured<'a>>> {
         let snapshot = self.state.snapshots.snapshots.get(uid)?;
-        let (claim_uid, claim) = self.state.claim_named(&snapshot.claim)?;
+        let (claim_uid, claim) = self.state.claim_named(snapshot.claim.as_ref()?)?;
         let content = self.state.snapshots.content(uid);
         let driver = self.state.volume_of_claim(claim).map_or("", |volume| volume.driver.as_str());
         let ids = || SubjectIds {

@@ -18,8 +18,8 @@ use super::fact::Fact;
 #[derive(Debug)]
 pub(super) struct Snapshot {
     pub key: ObjectKey,
-    /// What it is made of.
-    pub claim: ObjectKey,
+    /// What it is made of; none if it is one that the driver had already.
+    pub claim: Option<ObjectKey>,
     pub created: Fact,
     pub ready: Option<Fact>,
     pub gone: Option<Fact>,
@@ -54,16 +54,18 @@ pub(super) struct Snapshots {
 }
 
 impl Snapshots {
-    /// Enters a snapshot; its uid, if it is made of a claim.
+    /// Enters a snapshot; its uid.
     pub fn saw_snapshot(&mut self, object: &VolumeSnapshot, fact: Fact, gone: bool) -> Option<String> {
         let uid = object.metadata.uid.clone()?;
         let key = claimcheck_informer::key_of(object);
-        let claim = object.spec.source.persistent_volume_claim_name.as_ref()?;
-        let claim = ObjectKey::new(&key.namespace, claim);
+        let claim = object.spec.source.persistent_volume_claim_name.as_ref();
+        let claim = claim.map(|claim| ObjectKey::new(&key.namespace, claim));
         if !gone {
             self.names.insert(key.clone(), uid.clone());
         }
-        self.of_claims.entry(claim.clone()).or_default().insert(uid.clone());
+        if let Some(claim) = &claim {
+            self.of_claims.entry(claim.clone()).or_default().insert(uid.clone());
+        }
         let known = self.snapshots.entry(uid.clone()).or_insert(Snapshot {
             key,
             claim,
