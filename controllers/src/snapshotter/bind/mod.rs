@@ -3,6 +3,8 @@
 
 pub(crate) mod plan;
 mod plan_deletion;
+#[cfg(test)]
+mod plan_tests;
 mod run;
 mod source;
 mod trouble;

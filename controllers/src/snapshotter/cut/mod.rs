@@ -2,6 +2,8 @@
 //! driver and writes what it answers.
 
 pub(crate) mod plan;
+#[cfg(test)]
+mod plan_tests;
 mod run;
 
 pub use run::Contents;
