@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::path::Path;
 
-use claimcheck_model::{CaseResult, Phase, TransitionKind};
+use claimcheck_model::{CaseResult, ClusterKind, Phase, TransitionKind};
 use comfy_table::{Attribute, Cell, CellAlignment, Color, LineStyle, Table, TableStyle};
 
 use super::capabilities;
@@ -74,7 +74,7 @@ pub fn render(summary: &Summary, style: Style, folder: Option<&Path>) -> String 
     }
     if !summary.calls.is_empty() {
         // Where a driver is called directly, nobody follows its volumes.
-        if TransitionKind::ALL.iter().any(|&kind| summary.count(kind) > 0) {
+        if summary.environment.get("cluster").is_none_or(|kind| kind != ClusterKind::Csi.name()) {
             parts.push(counts(summary, style));
             parts.push(calls(summary, style));
         } else {
