@@ -10,6 +10,9 @@ use claimcheck_suites::PullSecret;
 /// What `rbac` takes.
 #[derive(Debug, clap::Args)]
 pub struct Args {
+    /// With what --install of `run` needs: roles and privileged pods, and so as good as every right
+    #[arg(long)]
+    install: bool,
     /// With what disruptive cases need: they taint nodes and mark them as lost
     #[arg(long)]
     allow_disruptive: bool,
@@ -31,7 +34,8 @@ impl Args {
         let pull_secret =
             self.image_pull_secret.as_ref().map(|secret| ObjectKey::new(&*secret.namespace, &*secret.name));
         let (disrupt, stock_metrics) = (self.allow_disruptive, self.stock_metrics);
-        print!("{}", manifest(&Further { disrupt, stock_metrics, pull_secret, tap: self.tap.clone() }));
+        let (install, tap) = (self.install, self.tap.clone());
+        print!("{}", manifest(&Further { install, disrupt, stock_metrics, pull_secret, tap }));
         Ok(ExitCode::SUCCESS)
     }
 }

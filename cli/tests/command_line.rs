@@ -36,6 +36,10 @@ fn mistakes_are_usage_errors() {
         (&["load", "--hold", "--churn", "1m"], "cannot be used with '--churn"),
         (&["run", "--controllers", "stock"], "--controllers is for --cluster envtest or kind, not embedded"),
         (&["compare", "a", "b", "--level", "95"], "above 0 and below 1"),
+        (&["run", "--cluster", "existing", "--install"], "--install needs --image NAME"),
+        (&["run", "--cluster", "existing", "--install", "--image", "i.tar"], "--install needs --image NAME"),
+        (&["run", "--cluster", "existing", "--sidecars", "upstream"], "existing with --install"),
+        (&["run", "--install", "--image", "i"], "--install is for --cluster existing, not embedded"),
         (&["rum"], "a similar subcommand exists: 'run'"),
         (
             &["image", "--rootfs", "/", "--out", "i", "--platform", "linux/s390x"],

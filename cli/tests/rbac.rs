@@ -1,9 +1,18 @@
 //! The rights that `claimcheck rbac` prints are those that a run needs: held against what the harness and all
 //! cases really ask of the API server of an embedded cluster.
 
-use std::{collections::BTreeSet, fs, process::Command};
+use std::{collections::BTreeSet, fs, process::Command, time::Duration};
 
-use claimcheck_harness::rbac::{Need, RULES, Rule, Scope};
+use claimcheck_apiserver as apiserver;
+use claimcheck_harness::{
+    install::{self, InstallError, Options, Sidecars, Variant},
+    rbac::{Need, RULES, Rule, Scope},
+};
+use http::{HeaderValue, header::USER_AGENT};
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
 use serde_json::Value;
 
 /// A resource with its group, as the API server's log has it, and a verb.
@@ -34,11 +43,53 @@ fn a_run_asks_for_what_the_table_has_and_for_nothing_else() {
             Need::Run | Need::Disrupt | Need::OurCluster => true,
             // Only real nodes have what these are for.
             Need::Observers | Need::StockMetrics => false,
+            // The next test.
+            Need::Install => false,
         });
         let expected: BTreeSet<Right> = expected.flat_map(rights).collect();
         let unused: Vec<_> = expected.difference(&asked).collect();
         assert!(unused.is_empty(), "in harness/src/rbac.rs, and nobody asks for it: {unused:?}");
     }
+}
+
+#[tokio::test]
+async fn an_installation_asks_for_what_the_table_has_and_for_nothing_else() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = folder.path().join("api.ndjson");
+    let config = apiserver::Config { audit_log: Some(log.clone()), ..apiserver::Config::default() };
+    let server = apiserver::start(config).await.expect("the API server starts");
+    let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig()).expect("a kubeconfig");
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+    let mut config = config.expect("a configuration");
+    config.headers.push((USER_AGENT, HeaderValue::from_static("claimcheck-harness")));
+    let client = Client::try_from(config).expect("a client");
+    for sidecars in Sidecars::ALL {
+        let patience = Duration::from_millis(200);
+        let options = Options { sidecars, patience, ..Options::new(Variant::Kind) };
+        // Nobody runs pods here.
+        let error = install::install(&client, &options).await.expect_err("there are no nodes");
+        assert!(matches!(error, InstallError::NotReady { .. }), "{error}");
+        let patience = Duration::from_secs(30);
+        install::uninstall(&client, &Options { patience, ..options }).await.expect("it goes");
+    }
+    let log = fs::read_to_string(log).expect("the API server's log");
+    let asked: BTreeSet<Right> = log.lines().filter_map(asked).collect();
+    let allowed: BTreeSet<Right> =
+        RULES.iter().filter(|rule| rule.need != Need::OurCluster).flat_map(rights).collect();
+    let missing: Vec<_> = asked.difference(&allowed).collect();
+    assert!(missing.is_empty(), "not in harness/src/rbac.rs: {missing:?}");
+    // The API server asks for these itself, when an object is applied. The others are extensions' kinds, and what
+    // disruptive cases do to the controllers.
+    let unseen = |(resource, verb): &Right| {
+        ["create", "bind", "escalate"].contains(&&**verb)
+            || resource == "deployments.apps/scale"
+            || resource.ends_with(".snapshot.storage.k8s.io")
+            || resource.ends_with(".monitoring.coreos.com")
+    };
+    let install = RULES.iter().filter(|rule| rule.need == Need::Install).flat_map(rights);
+    let unused: Vec<_> = install.filter(|right| !asked.contains(right) && !unseen(right)).collect();
+    assert!(unused.is_empty(), "in harness/src/rbac.rs, and nobody asks for it: {unused:?}");
 }
 
 /// What a line of the log says that the harness or a case asked for.
@@ -66,4 +117,5 @@ fn the_roles_are_printed() {
     };
     assert!(printed(&[]).contains("kind: ClusterRole"));
     assert!(printed(&["--allow-disruptive"]).contains("nodes/status"));
+    assert!(printed(&["--install"]).contains("daemonsets"));
 }

@@ -47,11 +47,18 @@ pub enum Need {
     StockMetrics,
     /// For cases that hit others' nodes too.
     Disrupt,
+    /// To install our components and to take them away again. Whoever may make roles and privileged pods may do
+    /// everything.
+    Install,
     /// Only where the cluster is ours, so that nobody has to be given it.
     OurCluster,
 }
 
 const LOOK: &[&str] = &["list", "watch"];
+/// To apply an object, for which the API server asks for `create` where it is not there, and to see it gone.
+const PUT: &[&str] = &["get", "list", "watch", "create", "patch", "delete"];
+/// The same of rights, which else nobody may give who does not have them.
+const GRANT: &[&str] = &["get", "list", "watch", "create", "patch", "delete", "bind", "escalate"];
 const STORAGE: &str = "storage.k8s.io";
 const SNAPSHOT: &str = claimcheck_model::snapshot::GROUP;
 /// Where `manifests/observe` puts the observers.
@@ -120,6 +127,32 @@ pub const RULES: &[Rule] = &[
     // Others are hit.
     rule("", "nodes", &["patch"], Need::Disrupt, "nodes that are tainted"),
     rule("", "nodes/status", &["patch"], Need::Disrupt, "nodes that are lost"),
+    // Our components.
+    rule("", "namespaces", &["get", "list", "watch", "patch"], Need::Install, "the components' namespace"),
+    rule("", "serviceaccounts", PUT, Need::Install, "whom the components are"),
+    rule("rbac.authorization.k8s.io", "roles", GRANT, Need::Install, "what the components may do"),
+    rule("rbac.authorization.k8s.io", "clusterroles", GRANT, Need::Install, "what the components may do"),
+    rule("rbac.authorization.k8s.io", "rolebindings", PUT, Need::Install, "what the components may do"),
+    rule(
+        "rbac.authorization.k8s.io",
+        "clusterrolebindings",
+        PUT,
+        Need::Install,
+        "what the components may do",
+    ),
+    rule("apps", "daemonsets", PUT, Need::Install, "driver and observers"),
+    rule("apps", "deployments", PUT, Need::Install, "the controllers"),
+    rule(
+        "apps",
+        "deployments/scale",
+        &["patch"],
+        Need::Install,
+        "controllers that disruptive cases take away",
+    ),
+    rule(STORAGE, "csidrivers", &["get", "create", "patch", "delete"], Need::Install, "our driver"),
+    rule(STORAGE, "storageclasses", &["get", "patch"], Need::Install, "classes of our driver"),
+    rule("snapshot.storage.k8s.io", "volumesnapshotclasses", PUT, Need::Install, "where snapshots are known"),
+    rule("monitoring.coreos.com", "podmonitors", PUT, Need::Install, "where prometheus-operator is"),
     // Ours.
     rule(STORAGE, "csidrivers", &["create", "delete"], Need::OurCluster, "further drivers of ours"),
 ];
@@ -137,6 +170,8 @@ const fn rule(
 /// What is asked for beside what every run needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Further {
+    /// Our components shall be installed.
+    pub install: bool,
     /// Disruptive cases shall run.
     pub disrupt: bool,
     /// Stock components' metrics shall be read.
@@ -151,6 +186,7 @@ pub struct Further {
 pub fn manifest(further: &Further) -> String {
     let given = |rule: &&Rule| match rule.need {
         Need::Run | Need::Observers => true,
+        Need::Install => further.install,
         Need::Disrupt => further.disrupt,
         Need::StockMetrics => further.stock_metrics,
         Need::OurCluster => false,
@@ -205,7 +241,7 @@ fn role<'a>(text: &mut String, scope: Scope, rules: impl Iterator<Item = &'a Rul
     for rule in rules {
         let note = match rule.need {
             Need::Observers | Need::StockMetrics => "; without it a run says less",
-            Need::Run | Need::Disrupt | Need::OurCluster => "",
+            Need::Run | Need::Install | Need::Disrupt | Need::OurCluster => "",
         };
         line(text, format_args!("  # {}{note}", rule.why));
         line(text, format_args!("  - apiGroups: [\"{}\"]", rule.group));
@@ -251,6 +287,7 @@ mod tests {
     fn the_roles_are_what_kubernetes_reads() {
         let pull_secret = Some(ObjectKey::new("infra", "pull"));
         let text = manifest(&Further {
+            install: true,
             disrupt: false,
             stock_metrics: true,
             pull_secret,
@@ -284,6 +321,7 @@ mod tests {
     fn no_right_is_listed_twice() {
         let mut all: Vec<_> = RULES
             .iter()
+            .filter(|rule| rule.need != Need::OurCluster)
             .flat_map(|rule| {
                 rule.verbs.iter().map(move |verb| (rule.scope, rule.group, rule.resource, *verb))
             })

@@ -266,10 +266,10 @@ pub enum Outcome {
         source: Source,
         /// Its length, less what other phases inside it took (`schedule` only).
         seconds: f64,
-        /// How much of it the driver's calls took.
-        driver_seconds: f64,
+        /// How much of it the driver's calls took; absent where nobody saw them.
+        driver_seconds: Option<f64>,
         /// The rest of it: Kubernetes' own.
-        overhead_seconds: f64,
+        overhead_seconds: Option<f64>,
     },
     /// It began and never ended.
     Aborted {

@@ -3,7 +3,11 @@
 //! The harness asks through the API server's pod proxy; two of its own readings around the answer bound how far
 //! the clocks are apart.
 
-use std::{convert::Infallible, io, net::SocketAddr};
+use std::{
+    convert::Infallible,
+    io,
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+};
 
 use claimcheck_model::Stamp;
 use http::{Method, Request, Response, StatusCode, header};
@@ -28,9 +32,19 @@ pub struct ServeError {
     source: io::Error,
 }
 
-/// Listens.
+/// Listens. Of all addresses (`[::]`), those of IPv4 are some, and all that there are on a machine without IPv6.
 pub(crate) async fn bind(address: SocketAddr) -> Result<TcpListener, ServeError> {
-    TcpListener::bind(address).await.map_err(|source| ServeError { address, source })
+    let bound = match TcpListener::bind(address).await {
+        Err(error) if is_all_of_ipv6(address) && error.kind() != io::ErrorKind::AddrInUse => {
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
+        }
+        bound => bound,
+    };
+    bound.map_err(|source| ServeError { address, source })
+}
+
+fn is_all_of_ipv6(address: SocketAddr) -> bool {
+    address.ip() == Ipv6Addr::UNSPECIFIED
 }
 
 /// Answers for ever.
@@ -100,5 +114,19 @@ mod tests {
         assert!(get(address, "GET /else").await.starts_with("HTTP/1.1 404"));
         let taken = bind(address).await.unwrap_err();
         assert!(taken.to_string().contains("--listen"), "{taken}");
+    }
+
+    #[tokio::test]
+    async fn it_answers_in_both_families() {
+        let listener = bind("[::]:0".parse().unwrap()).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let _serving = tokio_util::task::AbortOnDropHandle::new(tokio::spawn(serve(listener)));
+        let mut hosts = vec![std::net::IpAddr::from(Ipv4Addr::LOCALHOST)];
+        // A machine without IPv6 has the other alone.
+        hosts.extend(address.is_ipv6().then_some(std::net::IpAddr::from(Ipv6Addr::LOCALHOST)));
+        for host in hosts {
+            let answer = get((host, address.port()).into(), "GET /healthz").await;
+            assert!(answer.starts_with("HTTP/1.1 200"), "{host}: {answer}");
+        }
     }
 }

@@ -174,6 +174,10 @@ pub struct Needs {
     pub nodes: usize,
     /// The cluster lets itself be disrupted. Such a case runs alone, since it hits others too.
     pub disrupt: bool,
+    /// So do its node agents.
+    pub agents: bool,
+    /// Pods may have volumes of their node.
+    pub host_paths: bool,
     /// Components can be started again with other arguments.
     pub configure: bool,
     /// Every call to the driver is seen, and can be made to fail.
@@ -197,6 +201,8 @@ impl Needs {
     pub const NOTHING: Self = Self {
         nodes: 1,
         disrupt: false,
+        agents: false,
+        host_paths: false,
         configure: false,
         tap: false,
         variant: false,
@@ -210,8 +216,12 @@ impl Needs {
     pub const TWO_NODES: Self = Self { nodes: 2, ..Self::NOTHING };
     /// A cluster that may be disrupted.
     pub const DISRUPT: Self = Self { disrupt: true, ..Self::NOTHING };
+    /// Node agents that may be disrupted.
+    pub const AGENTS: Self = Self { agents: true, ..Self::DISRUPT };
+    /// Pods with volumes of their node.
+    pub const HOST_PATHS: Self = Self { host_paths: true, ..Self::NOTHING };
     /// Components that take other arguments; such a case runs alone.
-    pub const CONFIGURE: Self = Self { configure: true, ..Self::DISRUPT };
+    pub const CONFIGURE: Self = Self { configure: true, ..Self::AGENTS };
     /// Calls that can be made to fail; such a case runs alone.
     pub const FAULTS: Self = Self { tap: true, ..Self::DISRUPT };
     /// Our own driver in another shape.

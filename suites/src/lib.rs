@@ -19,6 +19,7 @@
 mod case;
 mod component_args;
 pub mod e2e;
+mod existing_place;
 mod fixture;
 pub mod interrupt;
 mod kind_place;
@@ -27,6 +28,7 @@ mod output_args;
 mod place;
 mod place_args;
 mod plan;
+mod pod_security;
 mod rows;
 mod run;
 mod runner;

@@ -7,7 +7,6 @@ use claimcheck_harness::{
     Lane,
     cluster::{
         Abilities, Api, ClassChoice, Cluster, DriverCommand, DriverPolicy, Embedded, Options, Real, Takes,
-        Target,
     },
     kind::Controllers,
     report::RunFolder,
@@ -18,8 +17,10 @@ use k8s_openapi::api::storage::v1::StorageClass;
 
 use crate::{
     case::FsType,
+    existing_place::ExistingPlace,
     kind_place::KindPlace,
     plan::{Environment, FileSystems},
+    pod_security::PodSecurity,
 };
 
 /// Where a run takes place.
@@ -43,10 +44,8 @@ pub enum Place {
     },
     /// On somebody's cluster, with the driver that is there.
     Existing {
-        /// Which.
-        target: Target,
-        /// The file systems that the driver can make.
-        file_systems: Vec<FsType>,
+        /// Which cluster.
+        place: ExistingPlace,
         /// What a file says of the driver.
         config: Option<Arc<TestDriver>>,
     },
@@ -145,7 +144,8 @@ impl Place {
             idle.map(|fields| format!("no case looks at these of --driver-config: {}", fields.join(", ")));
         let wait = match self {
             Self::Kind { place, .. } => Some(place.foreword()),
-            Self::Embedded { .. } | Self::Existing { .. } => None,
+            Self::Existing { place, .. } => place.foreword(),
+            Self::Embedded { .. } => None,
         };
         let lines: Vec<String> = idle.into_iter().chain(wait).collect();
         (!lines.is_empty()).then(|| lines.join("\n"))
@@ -155,7 +155,8 @@ impl Place {
     pub fn afterword(&self) -> Option<String> {
         match self {
             Self::Kind { place, .. } => place.afterword(),
-            Self::Embedded { .. } | Self::Existing { .. } => None,
+            Self::Existing { place, .. } => place.afterword(),
+            Self::Embedded { .. } => None,
         }
     }
 
@@ -211,9 +212,7 @@ impl Place {
                 };
                 Ok(Cluster::Real(Box::new(real)))
             }
-            Self::Existing { target, .. } => {
-                Ok(Cluster::Real(Box::new(Box::pin(Real::reach(target)).await?)))
-            }
+            Self::Existing { place, .. } => place.bring_up().await,
         }
     }
 
@@ -243,7 +242,7 @@ impl Place {
                         block: loop_devices(lane),
                     }
                 } else {
-                    told(&driver.file_systems)
+                    FileSystems::told(&driver.file_systems)
                 };
                 let ours = self.controllers() == Some(Controllers::Ours);
                 let abilities = Abilities { retracts: ours, ..Embedded::ABILITIES };
@@ -263,9 +262,7 @@ impl Place {
                 },
                 ..UNKNOWN
             },
-            Self::Existing { file_systems, .. } => {
-                Environment { file_systems: told(file_systems), ..UNKNOWN }
-            }
+            Self::Existing(place) => place.expected(UNKNOWN),
         }
     }
 
@@ -328,17 +325,6 @@ const UNKNOWN: Environment = Environment {
     abilities: Real::ABILITIES,
     file_systems: FileSystems { ext3: Ok(()), ext4: Ok(()), xfs: Ok(()), block: Ok(()) },
 };
-
-/// The file systems of a driver that is not ours: what was said that it can make.
-fn told(file_systems: &[FsType]) -> FileSystems {
-    let known = |wanted, why| if file_systems.contains(&wanted) { Ok(()) } else { Err(why) };
-    FileSystems {
-        ext3: known(FsType::Ext3, "--fs-type ext3 was not given"),
-        ext4: known(FsType::Ext4, "--fs-type ext4 was not given"),
-        xfs: known(FsType::Xfs, "--fs-type xfs was not given"),
-        block: known(FsType::Block, "--fs-type block was not given"),
-    }
-}
 
 const E2FSPROGS: &str = "needs mkfs: apt-get install e2fsprogs";
 const XFSPROGS: &str = "needs mkfs.xfs: apt-get install xfsprogs";

@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, path::PathBuf, process::ExitCode, sync::Arc};
 
 use claimcheck_harness::{
-    cluster::{Api, Assets, ClassChoice, DriverCommand, Target},
+    cluster::{Api, Assets, DriverCommand},
     kind::Controllers,
     testdriver::{Class, TestDriver},
 };
@@ -13,8 +13,10 @@ use clap::{Args, ValueEnum};
 use crate::{
     case::FsType,
     component_args::ComponentArgs,
+    existing_place::ExistingArgs,
     kind_place::KindArgs,
     place::{Driver, Place, choice},
+    pod_security::PodSecurity,
     workload::{IMAGE, PullSecret, Workload},
 };
 
@@ -43,26 +45,22 @@ pub struct PlaceArgs {
     /// Whose storage controllers run; envtest and kind [default: ours]
     #[arg(long, value_enum, env = "CLAIMCHECK_CONTROLLERS")]
     controllers: Option<Whose>,
-    /// The kubeconfig of an existing cluster [default: KUBECONFIG, or ~/.kube/config]
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// The context of the kubeconfig [default: its current one]
-    #[arg(long, value_name = "NAME")]
-    context: Option<String>,
-    /// The class whose driver an existing cluster is tried with [default: its default class]
-    #[arg(long, value_name = "NAME", conflicts_with = "driver_config", env = "CLAIMCHECK_STORAGE_CLASS")]
-    storage_class: Option<String>,
     /// A file system that the driver can make, where it is not ours: ext3, ext4, xfs, or block for
     /// raw block volumes; can be repeated
     #[arg(long = "fs-type", value_name = "NAME", value_enum)]
     fs_types: Vec<FsKind>,
-    /// The image of pods on real nodes: any with sh and what busybox brings [default: busybox:stable; on kind
-    /// that of our components, which is there]
+    /// The image of pods on real nodes: any with sh and what busybox brings [default: busybox:stable; that of
+    /// our components where they are installed]
     #[arg(long, value_name = "IMAGE", env = "CLAIMCHECK_WORKLOAD_IMAGE")]
     workload_image: Option<String>,
     /// The secret with which it is pulled; it is copied to the namespaces of the cases
     #[arg(long, value_name = "NAMESPACE/NAME")]
     image_pull_secret: Option<PullSecret>,
+    /// The Pod Security level of the cases' namespaces and pods; cases that need more are skipped
+    #[arg(long, value_enum, default_value_t, value_name = "LEVEL", env = "CLAIMCHECK_POD_SECURITY")]
+    pod_security: PodSecurity,
+    #[command(flatten)]
+    existing: ExistingArgs,
     #[command(flatten)]
     components: ComponentArgs,
     #[command(flatten)]
@@ -155,6 +153,14 @@ pub enum PlaceError {
         /// The argument.
         argument: &'static str,
     },
+    /// Nobody says which pods are the components of others.
+    #[error("--allow-disruptive is for --install: it hits our components, and never those of others")]
+    NotOurs,
+    /// Nodes that are not ours are brought no image.
+    #[error(
+        "--install needs --image NAME: an image of ours (ci/Dockerfile, `claimcheck image`) that the nodes can pull"
+    )]
+    NoImage,
     /// kind would not take the name.
     #[error(transparent)]
     Name(#[from] claimcheck_harness::kind::OwnedError),
@@ -195,10 +201,12 @@ impl PlaceArgs {
     pub fn workload(&self) -> Workload {
         let there = match self.cluster {
             Which::Kind => self.components.image_name().to_owned(),
+            Which::Existing if self.existing.installs() => self.components.image_name().to_owned(),
             Which::Embedded | Which::Envtest | Which::Existing => IMAGE.to_owned(),
         };
         let image = self.workload_image.clone().unwrap_or(there);
-        Workload { image, pull_secret: self.image_pull_secret.clone(), ..Workload::default() }
+        let pull_secret = self.image_pull_secret.clone();
+        Workload { image, pull_secret, security: self.pod_security, ..Workload::default() }
     }
 
     /// Whether its nodes are virtual, so that the run needs private namespaces.
@@ -234,15 +242,9 @@ impl PlaceArgs {
                 Place::Kind { place, config }
             }
             Which::Existing => {
-                let (kubeconfig, context) = (self.kubeconfig, self.context);
-                let class = match (&config, self.storage_class) {
-                    (Some(config), _) => choice(config),
-                    (None, Some(name)) => ClassChoice::Named(name),
-                    (None, None) => ClassChoice::Default,
-                };
-                let target = Target { kubeconfig, context, class };
-                let file_systems = file_systems(&self.fs_types);
-                Place::Existing { target, file_systems, config }
+                let class = config.as_deref().map(choice);
+                let place = self.existing.place(class, file_systems(&self.fs_types), &self.components);
+                Place::Existing { place, config }
             }
         })
     }
@@ -277,22 +279,23 @@ impl PlaceArgs {
             ("--driver-controller", self.driver_controller.is_some(), self.is_virtual(), "embedded"),
             ("--driver-param", !self.driver_params.is_empty(), self.is_virtual(), "embedded"),
             ("--controllers", self.controllers.is_some(), has_stock, "envtest or kind"),
-            ("--kubeconfig", self.kubeconfig.is_some(), existing, "existing"),
-            ("--context", self.context.is_some(), existing, "existing"),
-            ("--storage-class", self.storage_class.is_some(), existing, "existing"),
         ];
         let misplaced = takes.into_iter().find(|(_, is_given, fits, _)| *is_given && !fits);
         let misplaced = misplaced.map(|(argument, _, _, wanted)| (argument, wanted));
-        let of_kind = self.kind.given().or(self.components.given());
-        let of_kind = of_kind.filter(|_| !on_kind).map(|argument| (argument, "kind"));
+        let of_existing = self.existing.given().filter(|_| !existing).map(|argument| (argument, "existing"));
+        let of_kind = self.kind.given().filter(|_| !on_kind).map(|argument| (argument, "kind"));
+        let of_either = self.components.given().filter(|_| !on_kind && !self.existing.installs());
+        let of_either = of_either.map(|argument| (argument, "kind, or existing with --install"));
         let given = match self.cluster {
             Which::Embedded => "embedded",
             Which::Envtest => "envtest",
             Which::Kind => "kind",
             Which::Existing => "existing",
         };
-        match misplaced.or(of_kind) {
+        match misplaced.or(of_existing).or(of_kind).or(of_either) {
             Some((argument, wanted)) => Err(PlaceError::Misplaced { argument, wanted, given }),
+            None if self.existing.disrupts_others() => Err(PlaceError::NotOurs),
+            None if self.existing.installs() && !self.components.names_image() => Err(PlaceError::NoImage),
             None => Ok(()),
         }
     }

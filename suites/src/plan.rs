@@ -6,7 +6,10 @@ use claimcheck_harness::cluster::{Abilities, Takes};
 use claimcheck_model::{Capability, CaseId};
 use serde::Serialize;
 
-use crate::case::{Case, FsType, Provisioning};
+use crate::{
+    case::{Case, FsType, Provisioning},
+    pod_security::PodSecurity,
+};
 
 /// What the cluster, the host and the driver offer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +28,8 @@ pub struct Environment {
     pub largest_file: Option<i64>,
     /// What the driver declares, as far as it is known. What is not known of is tried.
     pub declared: BTreeMap<Capability, bool>,
+    /// Which Pod Security level pods have.
+    pub pod_security: PodSecurity,
     /// What the cluster offers beside its API.
     pub abilities: Abilities,
     /// Volumes with which file systems can be made.
@@ -42,6 +47,18 @@ pub struct FileSystems {
     pub xfs: Result<(), &'static str>,
     /// None: raw block volumes.
     pub block: Result<(), &'static str>,
+}
+
+impl FileSystems {
+    /// Those of a driver that is not ours: what was said that it can make.
+    pub fn told(file_systems: &[FsType]) -> Self {
+        let known = |wanted, why| if file_systems.contains(&wanted) { Ok(()) } else { Err(why) };
+        Self {
+            ext3: known(FsType::Ext3, "--fs-type ext3 was not given"),
+            ext4: known(FsType::Ext4, "--fs-type ext4 was not given"),
+            xfs: known(FsType::Xfs, "--fs-type xfs was not given"),
+        }
+    }
 }
 
 /// A case of this run.
@@ -76,6 +93,12 @@ impl Planned {
         }
         if needs.disrupt {
             words.push("disrupt".to_owned());
+        }
+        if needs.agents {
+            words.push("node agents".to_owned());
+        }
+        if needs.host_paths {
+            words.push("volumes of the host".to_owned());
         }
         if needs.configure {
             words.push("configure".to_owned());
@@ -133,7 +156,18 @@ fn skip(case: &Case, environment: &Environment) -> Option<String> {
         );
     }
     if case.needs.disrupt && !environment.abilities.disrupt {
-        return Some("the cluster does not let its components be disrupted".to_owned());
+        return Some(
+            "the cluster does not let its components be disrupted: an existing one takes --install and \
+             --allow-disruptive"
+                .to_owned(),
+        );
+    }
+    if case.needs.agents && !environment.abilities.agents {
+        return Some("the cluster does not let its node agents be stopped: use --cluster kind".to_owned());
+    }
+    if case.needs.host_paths && !environment.pod_security.admits_host_paths() {
+        let level = environment.pod_security.name();
+        return Some(format!("--pod-security {level} admits no pods with volumes of the host"));
     }
     if case.needs.configure && !environment.abilities.configure {
         return Some("the cluster's components keep the arguments that they have".to_owned());
@@ -200,6 +234,7 @@ mod tests {
         inline: Ok(()),
         largest_file: None,
         declared: BTreeMap::new(),
+        pod_security: PodSecurity::Privileged,
         abilities: Embedded::ABILITIES,
         file_systems: FileSystems { ext3: Ok(()), ext4: Ok(()), xfs: Ok(()), block: Ok(()) },
     };
@@ -229,6 +264,8 @@ mod tests {
                 Environment { abilities: Abilities { configure: false, ..ALL.abilities }, ..ALL },
                 "keep the arg",
             ),
+            (Environment { abilities: Abilities { agents: false, ..ALL.abilities }, ..ALL }, "node agents"),
+            (Environment { pod_security: PodSecurity::Baseline, ..ALL }, "--pod-security baseline"),
             (Environment { abilities: Abilities { further: false, ..ALL.abilities }, ..ALL }, "no further"),
             (
                 Environment { abilities: Abilities { retracts: false, ..ALL.abilities }, ..ALL },

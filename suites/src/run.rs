@@ -107,7 +107,8 @@ pub fn planned(options: &Options, lane: Lane) -> Vec<Planned> {
 }
 
 fn cases(options: &Options, environment: &Environment) -> Vec<Planned> {
-    let once = plan(&catalogue(), &options.filters, environment);
+    let environment = Environment { pod_security: options.workload.security, ..environment.clone() };
+    let once = plan(&catalogue(), &options.filters, &environment);
     (0..options.repeat.max(1)).flat_map(|_| once.clone()).collect()
 }
 

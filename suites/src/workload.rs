@@ -17,6 +17,8 @@ use kube::{
 };
 use serde_json::json;
 
+use crate::pod_security::PodSecurity;
+
 /// The image of pods; virtual nodes have none and run the host's shell.
 pub const IMAGE: &str = "busybox:stable";
 
@@ -30,13 +32,13 @@ pub struct Workload {
     pub image: String,
     /// The secret with which it is pulled.
     pub pull_secret: Option<PullSecret>,
-    /// The labels of nodes that pods may run on.
-    pub node_labels: BTreeMap<String, String>,
+    /// Which Pod Security level admits them.
+    pub security: PodSecurity,
 }
 
 impl Default for Workload {
     fn default() -> Self {
-        Self { image: IMAGE.to_owned(), pull_secret: None, node_labels: BTreeMap::new() }
+        Self { image: IMAGE.to_owned(), pull_secret: None, security: PodSecurity::default() }
     }
 }
 
@@ -68,20 +70,10 @@ impl FromStr for PullSecret {
 }
 
 impl Workload {
-    /// The same, on the nodes that a driver file wants.
-    #[must_use]
-    pub fn on_nodes_of(mut self, config: Option<&TestDriver>) -> Self {
-        if let Some(file) = config.map(TestDriver::file) {
-            self.node_labels.extend(file.node_selectors.clone());
-            let named = Some(&file.client_node_name).filter(|name| !name.is_empty());
-            self.node_labels.extend(named.map(|name| ("kubernetes.io/hostname".to_owned(), name.clone())));
-        }
-        self
-    }
-
-    /// Gives the pod's containers the image, unless they ask for another.
+    /// Gives the pod's containers the image, unless they ask for another, and what their level asks for.
     pub fn dress(&self, pod: &mut Pod) {
         let Some(spec) = &mut pod.spec else { return };
+        self.security.dress(spec);
         let dress = |container: &mut Container| {
             if container.image.as_deref() == Some(IMAGE) {
                 container.image = Some(self.image.clone());
@@ -109,6 +101,20 @@ impl Workload {
         made.map(drop).with_context(|| format!("the image pull secret cannot be copied to {namespace}"))
     }
 
+    /// A namespace for one case, of the level that its pods have.
+    pub fn namespace(&self, name: &str) -> Namespace {
+        serde_json::from_value(json!({
+            "metadata": {
+                "name": name,
+                "labels": {
+                    "claimcheck.dev/case": "true",
+                    "pod-security.kubernetes.io/enforce": self.security.name(),
+                },
+            },
+        }))
+        .expect("a Namespace")
+    }
+
     /// Starts a pod on every node, before the first case does: an image that cannot be pulled, or pods that
     /// are not admitted, would fail every one of them.
     ///
@@ -117,7 +123,7 @@ impl Workload {
     pub async fn try_on(&self, cluster: &Cluster, namespace: &str) -> Result<()> {
         let client = cluster.client();
         let api = Api::<Namespace>::all(client.clone());
-        let made = api.create(&PostParams::default(), &case_namespace(namespace)).await;
+        let made = api.create(&PostParams::default(), &self.namespace(namespace)).await;
         made.with_context(|| format!("namespace {namespace} cannot be made"))?;
         let tried = async {
             self.prepare(&client, namespace).await?;
@@ -141,7 +147,10 @@ impl Workload {
         self.dress(&mut pod);
         let api = Api::<Pod>::namespaced(cluster.client(), namespace);
         let made = api.create(&PostParams::default(), &pod).await;
-        let made = made.context("pods of ours are not admitted: look at the cluster's policies")?;
+        let made = made.with_context(|| {
+            let level = self.security.name();
+            format!("pods of level {level} are not admitted: name another with --pod-security, or look at the policies")
+        })?;
         let key = ObjectKey::new(namespace, made.metadata.name.as_deref().unwrap_or_default());
         let what = format!("a pod with image {} to end on {node}", self.image);
         let on = [On::Object(Kind::Pod, key.clone())];
@@ -180,18 +189,6 @@ fn state(pod: &Pod) -> Seen<()> {
     }
 }
 
-/// A namespace for one case. What cases run needs no more than a container usually may, but for volumes of
-/// the host; a cluster whose default is stricter is told so by name.
-pub fn case_namespace(name: &str) -> Namespace {
-    serde_json::from_value(json!({
-        "metadata": {
-            "name": name,
-            "labels": { "claimcheck.dev/case": "true", "pod-security.kubernetes.io/enforce": "privileged" },
-        },
-    }))
-    .expect("a Namespace")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -201,7 +198,7 @@ mod tests {
         let workload = Workload {
             image: "registry.example/sh:1".to_owned(),
             pull_secret: Some("infra/pull".parse().unwrap()),
-            node_labels: [("disk".to_owned(), "ssd".to_owned())].into(),
+            ..Workload::default()
         };
         let container = |image: &str| json!({ "name": "c", "image": image });
         let mut pod: Pod = serde_json::from_value(json!({

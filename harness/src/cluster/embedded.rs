@@ -200,7 +200,7 @@ pub struct Embedded {
 impl Embedded {
     /// Everything.
     pub const ABILITIES: Abilities =
-        Abilities { disrupt: true, configure: true, further: true, tap: true, retracts: true };
+        Abilities { disrupt: true, agents: true, configure: true, further: true, tap: true, retracts: true };
 
     /// Brings a cluster up; returns when all nodes are ready and have the driver.
     ///

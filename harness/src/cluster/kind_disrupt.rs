@@ -40,7 +40,7 @@ pub enum DisruptError {
     #[error("{0:?} is not part of this cluster")]
     Absent(Victim),
     /// Nobody can do that here.
-    #[error("{victim:?} cannot be hit by {disruption:?} on kind")]
+    #[error("{victim:?} cannot be hit by {disruption:?} here")]
     Cannot {
         /// Whom.
         victim: Victim,
@@ -167,7 +167,7 @@ async fn pods(client: &Client, components: &Components) -> Result<Vec<(String, S
     Ok(pods.into_iter().filter_map(place).collect())
 }
 
-async fn list(client: &Client, components: &Components) -> Result<Vec<Pod>, DisruptError> {
+pub(super) async fn list(client: &Client, components: &Components) -> Result<Vec<Pod>, DisruptError> {
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), components.namespace);
     let deployment = deployments.get(components.controllers).await?;
     let labels = deployment.spec.selector.match_labels.unwrap_or_default();
@@ -184,7 +184,7 @@ async fn scale(client: &Client, components: &Components, replicas: u32) -> Resul
 }
 
 /// Takes all controllers away; returns once they are gone.
-async fn stop(client: &Client, components: &Components) -> Result<(), DisruptError> {
+pub(super) async fn stop(client: &Client, components: &Components) -> Result<(), DisruptError> {
     let there = list(client, components).await?;
     scale(client, components, 0).await?;
     let pods: Api<Pod> = Api::namespaced(client.clone(), components.namespace);
@@ -196,7 +196,7 @@ async fn stop(client: &Client, components: &Components) -> Result<(), DisruptErr
 }
 
 /// Brings them back; returns once one works.
-async fn start(client: &Client, components: &Components) -> Result<(), DisruptError> {
+pub(super) async fn start(client: &Client, components: &Components) -> Result<(), DisruptError> {
     scale(client, components, components.replicas).await?;
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), components.namespace);
     let available = |deployment: Option<&Deployment>| {

@@ -9,13 +9,18 @@
 //!          └─ Real       somebody's nodes; what a kubeconfig points to, or one that kind made
 //! ```
 
+mod api_disrupt;
 mod capabilities;
 mod control_plane;
 mod controller_manager;
 mod controllers;
 mod driver_command;
 mod embedded;
+mod equip;
 mod further;
+mod installation;
+#[cfg(test)]
+mod installation_tests;
 mod kind;
 mod kind_disrupt;
 #[cfg(test)]
@@ -47,7 +52,9 @@ pub use capabilities::{Declared, Takes};
 pub use control_plane::{Api, ControlPlaneError};
 pub use driver_command::{DriverCommand, DriverCommandError, Place as DriverPlace};
 pub use embedded::{DriverPolicy, Embedded, Options, UpError};
+pub use equip::EquipError;
 pub use further::{DeployError, FurtherDriver};
+pub use installation::{Install, InstallationError};
 pub use kind::{KindCluster, KindError, KindOptions};
 pub use kind_disrupt::{Components, DisruptError};
 pub use kind_image::Image;
@@ -73,8 +80,10 @@ pub enum Victim {
 /// What a kind of cluster offers beside its API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Abilities {
-    /// Components can be stopped and killed.
+    /// Driver and controllers can be stopped and killed.
     pub disrupt: bool,
+    /// Node agents can.
+    pub agents: bool,
     /// Components can be started again with other arguments.
     pub configure: bool,
     /// Further drivers can be brought up beside the first.

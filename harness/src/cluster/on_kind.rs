@@ -5,31 +5,18 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use claimcheck_informer::{Kind, World};
-use kube::{Client, ResourceExt};
+use kube::Client;
 use tracing::{error, info, warn};
 
 use super::{
+    equip::{EquipError, equip},
     kind::{KindCluster, KindError, KindOptions},
-    kind_disrupt::Components,
     objects,
-    observer::{Observer, On, Seen, WaitError},
-    real::{ClassChoice, Real, RealError},
+    real::{ClassChoice, Real},
 };
 use crate::{
     client::{self, ClientError},
-    install::{self, InstallError},
-};
-
-/// The class whose driver is tried: ours.
-const CLASS: &str = "claimcheck-directory";
-
-/// As the manifests name them.
-pub(super) const COMPONENTS: Components = Components {
-    namespace: install::NAMESPACE,
-    controllers: install::CONTROLLERS,
-    replicas: install::REPLICAS,
-    driver: install::DRIVER,
+    install,
 };
 
 /// Why there is no cluster of kind to run on.
@@ -50,15 +37,9 @@ pub enum OnKindError {
     /// Its kubeconfig does not do.
     #[error("the kubeconfig that kind wrote cannot be used")]
     Client(#[from] ClientError),
-    /// Our components do not run.
+    /// Our components do not work there.
     #[error(transparent)]
-    Install(#[from] InstallError),
-    /// The kubelets do not know the driver.
-    #[error(transparent)]
-    Registration(#[from] WaitError),
-    /// It cannot be used.
-    #[error(transparent)]
-    Reach(#[from] RealError),
+    Equip(#[from] EquipError),
 }
 
 impl Real {
@@ -69,7 +50,11 @@ impl Real {
     /// nothing is left, unless the cluster is to be kept.
     pub async fn on_kind(options: &KindOptions, components: &install::Options) -> Result<Self, OnKindError> {
         let kind = Box::pin(KindCluster::up(options)).await?;
-        match Box::pin(equip(&kind.kubeconfig(), components)).await {
+        let equipped = async {
+            let client = connect(&kind.kubeconfig()).await?;
+            Ok::<_, OnKindError>(equip(client, components, &ClassChoice::Default).await?)
+        };
+        match Box::pin(equipped).await {
             Ok(real) => Ok(real.made_of(kind)),
             Err(error) => {
                 end(kind, true).await;
@@ -105,29 +90,4 @@ async fn connect(kubeconfig: &Path) -> Result<Client, OnKindError> {
     let text = fs::read_to_string(kubeconfig)
         .map_err(|source| OnKindError::Read { path: kubeconfig.to_owned(), source })?;
     Ok(client::client(&text).await?)
-}
-
-/// Installs our components, and waits until pods can use them.
-async fn equip(kubeconfig: &Path, components: &install::Options) -> Result<Real, OnKindError> {
-    let client = connect(kubeconfig).await?;
-    info!(variant = %components.variant, "our components are installed");
-    install::install(&client, components).await?;
-    let observer = Observer::start(client.clone()).await;
-    let on = [On::Any(Kind::Node), On::Any(Kind::CsiNode)];
-    let driver = &components.driver_name;
-    let what = format!("driver {driver} to be registered on all nodes");
-    observer.until(&what, components.patience, &on, |world| registered(world, driver)).await?;
-    Ok(Real::of(client, observer, &ClassChoice::Named(CLASS.to_owned()))?)
-}
-
-/// Whether all kubelets know the driver.
-fn registered(world: &World, driver: &str) -> Seen<()> {
-    let knows = |node: &str| {
-        let csi_node = world.csi_nodes.named(node);
-        csi_node.is_some_and(|csi_node| csi_node.spec.drivers.iter().any(|known| known.name == driver))
-    };
-    let mut without: Vec<_> =
-        world.nodes.iter().map(|node| node.name_any()).filter(|node| !knows(node)).collect();
-    without.sort();
-    if without.is_empty() { Seen::Yes(()) } else { Seen::NotYet(format!("not on {}", without.join(", "))) }
 }

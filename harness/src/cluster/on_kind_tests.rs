@@ -16,9 +16,10 @@ use serde_json::{Value, json};
 
 use super::{
     Disruption, Victim,
+    equip::{COMPONENTS, EquipError},
     kind::KindOptions,
     kind_tests::options,
-    on_kind::{COMPONENTS, OnKindError},
+    on_kind::OnKindError,
     real::Real,
 };
 use crate::{
@@ -29,14 +30,14 @@ use crate::{
 const DRIVER: &str = "claimcheck.csi.dev";
 
 /// An API server, and a `kind` that leads to it.
-struct Machine {
-    fake: Fake,
-    client: Client,
+pub(super) struct Machine {
+    pub fake: Fake,
+    pub client: Client,
     _server: apiserver::Server,
 }
 
 impl Machine {
-    async fn new() -> Self {
+    pub async fn new() -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let server = apiserver::start(apiserver::Config::default()).await.unwrap();
         let fake = Fake::new();
@@ -55,7 +56,7 @@ impl Machine {
     }
 
     /// A node as kind makes it, with the driver that its kubelet has registered.
-    async fn node(&self, name: &str, taints: Value, driver: bool) {
+    pub async fn node(&self, name: &str, taints: Value, driver: bool) {
         let drivers =
             if driver { json!([{ "name": DRIVER, "nodeID": name, "topologyKeys": [] }]) } else { json!([]) };
         let node = json!({ "metadata": { "name": name }, "spec": { "taints": taints } });
@@ -71,7 +72,7 @@ impl Machine {
 
     /// What the controllers of the cluster say of workloads that run; ours were applied before, so that a
     /// second time changes nothing.
-    async fn complete(&self, components: &install::Options) {
+    pub async fn complete(&self, components: &install::Options) {
         install::apply(&self.client, components).await.unwrap();
         let running = json!({ "status": {
             "observedGeneration": 1, "currentNumberScheduled": 2, "desiredNumberScheduled": 2,
@@ -126,7 +127,7 @@ async fn components_that_do_not_run_end_it_with_the_nodes_logs() {
     let patience = std::time::Duration::from_millis(200);
     let components = install::Options { patience, ..install::Options::new(Variant::Stock) };
     let error = Real::on_kind(&machine.options(), &components).await.err().unwrap();
-    assert!(matches!(error, OnKindError::Install(_)), "{error}");
+    assert!(matches!(error, OnKindError::Equip(EquipError::Install(_))), "{error}");
     assert_eq!(machine.left(), NOTHING);
 
     machine.complete(&components).await;

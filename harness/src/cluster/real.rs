@@ -1,5 +1,5 @@
-//! A cluster with real nodes: whatever a kubeconfig points to, where nothing is installed and nothing is taken
-//! down, or one that kind made for this run (`on_kind`). Cases work in namespaces of their own.
+//! A cluster with real nodes: whatever a kubeconfig points to, where nothing is taken down but what was installed
+//! for this run (`installation`), or one that kind made for it (`on_kind`). Cases work in namespaces of their own.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -12,10 +12,8 @@ use kube::{
 };
 
 use super::{
-    Abilities, Declared, DisruptError, Disruption, Takes, Victim,
-    kind::KindCluster,
-    observer::Observer,
-    on_kind::{self, COMPONENTS},
+    Abilities, Declared, DisruptError, Disruption, Takes, Victim, api_disrupt, equip::COMPONENTS,
+    installation::Installation, kind::KindCluster, observer::Observer, on_kind,
 };
 
 /// Which cluster, and what of it is to be tried.
@@ -81,28 +79,24 @@ pub struct Real {
     class: StorageClass,
     nodes: Vec<String>,
     declared: Declared,
-    /// What its nodes are, where they are ours.
-    made_of: Option<KindCluster>,
+    ours: Ours,
 }
 
-impl Real {
-    /// Nothing beside the API.
-    pub const ABILITIES: Abilities =
-        Abilities { disrupt: false, configure: false, further: false, tap: false, retracts: false };
+/// What of a cluster is ours, and ends with the run.
+enum Ours {
+    Nothing,
+    Components(Installation),
+    Nodes(KindCluster),
+}
 
-    /// What its owner can do, where it is of kind; of the components, kubelets take other arguments.
-    pub const ABILITIES_ON_KIND: Abilities = Abilities { disrupt: true, configure: true, ..Self::ABILITIES };
-
-    /// Looks at a cluster.
-    ///
-    /// # Errors
-    /// [`RealError`] says what is missing and which argument names another.
-    pub async fn reach(target: &Target) -> Result<Self, RealError> {
-        let kubeconfig = match &target.kubeconfig {
+impl Target {
+    /// A client with the rights of the kubeconfig, for a server that answers.
+    pub(super) async fn connect(&self) -> Result<Client, RealError> {
+        let kubeconfig = match &self.kubeconfig {
             Some(path) => Kubeconfig::read_from(path)?,
             None => Kubeconfig::read()?,
         };
-        let options = KubeConfigOptions { context: target.context.clone(), ..KubeConfigOptions::default() };
+        let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         let config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
         let url = config.cluster_url.to_string();
         let unreachable = |source| RealError::Unreachable { url, source };
@@ -111,6 +105,31 @@ impl Real {
             Err(source) => return Err(unreachable(source)),
         };
         client.apiserver_version().await.map_err(unreachable)?;
+        Ok(client)
+    }
+}
+
+impl Real {
+    /// Nothing beside the API.
+    pub const ABILITIES: Abilities = Abilities {
+        disrupt: false,
+        agents: false,
+        configure: false,
+        further: false,
+        tap: false,
+        retracts: false,
+    };
+
+    /// What its owner can do, where it is of kind; of the components, kubelets take other arguments.
+    pub const ABILITIES_ON_KIND: Abilities =
+        Abilities { disrupt: true, agents: true, configure: true, ..Self::ABILITIES };
+
+    /// Looks at a cluster.
+    ///
+    /// # Errors
+    /// [`RealError`] says what is missing and which argument names another.
+    pub async fn reach(target: &Target) -> Result<Self, RealError> {
+        let client = target.connect().await?;
         let observer = Observer::start(client.clone()).await;
         Self::of(client, observer, &target.class)
     }
@@ -123,7 +142,7 @@ impl Real {
             let declared = declared(world, &class);
             Ok::<_, RealError>((class, nodes, declared))
         })?;
-        Ok(Self { client, observer, class, nodes, declared, made_of: None })
+        Ok(Self { client, observer, class, nodes, declared, ours: Ours::Nothing })
     }
 
     /// The same cluster, tried with another class.
@@ -131,18 +150,34 @@ impl Real {
     /// # Errors
     /// There is no such class, or its driver is on no node.
     pub fn choosing(self, wanted: &ClassChoice) -> Result<Self, RealError> {
-        let made_of = self.made_of;
-        Ok(Self { made_of, ..Self::of(self.client, self.observer, wanted)? })
+        let ours = self.ours;
+        Ok(Self { ours, ..Self::of(self.client, self.observer, wanted)? })
     }
 
     /// Its nodes are those of this cluster, which ends with it.
     pub(super) fn made_of(self, kind: KindCluster) -> Self {
-        Self { made_of: Some(kind), ..self }
+        Self { ours: Ours::Nodes(kind), ..self }
+    }
+
+    /// With components that end with it.
+    pub(super) fn with(self, installation: Installation) -> Self {
+        Self { ours: Ours::Components(installation), ..self }
+    }
+
+    /// Volumes can be on these nodes alone, if there are such.
+    pub(super) fn only_on(&mut self, nodes: &[String]) {
+        if self.nodes.iter().any(|node| nodes.contains(node)) {
+            self.nodes.retain(|node| nodes.contains(node));
+        }
     }
 
     /// What it offers beside its API.
     pub fn abilities(&self) -> Abilities {
-        if self.made_of.is_some() { Self::ABILITIES_ON_KIND } else { Self::ABILITIES }
+        match &self.ours {
+            Ours::Nodes(_) => Self::ABILITIES_ON_KIND,
+            Ours::Components(installation) => installation.abilities,
+            Ours::Nothing => Self::ABILITIES,
+        }
     }
 
     /// Disrupts a component; returns once it is hit.
@@ -150,9 +185,12 @@ impl Real {
     /// # Errors
     /// Its nodes are not ours, or it cannot be hit so.
     pub async fn disrupt(&self, victim: &Victim, disruption: Disruption) -> Result<(), DisruptError> {
-        match &self.made_of {
-            Some(kind) => kind.disrupt(&self.client, &COMPONENTS, victim, disruption).await,
-            None => Err(DisruptError::Absent(victim.clone())),
+        match &self.ours {
+            Ours::Nodes(kind) => kind.disrupt(&self.client, &COMPONENTS, victim, disruption).await,
+            Ours::Components(installation) if installation.abilities.disrupt => {
+                api_disrupt::disrupt(&self.client, &COMPONENTS, victim, disruption).await
+            }
+            Ours::Nothing | Ours::Components(_) => Err(DisruptError::Absent(victim.clone())),
         }
     }
 
@@ -186,10 +224,12 @@ impl Real {
         &self.declared
     }
 
-    /// Ends the watches, and the nodes if they were made for it; their logs are kept if something `failed`.
+    /// Ends the watches, and what of it was made for the run; the nodes' logs are kept if something `failed`.
     pub async fn leave(self, failed: bool) {
-        if let Some(kind) = self.made_of {
-            on_kind::end(kind, failed).await;
+        match self.ours {
+            Ours::Nothing => {}
+            Ours::Components(installation) => installation.end().await,
+            Ours::Nodes(kind) => on_kind::end(kind, failed).await,
         }
     }
 }
@@ -239,11 +279,16 @@ fn usable_nodes(world: &World, class: &StorageClass) -> Result<Vec<String>, Real
     Ok(usable)
 }
 
+/// Whether a node's kubelet says that it works.
+pub(super) fn is_ready(node: &Node) -> bool {
+    let mut conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
 /// What keeps pods without tolerations from a node.
 fn obstacle(node: &Node) -> Option<&'static str> {
     let spec = node.spec.as_ref();
-    let mut conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    if !conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True") {
+    if !is_ready(node) {
         return Some("is not ready");
     }
     if spec.is_some_and(|spec| spec.unschedulable == Some(true)) {

@@ -156,7 +156,9 @@ impl Metrics {
             Some((seconds, overhead)) => {
                 duration.observe(*seconds);
                 let labels = [phase.name(), driver.as_str(), cluster];
-                self.families.phase_overhead.with_label_values(&labels).observe(*overhead);
+                if let Some(overhead) = overhead {
+                    self.families.phase_overhead.with_label_values(&labels).observe(*overhead);
+                }
             }
             // It has no duration. Infinity is in no finite bucket, so it counts and moves no quantile down.
             None => duration.observe(f64::INFINITY),

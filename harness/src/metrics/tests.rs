@@ -41,7 +41,7 @@ fn every_phase_has_series_from_the_start() {
 fn a_phase_without_a_duration_counts_and_is_in_no_bucket() {
     let metrics = begun();
     let at = Stamp::default();
-    let (seconds, driver_seconds, overhead_seconds) = (0.004, 0.001, 0.003);
+    let (seconds, driver_seconds, overhead_seconds) = (0.004, Some(0.001), Some(0.003));
     let ok =
         Outcome::Ok { start: at, end: at, source: Source::Csi, seconds, driver_seconds, overhead_seconds };
     metrics.observe(&sample(Phase::Stage, ok));

@@ -114,10 +114,13 @@ fn phases(summary: &Summary) -> Option<String> {
     let rows = Phase::ALL.iter().filter_map(|phase| {
         let measures = summary.phases.get(phase)?;
         let of = |name: &str| measures.iter().find(|quantiles| quantiles.name == name);
-        let (total, driver, overhead) = (of("total")?, of("driver")?, of("overhead")?);
-        let times = [total.p50, total.p95, total.p99, total.max, driver.p50, overhead.p50];
+        let total = of("total")?;
+        let parts =
+            ["driver", "overhead"].map(|name| of(name).map_or_else(|| "–".to_owned(), |q| human(q.p50)));
+        let times = [total.p50, total.p95, total.p99, total.max];
         let mut row = vec![phase.name().to_owned(), total.count.to_string()];
         row.extend(times.map(human));
+        row.extend(parts);
         Some(row)
     });
     let table = table(&header, rows)?;

@@ -24,7 +24,7 @@ pub struct Summary {
     pub version: u32,
     /// How many cases ended how.
     pub cases: CaseCounts,
-    /// Distributions of each phase that was measured: total, driver, overhead; seconds.
+    /// Distributions of each phase that was measured: total, and driver and overhead where calls were seen; seconds.
     pub phases: BTreeMap<Phase, Vec<Quantiles>>,
     /// Phases that have no duration.
     pub unfinished: BTreeMap<Phase, Unfinished>,
@@ -195,8 +195,8 @@ impl Tally {
                 Outcome::Ok { seconds, driver_seconds, overhead_seconds, .. } => {
                     let [total, driver, overhead] = self.durations.entry(sample.phase).or_default();
                     total.add(seconds);
-                    driver.add(driver_seconds);
-                    overhead.add(overhead_seconds);
+                    driver_seconds.into_iter().for_each(|seconds| driver.add(seconds));
+                    overhead_seconds.into_iter().for_each(|seconds| overhead.add(seconds));
                 }
                 Outcome::Aborted { .. } => summary.unfinished.entry(sample.phase).or_default().aborted += 1,
                 Outcome::Unobserved => summary.unfinished.entry(sample.phase).or_default().unobserved += 1,
@@ -262,7 +262,8 @@ impl Tally {
         }
         let quantiles = durations.into_iter().map(|(phase, durations)| {
             let each = MEASURES.iter().zip(&durations).map(|(name, durations)| durations.quantiles(name));
-            (phase, each.collect())
+            // What nobody saw is absent, not zero.
+            (phase, each.filter(|quantiles| quantiles.count > 0).collect())
         });
         summary.phases = quantiles.collect();
         summary

@@ -125,8 +125,9 @@ fn phases(summary: &Summary, style: Style) -> String {
     let longest =
         summary.phases.keys().filter_map(|phase| of(phase, "total")).map(|q| q.p50).fold(0.0, f64::max);
     for phase in Phase::ALL {
-        let measures = (of(phase, "total"), of(phase, "driver"), of(phase, "overhead"));
-        let (Some(total), Some(driver), Some(overhead)) = measures else { continue };
+        let Some(total) = of(phase, "total") else { continue };
+        let (driver, overhead) = (of(phase, "driver"), of(phase, "overhead"));
+        let part = |part: Option<&Quantiles>| number(part.map_or_else(|| "–".to_owned(), |q| human(q.p50)));
         let time = |seconds: f64| number(human(seconds));
         table.add_row(vec![
             Cell::new(phase.name()).fg(Color::Cyan),
@@ -135,14 +136,17 @@ fn phases(summary: &Summary, style: Style) -> String {
             time(total.p95),
             time(total.p99),
             time(total.max),
-            time(driver.p50),
-            time(overhead.p50),
+            part(driver),
+            part(overhead),
             Cell::new(bar(total, driver, longest)).fg(Color::DarkGrey),
         ]);
     }
     let mut text = table.trim_fmt();
     text.push_str("\n\n  driver and overhead are medians; ");
     text.push_str("bars are medians on one scale: █ the driver's calls, ░ Kubernetes");
+    if summary.phases.keys().any(|phase| of(phase, "driver").is_none()) {
+        text.push_str(", ▒ both: the driver's calls are not seen");
+    }
     for (phase, unfinished) in &summary.unfinished {
         let parts = [(unfinished.aborted, "never ended"), (unfinished.unobserved, "not seen to begin")];
         let parts =
@@ -154,13 +158,14 @@ fn phases(summary: &Summary, style: Style) -> String {
 }
 
 /// How long the median is beside the longest one, and how much of it the driver has.
-fn bar(total: &Quantiles, driver: &Quantiles, longest: f64) -> String {
+fn bar(total: &Quantiles, driver: Option<&Quantiles>, longest: f64) -> String {
     let cells =
         |seconds: f64| if longest > 0.0 { (seconds / longest * BAR as f64).round() as usize } else { 0 };
     let whole = cells(total.p50);
     if whole == 0 && total.p50 > 0.0 {
         return "▏".to_owned();
     }
+    let Some(driver) = driver else { return "▒".repeat(whole) };
     let filled = cells(driver.p50).min(whole);
     "█".repeat(filled) + &"░".repeat(whole - filled)
 }

@@ -22,7 +22,8 @@ fn finished(name: &str, result: CaseResult, seconds: f64) -> Event {
 
 fn sample(phase: Phase, ms: f64, driver_ms: f64) -> Event {
     let at = Stamp::default();
-    let (seconds, driver_seconds, overhead_seconds) = (ms / 1e3, driver_ms / 1e3, (ms - driver_ms) / 1e3);
+    let (seconds, driver_seconds, overhead_seconds) =
+        (ms / 1e3, Some(driver_ms / 1e3), Some((ms - driver_ms) / 1e3));
     let outcome =
         Outcome::Ok { start: at, end: at, source: Source::Watch, seconds, driver_seconds, overhead_seconds };
     phase_event(phase, outcome)

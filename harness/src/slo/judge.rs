@@ -54,11 +54,12 @@ impl Judge {
                         && of.have(sample)
                         && let Outcome::Ok { seconds, driver_seconds, overhead_seconds, .. } = sample.outcome
                     {
-                        times.add(match measure {
-                            Measure::Total => seconds,
+                        let measured = match measure {
+                            Measure::Total => Some(seconds),
                             Measure::Driver => driver_seconds,
                             Measure::Overhead => overhead_seconds,
-                        });
+                        };
+                        measured.into_iter().for_each(|seconds| times.add(seconds));
                     }
                 }
                 Objective::Count { what, .. } => *count += u64::from(counts(*what, event)),
@@ -137,8 +138,8 @@ mod tests {
                 end: at,
                 source: Source::Watch,
                 seconds,
-                driver_seconds: seconds / 4.0,
-                overhead_seconds: seconds * 0.75,
+                driver_seconds: Some(seconds / 4.0),
+                overhead_seconds: Some(seconds * 0.75),
             },
         })
     }

@@ -78,11 +78,18 @@ pub(super) struct CallLog {
     worked: HashMap<Handle, Vec<Worked>>,
     /// Snapshots that the driver has deleted.
     pub deleted: BTreeSet<Handle>,
+    /// Drivers of which a call was ever seen: of the others nobody tells.
+    heard: BTreeSet<String>,
     /// Method, volume, node and target of calls whose newest try failed.
     failed: BTreeSet<(String, Handle, String, String)>,
 }
 
 impl CallLog {
+    /// Whether calls of this driver are seen at all.
+    pub fn has_heard(&self, driver: &str) -> bool {
+        self.heard.contains(driver)
+    }
+
     /// Enters a call, and summarises it. `node` is the name of its node, where the call itself may have
     /// the driver's id.
     pub fn called(&mut self, rpc: &Rpc, node: &str) -> Event {
@@ -95,6 +102,9 @@ impl CallLog {
         if let Some(method) = method {
             let worked = Worked { method, node: node.to_owned(), target: rpc.target.clone(), span };
             self.worked.entry(handle.clone()).or_default().push(worked);
+        }
+        if !self.heard.contains(&rpc.driver) {
+            self.heard.insert(rpc.driver.clone());
         }
         self.facts_of(rpc, &handle);
         let object = (rpc.method.clone(), handle, rpc.node.clone(), rpc.target.clone());

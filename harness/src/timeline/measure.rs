@@ -430,14 +430,15 @@ impl<'a> Facts<'a> {
         let whole = Span::between(from, end.at);
         let others = whole.covered_by(measured.minus.iter().copied());
         let total = (whole.end - whole.start).saturating_sub(others);
-        let driver = whole.covered_by(spans).min(total);
+        let heard = measured.calls.is_none() || self.calls.has_heard(measured.driver);
+        let driver = heard.then(|| whole.covered_by(spans).min(total));
         Outcome::Ok {
             start: from,
             end: end.at,
             source: end.source,
             seconds: seconds(total),
-            driver_seconds: seconds(driver),
-            overhead_seconds: seconds(total - driver),
+            driver_seconds: driver.map(seconds),
+            overhead_seconds: driver.map(|driver| seconds(total - driver)),
         }
     }
 }

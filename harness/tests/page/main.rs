@@ -67,8 +67,8 @@ fn life(number: u64, start: u64) -> Vec<Event> {
                 end: to,
                 source: Source::Watch,
                 seconds,
-                driver_seconds,
-                overhead_seconds: seconds - driver_seconds,
+                driver_seconds: Some(driver_seconds),
+                overhead_seconds: Some(seconds - driver_seconds),
             },
         }));
     }

@@ -62,8 +62,11 @@ fn table(events: &[Event], evidence: &[Evidence]) -> String {
         match sample.outcome {
             Outcome::Ok { source, seconds, driver_seconds, overhead_seconds, .. } => {
                 let ms = |seconds: f64| seconds * 1e3;
-                let (all, driver, overhead) = (ms(seconds), ms(driver_seconds), ms(overhead_seconds));
-                writeln!(table, "{all:10.1} {driver:8.1} {overhead:10.1}  {}", source.name()).unwrap();
+                let part = |seconds: Option<f64>| {
+                    seconds.map_or_else(|| "-".to_owned(), |s| format!("{:.1}", ms(s)))
+                };
+                let (all, driver, overhead) = (ms(seconds), part(driver_seconds), part(overhead_seconds));
+                writeln!(table, "{all:10.1} {driver:>8} {overhead:>10}  {}", source.name()).unwrap();
             }
             Outcome::Aborted { .. } | Outcome::Unobserved => {
                 writeln!(table, "{}", sample.outcome.name()).unwrap()
@@ -145,6 +148,9 @@ fn overhead_and_driver_time_make_up_each_phase() {
     let mut driven = 0;
     for sample in samples(&events) {
         let Outcome::Ok { seconds, driver_seconds, overhead_seconds, .. } = sample.outcome else { continue };
+        let (Some(driver_seconds), Some(overhead_seconds)) = (driver_seconds, overhead_seconds) else {
+            panic!("the calls were seen: {sample:?}")
+        };
         assert!((seconds - driver_seconds - overhead_seconds).abs() < 1e-9, "{sample:?}");
         assert!(driver_seconds >= 0.0 && overhead_seconds >= 0.0, "{sample:?}");
         assert!(sample.phase.info().rpc.is_some() || driver_seconds == 0.0, "{sample:?}");

@@ -23,7 +23,7 @@ pub(super) const ROWS: &[Case] = &[
         "a pod outlives its node agent, and cleans up after it is back",
         "disruptive",
         Pattern::EXT4,
-        Needs::DISRUPT,
+        Needs::AGENTS,
         case!(pod_outlives_agent),
     ),
     row(
@@ -31,7 +31,7 @@ pub(super) const ROWS: &[Case] = &[
         "a pod deleted while its node agent is down is cleaned up later",
         "disruptive",
         Pattern::IMMEDIATE,
-        Needs::DISRUPT,
+        Needs::AGENTS,
         case!(deleted_while_agent_is_down),
     ),
     row(
@@ -39,7 +39,7 @@ pub(super) const ROWS: &[Case] = &[
         "a pod force-deleted while its node agent is down is cleaned up later",
         "disruptive",
         Pattern::EXT4,
-        Needs::DISRUPT,
+        Needs::AGENTS,
         case!(force_deleted_while_agent_is_down),
     ),
     row(
@@ -55,7 +55,7 @@ pub(super) const ROWS: &[Case] = &[
         "a node out of service loses its pods at once, and its volumes move on",
         "NodeOutOfService",
         Pattern::IMMEDIATE,
-        Needs::DISRUPT.on_two_nodes().attaching(),
+        Needs::AGENTS.on_two_nodes().attaching(),
         case!(out_of_service),
     ),
     row(

@@ -17,6 +17,10 @@ const fn kind(name: &'static str, upstream: &'static str, run: Run) -> Case {
     row(SUITE, name, upstream, Pattern::IN_POD, Needs::NOTHING, run)
 }
 
+const fn of_host(name: &'static str, upstream: &'static str, run: Run) -> Case {
+    row(SUITE, name, upstream, Pattern::IN_POD, Needs::HOST_PATHS, run)
+}
+
 pub(super) const ROWS: &[Case] = &[
     kind("an emptyDir is empty, and shared by the containers of a pod", "EmptyDir volumes", case!(empty_dir)),
     kind(
@@ -31,8 +35,8 @@ pub(super) const ROWS: &[Case] = &[
     kind("a Secret becomes files that others cannot write", "Secrets", case!(secret)),
     kind("a pod reads its own name, labels and namespace", "Downward API volume", case!(downward_api)),
     kind("a projected volume joins objects in one directory", "Projected combined", case!(projected)),
-    kind("a path of the node is there", "HostPath", case!(host_path)),
-    kind(
+    of_host("a path of the node is there", "HostPath", case!(host_path)),
+    of_host(
         "a path of the node of another type is refused, and the pod says why",
         "HostPathType",
         case!(host_path_type),

@@ -132,7 +132,7 @@ impl Lives {
             if let Outcome::Ok { seconds, driver_seconds, .. } = sample.outcome {
                 let of_phase = times.entry(sample.phase).or_default();
                 of_phase.total.push(seconds);
-                of_phase.driver.push(driver_seconds);
+                of_phase.driver.extend(driver_seconds);
             }
         }
         times
@@ -229,12 +229,12 @@ impl Lives {
 }
 
 /// When a phase began, and how long it and the driver's part of it took in microseconds; none where nobody
-/// saw it begin.
+/// saw it begin. A part that nobody saw is not drawn.
 fn start(outcome: &Outcome) -> Option<(Stamp, Option<u64>, u64)> {
     match *outcome {
         Outcome::Ok { start, end, driver_seconds, .. } => {
             let length = end.mono_ns.saturating_sub(start.mono_ns) / 1000;
-            Some((start, Some(length), (driver_seconds * 1e6) as u64))
+            Some((start, Some(length), (driver_seconds.unwrap_or_default() * 1e6) as u64))
         }
         Outcome::Aborted { start } => Some((start, None, 0)),
         Outcome::Unobserved => None,
@@ -252,14 +252,14 @@ mod tests {
 
     fn sample(phase: Phase, claim: &str, subject: SubjectIds, from: u64, to: u64) -> Event {
         let seconds = (to - from) as f64 / 1e6;
-        let (source, driver_seconds) = (Source::Watch, seconds / 2.0);
+        let (source, driver_seconds) = (Source::Watch, Some(seconds / 2.0));
         let outcome = Outcome::Ok {
             start: at(from),
             end: at(to),
             source,
             seconds,
             driver_seconds,
-            overhead_seconds: seconds / 2.0,
+            overhead_seconds: Some(seconds / 2.0),
         };
         let (driver, class, volume_mode) = ("d".into(), "fast".into(), VolumeMode::Filesystem);
         let handle = if subject.volume.is_empty() { String::new() } else { format!("h-{}", subject.volume) };

@@ -1,0 +1,227 @@
+//! Our components on somebody's cluster, for as long as a run takes: what `--cluster existing --install` runs on.
+//!
+//! Whatever ends the run takes them away again: its end, an error, or Ctrl-C, which drops the future that waits.
+
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::{Api, Client, api::ListParams};
+use tracing::{error, info, warn};
+
+use super::{
+    Abilities,
+    equip::{EquipError, equip},
+    real::{Real, RealError, Target},
+};
+use crate::{
+    install::{self, InstallError, Variant},
+    kind::StockController,
+};
+
+/// What is to be installed.
+#[derive(Clone, Debug)]
+pub struct Install {
+    /// The components.
+    pub components: install::Options,
+    /// They shall outlive the run.
+    pub keep: bool,
+    /// Disruptive cases may hit them.
+    pub disrupt: bool,
+}
+
+impl Install {
+    /// What a cluster with them offers beside its API.
+    pub fn abilities(&self) -> Abilities {
+        Abilities { disrupt: self.disrupt, ..Real::ABILITIES }
+    }
+}
+
+/// Why our components are not on a cluster.
+#[derive(Debug, thiserror::Error)]
+pub enum InstallationError {
+    /// The cluster cannot be reached.
+    #[error(transparent)]
+    Reach(#[from] RealError),
+    /// It does not answer what has to be known before.
+    #[error("{what} cannot be looked at: `claimcheck rbac --install` prints the rights that are needed")]
+    Look {
+        /// What.
+        what: &'static str,
+        /// What the client says.
+        #[source]
+        source: kube::Error,
+    },
+    /// Two would do the same work.
+    #[error(
+        "--install=kind replaces storage controllers of Kubernetes, which must be off: {0}; use --install=stock"
+    )]
+    StockControllers(String),
+    /// They do not work there.
+    #[error(transparent)]
+    Equip(#[from] EquipError),
+}
+
+/// Our components on a cluster. Dropping it removes them, unless they are to stay.
+#[derive(Debug)]
+pub(super) struct Installation {
+    target: Target,
+    components: install::Options,
+    stays: bool,
+    pub(super) abilities: Abilities,
+}
+
+impl Real {
+    /// Installs our components on a cluster. Dropping the future removes what there is by then.
+    ///
+    /// # Errors
+    /// [`InstallationError`] says what is missing or went wrong; nothing is left, unless it is to be kept.
+    pub async fn with_components(target: &Target, install: &Install) -> Result<Self, InstallationError> {
+        let Install { components, keep, .. } = install;
+        let client = target.connect().await?;
+        if components.variant == Variant::Kind {
+            let pods = Api::<Pod>::namespaced(client.clone(), "kube-system");
+            let managers =
+                pods.list(&ListParams::default().labels("component=kube-controller-manager")).await;
+            let what = "the controller managers' pods in kube-system";
+            let managers = managers.map_err(|source| InstallationError::Look { what, source })?;
+            are_off(&managers.items).map_err(InstallationError::StockControllers)?;
+        }
+        let namespaces = Api::<Namespace>::all(client.clone());
+        let before = namespaces.get_metadata_opt(&components.namespace).await;
+        let before = before.map_err(|source| InstallationError::Look { what: "namespaces", source })?;
+        if before.is_some() {
+            let overlay = components.overlay();
+            warn!(
+                "claimcheck is installed already: it is made what this run wants, and stays; \
+                 `kubectl delete -k manifests/{overlay}` removes it"
+            );
+        }
+        let (target, components) = (target.clone(), components.clone());
+        let stays = *keep || before.is_some();
+        let installation = Installation { target, components, stays, abilities: install.abilities() };
+        match Box::pin(installation.equip(client)).await {
+            Ok(real) => Ok(real.with(installation)),
+            Err(error) => {
+                installation.end().await;
+                Err(error.into())
+            }
+        }
+    }
+}
+
+impl Installation {
+    async fn equip(&self, client: Client) -> Result<Real, EquipError> {
+        let mut real = equip(client.clone(), &self.components, &self.target.class).await?;
+        if self.components.variant == Variant::Existing {
+            // Volumes are made by the driver beside the controllers, and belong to that node.
+            let pods = Api::<Pod>::namespaced(client, &self.components.namespace);
+            let ours = ListParams::default().labels("app.kubernetes.io/component=controllers");
+            let source = pods.list(&ours).await;
+            let pods = source.map_err(|source| InstallError::Refused {
+                what: "found",
+                object: format!("pods of Deployment {}", install::CONTROLLERS),
+                source: Box::new(source),
+            })?;
+            let nodes = pods.items.into_iter().filter_map(|pod| pod.spec?.node_name);
+            real.only_on(&nodes.collect::<Vec<_>>());
+        }
+        Ok(real)
+    }
+
+    /// Takes the components away, if they are not to stay.
+    pub(super) async fn end(mut self) {
+        if std::mem::replace(&mut self.stays, true) {
+            return;
+        }
+        remove(&self.target, &self.components).await;
+    }
+}
+
+impl Drop for Installation {
+    fn drop(&mut self) {
+        if self.stays {
+            return;
+        }
+        let (target, components) = (self.target.clone(), self.components.clone());
+        // A runtime of its own: that of the run may be ending, and nobody can wait in a drop.
+        let removal = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            match runtime {
+                Ok(runtime) => runtime.block_on(remove(&target, &components)),
+                Err(error) => error!(%error, "our components are not removed"),
+            }
+        });
+        if removal.join().is_err() {
+            error!("our components are not removed");
+        }
+    }
+}
+
+async fn remove(target: &Target, components: &install::Options) {
+    info!("our components are removed");
+    let removed = async {
+        let client = target.connect().await?;
+        Ok::<_, EquipError>(install::uninstall(&client, components).await?)
+    };
+    if let Err(error) = removed.await {
+        let error: &(dyn std::error::Error + 'static) = &error;
+        let overlay = components.overlay();
+        error!(error, "our components are not removed: `kubectl delete -k manifests/{overlay}` does it");
+    }
+}
+
+/// Whether the controllers that ours replace are off in every controller manager; the reason why that is not known.
+fn are_off(managers: &[Pod]) -> Result<(), String> {
+    if managers.is_empty() {
+        return Err("no kube-controller-manager is to be seen in kube-system".to_owned());
+    }
+    for manager in managers {
+        let name = manager.metadata.name.as_deref().unwrap_or_default();
+        let containers = manager.spec.iter().flat_map(|spec| &spec.containers);
+        let words = containers.flat_map(|c| c.command.iter().flatten().chain(c.args.iter().flatten()));
+        let given = words.filter_map(|word| word.strip_prefix("--controllers=")).next_back().unwrap_or("*");
+        let given: Vec<&str> = given.split(',').collect();
+        let is = |word: &str| given.contains(&word);
+        let on = |controller: &&StockController| {
+            let name = controller.name();
+            (is("*") || is(name)) && !is(&format!("-{name}"))
+        };
+        if let Some(on) = StockController::REPLACED.iter().find(on) {
+            return Err(format!("{} runs in pod {name}", on.name()));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn manager(args: &[&str]) -> Pod {
+        let command = [["kube-controller-manager"].as_slice(), args].concat();
+        let container = json!({ "name": "m", "command": command });
+        serde_json::from_value(
+            json!({ "metadata": { "name": "m-0" }, "spec": { "containers": [container] } }),
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn stock_controllers_are_off_only_where_their_manager_says_so() {
+        let off: String = StockController::REPLACED.iter().map(|c| format!(",-{}", c.name())).collect();
+        let (all, but_one) =
+            (format!("--controllers=*{off}"), off.trim_start_matches(",").split_once(',').unwrap().1);
+        let but_one = format!("--controllers=*,{but_one}");
+        assert_eq!(are_off(&[manager(&[&all]), manager(&["--controllers=namespace-controller"])]), Ok(()));
+        let first = StockController::REPLACED[0].name();
+        for (managers, why) in [
+            (vec![], "no kube-controller-manager".to_owned()),
+            (vec![manager(&["--leader-elect"])], format!("{first} runs in pod m-0")),
+            (vec![manager(&[&but_one])], format!("{first} runs")),
+            (vec![manager(&[&all]), manager(&[])], format!("{first} runs")),
+        ] {
+            let error = are_off(&managers).unwrap_err();
+            assert!(error.contains(&why), "{error}");
+        }
+    }
+}
