@@ -262,7 +262,7 @@ impl Place {
                 },
                 ..UNKNOWN
             },
-            Self::Existing(place) => place.expected(UNKNOWN),
+            Self::Existing { place, .. } => place.expected(UNKNOWN),
         }
     }
 
@@ -319,6 +319,7 @@ const UNKNOWN: Environment = Environment {
     builtin: false,
     takes: Takes::ALL,
     declared: BTreeMap::new(),
+    pod_security: PodSecurity::Privileged,
     classes: Ok(()),
     inline: Err(NO_INLINE),
     largest_file: None,

@@ -34,11 +34,18 @@ pub struct Workload {
     pub pull_secret: Option<PullSecret>,
     /// Which Pod Security level admits them.
     pub security: PodSecurity,
+    /// The labels of nodes that pods may run on.
+    pub node_labels: BTreeMap<String, String>,
 }
 
 impl Default for Workload {
     fn default() -> Self {
-        Self { image: IMAGE.to_owned(), pull_secret: None, security: PodSecurity::default() }
+        Self {
+            image: IMAGE.to_owned(),
+            pull_secret: None,
+            security: PodSecurity::default(),
+            node_labels: BTreeMap::new(),
+        }
     }
 }
 
@@ -70,6 +77,17 @@ impl FromStr for PullSecret {
 }
 
 impl Workload {
+    /// The same, on the nodes that a driver file wants.
+    #[must_use]
+    pub fn on_nodes_of(mut self, config: Option<&TestDriver>) -> Self {
+        if let Some(file) = config.map(TestDriver::file) {
+            self.node_labels.extend(file.node_selectors.clone());
+            let named = Some(&file.client_node_name).filter(|name| !name.is_empty());
+            self.node_labels.extend(named.map(|name| ("kubernetes.io/hostname".to_owned(), name.clone())));
+        }
+        self
+    }
+
     /// Gives the pod's containers the image, unless they ask for another, and what their level asks for.
     pub fn dress(&self, pod: &mut Pod) {
         let Some(spec) = &mut pod.spec else { return };
