@@ -3,7 +3,7 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::Result;
-use claimcheck_harness::report::{RebuildError, rebuild};
+use claimcheck_harness::report::{EventsError, RebuildError, rebuild};
 
 /// What `report` takes.
 #[derive(Debug, clap::Args)]
@@ -18,7 +18,7 @@ impl Args {
     pub fn make(&self) -> Result<ExitCode> {
         match rebuild(&self.folder) {
             Ok(page) => println!("{}", page.display()),
-            Err(error @ RebuildError::NoRun { .. }) => return Ok(crate::usage(&error)),
+            Err(RebuildError::Events(error @ EventsError::NoRun { .. })) => return Ok(crate::usage(&error)),
             Err(error) => return Err(error.into()),
         }
         Ok(ExitCode::SUCCESS)

@@ -188,6 +188,8 @@ impl PlaceError {
         match self {
             Self::Misplaced { .. }
             | Self::Lonely { .. }
+            | Self::NotOurs
+            | Self::NoImage
             | Self::Name(_)
             | Self::Config(_)
             | Self::NoClassYet(_) => ExitCode::from(2),

@@ -3,15 +3,17 @@
 use std::{
     collections::BTreeMap,
     fs::{self, File},
-    io::{self, BufRead, BufReader},
+    io::{BufRead, BufReader},
     path::{Path, PathBuf},
 };
 
-use claimcheck_model::{Event, LoggedEvent, Outcome, Phase};
+use claimcheck_model::{Event, Outcome, Phase};
 
-use crate::report::{Summary, Tally};
+use crate::report::{
+    EventsError, Summary, Tally,
+    events::{self, EVENTS},
+};
 
-const EVENTS: &str = "events.ndjson";
 /// A line a request, where the API server is ours.
 const AUDIT_LOG: &str = "cluster/api.ndjson";
 
@@ -19,28 +21,11 @@ const AUDIT_LOG: &str = "cluster/api.ndjson";
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// There are no runs in it.
-    #[error("{} is no run folder, nor a folder of some: name one that `claimcheck run` or `load` has made (it has events.ndjson)", .0.display())]
+    #[error("{} is no run folder, nor a folder of some: name one that `claimcheck run` or `load` has made (it has {EVENTS})", .0.display())]
     NoRuns(PathBuf),
-    /// A file cannot be read.
-    #[error("cannot read {}", path.display())]
-    Unreadable {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
-    /// It is of another version, or was cut off.
-    #[error("{}:{line} is no event that this version of claimcheck knows", path.display())]
-    NoEvent {
-        /// The file.
-        path: PathBuf,
-        /// The line, from 1.
-        line: usize,
-        /// Why.
-        #[source]
-        source: serde_json::Error,
-    },
+    /// The events of one cannot be had.
+    #[error(transparent)]
+    Events(#[from] EventsError),
     /// It was killed, or still goes on.
     #[error("the run in {} has not come to its end: leave it out", .0.display())]
     Unfinished(PathBuf),
@@ -53,7 +38,7 @@ pub(super) struct Sample {
     pub end_ns: u64,
     /// In all; seconds.
     pub total: f64,
-    /// The driver's part.
+    /// The driver's part; 0 where nobody heard its calls.
     pub driver: f64,
     /// Kubernetes' part.
     pub overhead: f64,
@@ -94,31 +79,24 @@ impl Side {
 
 impl Run {
     fn read(folder: &Path) -> Result<Self, ReadError> {
-        let path = folder.join(EVENTS);
         let mut tally = Tally::default();
         let mut samples: BTreeMap<Phase, Vec<Sample>> = BTreeMap::new();
         let mut has_ended = false;
-        for (number, line) in lines(&path)?.enumerate() {
-            let line = line.map_err(|source| ReadError::Unreadable { path: path.clone(), source })?;
-            let event: LoggedEvent = serde_json::from_str(&line).map_err(|source| ReadError::NoEvent {
-                path: path.clone(),
-                line: number + 1,
-                source,
-            })?;
+        events::each(folder, |event| {
             // Series of metrics are no part of a comparison.
-            tally.observe(&event.event, || 0);
-            has_ended |= matches!(event.event, Event::RunFinished { .. });
-            if let Event::Phase(sample) = event.event
+            tally.observe(&event, || 0);
+            has_ended |= matches!(event, Event::RunFinished { .. });
+            if let Event::Phase(sample) = event
                 && let Outcome::Ok { end, seconds, driver_seconds, overhead_seconds, .. } = sample.outcome
             {
                 samples.entry(sample.phase).or_default().push(Sample {
                     end_ns: end.mono_ns,
                     total: seconds,
-                    driver: driver_seconds,
-                    overhead: overhead_seconds,
+                    driver: driver_seconds.unwrap_or_default(),
+                    overhead: overhead_seconds.unwrap_or(seconds),
                 });
             }
-        }
+        })?;
         if !has_ended {
             return Err(ReadError::Unfinished(folder.to_owned()));
         }
@@ -126,13 +104,10 @@ impl Run {
         let summary = tally.finish();
         // A load says how many fell into it; of cases, all of the run count.
         let of_load = summary.load.as_ref().map(|load| load.api_requests);
-        let api_requests =
-            of_load.unwrap_or_else(|| Some(lines(&folder.join(AUDIT_LOG)).ok()?.count() as u64));
+        let api_requests = of_load.unwrap_or_else(|| {
+            let log = File::open(folder.join(AUDIT_LOG)).ok()?;
+            Some(BufReader::new(log).lines().count() as u64)
+        });
         Ok(Self { summary, samples, api_requests })
     }
-}
-
-fn lines(path: &Path) -> Result<impl Iterator<Item = io::Result<String>>, ReadError> {
-    let file = File::open(path).map_err(|source| ReadError::Unreadable { path: path.to_owned(), source })?;
-    Ok(BufReader::new(file).lines())
 }

@@ -263,8 +263,8 @@ mod folders {
                 end,
                 source: Source::Watch,
                 seconds: n as f64,
-                driver_seconds: 0.0,
-                overhead_seconds: n as f64,
+                driver_seconds: None,
+                overhead_seconds: None,
             };
             Event::Phase(PhaseSample {
                 phase: Phase::Bind,

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use claimcheck_model::{ClusterKind, LoggedEvent};
 use jiff::Timestamp;
 
-use super::ReportError;
+use super::{ReportError, events::EVENTS};
 
 /// How many runs may begin in one second.
 const SAME_SECOND: u32 = 1000;
@@ -128,7 +128,7 @@ impl RunFolder {
     }
 
     pub(super) fn log(&self) -> Result<Log, ReportError> {
-        let path = self.path.join("events.ndjson");
+        let path = self.path.join(EVENTS);
         match create_new(&path) {
             Ok(file) => Ok(Log { file: BufWriter::new(file), path }),
             Err(source) => Err(ReportError { path, source }),

@@ -11,6 +11,7 @@
 //! The runner holds only the sender. What no event carries is in no report.
 
 mod capabilities;
+pub(crate) mod events;
 mod folder;
 mod growth;
 mod html;
@@ -25,6 +26,7 @@ mod summary;
 mod tables;
 mod terminal;
 
+pub use events::EventsError;
 pub use folder::{FolderError, RunFolder};
 pub use growth::{Grows, Growth};
 pub use html::{RebuildError, rebuild};
