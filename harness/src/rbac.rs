@@ -149,9 +149,9 @@ pub const RULES: &[Rule] = &[
         Need::Install,
         "controllers that disruptive cases take away",
     ),
-    rule(STORAGE, "csidrivers", &["get", "create", "patch", "delete"], Need::Install, "our driver"),
-    rule(STORAGE, "storageclasses", &["get", "patch"], Need::Install, "classes of our driver"),
-    rule("snapshot.storage.k8s.io", "volumesnapshotclasses", PUT, Need::Install, "where snapshots are known"),
+    rule(STORAGE, "csidrivers", &["create", "patch", "delete"], Need::Install, "our driver"),
+    rule(STORAGE, "storageclasses", &["get"], Need::Install, "classes of our driver"),
+    rule(SNAPSHOT, "volumesnapshotclasses", &["patch"], Need::Install, "where snapshots are known"),
     rule("monitoring.coreos.com", "podmonitors", PUT, Need::Install, "where prometheus-operator is"),
     // Ours.
     rule(STORAGE, "csidrivers", &["create", "delete"], Need::OurCluster, "further drivers of ours"),

@@ -156,7 +156,7 @@ impl ExistingPlace {
         let file_systems = match &self.install {
             // The image of our driver brings the programs.
             Some(_) if self.target.class == ClassChoice::Default => {
-                FileSystems { ext3: Ok(()), ext4: Ok(()), xfs: Ok(()) }
+                FileSystems { ext3: Ok(()), ext4: Ok(()), xfs: Ok(()), block: Ok(()) }
             }
             Some(_) | None => FileSystems::told(&self.file_systems),
         };

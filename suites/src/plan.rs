@@ -57,6 +57,7 @@ impl FileSystems {
             ext3: known(FsType::Ext3, "--fs-type ext3 was not given"),
             ext4: known(FsType::Ext4, "--fs-type ext4 was not given"),
             xfs: known(FsType::Xfs, "--fs-type xfs was not given"),
+            block: known(FsType::Block, "--fs-type block was not given"),
         }
     }
 }

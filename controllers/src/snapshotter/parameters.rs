@@ -55,7 +55,7 @@ pub fn secret(
         "volumesnapshot.name" => snapshot.map(name),
         other => in_namespace(other),
     };
-    templates.resolve(in_name, &in_namespace).map(Some)
+    templates.resolve(in_name, in_namespace).map(Some)
 }
 
 /// What of the class is for the driver.

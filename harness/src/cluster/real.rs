@@ -85,8 +85,8 @@ pub struct Real {
 /// What of a cluster is ours, and ends with the run.
 enum Ours {
     Nothing,
-    Components(Installation),
-    Nodes(KindCluster),
+    Components(Box<Installation>),
+    Nodes(Box<KindCluster>),
 }
 
 impl Target {
@@ -156,12 +156,12 @@ impl Real {
 
     /// Its nodes are those of this cluster, which ends with it.
     pub(super) fn made_of(self, kind: KindCluster) -> Self {
-        Self { ours: Ours::Nodes(kind), ..self }
+        Self { ours: Ours::Nodes(Box::new(kind)), ..self }
     }
 
     /// With components that end with it.
     pub(super) fn with(self, installation: Installation) -> Self {
-        Self { ours: Ours::Components(installation), ..self }
+        Self { ours: Ours::Components(Box::new(installation)), ..self }
     }
 
     /// Volumes can be on these nodes alone, if there are such.
@@ -229,7 +229,7 @@ impl Real {
         match self.ours {
             Ours::Nothing => {}
             Ours::Components(installation) => installation.end().await,
-            Ours::Nodes(kind) => on_kind::end(kind, failed).await,
+            Ours::Nodes(kind) => on_kind::end(*kind, failed).await,
         }
     }
 }

@@ -314,6 +314,6 @@ mod folders {
         assert!(matches!(Side::read(folder.path()), Err(ReadError::Unfinished(_))));
         write(&format!("{whole}{{\"event\":\"of tomorrow\"}}\n"));
         let error = Side::read(folder.path()).unwrap_err();
-        assert!(error.to_string().contains("events.ndjson:4 "), "{error}");
+        assert!(error.to_string().contains("events.ndjson line 4 "), "{error}");
     }
 }

@@ -88,7 +88,7 @@ pub fn reference(
             (other, None) => in_namespace(other),
         }
     };
-    templates.resolve(in_name, &in_namespace).map(Some)
+    templates.resolve(in_name, in_namespace).map(Some)
 }
 
 #[cfg(test)]
