@@ -110,6 +110,7 @@ impl Runner {
         let fixture = Arc::new(fixture);
         let outcome = match self.bounded(case, fixture.clone()).await {
             Ok(()) => Ok(()),
+            Err(skip) if skip.is::<Skip>() => Err(skip),
             // While its objects are there: a driver's own words stand in their events.
             Err(error) => {
                 let warnings = fixture.warnings().await.into_iter().map(|warning| format!("\n{warning}"));

@@ -216,6 +216,7 @@ mod tests {
         let workload = Workload {
             image: "registry.example/sh:1".to_owned(),
             pull_secret: Some("infra/pull".parse().unwrap()),
+            node_labels: BTreeMap::from([("disk".to_owned(), "ssd".to_owned())]),
             ..Workload::default()
         };
         let container = |image: &str| json!({ "name": "c", "image": image });
