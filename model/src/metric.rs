@@ -88,6 +88,12 @@ labels! {
     Operation = "operation";
     /// A suite of the catalogue.
     Suite = "suite";
+    /// A case of the catalogue, with its pattern: of a few hundred.
+    Case = "case";
+    /// [`crate::Capability::name`].
+    Capability = "capability";
+    /// `yes`, `no`, or `unknown` where neither driver nor driver file says.
+    Declared = "declared";
     /// The version of claimcheck.
     Version = "version";
     /// What the API server says it is.
@@ -178,6 +184,10 @@ metrics! {
     CASE_RESULT = "claimcheck_case_result_total", Count, Counter, [Suite, Result], "Cases that ended.";
     CASE_DURATION = "claimcheck_case_duration_seconds", Seconds, Histogram(OPERATION_BUCKETS), [Suite, Result],
         "How long cases ran.";
+    CASE_FLIPS = "claimcheck_case_flips_total", Count, Counter, [Suite, Case],
+        "How often a repeated case passed after it had failed, or failed after it had passed.";
+    CAPABILITY_RESULT = "claimcheck_capability_case_result_total", Count, Counter, [Capability, Declared, Result],
+        "Cases that ended, under each capability of the driver that they exercise.";
     WATCH_LAG = "claimcheck_watch_lag_seconds", Seconds, Histogram(OPERATION_BUCKETS), [],
         "How stale our own observation is, measured with a probe object.";
     RECONCILE_DURATION = "claimcheck_reconcile_duration_seconds", Seconds, Histogram(OPERATION_BUCKETS),

@@ -9,13 +9,14 @@ mod register;
 pub use crate::serve::{ServeError, Serving};
 
 use std::{
+    collections::HashMap,
     net::SocketAddr,
     sync::{Arc, Mutex, PoisonError},
 };
 
 use claimcheck_model::{
-    CaseResult, Event, LeakKind, Outcome, Phase, PhaseSample, Rule, RunInfo, Transition, TransitionKind,
-    VolumeMode, metric,
+    CapabilityPlan, CaseId, CaseResult, Event, LeakKind, Outcome, Phase, PhaseSample, Rule, RunInfo,
+    Transition, TransitionKind, VolumeMode, metric,
 };
 use prometheus::{GaugeVec, Histogram, HistogramVec, IntCounterVec, Registry, TextEncoder};
 pub(crate) use register::Register;
@@ -28,6 +29,8 @@ pub struct Metrics {
     registry: Registry,
     families: Arc<Families>,
     run: Arc<Mutex<RunInfo>>,
+    /// Whether a case passed when it was last run.
+    passed: Arc<Mutex<HashMap<CaseId, bool>>>,
 }
 
 #[derive(Debug)]
@@ -45,6 +48,8 @@ struct Families {
     retries: IntCounterVec,
     case_result: IntCounterVec,
     case_duration: HistogramVec,
+    case_flips: IntCounterVec,
+    capability_result: IntCounterVec,
     watch_lag: Histogram,
     build_info: GaugeVec,
 }
@@ -67,10 +72,12 @@ impl Default for Metrics {
             retries: register.counter(&metric::RETRIES),
             case_result: register.counter(&metric::CASE_RESULT),
             case_duration: register.histogram(&metric::CASE_DURATION),
+            case_flips: register.counter(&metric::CASE_FLIPS),
+            capability_result: register.counter(&metric::CAPABILITY_RESULT),
             watch_lag: register.histogram(&metric::WATCH_LAG).with_label_values::<&str>(&[]),
             build_info: register.gauge(&metric::BUILD_INFO),
         };
-        Self { registry, families: Arc::new(families), run: Arc::default() }
+        Self { registry, families: Arc::new(families), run: Arc::default(), passed: Arc::default() }
     }
 }
 
@@ -80,13 +87,7 @@ impl Metrics {
         let families = &self.families;
         match event {
             Event::RunStarted(run) => self.begin(run),
-            Event::CaseFinished { case, result, seconds } => {
-                let labels = [case.suite.as_str(), result.name()];
-                families.case_result.with_label_values(&labels).inc();
-                if !matches!(result, CaseResult::Skipped { .. }) {
-                    families.case_duration.with_label_values(&labels).observe(*seconds);
-                }
-            }
+            Event::CaseFinished { case, result, seconds } => self.case(case, result, *seconds),
             Event::Phase(sample) => self.phase(sample),
             Event::Transition(transition) => self.transition(transition),
             Event::Rpc(rpc) if rpc.retry => families.retries.with_label_values(&[rpc.method.as_str()]).inc(),
@@ -129,8 +130,36 @@ impl Metrics {
         for kind in LeakKind::ALL {
             families.leaked.with_label_values(&[kind.name()]);
         }
+        for plan in &run.capabilities {
+            for result in ["passed", "failed", "skipped"] {
+                let labels = [plan.capability.name(), declared(plan), result];
+                families.capability_result.with_label_values(&labels);
+            }
+        }
         let labels = [run.version.as_str(), run.kubernetes_version.as_str(), cluster];
         families.build_info.with_label_values(&labels).set(1.0);
+    }
+
+    fn case(&self, case: &CaseId, result: &CaseResult, seconds: f64) {
+        let families = &self.families;
+        let labels = [case.suite.as_str(), result.name()];
+        families.case_result.with_label_values(&labels).inc();
+        for plan in &self.run.lock().unwrap_or_else(PoisonError::into_inner).capabilities {
+            if plan.cases.contains(case) {
+                let labels = [plan.capability.name(), declared(plan), result.name()];
+                families.capability_result.with_label_values(&labels).inc();
+            }
+        }
+        let passed = match result {
+            CaseResult::Skipped { .. } => return,
+            CaseResult::Passed => true,
+            CaseResult::Failed { .. } => false,
+        };
+        families.case_duration.with_label_values(&labels).observe(seconds);
+        let before = self.passed.lock().unwrap_or_else(PoisonError::into_inner).insert(case.clone(), passed);
+        if before.is_some_and(|before| before != passed) {
+            families.case_flips.with_label_values(&[&case.suite, &case.name]).inc();
+        }
     }
 
     fn phase(&self, sample: &PhaseSample) {
@@ -212,6 +241,15 @@ impl Metrics {
 impl Site for Metrics {
     async fn page(&self, path: &str) -> Option<Page> {
         (path == "/metrics").then(|| Page::ok(self.text()))
+    }
+}
+
+/// The label value for what a driver says of a capability.
+fn declared(plan: &CapabilityPlan) -> &'static str {
+    match plan.declared {
+        Some(true) => "yes",
+        Some(false) => "no",
+        None => "unknown",
     }
 }
 

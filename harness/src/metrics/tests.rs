@@ -1,7 +1,7 @@
 //! Events in, series out.
 
 use super::*;
-use claimcheck_model::{CaseId, ClusterKind, Source, Stamp, SubjectIds};
+use claimcheck_model::{Capability, CaseId, ClusterKind, Source, Stamp, SubjectIds};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 fn begun() -> Metrics {
@@ -79,6 +79,29 @@ fn transitions_move_counters_and_gauges() {
     assert_eq!(value(&metrics, "claimcheck_unmount_total{driver_name=\"d.io\"}"), Some(1.0));
     assert_eq!(value(&metrics, "claimcheck_mounted_volumes{driver_name=\"d.io\",node=\"n1\"}"), Some(1.0));
     assert_eq!(value(&metrics, "claimcheck_attached_volumes{driver_name=\"d.io\",node=\"n1\"}"), Some(1.0));
+}
+
+#[test]
+fn cases_count_under_their_capabilities_and_flips_under_their_names() {
+    let metrics = Metrics::default();
+    let case = CaseId::new("volumes", "data [ext4]");
+    let (declared, answered, cases) = (Some(true), None, vec![case.clone()]);
+    let plan = CapabilityPlan { capability: Capability::FsGroup, declared, answered, cases };
+    metrics.observe(&Event::RunStarted(RunInfo { capabilities: vec![plan], ..RunInfo::default() }));
+    let failed = CaseResult::Failed { why: "lost".into() };
+    let skipped = CaseResult::Skipped { why: "root".into() };
+    for result in
+        [CaseResult::Passed, skipped, CaseResult::Passed, failed.clone(), failed, CaseResult::Passed]
+    {
+        metrics.observe(&Event::CaseFinished { case: case.clone(), result, seconds: 0.1 });
+    }
+    let of = |result| {
+        let labels = format!("{{capability=\"fsGroup\",declared=\"yes\",result=\"{result}\"}}");
+        value(&metrics, &format!("claimcheck_capability_case_result_total{labels}"))
+    };
+    assert_eq!([of("passed"), of("failed"), of("skipped")], [Some(3.0), Some(2.0), Some(1.0)]);
+    let flips = "claimcheck_case_flips_total{case=\"data [ext4]\",suite=\"volumes\"}";
+    assert_eq!(value(&metrics, flips), Some(2.0));
 }
 
 /// The whole answer to a request without a body.

@@ -1,0 +1,219 @@
+//! A Prometheus that scrapes a run as `prometheus.yaml` says, and every expression put to it.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    net::TcpListener,
+    path::Path,
+    process::{Child, Command, Output, Stdio},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use serde_json::Value;
+
+use crate::files::{Dashboard, dashboards, folder, label_values, rules, text};
+
+/// What the scrape configuration takes a run to listen on.
+const USUAL: &str = "127.0.0.1:9464";
+/// The time range of the dashboards, in seconds.
+const RANGE: u64 = 900;
+
+/// Exposed only where a component serves metrics of its own, which on the embedded cluster none does.
+const OF_COMPONENTS: [&str; 7] = [
+    "claimcheck_reconcile_duration_seconds",
+    "csi_operations_seconds",
+    "csi_plugin_operations_seconds",
+    "csi_sidecar_operations_seconds",
+    "storage_operation_duration_seconds",
+    "volume_manager_total_volumes",
+    "attachdetach_controller_total_volumes",
+];
+
+fn there(program: &str) -> bool {
+    Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
+}
+
+fn promtool(args: &[&str]) -> Output {
+    Command::new("promtool").args(args).output().expect("promtool runs")
+}
+
+/// A process that ends with the test.
+struct Prometheus {
+    child: Child,
+    url: String,
+}
+
+impl Drop for Prometheus {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Prometheus {
+    /// Starts it with our configuration, for a run at `address`.
+    fn start(folder: &Path, address: &str) -> Self {
+        for file in ["prometheus.yaml", "claimcheck.rules.yaml"] {
+            let text = fs::read_to_string(self::folder().join("prometheus").join(file)).expect("a file");
+            fs::write(folder.join(file), text.replace(USUAL, address)).expect("a file");
+        }
+        let config = folder.join("prometheus.yaml");
+        assert_eq!(fs::read_to_string(&config).expect("a file").matches(address).count(), 3);
+        let own = free_address();
+        let child = Command::new("prometheus")
+            .arg(format!("--config.file={}", config.display()))
+            .arg(format!("--storage.tsdb.path={}", folder.join("data").display()))
+            .arg(format!("--web.listen-address={own}"))
+            .stdout(Stdio::null())
+            .stderr(fs::File::create(folder.join("log")).expect("a file"))
+            .spawn()
+            .expect("prometheus starts");
+        let this = Self { child, url: format!("http://{own}") };
+        wait("prometheus is up", || this.try_instant("vector(1)").is_ok());
+        this
+    }
+
+    fn answer(output: &Output) -> Result<Vec<Value>, String> {
+        match output.status.success() {
+            true => Ok(serde_json::from_slice(&output.stdout).expect("JSON")),
+            false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+        }
+    }
+
+    fn try_instant(&self, expr: &str) -> Result<Vec<Value>, String> {
+        Self::answer(&promtool(&["query", "-o", "json", "instant", &self.url, expr]))
+    }
+
+    fn instant(&self, expr: &str) -> Vec<Value> {
+        self.try_instant(expr).unwrap_or_else(|error| panic!("{expr}: {error}"))
+    }
+
+    /// Asks for the last minutes, second by second.
+    fn range(&self, expr: &str) -> Vec<Value> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
+        let (start, end) = (format!("--start={}", now - RANGE), format!("--end={now}"));
+        let args = ["query", "-o", "json", "range", &start, &end, "--step=1s", &self.url, expr];
+        Self::answer(&promtool(&args)).unwrap_or_else(|error| panic!("{expr}: {error}"))
+    }
+
+    /// The values of a label of the series that match.
+    fn values(&self, series: &str, label: &str) -> Vec<String> {
+        let expr = format!("count by ({label}) (last_over_time({series}[{RANGE}s]))");
+        let of = |row: &Value| row["metric"][label].as_str().map(str::to_owned);
+        self.instant(&expr).iter().filter_map(of).filter(|value| !value.is_empty()).collect()
+    }
+}
+
+fn free_address() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("an address").to_string()
+}
+
+fn wait(what: &str, mut done: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !done() {
+        assert!(began.elapsed() < Duration::from_secs(60), "not within a minute: {what}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// Whether an answer has at least one number.
+fn has_data(rows: &[Value]) -> bool {
+    let number = |pair: &Value| pair[1].as_str().is_some_and(|value| value != "NaN");
+    rows.iter().any(|row| {
+        number(&row["value"]) || row["values"].as_array().is_some_and(|pairs| pairs.iter().any(number))
+    })
+}
+
+/// Variables with their values, the longest names first, since one may begin another.
+struct Filled(BTreeMap<std::cmp::Reverse<String>, String>);
+
+impl Filled {
+    fn fill(&self, expr: &str) -> String {
+        self.0
+            .iter()
+            .fold(expr.to_owned(), |expr, (name, value)| expr.replace(&format!("${}", name.0), value))
+    }
+
+    /// As Grafana fills them when somebody opens the dashboard.
+    fn of(dashboard: &Dashboard, prometheus: &Prometheus) -> Self {
+        let mut filled = Self(BTreeMap::new());
+        let set = |filled: &mut Self, name: &str, value: String| {
+            filled.0.insert(std::cmp::Reverse(name.to_owned()), value);
+        };
+        set(&mut filled, "__rate_interval", "4s".into());
+        set(&mut filled, "__range", format!("{RANGE}s"));
+        for variable in dashboard.variables() {
+            let Some((series, label)) = label_values(variable) else { continue };
+            let values = prometheus.values(&filled.fill(series), label);
+            let place = format!("{}: ${} has no values", dashboard.file, text(variable, "name"));
+            assert!(!values.is_empty() || of_a_component(series), "{place}");
+            let all = format!("({})", values.join("|"));
+            let value = variable["allValue"].as_str().map_or(all, str::to_owned);
+            set(&mut filled, text(variable, "name"), value);
+        }
+        filled
+    }
+}
+
+fn of_a_component(expr: &str) -> bool {
+    OF_COMPONENTS.iter().any(|name| expr.contains(name))
+}
+
+#[test]
+fn prometheus_accepts_configuration_and_rules_and_they_decide_as_they_should() {
+    if !there("promtool") {
+        println!("skipped: promtool is missing (Debian: prometheus)");
+        return;
+    }
+    let path = |file: &str| folder().join("prometheus").join(file).display().to_string();
+    let table = [
+        vec!["check".to_owned(), "config".to_owned(), path("prometheus.yaml")],
+        vec!["check".to_owned(), "rules".to_owned(), path("claimcheck.rules.yaml")],
+        vec!["test".to_owned(), "rules".to_owned(), path("claimcheck_test.yaml")],
+    ];
+    for args in table {
+        let output = promtool(&args.iter().map(String::as_str).collect::<Vec<_>>());
+        let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{args:?}: {said}");
+    }
+}
+
+#[test]
+fn every_expression_has_an_answer_after_a_run() {
+    if !there("promtool") || !there("prometheus") {
+        println!("skipped: prometheus is missing (Debian: prometheus)");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let address = free_address();
+    let prometheus = Prometheus::start(folder.path(), &address);
+    let output = Command::new(env!("CARGO_BIN_EXE_claimcheck"))
+        .args(["run", "volumes::", "provisioning::", "--metrics-addr", &address, "--out"])
+        .arg(folder.path().join("run"))
+        .output()
+        .expect("the binary runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    wait("rules are evaluated", || has_data(&prometheus.instant("claimcheck:phase_apdex:ratio5m")));
+
+    let mut wrong = Vec::new();
+    for dashboard in dashboards() {
+        let filled = Filled::of(&dashboard, &prometheus);
+        for target in dashboard.targets() {
+            let expr = filled.fill(target.expr);
+            assert!(!expr.contains('$'), "{expr}");
+            let rows = if target.instant { prometheus.instant(&expr) } else { prometheus.range(&expr) };
+            if !has_data(&rows) && !target.empty_when_healthy && !of_a_component(&expr) {
+                wrong.push(format!("{}: {} shows nothing: {expr}", dashboard.file, target.panel));
+            }
+        }
+    }
+    for rule in rules() {
+        let rows = prometheus.instant(text(&rule, "expr"));
+        // Cases that provoke failures have calls retried, but never so that an alert is due.
+        if has_data(&rows) != rule["record"].is_string() {
+            wrong.push(format!("{rule} gave {rows:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
