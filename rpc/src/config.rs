@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
+use claimcheck_model::nearest;
 use serde::Deserialize;
 use thiserror::Error;
 
@@ -262,24 +263,7 @@ fn suggestion(message: &str) -> Option<&str> {
     let (head, expected) = message.split_once(", expected ")?;
     let unknown = head.split('`').nth(1)?;
     let expected = expected.split(" at line").next()?.trim_start_matches("one of ");
-    let names = expected.split(", ").map(|name| name.trim_matches('`'));
-    let near = names.map(|name| (distance(unknown, name), name)).min()?;
-    (near.0 <= 1 + unknown.len() / 3).then_some(near.1)
-}
-
-/// How many letters must be put in, taken out or changed to make one of the other (Levenshtein).
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, to) in b.iter().enumerate() {
-            let changed = diagonal + usize::from(from != *to);
-            diagonal = row[j + 1];
-            row[j + 1] = changed.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
+    nearest(unknown, expected.split(", ").map(|name| name.trim_matches('`')))
 }
 
 #[cfg(test)]
