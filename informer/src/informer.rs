@@ -251,7 +251,8 @@ async fn follow<K: Watchable>(client: Client, config: watcher::Config, shared: A
 pub fn is_unserved(error: &watcher::Error) -> bool {
     use watcher::Error::{InitialListFailed, WatchStartFailed};
     let (InitialListFailed(error) | WatchStartFailed(error)) = error else { return false };
-    matches!(error, kube::Error::Api(status) if status.is_not_found())
+    // Where a group has no kind at all, a stock API server answers in plain words, without a reason.
+    matches!(error, kube::Error::Api(status) if status.code == 404)
 }
 
 /// A list in progress: what was held when it began and has not been seen in it.
@@ -330,8 +331,9 @@ mod tests {
     use std::sync::Arc;
 
     use k8s_openapi::api::core::v1::PersistentVolume;
+    use kube::core::Status;
 
-    use super::{Delays, Listing, RetryDelays, WATCH_BACKOFF};
+    use super::{Delays, Listing, RetryDelays, WATCH_BACKOFF, is_unserved, watcher};
     use crate::{
         testing::{volume, world},
         world::World,
@@ -356,6 +358,19 @@ mod tests {
         let changes = listing.finish(&mut world);
         assert_eq!(changes.iter().map(|change| change.key.name.as_str()).collect::<Vec<_>>(), ["gone"]);
         assert_eq!(names(&world), ["listed", "touched", "written"]);
+    }
+
+    #[test]
+    fn a_kind_is_not_served_whether_or_not_its_group_is() {
+        let answered = |message: &str, reason: &str, code| {
+            let status = Status::failure(message, reason).with_code(code).boxed();
+            is_unserved(&watcher::Error::InitialListFailed(kube::Error::Api(status)))
+        };
+        assert!(answered("the server could not find the requested resource", "NotFound", 404));
+        // As the client reads what is no `Status`.
+        assert!(answered("404 page not found", "Failed to parse error data", 404));
+        assert!(!answered("volumesnapshots is forbidden", "Forbidden", 403));
+        assert!(!answered("too old resource version", "Expired", 410));
     }
 
     #[tokio::test(start_paused = true)]

@@ -17,6 +17,7 @@ use super::{
     controller_manager,
     embedded::{UpError, writing},
     node::{Common, Node},
+    stock::Stock,
     supervisor::{Disruption, Supervised},
 };
 use crate::install::{self, Variant};
@@ -24,8 +25,26 @@ use crate::install::{self, Variant};
 /// The processes of the controllers.
 pub(super) struct Controllers(Vec<Supervised>);
 
+/// What a cluster with this API server would have installed.
+fn components(stock: &Stock) -> install::Options {
+    install::Options::new(match stock.controller_manager() {
+        Some(_) => Variant::Stock,
+        None => Variant::Kind,
+    })
+}
+
 impl Controllers {
-    /// Starts them; those that need a driver speak to its controller, on the first node.
+    /// Gives them their rights, and the API server the kinds that they work on and it does not have by itself:
+    /// before anybody watches, who would look for such a kind only from time to time.
+    pub(super) async fn prepare(control_plane: &ControlPlane, client: &Client) -> Result<(), UpError> {
+        if let ControlPlane::Stock(stock) = control_plane {
+            install::grant(client, &components(stock)).await?;
+        }
+        Ok(())
+    }
+
+    /// Starts them, who are [prepared](Self::prepare); those that need a driver speak to its controller, on the
+    /// first node.
     pub(super) async fn start(
         common: &Common,
         first: &Node,
@@ -48,9 +67,7 @@ impl Controllers {
         let ControlPlane::Stock(stock) = control_plane else {
             return Ok(Self(vec![start("controllers", &common.kubeconfig, &["all"], &[])?]));
         };
-        let variant = if stock.controller_manager().is_some() { Variant::Stock } else { Variant::Kind };
-        let components = install::Options::new(variant);
-        install::grant(client, &components).await?;
+        let components = components(stock);
         let account = Path::new(STATE_DIR).join("kubeconfig-controllers");
         let kubeconfig = stock.kubeconfig_of_controllers();
         claimcheck_apiserver::kubeconfig::write(&account, &kubeconfig).map_err(writing(&account))?;

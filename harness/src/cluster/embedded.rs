@@ -225,6 +225,7 @@ impl Embedded {
         fs::create_dir_all(state_dir).map_err(writing(state_dir))?;
         let (records, faults) = tap::listen(&common.tap)?;
         let client = client(&control_plane.kubeconfig()).await?;
+        Controllers::prepare(&control_plane, &client).await?;
 
         let names: Vec<String> = (1..=options.nodes.max(1)).map(|n| format!("node-{n}")).collect();
         let nodes = try_join_all(names.iter().map(|name| Node::start(&common, name)));

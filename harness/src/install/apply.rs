@@ -165,7 +165,8 @@ fn refused(what: &'static str, object: &str) -> impl FnOnce(kube::Error) -> Inst
     move |source| InstallError::Refused { what, object, source: Box::new(source) }
 }
 
-fn is_missing(error: &kube::Error) -> bool {
+/// Whether the API server does not know what it was asked for: the object, or its kind or group.
+pub(super) fn is_missing(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => status.code == 404,
         kube::Error::Discovery(_) => true,

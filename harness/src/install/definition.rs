@@ -8,7 +8,7 @@ use kube::{
     runtime::wait::{Error, await_condition, conditions::is_crd_established},
 };
 
-use super::apply::{Change, apply_one, is_ours};
+use super::apply::{Change, apply_one, is_missing, is_ours};
 
 /// Whether the object defines a kind.
 pub(super) fn is_definition(object: &DynamicObject) -> bool {
@@ -43,7 +43,7 @@ pub(super) async fn is_used(client: &Client, object: &DynamicObject) -> kube::Re
     let objects = Api::<DynamicObject>::all_with(client.clone(), &resource);
     match objects.list_metadata(&ListParams::default().limit(1)).await {
         Ok(list) => Ok(!list.items.is_empty()),
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(false),
+        Err(error) if is_missing(&error) => Ok(false),
         Err(error) => Err(error),
     }
 }

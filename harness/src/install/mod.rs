@@ -46,16 +46,17 @@ pub enum Variant {
     /// Our controllers in place of the stock ones, which must be off, and our driver. The folder
     /// `/var/lib/claimcheck` is the same on all nodes, as on kind.
     Kind,
-    /// Our driver with our provisioner, attacher and resizer as its sidecars; otherwise as [`Variant::Kind`].
+    /// Our driver with our provisioner, attacher, resizer and snapshotter as its sidecars, and our
+    /// snapshot-controller; otherwise as [`Variant::Kind`].
     Stock,
-    /// As [`Variant::Stock`], on nodes that share no folder: volumes belong to one node, and say so.
+    /// As [`Variant::Stock`], without the snapshot-controller, which such a cluster has, on nodes that share no folder: volumes belong to one node, and say so.
     Existing,
 }
 
 /// Whose sidecars stand beside our driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Sidecars {
-    /// Our provisioner, attacher, resizer, registrar and liveness probe.
+    /// Our provisioner, attacher, resizer, snapshotter, registrar and liveness probe.
     #[default]
     Ours,
     /// Those of kubernetes-csi, from registry.k8s.io, with `claimcheck tap` between them and the driver.

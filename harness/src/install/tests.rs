@@ -276,13 +276,13 @@ fn each_variant_runs_its_controllers() {
     let storage = ["binder", "attach-detach", "protection", "ephemeral-volume", "expander"];
     let sidecars: [(_, &[&str]); 2] = [
         (Sidecars::Ours, &["provisioner", "attacher", "resizer", "snapshotter"]),
-        (Sidecars::Upstream, &["csi-provisioner", "csi-attacher", "csi-resizer"]),
+        (Sidecars::Upstream, &["csi-provisioner", "csi-attacher", "csi-resizer", "csi-snapshotter"]),
     ];
     for (sidecars, names) in sidecars {
         // Nobody else binds snapshots in a cluster that we make.
-        let snapshots: &[&str] = if sidecars == Sidecars::Ours { &["snapshot-controller"] } else { &[] };
-        assert_eq!(checked(Variant::Kind, sidecars), [storage.as_slice(), names, snapshots].concat());
-        assert_eq!(checked(Variant::Stock, sidecars), [names, snapshots].concat());
+        let snapshots = ["snapshot-controller"];
+        assert_eq!(checked(Variant::Kind, sidecars), [&storage, names, &snapshots].concat());
+        assert_eq!(checked(Variant::Stock, sidecars), [names, &snapshots].concat());
         assert_eq!(checked(Variant::Existing, sidecars), names);
     }
 }
@@ -305,10 +305,22 @@ fn upstreams_sidecars_call_the_tap_and_nobody_else_calls_the_driver() {
         let deployment = objects.iter().find(|object| object["kind"] == "Deployment").unwrap();
         let sidecars = containers(deployment).iter().filter(|container| is_upstream(container));
         for sidecar in sidecars.chain([registrar, livenessprobe]) {
-            assert!(is_upstream(sidecar) && has(sidecar, "--csi-address=/csi/csi.sock"), "{variant}");
+            // The snapshot-controller knows no driver.
+            let calls = sidecar["name"] != "snapshot-controller";
+            assert!(is_upstream(sidecar), "{variant}");
+            assert_eq!(has(sidecar, "--csi-address=/csi/csi.sock"), calls, "{variant}: {}", sidecar["name"]);
             let image = sidecar["image"].as_str().unwrap();
             assert!(image.rsplit_once(":v").is_some(), "{image} is not pinned");
         }
+    }
+}
+
+#[test]
+fn who_calls_the_driver_has_its_socket() {
+    for container in all_containers() {
+        let calls = expanded(&container).iter().any(|arg| arg.starts_with("--csi-address=/csi/"));
+        let mut mounts = container["volumeMounts"].as_array().into_iter().flatten();
+        assert!(!calls || mounts.any(|mount| mount["mountPath"] == "/csi"), "{}", container["name"]);
     }
 }
 
