@@ -116,6 +116,10 @@ pub fn watching(kind: &str) -> [Right; 2] {
 fn annotations_of_roles_are_rights_with_their_reasons() {
     for object in objects(&Options::new(Variant::Kind)) {
         let value = serde_json::to_value(&object).expect("JSON");
+        // Kinds of objects carry what the API server asks of those in Kubernetes' own groups.
+        if value["kind"] == "CustomResourceDefinition" {
+            continue;
+        }
         let Some(annotations) = value["metadata"]["annotations"].as_object() else { continue };
         assert!(annotations.keys().all(|name| name == UNSEEN), "{annotations:?}");
         annotations.values().filter_map(Value::as_str).flat_map(str::lines).map(unseen).for_each(drop);
