@@ -98,6 +98,10 @@ struct Settings {
     /// Do not pass a secret of our own with every call, to search all errors for
     #[arg(long)]
     no_marker_secret: bool,
+    /// Pass a token of a service account for this audience with NodePublishVolume, as the kubelet does, to a driver
+    /// that wants one
+    #[arg(long, value_name = "AUDIENCE")]
+    token_audience: Option<String>,
     /// A segment of the topology in which volumes shall be; can be repeated [default: the node's]
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     topology: Vec<(String, String)>,
@@ -217,6 +221,7 @@ impl Settings {
         over(&mut config.unknown_volume_id, &self.unknown_volume_id);
         over(&mut config.unknown_snapshot_id, &self.unknown_snapshot_id);
         over(&mut config.unknown_node_id, &self.unknown_node_id);
+        over(&mut config.token_audience, &self.token_audience);
         over(&mut config.name_prefix, &self.name_prefix);
         over(&mut config.name_length, &self.name_length);
         over(&mut config.ready_timeout, &self.ready_timeout);

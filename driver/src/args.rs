@@ -7,6 +7,7 @@ use clap::Parser;
 
 use crate::{
     capability::{Capabilities, Capability},
+    defect::Defect,
     driver::Config,
     secrets::{RequiredSecret, Secrets},
     topology::Segment,
@@ -85,6 +86,10 @@ pub struct Args {
     /// How many seconds the calls under way may take to finish once the driver is told to stop
     #[arg(long, value_name = "SECONDS", default_value_t = 20)]
     pub shutdown_grace: u64,
+
+    /// Serve with one seeded defect, for suites that are on trial themselves
+    #[arg(long, value_name = "NAME", value_enum, help_heading = "Seeded defects")]
+    pub defect: Option<Defect>,
 }
 
 impl From<Args> for Config {

@@ -13,6 +13,8 @@
 //!                   host/                      every effect on the machine: real, or stopping at the n-th
 //! ```
 //!
+//! [`defect`] is the driver with something wrong, in layers before the calls and below them, to try suites with.
+//!
 //! Start with [`volume`] (what is written down and in which order), then [`host`], then
 //! `controller/create.rs`.
 
@@ -22,6 +24,7 @@ pub mod capability;
 mod condition;
 mod controller;
 mod cut;
+pub mod defect;
 mod driver;
 pub mod error;
 pub mod extents;

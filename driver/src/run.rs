@@ -6,9 +6,11 @@ use claimcheck_csi::{
     BindError, ServeError, Server, Services, serve_tapped,
     tap::{Tap, write_lines},
     v1::{
-        controller_server::ControllerServer, group_controller_server::GroupControllerServer,
-        identity_server::IdentityServer, node_server::NodeServer,
-        snapshot_metadata_server::SnapshotMetadataServer,
+        controller_server::{Controller, ControllerServer},
+        group_controller_server::{GroupController, GroupControllerServer},
+        identity_server::{Identity, IdentityServer},
+        node_server::{Node, NodeServer},
+        snapshot_metadata_server::{SnapshotMetadata, SnapshotMetadataServer},
     },
 };
 use thiserror::Error;
@@ -66,24 +68,26 @@ pub enum RunError {
 /// [`RunError`] if the driver cannot start, listen or go on serving. Failed calls are answered, not returned.
 pub async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<(), RunError> {
     let (endpoint, group, tell_calls) = (args.endpoint.clone(), args.socket_group, args.tell_calls);
-    let grace = Duration::from_secs(args.shutdown_grace);
+    let (grace, defect) = (Duration::from_secs(args.shutdown_grace), args.defect);
     let mut config = Config::from(args);
     config.state_dir = std::path::absolute(&config.state_dir)
         .map_err(|source| RunError::StateDir { path: config.state_dir.clone(), source })?;
     let (path, node) = (config.state_dir.clone(), config.node_id.clone());
     let name = config.driver_name.clone();
-    let host: Arc<dyn Host> = Arc::new(RealHost);
+    let sound: Arc<dyn Host> = Arc::new(RealHost);
+    let host = match defect {
+        Some(defect) => defect.below(sound),
+        None => sound,
+    };
     let driver = tokio::task::spawn_blocking(move || Driver::start(config, host))
         .await
         .map_err(RunError::Defect)?
         .map_err(|source| RunError::Start { path: path.clone(), source })?;
 
-    let services = Services::default()
-        .with(IdentityServer::new(driver.clone()))
-        .with(ControllerServer::new(driver.clone()))
-        .with(GroupControllerServer::new(driver.clone()))
-        .with(SnapshotMetadataServer::new(driver.clone()))
-        .with(NodeServer::new(driver));
+    let services = match defect {
+        Some(defect) => services(defect.before(driver)),
+        None => services(driver),
+    };
     let mut server = Server::listen(&endpoint).await?;
     if let Some(group) = group {
         server = server.share_with(group)?;
@@ -107,6 +111,19 @@ pub async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<(), R
     }
     info!(%endpoint, "stopped");
     Ok(())
+}
+
+/// All services of a driver, sound or not.
+fn services<D>(driver: D) -> Services
+where
+    D: Identity + Controller + GroupController + SnapshotMetadata + Node + Clone,
+{
+    Services::default()
+        .with(IdentityServer::new(driver.clone()))
+        .with(ControllerServer::new(driver.clone()))
+        .with(GroupControllerServer::new(driver.clone()))
+        .with(SnapshotMetadataServer::new(driver.clone()))
+        .with(NodeServer::new(driver))
 }
 
 /// Serves to the end; with a component and a driver's name, tells of each call on standard output.

@@ -95,6 +95,8 @@ pub enum Need {
     MutableParameters,
     /// Mutable parameters that the driver refuses are configured.
     InvalidMutableParameters,
+    /// An audience of tokens is configured.
+    Tokens,
 }
 
 /// A row of the catalogue; with [`Accesses::Each`] it is two cases.
@@ -201,6 +203,7 @@ impl Need {
             Self::TwoEndpoints => "two endpoints".to_owned(),
             Self::MutableParameters => "mutable parameters".to_owned(),
             Self::InvalidMutableParameters => "invalid mutable parameters".to_owned(),
+            Self::Tokens => "tokens".to_owned(),
         }
     }
 }

@@ -43,6 +43,9 @@ pub struct Config {
     pub secrets: Secrets,
     /// Passes a secret with every call whose value must show up in no error.
     pub marker_secret: bool,
+    /// The audience for which every NodePublishVolume carries a token of a service account, as the kubelet sends
+    /// it for a driver that asks for one; none, if empty.
+    pub token_audience: String,
     /// Where volumes shall be accessible: the segments of one topology. Where the driver has topology and
     /// this is empty, its node's own.
     pub topology: Map,
@@ -162,6 +165,7 @@ impl Default for Config {
             invalid_mutable_parameters: Map::new(),
             secrets: Secrets::default(),
             marker_secret: true,
+            token_audience: String::new(),
             topology: Map::new(),
             unknown_volume_id: "claimcheck-unknown-volume-{unique}".to_owned(),
             unknown_snapshot_id: "claimcheck-unknown-snapshot-{unique}".to_owned(),

@@ -43,6 +43,8 @@ pub struct Offers {
     pub mutable: bool,
     /// Mutable parameters that it refuses are known.
     pub invalid_mutable: bool,
+    /// It wants tokens, and for whom is known.
+    pub tokens: bool,
 }
 
 impl Offers {
@@ -116,6 +118,7 @@ impl Offers {
             Need::TwoEndpoints => self.two_endpoints,
             Need::MutableParameters => self.mutable,
             Need::InvalidMutableParameters => self.invalid_mutable,
+            Need::Tokens => self.tokens,
         }
     }
 }

@@ -83,6 +83,7 @@ fn why(missing: Need) -> String {
         Need::InvalidMutableParameters => {
             "no mutable parameters are known to be refused: give --invalid-mutable-parameter".to_owned()
         }
+        Need::Tokens => "the driver wants no tokens, or --token-audience is not given".to_owned(),
     }
 }
 

@@ -5,8 +5,9 @@ use std::{
     fs::{File, OpenOptions},
     io,
     path::PathBuf,
-    process::Stdio,
+    process::{ExitStatus, Stdio},
     sync::Arc,
+    time::Duration,
 };
 
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -14,7 +15,11 @@ use thiserror::Error;
 use tokio::{
     process::{Child, Command},
     sync::Mutex,
+    time::timeout,
 };
+
+/// How long a process may take to end after its connections have.
+const MOMENT: Duration = Duration::from_millis(100);
 
 /// A driver that we start: in a process group of its own, its output in a file.
 #[derive(Debug)]
@@ -48,7 +53,7 @@ pub enum ProcessError {
     },
     /// The command that restarts it failed.
     #[error("--restart-command ended with {0}")]
-    Command(std::process::ExitStatus),
+    Command(ExitStatus),
     /// It could not be run at all.
     #[error("--restart-command cannot be run")]
     Shell(#[source] io::Error),
@@ -94,9 +99,15 @@ impl DriverProcess {
         self.spawn()
     }
 
-    /// That it runs; why not, if it has ended.
-    pub fn ended(&mut self) -> Option<std::process::ExitStatus> {
-        self.child.as_mut()?.try_wait().ok().flatten()
+    /// Its number; none once it has ended.
+    pub fn id(&self) -> Option<u32> {
+        self.child.as_ref()?.id()
+    }
+
+    /// Why it does not run, if it has ended. One that is about to end closes its connections first, so that
+    /// callers know a moment earlier than we.
+    pub async fn ended(&mut self) -> Option<ExitStatus> {
+        timeout(MOMENT, self.child.as_mut()?.wait()).await.ok()?.ok()
     }
 
     fn kill(&self) {

@@ -37,6 +37,15 @@ pub struct Runner {
     interrupted: CancellationToken,
 }
 
+/// Where a case has got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    /// Its result is told.
+    Told,
+    /// Nothing is told: what it has found may be another's doing.
+    Again,
+}
+
 impl Runner {
     /// A runner of at most `parallel` cases at a time. Once `interrupted`, cases under way clean up and fail,
     /// and no more begin.
@@ -59,42 +68,60 @@ impl Runner {
                 let (runner, places) = (Arc::clone(self), Arc::clone(&places));
                 running.spawn(async move {
                     let _place = places.acquire_owned().await;
-                    runner.run(planned).await;
+                    let ended = runner.run(planned, parallel > 1).await;
+                    (ended == Ended::Again).then_some(planned)
                 });
             }
+            let mut again = Vec::new();
             // A panic of the case itself is caught below; of ours, it shall end the run.
             while let Some(ended) = running.join_next().await {
-                ended.expect("running a case does not panic");
+                again.extend(ended.expect("running a case does not panic"));
+            }
+            for planned in again {
+                self.run(planned, false).await;
             }
         }
     }
 
-    async fn run(&self, planned: Planned) {
+    /// A case that fails while the driver ends by itself may not have been the cause if others ran `together`
+    /// with it: it is to be run again, alone.
+    async fn run(&self, planned: Planned, together: bool) -> Ended {
         let case = planned.case.id();
         let skip = planned
             .skip()
             .or_else(|| self.interrupted.is_cancelled().then(|| "the run was interrupted".to_owned()));
         if let Some(why) = skip {
-            return self.tell(Event::CaseFinished {
-                case,
-                result: CaseResult::Skipped { why },
-                seconds: 0.0,
-            });
+            self.tell(Event::CaseFinished { case, result: CaseResult::Skipped { why }, seconds: 0.0 });
+            return Ended::Told;
         }
         let began = Instant::now();
         self.tell(Event::CaseStarted { case: case.clone(), namespace: String::new() });
         let number = self.started.fetch_add(1, Ordering::Relaxed);
         let fixture = Arc::new(Fixture::new(Arc::clone(&self.suite), planned.case, number));
-        let outcome = self.bounded(planned, &fixture).await;
+        let mut outcome = self.bounded(planned, &fixture).await;
+        if let Err(error) = &outcome
+            && let Some(how) =
+                self.suite.ended_since(began).await.unwrap_or_else(|error| Some(error.to_string()))
+        {
+            if together {
+                fixture.clean_up().await;
+                return Ended::Again;
+            }
+            outcome = Err(anyhow!("the driver's process ended by itself in a call ({how}): {error:#}"));
+        }
         let mut findings: Vec<Finding> = fixture.clean_up().await;
         findings.extend(fixture.remarks().into_iter().map(Finding::Remark));
         let (failures, remarks): (Vec<_>, Vec<_>) =
             findings.into_iter().partition(|finding| matches!(finding, Finding::Failure(_)));
+        if together && !failures.is_empty() && matches!(self.suite.ended_since(began).await, Ok(Some(_))) {
+            return Ended::Again;
+        }
         for remark in remarks {
             self.tell(Event::Remark { case: case.clone(), text: remark.text().to_owned() });
         }
         let result = result(planned, outcome, &failures);
         self.tell(Event::CaseFinished { case, result, seconds: began.elapsed().as_secs_f64() });
+        Ended::Told
     }
 
     /// The case's own function, bounded in time and with its panics caught.

@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use claimcheck_csi::{
@@ -13,12 +13,13 @@ use claimcheck_csi::{
     v1::{Topology, snapshot_metadata_client::SnapshotMetadataClient},
 };
 use claimcheck_model::{CaseId, Event};
+use serde_json::json;
 use thiserror::Error;
 use tokio::{sync::mpsc::UnboundedSender, task::JoinHandle};
 
 use crate::{
     case::{Access, Need},
-    config::Config,
+    config::{Config, Map},
     expect::said,
     fixture::{Step, Trace},
     offers::Offers,
@@ -84,6 +85,8 @@ pub(crate) struct Known {
     pub traces: BTreeMap<Trace, CaseId>,
     /// Calls that quoted a secret in their error.
     pub told_secrets: BTreeSet<String>,
+    /// When processes of the driver have ended by themselves, and how.
+    pub ends: Vec<(Instant, String)>,
 }
 
 impl Suite {
@@ -133,6 +136,7 @@ impl Suite {
         offers.restart = restart.is_some();
         offers.two_endpoints = two_endpoints;
         offers.mutable = !config.mutable_parameters.is_empty();
+        offers.tokens = !config.token_audience.is_empty();
         offers.invalid_mutable = !config.invalid_mutable_parameters.is_empty();
         offers.accesses = match config.access_types.is_empty() {
             true => vec![Access::Mount, Access::Block],
@@ -206,14 +210,52 @@ impl Suite {
         SnapshotMetadataClient::new(self.controller.service())
     }
 
+    /// A token of a pod's service account, as the kubelet passes it on (KEP-1855), if the driver wants any.
+    pub(crate) fn add_token(&self, volume_context: &mut Map, expires: &str) {
+        if !self.config.token_audience.is_empty() {
+            let token = json!({ "token": "claimcheck-token", "expirationTimestamp": expires });
+            let tokens = json!({ (&self.config.token_audience): token }).to_string();
+            volume_context.insert("csi.storage.k8s.io/serviceAccount.tokens".to_owned(), tokens);
+        }
+    }
+
     pub(crate) fn known(&self) -> std::sync::MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The process of the node's driver, if we have started it.
+    pub(crate) async fn process(&self) -> Option<u32> {
+        match self.restart.as_ref()? {
+            Restart::Processes(processes) => processes.lock().await.first()?.id(),
+            Restart::Command(_) => None,
+        }
+    }
+
+    /// What of the driver has ended by itself since then, if it is ours. It is running again.
+    ///
+    /// # Errors
+    /// It cannot be started again.
+    pub(crate) async fn ended_since(&self, then: Instant) -> Result<Option<String>, ConnectError> {
+        let Some(Restart::Processes(processes)) = &self.restart else { return Ok(None) };
+        for process in processes.lock().await.iter_mut() {
+            if let Some(status) = process.ended().await {
+                self.known().ends.push((Instant::now(), status.to_string()));
+                process.restart().await?;
+                self.ready().await?;
+            }
+        }
+        let known = self.known();
+        Ok(known.ends.iter().find(|(when, _)| *when > then).map(|(_, status)| status.clone()))
     }
 
     /// Kills the driver, starts it, and waits until it is ready again.
     pub(crate) async fn restart(&self) -> Result<(), ConnectError> {
         let Some(restart) = &self.restart else { return Ok(()) };
         restart.restart().await?;
+        self.ready().await
+    }
+
+    async fn ready(&self) -> Result<(), ConnectError> {
         for driver in [Some(&self.node), Some(&self.controller), self.second.as_ref()].into_iter().flatten() {
             driver.wait_ready(self.config.call_limit()).await?;
         }

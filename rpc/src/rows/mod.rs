@@ -17,9 +17,11 @@ mod node_expand;
 mod node_publish;
 mod node_stage;
 mod node_stats;
+mod pod;
 mod replays;
 mod robustness;
 mod snapshots;
+mod upkeep;
 
 use claimcheck_csi::v1::{
     controller_service_capability::rpc::Type as ControllerType,
@@ -48,6 +50,8 @@ pub fn catalogue() -> Vec<Case> {
         ("node_publish", node_publish::ROWS),
         ("node_stats", node_stats::ROWS),
         ("node_expand", node_expand::ROWS),
+        ("pod", pod::ROWS),
+        ("upkeep", upkeep::ROWS),
         ("concurrency", concurrency::ROWS),
         ("interruptions", interruptions::ROWS),
         ("replays", replays::ROWS),

@@ -1,0 +1,259 @@
+//! What can be wrong with the calls of the controller.
+
+use claimcheck_csi::v1::{
+    self, ControllerExpandVolumeRequest, ControllerExpandVolumeResponse, ControllerGetCapabilitiesRequest,
+    ControllerGetCapabilitiesResponse, ControllerGetVolumeRequest, ControllerGetVolumeResponse,
+    ControllerModifyVolumeRequest, ControllerModifyVolumeResponse, ControllerPublishVolumeRequest,
+    ControllerPublishVolumeResponse, CreateSnapshotRequest, CreateSnapshotResponse, CreateVolumeRequest,
+    CreateVolumeResponse, DeleteSnapshotRequest, DeleteSnapshotResponse, DeleteVolumeRequest,
+    DeleteVolumeResponse, GetSnapshotRequest, GetSnapshotResponse, ListSnapshotsRequest,
+    ListSnapshotsResponse, ListVolumesRequest, ListVolumesResponse, ValidateVolumeCapabilitiesRequest,
+    ValidateVolumeCapabilitiesResponse,
+    controller_server::Controller,
+    controller_service_capability::{Type, rpc},
+    validate_volume_capabilities_response::Confirmed,
+};
+use tonic::{Code, Request, Response, Status};
+
+use super::{
+    Defect, Defective,
+    service::{Answer, done, serve},
+};
+use crate::id::{SnapshotId, VolumeId};
+
+serve! { Controller {
+    altered {
+        controller_get_capabilities(ControllerGetCapabilitiesRequest) -> ControllerGetCapabilitiesResponse;
+        create_volume(CreateVolumeRequest) -> CreateVolumeResponse;
+        delete_volume(DeleteVolumeRequest) -> DeleteVolumeResponse;
+        controller_publish_volume(ControllerPublishVolumeRequest) -> ControllerPublishVolumeResponse;
+        validate_volume_capabilities(ValidateVolumeCapabilitiesRequest) -> ValidateVolumeCapabilitiesResponse;
+        list_volumes(ListVolumesRequest) -> ListVolumesResponse;
+        create_snapshot(CreateSnapshotRequest) -> CreateSnapshotResponse;
+        delete_snapshot(DeleteSnapshotRequest) -> DeleteSnapshotResponse;
+        list_snapshots(ListSnapshotsRequest) -> ListSnapshotsResponse;
+        get_snapshot(GetSnapshotRequest) -> GetSnapshotResponse;
+        controller_expand_volume(ControllerExpandVolumeRequest) -> ControllerExpandVolumeResponse;
+        controller_get_volume(ControllerGetVolumeRequest) -> ControllerGetVolumeResponse;
+        controller_modify_volume(ControllerModifyVolumeRequest) -> ControllerModifyVolumeResponse;
+    }
+    sound {
+        controller_unpublish_volume(ControllerUnpublishVolumeRequest) -> v1::ControllerUnpublishVolumeResponse;
+        get_capacity(GetCapacityRequest) -> v1::GetCapacityResponse;
+    }
+} }
+
+async fn controller_get_capabilities(
+    d: &Defective,
+    request: ControllerGetCapabilitiesRequest,
+) -> Answer<ControllerGetCapabilitiesResponse> {
+    let mut answer = d.sound.controller_get_capabilities(Request::new(request)).await?;
+    let capabilities = &mut answer.get_mut().capabilities;
+    match d.defect {
+        Defect::CapabilityTwice => capabilities.extend(capabilities.first().cloned()),
+        Defect::ImplementedUndeclared => capabilities.retain(|capability| {
+            !matches!(&capability.r#type, Some(Type::Rpc(rpc)) if rpc.r#type() == rpc::Type::ListVolumes)
+        }),
+        _ => {}
+    }
+    Ok(answer)
+}
+
+async fn create_volume(d: &Defective, mut request: CreateVolumeRequest) -> Answer<CreateVolumeResponse> {
+    let there = d.sound.volume(&VolumeId::from_name(&request.name)).is_ok();
+    let mut forgotten = None;
+    match d.defect {
+        Defect::CreateRepeatRefused if there => {
+            return Err(Status::already_exists(format!("there is a volume {}", request.name)));
+        }
+        Defect::CreateRepeatMakesAnother if there => request.name.push('2'),
+        Defect::CapacityLimitIgnored => {
+            request.capacity_range.iter_mut().for_each(|range| range.limit_bytes = 0);
+        }
+        Defect::SourceIgnored => forgotten = request.volume_content_source.take(),
+        _ => {}
+    }
+    let answer = d.sound.create_volume(Request::new(request.clone())).await;
+    let mut answer = match (d.defect, answer) {
+        (Defect::CreateConflictAccepted, Err(status)) if status.code() == Code::AlreadyExists => {
+            request.capacity_range = None;
+            d.sound.create_volume(Request::new(request)).await?
+        }
+        (Defect::SecretInError, Err(status)) => {
+            let message = format!("{} (secrets: {:?})", status.message(), request.secrets);
+            return Err(Status::new(status.code(), message));
+        }
+        (_, answer) => answer?,
+    };
+    let Some(volume) = &mut answer.get_mut().volume else { return Ok(answer) };
+    match d.defect {
+        Defect::CapacityZero => volume.capacity_bytes = 0,
+        Defect::CapacityHalved => volume.capacity_bytes /= 2,
+        Defect::TopologyOfAnotherNode => {
+            let segments = volume.accessible_topology.iter_mut().flat_map(|term| term.segments.values_mut());
+            segments.for_each(|segment| *segment = "elsewhere".to_owned());
+        }
+        Defect::SourceIgnored => volume.content_source = forgotten,
+        _ => {}
+    }
+    Ok(answer)
+}
+
+async fn delete_volume(d: &Defective, request: DeleteVolumeRequest) -> Answer<DeleteVolumeResponse> {
+    let id = request.volume_id.clone();
+    if d.defect == Defect::DeleteRepeatFails && !id.is_empty() && d.volume(&id).is_none() {
+        return Err(Status::not_found("there is no such volume"));
+    }
+    match d.sound.delete_volume(Request::new(request)).await {
+        Err(status) if d.defect == Defect::DeleteInUse && status.code() == Code::FailedPrecondition => {
+            let Some(volume) = d.volume(&id) else { return Err(status) };
+            d.sound.store.remove(&volume.id).map_err(Status::from)?;
+            Ok(Response::new(DeleteVolumeResponse {}))
+        }
+        answer => answer,
+    }
+}
+
+async fn controller_publish_volume(
+    d: &Defective,
+    request: ControllerPublishVolumeRequest,
+) -> Answer<ControllerPublishVolumeResponse> {
+    let there = d.volume(&request.volume_id).is_some();
+    let answer = d.sound.controller_publish_volume(Request::new(request)).await;
+    let Err(status) = &answer else { return answer };
+    match (d.defect, status.code()) {
+        (Defect::TwoNodesAtOnce, Code::FailedPrecondition) => done(),
+        (Defect::UnknownNodeAccepted, Code::NotFound) if there => done(),
+        _ => answer,
+    }
+}
+
+async fn validate_volume_capabilities(
+    d: &Defective,
+    request: ValidateVolumeCapabilitiesRequest,
+) -> Answer<ValidateVolumeCapabilitiesResponse> {
+    let mut answer = d.sound.validate_volume_capabilities(Request::new(request.clone())).await?;
+    if d.defect == Defect::ValidateConfirmsAll {
+        answer.get_mut().confirmed = Some(Confirmed {
+            volume_context: request.volume_context,
+            volume_capabilities: request.volume_capabilities,
+            parameters: request.parameters,
+            mutable_parameters: request.mutable_parameters,
+        });
+    }
+    Ok(answer)
+}
+
+async fn list_volumes(d: &Defective, mut request: ListVolumesRequest) -> Answer<ListVolumesResponse> {
+    let token = request.starting_token.clone();
+    let answer = d.sound.list_volumes(Request::new(request.clone())).await;
+    let mut answer = match answer {
+        Err(_) if d.defect == Defect::PagingTokenIgnored && !token.is_empty() => {
+            request.starting_token.clear();
+            d.sound.list_volumes(Request::new(request)).await?
+        }
+        answer => answer?,
+    };
+    let ListVolumesResponse { entries, next_token } = answer.get_mut();
+    match d.defect {
+        Defect::PagingDrops if !next_token.is_empty() => drop(entries.pop()),
+        Defect::PagingRepeats => {
+            let mut memory = d.memory();
+            let last = entries.last().cloned();
+            memory.pages.extend(last.filter(|_| !next_token.is_empty()).map(|it| (next_token.clone(), it)));
+            entries.splice(0..0, memory.pages.get(&token).cloned());
+        }
+        Defect::ListForgetsNodes => {
+            let statuses = entries.iter_mut().filter_map(|entry| entry.status.as_mut());
+            statuses.for_each(|status| status.published_node_ids.clear());
+        }
+        _ => {}
+    }
+    Ok(answer)
+}
+
+/// A snapshot, as callers are told of it.
+fn told(d: &Defective, snapshot: Option<&mut v1::Snapshot>) {
+    if let (Defect::NeverReady, Some(snapshot)) = (d.defect, snapshot) {
+        snapshot.ready_to_use = false;
+    }
+}
+
+async fn create_snapshot(d: &Defective, request: CreateSnapshotRequest) -> Answer<CreateSnapshotResponse> {
+    let (name, secrets) = (request.name.clone(), request.secrets.clone());
+    let mut answer = match Controller::create_snapshot(&d.sound, Request::new(request)).await {
+        Err(status)
+            if d.defect == Defect::SnapshotConflictAccepted && status.code() == Code::AlreadyExists =>
+        {
+            let snapshot_id = SnapshotId::from_name(&name).to_string();
+            let found =
+                Controller::get_snapshot(&d.sound, Request::new(GetSnapshotRequest { snapshot_id, secrets }))
+                    .await?;
+            Response::new(CreateSnapshotResponse { snapshot: found.into_inner().snapshot })
+        }
+        answer => answer?,
+    };
+    told(d, answer.get_mut().snapshot.as_mut());
+    Ok(answer)
+}
+
+async fn delete_snapshot(d: &Defective, request: DeleteSnapshotRequest) -> Answer<DeleteSnapshotResponse> {
+    if d.defect == Defect::SnapshotDeleteForgotten && !request.snapshot_id.is_empty() {
+        return done();
+    }
+    Controller::delete_snapshot(&d.sound, Request::new(request)).await
+}
+
+async fn list_snapshots(d: &Defective, mut request: ListSnapshotsRequest) -> Answer<ListSnapshotsResponse> {
+    if d.defect == Defect::SnapshotFilterIgnored {
+        request.source_volume_id.clear();
+    }
+    let mut answer = Controller::list_snapshots(&d.sound, Request::new(request)).await?;
+    answer.get_mut().entries.iter_mut().for_each(|entry| told(d, entry.snapshot.as_mut()));
+    Ok(answer)
+}
+
+async fn get_snapshot(d: &Defective, request: GetSnapshotRequest) -> Answer<GetSnapshotResponse> {
+    let mut answer = Controller::get_snapshot(&d.sound, Request::new(request)).await?;
+    told(d, answer.get_mut().snapshot.as_mut());
+    Ok(answer)
+}
+
+async fn controller_expand_volume(
+    d: &Defective,
+    request: ControllerExpandVolumeRequest,
+) -> Answer<ControllerExpandVolumeResponse> {
+    let asked = request.capacity_range.map_or(0, |range| range.required_bytes);
+    if d.defect == Defect::ExpandForgotten && asked > 0 && d.volume(&request.volume_id).is_some() {
+        return Ok(Response::new(ControllerExpandVolumeResponse {
+            capacity_bytes: asked,
+            node_expansion_required: false,
+        }));
+    }
+    d.sound.controller_expand_volume(Request::new(request)).await
+}
+
+async fn controller_get_volume(
+    d: &Defective,
+    request: ControllerGetVolumeRequest,
+) -> Answer<ControllerGetVolumeResponse> {
+    if d.defect == Defect::DeclaredUnimplemented {
+        return Err(Status::unimplemented("ControllerGetVolume"));
+    }
+    d.sound.controller_get_volume(Request::new(request)).await
+}
+
+async fn controller_modify_volume(
+    d: &Defective,
+    request: ControllerModifyVolumeRequest,
+) -> Answer<ControllerModifyVolumeResponse> {
+    let there = d.volume(&request.volume_id).is_some();
+    match d.sound.controller_modify_volume(Request::new(request)).await {
+        Err(status)
+            if d.defect == Defect::ModifyAcceptsAll && there && status.code() == Code::InvalidArgument =>
+        {
+            done()
+        }
+        answer => answer,
+    }
+}

@@ -1,0 +1,135 @@
+//! The layer below the driver: effects on the host that do not happen, or happen otherwise.
+
+use std::{
+    fs,
+    fs::File,
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Instant,
+};
+
+use super::Defect;
+use crate::{
+    filesystem::{Found, FsType},
+    host::{Entry, FileId, Host, LoopDevice, LoopUse, Mounted, RawLoop, Stamp, Usage},
+    mount_options::MountOptions,
+};
+
+/// A host with a defect.
+pub(crate) struct DefectiveHost {
+    pub(super) sound: Arc<dyn Host>,
+    pub(super) defect: Defect,
+}
+
+impl DefectiveHost {
+    /// Whether a copy of one to the other is to be none.
+    fn aliases(&self, from: &Path, to: &Path) -> bool {
+        let lies_in = |path: &Path, folder: &str| path.iter().any(|part| part == folder);
+        lies_in(from, "volumes")
+            && match self.defect {
+                Defect::SnapshotAliasesSource => lies_in(to, "snapshots"),
+                Defect::CloneSharesBlocks => lies_in(to, "volumes"),
+                _ => false,
+            }
+    }
+}
+
+/// The same files at another place: what is written to the one is in the other.
+fn link_tree(from: &Path, to: &Path) -> io::Result<()> {
+    fs::create_dir(to)?;
+    fs::set_permissions(to, fs::metadata(from)?.permissions())?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let there = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            link_tree(&entry.path(), &there)?;
+        } else {
+            fs::hard_link(entry.path(), there)?;
+        }
+    }
+    Ok(())
+}
+
+/// What is done as it should be.
+macro_rules! sound {
+    ($($name:ident($($argument:ident: $type:ty),*) -> $done:ty;)*) => {
+        $(fn $name(&self, $($argument: $type),*) -> io::Result<$done> {
+            self.sound.$name($($argument),*)
+        })*
+    };
+}
+
+impl Host for DefectiveHost {
+    fn remove_tree(&self, path: &Path) -> io::Result<()> {
+        let volume = path.parent().is_some_and(|folder| folder.ends_with("volumes"));
+        if self.defect == Defect::DeleteKeepsData && volume {
+            return Ok(());
+        }
+        self.sound.remove_tree(path)
+    }
+
+    fn bind(&self, source: &Path, target: &Path) -> io::Result<()> {
+        // Publications alone show what is mounted already; staging shows what lies in the state directory.
+        if self.defect == Defect::PublishMountsNothing && self.sound.mounted(source)?.is_some() {
+            return Ok(());
+        }
+        self.sound.bind(source, target)
+    }
+
+    fn copy_file(&self, from: &Path, to: &Path, until: Option<Instant>) -> io::Result<()> {
+        if !self.aliases(from, to) {
+            return self.sound.copy_file(from, to, until);
+        }
+        self.sound.remove_file(to)?;
+        fs::hard_link(from, to)
+    }
+
+    fn copy_tree(&self, from: &Path, to: &Path, until: Option<Instant>) -> io::Result<()> {
+        if self.aliases(from, to) { link_tree(from, to) } else { self.sound.copy_tree(from, to, until) }
+    }
+
+    fn probe_filesystem(&self, image: &Path) -> io::Result<Option<Found>> {
+        match self.defect {
+            Defect::StageFormatsAgain => Ok(None),
+            _ => self.sound.probe_filesystem(image),
+        }
+    }
+
+    sound! {
+        make_dir(path: &Path, mode: u32) -> ();
+        make_sparse(path: &Path, size: u64) -> ();
+        write_file(path: &Path, content: &[u8]) -> ();
+        rename(from: &Path, to: &Path) -> ();
+        remove_file(path: &Path) -> ();
+        remove_dir(path: &Path) -> ();
+        make_filesystem(image: &Path, fs: FsType) -> ();
+        make_file(path: &Path, mode: u32) -> ();
+        grow_file(path: &Path, size: u64) -> ();
+        grow_image(image: &Path, fs: FsType, hold: &File) -> ();
+        grow_mounted(device: &Path, target: &Path, fs: FsType) -> ();
+        attach_loop(image: &Path, wanted: LoopUse) -> LoopDevice;
+        detach_loop(device: &Path) -> ();
+        resize_loop(device: &Path) -> ();
+        mount(device: &Path, target: &Path, fs: FsType, options: &MountOptions) -> ();
+        remount_bind(target: &Path, options: &MountOptions) -> ();
+        unmount(target: &Path) -> ();
+        flush(path: &Path) -> ();
+        freeze(path: &Path) -> ();
+        thaw(path: &Path) -> ();
+        file_id(path: &Path) -> Option<FileId>;
+        entry(path: &Path) -> Option<Entry>;
+        resolve(path: &Path) -> PathBuf;
+        mounted(path: &Path) -> Option<Mounted>;
+        read_file(path: &Path) -> Option<Vec<u8>>;
+        list_dir(path: &Path) -> Vec<String>;
+        raw_loops(image: &Path) -> Vec<RawLoop>;
+        mounted_loops(image: &Path) -> Vec<PathBuf>;
+        stamp(path: &Path) -> Stamp;
+        open_file(path: &Path) -> Option<File>;
+        grows_mounted(fs: FsType) -> bool;
+        usage(path: &Path) -> Usage;
+        probe_loop() -> ();
+        open_dir(path: &Path) -> Option<File>;
+    }
+}

@@ -1,0 +1,225 @@
+//! What can be wrong with the calls of a node.
+
+use std::{path::Path, process, time::Duration};
+
+use claimcheck_csi::v1::{
+    self, NodeExpandVolumeRequest, NodeExpandVolumeResponse, NodeGetCapabilitiesRequest,
+    NodeGetCapabilitiesResponse, NodeGetInfoRequest, NodeGetInfoResponse, NodeGetVolumeStatsRequest,
+    NodeGetVolumeStatsResponse, NodePublishVolumeRequest, NodePublishVolumeResponse, NodeServiceCapability,
+    NodeStageVolumeRequest, NodeStageVolumeResponse, NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse,
+    NodeUnstageVolumeRequest, NodeUnstageVolumeResponse, VolumeCapability, VolumeUsage,
+    node_server::Node,
+    node_service_capability::{Rpc, Type, rpc},
+    volume_capability::AccessType,
+    volume_usage::Unit,
+};
+use tonic::{Code, Request, Response, Status};
+use tracing::warn;
+
+use super::{
+    Defect, Defective,
+    service::{Answer, done, serve},
+};
+use crate::{tokens, volume::Usage};
+
+/// How long a mount takes after NodePublishVolume, with [`Defect::PublishBeforeMount`].
+const LATE: Duration = Duration::from_secs(1);
+
+serve! { Node {
+    altered {
+        node_get_info(NodeGetInfoRequest) -> NodeGetInfoResponse;
+        node_get_capabilities(NodeGetCapabilitiesRequest) -> NodeGetCapabilitiesResponse;
+        node_stage_volume(NodeStageVolumeRequest) -> NodeStageVolumeResponse;
+        node_unstage_volume(NodeUnstageVolumeRequest) -> NodeUnstageVolumeResponse;
+        node_publish_volume(NodePublishVolumeRequest) -> NodePublishVolumeResponse;
+        node_unpublish_volume(NodeUnpublishVolumeRequest) -> NodeUnpublishVolumeResponse;
+        node_get_volume_stats(NodeGetVolumeStatsRequest) -> NodeGetVolumeStatsResponse;
+        node_expand_volume(NodeExpandVolumeRequest) -> NodeExpandVolumeResponse;
+    }
+    sound {}
+} }
+
+impl Defective {
+    /// What this node does with a volume.
+    fn usage(&self, volume_id: &str) -> Option<Usage> {
+        Some(self.volume(volume_id)?.usage(self.sound.node_id()).cloned().unwrap_or_default())
+    }
+
+    /// Lets something stand at `path` again, which was taken away there.
+    fn stand_again(&self, path: &str, source: Option<&Path>) {
+        let path = Path::new(path);
+        let host = &self.sound.host;
+        let stands =
+            host.make_dir(path, 0o750).and_then(|()| source.map_or(Ok(()), |it| host.bind(it, path)));
+        if let Err(error) = stands {
+            warn!(%error, path = %path.display(), "the defect cannot show itself");
+        }
+    }
+}
+
+/// The capability without the group that shall own the volume.
+fn without_group(capability: Option<&mut VolumeCapability>) {
+    if let Some(AccessType::Mount(mount)) = capability.and_then(|it| it.access_type.as_mut()) {
+        mount.volume_mount_group.clear();
+    }
+}
+
+fn is_block(capability: Option<&VolumeCapability>) -> bool {
+    matches!(capability.and_then(|it| it.access_type.as_ref()), Some(AccessType::Block(_)))
+}
+
+async fn node_get_info(d: &Defective, request: NodeGetInfoRequest) -> Answer<NodeGetInfoResponse> {
+    let mut answer = d.sound.node_get_info(Request::new(request)).await?;
+    if d.defect == Defect::LimitOffByOne && answer.get_ref().max_volumes_per_node > 1 {
+        answer.get_mut().max_volumes_per_node -= 1;
+    }
+    Ok(answer)
+}
+
+async fn node_get_capabilities(
+    d: &Defective,
+    request: NodeGetCapabilitiesRequest,
+) -> Answer<NodeGetCapabilitiesResponse> {
+    let mut answer = d.sound.node_get_capabilities(Request::new(request)).await?;
+    if d.defect == Defect::FsGroupIgnored {
+        let rpc = Rpc { r#type: rpc::Type::VolumeMountGroup.into() };
+        answer.get_mut().capabilities.push(NodeServiceCapability { r#type: Some(Type::Rpc(rpc)) });
+    }
+    Ok(answer)
+}
+
+async fn node_stage_volume(
+    d: &Defective,
+    mut request: NodeStageVolumeRequest,
+) -> Answer<NodeStageVolumeResponse> {
+    if d.defect == Defect::FsGroupIgnored {
+        without_group(request.volume_capability.as_mut());
+    }
+    let id = request.volume_id.clone();
+    let directory = !is_block(request.volume_capability.as_ref());
+    let again = d.usage(&id).is_some_and(|usage| usage.staged.is_some());
+    let answer = d.sound.node_stage_volume(Request::new(request)).await?;
+    match d.defect {
+        Defect::LoopLeak if directory => d.leak_loop(&id),
+        Defect::StageTwiceTwoLoops if directory && again => d.leak_loop(&id),
+        _ => {}
+    }
+    Ok(answer)
+}
+
+async fn node_unstage_volume(
+    d: &Defective,
+    request: NodeUnstageVolumeRequest,
+) -> Answer<NodeUnstageVolumeResponse> {
+    let path = request.staging_target_path.clone();
+    let volume = d.volume(&request.volume_id);
+    let staged = d.usage(&request.volume_id).map(|usage| usage.staged);
+    if d.defect == Defect::UnstageRepeatFails && staged == Some(None) {
+        return Err(Status::internal(format!("unmount {path}: not mounted")));
+    }
+    let answer = d.sound.node_unstage_volume(Request::new(request)).await?;
+    if let (Defect::MountLeftAfterUnstage, Some(Some(staging)), Some(volume)) = (d.defect, staged, volume)
+        && !staging.access.is_block()
+    {
+        let content = d.sound.store.content(&volume.id, volume.kind);
+        let content = if content.is_dir() { content } else { d.sound.store.dir(&volume.id) };
+        d.stand_again(&path, Some(&content));
+    }
+    Ok(answer)
+}
+
+async fn node_publish_volume(
+    d: &Defective,
+    mut request: NodePublishVolumeRequest,
+) -> Answer<NodePublishVolumeResponse> {
+    let target = request.target_path.clone();
+    match d.defect {
+        Defect::ReadOnlyIgnored => request.readonly = false,
+        Defect::FsGroupIgnored => without_group(request.volume_capability.as_mut()),
+        Defect::ExpiredTokenAccepted => tokens::renew(&mut request.volume_context),
+        Defect::PublishBeforeMount => {
+            let driver = d.sound.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(LATE).await;
+                if let Err(status) = driver.node_publish_volume(Request::new(request)).await {
+                    warn!(%status, "published late, and not at all");
+                }
+            });
+            return done();
+        }
+        _ => {}
+    }
+    let there = d.volume(&request.volume_id).is_some();
+    match d.sound.node_publish_volume(Request::new(request)).await {
+        Err(status)
+            if d.defect == Defect::PublishWithoutStage
+                && there
+                && status.code() == Code::FailedPrecondition =>
+        {
+            d.stand_again(&target, None);
+            done()
+        }
+        answer => answer,
+    }
+}
+
+async fn node_unpublish_volume(
+    d: &Defective,
+    request: NodeUnpublishVolumeRequest,
+) -> Answer<NodeUnpublishVolumeResponse> {
+    let path = request.target_path.clone();
+    let usage = d.usage(&request.volume_id);
+    let grant = usage.as_ref().and_then(|usage| usage.published.get(Path::new(&path)));
+    if d.defect == Defect::UnpublishRepeatFails && usage.is_some() && grant.is_none() {
+        return Err(Status::internal(format!("unmount {path}: not mounted")));
+    }
+    let directory = grant.is_some_and(|grant| !grant.access.is_block());
+    let answer = d.sound.node_unpublish_volume(Request::new(request)).await?;
+    match d.defect {
+        Defect::MountLeftAfterUnpublish if directory => {
+            let staged = usage.and_then(|usage| usage.staged).map(|staging| staging.path);
+            d.stand_again(&path, staged.as_deref());
+        }
+        Defect::TargetLeft if directory => d.stand_again(&path, None),
+        _ => {}
+    }
+    Ok(answer)
+}
+
+async fn node_get_volume_stats(
+    d: &Defective,
+    request: NodeGetVolumeStatsRequest,
+) -> Answer<NodeGetVolumeStatsResponse> {
+    let path = request.volume_path.clone();
+    let there = d.volume(&request.volume_id).is_some();
+    if d.defect == Defect::CrashInCall && !there && !request.volume_id.is_empty() {
+        process::abort();
+    }
+    let answer = d.sound.node_get_volume_stats(Request::new(request)).await;
+    if d.defect != Defect::StatsOfAnotherVolume || answer.is_ok() || !there || path.is_empty() {
+        return answer;
+    }
+    let Ok(usage) = d.sound.host.usage(Path::new(&path)) else { return answer };
+    let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+    let usage = VolumeUsage {
+        unit: Unit::Bytes.into(),
+        total: signed(usage.total_bytes),
+        used: signed(usage.used_bytes),
+        available: signed(usage.available_bytes),
+    };
+    Ok(Response::new(NodeGetVolumeStatsResponse { usage: vec![usage], volume_condition: None }))
+}
+
+async fn node_expand_volume(
+    d: &Defective,
+    request: NodeExpandVolumeRequest,
+) -> Answer<NodeExpandVolumeResponse> {
+    let there = d.usage(&request.volume_id).is_some_and(|usage| {
+        usage.volume_mode_at(Path::new(&request.volume_path)).is_some() && usage.staged.is_some()
+    });
+    if d.defect == Defect::ExpandForgetsFilesystem && there {
+        let capacity_bytes = request.capacity_range.map_or(0, |range| range.required_bytes);
+        return Ok(Response::new(NodeExpandVolumeResponse { capacity_bytes }));
+    }
+    d.sound.node_expand_volume(Request::new(request)).await
+}
