@@ -48,7 +48,7 @@ enum Command {
     /// The catalogue: what is checked, under which upstream name, and what would be skipped why
     List(list::Args),
     /// Does a CSI driver keep to the specification? Its calls, one by one, without a cluster
-    Csi(csi_args::Args),
+    Csi(Box<csi_args::Args>),
     /// Many volumes and pods at a time: throughput, latency, cost, and whether anything grows
     Load(load::Args),
     /// The page of a run, report.html, made anew
@@ -112,7 +112,7 @@ fn main() -> ExitCode {
         Command::Rbac(args) => args.print(),
         Command::Run(args) => args.run(lane.unwrap_or(Lane::User), began),
         Command::Load(args) => args.run(lane.unwrap_or(Lane::User), began),
-        Command::Csi(args) => csi::run(args, lane, began),
+        Command::Csi(args) => csi::run(*args, lane, began),
         Command::Image(args) => args.run(),
         Command::Cluster(command) => command.run(),
     };
