@@ -90,6 +90,21 @@ pub fn path(field: &'static str, path: &str) -> Result<PathBuf> {
     Ok(Path::new(path).components().collect())
 }
 
+/// A field that must not be empty.
+pub fn some(field: &'static str, text: &str) -> Result<()> {
+    if text.is_empty() { Err(Error::Missing(field)) } else { Ok(()) }
+}
+
+/// The path at which a volume is said to be. A relative one is nowhere, so that the volume is not there: NotFound,
+/// as csi-sanity has it, where a path to be made is an invalid argument.
+pub fn volume_path(volume: &VolumeId, text: &str) -> Result<PathBuf> {
+    bounded("volume_path", text, MAX_PATH)?;
+    if text.starts_with('/') {
+        return path("volume_path", text);
+    }
+    Err(Error::NotMountedThere { volume: volume.to_string(), path: text.to_owned() })
+}
+
 /// A map of at most [`MAX_MAP`] bytes without control characters (CSI specification, "Size Limits").
 pub fn map(field: &'static str, map: &BTreeMap<String, String>) -> Result<()> {
     sized(field, map, MAX_MAP)?;

@@ -72,8 +72,13 @@ impl Driver {
         request: ControllerUnpublishVolumeRequest,
     ) -> Result<ControllerUnpublishVolumeResponse> {
         self.config.secrets.check(Call::ControllerUnpublishVolume, &request.secrets)?;
-        let id = fields::volume_id(&request.volume_id)?;
-        let (_lock, mut volume) = self.lock(&id)?;
+        // A volume that is not there is on no node (CSI specification, ControllerUnpublishVolume: OK SHOULD be
+        // answered).
+        let locked = fields::volume_id(&request.volume_id).and_then(|id| self.lock(&id));
+        let (_lock, mut volume) = match locked {
+            Err(Error::NoVolume(_)) => return Ok(ControllerUnpublishVolumeResponse {}),
+            locked => locked?,
+        };
         let before = volume.clone();
         if request.node_id.is_empty() {
             volume.nodes.values_mut().for_each(|usage| usage.attached = None);

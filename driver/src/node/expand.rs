@@ -29,13 +29,14 @@ impl Driver {
         if request.volume_id.is_empty() {
             return Err(Error::Missing("volume_id"));
         }
-        let path = fields::path("volume_path", &request.volume_path)?;
+        fields::some("volume_path", &request.volume_path)?;
         if !request.staging_target_path.is_empty() {
             fields::path("staging_target_path", &request.staging_target_path)?;
         }
         let size = SizeRange::parse(request.capacity_range)?;
         let access = request.volume_capability.as_ref().map(Access::parse).transpose()?;
         let (_lock, volume) = self.lock(&fields::volume_id(&request.volume_id)?)?;
+        let path = fields::volume_path(&volume.id, &request.volume_path)?;
         let usage = volume.usage(self.node_id()).filter(|usage| usage.volume_mode_at(&path).is_some());
         let Some(staging) = usage.and_then(|usage| usage.staged.as_ref()) else {
             return Err(Error::NotMountedThere {

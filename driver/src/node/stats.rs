@@ -20,8 +20,10 @@ impl Driver {
         if request.volume_id.is_empty() {
             return Err(Error::Missing("volume_id"));
         }
-        let path = fields::path("volume_path", &request.volume_path)?;
+        fields::some("volume_path", &request.volume_path)?;
+        // Which volume comes before where: of one that is not there, NotFound is due, wherever it is looked for.
         let volume = self.volume(&ephemeral::id_on_node(&request.volume_id)?)?;
+        let path = fields::volume_path(&volume.id, &request.volume_path)?;
         let usage = volume.usage(self.node_id());
         // Only where the volume should be is it looked for: another's path is simply not its own.
         let mode = usage.and_then(|usage| usage.volume_mode_at(&path));
