@@ -24,7 +24,10 @@ use claimcheck_suites::interrupt;
 use comfy_table::{ContentArrangement, Table, TableStyle};
 use tokio::sync::{Mutex, mpsc};
 
-use crate::csi_args::{Args, Format};
+use crate::{
+    csi_args::{Args, Format},
+    findings::{Expected, Level},
+};
 
 /// How long a driver may take to listen.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -70,6 +73,7 @@ struct Started {
 }
 
 async fn attempt(args: Args, mut config: Config, lane: Option<Lane>, began: Stamp) -> Result<ExitCode> {
+    let expected = args.expect.as_deref().map(|path| Expected::read(path, Level::Calls)).transpose()?;
     let interrupted = interrupt::token()?;
     if args.list {
         let scratch = Path::new(STATE_DIR).join("driver.log");
@@ -103,6 +107,11 @@ async fn attempt(args: Args, mut config: Config, lane: Option<Lane>, began: Stam
     drop(started);
     if args.format == Format::Json {
         println!("{}", serde_json::to_string_pretty(&summary)?);
+    }
+    if let Some(expected) = expected.filter(|_| !interrupted.is_cancelled()) {
+        let difference = expected.compare(&summary);
+        eprintln!("claimcheck: {difference}");
+        return Ok(difference.exit_code());
     }
     Ok(match (interrupted.is_cancelled(), summary.passed()) {
         (true, _) => ExitCode::from(INTERRUPTED),

@@ -45,6 +45,9 @@ pub struct Args {
     /// The run folder, which must not exist yet [default: runs/TIME-csi]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// A list of known findings (ci/findings): exit code 0 only if the cases that fail are exactly those
+    #[arg(long, value_name = "FILE", conflicts_with = "list")]
+    pub expect: Option<PathBuf>,
     /// A YAML file of the settings below, by the same names; flags go over it
     #[arg(long, value_name = "FILE", help_heading = "Settings")]
     config: Option<PathBuf>,

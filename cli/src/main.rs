@@ -4,6 +4,7 @@ mod cluster;
 mod compare;
 mod csi;
 mod csi_args;
+mod findings;
 mod image;
 mod kind;
 mod list;

@@ -1,11 +1,13 @@
 //! `claimcheck run`: the main job.
 
-use std::process::ExitCode;
+use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::Result;
 use claimcheck_harness::{Lane, faults::FaultSpec};
 use claimcheck_model::Stamp;
 use claimcheck_suites::{Options, OutputArgs, PlaceArgs, Run, interrupt};
+
+use crate::findings::{Expected, Level};
 
 /// What `run` takes.
 #[derive(Debug, clap::Args)]
@@ -24,6 +26,9 @@ pub struct Args {
     /// watch=drop@1%, rpc/NodeStageVolume=Unavailable@5%, rpc/CreateVolume=hangx1; can be repeated
     #[arg(long = "fault", value_name = "WHERE=WHAT[@RATE][xCOUNT]")]
     faults: Vec<FaultSpec>,
+    /// A list of known findings (ci/findings): exit code 0 only if the cases that fail are exactly those
+    #[arg(long, value_name = "FILE")]
+    expect: Option<PathBuf>,
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -40,6 +45,7 @@ impl Args {
             Ok(slos) => slos,
             Err(error) => return Ok(crate::usage(&error)),
         };
+        let expected = self.expect.as_deref().map(|path| Expected::read(path, Level::Cluster)).transpose()?;
         let options = Options {
             filters: self.filter,
             place,
@@ -61,11 +67,11 @@ impl Args {
             );
             return Ok(ExitCode::from(2));
         }
-        crate::runtime()?.block_on(run(&options, lane))
+        crate::runtime()?.block_on(run(&options, expected, lane))
     }
 }
 
-async fn run(options: &Options, lane: Lane) -> Result<ExitCode> {
+async fn run(options: &Options, expected: Option<Expected>, lane: Lane) -> Result<ExitCode> {
     let interrupted = interrupt::token()?;
     crate::say(options.place.foreword());
     // Before everything is up there is nothing to end in order.
@@ -76,5 +82,10 @@ async fn run(options: &Options, lane: Lane) -> Result<ExitCode> {
     run.run_all().await;
     let outcome = run.finish(options.began).await?;
     crate::say(options.place.afterword());
+    if let Some(expected) = expected.filter(|_| !interrupted.is_cancelled() && outcome.keeps_thresholds()) {
+        let difference = expected.compare(&outcome.summary);
+        crate::say(Some(difference.to_string()));
+        return Ok(difference.exit_code());
+    }
     Ok(interrupt::exit_code(&interrupted, &outcome))
 }

@@ -12,7 +12,7 @@ use claimcheck_csi::{
 use super::{ATTACH, CAPACITY, CONDITION, CREATE, GET, LIST, LIST_NODES, TOPOLOGY, case};
 use crate::{
     case::{Row, When},
-    expect::{Answer, INVALID, NOT_FOUND},
+    expect::{Answer, INVALID, NOT_FOUND, skip},
     fixture::Fixture,
 };
 
@@ -141,10 +141,7 @@ async fn page_size(f: &Fixture) -> Result<()> {
     let request = ListVolumesRequest { max_entries: 2, ..Default::default() };
     let page = f.list_volumes(request).await.works("ListVolumes")?;
     ensure!(page.entries.len() <= 2, "ListVolumes with max_entries 2 gives {} entries", page.entries.len());
-    ensure!(
-        !page.next_token.is_empty(),
-        "there are more than 2 volumes, and ListVolumes gives no next_token"
-    );
+    // That the rest is on further pages is told by the row that reads them.
     Ok(())
 }
 
@@ -153,8 +150,19 @@ async fn pages(f: &Fixture) -> Result<()> {
     each_once(&ids(&all(f, 1).await?), &volumes)
 }
 
-async fn deleted_between(f: &Fixture) -> Result<()> {
+/// Volumes that are on pages of two as long as nobody changes anything.
+async fn paged(f: &Fixture) -> Result<Vec<String>> {
     let volumes = some(f).await?;
+    match each_once(&ids(&all(f, 2).await?), &volumes) {
+        Ok(()) => Ok(volumes),
+        Err(_) => Err(skip(
+            "pages of ListVolumes are wrong also where nothing changes, which a case of its own tells",
+        )),
+    }
+}
+
+async fn deleted_between(f: &Fixture) -> Result<()> {
+    let volumes = paged(f).await?;
     let first = f.list_volumes(ListVolumesRequest { max_entries: 2, ..Default::default() });
     let first = first.await.works("ListVolumes")?;
     let seen = ids(&first.entries);
@@ -177,7 +185,7 @@ async fn deleted_between(f: &Fixture) -> Result<()> {
 }
 
 async fn made_between(f: &Fixture) -> Result<()> {
-    let volumes = some(f).await?;
+    let volumes = paged(f).await?;
     let first = f.list_volumes(ListVolumesRequest { max_entries: 2, ..Default::default() });
     let first = first.await.works("ListVolumes")?;
     let (mut found, mut starting_token) = (ids(&first.entries), first.next_token);
@@ -270,7 +278,19 @@ async fn get_refused(f: &Fixture, volume_id: String, what: &str, codes: &[Code])
     f.controller_get_volume(ControllerGetVolumeRequest { volume_id }).await.refused(what, codes)
 }
 
+/// What looking up refuses is only to be seen of drivers that look: of others it is one defect, told once.
+async fn looks(f: &Fixture) -> Result<()> {
+    let request = ControllerGetVolumeRequest { volume_id: f.unknown_volume() };
+    match f.controller_get_volume(request).await {
+        Ok(_) => Err(skip(
+            "ControllerGetVolume answers OK for volumes that do not exist, which a case of its own tells",
+        )),
+        Err(_) => Ok(()),
+    }
+}
+
 async fn get_no_id(f: &Fixture) -> Result<()> {
+    looks(f).await?;
     get_refused(f, String::new(), "ControllerGetVolume without a volume_id", INVALID).await
 }
 
@@ -279,6 +299,7 @@ async fn get_unknown(f: &Fixture) -> Result<()> {
 }
 
 async fn get_deleted(f: &Fixture) -> Result<()> {
+    looks(f).await?;
     let volume = f.volume().await?.volume_id;
     f.delete_volume(f.delete_request(&volume)).await.works("DeleteVolume")?;
     get_refused(f, volume, "ControllerGetVolume of a deleted volume", NOT_FOUND).await

@@ -106,7 +106,8 @@ async fn volume_ids(f: &Fixture, ids: impl IntoIterator<Item = String>, kind: &s
         }
         if f.has(GET) {
             let answer = f.controller_get_volume(v1::ControllerGetVolumeRequest { volume_id: id() }).await;
-            harmless(&what("ControllerGetVolume"), answer, false)?;
+            // It reads only; that it answers for what is not there is told by the row about looking up.
+            harmless(&what("ControllerGetVolume"), answer, true)?;
         }
         if f.has(EXPAND) {
             let answer = f.controller_expand_volume(f.expand_request(&volume_id)).await;
@@ -166,11 +167,12 @@ async fn volume_control(f: &Fixture) -> Result<()> {
     volume_ids(f, CONTROLS.map(str::to_owned), "with control characters").await
 }
 
-/// Every kind of bad id.
+/// Ids that are no ids. One without end is not among them: a driver that repeats what it was sent fails with it
+/// whatever the id is of, and the row about volumes tells that once.
 fn bad_ids() -> impl Iterator<Item = (String, &'static str)> {
     let traversals = TRAVERSALS.into_iter().map(|id| (id.to_owned(), "that leads elsewhere"));
     let controls = CONTROLS.into_iter().map(|id| (id.to_owned(), "with control characters"));
-    traversals.chain(controls).chain([("x".repeat(HUGE), "of a mebibyte")])
+    traversals.chain(controls)
 }
 
 async fn snapshot_ids(f: &Fixture) -> Result<()> {

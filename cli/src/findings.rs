@@ -1,0 +1,184 @@
+//! `--expect FILE`: the findings that are known of a driver, held against what a run has found.
+//!
+//! Its format is that of `ci/findings`, which explains it. A case that fails and is not listed is news; one that is
+//! listed and did not fail is a list that is no longer true.
+
+use std::{fmt, path::Path, process::ExitCode};
+
+use anyhow::{Context, Result};
+use claimcheck_harness::report::Summary;
+use claimcheck_model::CaseResult;
+use serde::Deserialize;
+
+/// What is known of one version of a driver.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "what the file says for people is read, so that it is checked for spelling")]
+struct Known {
+    driver: String,
+    version: String,
+    source: String,
+    run: Vec<String>,
+    passed: u64,
+    skipped: Vec<String>,
+    findings: Vec<Finding>,
+    csi: Option<Calls>,
+}
+
+/// What is known of it call by call.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "what the file says for people is read, so that it is checked for spelling")]
+struct Calls {
+    run: Vec<String>,
+    passed: u64,
+    skipped: u64,
+    findings: Vec<Finding>,
+}
+
+/// A defect.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Finding {
+    /// A part of the name of the case that finds it.
+    case: String,
+    /// In a sentence.
+    defect: String,
+}
+
+/// Which part of a file a run is held against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// `claimcheck run`: `findings`.
+    Cluster,
+    /// `claimcheck csi`: `csi.findings`.
+    Calls,
+}
+
+/// The findings that a run shall have, and no others.
+#[derive(Debug)]
+pub struct Expected(Vec<Finding>);
+
+impl Expected {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// It cannot be read or understood, or says nothing about this level.
+    pub fn read(path: &Path, level: Level) -> Result<Self> {
+        let yaml =
+            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+        Self::parse(&yaml, level).with_context(|| format!("{} is no list of findings", path.display()))
+    }
+
+    fn parse(yaml: &str, level: Level) -> Result<Self> {
+        let known: Known = serde_saphyr::from_str(yaml)?;
+        match level {
+            Level::Cluster => Ok(Self(known.findings)),
+            Level::Calls => Ok(Self(known.csi.context("it has no `csi`")?.findings)),
+        }
+    }
+
+    /// Holds a run against the list.
+    pub fn compare(&self, summary: &Summary) -> Difference {
+        let failed: Vec<String> = summary
+            .results
+            .iter()
+            .filter(|line| matches!(line.result, CaseResult::Failed { .. }))
+            .map(|line| line.case.to_string())
+            .collect();
+        let unexpected = failed.iter().filter(|case| !self.0.iter().any(|known| case.contains(&known.case)));
+        let missing = self.0.iter().filter(|known| !failed.iter().any(|case| case.contains(&known.case)));
+        Difference {
+            unexpected: unexpected.cloned().collect(),
+            missing: missing.map(|known| format!("{} ({})", known.case, known.defect)).collect(),
+            left: summary.leaks.len() + summary.violations.len(),
+        }
+    }
+}
+
+/// What a run has found that the list does not have, and the reverse.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Difference {
+    unexpected: Vec<String>,
+    missing: Vec<String>,
+    /// How many things were left behind or out of order, which no list excuses.
+    left: usize,
+}
+
+impl Difference {
+    /// 0 if there is none, else 1.
+    pub fn exit_code(&self) -> ExitCode {
+        ExitCode::from(u8::from(!(self.unexpected.is_empty() && self.missing.is_empty() && self.left == 0)))
+    }
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.unexpected.is_empty() && self.missing.is_empty() {
+            return f.write_str("the findings are those that were expected");
+        }
+        f.write_str("the findings are not those that were expected")?;
+        self.unexpected.iter().try_for_each(|case| write!(f, "\n  failed, and is not listed: {case}"))?;
+        self.missing.iter().try_for_each(|case| write!(f, "\n  is listed, and did not fail: {case}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use claimcheck_harness::report::CaseLine;
+    use claimcheck_model::CaseId;
+
+    use super::*;
+
+    const FILE: &str = "{driver: d, version: v1, source: s, run: [], passed: 1, skipped: [], findings: [], \
+        csi: {run: [], passed: 1, skipped: 0, findings: [{case: 'list::pages', defect: it stops}]}}";
+
+    fn summary(failed: &[&str]) -> Summary {
+        let line = |name: &&str| CaseLine {
+            case: CaseId::new("list", *name),
+            result: CaseResult::Failed { why: "it did".to_owned() },
+            seconds: 0.0,
+        };
+        Summary { results: failed.iter().map(line).collect(), ..Summary::default() }
+    }
+
+    #[test]
+    fn unexpected_and_missing_ones_are_named() {
+        let calls = Expected::parse(FILE, Level::Calls).unwrap();
+        let same = calls.compare(&summary(&["pages of one"]));
+        assert_eq!((same.exit_code(), same.missing.len()), (ExitCode::SUCCESS, 0));
+        let other = calls.compare(&summary(&["tokens"]));
+        assert_eq!(other.exit_code(), ExitCode::from(1));
+        let told = other.to_string();
+        assert!(
+            told.contains("not listed: list::tokens") && told.contains("list::pages (it stops)"),
+            "{told}"
+        );
+        let cluster = Expected::parse(FILE, Level::Cluster).unwrap();
+        assert_eq!(cluster.compare(&summary(&[])).exit_code(), ExitCode::SUCCESS);
+        assert_eq!(cluster.compare(&summary(&["pages"])).unexpected, ["list::pages"]);
+    }
+
+    #[test]
+    fn what_no_list_excuses() {
+        let expected = Expected::parse(FILE, Level::Cluster).unwrap();
+        let mut summary = summary(&[]);
+        summary.violations.insert(claimcheck_model::Rule::AttachTwice, 1);
+        assert_eq!(expected.compare(&summary).exit_code(), ExitCode::from(1));
+    }
+
+    #[test]
+    fn the_lists_of_the_project_can_be_read() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ci/findings");
+        let mut lists = 0;
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|extension| extension == "yaml") {
+                Expected::read(&path, Level::Cluster).unwrap();
+                lists += 1;
+            }
+        }
+        assert!(lists >= 3, "{lists}");
+        Expected::parse("{driver: d, finding: []}", Level::Cluster).unwrap_err();
+    }
+}
