@@ -146,7 +146,7 @@ const fn due_of(defect: Defect) -> Due {
         Defect::PagingRepeats => due(
             Directories,
             "controller_list::pages survive that the last volume of one is deleted",
-            "is in ListVolumes 2 times",
+            "with max_entries 2 gives 3 entries",
             3,
         ),
         Defect::PagingTokenIgnored => due(
@@ -163,8 +163,8 @@ const fn due_of(defect: Defect) -> Due {
         ),
         Defect::SnapshotFilterIgnored => due(
             Directories,
-            "snapshots::listing a source that is not there gives none",
-            "of a source that does not exist gives",
+            "snapshots::listing a source gives its snapshots",
+            "ListSnapshots of the source",
             3,
         ),
         Defect::NeverReady => {
@@ -250,13 +250,13 @@ const fn due_of(defect: Defect) -> Due {
         ),
         Defect::PublishBeforeMount => due(
             Directories,
-            "node_publish::a published volume is mounted when the call returns [mount]",
+            "node_publish::a published volume is mounted when the call returns",
             "nothing is mounted at the target",
             70,
         ),
         Defect::PublishMountsNothing => due(
             Directories,
-            "node_publish::a published volume is mounted when the call returns [mount]",
+            "node_publish::a published volume is mounted when the call returns",
             "nothing is mounted at the target",
             38,
         ),

@@ -56,9 +56,11 @@ pub enum Need {
 
 const LOOK: &[&str] = &["list", "watch"];
 /// To apply an object, for which the API server asks for `create` where it is not there, and to see it gone.
-const PUT: &[&str] = &["get", "list", "watch", "create", "patch", "delete"];
+const PUT: &[&str] = &["get", "list", "create", "patch", "delete"];
+/// The same, and waiting for their pods.
+const ROLL_OUT: &[&str] = &["get", "list", "watch", "create", "patch", "delete"];
 /// The same of rights, which else nobody may give who does not have them.
-const GRANT: &[&str] = &["get", "list", "watch", "create", "patch", "delete", "bind", "escalate"];
+const GRANT: &[&str] = &["get", "list", "create", "patch", "delete", "bind", "escalate"];
 const STORAGE: &str = "storage.k8s.io";
 const SNAPSHOT: &str = claimcheck_model::snapshot::GROUP;
 /// Where `manifests/observe` puts the observers.
@@ -128,7 +130,7 @@ pub const RULES: &[Rule] = &[
     rule("", "nodes", &["patch"], Need::Disrupt, "nodes that are tainted"),
     rule("", "nodes/status", &["patch"], Need::Disrupt, "nodes that are lost"),
     // Our components.
-    rule("", "namespaces", &["get", "list", "watch", "patch"], Need::Install, "the components' namespace"),
+    rule("", "namespaces", &["get", "list", "patch"], Need::Install, "the components' namespace"),
     rule("", "serviceaccounts", PUT, Need::Install, "whom the components are"),
     rule("rbac.authorization.k8s.io", "roles", GRANT, Need::Install, "what the components may do"),
     rule("rbac.authorization.k8s.io", "clusterroles", GRANT, Need::Install, "what the components may do"),
@@ -140,8 +142,8 @@ pub const RULES: &[Rule] = &[
         Need::Install,
         "what the components may do",
     ),
-    rule("apps", "daemonsets", PUT, Need::Install, "driver and observers"),
-    rule("apps", "deployments", PUT, Need::Install, "the controllers"),
+    rule("apps", "daemonsets", ROLL_OUT, Need::Install, "driver and observers"),
+    rule("apps", "deployments", ROLL_OUT, Need::Install, "the controllers"),
     rule(
         "apps",
         "deployments/scale",
@@ -149,9 +151,9 @@ pub const RULES: &[Rule] = &[
         Need::Install,
         "controllers that disruptive cases take away",
     ),
-    rule(STORAGE, "csidrivers", &["create", "patch", "delete"], Need::Install, "our driver"),
+    rule(STORAGE, "csidrivers", &["get", "create", "patch", "delete"], Need::Install, "our driver"),
     rule(STORAGE, "storageclasses", &["get"], Need::Install, "classes of our driver"),
-    rule(SNAPSHOT, "volumesnapshotclasses", &["patch"], Need::Install, "where snapshots are known"),
+    rule(SNAPSHOT, "volumesnapshotclasses", &["get", "patch"], Need::Install, "where snapshots are known"),
     rule("monitoring.coreos.com", "podmonitors", PUT, Need::Install, "where prometheus-operator is"),
     // Ours.
     rule(STORAGE, "csidrivers", &["create", "delete"], Need::OurCluster, "further drivers of ours"),

@@ -188,8 +188,9 @@ fn every_expression_has_an_answer_after_a_run() {
     let folder = tempfile::tempdir().expect("a folder");
     let address = free_address();
     let prometheus = Prometheus::start(folder.path(), &address);
+    // Long enough to be scraped several times, also by a machine that has nothing else to do.
     let output = Command::new(env!("CARGO_BIN_EXE_claimcheck"))
-        .args(["run", "volumes::", "provisioning::", "--metrics-addr", &address, "--out"])
+        .args(["run", "volumes::", "provisioning::", "--repeat", "4", "--metrics-addr", &address, "--out"])
         .arg(folder.path().join("run"))
         .output()
         .expect("the binary runs");

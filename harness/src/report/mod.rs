@@ -121,7 +121,7 @@ impl Reporter {
         let mut log = self.folder.log()?;
         let mut summary = Tally::default();
         let mut live: Option<Live> = None;
-        let mut began = false;
+        let (mut began, mut ended) = (false, false);
         loop {
             let event = tokio::select! {
                 event = events.recv() => event,
@@ -136,6 +136,7 @@ impl Reporter {
             }
             let last = matches!(event, Event::RunFinished { .. });
             began |= matches!(event, Event::RunStarted(_));
+            ended |= last;
             self.metrics.observe(&event);
             self.progress.observe(&event);
             self.judge.observe(&event);
@@ -172,8 +173,8 @@ impl Reporter {
         if let Some(path) = &self.step_summary {
             markdown::append(path, &page)?;
         }
-        // A run whose cluster never came up has no verdict; why not is told elsewhere.
-        if let Some(style) = self.tables.filter(|_| began) {
+        // A run that never began, or was given up, has no verdict; why is told elsewhere.
+        if let Some(style) = self.tables.filter(|_| began && ended) {
             let text = render(&summary, style, Some(self.folder.path()));
             // Where nobody reads standard output any more, the files still tell.
             let _ = writeln!(io::stdout(), "{text}");
