@@ -80,7 +80,8 @@ fn node_rules() {
     driver.create(support::create("image")).unwrap();
     refused(on_node(&staging), NotFound, "not mounted");
     refused(on_node(Path::new("")), InvalidArgument, "volume_path is missing");
-    refused(on_node(Path::new("staging")), InvalidArgument, "absolute");
+    // No volume is at a path that is not absolute.
+    refused(on_node(Path::new("staging")), NotFound, "not mounted");
     driver.stage(support::stage(&staging)).unwrap();
     refused(on_node(place.path()), NotFound, "not mounted");
     let request = || support::expand_on_node(&staging);
