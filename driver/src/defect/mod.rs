@@ -1,8 +1,8 @@
 //! Seeded defects: our driver with one thing wrong, to try the suites that are to find it.
 //!
 //! The sound driver knows nothing of them. A defect lies in one of two layers around it: before its services
-//! ([`Defective`]), where requests, answers and order change and work is dropped, or below it, between the
-//! driver and its host ([`DefectiveHost`]), where effects do.
+//! (`Defective`), where requests, answers and order change and work is dropped, or below it, between the
+//! driver and its host (`DefectiveHost`), where effects do.
 
 mod controller;
 mod host;
