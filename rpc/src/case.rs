@@ -188,6 +188,9 @@ impl Case {
 }
 
 impl Need {
+    /// Volumes may grow while they are used.
+    pub(crate) const ONLINE_EXPANSION: Self = Self::Expansion(ExpansionType::Online);
+
     /// In words, for lists.
     pub fn name(self) -> String {
         match self {

@@ -44,8 +44,7 @@ pub(super) fn render(summary: &Summary) -> String {
 }
 
 fn verdict(summary: &Summary) -> String {
-    let good = summary.passed() && summary.broken_slos().next().is_none();
-    let (sign, word) = if good { ("✅", "passed") } else { ("❌", "failed") };
+    let (sign, word) = if summary.is_good() { ("✅", "passed") } else { ("❌", "failed") };
     let of = |name: &str| summary.environment.get(name).map_or("", String::as_str);
     let (driver, cluster, version) = (of("driver"), of("cluster"), of("kubernetes_version"));
     let cases = summary.cases;

@@ -142,6 +142,11 @@ impl Summary {
         failed == 0 && self.leaks.is_empty() && self.violations.is_empty()
     }
 
+    /// It passed, and kept every threshold.
+    pub fn is_good(&self) -> bool {
+        self.passed() && self.broken_slos().next().is_none()
+    }
+
     /// The thresholds that were not kept.
     pub fn broken_slos(&self) -> impl Iterator<Item = &Judgement> {
         self.slos.iter().filter(|judgement| !judgement.kept)

@@ -338,11 +338,7 @@ fn failures(summary: &Summary, paint: Paint) -> Option<String> {
 
 fn verdict(summary: &Summary, paint: Paint, folder: Option<&Path>) -> String {
     let cases = summary.cases;
-    let word = if summary.passed() && summary.broken_slos().next().is_none() {
-        paint.with("1;32", "PASS")
-    } else {
-        paint.with("1;31", "FAIL")
-    };
+    let word = if summary.is_good() { paint.with("1;32", "PASS") } else { paint.with("1;31", "FAIL") };
     let done = match &summary.load {
         Some(load) => format!("{} volumes up and gone", load.volumes.saturating_sub(load.failed)),
         None => format!("{} passed", cases.passed),

@@ -55,12 +55,7 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("a volume that grows and is deleted at once is gone in the end", RULE, case!(expand_delete))
         .needs(&[CREATE, EXPAND]),
     Row::new("a volume that grows many times at once on its node has grown", RULE, case!(node_expand))
-        .needs(&[
-            CREATE,
-            EXPAND,
-            NODE_EXPAND,
-            Need::Expansion(claimcheck_csi::v1::plugin_capability::volume_expansion::Type::Online),
-        ])
+        .needs(&[CREATE, EXPAND, NODE_EXPAND, Need::ONLINE_EXPANSION])
         .each(),
     Row::new("a volume modified many times at once is modified", RULE, case!(modify)).needs(&[
         CREATE,

@@ -33,12 +33,7 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("unpublishing can be interrupted and repeated", RULE, case!(unpublish)).needs(&[CREATE]).each(),
     Row::new("growing can be interrupted and repeated", RULE, case!(expand)).needs(&[CREATE, EXPAND]),
     Row::new("growing on the node can be interrupted and repeated", RULE, case!(node_expand))
-        .needs(&[
-            CREATE,
-            EXPAND,
-            NODE_EXPAND,
-            Need::Expansion(claimcheck_csi::v1::plugin_capability::volume_expansion::Type::Online),
-        ])
+        .needs(&[CREATE, EXPAND, NODE_EXPAND, Need::ONLINE_EXPANSION])
         .each(),
     Row::new("taking a snapshot can be interrupted and repeated", RULE, case!(snapshot))
         .needs(&[CREATE, SNAPSHOT]),

@@ -13,7 +13,7 @@ use super::{CREATE, STAGE, case};
 use crate::{
     case::{Access, Need, Row},
     expect::{Answer, INVALID, NOT_FOUND},
-    fixture::{Fixture, Kind, with_mode},
+    fixture::{Fixture, Kind, Placed, with_mode},
 };
 
 const RULE: &str = "NodePublishVolume";
@@ -196,28 +196,33 @@ async fn readonly(f: &Fixture) -> Result<()> {
     f.must_not_write(&placed, 0).await
 }
 
-async fn multi_writer(f: &Fixture) -> Result<crate::fixture::Placed> {
-    let capability = with_mode(f.capability(), Mode::SingleNodeMultiWriter);
+/// A volume made, attached and staged for an access mode; `what` names the mode in what failed.
+async fn placed_for(f: &Fixture, mode: Mode, what: &str) -> Result<Placed> {
+    let capability = with_mode(f.capability(), mode);
     let mut request = f.create_request();
     request.volume_capabilities = vec![capability.clone()];
     let mut placed = f.place(f.make(request).await?).await?;
     if f.attaches() {
         let mut request = f.attach_request(&placed.volume, placed.access);
         request.volume_capability = Some(capability.clone());
-        let attached =
-            f.controller_publish_volume(request).await.works("ControllerPublishVolume, multi-writer")?;
-        placed.publish_context = attached.publish_context;
+        let attached = f.controller_publish_volume(request).await;
+        placed.publish_context = attached.works(&format!("ControllerPublishVolume, {what}"))?.publish_context;
     }
     if placed.staging.is_some() {
         let mut request = f.stage_request(&placed);
         request.volume_capability = Some(capability);
-        f.node_stage_volume(request).await.works("NodeStageVolume, multi-writer")?;
+        f.node_stage_volume(request).await.works(&format!("NodeStageVolume, {what}"))?;
     }
+    Ok(placed)
+}
+
+async fn multi_writer(f: &Fixture) -> Result<Placed> {
+    let placed = placed_for(f, Mode::SingleNodeMultiWriter, "multi-writer").await?;
     publish_multi(f, &placed, false).await?;
     Ok(placed)
 }
 
-async fn publish_multi(f: &Fixture, placed: &crate::fixture::Placed, readonly: bool) -> Result<()> {
+async fn publish_multi(f: &Fixture, placed: &Placed, readonly: bool) -> Result<()> {
     let mut request = f.publish_request(placed);
     request.volume_capability = Some(with_mode(f.capability(), Mode::SingleNodeMultiWriter));
     request.readonly = readonly;
@@ -242,24 +247,9 @@ async fn two_targets(f: &Fixture) -> Result<()> {
 }
 
 async fn one_writer(f: &Fixture) -> Result<()> {
-    let capability = with_mode(f.capability(), Mode::SingleNodeSingleWriter);
-    let mut request = f.create_request();
-    request.volume_capabilities = vec![capability.clone()];
-    let mut placed = f.place(f.make(request).await?).await?;
-    if f.attaches() {
-        let mut request = f.attach_request(&placed.volume, placed.access);
-        request.volume_capability = Some(capability.clone());
-        let attached =
-            f.controller_publish_volume(request).await.works("ControllerPublishVolume, single writer")?;
-        placed.publish_context = attached.publish_context;
-    }
-    if placed.staging.is_some() {
-        let mut request = f.stage_request(&placed);
-        request.volume_capability = Some(capability.clone());
-        f.node_stage_volume(request).await.works("NodeStageVolume, single writer")?;
-    }
+    let placed = placed_for(f, Mode::SingleNodeSingleWriter, "single writer").await?;
     let mut request = f.publish_request(&placed);
-    request.volume_capability = Some(capability);
+    request.volume_capability = Some(with_mode(f.capability(), Mode::SingleNodeSingleWriter));
     f.node_publish_volume(request.clone()).await.works("NodePublishVolume, single writer")?;
     let second = f.beside(&placed).await?;
     request.target_path = crate::fixture::text(&second.target);

@@ -46,12 +46,16 @@ pub enum RebuildError {
 /// # Errors
 /// If the folder is none of a run, or a file of it cannot be read or understood; see [`RebuildError`].
 pub fn rebuild(folder: &Path) -> Result<PathBuf, RebuildError> {
+    let told = summary(folder)?;
     let (mut lives, mut tally) = (Lives::default(), Tally::default());
     events::each(folder, |event| {
         lives.observe(&event);
-        tally.observe(&event, usize::default);
+        // Only a run that was killed must be added up again.
+        if told.is_none() {
+            tally.observe(&event, usize::default);
+        }
     })?;
-    let summary = summary(folder)?.unwrap_or_else(|| tally.finish());
+    let summary = told.unwrap_or_else(|| tally.finish());
     let page = folder.join("report.html");
     // Whole or not at all: somebody may be looking at the old one.
     let part = folder.join(".report.html.part");
@@ -67,7 +71,10 @@ fn summary(folder: &Path) -> Result<Option<Summary>, RebuildError> {
     let path = folder.join("summary.json");
     let text = match std::fs::read(&path) {
         Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        // Whether that is a run folder at all its events tell.
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Ok(None);
+        }
         Err(source) => return Err(RebuildError::File { path, source }),
     };
     let summary = serde_json::from_slice(&text);

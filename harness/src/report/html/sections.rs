@@ -23,20 +23,15 @@ fn measure<'a>(summary: &'a Summary, phase: Phase, name: &str) -> Option<&'a Qua
     summary.phases.get(&phase)?.iter().find(|quantiles| quantiles.name == name)
 }
 
-/// Nothing failed, nothing was left behind, and every threshold was kept.
-fn passed(summary: &Summary) -> bool {
-    summary.passed() && summary.broken_slos().next().is_none()
-}
-
 /// The title of the window.
 pub(super) fn title(summary: &Summary) -> String {
-    let word = if passed(summary) { "passed" } else { "failed" };
+    let word = if summary.is_good() { "passed" } else { "failed" };
     format!("{} {word} · claimcheck", of(summary, "driver"))
 }
 
 /// Verdict, what ran, and where to go from here.
 pub(super) fn header(summary: &Summary, began: u64) -> Markup {
-    let passed = passed(summary);
+    let passed = summary.is_good();
     let cases = summary.cases;
     let failed = cases.failed + summary.load.as_ref().map_or(0, |load| load.failed);
     let disorder: u64 = summary.violations.values().sum();
