@@ -5,7 +5,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CaseId, CaseResult, ComponentEnd, LoadEvent, Phase, RunInfo, Source, Stamp, StockMetrics};
+use crate::{
+    CaseId, CaseResult, ComponentEnd, Evidence, LoadEvent, Phase, RunInfo, Source, Stamp, StockMetrics,
+};
 
 /// An event and when the reporter took it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -50,6 +52,8 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         failed: Option<String>,
     },
+    /// A case failed: what there was to see of it then.
+    Evidence(Evidence),
     /// A case ended; a skipped one ends without having begun.
     CaseFinished {
         /// Which.

@@ -5,6 +5,7 @@
 
 mod capability;
 mod event;
+mod evidence;
 mod load;
 mod matrix;
 pub mod metric;
@@ -20,6 +21,7 @@ mod suggest;
 
 pub use capability::{Capability, UnknownCapability};
 pub use event::*;
+pub use evidence::{Evidence, Log, Told};
 pub use load::{LoadEvent, LoadPlan, Usage, VolumeStep};
 pub use matrix::{CapabilityLine, CapabilityPlan};
 pub use names::*;

@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use claimcheck_harness::{
     cluster::{ClassChoice, Cluster, Install, Real, Target},
     install::Variant,
+    report::RunFolder,
 };
 use clap::{Args, ValueEnum};
 
@@ -140,11 +141,11 @@ impl ExistingPlace {
     ///
     /// # Errors
     /// It cannot be used; nothing is left then.
-    pub async fn bring_up(&self) -> Result<Cluster> {
+    pub async fn bring_up(&self, folder: &RunFolder) -> Result<Cluster> {
         // Boxed: these are large futures, and are awaited once.
         let real = match &self.install {
             None => Box::pin(Real::reach(&self.target)).await?,
-            Some(install) => Box::pin(Real::with_components(&self.target, install))
+            Some(install) => Box::pin(Real::with_components(&self.target, install, &folder.cluster_dir()?))
                 .await
                 .context("our components cannot be used on the cluster")?,
         };

@@ -212,7 +212,7 @@ impl Place {
                 };
                 Ok(Cluster::Real(Box::new(real)))
             }
-            Self::Existing { place, .. } => place.bring_up().await,
+            Self::Existing { place, .. } => place.bring_up(folder).await,
         }
     }
 

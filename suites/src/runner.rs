@@ -113,6 +113,7 @@ impl Runner {
             Err(skip) if skip.is::<Skip>() => Err(skip),
             // While its objects are there: a driver's own words stand in their events.
             Err(error) => {
+                self.session.tell(Event::Evidence(fixture.evidence().await));
                 let warnings = fixture.warnings().await.into_iter().map(|warning| format!("\n{warning}"));
                 Err(anyhow!("{error:#}{}", warnings.collect::<String>()))
             }

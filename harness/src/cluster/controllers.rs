@@ -90,6 +90,11 @@ impl Controllers {
         Ok(Self(vec![ours, scheduler, manager]))
     }
 
+    /// Each of them.
+    pub(super) fn processes(&self) -> &[Supervised] {
+        &self.0
+    }
+
     /// Does the same to all of them.
     pub(super) async fn disrupt(&self, disruption: Disruption) {
         join_all(self.0.iter().map(|process| process.disrupt(disruption))).await;

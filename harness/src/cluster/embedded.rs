@@ -16,7 +16,7 @@ use claimcheck_csi::{
     v1::{GetPluginInfoRequest, ListVolumesRequest},
 };
 use claimcheck_informer::Kind;
-use claimcheck_model::{ComponentEnd, Leak, LeakKind, ObjectKey, Stamp};
+use claimcheck_model::{ComponentEnd, Leak, LeakKind, Log, ObjectKey, Stamp};
 use claimcheck_substrate::{STATE_DIR, SpawnError};
 use futures::future::{join_all, select_all, try_join_all};
 use k8s_openapi::{
@@ -40,6 +40,7 @@ use super::{
     node::{Common, Node},
     node_driver::Plugin,
     observer::{Observer, On, Seen, WaitError},
+    said,
     supervisor::Supervised,
 };
 use crate::{
@@ -414,6 +415,17 @@ impl Embedded {
             leaks.extend(leaks::loop_devices(&further.plugin.state_dir, &[]));
         }
         leaks
+    }
+
+    /// What components have said about some objects: the lines that name one of them.
+    pub async fn said_about(&self, names: &[String]) -> Vec<Log> {
+        let further = self.further.lock().await;
+        let others = further.values().flat_map(|further| {
+            [&further.controllers].into_iter().chain(further.on_nodes.iter().map(|driver| &driver.process))
+        });
+        let of_nodes = self.nodes.iter().flat_map(|node| [&node.agent, &node.driver.process]);
+        let processes = self.controllers.processes().iter().chain(of_nodes).chain(&self.driver_controller);
+        said::by_processes(processes.chain(others), names)
     }
 
     /// Brings up a further driver, unless it is there already, and waits for its turn: it is the

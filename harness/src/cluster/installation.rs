@@ -2,6 +2,8 @@
 //!
 //! Whatever ends the run takes them away again: its end, an error, or Ctrl-C, which drops the future that waits.
 
+use std::path::{Path, PathBuf};
+
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::{Api, Client, api::ListParams};
 use tracing::{error, info, warn};
@@ -10,6 +12,7 @@ use super::{
     Abilities,
     equip::{EquipError, equip},
     real::{Real, RealError, Target},
+    said,
 };
 use crate::{
     install::{self, InstallError, Variant},
@@ -65,15 +68,21 @@ pub(super) struct Installation {
     target: Target,
     components: install::Options,
     stays: bool,
+    logs: PathBuf,
     pub(super) abilities: Abilities,
 }
 
 impl Real {
-    /// Installs our components on a cluster. Dropping the future removes what there is by then.
+    /// Installs our components on a cluster. Dropping the future removes what there is by then. What they have said
+    /// is written to `logs`, an existing folder, if something fails.
     ///
     /// # Errors
     /// [`InstallationError`] says what is missing or went wrong; nothing is left, unless it is to be kept.
-    pub async fn with_components(target: &Target, install: &Install) -> Result<Self, InstallationError> {
+    pub async fn with_components(
+        target: &Target,
+        install: &Install,
+        logs: &Path,
+    ) -> Result<Self, InstallationError> {
         let Install { components, keep, .. } = install;
         let client = target.connect().await?;
         if components.variant == Variant::Kind {
@@ -94,13 +103,13 @@ impl Real {
                  `kubectl delete -k manifests/{overlay}` removes it"
             );
         }
-        let (target, components) = (target.clone(), components.clone());
+        let (target, components, logs) = (target.clone(), components.clone(), logs.to_owned());
         let stays = *keep || before.is_some();
-        let installation = Installation { target, components, stays, abilities: install.abilities() };
+        let installation = Installation { target, components, stays, logs, abilities: install.abilities() };
         match Box::pin(installation.equip(client)).await {
             Ok(real) => Ok(real.with(installation)),
             Err(error) => {
-                installation.end().await;
+                installation.end(true).await;
                 Err(error.into())
             }
         }
@@ -126,8 +135,15 @@ impl Installation {
         Ok(real)
     }
 
-    /// Takes the components away, if they are not to stay.
-    pub(super) async fn end(mut self) {
+    /// Takes the components away, if they are not to stay; where something `failed`, after what they have said is
+    /// written.
+    pub(super) async fn end(mut self, failed: bool) {
+        if failed {
+            match self.target.connect().await {
+                Ok(client) => said::write(&client, &self.components.namespace, &self.logs).await,
+                Err(error) => warn!(%error, "what our components have said is not known"),
+            }
+        }
         if std::mem::replace(&mut self.stays, true) {
             return;
         }

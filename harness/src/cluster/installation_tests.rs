@@ -45,8 +45,8 @@ async fn installed(machine: &Machine, install: &Install) -> Result<Real, Install
         await_condition(deployments, install::CONTROLLERS, there).await.unwrap();
         machine.complete(&install.components).await;
     };
-    let target = target(machine);
-    let (real, ()) = tokio::join!(Real::with_components(&target, install), completed);
+    let (target, logs) = (target(machine), machine.fake.path(""));
+    let (real, ()) = tokio::join!(Real::with_components(&target, install, &logs), completed);
     real
 }
 
@@ -75,7 +75,8 @@ async fn components_that_do_not_run_are_removed_and_those_that_were_there_stay()
     let machine = Machine::new().await;
     let components = Options { patience: Duration::from_secs(3), ..Options::new(Variant::Existing) };
     let install = Install { components, keep: false, disrupt: false };
-    let error = Real::with_components(&target(&machine), &install).await.err().unwrap();
+    let error =
+        Real::with_components(&target(&machine), &install, &machine.fake.path("")).await.err().unwrap();
     assert!(error.to_string().starts_with("components are not ready after"), "{error}");
     let patience = Duration::from_secs(30);
     let install = Install { components: Options { patience, ..install.components }, ..install };
@@ -92,7 +93,11 @@ async fn components_that_do_not_run_are_removed_and_those_that_were_there_stay()
 async fn our_storage_controllers_are_not_put_beside_those_of_kubernetes() {
     let machine = Machine::new().await;
     let install = Install { components: Options::new(Variant::Kind), keep: false, disrupt: false };
-    let error = Real::with_components(&target(&machine), &install).await.err().unwrap().to_string();
+    let error = Real::with_components(&target(&machine), &install, &machine.fake.path(""))
+        .await
+        .err()
+        .unwrap()
+        .to_string();
     assert!(error.contains("no kube-controller-manager is to be seen"), "{error}");
     assert_eq!(left(&machine).await, 0);
 }

@@ -37,6 +37,7 @@ mod on_kind;
 #[cfg(test)]
 mod on_kind_tests;
 mod real;
+mod said;
 mod secrets;
 mod stock;
 mod supervisor;
@@ -44,7 +45,7 @@ mod supervisor;
 use std::{collections::BTreeMap, time::Duration};
 
 use claimcheck_csi::tap::{FaultRule, TapRecord};
-use claimcheck_model::{ComponentEnd, Leak, Stamp};
+use claimcheck_model::{ComponentEnd, Leak, Log, Stamp};
 use kube::Client;
 use tokio::sync::{OwnedMutexGuard, mpsc};
 
@@ -276,6 +277,14 @@ impl Cluster {
         match self {
             Self::Embedded(embedded) => embedded.counts(),
             Self::Real(_) => (0, None),
+        }
+    }
+
+    /// What components have said about some objects, where they are ours: the lines that name one of them.
+    pub async fn said_about(&self, names: &[String]) -> Vec<Log> {
+        match self {
+            Self::Embedded(embedded) => embedded.said_about(names).await,
+            Self::Real(real) => real.said_about(names).await,
         }
     }
 

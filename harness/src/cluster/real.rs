@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
 use claimcheck_informer::World;
-use claimcheck_model::{Capability, DEFAULT_CLASS};
+use claimcheck_model::{Capability, DEFAULT_CLASS, Log};
 use k8s_openapi::api::{core::v1::Node, storage::v1::StorageClass};
 use kube::{
     Client, Config, ResourceExt,
@@ -13,7 +13,7 @@ use kube::{
 
 use super::{
     Abilities, Declared, DisruptError, Disruption, Takes, Victim, api_disrupt, equip::COMPONENTS,
-    installation::Installation, kind::KindCluster, observer::Observer, on_kind,
+    installation::Installation, kind::KindCluster, observer::Observer, on_kind, said,
 };
 
 /// Which cluster, and what of it is to be tried.
@@ -224,11 +224,21 @@ impl Real {
         &self.declared
     }
 
+    /// What our components have said about some objects, where there are such.
+    pub async fn said_about(&self, names: &[String]) -> Vec<Log> {
+        match &self.ours {
+            Ours::Nothing => Vec::new(),
+            Ours::Components(_) | Ours::Nodes(_) => {
+                said::by_pods(&self.client, COMPONENTS.namespace, names).await
+            }
+        }
+    }
+
     /// Ends the watches, and what of it was made for the run; the nodes' logs are kept if something `failed`.
     pub async fn leave(self, failed: bool) {
         match self.ours {
             Ours::Nothing => {}
-            Ours::Components(installation) => installation.end().await,
+            Ours::Components(installation) => installation.end(failed).await,
             Ours::Nodes(kind) => on_kind::end(*kind, failed).await,
         }
     }

@@ -93,6 +93,13 @@ impl Supervised {
         said_last(&self.spec)
     }
 
+    /// All that it has written, without the secrets of its command line.
+    pub(super) fn said(&self) -> String {
+        // What a vendor's driver writes need not be UTF-8.
+        let said = fs::read(&self.spec.log).unwrap_or_default();
+        hidden(&self.spec).hide(&String::from_utf8_lossy(&said))
+    }
+
     /// Its process id; `None` while it is down.
     pub fn pid(&self) -> Option<u32> {
         *self.pid.borrow()

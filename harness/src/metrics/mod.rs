@@ -102,6 +102,7 @@ impl Metrics {
             | Event::Stock(_)
             | Event::Ended(_)
             | Event::Step { .. }
+            | Event::Evidence(_)
             | Event::RunFinished { .. } => {}
         }
     }

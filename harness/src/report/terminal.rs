@@ -96,6 +96,7 @@ impl Progress {
             | Event::Transition(_)
             | Event::Rpc(_)
             | Event::Step { .. }
+            | Event::Evidence(_)
             | Event::Violation { .. }
             | Event::Load(_)
             | Event::Clock(_)

@@ -4,10 +4,10 @@ use std::{fs, path::Path, process::Command};
 
 use claimcheck_harness::report::rebuild;
 use claimcheck_model::{
-    CaseId, CaseResult, Event, Leak, LeakKind, LoggedEvent, Outcome, Phase, PhaseSample, RpcSummary, RunInfo,
-    Source, Stamp, SubjectIds, VolumeMode,
+    CaseId, CaseResult, Event, Evidence, Leak, LeakKind, Log, LoggedEvent, Outcome, Phase, PhaseSample,
+    RpcSummary, RunInfo, Source, Stamp, SubjectIds, Told, VolumeMode,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// A name that would break a page that trusted it.
 const HOSTILE: &str = "</script><img src=x onerror=alert(1)> & \"quotes\" <!--";
@@ -75,6 +75,21 @@ fn life(number: u64, start: u64) -> Vec<Event> {
     events
 }
 
+/// What there was to see of a case that failed.
+fn evidence(case: CaseId) -> Evidence {
+    let told = Told {
+        last: "2026-09-21T14:13:20Z".into(),
+        kind: "Warning".into(),
+        reason: "FailedMount".into(),
+        object: "Pod/pod".into(),
+        message: HOSTILE.into(),
+        count: 3,
+    };
+    let pod = json!({ "kind": "Pod", "metadata": { "name": "pod" }, "status": { "phase": "Pending" } });
+    let logs = ["pod/main", "agent node-1"].map(|of| Log { of: of.into(), text: HOSTILE.repeat(20) });
+    Evidence { case, objects: vec![pod], events: vec![told], logs: logs.into() }
+}
+
 /// The folder of a run that was killed before it had a summary: the page is made of its events alone.
 fn run(folder: &Path, volumes: u64) {
     let case = CaseId::new("volumes", HOSTILE);
@@ -91,6 +106,7 @@ fn run(folder: &Path, volumes: u64) {
         seconds: 1.5,
         failed: Some("it is Pending".into()),
     });
+    events.push(Event::Evidence(evidence(case.clone())));
     events.push(finished(&case, CaseResult::Failed { why: format!("last seen: {HOSTILE}") }));
     events.push(finished(
         &CaseId::new("volumes", "xfs"),
@@ -157,6 +173,11 @@ fn the_page_of_2000_volumes_works_without_errors_and_without_network() {
     assert_eq!(seen["longest"], "cc-1/claim-700");
     assert_eq!(seen["cases"], "1 of 3");
     assert_eq!(seen["steps"], 2, "where it failed, and among all cases");
+    assert_eq!(
+        seen["evidence"],
+        json!(["Events 1", "Objects 1", "Log pod/main", "Log agent node-1"]),
+        "{seen}"
+    );
     assert_eq!(seen["volumes"], "2000 volumes", "a case leads to its volumes");
     assert_eq!(seen["unlabelled"], 0, "every control has a name");
     assert_eq!(seen["dead"], serde_json::json!([]), "every link of the page leads somewhere");

@@ -52,6 +52,8 @@
     seen.steps = document.querySelectorAll(".steps li.bad pre").length;
     document.querySelector("button.volumes:not([hidden])")?.click();
     seen.volumes = $("found").value;
+    seen.evidence = [...document.querySelectorAll("#failures details.seen > summary")].map(one => one.textContent.trim());
+    document.querySelectorAll("#failures details").forEach(one => { one.open = true; });
     seen.wider = document.documentElement.scrollWidth > innerWidth;
     seen.images = document.images.length;
     seen.headings = [...document.querySelectorAll("h1,h2")].map(one => one.textContent.trim());

@@ -75,14 +75,15 @@ async fn empty_dir_in_memory(t: Arc<Fixture>) -> Result<()> {
 
 async fn config_map(t: Arc<Fixture>) -> Result<()> {
     t.config_map("map", json!({ "plain": "one", "secretive": "two", "unwanted": "three" })).await?;
+    // A group that may read, since files are opened to the group of a pod that has one.
     let items = json!([
         { "key": "plain", "path": "plain" },
-        { "key": "secretive", "path": "below/secretive", "mode": 0o400 },
+        { "key": "secretive", "path": "below/secretive", "mode": 0o440 },
     ]);
     let source = json!({ "configMap": { "name": "map", "items": items, "defaultMode": 0o644 } });
     let script = "cd /v/map; ls; cat plain; echo; cat below/secretive; echo\n\
                   stat -L -c %a plain below/secretive";
-    equal(&t, &Script::ending("pod", script).volume("map", source), "below\nplain\none\ntwo\n644\n400").await
+    equal(&t, &Script::ending("pod", script).volume("map", source), "below\nplain\none\ntwo\n644\n440").await
 }
 
 async fn config_map_changes(t: Arc<Fixture>) -> Result<()> {

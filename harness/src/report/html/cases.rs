@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use claimcheck_model::CaseResult;
+use claimcheck_model::{CaseResult, Evidence};
 use maud::{Markup, html};
+use serde_json::Value;
 
 use super::{
     super::{
@@ -36,6 +37,7 @@ pub(super) fn failures(summary: &Summary, lives: &Lives) -> Markup {
                     p.dim { "after " (human(line.seconds)) " " (volumes(line)) }
                     pre { (why) }
                     (steps(lives.steps(&line.case)))
+                    @if let Some(evidence) = lives.evidence(&line.case) { (seen(evidence)) }
                 }
             }
             @for error in errors { article.failure { pre { (error.why) } } }
@@ -103,6 +105,45 @@ fn steps(waited: &[Waited]) -> Markup {
             } }
         }
     }
+}
+
+/// What there was to see of a case when it failed, to be opened.
+fn seen(evidence: &Evidence) -> Markup {
+    html! {
+        @if !evidence.events.is_empty() {
+            details.seen {
+                summary { "Events " span.dim { (evidence.events.len()) } }
+                div.scroll { table.events {
+                    thead { tr { th { "last" } th { "type" } th { "reason" } th { "object" } th { "message" } } }
+                    tbody { @for told in &evidence.events {
+                        tr.(if told.kind == "Warning" { "bad" } else { "" }) {
+                            td { (told.last) } td { (told.kind) }
+                            td { (told.reason) @if told.count > 1 { " ×" (told.count) } }
+                            td { (told.object) } td.message { (told.message) }
+                        }
+                    } }
+                } }
+            }
+        }
+        @if !evidence.objects.is_empty() {
+            details.seen {
+                summary { "Objects " span.dim { (evidence.objects.len()) } }
+                @for object in &evidence.objects {
+                    details.object {
+                        summary { (text(object, "/kind")) " " (text(object, "/metadata/name")) " " span.dim { (text(object, "/status/phase")) } }
+                        pre { (serde_json::to_string_pretty(object).unwrap_or_default()) }
+                    }
+                }
+            }
+        }
+        @for log in &evidence.logs {
+            details.seen { summary { "Log " code { (log.of) } } pre { (log.text) } }
+        }
+    }
+}
+
+fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// Leads from a case to its volumes in the timeline, where there is a script.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use claimcheck_model::{CaseId, Event, Outcome, Phase, PhaseSample, RpcSummary, Stamp};
+use claimcheck_model::{CaseId, Event, Evidence, Outcome, Phase, PhaseSample, RpcSummary, Stamp};
 use serde::Serialize;
 
 /// How many rows a page has at most: a soak has more volumes than anybody scrolls through.
@@ -17,6 +17,8 @@ pub(super) struct Lives {
     cases: HashMap<String, CaseId>,
     /// What each case waited for.
     steps: HashMap<CaseId, Vec<Waited>>,
+    /// What there was to see of those that failed.
+    evidence: HashMap<CaseId, Evidence>,
 }
 
 /// A step of a case.
@@ -116,6 +118,7 @@ impl Lives {
                 let waited = Waited { what: what.clone(), seconds: *seconds, failed: failed.clone() };
                 self.steps.entry(case.clone()).or_default().push(waited);
             }
+            Event::Evidence(evidence) => drop(self.evidence.insert(evidence.case.clone(), evidence.clone())),
             _ => {}
         }
     }
@@ -123,6 +126,11 @@ impl Lives {
     /// What a case waited for, in that order.
     pub fn steps(&self, case: &CaseId) -> &[Waited] {
         self.steps.get(case).map_or(&[], Vec::as_slice)
+    }
+
+    /// What there was to see of a case that failed.
+    pub fn evidence(&self, case: &CaseId) -> Option<&Evidence> {
+        self.evidence.get(case)
     }
 
     /// How long each phase took, in the order of a life.
