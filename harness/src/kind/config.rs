@@ -216,14 +216,18 @@ impl Cluster {
         }
         let patches = &mut cluster.kubeadm_config_patches_json6902;
         patches.extend(kubeadm::kubelet_args(&wanted.kubelet_args));
+        let mut manager = BTreeMap::new();
+        if cluster.patches_naming(kubeadm::BIND_ADDRESS).is_none() {
+            manager.extend(kubeadm::readable(cluster.any_address()));
+        }
         match wanted.controllers {
             Controllers::Ours => {
                 cluster.check_age()?;
-                let patches = &mut cluster.kubeadm_config_patches_json6902;
-                patches.extend(kubeadm::without(&StockController::REPLACED));
+                manager.extend(kubeadm::without(&StockController::REPLACED));
             }
             Controllers::Stock => {}
         }
+        cluster.kubeadm_config_patches_json6902.extend(kubeadm::manager_args(&manager));
         Ok(cluster)
     }
 
@@ -246,22 +250,33 @@ impl Cluster {
             }
         }
         if wanted.controllers == Controllers::Ours {
-            let of_nodes = self.nodes.iter().enumerate().map(|(index, node)| {
-                let place = format!("nodes[{index}].");
-                (place, &node.kubeadm_config_patches, &node.kubeadm_config_patches_json6902)
-            });
-            let of_cluster =
-                (String::new(), &self.kubeadm_config_patches, &self.kubeadm_config_patches_json6902);
-            for (place, merged, json) in std::iter::once(of_cluster).chain(of_nodes) {
-                if let Some(list) = kubeadm::names_controllers(merged, json) {
-                    return refused(
-                        format!("{place}{list} with the controller manager's `controllers`"),
-                        "ours take the place of some; leave it out, or use `--controllers stock`",
-                    );
-                }
+            if let Some(list) = self.patches_naming(kubeadm::CONTROLLERS) {
+                return refused(
+                    format!("{list} with the controller manager's `controllers`"),
+                    "ours take the place of some; leave it out, or use `--controllers stock`",
+                );
             }
         }
         Ok(())
+    }
+
+    /// The first list of patches that names this argument of the controller manager.
+    fn patches_naming(&self, argument: &str) -> Option<String> {
+        let of_nodes = self.nodes.iter().enumerate().map(|(index, node)| {
+            let place = format!("nodes[{index}].");
+            (place, &node.kubeadm_config_patches, &node.kubeadm_config_patches_json6902)
+        });
+        let of_cluster = (String::new(), &self.kubeadm_config_patches, &self.kubeadm_config_patches_json6902);
+        std::iter::once(of_cluster).chain(of_nodes).find_map(|(place, merged, json)| {
+            let list = kubeadm::names_argument(argument, merged, json)?;
+            Some(format!("{place}{list}"))
+        })
+    }
+
+    /// Every address of a node.
+    fn any_address(&self) -> &'static str {
+        let family = self.further.get("networking").map(|networking| &networking["ipFamily"]);
+        if family.is_some_and(|family| family == "ipv6") { "::" } else { "0.0.0.0" }
     }
 
     fn check_age(&self) -> Result<(), ConfigError> {

@@ -129,18 +129,36 @@ fn controllers_without(stock: &[StockController]) -> String {
     on.into_iter().chain(off).collect::<Vec<_>>().join(",")
 }
 
-/// The controller manager starts without these.
-pub(super) fn without(stock: &[StockController]) -> Vec<JsonPatch> {
-    let args = BTreeMap::from([("controllers".to_owned(), controllers_without(stock))]);
-    patches("ClusterConfiguration", "/controllerManager/extraArgs", &args)
+/// The argument that says which controllers run.
+pub(super) const CONTROLLERS: &str = "controllers";
+/// The argument that says where the controller manager serves.
+pub(super) const BIND_ADDRESS: &str = "bind-address";
+
+/// Further arguments of the controller manager, by name.
+pub(super) fn manager_args(args: &BTreeMap<String, String>) -> Vec<JsonPatch> {
+    patches("ClusterConfiguration", "/controllerManager/extraArgs", args)
 }
 
-/// Which of these lists of patches, if any, names the argument `controllers` of the controller manager.
+/// It starts without these.
+pub(super) fn without(stock: &[StockController]) -> [(String, String); 1] {
+    [(CONTROLLERS.to_owned(), controllers_without(stock))]
+}
+
+/// Its metrics can be read through the API server's proxy, which comes to the node's address and hands on nobody's
+/// token; kubeadm lets it serve on the loopback alone. The cluster is gone with the run.
+pub(super) fn readable(any_address: &str) -> [(String, String); 2] {
+    [
+        (BIND_ADDRESS.to_owned(), any_address.to_owned()),
+        ("authorization-always-allow-paths".to_owned(), "/healthz,/readyz,/livez,/metrics".to_owned()),
+    ]
+}
+
+/// Which of these lists of patches, if any, names this argument of the controller manager.
 ///
 /// What is no YAML is left for kind to complain about.
-pub(super) fn names_controllers(merged: &[String], json: &[JsonPatch]) -> Option<&'static str> {
+pub(super) fn names_argument(name: &str, merged: &[String], json: &[JsonPatch]) -> Option<&'static str> {
     let of_manager = |document: &Value| {
-        document["kind"] == "ClusterConfiguration" && mentions(&document["controllerManager"])
+        document["kind"] == "ClusterConfiguration" && mentions(&document["controllerManager"], name)
     };
     let merges = |text: &String| {
         let documents = serde_saphyr::from_multiple::<Value>(text).unwrap_or_default();
@@ -152,7 +170,7 @@ pub(super) fn names_controllers(merged: &[String], json: &[JsonPatch]) -> Option
     let operates = |operation: &Value| {
         let path = operation["path"].as_str().unwrap_or_default();
         path.starts_with("/controllerManager")
-            && (path.ends_with("/controllers") || mentions(&operation["value"]))
+            && (path.rsplit('/').next() == Some(name) || mentions(&operation["value"], name))
     };
     let patched = |patch: &JsonPatch| {
         let operations = serde_saphyr::from_str::<Vec<Value>>(&patch.patch).unwrap_or_default();
@@ -161,15 +179,15 @@ pub(super) fn names_controllers(merged: &[String], json: &[JsonPatch]) -> Option
     json.iter().any(patched).then_some("kubeadmConfigPatchesJSON6902")
 }
 
-/// Whether an argument `controllers` is in it, as a key or as an entry of a list.
-fn mentions(value: &Value) -> bool {
+/// Whether an argument of this name is in it, as a key or as an entry of a list.
+fn mentions(value: &Value, argument: &str) -> bool {
     match value {
         Value::Object(map) => {
-            map.contains_key("controllers")
-                || map.get("name").is_some_and(|name| name == "controllers")
-                || map.values().any(mentions)
+            map.contains_key(argument)
+                || map.get("name").is_some_and(|name| name == argument)
+                || map.values().any(|value| mentions(value, argument))
         }
-        Value::Array(list) => list.iter().any(mentions),
+        Value::Array(list) => list.iter().any(|value| mentions(value, argument)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
     }
 }

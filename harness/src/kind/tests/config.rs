@@ -131,6 +131,21 @@ fn what_we_must_say_is_refused_by_name() {
 }
 
 #[test]
+fn the_controller_manager_serves_where_the_file_says_or_on_every_address() {
+    let given = "kubeadmConfigPatches:\n- |\n  kind: ClusterConfiguration\n  controllerManager:\n    extraArgs: \
+                 {bind-address: 172.18.0.2}\n";
+    for (body, address) in [
+        ("networking: {ipFamily: dual}", Some("\"0.0.0.0\"")),
+        ("networking: {ipFamily: ipv6}", Some("\"::\"")),
+        (given, None),
+    ] {
+        let text = Cluster::generate(&wanted(), Some(theirs(body))).unwrap().to_yaml();
+        let ours = text.lines().skip_while(|line| !line.ends_with("/bind-address")).nth(1);
+        assert_eq!(ours.and_then(|line| line.trim().strip_prefix("value: ")), address, "{text}");
+    }
+}
+
+#[test]
 fn what_is_no_config_of_kind_is_told() {
     let other = read("kind: Deployment\napiVersion: apps/v1\n").unwrap_err().to_string();
     assert!(other.contains("it holds a Deployment of apps/v1"), "{other}");

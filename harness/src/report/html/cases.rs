@@ -117,7 +117,7 @@ fn seen(evidence: &Evidence) -> Markup {
                     thead { tr { th { "last" } th { "type" } th { "reason" } th { "object" } th { "message" } } }
                     tbody { @for told in &evidence.events {
                         tr.(if told.kind == "Warning" { "bad" } else { "" }) {
-                            td { (told.last) } td { (told.kind) }
+                            td title=(told.last) { (told.last.get(11..19).unwrap_or(&told.last)) } td { (told.kind) }
                             td { (told.reason) @if told.count > 1 { " ×" (told.count) } }
                             td { (told.object) } td.message { (told.message) }
                         }
