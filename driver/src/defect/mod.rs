@@ -126,6 +126,8 @@ pub enum Defect {
     ImplementedUndeclared,
     /// ControllerGetCapabilities lists a capability twice
     CapabilityTwice,
+    /// Probe does not say whether the plugin is ready
+    ProbeWithoutReady,
 }
 
 impl Defect {

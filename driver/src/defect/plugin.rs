@@ -2,8 +2,9 @@
 
 use claimcheck_csi::v1::{
     self, CreateVolumeGroupSnapshotRequest, CreateVolumeGroupSnapshotResponse, GetMetadataAllocatedResponse,
-    GetMetadataDeltaRequest, GetMetadataDeltaResponse, group_controller_server::GroupController,
-    identity_server::Identity, snapshot_metadata_server::SnapshotMetadata,
+    GetMetadataDeltaRequest, GetMetadataDeltaResponse, ProbeRequest, ProbeResponse,
+    group_controller_server::GroupController, identity_server::Identity,
+    snapshot_metadata_server::SnapshotMetadata,
 };
 use tokio_stream::StreamExt;
 use tonic::{Request, Response, codegen::BoxStream};
@@ -14,9 +15,10 @@ use super::{
 };
 
 serve! { Identity {
-    altered {}
+    altered {
+        probe(ProbeRequest) -> ProbeResponse;
+    }
     sound {
-        probe(ProbeRequest) -> v1::ProbeResponse;
         get_plugin_info(GetPluginInfoRequest) -> v1::GetPluginInfoResponse;
         get_plugin_capabilities(GetPluginCapabilitiesRequest) -> v1::GetPluginCapabilitiesResponse;
     }
@@ -43,6 +45,14 @@ serve! { SnapshotMetadata {
         get_metadata_allocated(GetMetadataAllocatedRequest) -> BoxStream<GetMetadataAllocatedResponse>;
     }
 } }
+
+async fn probe(d: &Defective, request: ProbeRequest) -> Answer<ProbeResponse> {
+    let mut answer = d.sound.probe(Request::new(request)).await?;
+    if d.defect == Defect::ProbeWithoutReady {
+        answer.get_mut().ready = None;
+    }
+    Ok(answer)
+}
 
 async fn create_volume_group_snapshot(
     d: &Defective,

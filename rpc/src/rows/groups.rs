@@ -5,6 +5,7 @@ use claimcheck_csi::{
     Code,
     v1::{GetVolumeGroupSnapshotRequest, VolumeGroupSnapshot},
 };
+use tokio::sync::watch;
 
 use super::{CREATE, GROUPS, SNAPSHOT, case};
 use crate::{
@@ -213,15 +214,30 @@ async fn restore(f: &Fixture) -> Result<()> {
 async fn one_moment(f: &Fixture) -> Result<()> {
     const ROUNDS: u64 = 12;
     let (one, two) = (f.up().await?, f.up().await?);
+    let (written, mut progress) = watch::channel(());
     // Each round is written to the first volume before the second: at no moment is the second ahead.
     let writing = async {
+        let written = written;
         for round in 0..ROUNDS {
             f.write(&one, round, "round").await?;
             f.write(&two, round, "round").await?;
+            written.send_replace(());
         }
         anyhow::Ok(())
     };
-    let (written, group) = tokio::join!(writing, f.group(vec![one.id().to_owned(), two.id().to_owned()]));
+    // A plugin that cannot hold writers up may refuse as long as they write, rather than take a group that is of no
+    // moment; what it answers once they have ended counts.
+    let taking = async {
+        let request = f.group_request(vec![one.id().to_owned(), two.id().to_owned()]);
+        while progress.changed().await.is_ok() {
+            let answer = f.create_volume_group_snapshot(request.clone()).await;
+            if !answer.is_err_and(|status| status.code() == Code::FailedPrecondition) {
+                break;
+            }
+        }
+        f.group_as(request).await
+    };
+    let (written, group) = tokio::join!(writing, taking);
     written?;
     let group = group?;
     let mut rounds = Vec::new();

@@ -1,48 +1,46 @@
-//! The suite on trial: each defect that our driver can be given is caught by `claimcheck csi`, by a case whose
-//! message names the defect's effect.
-
-#![expect(clippy::unwrap_used, reason = "a test that cannot do its work shall end at once")]
-#![expect(clippy::print_stdout, reason = "the matrix is for people: see ci/defects")]
-
-use std::{process::Command, sync::Mutex, thread};
+//! What is to come of each defect: the case that catches it, and what its message says.
 
 use claimcheck_driver::defect::Defect;
-use comfy_table::{ContentArrangement, Table, TableStyle};
-use serde_json::Value;
-
-/// How many drivers are tried at a time.
-const AT_ONCE: usize = 4;
-/// Failures that may come of the machine being busy, in a run of all cases.
-const SLACK: usize = 2;
 
 /// What a driver is asked for: some defects show with one kind of volume only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Volumes {
+pub(crate) enum Volumes {
     Directories,
     /// Needs root, as loop devices do.
     Images,
     /// Needs root.
     Devices,
 }
-use Volumes::{Devices, Directories, Images};
+pub(crate) use Volumes::{Devices, Directories, Images};
+
+/// How a case tells what it has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum As {
+    /// The specification forbids it.
+    Failure,
+    /// The specification allows it, though it does no good.
+    Remark,
+}
 
 /// What is to come of a defect.
-struct Due {
-    volumes: Volumes,
+pub(crate) struct Due {
+    pub(crate) volumes: Volumes,
     /// The case that is to catch it.
-    case: &'static str,
+    pub(crate) case: &'static str,
     /// What its message must say.
-    words: &'static str,
+    pub(crate) words: &'static str,
+    /// Whether the case fails or remarks it.
+    pub(crate) as_what: As,
     /// How many cases it may fail: most defects are the matter of few.
-    most: usize,
+    pub(crate) most: usize,
 }
 
 const fn due(volumes: Volumes, case: &'static str, words: &'static str, most: usize) -> Due {
-    Due { volumes, case, words, most }
+    Due { volumes, case, words, as_what: As::Failure, most }
 }
 
 /// What is to come of each.
-const fn due_of(defect: Defect) -> Due {
+pub(crate) const fn due_of(defect: Defect) -> Due {
     match defect {
         Defect::CreateRepeatRefused => due(
             Directories,
@@ -335,135 +333,15 @@ const fn due_of(defect: Defect) -> Due {
             "twice",
             1,
         ),
+        // A caller must take the plugin for ready (CSI specification, Probe), so that it is no failure.
+        Defect::ProbeWithoutReady => Due {
+            as_what: As::Remark,
+            ..due(
+                Directories,
+                "identity::the probe says that the plugin is ready",
+                "Probe does not set `ready`",
+                0,
+            )
+        },
     }
-}
-
-/// A case that failed, and its message.
-type Caught = (String, String);
-
-/// Runs cases (all of them, if there is none) against a driver, sound or not.
-fn try_driver(defect: Option<Defect>, volumes: Volumes, cases: &[&str]) -> Vec<Caught> {
-    let folder = tempfile::tempdir().unwrap();
-    let mut driver = format!(
-        "exec:{} driver --endpoint {{endpoint}} --node-id {{node_id}} --state-dir {{state_dir}} --topology rack=1 \
-         --max-volumes-per-node 96 --require-token vault",
-        env!("CARGO_BIN_EXE_claimcheck")
-    );
-    let more: &[&str] = match volumes {
-        Directories => &["--access-type", "mount"],
-        Images => {
-            driver.push_str(" --disable ONLINE_EXPANSION");
-            &["--volume-parameter", "kind=image"]
-        }
-        Devices => &["--access-type", "block"],
-    };
-    if let Some(defect) = defect {
-        driver = format!("{driver} --defect {}", defect.name());
-    }
-    let output = Command::new(env!("CARGO_BIN_EXE_claimcheck"))
-        .args([
-            "csi",
-            "--format",
-            "json",
-            "--nodes",
-            "2",
-            "--attach-limit",
-            "100",
-            "--token-audience",
-            "vault",
-        ])
-        .args(["--ready-timeout", "2", "--mutable-parameter", "iops=100"])
-        .args(["--invalid-mutable-parameter", "iops=0", "--driver", &driver])
-        .args(more)
-        .arg("--out")
-        .arg(folder.path().join("out"))
-        .args(cases)
-        .output()
-        .unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    let summary: Value = serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|error| panic!("{defect:?}: {error}: {errors}"));
-    let text = |line: &Value, key: &str| line[key].as_str().unwrap_or_default().to_owned();
-    let failed = summary["results"].as_array().unwrap().iter().filter(|line| line["result"] == "failed");
-    failed
-        .map(|line| (format!("{}::{}", text(line, "suite"), text(line, "name")), text(line, "why")))
-        .collect()
-}
-
-/// Why the defect does not count as caught; none if it does.
-fn missed(due: &Due, caught: &[Caught], most: usize) -> Option<String> {
-    let Some((_, message)) = caught.iter().find(|(case, _)| case == due.case) else {
-        return Some(format!("not caught by {:?}", due.case));
-    };
-    if !message.contains(due.words) {
-        return Some(format!("the message does not say {:?}: {message}", due.words));
-    }
-    (caught.len() > most).then(|| {
-        let cases: Vec<&str> = caught.iter().map(|(case, _)| case.as_str()).collect();
-        format!("fails {} cases, at most {most} are its matter: {cases:?}", caught.len())
-    })
-}
-
-/// Tries all defects, several at a time; in their order.
-fn try_all(whole: bool) -> Vec<(Defect, Vec<Caught>, Option<String>)> {
-    let waiting = Mutex::new(Defect::all().iter());
-    let done = Mutex::new(Vec::new());
-    thread::scope(|scope| {
-        for _ in 0..AT_ONCE {
-            scope.spawn(|| {
-                loop {
-                    let Some(&defect) = waiting.lock().unwrap().next() else { return };
-                    let due = due_of(defect);
-                    if due.volumes != Directories && !nix::unistd::geteuid().is_root() {
-                        println!("{}: left out, since loop devices need root", defect.name());
-                        continue;
-                    }
-                    // What judges a whole run needs something to judge.
-                    let only = ["robustness::", due.case];
-                    let only = if due.case.starts_with("robustness::") { &only[..] } else { &only[1..] };
-                    let caught = try_driver(Some(defect), due.volumes, if whole { &[] } else { only });
-                    let missed = missed(&due, &caught, if whole { due.most + SLACK } else { usize::MAX });
-                    done.lock().unwrap().push((defect, caught, missed));
-                }
-            });
-        }
-    });
-    let mut done = done.into_inner().unwrap();
-    done.sort_by_key(|(defect, ..)| *defect);
-    done
-}
-
-#[test]
-fn every_defect_is_caught_in_words_that_name_its_effect() {
-    assert!(Defect::all().len() >= 36);
-    let missed: Vec<_> = try_all(false)
-        .into_iter()
-        .filter_map(|(defect, _, missed)| Some(format!("{}: {}", defect.name(), missed?)))
-        .collect();
-    assert!(missed.is_empty(), "{}", missed.join("\n"));
-}
-
-/// All cases against each defect, and against none: minutes, so that `ci/defects` alone asks for it.
-#[test]
-#[ignore = "ci/defects runs it"]
-fn the_defect_matrix() {
-    for volumes in [Directories, Images, Devices] {
-        assert_eq!(try_driver(None, volumes, &[]), [], "the sound driver fails");
-    }
-    let tried = try_all(true);
-    let mut table = Table::new();
-    table.load_style(TableStyle::new()).set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_width(200).set_header(["DEFECT", "WHAT IS WRONG", "CAUGHT BY", "OTHERS", "MESSAGE"]);
-    for (defect, caught, missed) in &tried {
-        let due = due_of(*defect);
-        let message = caught.iter().find(|(case, _)| case == due.case).map(|(_, message)| message);
-        let first = message.and_then(|message| message.lines().next()).unwrap_or_default();
-        let told = missed.clone().unwrap_or_else(|| first.chars().take(200).collect());
-        let others = caught.len().saturating_sub(1).to_string();
-        table.add_row([defect.name(), defect.effect(), due.case.to_owned(), others, told]);
-    }
-    println!("{table}");
-    let complete = tried.iter().filter(|(.., missed)| missed.is_none()).count();
-    println!("{complete} of {} defects caught, in words that name their effect", Defect::all().len());
-    assert_eq!(complete, Defect::all().len());
 }

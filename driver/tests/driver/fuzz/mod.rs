@@ -4,6 +4,9 @@
 //! A fixed number of cases with the other tests; `CLAIMCHECK_FUZZ_SECONDS=3600 cargo test -p claimcheck-driver
 //! fuzz -- --nocapture` for as long as one likes.
 
+mod copies;
+mod volumes;
+
 use std::{
     collections::BTreeMap,
     env, fs,
@@ -15,14 +18,14 @@ use std::{
 
 use crate::support::{self, Place, fake::FakeHost};
 use claimcheck_csi::v1::{
-    CapacityRange, ControllerExpandVolumeRequest, ControllerGetVolumeRequest, ControllerModifyVolumeRequest,
-    ControllerPublishVolumeRequest, ControllerUnpublishVolumeRequest, CreateVolumeRequest,
-    DeleteVolumeRequest, GetCapacityRequest, ListVolumesRequest, NodeExpandVolumeRequest,
-    NodeGetVolumeStatsRequest, NodePublishVolumeRequest, NodeStageVolumeRequest, NodeUnpublishVolumeRequest,
-    NodeUnstageVolumeRequest, ValidateVolumeCapabilitiesRequest, VolumeCapability,
+    CapacityRange, VolumeCapability,
     volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume},
 };
-use claimcheck_driver::{Driver, error::Result, host::fault::FaultHost};
+use claimcheck_driver::{
+    error::Result,
+    host::fault::FaultHost,
+    id::{GroupId, SnapshotId, VolumeId},
+};
 use proptest::{
     prelude::*,
     test_runner::{Config, TestCaseError, TestRunner},
@@ -38,7 +41,7 @@ enum Text {
     Huge,
 }
 
-const MEANINGFUL: [&str; 26] = [
+const MEANINGFUL: [&str; 32] = [
     "",
     "{id}",
     "{id}",
@@ -65,7 +68,17 @@ const MEANINGFUL: [&str; 26] = [
     "image",
     "16777216",
     "ext4",
+    "{copy}",
+    "{snapshot}",
+    "{group}",
+    "{member}",
+    "1",
+    "2",
 ];
+/// The names of what is made beside the volume of [`support::NAME`].
+const COPY: &str = "pvc-copy";
+const SNAPSHOT: &str = "snapshot-1";
+const GROUP: &str = "group-1";
 
 impl Text {
     fn strategy() -> impl Strategy<Value = Self> {
@@ -80,7 +93,15 @@ impl Text {
         match self {
             Self::Known(index) => {
                 let path = place.path().display().to_string();
-                MEANINGFUL[*index].replace("{place}", &path).replace("{id}", &support::id())
+                let group = GroupId::from_name(GROUP);
+                let member = group.snapshot_of(&VolumeId::from_name(support::NAME));
+                MEANINGFUL[*index]
+                    .replace("{place}", &path)
+                    .replace("{id}", &support::id())
+                    .replace("{copy}", VolumeId::from_name(COPY).as_str())
+                    .replace("{snapshot}", SnapshotId::from_name(SNAPSHOT).as_str())
+                    .replace("{group}", group.as_str())
+                    .replace("{member}", member.as_str())
             }
             Self::Any(text) => text.clone(),
             Self::Huge => "/x".repeat(1 << 19),
@@ -109,7 +130,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => prop::collection::vec((any::<usize>(), any::<u8>()), 1..4),
     ];
     let texts = prop::collection::vec(Text::strategy(), 1..8);
-    (0..CALLS, texts, prop::collection::vec(number, 1..5), damage)
+    (0..volumes::CALLS + copies::CALLS, texts, prop::collection::vec(number, 1..5), damage)
         .prop_map(|(call, texts, numbers, damage)| Step { call, texts, numbers, damage })
 }
 
@@ -197,150 +218,8 @@ impl Source<'_> {
     }
 }
 
-const CALLS: usize = 16;
 /// The paths that a request names, and how it went; `None` if it could not be read.
 type Outcome = Option<(Vec<String>, Result<()>)>;
-
-fn call(driver: &Driver, source: &mut Source) -> Outcome {
-    let place = source.place;
-    let at = |paths: &[&String]| paths.iter().map(|path| (*path).clone()).collect::<Vec<_>>();
-    match source.step.call {
-        0 | 1 => {
-            let name = if source.flag() { support::NAME.to_owned() } else { source.text() };
-            let request = CreateVolumeRequest {
-                name,
-                capacity_range: source.range(),
-                volume_capabilities: vec![source.capability()],
-                parameters: source.parameters(),
-                mutable_parameters: source.map(&["iops"]),
-                ..Default::default()
-            };
-            Some((vec![], driver.create(source.send(request)?).map(drop)))
-        }
-        2 => {
-            let request = DeleteVolumeRequest { volume_id: source.id(), ..Default::default() };
-            Some((vec![], driver.delete(source.send(request)?).map(drop)))
-        }
-        3 => {
-            let request = ControllerPublishVolumeRequest {
-                volume_id: source.id(),
-                node_id: if source.flag() { "node-1".into() } else { source.text() },
-                volume_capability: Some(source.capability()),
-                readonly: source.flag(),
-                ..Default::default()
-            };
-            Some((vec![], driver.attach(source.send(request)?).map(drop)))
-        }
-        4 => {
-            let request = ControllerUnpublishVolumeRequest {
-                volume_id: source.id(),
-                node_id: source.text(),
-                ..Default::default()
-            };
-            Some((vec![], driver.detach(source.send(request)?).map(drop)))
-        }
-        5 => {
-            let request = ValidateVolumeCapabilitiesRequest {
-                volume_id: source.id(),
-                volume_capabilities: vec![source.capability()],
-                parameters: source.parameters(),
-                volume_context: source.map(&["kind"]),
-                ..Default::default()
-            };
-            Some((vec![], driver.validate(source.send(request)?).map(drop)))
-        }
-        6 => {
-            let max_entries = i32::try_from(source.number()).unwrap_or(-1);
-            let request = ListVolumesRequest { max_entries, starting_token: source.text() };
-            Some((vec![], driver.list(source.send(request)?).map(drop)))
-        }
-        7 => {
-            let request = GetCapacityRequest {
-                parameters: source.parameters(),
-                volume_capabilities: vec![source.capability()],
-                ..Default::default()
-            };
-            Some((vec![], driver.capacity(source.send(request)?).map(drop)))
-        }
-        8 => {
-            let request = ControllerGetVolumeRequest { volume_id: source.id() };
-            Some((vec![], driver.get(source.send(request)?).map(drop)))
-        }
-        9 => {
-            let request = ControllerExpandVolumeRequest {
-                volume_id: source.id(),
-                capacity_range: source.range(),
-                volume_capability: Some(source.capability()).filter(|_| source.flag()),
-                ..Default::default()
-            };
-            Some((vec![], driver.expand(source.send(request)?).map(drop)))
-        }
-        10 => {
-            let request = ControllerModifyVolumeRequest {
-                volume_id: source.id(),
-                mutable_parameters: source.map(&["iops", "throughput"]),
-                ..Default::default()
-            };
-            Some((vec![], driver.modify(source.send(request)?).map(drop)))
-        }
-        11 => {
-            let request = NodeStageVolumeRequest {
-                volume_id: source.id(),
-                staging_target_path: source.path(place.staging()),
-                volume_capability: Some(source.capability()),
-                ..Default::default()
-            };
-            let request = source.send(request)?;
-            Some((at(&[&request.staging_target_path]), driver.stage(request).map(drop)))
-        }
-        12 => {
-            let request = NodeUnstageVolumeRequest {
-                volume_id: source.id(),
-                staging_target_path: source.path(place.staging()),
-            };
-            let request = source.send(request)?;
-            Some((at(&[&request.staging_target_path]), driver.unstage(request).map(drop)))
-        }
-        13 => {
-            let request = NodePublishVolumeRequest {
-                volume_id: source.id(),
-                staging_target_path: source.path(place.staging()),
-                target_path: source.path(place.target()),
-                volume_capability: Some(source.capability()),
-                readonly: source.flag(),
-                volume_context: source.map(&["csi.storage.k8s.io/ephemeral", "kind", "size"]),
-                ..Default::default()
-            };
-            let request = source.send(request)?;
-            Some((at(&[&request.target_path]), driver.publish(request).map(drop)))
-        }
-        14 => {
-            let request = NodeUnpublishVolumeRequest {
-                volume_id: source.id(),
-                target_path: source.path(place.target()),
-            };
-            let request = source.send(request)?;
-            Some((at(&[&request.target_path]), driver.unpublish(request).map(drop)))
-        }
-        _ => {
-            let path = source.path(place.staging());
-            let stats = NodeGetVolumeStatsRequest {
-                volume_id: source.id(),
-                volume_path: path.clone(),
-                ..Default::default()
-            };
-            driver.stats(source.send(stats)?).ok();
-            let request = NodeExpandVolumeRequest {
-                volume_id: source.id(),
-                volume_path: path,
-                capacity_range: source.range(),
-                ..Default::default()
-            };
-            let staged = place.staging().display().to_string();
-            Some((vec![staged], driver.expand_on_node(source.send(request)?).map(drop)))
-        }
-    }
-}
 
 /// Plays one case and gives how many of its calls were understood, and how many succeeded.
 fn play(steps: &[Step]) -> Result<(usize, usize), TestCaseError> {
@@ -355,7 +234,11 @@ fn play(steps: &[Step]) -> Result<(usize, usize), TestCaseError> {
     let (mut seen, mut understood, mut succeeded) = (host.effects().len(), 0, 0);
     for step in steps {
         let mut source = Source { step, place: &place, next_text: 0, next_number: 0 };
-        let Some((paths, outcome)) = call(&driver, &mut source) else { continue };
+        let outcome = match step.call.checked_sub(volumes::CALLS) {
+            None => volumes::call(&driver, &mut source),
+            Some(number) => copies::call(number, &driver, &mut source),
+        };
+        let Some((paths, outcome)) = outcome else { continue };
         understood += 1;
         succeeded += usize::from(outcome.is_ok());
         if let Err(error) = &outcome {
@@ -377,8 +260,12 @@ fn play(steps: &[Step]) -> Result<(usize, usize), TestCaseError> {
     }
     prop_assert_eq!(fs::read_to_string(canary.join("file")).unwrap(), "untouched");
     for name in place.volumes() {
-        prop_assert!(claimcheck_driver::volume::VolumeId::parse(&name).is_some(), "{name}");
+        prop_assert!(VolumeId::parse(&name).is_some(), "{name}");
     }
+    for name in place.names("snapshots") {
+        prop_assert!(SnapshotId::parse(&name).is_some(), "{name}");
+    }
+    prop_assert_eq!(copies::panics(), 0, "a stream's thread panicked");
     Ok((understood, succeeded))
 }
 

@@ -1,0 +1,175 @@
+//! The suite on trial: each defect that our driver can be given is caught by `claimcheck csi`, by a case whose
+//! message names the defect's effect.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot do its work shall end at once")]
+#![expect(clippy::print_stdout, reason = "the matrix is for people: see ci/defects")]
+
+mod due;
+mod matrix;
+
+use std::{process::Command, sync::Mutex, thread};
+
+use claimcheck_driver::defect::Defect;
+use serde_json::Value;
+
+use self::due::{As, Devices, Directories, Due, Images, Volumes, due_of};
+
+/// How many drivers are tried at a time.
+const AT_ONCE: usize = 4;
+/// Failures that may come of the machine being busy, in a run of all cases.
+const SLACK: usize = 2;
+
+/// What a case found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Finding {
+    case: String,
+    as_what: As,
+    message: String,
+}
+
+/// What came of a defect.
+struct Trial {
+    defect: Defect,
+    /// What cases found, the failures first.
+    found: Vec<Finding>,
+    /// Why the defect does not count as caught; none if it does.
+    missed: Option<String>,
+}
+
+impl Trial {
+    fn of(defect: Defect, whole: bool) -> Self {
+        let due = due_of(defect);
+        // What judges a whole run needs something to judge.
+        let only = ["robustness::", due.case];
+        let only = if due.case.starts_with("robustness::") { &only[..] } else { &only[1..] };
+        let found = try_driver(Some(defect), due.volumes, if whole { &[] } else { only });
+        let missed = missed(&due, &found, if whole { due.most + SLACK } else { usize::MAX });
+        Self { defect, found, missed }
+    }
+
+    /// What the case found that was to catch the defect.
+    fn caught(&self) -> Option<&Finding> {
+        self.found.iter().find(|finding| due_of(self.defect).is_told_by(finding))
+    }
+}
+
+impl Due {
+    fn is_told_by(&self, finding: &Finding) -> bool {
+        finding.case == self.case && finding.as_what == self.as_what
+    }
+}
+
+/// Runs cases (all of them, if there is none) against a driver, sound or not.
+fn try_driver(defect: Option<Defect>, volumes: Volumes, cases: &[&str]) -> Vec<Finding> {
+    let folder = tempfile::tempdir().unwrap();
+    let mut driver = format!(
+        "exec:{} driver --endpoint {{endpoint}} --node-id {{node_id}} --state-dir {{state_dir}} --topology rack=1 \
+         --max-volumes-per-node 96 --require-token vault",
+        env!("CARGO_BIN_EXE_claimcheck")
+    );
+    let more: &[&str] = match volumes {
+        Directories => &["--access-type", "mount"],
+        Images => {
+            driver.push_str(" --disable ONLINE_EXPANSION");
+            &["--volume-parameter", "kind=image"]
+        }
+        Devices => &["--access-type", "block"],
+    };
+    if let Some(defect) = defect {
+        driver = format!("{driver} --defect {}", defect.name());
+    }
+    let output = Command::new(env!("CARGO_BIN_EXE_claimcheck"))
+        .args(["csi", "--format", "json", "--nodes", "2", "--attach-limit", "100"])
+        .args(["--token-audience", "vault", "--ready-timeout", "2", "--mutable-parameter", "iops=100"])
+        .args(["--invalid-mutable-parameter", "iops=0", "--driver", &driver])
+        .args(more)
+        .arg("--out")
+        .arg(folder.path().join("out"))
+        .args(cases)
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let summary: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{defect:?}: {error}: {errors}"));
+    let finding = |line: &Value, as_what, message| {
+        let text = |key| line[key].as_str().unwrap_or_default();
+        let case = format!("{}::{}", text("suite"), text("name"));
+        Finding { case, as_what, message: text(message).to_owned() }
+    };
+    let lines = |key| summary[key].as_array().into_iter().flatten();
+    let failed = lines("results").filter(|line| line["result"] == "failed");
+    let failed = failed.map(|line| finding(line, As::Failure, "why"));
+    failed.chain(lines("remarks").map(|line| finding(line, As::Remark, "text"))).collect()
+}
+
+/// Why the defect does not count as caught; none if it does.
+fn missed(due: &Due, found: &[Finding], most: usize) -> Option<String> {
+    let Some(Finding { message, .. }) = found.iter().find(|finding| due.is_told_by(finding)) else {
+        return Some(format!("not caught by {:?}", due.case));
+    };
+    if !message.contains(due.words) {
+        return Some(format!("the message does not say {:?}: {message}", due.words));
+    }
+    let failed = found.iter().filter(|finding| finding.as_what == As::Failure);
+    let failed: Vec<&str> = failed.map(|finding| finding.case.as_str()).collect();
+    (failed.len() > most)
+        .then(|| format!("fails {} cases, at most {most} are its matter: {failed:?}", failed.len()))
+}
+
+/// Tries all defects, several at a time; in their order.
+fn try_all(whole: bool) -> Vec<Trial> {
+    let waiting = Mutex::new(Defect::all().iter());
+    let done = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                loop {
+                    let Some(&defect) = waiting.lock().unwrap().next() else { return };
+                    if due_of(defect).volumes != Directories && !nix::unistd::geteuid().is_root() {
+                        println!("{}: left out, since loop devices need root", defect.name());
+                        continue;
+                    }
+                    let trial = Trial::of(defect, whole);
+                    done.lock().unwrap().push(trial);
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner().unwrap();
+    done.sort_by_key(|trial| trial.defect);
+    done
+}
+
+#[test]
+fn every_defect_is_caught_in_words_that_name_its_effect() {
+    assert!(Defect::all().len() >= 36);
+    let missed: Vec<_> = try_all(false)
+        .into_iter()
+        .filter_map(|trial| Some(format!("{}: {}", trial.defect.name(), trial.missed?)))
+        .collect();
+    assert!(missed.is_empty(), "{}", missed.join("\n"));
+}
+
+/// All cases against each defect, and against none: minutes, so that `ci/defects` alone asks for it.
+#[test]
+#[ignore = "ci/defects runs it"]
+fn the_defect_matrix() {
+    for volumes in [Directories, Images, Devices] {
+        let found = try_driver(None, volumes, &[]);
+        let wrong = |finding: &&Finding| {
+            let told = |defect: &Defect| due_of(*defect).is_told_by(finding);
+            finding.as_what == As::Failure || Defect::all().iter().any(told)
+        };
+        assert_eq!(
+            found.iter().filter(wrong).collect::<Vec<_>>(),
+            [] as [&Finding; 0],
+            "of the sound driver"
+        );
+    }
+    let trials = try_all(true);
+    println!("{}", matrix::table(&trials));
+    let complete = trials.iter().filter(|trial| trial.missed.is_none()).count();
+    println!("{complete} of {} defects caught, in words that name their effect", Defect::all().len());
+    assert_eq!(complete, Defect::all().len());
+    matrix::write(&trials);
+}
