@@ -154,19 +154,18 @@ fn every_defect_is_caught_in_words_that_name_its_effect() {
 #[test]
 #[ignore = "ci/defects runs it"]
 fn the_defect_matrix() {
-    for volumes in [Directories, Images, Devices] {
-        let found = try_driver(None, volumes, &[]);
-        let wrong = |finding: &&Finding| {
-            let told = |defect: &Defect| due_of(*defect).is_told_by(finding);
-            finding.as_what == As::Failure || Defect::all().iter().any(told)
-        };
-        assert_eq!(
-            found.iter().filter(wrong).collect::<Vec<_>>(),
-            [] as [&Finding; 0],
-            "of the sound driver"
-        );
-    }
-    let trials = try_all(true);
+    let sound: Vec<Finding> = [Directories, Images, Devices]
+        .into_iter()
+        .flat_map(|volumes| try_driver(None, volumes, &[]))
+        .collect();
+    let wrong = |finding: &&Finding| {
+        let told = |defect: &Defect| due_of(*defect).is_told_by(finding);
+        finding.as_what == As::Failure || Defect::all().iter().any(told)
+    };
+    assert_eq!(sound.iter().filter(wrong).collect::<Vec<_>>(), [] as [&Finding; 0], "of the sound driver");
+    let mut trials = try_all(true);
+    // What there is to remark of the sound driver catches no defect.
+    trials.iter_mut().for_each(|trial| trial.found.retain(|finding| !sound.contains(finding)));
     println!("{}", matrix::table(&trials));
     let complete = trials.iter().filter(|trial| trial.missed.is_none()).count();
     println!("{complete} of {} defects caught, in words that name their effect", Defect::all().len());

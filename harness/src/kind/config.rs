@@ -249,13 +249,13 @@ impl Cluster {
                 );
             }
         }
-        if wanted.controllers == Controllers::Ours {
-            if let Some(list) = self.patches_naming(kubeadm::CONTROLLERS) {
-                return refused(
-                    format!("{list} with the controller manager's `controllers`"),
-                    "ours take the place of some; leave it out, or use `--controllers stock`",
-                );
-            }
+        if wanted.controllers == Controllers::Ours
+            && let Some(list) = self.patches_naming(kubeadm::CONTROLLERS)
+        {
+            return refused(
+                format!("{list} with the controller manager's `controllers`"),
+                "ours take the place of some; leave it out, or use `--controllers stock`",
+            );
         }
         Ok(())
     }
