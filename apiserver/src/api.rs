@@ -23,6 +23,7 @@ use crate::response::{self, Answer};
 use crate::status::{Result, Status};
 use crate::store::Store;
 use crate::tokens::Signer;
+use crate::writes::Writes;
 
 /// The largest body that is read; upstream allows 3 MiB.
 const BODY_LIMIT: usize = 3 << 20;
@@ -44,6 +45,8 @@ pub struct Api {
     pub authorization: String,
     git_version: String,
     audit: Audit,
+    /// Tells what is written.
+    pub writes: Writes,
 }
 
 /// Where a server is found, and what it is known by.
@@ -79,6 +82,7 @@ impl Api {
             authorization: format!("Bearer {token}"),
             git_version,
             audit,
+            writes: Writes::default(),
         }
     }
 
@@ -101,19 +105,25 @@ impl Api {
             }
             _ => head.uri.path().to_owned(),
         };
-        let mut request_bytes = 0;
-        let answer = match self.dispatch(&head, &target, query, verb, body, &mut request_bytes).await {
+        let writing = self.writes.begin(verb, &target, &self.store);
+        let mut received = Bytes::new();
+        let answer = match self.dispatch(&head, &target, query, verb, body, &mut received).await {
             Ok(answer) => answer,
             Err(status) => status.into_answer(),
         };
         let agent = head.headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
+        let agent = agent.split([' ', '/']).next().unwrap_or_default();
+        if let Some(writing) = writing {
+            let code = answer.status().as_u16();
+            self.writes.tell(writing.ended(agent, &resource, code, &received, &self.store));
+        }
         self.audit.record(Entry {
-            agent: agent.split([' ', '/']).next().unwrap_or_default(),
+            agent,
             verb,
             resource,
             uri: head.uri.path_and_query().map_or("", |uri| uri.as_str()),
             code: answer.status().as_u16(),
-            request_bytes,
+            request_bytes: received.len() as u64,
             response_bytes: match answer.body() {
                 Either::Left(whole) => whole.size_hint().exact().unwrap_or_default(),
                 Either::Right(_) => 0,
@@ -130,7 +140,7 @@ impl Api {
         query: Query,
         verb: &'static str,
         body: Incoming,
-        request_bytes: &mut u64,
+        received: &mut Bytes,
     ) -> Result<Answer> {
         // As upstream, health and version are for everybody.
         if !matches!(target, Target::Health | Target::Version) {
@@ -144,7 +154,7 @@ impl Api {
                     fault.strike().await?;
                 }
                 let body = read(body).await?;
-                *request_bytes = body.len() as u64;
+                received.clone_from(&body);
                 let call = Call { api: self, path, query, head, body };
                 handlers::dispatch(call, verb).await
             }

@@ -44,6 +44,7 @@ mod table;
 mod time;
 mod tls;
 mod tokens;
+mod writes;
 
 pub use audit::RequestCount;
 pub use faults::{Fault, FaultRule, Faults};

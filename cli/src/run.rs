@@ -55,6 +55,7 @@ impl Args {
             faults: self.faults,
             metrics_addr: self.output.metrics_addr,
             slos,
+            otlp: self.output.otlp.clone(),
             out: self.output.out,
             folders: "runs".into(),
             terminal: true,

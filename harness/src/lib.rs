@@ -29,6 +29,7 @@ mod session;
 pub mod slo;
 pub mod testdriver;
 pub mod timeline;
+pub mod trace;
 mod usage;
 
 pub use claimcheck_driver::DRIVER_NAME as BUILTIN_DRIVER;

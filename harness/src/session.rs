@@ -82,6 +82,21 @@ impl Session {
         Self { cluster, lane, events, failed, timeline, in_flight, measuring, watches, real_nodes }
     }
 
+    /// Tells of writes to the API too, from now on.
+    #[must_use]
+    pub fn telling_writes(self) -> Self {
+        if let Some(mut writes) = self.cluster.writes() {
+            let events = self.events.clone();
+            tokio::spawn(async move {
+                while let Some(write) = writes.recv().await {
+                    // Without listeners there is nobody to tell.
+                    let _ = events.send(Event::ApiWrite(write));
+                }
+            });
+        }
+        self
+    }
+
     /// An API client with all rights.
     pub fn client(&self) -> kube::Client {
         self.cluster.client()

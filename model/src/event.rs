@@ -6,7 +6,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    CaseId, CaseResult, ComponentEnd, Evidence, LoadEvent, Phase, RunInfo, Source, Stamp, StockMetrics,
+    ApiWrite, CaseId, CaseResult, ComponentEnd, Evidence, LoadEvent, Phase, RunInfo, Source, Stamp,
+    StockMetrics,
 };
 
 /// An event and when the reporter took it.
@@ -70,6 +71,8 @@ pub enum Event {
     Transition(Transition),
     /// A CSI call ended.
     Rpc(RpcSummary),
+    /// A write to the API was answered. Told where traces are wanted and the API server is ours.
+    ApiWrite(ApiWrite),
     /// A CSI call came out of order, or twice.
     Violation {
         /// The rule it broke.

@@ -3,6 +3,7 @@
 //! Pure data, no input or output (but for reading the clock in [`Stamp::now`]). Everything that two
 //! crates must spell alike is spelt here, once.
 
+mod api_write;
 mod capability;
 mod event;
 mod evidence;
@@ -19,6 +20,7 @@ mod stamp;
 mod stock;
 mod suggest;
 
+pub use api_write::ApiWrite;
 pub use capability::{Capability, UnknownCapability};
 pub use event::*;
 pub use evidence::{Evidence, Log, Told};

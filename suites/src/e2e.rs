@@ -79,6 +79,7 @@ pub fn main(folders: &Path) -> ExitCode {
         faults: Vec::new(),
         metrics_addr: environment.output.metrics_addr,
         slos,
+        otlp: environment.output.otlp.clone(),
         out: environment.output.out,
         folders: folders.to_owned(),
         terminal: false,

@@ -2,7 +2,10 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use claimcheck_harness::slo::{Objective, SloError, load};
+use claimcheck_harness::{
+    slo::{Objective, SloError, load},
+    trace::Collector,
+};
 
 /// Where the numbers go.
 #[derive(Debug, clap::Args)]
@@ -13,6 +16,9 @@ pub struct OutputArgs {
     /// The run folder, which must not exist yet [default: runs/TIME-CLUSTER]
     #[arg(long, value_name = "DIR", env = "CLAIMCHECK_OUT")]
     pub out: Option<PathBuf>,
+    /// Send a trace of every volume there, as OTLP: http://HOST:4318/v1/traces or grpc://HOST:4317
+    #[arg(long, value_name = "URL", env = "CLAIMCHECK_OTLP")]
+    pub otlp: Option<Collector>,
     /// Thresholds that the run has to keep, as YAML; a broken one ends it with exit code 4
     #[arg(long, value_name = "FILE", env = "CLAIMCHECK_SLO")]
     slo: Option<PathBuf>,

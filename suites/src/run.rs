@@ -12,6 +12,7 @@ use claimcheck_harness::{
     report::{ReportError, Reporter, RunFolder, Summary},
     slo::Objective,
     testdriver::TestDriver,
+    trace::Collector,
 };
 use claimcheck_model::{Capability, CapabilityPlan, CaseResult, Event, RunInfo, Stamp};
 use tokio::{sync::mpsc, task::JoinHandle};
@@ -45,6 +46,8 @@ pub struct Options {
     pub metrics_addr: Option<SocketAddr>,
     /// What the run has to keep.
     pub slos: Vec<Objective>,
+    /// Where traces go; nowhere by default.
+    pub otlp: Option<Collector>,
     /// The run folder; a new one below [`Self::folders`] where absent.
     pub out: Option<PathBuf>,
     /// Where run folders are made.
@@ -157,7 +160,8 @@ impl Run {
             true => Reporter::new(folder.clone(), metrics),
             false => Reporter::quiet(folder.clone(), metrics),
         };
-        let (events, reporting) = reporter.in_ci().judging(options.slos.clone()).start();
+        let (events, reporting) =
+            reporter.in_ci().judging(options.slos.clone()).tracing(options.otlp.clone()).start();
         let cluster = options.place.bring_up(&folder).await?;
         let ready = Stamp::now();
         // Four letters of chance: enough to tell the few runs on one cluster from each other.
@@ -200,7 +204,8 @@ impl Run {
         };
         // An error says that the reporter is gone, which `finish` reports.
         let _ = events.send(Event::RunStarted(info));
-        let session = Arc::new(Session::start(cluster, lane, events.clone()).await);
+        let session = Session::start(cluster, lane, events.clone()).await;
+        let session = Arc::new(if options.otlp.is_some() { session.telling_writes() } else { session });
         let (workload, config) = (options.workload(), options.place.config().cloned());
         let runner = Runner::new(session.clone(), options.parallel, prefix, workload, config, interrupted);
         Ok(Self { session, runner, events, reporting, folder, planned, _serving: serving })

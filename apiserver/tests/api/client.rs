@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use claimcheck_apiserver::{Config, StartError, start};
 use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Pod};
 use kube::api::{Api, ListParams};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::harness::{Fixture, claim, client, create, refusal};
 
@@ -87,4 +87,63 @@ async fn requests_are_counted_and_logged() {
         write["request_bytes"].as_u64() > Some(100) && write["response_bytes"].as_u64() > Some(100),
         "{write}"
     );
+}
+
+#[tokio::test]
+async fn writes_are_told_with_the_claims_that_they_have_to_do_with() {
+    let fixture = Fixture::start().await;
+    let mut writes = fixture.server.writes().unwrap();
+    assert!(fixture.server.writes().is_none(), "one listener gets them all");
+    let claims = fixture.api::<PersistentVolumeClaim>();
+    let uid = create(&claims, claim("data")).await.metadata.uid.unwrap();
+    // Neither reads nor what no claim is in.
+    claims.get("data").await.unwrap();
+    let namespaces = "/api/v1/namespaces";
+    fixture.accept("POST", namespaces, "application/json", &json!({"metadata": {"name": "other"}})).await;
+    let volume = json!({
+        "metadata": {"name": "pv"},
+        "spec": {
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "csi": {"driver": "d", "volumeHandle": "h"},
+            "claimRef": {"namespace": "default", "name": "data", "uid": uid},
+        },
+    });
+    fixture.accept("POST", "/api/v1/persistentvolumes", "application/json", &volume).await;
+    let attachment = json!({
+        "metadata": {"name": "va"},
+        "spec": {"attacher": "d", "nodeName": "n", "source": {"persistentVolumeName": "pv"}},
+    });
+    let attachments = "/apis/storage.k8s.io/v1/volumeattachments";
+    fixture.accept("POST", attachments, "application/json", &attachment).await;
+    let pod = json!({
+        "metadata": {"name": "pod"},
+        "spec": {
+            "containers": [{"name": "c", "image": "i"}],
+            "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}],
+        },
+    });
+    let pods = "/api/v1/namespaces/default/pods";
+    fixture.accept("POST", pods, "application/json", &pod).await;
+    // What is gone when it is answered.
+    fixture.accept("DELETE", &format!("{attachments}/va"), "application/json", &json!({})).await;
+    let refused = fixture.send("POST", pods, "application/json", &pod).await.0;
+
+    let mut told = Vec::new();
+    while let Ok(write) = writes.try_recv() {
+        assert_eq!(write.claims, [uid.as_str()], "{write:?}");
+        told.push(format!("{} {} {} {}", write.verb, write.resource, write.object, write.code));
+    }
+    assert_eq!(
+        told,
+        [
+            "create persistentvolumeclaims default/data 201",
+            "create persistentvolumes pv 201",
+            "create volumeattachments.storage.k8s.io va 201",
+            "create pods default/pod 201",
+            "delete volumeattachments.storage.k8s.io va 200",
+            &format!("create pods default/pod {refused}"),
+        ]
+    );
+    assert_eq!(refused, 409);
 }

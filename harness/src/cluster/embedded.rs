@@ -16,7 +16,7 @@ use claimcheck_csi::{
     v1::{GetPluginInfoRequest, ListVolumesRequest},
 };
 use claimcheck_informer::Kind;
-use claimcheck_model::{ComponentEnd, Leak, LeakKind, Log, ObjectKey, Stamp};
+use claimcheck_model::{ApiWrite, ComponentEnd, Leak, LeakKind, Log, ObjectKey, Stamp};
 use claimcheck_substrate::{STATE_DIR, SpawnError};
 use futures::future::{join_all, select_all, try_join_all};
 use k8s_openapi::{
@@ -337,6 +337,11 @@ impl Embedded {
     /// The tap's records; to be taken once.
     pub fn take_records(&mut self) -> Option<mpsc::UnboundedReceiver<TapRecord>> {
         self.records.take()
+    }
+
+    /// What is written to the API from now on that has to do with claims; only who asks first gets it.
+    pub fn writes(&self) -> Option<mpsc::UnboundedReceiver<ApiWrite>> {
+        self.control_plane.writes()
     }
 
     /// Injects faults into the components' calls to the driver.

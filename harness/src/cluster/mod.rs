@@ -45,7 +45,7 @@ mod supervisor;
 use std::{collections::BTreeMap, time::Duration};
 
 use claimcheck_csi::tap::{FaultRule, TapRecord};
-use claimcheck_model::{ComponentEnd, Leak, Log, Stamp};
+use claimcheck_model::{ApiWrite, ComponentEnd, Leak, Log, Stamp};
 use kube::Client;
 use tokio::sync::{OwnedMutexGuard, mpsc};
 
@@ -199,6 +199,15 @@ impl Cluster {
     pub fn take_records(&mut self) -> Option<mpsc::UnboundedReceiver<TapRecord>> {
         match self {
             Self::Embedded(embedded) => embedded.take_records(),
+            Self::Real(_) => None,
+        }
+    }
+
+    /// What is written to the API from now on that has to do with claims, where the API server is ours; only who
+    /// asks first gets it.
+    pub fn writes(&self) -> Option<mpsc::UnboundedReceiver<ApiWrite>> {
+        match self {
+            Self::Embedded(embedded) => embedded.writes(),
             Self::Real(_) => None,
         }
     }

@@ -97,6 +97,7 @@ impl Metrics {
             Event::CaseStarted { .. }
             | Event::Remark { .. }
             | Event::Rpc(_)
+            | Event::ApiWrite(_)
             | Event::Load(_)
             | Event::Clock(_)
             | Event::Stock(_)

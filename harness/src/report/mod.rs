@@ -49,6 +49,7 @@ use tokio::task::JoinHandle;
 use crate::{
     metrics::Metrics,
     slo::{Judge, Objective},
+    trace::{Collector, Exporter},
 };
 use live::Live;
 
@@ -73,6 +74,8 @@ pub struct Reporter {
     tables: Option<Style>,
     /// What the run has to keep.
     judge: Judge,
+    /// Where traces go.
+    collector: Option<Collector>,
     /// The summary of the CI job that we run in, to be added to.
     step_summary: Option<PathBuf>,
 }
@@ -86,6 +89,7 @@ impl Reporter {
             progress: Progress::detect(),
             tables: Some(Style::detect()),
             judge: Judge::default(),
+            collector: None,
             step_summary: None,
         }
     }
@@ -93,13 +97,20 @@ impl Reporter {
     /// Reports nothing to the terminal: for tests, and for runners that have a way of their own.
     pub fn quiet(folder: RunFolder, metrics: Metrics) -> Self {
         let (progress, judge) = (Progress::hidden(), Judge::default());
-        Self { folder, metrics, progress, tables: None, judge, step_summary: None }
+        Self { folder, metrics, progress, tables: None, judge, collector: None, step_summary: None }
     }
 
     /// Holds thresholds against the run.
     #[must_use]
     pub fn judging(mut self, objectives: Vec<Objective>) -> Self {
         self.judge = Judge::new(objectives);
+        self
+    }
+
+    /// Sends traces too.
+    #[must_use]
+    pub fn tracing(mut self, collector: Option<Collector>) -> Self {
+        self.collector = collector;
         self
     }
 
@@ -121,6 +132,7 @@ impl Reporter {
         let mut log = self.folder.log()?;
         let mut summary = Tally::default();
         let mut live: Option<Live> = None;
+        let mut traces = self.collector.take().map(Exporter::start);
         let (mut began, mut ended) = (false, false);
         loop {
             let event = tokio::select! {
@@ -140,6 +152,8 @@ impl Reporter {
             self.metrics.observe(&event);
             self.progress.observe(&event);
             self.judge.observe(&event);
+            let at = Stamp::now();
+            traces.iter_mut().for_each(|traces| traces.observe(&event, at));
             summary.observe(&event, || self.metrics.series());
             if let Some(live) = &mut live {
                 if let Event::Load(event) = &event {
@@ -147,7 +161,7 @@ impl Reporter {
                 }
                 live.draw(&summary);
             }
-            let logged = LoggedEvent { at: Stamp::now(), event };
+            let logged = LoggedEvent { at, event };
             log.append(&logged)?;
             // Whoever follows the log sees each burst at once; one write per event would cost more.
             if last || events.is_empty() {
@@ -178,6 +192,12 @@ impl Reporter {
             let text = render(&summary, style, Some(self.folder.path()));
             // Where nobody reads standard output any more, the files still tell.
             let _ = writeln!(io::stdout(), "{text}");
+        }
+        if let Some(traces) = traces
+            && let Some(missing) = traces.finish().await
+        {
+            // Whatever is logged, since it was asked for.
+            let _ = writeln!(io::stderr(), "warning: {missing}");
         }
         Ok(summary)
     }

@@ -237,7 +237,11 @@ impl Tally {
                 let (status, last_lines) = (end.status.clone(), end.last_lines.clone());
                 *restarts = Restarts { times, status, last_lines };
             }
-            Event::CaseStarted { .. } | Event::Step { .. } | Event::Evidence(_) | Event::WatchLag { .. } => {}
+            Event::CaseStarted { .. }
+            | Event::Step { .. }
+            | Event::ApiWrite(_)
+            | Event::Evidence(_)
+            | Event::WatchLag { .. } => {}
         }
     }
 

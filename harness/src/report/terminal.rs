@@ -95,6 +95,7 @@ impl Progress {
             | Event::Phase(_)
             | Event::Transition(_)
             | Event::Rpc(_)
+            | Event::ApiWrite(_)
             | Event::Step { .. }
             | Event::Evidence(_)
             | Event::Violation { .. }

@@ -1,0 +1,131 @@
+//! Events in, traces out: what is known of a volume is kept until its life has ended, and leaves as one trace.
+//!
+//! Pure: time is that of the events.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use claimcheck_model::{ApiWrite, CaseId, Event, Phase, PhaseSample, RpcSummary, Stamp};
+
+use super::{otlp::Span, spans::spans};
+
+/// So many volumes are kept whose life has not ended, and calls of so many that no phase has shown; beyond it
+/// the first is let go, so that a long load does not grow.
+const VOLUMES: usize = 20_000;
+/// So many calls, and writes, of one volume are kept: one that is retried for hours is told by its first.
+const CALLS: usize = 1000;
+/// What belongs to a volume may come so many seconds after its deletion, since it is seen by other eyes.
+const LINGER: f64 = 2.0;
+
+/// A volume, as calls name it: driver, and handle or name.
+type Called = (String, String);
+
+/// What is known of one volume.
+#[derive(Debug, Default)]
+pub(super) struct Life {
+    pub phases: Vec<PhaseSample>,
+    pub calls: Vec<RpcSummary>,
+    pub writes: Vec<ApiWrite>,
+    /// The case whose namespace it is in.
+    pub case: Option<CaseId>,
+}
+
+/// The volumes whose life has not ended.
+#[derive(Debug, Default)]
+pub(super) struct Lives {
+    /// By the claim's uid.
+    lives: BTreeMap<String, Life>,
+    calls: BTreeMap<Called, Vec<RpcSummary>>,
+    /// By namespace.
+    cases: BTreeMap<String, CaseId>,
+    /// Claims whose volume was deleted, and when that was told.
+    ending: VecDeque<(Stamp, String)>,
+    /// Claims that have left, so that a straggler makes no second trace; the order is that of leaving.
+    left: VecDeque<String>,
+    has_left: BTreeSet<String>,
+}
+
+impl Lives {
+    /// Enters an event that came at `now`; returns the traces of the volumes whose life has ended.
+    pub fn observe(&mut self, event: &Event, now: Stamp) -> Vec<Vec<Span>> {
+        match event {
+            Event::CaseStarted { case, namespace } if !namespace.is_empty() => {
+                self.cases.insert(namespace.clone(), case.clone());
+            }
+            Event::Rpc(call) if !call.volume.is_empty() => {
+                let calls = self.calls.entry((call.driver.clone(), call.volume.clone())).or_default();
+                if calls.len() < CALLS {
+                    calls.push(call.clone());
+                }
+                if self.calls.len() > VOLUMES {
+                    self.calls.pop_first();
+                }
+            }
+            Event::ApiWrite(write) => {
+                for claim in &write.claims {
+                    if let Some(life) = self.life(claim)
+                        && life.writes.len() < CALLS
+                    {
+                        life.writes.push(write.clone());
+                    }
+                }
+            }
+            Event::Phase(sample) if !sample.subject.claim.is_empty() => {
+                let claim = &sample.subject.claim;
+                if let Some(life) = self.life(claim) {
+                    life.phases.push(sample.clone());
+                    if sample.phase == Phase::Delete {
+                        self.ending.push_back((now, claim.clone()));
+                    }
+                }
+            }
+            _ => {}
+        }
+        let mut traces = Vec::new();
+        while let Some((_, claim)) =
+            self.ending.pop_front_if(|(ended, _)| now.seconds_since(*ended) >= LINGER)
+        {
+            traces.extend(self.leave(&claim));
+        }
+        while self.lives.len() > VOLUMES
+            && let Some(first) = self.lives.keys().next().cloned()
+        {
+            traces.extend(self.leave(&first));
+        }
+        traces
+    }
+
+    /// The traces of all that is left.
+    pub fn finish(&mut self) -> Vec<Vec<Span>> {
+        let claims: Vec<String> = self.lives.keys().cloned().collect();
+        claims.iter().filter_map(|claim| self.leave(claim)).collect()
+    }
+
+    /// The life of a claim's volume, unless it has left.
+    fn life(&mut self, claim: &str) -> Option<&mut Life> {
+        (!self.has_left.contains(claim)).then(|| self.lives.entry(claim.to_owned()).or_default())
+    }
+
+    /// The trace of one volume, if anything can be told of it; takes its calls.
+    fn leave(&mut self, claim: &str) -> Option<Vec<Span>> {
+        let mut life = self.lives.remove(claim)?;
+        for sample in &life.phases {
+            // CreateVolume knows the volume by name, the others by handle.
+            for called in [&sample.handle, &sample.subject.volume] {
+                let of_volume = self.calls.remove(&(sample.driver.clone(), called.clone()));
+                life.calls.extend(of_volume.into_iter().flatten());
+            }
+        }
+        life.calls.sort_by_key(|call| call.start);
+        life.writes.sort_by_key(|write| write.start);
+        let namespaces = life.phases.iter().filter_map(|sample| sample.claim.split_once('/'));
+        life.case = namespaces.filter_map(|(namespace, _)| self.cases.get(namespace)).next().cloned();
+        self.has_left.insert(claim.to_owned());
+        self.left.push_back(claim.to_owned());
+        if self.left.len() > VOLUMES
+            && let Some(first) = self.left.pop_front()
+        {
+            self.has_left.remove(&first);
+        }
+        Some(spans(claim, &life)).filter(|spans| !spans.is_empty())
+    }
+}

@@ -1,0 +1,221 @@
+//! One volume's life as spans: the life itself, its phases, and within them calls of the driver and writes to
+//! the API.
+//!
+//! Pure. Ids are hashes of what a span is about, so the same life makes the same trace.
+
+use claimcheck_model::{ApiWrite, Outcome, PhaseSample, RpcSummary, Stamp};
+use sha2::{Digest, Sha256};
+
+use super::{
+    lives::Life,
+    otlp::{Code, Kind, Span, Status, attributes},
+};
+
+/// A stretch of monotonic time.
+#[derive(Clone, Copy)]
+struct Stretch {
+    start: u64,
+    end: u64,
+}
+
+impl Stretch {
+    fn of_phase(sample: &PhaseSample) -> Option<(Stamp, Self)> {
+        match sample.outcome {
+            Outcome::Ok { start, end, .. } => {
+                Some((start, Self { start: start.mono_ns, end: end.mono_ns.max(start.mono_ns) }))
+            }
+            // When it was given up is not known: it is a moment.
+            Outcome::Aborted { start } => Some((start, Self { start: start.mono_ns, end: start.mono_ns })),
+            Outcome::Unobserved => None,
+        }
+    }
+
+    fn lasting(start: Stamp, seconds: f64) -> Self {
+        let start = start.mono_ns;
+        Self { start, end: start.saturating_add((seconds * 1e9).round() as u64) }
+    }
+
+    fn contains(self, other: Self) -> bool {
+        self.start <= other.start && other.end <= self.end
+    }
+
+    fn length(self) -> u64 {
+        self.end - self.start
+    }
+}
+
+/// What all spans of a trace share.
+struct Trace<'a> {
+    /// The claim's uid, which is what ids are made of.
+    claim: &'a str,
+    id: [u8; 16],
+    /// One clock for all spans: wall clocks that are read one by one would not nest.
+    base: Stamp,
+}
+
+/// A phase in its trace.
+struct PhaseSpan<'a> {
+    id: [u8; 8],
+    stretch: Stretch,
+    sample: &'a PhaseSample,
+}
+
+/// The trace of the volume of a claim, its root first; empty where no phase of it was seen.
+pub(super) fn spans(claim: &str, life: &Life) -> Vec<Span> {
+    let seen: Vec<(Stamp, Stretch, &PhaseSample)> = life
+        .phases
+        .iter()
+        .filter_map(|sample| Stretch::of_phase(sample).map(|(from, stretch)| (from, stretch, sample)))
+        .collect();
+    let Some(&(base, ..)) = seen.first() else { return Vec::new() };
+    let trace = Trace { claim, id: id(&[claim]), base };
+    let root_id = id(&[claim, "life"]);
+
+    let phases: Vec<PhaseSpan<'_>> = seen
+        .into_iter()
+        .enumerate()
+        .map(|(nth, (_, stretch, sample))| {
+            let id = id(&[claim, sample.phase.name(), &nth.to_string()]);
+            PhaseSpan { id, stretch, sample }
+        })
+        .collect();
+    let calls = life.calls.iter().map(|call| (Stretch::lasting(call.start, call.seconds), call));
+    let writes = life.writes.iter().map(|write| (Stretch::lasting(write.start, write.seconds), write));
+    let (calls, writes): (Vec<_>, Vec<_>) = (calls.collect(), writes.collect());
+    let stretches = (phases.iter().map(|phase| phase.stretch))
+        .chain(calls.iter().map(|(stretch, _)| *stretch))
+        .chain(writes.iter().map(|(stretch, _)| *stretch));
+    let whole = stretches.fold(Stretch { start: u64::MAX, end: 0 }, |whole, one| Stretch {
+        start: whole.start.min(one.start),
+        end: whole.end.max(one.end),
+    });
+
+    let mut all = vec![trace.root(root_id, whole, life)];
+    all.extend(phases.iter().map(|phase| trace.phase(root_id, phase)));
+    for (nth, (stretch, call)) in calls.into_iter().enumerate() {
+        let is_part = |phase: &&PhaseSpan<'_>| {
+            let same_node = call.node.is_empty() || phase.sample.subject.node == call.node;
+            let is_its = phase.sample.phase.info().rpc == Some(call.method.as_str());
+            is_its && same_node && phase.stretch.contains(stretch)
+        };
+        let parent = phases.iter().find(is_part).map_or(root_id, |phase| phase.id);
+        all.push(trace.call(parent, nth, stretch, call));
+    }
+    for (nth, (stretch, write)) in writes.into_iter().enumerate() {
+        // The write that ends a phase is seen by a watch before it is answered: where it began counts. Of the
+        // phases around it the shortest is nearest, since `schedule` surrounds others.
+        let begins = Stretch { end: stretch.start, ..stretch };
+        let around = phases.iter().filter(|phase| phase.stretch.contains(begins));
+        let parent = around.min_by_key(|phase| phase.stretch.length()).map_or(root_id, |phase| phase.id);
+        all.push(trace.write(parent, nth, stretch, write));
+    }
+    all
+}
+
+impl Trace<'_> {
+    fn span(&self, span_id: [u8; 8], parent: &[u8], stretch: Stretch) -> Span {
+        let wall = |mono: u64| self.base.wall_ns.saturating_add(mono).saturating_sub(self.base.mono_ns);
+        Span {
+            trace_id: self.id.to_vec(),
+            span_id: span_id.to_vec(),
+            parent_span_id: parent.to_vec(),
+            kind: Kind::Internal.into(),
+            start_time_unix_nano: wall(stretch.start),
+            end_time_unix_nano: wall(stretch.end),
+            ..Span::default()
+        }
+    }
+
+    fn root(&self, span_id: [u8; 8], stretch: Stretch, life: &Life) -> Span {
+        let mut root = self.span(span_id, &[], stretch);
+        root.name = "volume".to_owned();
+        let known = |field: fn(&PhaseSample) -> &str| {
+            life.phases.iter().map(field).find(|value| !value.is_empty()).unwrap_or_default()
+        };
+        let (name, namespace) = named(known(|sample| &sample.claim));
+        root.attributes = attributes(&[
+            ("k8s.namespace.name", namespace),
+            ("k8s.persistentvolumeclaim.name", name),
+            ("k8s.persistentvolumeclaim.uid", self.claim),
+            ("k8s.persistentvolume.name", known(|sample| &sample.subject.volume)),
+            ("k8s.storageclass.name", known(|sample| &sample.class)),
+            ("csi.driver", known(|sample| &sample.driver)),
+            ("csi.volume_handle", known(|sample| &sample.handle)),
+            ("claimcheck.case", &life.case.as_ref().map(ToString::to_string).unwrap_or_default()),
+        ]);
+        root
+    }
+
+    fn phase(&self, root: [u8; 8], PhaseSpan { id, stretch, sample }: &PhaseSpan<'_>) -> Span {
+        let mut span = self.span(*id, &root, *stretch);
+        span.name = sample.phase.name().to_owned();
+        let (name, namespace) = named(&sample.claim);
+        span.attributes = attributes(&[
+            ("k8s.namespace.name", namespace),
+            ("k8s.persistentvolumeclaim.name", name),
+            ("k8s.node.name", &sample.subject.node),
+            ("k8s.pod.uid", &sample.subject.pod),
+            ("k8s.storageclass.name", &sample.class),
+            ("csi.driver", &sample.driver),
+            ("claimcheck.result", sample.outcome.name()),
+        ]);
+        if let Outcome::Aborted { .. } = sample.outcome {
+            span.status = Some(failed("it began and never ended"));
+        }
+        span
+    }
+
+    fn call(&self, parent: [u8; 8], nth: usize, stretch: Stretch, call: &RpcSummary) -> Span {
+        let span_id = id(&[self.claim, &call.method, "call", &nth.to_string()]);
+        let mut span = self.span(span_id, &parent, stretch);
+        span.name.clone_from(&call.method);
+        span.kind = Kind::Client.into();
+        span.attributes = attributes(&[
+            ("rpc.system", "grpc"),
+            ("rpc.method", &call.method),
+            ("rpc.response.status_code", &call.code),
+            ("k8s.node.name", &call.node),
+            ("csi.driver", &call.driver),
+            ("claimcheck.retry", if call.retry { "true" } else { "false" }),
+        ]);
+        span.status = match call.code.as_str() {
+            "OK" => None,
+            "" => Some(failed("it never came back")),
+            code => Some(failed(code)),
+        };
+        span
+    }
+
+    fn write(&self, parent: [u8; 8], nth: usize, stretch: Stretch, write: &ApiWrite) -> Span {
+        let span_id = id(&[self.claim, &write.verb, &write.resource, "write", &nth.to_string()]);
+        let mut span = self.span(span_id, &parent, stretch);
+        span.name = format!("{} {}", write.verb, write.resource);
+        span.kind = Kind::Client.into();
+        let code = write.code.to_string();
+        span.attributes = attributes(&[
+            ("k8s.namespace.name", &write.object.namespace),
+            ("k8s.object.name", &write.object.name),
+            ("k8s.resource", &write.resource),
+            ("k8s.verb", &write.verb),
+            ("http.response.status_code", &code),
+            ("user_agent.name", &write.agent),
+        ]);
+        span.status = (write.code >= 400).then(|| failed(&code));
+        span
+    }
+}
+
+/// Name and namespace of `namespace/name`.
+fn named(claim: &str) -> (&str, &str) {
+    claim.split_once('/').map_or((claim, ""), |(namespace, name)| (name, namespace))
+}
+
+fn failed(message: &str) -> Status {
+    Status { message: message.to_owned(), code: Code::Error.into() }
+}
+
+/// The first bytes of a hash of `parts`.
+fn id<const N: usize>(parts: &[&str]) -> [u8; N] {
+    let hash = Sha256::digest(parts.join("\n"));
+    std::array::from_fn(|at| hash[at])
+}

@@ -1,0 +1,373 @@
+//! Events to spans as a table, and the way to a collector over sockets.
+
+use std::{
+    convert::Infallible,
+    sync::Arc,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
+
+use claimcheck_model::{
+    ApiWrite, CaseId, Event, ObjectKey, Outcome, Phase, PhaseSample, RpcSummary, Source, Stamp, SubjectIds,
+    VolumeMode,
+};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use http_body_util::{BodyExt as _, Full};
+use hyper::{
+    body::{Bytes, Incoming},
+    service::service_fn,
+};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use prost::Message as _;
+use tokio::{net::TcpListener, sync::mpsc};
+
+use super::{
+    Collector, Exporter,
+    export::Patience,
+    lives::Lives,
+    otlp::{self, Kind, PartialSuccess, Request, Span},
+};
+
+fn at(ms: u64) -> Stamp {
+    // The wall clock drifts, as read: spans must nest nevertheless.
+    Stamp { mono_ns: ms * 1_000_000, wall_ns: 1_000_000_000_000 + ms * 1_000_000 - ms % 7 }
+}
+
+fn phase(phase: Phase, node: &str, from: u64, to: u64) -> Event {
+    let subject = SubjectIds {
+        claim: "uid".into(),
+        volume: "pvc-uid".into(),
+        node: node.into(),
+        ..SubjectIds::default()
+    };
+    let outcome = Outcome::Ok {
+        start: at(from),
+        end: at(to),
+        source: Source::Csi,
+        seconds: 0.0,
+        driver_seconds: None,
+        overhead_seconds: None,
+    };
+    Event::Phase(PhaseSample {
+        phase,
+        subject,
+        claim: "ns/data".into(),
+        handle: "h".into(),
+        driver: "d".into(),
+        class: "fast".into(),
+        volume_mode: VolumeMode::Filesystem,
+        outcome,
+    })
+}
+
+fn call(method: &str, volume: &str, node: &str, from: u64, to: u64, code: &str) -> Event {
+    Event::Rpc(RpcSummary {
+        driver: "d".into(),
+        method: method.into(),
+        code: code.into(),
+        volume: volume.into(),
+        node: node.into(),
+        start: at(from),
+        seconds: (to - from) as f64 / 1e3,
+        retry: false,
+    })
+}
+
+fn write(verb: &str, resource: &str, from: u64, to: u64, code: u16) -> Event {
+    Event::ApiWrite(ApiWrite {
+        agent: "claimcheck".into(),
+        verb: verb.into(),
+        resource: resource.into(),
+        object: ObjectKey::new("ns", "data"),
+        claims: vec!["uid".into()],
+        code,
+        start: at(from),
+        seconds: (to - from) as f64 / 1e3,
+    })
+}
+
+fn life() -> Vec<Event> {
+    vec![
+        Event::CaseStarted { case: CaseId::new("suite", "case"), namespace: "ns".into() },
+        // Answered after a watch has shown the volume.
+        write("create", "persistentvolumes", 19, 21, 201),
+        call("CreateVolume", "pvc-uid", "", 12, 18, "OK"),
+        phase(Phase::Provision, "", 10, 20),
+        phase(Phase::Schedule, "", 5, 30),
+        call("NodeStageVolume", "h", "n", 31, 33, "Internal"),
+        call("NodeStageVolume", "h", "n", 34, 40, "OK"),
+        call("NodeStageVolume", "other", "n", 34, 40, "OK"),
+        phase(Phase::Stage, "n", 30, 40),
+        write("patch", "persistentvolumeclaims/status", 45, 46, 409),
+        call("NodeUnstageVolume", "h", "n", 50, 60, "OK"),
+        phase(Phase::Delete, "", 70, 80),
+        // Seen by other eyes than the deletion.
+        call("DeleteVolume", "h", "", 71, 79, "OK"),
+    ]
+}
+
+/// The one trace of that life.
+fn trace() -> Vec<Span> {
+    let mut lives = Lives::default();
+    assert!(life().iter().all(|event| lives.observe(event, at(80)).is_empty()));
+    lives.finish().remove(0)
+}
+
+/// `name < parent`, with what went wrong.
+fn table(spans: &[Span]) -> Vec<String> {
+    let parent = |span: &Span| {
+        let found = spans.iter().find(|other| other.span_id == span.parent_span_id);
+        found.map_or("-", |found| found.name.as_str())
+    };
+    let row = |span: &Span| {
+        let failed = span.status.as_ref().map_or("", |status| status.message.as_str());
+        format!("{} < {} {failed}", span.name, parent(span)).trim_end().to_owned()
+    };
+    spans.iter().map(row).collect()
+}
+
+#[test]
+fn a_volume_becomes_one_trace() {
+    let spans = trace();
+    assert_eq!(
+        table(&spans),
+        [
+            "volume < -",
+            "provision < volume",
+            "schedule < volume",
+            "stage < volume",
+            "delete < volume",
+            "CreateVolume < provision",
+            "NodeStageVolume < stage Internal",
+            "NodeStageVolume < stage",
+            "NodeUnstageVolume < volume",
+            "DeleteVolume < delete",
+            "create persistentvolumes < provision",
+            "patch persistentvolumeclaims/status < volume 409",
+        ]
+    );
+    for span in &spans {
+        assert_eq!((span.trace_id.len(), span.span_id.len()), (16, 8));
+        assert_eq!(span.trace_id, spans[0].trace_id);
+        if let Some(parent) = spans.iter().find(|other| other.span_id == span.parent_span_id) {
+            assert!(parent.start_time_unix_nano <= span.start_time_unix_nano, "{}", span.name);
+            let may_outlive = span.name.starts_with("create");
+            assert!(may_outlive || span.end_time_unix_nano <= parent.end_time_unix_nano, "{}", span.name);
+        }
+    }
+    assert_eq!(spans[5].kind, i32::from(Kind::Client));
+    let case = spans[0].attributes.iter().find(|pair| pair.key == "claimcheck.case").unwrap();
+    let case = case.value.as_ref().unwrap().string_value.as_deref();
+    assert_eq!(case, Some(CaseId::new("suite", "case").to_string().as_str()));
+    assert_eq!(spans, trace(), "ids are those of the events");
+}
+
+#[test]
+fn a_trace_waits_for_stragglers_and_later_ones_make_no_second() {
+    let mut lives = Lives::default();
+    for event in life() {
+        assert!(lives.observe(&event, at(80)).is_empty());
+    }
+    let other = call("NodeGetVolumeStats", "other", "n", 100, 101, "OK");
+    assert!(lives.observe(&other, at(1000)).is_empty(), "there may be more to come");
+    let left = lives.observe(&other, at(2080));
+    assert_eq!((left.len(), &left[0]), (1, &trace()));
+    for late in [phase(Phase::Unstage, "n", 50, 60), write("delete", "pods", 50, 60, 200)] {
+        assert!(lives.observe(&late, at(2090)).is_empty());
+    }
+    assert!(lives.finish().is_empty());
+}
+
+#[test]
+fn a_volume_that_outlives_the_run_is_told_at_its_end() {
+    let mut lives = Lives::default();
+    assert!(life()[..6].iter().all(|event| lives.observe(event, at(9000)).is_empty()));
+    assert_eq!(table(&lives.finish()[0])[0], "volume < -");
+    assert!(lives.finish().is_empty());
+}
+
+/// Long enough that nothing but an answer ends an attempt.
+const LONG: Patience = Patience {
+    attempt: Duration::from_secs(20),
+    backoff: Duration::from_millis(1),
+    end: Duration::from_secs(60),
+};
+
+/// What a collector answers.
+#[derive(Clone, Copy, Debug)]
+enum Reply {
+    Taken,
+    Busy,
+    Wrong,
+    TakenInPart,
+}
+
+impl Reply {
+    fn http(self) -> u16 {
+        match self {
+            Self::Taken | Self::TakenInPart => 200,
+            Self::Busy => 503,
+            Self::Wrong => 400,
+        }
+    }
+
+    fn grpc(self) -> &'static str {
+        match self {
+            Self::Taken | Self::TakenInPart => "0",
+            Self::Busy => "14",
+            Self::Wrong => "3",
+        }
+    }
+
+    fn body(self) -> Vec<u8> {
+        let refused = PartialSuccess { rejected_spans: 2, error_message: "too old".into() };
+        let partial_success = matches!(self, Self::TakenInPart).then_some(refused);
+        otlp::Response { partial_success }.encode_to_vec()
+    }
+}
+
+/// A collector for both ways, at a free port. It gives these replies in turn, the last one for ever, and tells
+/// each request with what it replied.
+async fn receiver(replies: &'static [Reply]) -> (String, mpsc::UnboundedReceiver<Request>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let (sender, received) = mpsc::unbounded_channel();
+    let asked = Arc::new(AtomicUsize::new(0));
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let (sender, asked) = (sender.clone(), asked.clone());
+            let answer = service_fn(move |request: http::Request<Incoming>| {
+                let nth = asked.fetch_add(1, Ordering::Relaxed).min(replies.len() - 1);
+                answer(request, replies[nth], sender.clone())
+            });
+            tokio::spawn(async move {
+                let server = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+                let _ = server.serve_connection(TokioIo::new(stream), answer).await;
+            });
+        }
+    });
+    (address, received)
+}
+
+async fn answer(
+    request: http::Request<Incoming>,
+    reply: Reply,
+    sender: mpsc::UnboundedSender<Request>,
+) -> Result<http::Response<impl hyper::body::Body<Data = Bytes, Error = Infallible>>, Infallible> {
+    let is_grpc = request.headers()["content-type"] == "application/grpc";
+    let path = request.uri().path().to_owned();
+    let body = request.into_body().collect().await.unwrap().to_bytes();
+    // A gRPC message has a flag and its length before it.
+    let (message, right) = match is_grpc {
+        true => (&body[5..], "/opentelemetry.proto.collector.trace.v1.TraceService/Export"),
+        false => (&body[..], "/v1/traces"),
+    };
+    assert_eq!(path, right);
+    sender.send(Request::decode(message).unwrap()).unwrap();
+    let (answer, body, trailers) = match is_grpc {
+        true => {
+            let message = reply.body();
+            let framed = [&[0][..], &(message.len() as u32).to_be_bytes(), &message].concat();
+            let body = if reply.grpc() == "0" { framed } else { Vec::new() };
+            let trailers = HeaderMap::from_iter([(
+                HeaderName::from_static("grpc-status"),
+                HeaderValue::from_static(reply.grpc()),
+            )]);
+            (http::Response::builder().header("content-type", "application/grpc"), body, Some(trailers))
+        }
+        false => (http::Response::builder().status(reply.http()), reply.body(), None),
+    };
+    let body = Full::new(Bytes::from(body)).with_trailers(async move { trailers.map(Ok) });
+    Ok(answer.body(body).unwrap())
+}
+
+async fn export(url: &str, patience: Patience) -> Option<String> {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let mut exporter = Exporter::patient(url.parse::<Collector>().unwrap(), patience);
+    life().iter().for_each(|event| exporter.observe(event, at(80)));
+    exporter.finish().await
+}
+
+#[tokio::test]
+async fn a_trace_arrives_either_way_and_after_refusals() {
+    for scheme in ["http", "grpc"] {
+        for replies in [&[Reply::Taken][..], &[Reply::Busy, Reply::Busy, Reply::Taken]] {
+            let (address, mut received) = receiver(replies).await;
+            assert_eq!(export(&format!("{scheme}://{address}"), LONG).await, None, "{scheme} {replies:?}");
+            let mut requests = Vec::new();
+            while let Ok(request) = received.try_recv() {
+                requests.push(request);
+            }
+            assert_eq!(requests.len(), replies.len(), "{scheme} {replies:?}");
+            for request in requests {
+                assert_eq!(request.resource_spans[0].scope_spans[0].spans, trace());
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_refused_for_good_is_told_and_sent_once() {
+    for (scheme, replies, why) in [
+        ("http", &[Reply::Wrong][..], "it answered 400 Bad Request"),
+        ("grpc", &[Reply::Wrong], "it answered InvalidArgument"),
+        ("http", &[Reply::TakenInPart], "it refused 2 spans: too old"),
+        ("grpc", &[Reply::TakenInPart], "it refused 2 spans: too old"),
+    ] {
+        let (address, mut received) = receiver(replies).await;
+        let told = export(&format!("{scheme}://{address}"), LONG).await.unwrap();
+        assert!(told.starts_with("1 of 1 traces did not reach http://") && told.contains(why), "{told}");
+        assert!(received.try_recv().is_ok() && received.try_recv().is_err(), "{scheme}: sent once");
+    }
+}
+
+#[tokio::test]
+async fn what_is_refused_for_now_is_tried_a_few_times() {
+    for (scheme, why) in [("http", "503"), ("grpc", "Unavailable")] {
+        let (address, mut received) = receiver(&[Reply::Busy]).await;
+        let told = export(&format!("{scheme}://{address}"), LONG).await.unwrap();
+        assert!(told.contains(why) && !told.contains('\n'), "{told}");
+        assert_eq!(std::iter::from_fn(|| received.try_recv().ok()).count(), 5, "{scheme}");
+    }
+}
+
+#[tokio::test]
+async fn nobody_there_is_told_as_what_it_is() {
+    let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    for scheme in ["http", "grpc"] {
+        let told = export(&format!("{scheme}://{address}"), LONG).await.unwrap();
+        assert!(told.contains("Connection refused") && !told.contains('\n'), "{told}");
+    }
+}
+
+#[tokio::test]
+async fn a_collector_that_never_answers_holds_up_nothing() {
+    // Connections are made, by the backlog, and nothing is said.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = silent.local_addr().unwrap();
+    for (patience, why) in [
+        (Patience { end: Duration::from_millis(50), ..LONG }, "not all was taken within 50ms after the run"),
+        (Patience { attempt: Duration::from_millis(10), ..LONG }, "no answer within 10ms"),
+    ] {
+        for scheme in ["http", "grpc"] {
+            let told = export(&format!("{scheme}://{address}"), patience).await.unwrap();
+            assert!(told.starts_with("1 of 1 traces did not reach") && told.contains(why), "{told}");
+        }
+    }
+    assert!(Patience::default().end <= Duration::from_secs(3));
+}
+
+#[test]
+fn addresses_are_checked_before_the_run() {
+    for (url, is_right) in [
+        ("http://c:4318", true),
+        ("https://c/v1/traces", true),
+        ("grpc://c:4317", true),
+        ("c:4318", false),
+        ("ftp://c", false),
+        ("grpc://", false),
+    ] {
+        assert_eq!(url.parse::<Collector>().is_ok(), is_right, "{url}");
+    }
+    assert_eq!("http://c:4318".parse::<Collector>().unwrap().to_string(), "http://c:4318/v1/traces");
+}
