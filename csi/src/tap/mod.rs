@@ -5,8 +5,8 @@
 //!                        │  ^
 //!       facts (table) <──┤  └── Faults: delay, error, hang, drop_after
 //!                        v
-//!         Sink: none | channel | socket ──/cc/tap.sock──> listen ─> TapRecord ...
-//!                                   ^────── fault plans ─────┘
+//!         Sink: none | socket ──/cc/tap.sock──> listen ─> TapRecord ...
+//!            (tee: channel) ^────── fault plans ─────┘
 //! ```
 //!
 //! The end record is in the sink before the caller sees the result. So whoever sees a write to the API
@@ -81,8 +81,15 @@ impl Tap {
 
     /// Records into a channel, for callers in the same process.
     pub fn channel() -> (Self, mpsc::UnboundedReceiver<TapRecord>) {
+        Self::none().tee()
+    }
+
+    /// The same tap, whose records go into a channel, too: a component has metrics also where a harness
+    /// listens. Faults stay shared with the tap that this was.
+    pub fn tee(self) -> (Self, mpsc::UnboundedReceiver<TapRecord>) {
         let (sender, receiver) = mpsc::unbounded_channel();
-        (Self::with_sink(Sink::Channel(sender)), receiver)
+        let sink = Arc::new(Sink::Tee(self.sink, sender));
+        (Self { sink, faults: self.faults }, receiver)
     }
 
     /// Records into the socket at `path`, where [`listen`] listens, and takes fault plans from it.
@@ -151,5 +158,38 @@ mod tests {
         assert!(matches!(nonsense, Err(TapError::Faults(_))));
         let nowhere = Tap::asked_for(Some("/no/tap.sock".into()), None);
         assert!(matches!(nowhere, Err(TapError::Connect { .. })));
+    }
+
+    #[test]
+    fn a_tee_gets_what_the_first_gets_and_obeys_the_same_faults() {
+        let (first, mut heard) = Tap::channel();
+        let (tap, mut beside) = first.clone().tee();
+        let record = TapRecord {
+            at: claimcheck_model::Stamp::default(),
+            id: CallId { pid: 1, seq: 1 },
+            edge: Edge::Start,
+            component: "attacher".into(),
+            method: "/csi.v1.Controller/ControllerPublishVolume".into(),
+            driver: None,
+            volume_id: None,
+            volume_name: None,
+            node: None,
+            target: None,
+        };
+        tap.sink.write(record.clone());
+        assert_eq!(heard.try_recv().ok(), Some(record.clone()));
+        drop(heard);
+        tap.sink.write(record.clone());
+        assert_eq!(beside.try_recv().ok(), Some(record.clone()));
+        assert_eq!(
+            beside.try_recv().ok(),
+            Some(record),
+            "who no longer listens takes nothing from the other"
+        );
+
+        let plan = r#"[{"method":"NodeStageVolume","action":"hang"}]"#;
+        first.faults().set(serde_json::from_str(plan).unwrap());
+        let action = tap.faults().next("node/a", "/csi.v1.Node/NodeStageVolume", &Facts::default());
+        assert_eq!(action, Some(FaultAction::Hang));
     }
 }

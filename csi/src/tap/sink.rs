@@ -1,4 +1,4 @@
-//! Where records go: nowhere, into a channel, or down the tap socket, up which fault plans may come.
+//! Where records go: nowhere, down the tap socket, up which fault plans may come, and into channels.
 
 use std::{
     io::{self, BufRead, BufReader, Write},
@@ -22,8 +22,9 @@ const WRITE_LIMIT: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(super) enum Sink {
     None,
-    Channel(mpsc::UnboundedSender<TapRecord>),
     Socket(Arc<Socket>),
+    /// Into the first as without the channel, then into the channel.
+    Tee(Arc<Sink>, mpsc::UnboundedSender<TapRecord>),
 }
 
 impl Sink {
@@ -31,9 +32,12 @@ impl Sink {
     pub(super) fn write(&self, record: TapRecord) {
         match self {
             Self::None => {}
-            // Whoever dropped the receiver wants no more records.
-            Self::Channel(records) => drop(records.send(record)),
             Self::Socket(socket) => socket.write_line(&record),
+            Self::Tee(first, records) => {
+                first.write(record.clone());
+                // Whoever dropped the receiver wants no more records.
+                drop(records.send(record));
+            }
         }
     }
 }

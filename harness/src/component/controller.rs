@@ -8,7 +8,7 @@ use claimcheck_controllers::{
     leader::{Election, Elector, Timing},
     named,
 };
-use claimcheck_csi::tap::{TAP_ENV, Tap};
+use claimcheck_csi::tap::{Tap, TapError};
 use clap::Args;
 use kube::Client;
 
@@ -79,7 +79,7 @@ impl ControllerArgs {
             None => None,
         };
         let client = self.api.nameless().await?;
-        let options = self.options(&meters);
+        let options = self.options(&meters)?;
         let mut elector = self.leader_elect.then(|| self.elector(&client));
         if let Some(elector) = &mut elector {
             meters.leads(&self.leader_election_name, false);
@@ -99,14 +99,17 @@ impl ControllerArgs {
         Ok(result?)
     }
 
-    fn options(&self, meters: &Meters) -> controllers::Options {
-        // Without a harness that wants the records, they are metrics.
-        let tap = (self.http_endpoint.is_some() && std::env::var_os(TAP_ENV).is_none()).then(|| {
-            let (tap, records) = Tap::channel();
-            meters.follow(records);
-            tap
-        });
-        controllers::Options {
+    fn options(&self, meters: &Meters) -> Result<controllers::Options, TapError> {
+        // The records are metrics, whether or not a harness wants them as well.
+        let tap = match self.http_endpoint {
+            Some(_) => {
+                let (tap, records) = Tap::from_env()?.tee();
+                meters.follow(records);
+                Some(tap)
+            }
+            None => None,
+        };
+        Ok(controllers::Options {
             csi_address: self.csi_address.clone(),
             tap,
             provisioning: controllers::Provisioning {
@@ -117,7 +120,7 @@ impl ControllerArgs {
             node_monitor_grace: self.node_monitor_grace_period.map(Duration::from_secs),
             meter: meters.meter(),
             capacity_namespace: self.capacity_namespace.clone(),
-        }
+        })
     }
 
     fn elector(&self, client: &Client) -> Elector {
