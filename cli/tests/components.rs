@@ -1,9 +1,10 @@
 //! The components as they run in a real cluster: separate processes with probes, metrics and a lease.
 
+mod http;
+
 use std::{
     fs,
-    io::{BufRead, BufReader, Read, Write},
-    net::{TcpListener, TcpStream},
+    net::TcpListener,
     os::unix::fs::FileTypeExt,
     path::Path,
     process::{Child, Command, ExitStatus},
@@ -16,6 +17,8 @@ use nix::{
     unistd::Pid,
 };
 use tempfile::NamedTempFile;
+
+use http::get;
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -58,18 +61,6 @@ impl Drop for Component {
 /// An address that nobody uses.
 fn free() -> String {
     TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("an address").to_string()
-}
-
-/// The status and the text of a page; `None` while nobody answers.
-fn get(address: &str, path: &str) -> Option<(u16, String)> {
-    let mut stream = TcpStream::connect(address).ok()?;
-    write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").ok()?;
-    let mut answer = BufReader::new(stream);
-    let mut line = String::new();
-    answer.read_line(&mut line).ok()?;
-    let mut rest = String::new();
-    answer.read_to_string(&mut rest).ok()?;
-    Some((line.split(' ').nth(1)?.parse().ok()?, rest.split_once("\r\n\r\n")?.1.to_owned()))
 }
 
 /// Nothing tells this test that another process has come so far.

@@ -5,7 +5,7 @@
 //! back as [`Failure::Stale`], so that the shell plans anew.
 
 use claimcheck_informer::{Cached, EventRecorder, EventType, Informer, Kind, Watchable, key_of, reference};
-use claimcheck_model::ObjectKey;
+use claimcheck_model::{Meter, ObjectKey};
 use kube::{
     Client,
     api::{DeleteParams, GetParams, Patch, PatchParams, PostParams, Preconditions},
@@ -13,8 +13,6 @@ use kube::{
 };
 use serde::Serialize;
 use serde_json::{Value, json};
-
-use crate::meter::Meter;
 
 /// Why an action was not carried out.
 #[derive(Debug)]

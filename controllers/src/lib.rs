@@ -25,7 +25,6 @@ mod ephemeral;
 mod expander;
 mod garbage;
 pub mod leader;
-mod meter;
 mod named;
 mod node_lifecycle;
 mod protection;
@@ -37,8 +36,8 @@ mod selector;
 mod shell;
 mod snapshotter;
 mod start;
+mod under_way;
 
 pub use context::{Context, Failure};
-pub use meter::{Meter, Told};
 pub use named::named;
 pub use start::{CACHE_AGENT, Error, Name, Options, Provisioning, run};

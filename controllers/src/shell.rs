@@ -19,13 +19,11 @@ use std::{
 };
 
 use claimcheck_informer::{Backoff, Change, KindSet, Outcome, Queue, World};
+use claimcheck_model::metric::RECONCILE_DURATION;
 use jiff::Timestamp;
 use tracing::{debug, error, warn};
 
-use crate::{
-    context::{Context, Failure},
-    meter::Told,
-};
+use crate::context::{Context, Failure};
 
 /// How often a key is planned in a row before it has to wait its turn: far more than any object needs, so
 /// reaching it means that a planner undoes its own work, or that somebody else does.
@@ -62,7 +60,7 @@ pub trait Controller: Send + Sync + 'static {
     /// A step that the planner can ask for.
     type Action: Debug + Send + 'static;
 
-    /// The name in the log.
+    /// The name in the log, and of its queue in metrics.
     const NAME: &'static str;
     /// How many keys are worked on at a time.
     const WORKERS: usize = 16;
@@ -91,7 +89,7 @@ pub trait Controller: Send + Sync + 'static {
 pub async fn run<C: Controller>(controller: C, context: Context) {
     context.informer.synced().await;
     let controller = Arc::new(controller);
-    let queue = Queue::<C::Key>::new(C::BACKOFF);
+    let queue = Queue::<C::Key>::new(C::BACKOFF).metered(C::NAME, &context.meter);
     let mut changes = context.informer.subscribe(C::kinds());
     let waking = async {
         while let Some(change) = changes.recv().await {
@@ -108,8 +106,9 @@ pub async fn run<C: Controller>(controller: C, context: Context) {
             async move {
                 let began = Instant::now();
                 let outcome = reconcile(&*controller, &context, &key).await;
-                let failed = matches!(outcome, Outcome::Retry);
-                context.meter.tell(Told::Reconciled { controller: C::NAME, failed, took: began.elapsed() });
+                let result = if matches!(outcome, Outcome::Retry) { "failed" } else { "done" };
+                let took = began.elapsed().as_secs_f64();
+                context.meter.record(&RECONCILE_DURATION, &[C::NAME, result], took);
                 outcome
             }
         }

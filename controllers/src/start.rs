@@ -4,16 +4,13 @@ use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
 use claimcheck_csi::tap::Tap;
 use claimcheck_informer::{Informer, Kind, KindSet, Options as Watch};
+use claimcheck_model::Meter;
 use kube::Client;
 use tokio::task::JoinSet;
 use tracing::info;
 
 use crate::{
-    attachdetach, attacher, binder,
-    context::Context,
-    ephemeral, expander, garbage,
-    meter::{Meter, Told},
-    named::named,
+    attachdetach, attacher, binder, context::Context, ephemeral, expander, garbage, named::named,
     node_lifecycle, protection, provisioner, resizer, scheduler, shell, snapshotter,
 };
 
@@ -245,7 +242,7 @@ pub async fn run(
         match *name {
             Name::Binder => {
                 let context = context("persistentvolume-controller");
-                running.spawn(endless(shell::run(binder::Binder, context)));
+                running.spawn(endless(shell::run(binder::Binder::new(&context), context)));
             }
             Name::Scheduler => {
                 let context = context("default-scheduler");
@@ -284,7 +281,7 @@ pub async fn run(
             }
             Name::SnapshotController => {
                 let context = context("snapshot-controller");
-                running.spawn(endless(shell::run(snapshotter::bind::Snapshots, context)));
+                running.spawn(endless(shell::run(snapshotter::bind::Snapshots::new(&context), context)));
             }
             Name::Snapshotter => {
                 running.spawn(ended(*name, snapshotter::run(context("csi-snapshotter"), options)));
@@ -296,7 +293,7 @@ pub async fn run(
     }
     let synced = async {
         informer.synced().await;
-        options.meter.tell(Told::Synced);
+        options.meter.ready();
         std::future::pending().await
     };
     tokio::select! {

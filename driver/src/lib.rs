@@ -50,4 +50,4 @@ pub mod volume;
 
 pub use args::{Args, DRIVER_NAME};
 pub use driver::{Config, Driver};
-pub use run::{RunError, run};
+pub use run::{RunError, run, run_measured};

@@ -67,6 +67,20 @@ pub enum RunError {
 /// # Errors
 /// [`RunError`] if the driver cannot start, listen or go on serving. Failed calls are answered, not returned.
 pub async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<(), RunError> {
+    run_measured(args, None, || (), shutdown).await
+}
+
+/// The same, for a process that tells how it is: where `calls` is given, each call is recorded there, and `ready`
+/// is called as soon as clients can connect.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_measured(
+    args: Args,
+    calls: Option<Tap>,
+    ready: impl FnOnce(),
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), RunError> {
     let (endpoint, group, tell_calls) = (args.endpoint.clone(), args.socket_group, args.tell_calls);
     let (grace, defect) = (Duration::from_secs(args.shutdown_grace), args.defect);
     let mut config = Config::from(args);
@@ -93,6 +107,7 @@ pub async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<(), R
         server = server.share_with(group)?;
     }
     info!(endpoint = %server.endpoint(), %node, state_dir = %path.display(), "serving");
+    ready();
     let (stopping, stopped) = oneshot::channel();
     let shutdown = async {
         shutdown.await;
@@ -106,7 +121,7 @@ pub async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<(), R
         }
     };
     tokio::select! {
-        served = serve(server, services, tell_calls.then(|| (format!("node/{node}"), name)), shutdown) => served?,
+        served = serve(server, services, (calls, tell_calls), (format!("node/{node}"), name), shutdown) => served?,
         () = overdue => warn!(?grace, "calls are still under way; leaving them"),
     }
     info!(%endpoint, "stopped");
@@ -126,21 +141,27 @@ where
         .with(NodeServer::new(driver))
 }
 
-/// Serves to the end; with a component and a driver's name, tells of each call on standard output.
+/// Serves to the end. Calls are recorded under a component's and the driver's name: into the tap, and on
+/// standard output, each only where that is asked for.
 async fn serve(
     server: Server,
     services: Services,
-    tell: Option<(String, String)>,
+    (calls, tell): (Option<Tap>, bool),
+    (component, name): (String, String),
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
-    if let Some((component, name)) = tell {
-        let (tap, records) = Tap::channel();
-        let lines = tokio::spawn(write_lines(records, tokio::io::stdout()));
-        serve_tapped(server, services, tap, component, name, shutdown).await?;
+    let (tap, lines) = match (calls, tell) {
+        (None, false) => return Ok(server.serve(services, shutdown).await?),
+        (Some(calls), false) => (calls, None),
+        (calls, true) => {
+            let (tap, records) = calls.unwrap_or_else(Tap::none).tee();
+            (tap, Some(tokio::spawn(write_lines(records, tokio::io::stdout()))))
+        }
+    };
+    serve_tapped(server, services, tap, component, name, shutdown).await?;
+    if let Some(lines) = lines {
         // The tap is gone with the last call, so that this ends.
         lines.await.map_err(RunError::Defect)?.map_err(RunError::Tell)?;
-    } else {
-        server.serve(services, shutdown).await?;
     }
     Ok(())
 }

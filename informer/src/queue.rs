@@ -11,6 +11,13 @@ use std::{
     time::Duration,
 };
 
+use claimcheck_model::{
+    Meter,
+    meter::Reading,
+    metric::{
+        QUEUE_ADDS, QUEUE_DEPTH, QUEUE_LATENCY, QUEUE_LONGEST, QUEUE_RETRIES, QUEUE_UNFINISHED, QUEUE_WORK,
+    },
+};
 use tokio::{
     sync::Notify,
     task::JoinSet,
@@ -70,16 +77,21 @@ struct Inner<K> {
 }
 
 struct State<K> {
-    ready: VecDeque<K>,
+    /// Since when, too.
+    ready: VecDeque<(K, Instant)>,
     /// Ready, or to be made ready once the work on them ends.
     dirty: HashSet<K>,
-    working: HashSet<K>,
+    /// Since when they are worked on.
+    working: HashMap<K, Instant>,
     /// By due time and a number that tells apart those due at the same time.
     delayed: BTreeMap<(Instant, u64), K>,
     due: HashMap<K, (Instant, u64)>,
     failures: HashMap<K, u32>,
     count: u64,
     closed: bool,
+    /// What it is called in metrics, and who is told.
+    name: &'static str,
+    meter: Meter,
 }
 
 impl<K: Hash + Eq + Clone> Default for Queue<K> {
@@ -94,14 +106,34 @@ impl<K: Hash + Eq + Clone> Queue<K> {
         let state = State {
             ready: VecDeque::new(),
             dirty: HashSet::new(),
-            working: HashSet::new(),
+            working: HashMap::new(),
             delayed: BTreeMap::new(),
             due: HashMap::new(),
             failures: HashMap::new(),
             count: 0,
             closed: false,
+            name: "",
+            meter: Meter::default(),
         };
         Self { inner: Arc::new(Inner { state: Mutex::new(state), changed: Notify::new(), backoff }) }
+    }
+
+    /// The same queue, whose metrics are client-go's, under this name.
+    #[must_use]
+    pub fn metered(self, name: &'static str, meter: &Meter) -> Self
+    where
+        K: Send + 'static,
+    {
+        {
+            let mut state = self.state();
+            (state.name, state.meter) = (name, meter.clone());
+        }
+        let inner = Arc::downgrade(&self.inner);
+        meter.count(move || {
+            let readings = inner.upgrade().map(|inner| Self { inner }.state().readings(Instant::now()));
+            std::future::ready(readings.unwrap_or_default())
+        });
+        self
     }
 
     /// Adds a key, unless it is queued already. A delay still running for it goes on.
@@ -125,7 +157,9 @@ impl<K: Hash + Eq + Clone> Queue<K> {
             let mut state = self.state();
             let failures = state.failures.entry(key.clone()).or_default();
             *failures = failures.saturating_add(1);
-            *failures
+            let failures = *failures;
+            state.meter.increment(&QUEUE_RETRIES, &[state.name]);
+            failures
         };
         self.add_after(key, self.inner.backoff.delay(failures));
     }
@@ -239,8 +273,11 @@ enum Next<K> {
 
 impl<K: Hash + Eq + Clone> State<K> {
     fn add(&mut self, key: K) {
-        if self.dirty.insert(key.clone()) && !self.working.contains(&key) {
-            self.ready.push_back(key);
+        if self.dirty.insert(key.clone()) {
+            self.meter.increment(&QUEUE_ADDS, &[self.name]);
+            if !self.working.contains_key(&key) {
+                self.ready.push_back((key, Instant::now()));
+            }
         }
     }
 
@@ -268,18 +305,35 @@ impl<K: Hash + Eq + Clone> State<K> {
             self.due.remove(&key);
             self.add(key);
         }
-        if let Some(key) = self.ready.pop_front() {
+        if let Some((key, since)) = self.ready.pop_front() {
             self.dirty.remove(&key);
-            self.working.insert(key.clone());
+            self.working.insert(key.clone(), now);
+            self.meter.record(&QUEUE_LATENCY, &[self.name], (now - since).as_secs_f64());
             return Next::Key(key);
         }
         self.delayed.first_key_value().map_or(Next::Empty, |((due, _), _)| Next::At(*due))
     }
 
     fn done(&mut self, key: &K) {
-        self.working.remove(key);
-        if self.dirty.contains(key) {
-            self.ready.push_back(key.clone());
+        let now = Instant::now();
+        if let Some(began) = self.working.remove(key) {
+            self.meter.record(&QUEUE_WORK, &[self.name], (now - began).as_secs_f64());
         }
+        if self.dirty.contains(key) {
+            self.ready.push_back((key.clone(), now));
+        }
+    }
+
+    /// How much there is to do, and for how long it has been worked on.
+    fn readings(&self, now: Instant) -> Vec<Reading> {
+        let under_way = self.working.values().map(|began| (now - *began).as_secs_f64());
+        let (sum, longest) = under_way
+            .fold((0.0, 0.0), |(sum, longest): (f64, f64), seconds| (sum + seconds, longest.max(seconds)));
+        let of = |metric, value| Reading::new(metric, &[self.name], value);
+        vec![
+            of(&QUEUE_DEPTH, self.ready.len() as f64),
+            of(&QUEUE_UNFINISHED, sum),
+            of(&QUEUE_LONGEST, longest),
+        ]
     }
 }

@@ -27,7 +27,7 @@ pub enum MetricKind {
 }
 
 /// A metric as it is exported.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Metric {
     /// The exported name.
     pub name: &'static str,
@@ -124,8 +124,16 @@ labels! {
     Reason = "reason";
     /// A controller of ours: of a handful.
     Controller = "controller";
-    /// Upstream: the lease that is led.
+    /// Upstream: the lease that is led, or the queue that is worked on.
     Name = "name";
+    /// Upstream of rest_client_*: the API server.
+    Host = "host";
+    /// Upstream of rest_client_*: what is done with an object.
+    Verb = "verb";
+    /// Upstream of rest_client_*: the HTTP method.
+    Method = "method";
+    /// Upstream of rest_client_*: the HTTP status, or `<error>`.
+    Code = "code";
     /// Upstream: of kubelet_volume_stats.
     Namespace = "namespace";
     /// Upstream: of kubelet_volume_stats.
@@ -142,6 +150,13 @@ pub const OPERATION_BUCKETS: &[f64] = &[
 /// Prometheus' default buckets, which sig-storage-lib-external-provisioner uses, with ours below them.
 pub const PROVISION_BUCKETS: &[f64] =
     &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+
+/// client-go's buckets of requests (`component-base/metrics/prometheus/restclient`), with ours below them.
+pub const REQUEST_BUCKETS: &[f64] =
+    &[0.0005, 0.001, 0.0025, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0];
+
+/// Upstream's buckets of work queues: powers of ten from 10 ns (`component-base/metrics/prometheus/workqueue`).
+pub const QUEUE_BUCKETS: &[f64] = &[1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0, 1000.0];
 
 macro_rules! metrics {
     ($($const:ident = $name:literal, $unit:ident, $kind:expr, [$($label:ident),*], $help:literal;)+) => {
@@ -195,6 +210,23 @@ metrics! {
     LEADER_STATUS = "leader_election_master_status", Count, Gauge, [Name],
         "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates master. 'name' is the string used to identify the lease. Please make sure to group by name.";
     BUILD_INFO = "claimcheck_build_info", Count, Gauge, [Version, KubernetesVersion, Cluster], "Always 1.";
+
+    QUEUE_DEPTH = "workqueue_depth", Count, Gauge, [Name], "Current depth of workqueue.";
+    QUEUE_ADDS = "workqueue_adds_total", Count, Counter, [Name], "Total number of adds handled by workqueue.";
+    QUEUE_RETRIES = "workqueue_retries_total", Count, Counter, [Name],
+        "Total number of retries handled by workqueue.";
+    QUEUE_LATENCY = "workqueue_queue_duration_seconds", Seconds, Histogram(QUEUE_BUCKETS), [Name],
+        "How long in seconds an item stays in workqueue before being requested.";
+    QUEUE_WORK = "workqueue_work_duration_seconds", Seconds, Histogram(QUEUE_BUCKETS), [Name],
+        "How long in seconds processing an item from workqueue takes.";
+    QUEUE_UNFINISHED = "workqueue_unfinished_work_seconds", Seconds, Gauge, [Name],
+        "How many seconds of work has done that is in progress and hasn't been observed by work_duration.";
+    QUEUE_LONGEST = "workqueue_longest_running_processor_seconds", Seconds, Gauge, [Name],
+        "How many seconds has the longest running processor for workqueue been running.";
+    REQUESTS = "rest_client_requests_total", Count, Counter, [Code, Host, Method],
+        "Number of HTTP requests, partitioned by status code, method, and host.";
+    REQUEST_DURATION = "rest_client_request_duration_seconds", Seconds, Histogram(REQUEST_BUCKETS), [Host, Verb],
+        "Request latency in seconds. Broken down by verb, and host.";
 
     STORAGE_OPERATION_DURATION = "storage_operation_duration_seconds", Seconds, Histogram(OPERATION_BUCKETS),
         [VolumePlugin, OperationName, Status, Migrated], "Storage operation duration.";

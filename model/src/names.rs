@@ -80,6 +80,12 @@ pub fn unique_volume_name(driver: &str, handle: &str) -> String {
     format!("kubernetes.io/csi/{driver}^{handle}")
 }
 
+/// What upstream's metrics call the volume plugin of a driver: `kubernetes.io/csi:<driver>`.
+/// Upstream: `GetFullQualifiedPluginNameForVolume` in `pkg/volume/util/util.go`.
+pub fn csi_plugin(driver: &str) -> String {
+    format!("kubernetes.io/csi:{driver}")
+}
+
 /// The name of the content that is made for a snapshot: `snapcontent-<uid>`.
 pub fn snapshot_content_name(snapshot_uid: &str) -> String {
     format!("snapcontent-{snapshot_uid}")

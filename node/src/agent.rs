@@ -12,7 +12,7 @@ use std::{
 };
 
 use claimcheck_informer::{Change, EventRecorder, Informer, Kind, KindSet, Options};
-use claimcheck_model::Stamp;
+use claimcheck_model::{Meter, Stamp, metric::RECONSTRUCT_VOLUMES};
 use claimcheck_runtime::{Runtime, RuntimeError, State};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Client, config::KubeconfigError};
@@ -30,6 +30,7 @@ use crate::{
     reconstruct::{self, ReconstructError},
     registration::{self, Dial, NodeInfo, PluginEvent},
     server::{Credentials, ListenError, Logs, Server},
+    survey::{self, Question},
     volumes::PodUid,
 };
 
@@ -80,9 +81,6 @@ pub enum AgentError {
     /// The container runtime cannot be used.
     #[error("the container runtime failed")]
     Runtime(#[from] RuntimeError),
-    /// The tap that the environment asks for cannot be had.
-    #[error(transparent)]
-    Tap(#[from] claimcheck_csi::tap::TapError),
     /// The container runtime ended under the agent.
     #[error("the container runtime is gone, and with it all containers: restart the node")]
     RuntimeGone,
@@ -109,6 +107,8 @@ pub struct Agent<R, H> {
     pub host: Arc<H>,
     /// How to reach a driver.
     pub dial: Dial,
+    /// Told of what the agent does.
+    pub meter: Meter,
 }
 
 /// One thing that happened.
@@ -118,6 +118,7 @@ enum Event {
     Volume(Notice),
     Pod(Done),
     Plugin(PluginEvent),
+    Asked(Question),
     Timer,
 }
 
@@ -128,7 +129,7 @@ impl<R: Runtime, H: Host> Agent<R, H> {
     /// # Errors
     /// See [`AgentError`].
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), AgentError> {
-        let Self { config, client, runtime, host, dial } = self;
+        let Self { config, client, runtime, host, dial, meter } = self;
         let layout = Layout::new(prepare(&config.root)?);
         let informer = Informer::start(client.clone(), watched(), &selected(&config.name));
         let server = Server::listen(&config.name, &config.ip, config.credentials.clone()).await?;
@@ -156,10 +157,13 @@ impl<R: Runtime, H: Host> Agent<R, H> {
             client: client.clone(),
             informer: informer.clone(),
             node: config.name.clone(),
+            meter: meter.clone(),
         };
         let (notice, notices) = mpsc::unbounded_channel();
         let (done, dones) = mpsc::unbounded_channel();
         let (plugin, plugins) = mpsc::unbounded_channel();
+        let questions = survey::begin(&meter);
+        meter.record(&RECONSTRUCT_VOLUMES, &[], found.actual.iter().count() as f64);
         let logs = Logs { informer: informer.clone(), runtime: runtime.clone(), layout: layout.clone() };
         let pod_node = pods::Node {
             runtime,
@@ -188,13 +192,14 @@ impl<R: Runtime, H: Host> Agent<R, H> {
             wake: None,
         };
         let mut sources =
-            Sources { world: informer.subscribe(watched()), containers, notices, dones, plugins };
+            Sources { world: informer.subscribe(watched()), containers, notices, dones, plugins, questions };
         // Every pod that exists is known before anything found on the node is held to be nobody's.
         while let Ok(change) = sources.world.try_recv() {
             state.take(Event::World(change));
         }
         state.adopt(found.pods, listed);
         state.settle();
+        meter.ready();
 
         let registry = layout.plugins_registry();
         let info = NodeInfo::new(client.clone(), &config.name);
@@ -240,6 +245,7 @@ struct Sources {
     notices: mpsc::UnboundedReceiver<Notice>,
     dones: mpsc::UnboundedReceiver<Done>,
     plugins: mpsc::UnboundedReceiver<PluginEvent>,
+    questions: mpsc::UnboundedReceiver<Question>,
 }
 
 impl Sources {
@@ -256,6 +262,7 @@ impl Sources {
             Some(notice) = self.notices.recv() => Some(Event::Volume(notice)),
             Some(done) = self.dones.recv() => Some(Event::Pod(done)),
             Some(plugin) = self.plugins.recv() => Some(Event::Plugin(plugin)),
+            Some(question) = self.questions.recv() => Some(Event::Asked(question)),
             container = self.containers.recv() => container.map(|(id, state)| Event::Container(id, state)),
             () = timer => Some(Event::Timer),
         }
@@ -341,6 +348,8 @@ impl<R: Runtime, H: Host> Loop<R, H> {
             Event::Pod(done) => drop(self.due.insert(self.pods.done(done, now))),
             Event::Plugin(PluginEvent::Registered(driver)) => self.volumes.driver_registered(*driver),
             Event::Plugin(PluginEvent::Gone { name }) => self.volumes.driver_gone(&name),
+            // Whoever asked may have gone away.
+            Event::Asked(question) => drop(question.send(self.volumes.survey())),
             Event::Timer => self.due.extend(self.pods.expired(moment(now))),
         }
     }

@@ -7,6 +7,7 @@ use std::{
 };
 
 use claimcheck_csi::{Driver, Endpoint, KUBELET_DEADLINE, tap::Tap};
+use claimcheck_model::Meter;
 use kube::{
     Client,
     config::{Config as ClientConfig, KubeConfigOptions, Kubeconfig, KubeconfigError},
@@ -54,14 +55,20 @@ pub struct Args {
     pub max_restart_backoff: u64,
 }
 
-/// Runs the agent until `shutdown` resolves. Containers and mounts stay; the next agent takes over.
+/// Runs the agent until `shutdown` resolves; its calls to drivers are recorded in `tap`, and `meter` is told of
+/// what it does. Containers and mounts stay; the next agent takes over.
 ///
 /// # Errors
 /// See [`AgentError`].
-pub async fn run(args: Args, client: Client, shutdown: impl Future<Output = ()>) -> Result<(), AgentError> {
+pub async fn run(
+    args: Args,
+    client: Client,
+    tap: Tap,
+    meter: Meter,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), AgentError> {
     let runtime = Arc::new(claimcheck_runtime::Client::connect(&args.runtime_socket)?);
     let token = own_token(args.kubeconfig.as_deref()).await?;
-    let tap = Tap::from_env()?;
     let component = format!("node/{}", args.name);
     let dial = move |endpoint: &Path| {
         Driver::new(Endpoint::Unix(endpoint.to_owned()), tap.clone(), component.clone())
@@ -78,7 +85,9 @@ pub async fn run(args: Args, client: Client, shutdown: impl Future<Output = ()>)
         },
         credentials: Credentials::new(token.as_deref(), args.client_ca_file),
     };
-    Agent { config, client, runtime, host: Arc::new(RealHost), dial: Arc::new(dial) }.run(shutdown).await
+    Agent { config, client, runtime, host: Arc::new(RealHost), dial: Arc::new(dial), meter }
+        .run(shutdown)
+        .await
 }
 
 /// The bearer token of the kubeconfig, which our own API server hands on when it asks us. None where there is

@@ -32,6 +32,7 @@ mod reconstruct;
 pub mod registrar;
 mod registration;
 mod server;
+mod survey;
 #[cfg(test)]
 mod testing;
 mod volumes;

@@ -6,7 +6,7 @@
 use std::{collections::BTreeMap, error::Error, io, path::PathBuf, sync::Arc, time::Duration};
 
 use claimcheck_informer::Informer;
-use claimcheck_model::ObjectKey;
+use claimcheck_model::{Meter, ObjectKey};
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 use tonic::Code;
@@ -262,18 +262,21 @@ pub struct Executor<H> {
     pub informer: Informer,
     /// The node's name.
     pub node: String,
+    /// Told of what operations take.
+    pub meter: Meter,
 }
 
 // By hand, since a derived one would ask for `H: Clone`.
 impl<H> Clone for Executor<H> {
     fn clone(&self) -> Self {
-        let Self { layout, host, client, informer, node } = self;
+        let Self { layout, host, client, informer, node, meter } = self;
         Self {
             layout: layout.clone(),
             host: host.clone(),
             client: client.clone(),
             informer: informer.clone(),
             node: node.clone(),
+            meter: meter.clone(),
         }
     }
 }

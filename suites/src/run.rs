@@ -162,7 +162,7 @@ impl Run {
         };
         let (events, reporting) =
             reporter.in_ci().judging(options.slos.clone()).tracing(options.otlp.clone()).start();
-        let cluster = options.place.bring_up(&folder).await?;
+        let cluster = options.place.bring_up(&folder, options.metrics_addr.is_some()).await?;
         let ready = Stamp::now();
         // Four letters of chance: enough to tell the few runs on one cluster from each other.
         let prefix = format!("cc-{:.4}", uuid::Uuid::new_v4().simple().to_string());

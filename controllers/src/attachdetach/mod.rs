@@ -18,6 +18,7 @@
 
 mod desired;
 mod lists;
+mod meter;
 pub(crate) mod plan;
 mod run;
 mod volume;
@@ -37,6 +38,6 @@ pub(crate) async fn run(
     context: Context,
     _: Options,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    shell::run(run::AttachDetach::default(), context).await;
+    shell::run(run::AttachDetach::new(&context), context).await;
     Ok(())
 }

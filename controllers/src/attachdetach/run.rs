@@ -10,13 +10,14 @@ use std::{
     time::Duration,
 };
 
-use claimcheck_informer::{Change, EventType, KindSet, World};
+use claimcheck_informer::{AttachmentBy, Change, EventType, KindSet, World};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use tracing::info;
 
 use super::{
     lists::{Edit, Lists},
+    meter::Measured,
     plan::{Action, Memory, plan},
     wake::{KINDS, concerned},
 };
@@ -27,11 +28,11 @@ use crate::{
 };
 
 /// The attach/detach controller.
-#[derive(Default)]
 pub struct AttachDetach {
     lists: Lists,
     /// By volume; only those with something to remember.
     memories: Mutex<HashMap<String, Memory>>,
+    measured: Measured,
 }
 
 impl Controller for AttachDetach {
@@ -47,6 +48,7 @@ impl Controller for AttachDetach {
     }
 
     fn wakes(&self, change: &Change, world: &World) -> Vec<String> {
+        self.measured.changed(change);
         concerned(change, world).into_iter().collect()
     }
 
@@ -68,10 +70,12 @@ impl Controller for AttachDetach {
                 return Ok(Done::Nothing);
             }
             Action::Attach { attachment, pods } => {
+                self.measured.attaches(&attachment);
                 let created = context.create(&*attachment).await;
                 if let Err(Failure::Later(error)) = &created {
                     let message = format!("AttachVolume.Attach failed for volume {volume:?} : {error}");
                     tell(context, &pods, EventType::Warning, "FailedAttachVolume", &message);
+                    self.measured.not_attached(&attachment);
                 }
                 created?;
             }
@@ -80,6 +84,14 @@ impl Controller for AttachDetach {
                 let written = self.lists.edit(context, &node, Edit { unique, listed, doubtful }).await;
                 self.memories().entry(volume.clone()).or_default().note_write(&node, written.is_ok());
                 written?;
+                if waiting.is_some() {
+                    let world = context.informer.read();
+                    let mut attachments = world.attachments.by(AttachmentBy::Volume, volume);
+                    attachments
+                        .find(|attachment| attachment.spec.node_name == node)
+                        .into_iter()
+                        .for_each(|attachment| self.measured.attached(attachment));
+                }
                 // The trailing blank is upstream's, and people's scripts match on it.
                 let message = format!("AttachVolume.Attach succeeded for volume {volume:?} ");
                 tell(
@@ -92,6 +104,7 @@ impl Controller for AttachDetach {
             }
             Action::Detach { attachment } => {
                 info!(volume, node = attachment.spec.node_name, "detaches");
+                self.measured.detaches(&attachment, &context.informer.read());
                 context.delete(&*attachment).await?;
             }
         }
@@ -100,6 +113,10 @@ impl Controller for AttachDetach {
 }
 
 impl AttachDetach {
+    pub fn new(context: &Context) -> Self {
+        Self { lists: Lists::default(), memories: Mutex::default(), measured: Measured::new(context) }
+    }
+
     // Nothing panics while it is locked, so a poisoned one is whole.
     fn memories(&self) -> MutexGuard<'_, HashMap<String, Memory>> {
         self.memories.lock().unwrap_or_else(PoisonError::into_inner)

@@ -13,6 +13,7 @@
 
 mod action;
 pub(crate) mod fit;
+mod meter;
 pub(crate) mod plan;
 pub(crate) mod plan_volume;
 mod run;

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 
 use super::{
     action::{Absent, Action, Subject, Write},
+    meter::Measured,
     plan::plan_claim,
     plan_volume::plan_volume,
 };
@@ -26,7 +27,15 @@ pub enum Key {
 }
 
 /// The binder.
-pub struct Binder;
+pub struct Binder {
+    measured: Measured,
+}
+
+impl Binder {
+    pub fn new(context: &Context) -> Self {
+        Self { measured: Measured::new(context) }
+    }
+}
 
 impl Controller for Binder {
     type Key = Key;
@@ -39,6 +48,7 @@ impl Controller for Binder {
     }
 
     fn wakes(&self, change: &Change, world: &World) -> Vec<Key> {
+        self.measured.changed(change);
         match change.kind {
             Kind::Claim => wakes_of_claim(change, world),
             Kind::Volume => wakes_of_volume(change, world),
@@ -83,6 +93,7 @@ impl Controller for Binder {
             Some(Write::Volume(volume, patch)) => context.patch(&*volume, patch).await?,
             Some(Write::VolumeStatus(volume, status)) => context.patch_status(&*volume, status).await?,
         }
+        self.measured.acted(&action);
         Ok(Done::Wrote)
     }
 }

@@ -15,6 +15,7 @@ mod capacity;
 pub(crate) mod cloning;
 pub(crate) mod create;
 pub(crate) mod delete;
+mod meter;
 
 use std::error::Error;
 

@@ -62,6 +62,7 @@ impl Controllers {
                     "--csi-address".into(),
                     socket.clone().into(),
                 ]);
+                args.extend(common.metrics_args(&name.replace(' ', "-"), None));
                 Ok(common.start(common.component(name.to_owned(), args, None))?)
             };
         let ControlPlane::Stock(stock) = control_plane else {

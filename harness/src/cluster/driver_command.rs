@@ -85,6 +85,14 @@ pub struct Place {
 }
 
 impl DriverCommand {
+    /// Whether it is our driver, of this very program.
+    pub(super) fn is_ours(&self) -> bool {
+        match self {
+            Self::Builtin | Self::Ourselves(_) => true,
+            Self::Exec(_) => false,
+        }
+    }
+
     /// Program and arguments at a place; `ourselves` is this program.
     pub fn at(&self, place: &Place, ourselves: &std::path::Path) -> (PathBuf, Vec<OsString>) {
         let fill = |words: &[String]| -> Vec<OsString> {

@@ -47,6 +47,7 @@ use crate::{
     client::client,
     faults::{self, FaultSpec},
     install::InstallError,
+    metrics::Components,
 };
 
 /// How long the components may take until all nodes are ready.
@@ -76,6 +77,8 @@ pub struct Options {
     pub listen: SocketAddr,
     /// Where people find the kubeconfig (mode 0600).
     pub kubeconfig: PathBuf,
+    /// Whether components serve metrics, for [`Metrics::serve`](crate::metrics::Metrics::serve) to hand on.
+    pub metrics: bool,
 }
 
 /// What a CSIDriver object says that no call to the driver tells.
@@ -219,6 +222,9 @@ impl Embedded {
         let api_ready = Stamp::now();
         let (tell_ends, ends) = mpsc::unbounded_channel();
         let common = common(options, &control_plane, tell_ends);
+        if let Some(metrics) = &common.metrics {
+            metrics.prepare().map_err(writing(Path::new(STATE_DIR)))?;
+        }
         for kubeconfig in [&common.kubeconfig, &options.kubeconfig] {
             control_plane.write_kubeconfig(kubeconfig).map_err(writing(kubeconfig))?;
         }
@@ -539,6 +545,7 @@ fn common(
         kubeconfig: state.join("kubeconfig"),
         client_ca: control_plane.client_ca().map(Path::to_owned),
         tap: state.join("tap.sock"),
+        metrics: options.metrics.then(Components::default),
         ends,
     }
 }

@@ -118,6 +118,7 @@ impl Further {
         args.extend(wanted.attacher.then(|| "attacher".into()));
         args.extend(["--kubeconfig".into(), common.kubeconfig.clone().into()]);
         args.extend(["--csi-address".into(), socket.clone().into()]);
+        args.extend(common.metrics_args(&format!("controllers-{name}"), None));
         let spec = common.component(format!("controllers {name}"), args, None);
         let controllers = common.start(spec)?;
         let client = DriverClient::new(Endpoint::Unix(socket), Tap::none(), "harness");

@@ -17,7 +17,7 @@ use super::{
     node_driver::{NodeDriver, NodeDriverError, Plugin},
     supervisor::Supervised,
 };
-use crate::component::MARKER;
+use crate::{component::MARKER, metrics::Components};
 
 /// Where things of a node are.
 #[derive(Clone, Debug)]
@@ -49,6 +49,8 @@ pub(super) struct Common {
     /// Who may ask nodes for logs without the token of the kubeconfig.
     pub client_ca: Option<PathBuf>,
     pub tap: PathBuf,
+    /// Where components serve their metrics, where they do.
+    pub metrics: Option<Components>,
     /// Who is told of components that end by themselves.
     pub ends: mpsc::UnboundedSender<ComponentEnd>,
 }
@@ -69,6 +71,12 @@ impl Common {
             env: vec![(MARKER.into(), "1".into()), ("CLAIMCHECK_TAP".into(), self.tap.clone().into())],
             namespace,
         }
+    }
+
+    /// Arguments with which one of our own components serves its metrics.
+    pub(super) fn metrics_args(&self, component: &str, node: Option<&str>) -> Vec<OsString> {
+        let args = self.metrics.as_ref().map(|metrics| metrics.args(component, node));
+        args.into_iter().flatten().map(OsString::from).collect()
     }
 
     /// Starts a component, and keeps it running.
@@ -131,6 +139,7 @@ impl Node {
         if let Some(client_ca) = &common.client_ca {
             args.extend(["--client-ca-file".into(), client_ca.clone().into()]);
         }
+        args.extend(common.metrics_args("node", Some(name)));
         let spec = common.component(format!("agent {name}"), args, Some(namespace.clone()));
         let agent = common.start(spec)?;
         Ok(Self { paths, agent, driver, namespace, _runtime: runtime })

@@ -75,7 +75,10 @@ impl Plugin {
             state_dir: self.state_dir.display().to_string(),
             node_root: KUBELET_DIR.to_owned(),
         };
-        let (program, args) = command.at(&place, &common.ourselves);
+        let (program, mut args) = command.at(&place, &common.ourselves);
+        if command.is_ours() {
+            args.extend(common.metrics_args(&self.directory, Some(name)));
+        }
         let mut spec = common.component(format!("{} {name}", self.directory), args, Some(namespace));
         spec.program = program;
         Ok(common.start(spec)?)

@@ -4,11 +4,14 @@ use std::{path::PathBuf, time::Duration};
 
 use anyhow::{Context, Result};
 use claimcheck_controllers::named;
+use claimcheck_model::Meter;
 use clap::Args;
 use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
+
+use super::requests::metered;
 
 /// How to reach the API server.
 #[derive(Debug, Args)]
@@ -19,14 +22,14 @@ pub struct ApiArgs {
 }
 
 impl ApiArgs {
-    /// A client that names its component to the API server.
-    pub(super) async fn client(&self, component: &str) -> Result<Client> {
+    /// A client that names its component to the API server, and tells the meter of its requests.
+    pub(super) async fn client(&self, component: &str, meter: &Meter) -> Result<Client> {
         let agent = format!("claimcheck-{component}/{}", env!("CARGO_PKG_VERSION"));
-        Ok(named(&self.nameless().await?, &agent))
+        Ok(named(&self.nameless(meter).await?, &agent))
     }
 
     /// A client that is still to be named, see [`named`].
-    pub(super) async fn nameless(&self) -> Result<Client> {
+    pub(super) async fn nameless(&self, meter: &Meter) -> Result<Client> {
         let mut config = match &self.kubeconfig {
             Some(path) => {
                 let kubeconfig = Kubeconfig::read_from(path)
@@ -38,6 +41,7 @@ impl ApiArgs {
         // Watches are quiet for minutes.
         config.read_timeout = None;
         config.connect_timeout = Some(Duration::from_secs(10));
-        Ok(Client::try_from(config)?)
+        let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
+        Ok(metered(&Client::try_from(config)?, &host, meter))
     }
 }

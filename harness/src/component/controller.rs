@@ -9,11 +9,11 @@ use claimcheck_controllers::{
     named,
 };
 use claimcheck_csi::tap::{Tap, TapError};
+use claimcheck_model::metric::CSI_SIDECAR_OPERATIONS;
 use clap::Args;
 use kube::Client;
 
-use super::{ApiArgs, HttpEndpoint, meters::Meters, termination};
-use crate::serve::serve;
+use super::{ApiArgs, HttpArgs, meters::Meters, termination};
 
 /// The user agent of leader election: rights on leases are not the controllers'.
 pub(crate) const ELECTION_AGENT: &str = "claimcheck-leader-election";
@@ -56,9 +56,8 @@ pub struct ControllerArgs {
     /// again, it goes on at once [default: the host's name and a random part]
     #[arg(long, value_name = "NAME")]
     leader_election_identity: Option<String>,
-    /// Serve /healthz, /livez, /readyz and /metrics here, for example :8080
-    #[arg(long, value_name = "ADDRESS")]
-    http_endpoint: Option<HttpEndpoint>,
+    #[command(flatten)]
+    http: HttpArgs,
     #[command(flatten)]
     api: ApiArgs,
 }
@@ -73,12 +72,9 @@ impl ControllerArgs {
                 name => names.push(name.parse()?),
             }
         }
-        let meters = Meters::default();
-        let _serving = match self.http_endpoint {
-            Some(HttpEndpoint(address)) => Some(serve(address, meters.clone()).await?),
-            None => None,
-        };
-        let client = self.api.nameless().await?;
+        let meters = Meters::new();
+        let _served = self.http.serve(&meters).await?;
+        let client = self.api.nameless(&meters.meter()).await?;
         let options = self.options(&meters)?;
         let mut elector = self.leader_elect.then(|| self.elector(&client));
         if let Some(elector) = &mut elector {
@@ -101,10 +97,10 @@ impl ControllerArgs {
 
     fn options(&self, meters: &Meters) -> Result<controllers::Options, TapError> {
         // The records are metrics, whether or not a harness wants them as well.
-        let tap = match self.http_endpoint {
+        let tap = match self.http.http_endpoint {
             Some(_) => {
                 let (tap, records) = Tap::from_env()?.tee();
-                meters.follow(records);
+                meters.follow(records, &CSI_SIDECAR_OPERATIONS);
                 Some(tap)
             }
             None => None,

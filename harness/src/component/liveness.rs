@@ -7,7 +7,7 @@ use claimcheck_csi::{Driver, Endpoint, tap::Tap, v1::ProbeRequest};
 use clap::Args;
 
 use super::{HttpEndpoint, termination};
-use crate::serve::{Page, Site, serve};
+use crate::serve::{Ask, Page, Site};
 
 /// Arguments of the probe, named as those of livenessprobe.
 #[derive(Debug, Args)]
@@ -28,8 +28,7 @@ impl LivenessArgs {
         let ended = termination()?;
         let driver = Driver::new(Endpoint::Unix(self.csi_address), Tap::none(), "livenessprobe")
             .with_deadline(Duration::from_secs(self.probe_timeout));
-        let HttpEndpoint(address) = self.http_endpoint;
-        let _serving = serve(address, Health(driver)).await?;
+        let _served = self.http_endpoint.serve(Health(driver)).await?;
         ended.cancelled().await;
         Ok(())
     }
@@ -40,8 +39,8 @@ impl LivenessArgs {
 struct Health(Driver);
 
 impl Site for Health {
-    async fn page(&self, path: &str) -> Option<Page> {
-        if path != "/healthz" {
+    async fn page(&self, ask: Ask<'_>) -> Option<Page> {
+        if ask.path != "/healthz" {
             return None;
         }
         // Without a word on readiness it is ready: the field is optional.

@@ -1,79 +1,133 @@
-//! What a process of controllers tells probes and scrapers.
+//! What a component tells probes and scrapers: a registry that is filled through a [`Meter`].
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
 };
 
-use claimcheck_controllers::{Meter, Told};
 use claimcheck_csi::tap::{CallId, Edge, TapRecord, code_name};
-use claimcheck_model::metric;
-use prometheus::{GaugeVec, HistogramVec, Registry};
+use claimcheck_model::{
+    Meter,
+    meter::{Census, Recorder},
+    metric::{self, Metric, MetricKind},
+};
+use futures::future::join_all;
+use prometheus::{GaugeVec, HistogramVec, IntCounterVec, Registry};
 use tokio::sync::mpsc;
 
 use crate::{
     metrics::{Register, text},
-    serve::{Page, Site},
+    serve::{Ask, Page, Site},
 };
 
 /// Health and metrics of one process. Clones are the same.
-#[derive(Clone)]
-pub(super) struct Meters {
+#[derive(Clone, Default)]
+pub(super) struct Meters(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
     registry: Registry,
-    reconciles: HistogramVec,
-    calls: HistogramVec,
-    leader: GaugeVec,
+    /// By name: a component has those that it has told of, since an empty one says nothing.
+    families: Mutex<HashMap<&'static str, Family>>,
+    censuses: Mutex<Vec<Census>>,
+    /// Gauges that were counted. Held while they are counted anew.
+    counted: tokio::sync::Mutex<BTreeSet<&'static str>>,
     /// It works, or waits for its turn to.
-    ready: Arc<AtomicBool>,
+    ready: AtomicBool,
 }
 
-impl Default for Meters {
-    fn default() -> Self {
-        let registry = Registry::new();
-        let register = Register(&registry);
-        let (reconciles, calls, leader) = (
-            register.histogram(&metric::RECONCILE_DURATION),
-            register.histogram(&metric::CSI_SIDECAR_OPERATIONS),
-            register.gauge(&metric::LEADER_STATUS),
-        );
-        // A component does not know what its cluster is called: those labels stay empty.
-        register.gauge(&metric::BUILD_INFO).with_label_values(&[env!("CARGO_PKG_VERSION"), "", ""]).set(1.0);
-        Self { registry, reconciles, calls, leader, ready: Arc::default() }
+#[derive(Clone)]
+enum Family {
+    Counter(IntCounterVec),
+    Gauge(GaugeVec),
+    Histogram(HistogramVec),
+}
+
+impl Inner {
+    /// The family of a metric.
+    fn family(&self, metric: &'static Metric) -> Family {
+        let register = Register(&self.registry);
+        let make = || match metric.kind {
+            MetricKind::Counter => Family::Counter(register.counter(metric)),
+            MetricKind::Gauge => Family::Gauge(register.gauge(metric)),
+            MetricKind::Histogram(_) => Family::Histogram(register.histogram(metric)),
+        };
+        locked(&self.families).entry(metric.name).or_insert_with(make).clone()
+    }
+
+    fn record(&self, metric: &'static Metric, labels: &[&str], value: f64) {
+        match self.family(metric) {
+            Family::Counter(family) => family.with_label_values(labels).inc_by(value as u64),
+            Family::Gauge(family) => family.with_label_values(labels).set(value),
+            Family::Histogram(family) => family.with_label_values(labels).observe(value),
+        }
+    }
+
+    /// Counts what is counted only when somebody reads; what is gone has no series any longer.
+    async fn take_censuses(&self) {
+        let mut counted = self.counted.lock().await;
+        let censuses = locked(&self.censuses).clone();
+        let readings = join_all(censuses.iter().map(Census::read)).await;
+        for name in counted.iter() {
+            if let Some(Family::Gauge(gauge)) = locked(&self.families).get(name) {
+                gauge.reset();
+            }
+        }
+        for reading in readings.into_iter().flatten() {
+            let labels: Vec<&str> = reading.labels.iter().map(String::as_str).collect();
+            self.record(reading.metric, &labels, reading.value);
+            counted.insert(reading.metric.name);
+        }
+    }
+}
+
+// Nothing panics while one is locked, so a poisoned one is whole.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Recorder for Meters {
+    fn record(&self, metric: &'static Metric, labels: &[&str], value: f64) {
+        self.0.record(metric, labels, value);
+    }
+
+    fn count(&self, census: Census) {
+        locked(&self.0.censuses).push(census);
+    }
+
+    fn ready(&self) {
+        self.0.ready.store(true, Ordering::Relaxed);
     }
 }
 
 impl Meters {
+    /// Those of a process that has just started.
+    pub(super) fn new() -> Self {
+        let this = Self::default();
+        // A component does not know what its cluster is called: those labels stay empty.
+        this.record(&metric::BUILD_INFO, &[env!("CARGO_PKG_VERSION"), "", ""], 1.0);
+        this
+    }
+
     /// Whether the process holds the lease.
     pub(super) fn leads(&self, lease: &str, leads: bool) {
-        self.leader.with_label_values(&[lease]).set(if leads { 1.0 } else { 0.0 });
+        self.record(&metric::LEADER_STATUS, &[lease], if leads { 1.0 } else { 0.0 });
         // A leader is ready when its cache is complete.
-        self.ready.store(!leads, Ordering::Relaxed);
+        self.0.ready.store(!leads, Ordering::Relaxed);
     }
 
-    /// What the controllers tell goes into these.
+    /// What a component tells goes into these.
     pub(super) fn meter(&self) -> Meter {
-        let this = self.clone();
-        Meter::new(move |told| this.hear(told))
+        Meter::new(self.clone())
     }
 
-    fn hear(&self, told: Told) {
-        match told {
-            Told::Synced => self.ready.store(true, Ordering::Relaxed),
-            Told::Reconciled { controller, failed, took } => {
-                let labels = [controller, if failed { "failed" } else { "done" }];
-                self.reconciles.with_label_values(&labels).observe(took.as_secs_f64());
-            }
-        }
-    }
-
-    /// Enters the calls to the driver for as long as there can be any.
-    pub(super) fn follow(&self, mut records: mpsc::UnboundedReceiver<TapRecord>) {
-        let calls = Calls { calls: self.calls.clone(), began: HashMap::new() };
+    /// Enters calls to a driver into one of the `csi_*` histograms, for as long as there can be any.
+    pub(super) fn follow(&self, mut records: mpsc::UnboundedReceiver<TapRecord>, metric: &'static Metric) {
+        let mut calls = Calls { meters: self.clone(), metric, began: HashMap::new() };
         tokio::spawn(async move {
-            let mut calls = calls;
             while let Some(record) = records.recv().await {
                 calls.enter(&record);
             }
@@ -83,7 +137,8 @@ impl Meters {
 
 /// Turns the two records of a call into one observation.
 struct Calls {
-    calls: HistogramVec,
+    meters: Meters,
+    metric: &'static Metric,
     /// When each call began that has not ended.
     began: HashMap<CallId, u64>,
 }
@@ -97,21 +152,25 @@ impl Calls {
                 let Some(began) = self.began.remove(&record.id) else { return };
                 let seconds = now.saturating_sub(began) as f64 / 1e9;
                 let driver = record.driver.as_deref().unwrap_or("unknown-driver");
+                // The last says that no in-tree plugin was migrated; drivers do not have it.
                 let labels = [driver, record.method.as_str(), code_name(*code), "false"];
-                self.calls.with_label_values(&labels).observe(seconds);
+                self.meters.record(self.metric, &labels[..self.metric.labels.len()], seconds);
             }
         }
     }
 }
 
 impl Site for Meters {
-    async fn page(&self, path: &str) -> Option<Page> {
-        match path {
+    async fn page(&self, ask: Ask<'_>) -> Option<Page> {
+        match ask.path {
             // A process that has lost its lease, or its controllers, has ended.
             "/healthz" | "/livez" => Some(Page::ok("ok\n")),
-            "/readyz" if self.ready.load(Ordering::Relaxed) => Some(Page::ok("ok\n")),
+            "/readyz" if self.0.ready.load(Ordering::Relaxed) => Some(Page::ok("ok\n")),
             "/readyz" => Some(Page::unavailable("the cache is not complete yet\n")),
-            "/metrics" => Some(Page::ok(text(&self.registry))),
+            "/metrics" => {
+                self.0.take_censuses().await;
+                Some(Page::ok(text(&self.0.registry)))
+            }
             _ => None,
         }
     }
@@ -119,10 +178,10 @@ impl Site for Meters {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::sync::atomic::AtomicU64;
 
     use claimcheck_csi::Code;
-    use claimcheck_model::Stamp;
+    use claimcheck_model::{Stamp, meter::Reading};
 
     use super::*;
 
@@ -141,42 +200,75 @@ mod tests {
         }
     }
 
+    async fn page(meters: &Meters, path: &str) -> Option<Page> {
+        meters.page(Ask { path, host: "" }).await
+    }
+
     async fn ready(meters: &Meters) -> bool {
-        meters.page("/readyz").await == Some(Page::ok("ok\n"))
+        page(meters, "/readyz").await == Some(Page::ok("ok\n"))
     }
 
     #[tokio::test]
     async fn a_process_is_ready_when_it_works_or_waits_for_its_turn() {
-        let meters = Meters::default();
+        let meters = Meters::new();
         assert!(!ready(&meters).await);
         meters.leads("lease", false);
         assert!(ready(&meters).await);
         meters.leads("lease", true);
         assert!(!ready(&meters).await, "its cache is empty");
-        meters.hear(Told::Synced);
+        meters.meter().ready();
         assert!(ready(&meters).await);
-        assert_eq!(meters.page("/nothing").await, None);
+        assert_eq!(page(&meters, "/nothing").await, None);
     }
 
     #[tokio::test]
     async fn what_it_did_is_in_its_metrics() {
-        let meters = Meters::default();
+        let meters = Meters::new();
         meters.leads("lease", true);
-        meters.hear(Told::Reconciled { controller: "binder", failed: true, took: Duration::from_millis(3) });
-        let mut calls = Calls { calls: meters.calls.clone(), began: HashMap::new() };
-        let ended = Edge::End { code: Code::Ok, message: None, injected: false };
-        for record in [record(1_000_000_000, Edge::Start), record(1_250_000_000, ended)] {
-            calls.enter(&record);
+        let meter = meters.meter();
+        meter.record(&metric::RECONCILE_DURATION, &["binder", "failed"], 0.003);
+        meter.increment(&metric::FORCED_DETACHES, &["timeout"]);
+        meter.increment(&metric::FORCED_DETACHES, &["timeout"]);
+        for metric in [&metric::CSI_SIDECAR_OPERATIONS, &metric::CSI_PLUGIN_OPERATIONS] {
+            let mut calls = Calls { meters: meters.clone(), metric, began: HashMap::new() };
+            let ended = Edge::End { code: Code::Ok, message: None, injected: false };
+            for record in [record(1_000_000_000, Edge::Start), record(1_250_000_000, ended)] {
+                calls.enter(&record);
+            }
+            assert!(calls.began.is_empty());
         }
-        let text = text(&meters.registry);
+        let text = text(&meters.0.registry);
         for line in [
             "leader_election_master_status{name=\"lease\"} 1",
             "claimcheck_reconcile_duration_seconds_count{controller=\"binder\",result=\"failed\"} 1",
+            "attach_detach_controller_attachdetach_controller_forced_detaches{reason=\"timeout\"} 2",
             "csi_sidecar_operations_seconds_sum{driver_name=\"d\",grpc_status_code=\"OK\",method_name=\"/csi.v1.Controller/CreateVolume\",migrated=\"false\"} 0.25",
+            "csi_plugin_operations_seconds_sum{driver_name=\"d\",grpc_status_code=\"OK\",method_name=\"/csi.v1.Controller/CreateVolume\"} 0.25",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }
         assert!(text.contains("claimcheck_build_info"));
-        assert!(calls.began.is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_is_counted_at_each_reading_goes_when_it_is_gone() {
+        let meters = Meters::new();
+        let seen = Arc::new(AtomicU64::new(0));
+        let counter = seen.clone();
+        meters.meter().count(move || {
+            let nth = counter.fetch_add(1, Ordering::Relaxed);
+            let node = format!("node-{nth}");
+            std::future::ready(vec![Reading::new(&metric::ATTACHABLE_IN_USE, &[node.as_str(), "p"], 2.0)])
+        });
+        for nth in 0..2 {
+            page(&meters, "/metrics").await;
+            let text = text(&meters.0.registry);
+            let of = |nth| {
+                format!(
+                    "storage_count_attachable_volumes_in_use{{node=\"node-{nth}\",volume_plugin=\"p\"}} 2"
+                )
+            };
+            assert!(text.contains(&of(nth)) && !text.contains(&of(1 - nth)), "{text}");
+        }
     }
 }

@@ -7,8 +7,10 @@ mod api;
 mod controller;
 mod endpoint;
 mod liveness;
+mod metered;
 mod meters;
 mod registrar;
+mod requests;
 mod tap;
 
 use std::{convert::Infallible, path::PathBuf, process::ExitCode, time::Duration};
@@ -21,8 +23,9 @@ use tokio_util::sync::CancellationToken;
 
 pub use api::ApiArgs;
 pub use controller::ControllerArgs;
-pub use endpoint::HttpEndpoint;
+pub use endpoint::{HttpEndpoint, NoEndpoint};
 pub use liveness::LivenessArgs;
+pub use metered::{DriverArgs, HttpArgs, NodeArgs};
 pub use registrar::RegistrarArgs;
 pub use tap::TapArgs;
 
@@ -33,9 +36,9 @@ pub(crate) const MARKER: &str = "CLAIMCHECK_COMPONENT";
 #[derive(Debug, Subcommand)]
 pub enum Component {
     /// The CSI driver alone
-    Driver(claimcheck_driver::Args),
+    Driver(DriverArgs),
     /// The node agent: the kubelet's volume manager, plugin registration and pods
-    Node(claimcheck_node::Args),
+    Node(NodeArgs),
     /// Storage controllers: one by its name, or all
     Controller(ControllerArgs),
     /// Watches a node's mount table: when volumes of any driver are staged and published
@@ -87,15 +90,8 @@ impl Component {
     pub fn main(self) -> ExitCode {
         let result = match self {
             Self::Runtime(args) => args.run().map(|never| match never {}),
-            Self::Driver(args) => block_on(async {
-                let ended = termination()?;
-                claimcheck_driver::run(args, ended.cancelled_owned()).await.context("the driver cannot run")
-            }),
-            Self::Node(args) => block_on(async {
-                let client = ApiArgs { kubeconfig: args.kubeconfig.clone() }.client("node").await?;
-                let ended = termination()?.cancelled_owned();
-                claimcheck_node::run(args, client, ended).await.context("the node agent cannot run")
-            }),
+            Self::Driver(args) => block_on(args.run()),
+            Self::Node(args) => block_on(args.run()),
             Self::Controller(args) => block_on(args.run()),
             Self::Observe(args) => block_on(async {
                 let ended = termination()?.cancelled_owned();

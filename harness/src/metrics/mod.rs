@@ -4,6 +4,7 @@
 //! Names, labels and buckets are declared in `model::metric`; here is only which event moves which.
 
 mod class;
+mod components;
 mod register;
 
 pub use crate::serve::{ServeError, Serving};
@@ -18,10 +19,11 @@ use claimcheck_model::{
     CapabilityPlan, CaseId, CaseResult, Event, LeakKind, Outcome, Phase, PhaseSample, Rule, RunInfo,
     Transition, TransitionKind, VolumeMode, metric,
 };
+pub(crate) use components::Components;
 use prometheus::{GaugeVec, Histogram, HistogramVec, IntCounterVec, Registry, TextEncoder};
 pub(crate) use register::Register;
 
-use crate::serve::{Page, Site, serve};
+use crate::serve::{Ask, Page, Site, serve};
 
 /// The metrics of one run. Clones are the same.
 #[derive(Clone, Debug)]
@@ -231,7 +233,8 @@ impl Metrics {
         text(&self.registry)
     }
 
-    /// Serves these metrics at `http://<address>/metrics`.
+    /// Serves these metrics at `http://<address>/metrics`; where Prometheus finds those of the components of an
+    /// embedded cluster it learns at `/targets`.
     ///
     /// # Errors
     /// If it cannot listen there; see [`ServeError`].
@@ -241,8 +244,11 @@ impl Metrics {
 }
 
 impl Site for Metrics {
-    async fn page(&self, path: &str) -> Option<Page> {
-        (path == "/metrics").then(|| Page::ok(self.text()))
+    async fn page(&self, ask: Ask<'_>) -> Option<Page> {
+        match ask.path {
+            "/metrics" => Some(Page::ok(self.text())),
+            _ => Components::default().page(ask).await,
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Events in, series out.
 
 use super::*;
-use claimcheck_model::{Capability, CaseId, ClusterKind, Source, Stamp, SubjectIds};
+use claimcheck_model::{Capability, CaseId, ClusterKind, Leak, RpcSummary, Source, Stamp, SubjectIds};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 fn begun() -> Metrics {
@@ -102,6 +102,79 @@ fn cases_count_under_their_capabilities_and_flips_under_their_names() {
     assert_eq!([of("passed"), of("failed"), of("skipped")], [Some(3.0), Some(2.0), Some(1.0)]);
     let flips = "claimcheck_case_flips_total{case=\"data [ext4]\",suite=\"volumes\"}";
     assert_eq!(value(&metrics, flips), Some(2.0));
+}
+
+/// Everything that a run tells of its `n`th volume, well and badly, with names of its own wherever there are any.
+fn life(n: usize) -> Vec<Event> {
+    let (at, name) = (Stamp { mono_ns: n as u64, wall_ns: 0 }, format!("volume-{n}"));
+    let outcome = |phase: Phase| match n % 3 {
+        0 => Outcome::Aborted { start: at },
+        1 => Outcome::Unobserved,
+        _ => Outcome::Ok {
+            start: at,
+            end: at,
+            source: phase.info().source,
+            seconds: 0.01,
+            driver_seconds: Some(0.001),
+            overhead_seconds: Some(0.009),
+        },
+    };
+    let phases = Phase::ALL.iter().map(|phase| {
+        Event::Phase(PhaseSample {
+            phase: *phase,
+            subject: SubjectIds { claim: name.clone(), volume: name.clone(), ..SubjectIds::default() },
+            claim: format!("namespace-{n}/{name}"),
+            handle: name.clone(),
+            driver: "d.io".into(),
+            class: format!("cc-{n:04x}-volumes-{n}"),
+            volume_mode: VolumeMode::Filesystem,
+            outcome: outcome(*phase),
+        })
+    });
+    let transitions = TransitionKind::ALL.iter().map(|kind| {
+        let (driver, node, target) = ("d.io".into(), format!("node-{}", n % 3), format!("/pods/{n}"));
+        Event::Transition(Transition { kind: *kind, when: at, driver, volume: name.clone(), node, target })
+    });
+    let rpc = |phase: &Phase| phase.info().rpc.map(|method| (method, format!("node-{}", n % 3)));
+    let calls = Phase::ALL.iter().filter_map(rpc).map(|(method, node)| {
+        Event::Rpc(RpcSummary {
+            driver: "d.io".into(),
+            method: method.into(),
+            code: "Aborted".into(),
+            volume: name.clone(),
+            node,
+            start: at,
+            seconds: 0.001,
+            retry: true,
+        })
+    });
+    let case = CaseId::new("volumes", "data [ext4]");
+    let wrong = Rule::ALL.iter().map(|rule| Event::Violation { rule: *rule, detail: name.clone() });
+    let left = LeakKind::ALL
+        .iter()
+        .map(|kind| Event::Leak(Leak { kind: *kind, name: name.clone(), case: Some(case.clone()) }));
+    let result = match n % 3 {
+        0 => CaseResult::Passed,
+        1 => CaseResult::Failed { why: name.clone() },
+        _ => CaseResult::Skipped { why: name.clone() },
+    };
+    let ended = Event::CaseFinished { case: case.clone(), result, seconds: 0.1 };
+    let lag = Event::WatchLag { seconds: 0.001 };
+    phases.chain(transitions).chain(calls).chain(wrong).chain(left).chain([ended, lag]).collect()
+}
+
+#[test]
+fn ten_thousand_volumes_have_as_many_series_as_ten() {
+    let series = |volumes: usize| {
+        let metrics = begun();
+        (0..volumes).flat_map(life).for_each(|event| metrics.observe(&event));
+        let text = metrics.text();
+        assert!(!text.contains("volume-"), "a volume's name is in {text}");
+        (metrics.series(), text.lines().count())
+    };
+    let ten = series(10);
+    assert!(ten > series(0), "the volumes are in the metrics");
+    assert_eq!(series(10_000), ten);
 }
 
 /// The whole answer to a request without a body.

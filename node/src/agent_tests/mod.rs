@@ -104,6 +104,7 @@ impl Cluster {
             runtime: Arc::new(self.runtime.clone()),
             host: Arc::new(self.host.clone()),
             dial: Arc::new(dial),
+            meter: claimcheck_model::Meter::default(),
         };
         let (stop, stopped) = oneshot::channel();
         let running = tokio::spawn(async move { agent.run(async { drop(stopped.await) }).await.unwrap() });

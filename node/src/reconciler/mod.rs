@@ -5,9 +5,11 @@
 //! step costs the same on a node with one volume and with a thousand.
 
 mod backoff;
+mod count;
 mod growth;
 mod in_use;
 mod limits;
+mod meter;
 mod plan;
 mod run;
 mod size;

@@ -7,7 +7,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use claimcheck_informer::{Change, EventRecorder, Informer, PodBy};
@@ -22,7 +22,13 @@ use kube::{
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::{Decision, Facts, InUse, Moment, Operation, Wait, limits::Limits, plan, size::Grew};
+use super::{
+    Decision, Facts, InUse, Moment, Operation, Wait,
+    limits::Limits,
+    meter::{Ended, Measured},
+    plan,
+    size::Grew,
+};
 use crate::{
     actual::{Actual, Outcome},
     desired::Desired,
@@ -32,7 +38,7 @@ use crate::{
     pods::Volumes,
     populator::{Population, populate, uid_of},
     volumes::{
-        DriverPolicy, EmptyDir, Place, PodUid, VolumeKey, VolumeSpec,
+        DriverPolicy, EmptyDir, Form, Place, PodUid, VolumeKey, VolumeSpec,
         content::{News, Objects},
         empty_dir::Medium,
     },
@@ -52,6 +58,8 @@ pub struct Finished {
     pub key: VolumeKey,
     /// What it left behind.
     pub outcome: Outcome,
+    /// How long it ran.
+    pub took: Duration,
     /// Why it failed, for the user.
     pub error: Option<String>,
     /// The directory's name in the pod, of an operation on a pod's mount.
@@ -131,6 +139,7 @@ pub struct VolumeManager<H> {
     touched: BTreeSet<PodUid>,
     /// Pods that take more than they may, and of what.
     evicted: BTreeMap<PodUid, String>,
+    measured: Measured,
 }
 
 impl<H: Host> VolumeManager<H> {
@@ -142,6 +151,7 @@ impl<H: Host> VolumeManager<H> {
         start: Start,
     ) -> Self {
         let Start { actual, in_use, attaches } = start;
+        let measured = Measured::new(executor.meter.clone());
         let news = notices.clone();
         // The receiver is gone when the agent stops.
         let tell = move |news_of_object| news.send(Notice::Object(news_of_object)).is_ok();
@@ -168,6 +178,7 @@ impl<H: Host> VolumeManager<H> {
             patience: BTreeMap::new(),
             touched: BTreeSet::new(),
             evicted: BTreeMap::new(),
+            measured,
         };
         if attaches {
             // The last agent may have left attachments behind that nothing else tells of.
@@ -213,6 +224,7 @@ impl<H: Host> VolumeManager<H> {
         if before.is_some_and(|population| population.problems.is_empty()) {
             return;
         }
+        self.measured.wants(&uid, now);
         let population = populate(pod, &self.informer.read(), before);
         for problem in population.problems.iter().filter(|problem| !problem.waiting) {
             if before.is_none_or(|before| !before.problems.contains(problem)) {
@@ -248,6 +260,7 @@ impl<H: Host> VolumeManager<H> {
 
     /// The pod does not want its volumes any longer: its containers have ended.
     pub fn release(&mut self, pod: &PodUid) {
+        self.measured.released(pod);
         self.held.remove(pod);
         self.patience.remove(pod);
         for wanted in self.populations.remove(pod).map(|population| population.wanted).unwrap_or_default() {
@@ -422,9 +435,11 @@ impl<H: Host> VolumeManager<H> {
         let decision = plan(desired, actual, Facts { grows, ..self.facts(key, attaches) }, now);
         self.timers.remove(key);
         let before = self.waiting.remove(key);
+        let wanted = desired.is_some();
+        self.measured.awaits(key, matches!(decision, Decision::Wait(Wait::Attach)), wanted, now);
         match decision {
             Decision::Rest => {
-                if desired.is_none() {
+                if !wanted {
                     self.actual.forget_if_unwanted(key);
                 }
             }
@@ -484,7 +499,9 @@ impl<H: Host> VolumeManager<H> {
         self.actual.begin(key, operation);
         let (executor, notices, key) = (self.executor.clone(), self.notices.clone(), key.clone());
         tokio::spawn(async move {
+            let began = Instant::now();
             let result = executor.run(work).await;
+            let took = began.elapsed();
             let outcome = result.as_ref().err().map_or(Outcome::Done, |error| error.outcome());
             let gain = result.as_ref().ok().copied().unwrap_or_default();
             let growth = match &result {
@@ -493,14 +510,19 @@ impl<H: Host> VolumeManager<H> {
             };
             let (renew, error) = (gain.renew, result.err().map(|error| error.to_string()));
             // The receiver is gone when the agent stops.
-            let _ =
-                notices.send(Notice::Finished(Finished { key, outcome, error, directory, renew, growth }));
+            let finished = Finished { key, outcome, took, error, directory, renew, growth };
+            let _ = notices.send(Notice::Finished(finished));
         });
     }
 
     fn finished(&mut self, finished: Finished, now: Moment) {
-        let Finished { key, outcome, error, directory, renew, growth } = finished;
+        let Finished { key, outcome, took, error, directory, renew, growth } = finished;
         let running = self.actual.get(&key).and_then(|volume| volume.running.clone());
+        if let Some(operation) = &running {
+            let block = self.actual.get(&key).is_some_and(|volume| volume.form != Form::Filesystem);
+            let ended = Ended { key: &key, operation, block, took, success: error.is_none() };
+            self.measured.ended(&ended, now);
+        }
         if let (Some(operation), Some(error)) = (&running, &error) {
             tracing::warn!(volume = %key, ?operation, %error, "operation failed");
             self.tell_failure(&key, operation, error);

@@ -53,6 +53,7 @@ impl Shell {
             client: client.clone(),
             informer,
             node: "n".into(),
+            meter: claimcheck_model::Meter::default(),
         };
         let (sender, notices) = mpsc::unbounded_channel();
         let start = Start { actual: Actual::default(), in_use: InUse::default(), attaches: false };

@@ -6,7 +6,7 @@
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use claimcheck_csi::v1::{
@@ -15,6 +15,7 @@ use claimcheck_csi::v1::{
     node_service_capability::rpc::Type as Capability,
     volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume, access_mode::Mode},
 };
+use claimcheck_model::metric::STORAGE_OPERATION_DURATION;
 use serde_json::{Value, json};
 use tonic::Request;
 
@@ -142,7 +143,11 @@ pub(crate) async fn publish<H: Host>(
     })?;
     let Some(group) = group_to_apply(&driver.capabilities, volume, mount, policy) else { return Ok(()) };
     let path = target.clone();
+    let began = Instant::now();
     let applied = executor.blocking(move |host| host.apply_group(&path, group, false)).await;
+    let status = if applied.is_ok() { "success" } else { "fail-unknown" };
+    let labels = [&key.plugin_name(), "volume_apply_access_control", status, "false"];
+    executor.meter.record(&STORAGE_OPERATION_DURATION, &labels, began.elapsed().as_secs_f64());
     applied.map_err(|source| OperationError::Finish { path: target, source })
 }
 

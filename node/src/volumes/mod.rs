@@ -12,7 +12,7 @@ pub mod vol_data;
 
 use std::{collections::BTreeMap, fmt, path::PathBuf};
 
-use claimcheck_model::{ObjectKey, unique_volume_name};
+use claimcheck_model::{ObjectKey, csi_plugin, unique_volume_name};
 use k8s_openapi::api::storage::v1::CSIDriver;
 
 pub use content::Content;
@@ -134,6 +134,14 @@ impl VolumeKey {
         match self {
             Self::Csi { driver, .. } | Self::Inline { driver, .. } => Some(driver),
             Self::Local { .. } => None,
+        }
+    }
+
+    /// What metrics call the plugin: `kubernetes.io/csi:<driver>`, `kubernetes.io/empty-dir`, ...
+    pub fn plugin_name(&self) -> String {
+        match self.driver() {
+            Some(driver) => csi_plugin(driver),
+            None => self.plugin().directory().replace('~', "/"),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use claimcheck_csi::{Driver, v1::DeleteVolumeRequest};
@@ -22,7 +22,7 @@ use crate::{
     Failure,
     claims::ref_key,
     context::Context,
-    provisioner::Settings,
+    provisioner::{Settings, meter},
     rpc::{Certainty, RpcFailure, credentials},
     shell::{Controller, Done, Plan},
 };
@@ -132,6 +132,7 @@ impl Claims {
     }
 
     async fn provision(&self, context: &Context, id: &ClaimId, job: &Job) -> Result<Done, Failure> {
+        let began = Instant::now();
         let message =
             format!("External provisioner is provisioning volume for claim {:?}", id.key.to_string());
         context.event(&*job.claim, EventType::Normal, "Provisioning", message);
@@ -166,6 +167,7 @@ impl Claims {
             }
         }
         self.in_doubt().remove(&id.uid);
+        meter::provisioned(&context.meter, &job.claim, began.elapsed());
         info!(claim = %id.key, handle, "provisioned");
         let message = format!("Successfully provisioned volume {}", job.request.name);
         context.event(&*job.claim, EventType::Normal, "ProvisioningSucceeded", message);
@@ -228,6 +230,7 @@ fn class_of(claim: &PersistentVolumeClaim) -> &str {
 }
 
 fn failed(context: &Context, claim: &PersistentVolumeClaim, message: &str) {
+    meter::not_provisioned(&context.meter, claim);
     context.event(claim, EventType::Warning, "ProvisioningFailed", message);
 }
 

@@ -3,7 +3,7 @@
 use std::{
     collections::HashSet,
     sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use claimcheck_csi::{Driver, v1::DeleteVolumeRequest};
@@ -18,7 +18,7 @@ use super::plan::{Action, plan};
 use crate::{
     Failure,
     context::Context,
-    provisioner::Settings,
+    provisioner::{Settings, meter},
     rpc::{RpcFailure, credentials},
     shell::{Controller, Done, Plan},
 };
@@ -94,13 +94,16 @@ impl Controller for Volumes {
                 context.patch(&*volume, json!({"metadata": {"finalizers": finalizers}})).await?;
             }
             Action::DeleteVolume { volume, handle, secret } => {
+                let began = Instant::now();
                 let deleted = async {
                     let secrets = credentials(&context.client, secret.as_ref()).await?;
                     let request = DeleteVolumeRequest { volume_id: handle, secrets };
                     self.driver.controller().delete_volume(request).await.map_err(RpcFailure::from)?;
                     Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
                 };
-                if let Err(error) = deleted.await {
+                let deleted = deleted.await;
+                meter::deleted(&context.meter, &volume, began.elapsed(), deleted.is_ok());
+                if let Err(error) = deleted {
                     context.event(&*volume, EventType::Warning, "VolumeFailedDelete", error.to_string());
                     return Err(Failure::Later(error));
                 }

@@ -16,6 +16,7 @@ use serde_json::json;
 use tracing::info;
 
 use super::{
+    meter::Measured,
     plan::{Action, plan_claim, plan_content, plan_snapshot},
     trouble::Trouble,
 };
@@ -37,7 +38,15 @@ pub enum Key {
 }
 
 /// The controller that binds snapshots.
-pub struct Snapshots;
+pub struct Snapshots {
+    measured: Measured,
+}
+
+impl Snapshots {
+    pub fn new(context: &Context) -> Self {
+        Self { measured: Measured::new(context) }
+    }
+}
 
 impl Controller for Snapshots {
     type Key = Key;
@@ -50,6 +59,7 @@ impl Controller for Snapshots {
     }
 
     fn wakes(&self, change: &Change, world: &World) -> Vec<Key> {
+        self.measured.changed(change, world);
         match change.kind {
             Kind::Snapshot => {
                 let claims = change.states::<VolumeSnapshot>().filter_map(|snapshot| {
@@ -139,7 +149,10 @@ impl Controller for Snapshots {
                 finalizers.push(SNAPSHOT_CONTENT_PROTECTION.to_owned());
                 context.patch(&*content, json!({"metadata": {"finalizers": finalizers}})).await?;
             }
-            Action::Report { snapshot, status } => report(context, &snapshot, &status).await?,
+            Action::Report { snapshot, status } => {
+                report(context, &snapshot, &status).await?;
+                self.measured.reported(&snapshot, &status, &context.informer.read());
+            }
             Action::Fail { snapshot, trouble } => fail(context, &snapshot, &trouble).await?,
             Action::TellInUse(snapshot) => {
                 let message = "Snapshot is being used to restore a PVC";

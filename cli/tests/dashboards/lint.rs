@@ -1,0 +1,63 @@
+//! `promtool check metrics` over everything that is exposed.
+
+use std::{
+    collections::BTreeMap,
+    io::Write as _,
+    process::{Command, Stdio},
+};
+
+use serde_json::Value;
+
+use crate::http::get;
+
+/// What Prometheus finds wrong with names that are Kubernetes' own, and therefore ours.
+const UPSTREAM: [&str; 6] = [
+    r#"pv_collector_total_pv_count non-histogram and non-summary metrics should not have "_count" suffix"#,
+    r#"pv_collector_bound_pv_count non-histogram and non-summary metrics should not have "_count" suffix"#,
+    r#"pv_collector_unbound_pv_count non-histogram and non-summary metrics should not have "_count" suffix"#,
+    r#"pv_collector_bound_pvc_count non-histogram and non-summary metrics should not have "_count" suffix"#,
+    r#"pv_collector_unbound_pvc_count non-histogram and non-summary metrics should not have "_count" suffix"#,
+    r#"attach_detach_controller_attachdetach_controller_forced_detaches counter metrics should have "_total" suffix"#,
+];
+
+/// The last text that each of these has exposed: the run, and its components as it lists them.
+#[derive(Default)]
+pub struct Exposed(pub BTreeMap<String, String>);
+
+impl Exposed {
+    /// Looks again at a run that lasts.
+    pub fn look(&mut self, address: &str) {
+        let page = |path: &str| get(address, path).filter(|(status, _)| *status == 200).map(|(_, text)| text);
+        let targets = page("/targets").and_then(|text| serde_json::from_str(&text).ok());
+        let targets: Vec<Value> = targets.unwrap_or_default();
+        let listed = targets.iter().filter_map(|target| target["labels"]["__metrics_path__"].as_str());
+        for path in listed.chain(["/metrics"]) {
+            if let Some(text) = page(path) {
+                self.0.insert(path.to_owned(), text);
+            }
+        }
+    }
+
+    /// What is wrong with them, and not upstream's.
+    pub fn problems(&self) -> Vec<String> {
+        let problems = self.0.iter().flat_map(|(path, text)| {
+            assert!(text.contains("claimcheck_build_info"), "{path} exposes\n{text}");
+            lint(text).into_iter().map(move |line| format!("{path}: {line}"))
+        });
+        problems.collect()
+    }
+}
+
+fn lint(text: &str) -> Vec<String> {
+    let mut promtool = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("promtool runs");
+    promtool.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("promtool reads");
+    let said = promtool.wait_with_output().expect("promtool ends").stderr;
+    let said = String::from_utf8_lossy(&said);
+    said.lines().filter(|line| !line.is_empty() && !UPSTREAM.contains(line)).map(str::to_owned).collect()
+}

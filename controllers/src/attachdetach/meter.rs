@@ -1,0 +1,140 @@
+//! What attach/detach tells of itself, as upstream's controller does (`pkg/controller/volume/attachdetach/metrics`,
+//! `pkg/volume/util/metrics.go`).
+
+use std::{collections::BTreeMap, time::Duration};
+
+use claimcheck_informer::{Change, World};
+use claimcheck_model::{
+    Meter, csi_plugin,
+    meter::Reading,
+    metric::{ATTACHABLE_IN_USE, ATTACHDETACH_VOLUMES, FORCED_DETACHES, STORAGE_OPERATION_DURATION},
+};
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+
+use super::{desired::Desired, plan::is_out_of_service, volume::CsiVolume};
+use crate::{context::Context, under_way::UnderWay};
+
+/// What is done with an attachment, which is told by its name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Operation {
+    Attach(String),
+    Detach(String),
+}
+
+/// Times attaching and detaching.
+#[derive(Default)]
+pub(super) struct Measured {
+    meter: Meter,
+    under_way: UnderWay<Operation>,
+}
+
+impl Measured {
+    /// Tells the context's meter, also how many volumes there are.
+    pub(super) fn new(context: &Context) -> Self {
+        let informer = context.informer.clone();
+        context.meter.count(move || {
+            let readings = readings(&informer.read());
+            std::future::ready(readings)
+        });
+        Self { meter: context.meter.clone(), under_way: UnderWay::default() }
+    }
+
+    /// An attachment is about to be made.
+    pub(super) fn attaches(&self, attachment: &VolumeAttachment) {
+        self.under_way.begin(Operation::Attach(name(attachment)));
+    }
+
+    /// An attachment is about to be deleted; forced if the node still has the volume in use.
+    pub(super) fn detaches(&self, attachment: &VolumeAttachment, world: &World) {
+        self.under_way.end(&Operation::Attach(name(attachment)));
+        self.under_way.begin(Operation::Detach(name(attachment)));
+        let volume = attachment.spec.source.persistent_volume_name.as_deref();
+        let volume = volume.and_then(|volume| CsiVolume::of(world.volumes.named(volume)?));
+        let node = world.nodes.named(&attachment.spec.node_name);
+        let (Some(volume), Some(node)) = (volume, node) else { return };
+        let used = node.status.as_ref().and_then(|status| status.volumes_in_use.as_ref());
+        if used.is_some_and(|used| used.contains(&volume.unique)) {
+            // Upstream: `pkg/controller/volume/attachdetach/metrics/metrics.go`, ForceDetachReason*.
+            let reason = if is_out_of_service(node) { "out-of-service" } else { "timeout" };
+            self.meter.increment(&FORCED_DETACHES, &[reason]);
+        }
+    }
+
+    /// The API server did not take a new attachment.
+    pub(super) fn not_attached(&self, attachment: &VolumeAttachment) {
+        if let Some(took) = self.under_way.end(&Operation::Attach(name(attachment))) {
+            self.told(attachment, "volume_attach", false, took);
+        }
+    }
+
+    /// The node may use this attachment.
+    pub(super) fn attached(&self, attachment: &VolumeAttachment) {
+        if let Some(took) = self.under_way.end(&Operation::Attach(name(attachment))) {
+            self.told(attachment, "volume_attach", true, took);
+        }
+    }
+
+    /// Errors of the attacher, which goes on trying, and detachments that are over.
+    pub(super) fn changed(&self, change: &Change) {
+        let (old, new) = change.both::<VolumeAttachment>();
+        match (old, new) {
+            (Some(gone), None) => {
+                self.under_way.end(&Operation::Attach(name(gone)));
+                if let Some(took) = self.under_way.end(&Operation::Detach(name(gone))) {
+                    self.told(gone, "volume_detach", true, took);
+                }
+            }
+            (Some(old), Some(new)) => {
+                let (before, now) = (old.status.as_ref(), new.status.as_ref());
+                let attach = now.and_then(|now| now.attach_error.as_ref());
+                if attach.is_some() && attach != before.and_then(|before| before.attach_error.as_ref()) {
+                    let so_far = self.under_way.so_far(&Operation::Attach(name(new)));
+                    so_far.into_iter().for_each(|took| self.told(new, "volume_attach", false, took));
+                }
+                let detach = now.and_then(|now| now.detach_error.as_ref());
+                if detach.is_some() && detach != before.and_then(|before| before.detach_error.as_ref()) {
+                    let so_far = self.under_way.so_far(&Operation::Detach(name(new)));
+                    so_far.into_iter().for_each(|took| self.told(new, "volume_detach", false, took));
+                }
+            }
+            (None, _) => {}
+        }
+    }
+
+    fn told(&self, attachment: &VolumeAttachment, operation: &str, success: bool, took: Duration) {
+        let plugin = csi_plugin(&attachment.spec.attacher);
+        let status = if success { "success" } else { "fail-unknown" };
+        let labels = [plugin.as_str(), operation, status, "false"];
+        self.meter.record(&STORAGE_OPERATION_DURATION, &labels, took.as_secs_f64());
+    }
+}
+
+fn name(attachment: &VolumeAttachment) -> String {
+    attachment.metadata.name.clone().unwrap_or_default()
+}
+
+/// Volumes as pods want them and as they are attached, and how many pods use them on each node.
+fn readings(world: &World) -> Vec<Reading> {
+    let mut total: BTreeMap<(String, &str), u64> = BTreeMap::new();
+    let mut used: BTreeMap<(String, String), u64> = BTreeMap::new();
+    for volume in world.volumes.iter().filter_map(|volume| CsiVolume::of(volume)) {
+        let plugin = csi_plugin(volume.driver);
+        for (node, pods) in Desired::of(&volume, world).pods.iter().filter(|_| volume.attachable(world)) {
+            *total.entry((plugin.clone(), "desired_state_of_world")).or_default() += 1;
+            *used.entry((node.clone(), plugin.clone())).or_default() += pods.len() as u64;
+        }
+    }
+    for attachment in world.attachments.iter() {
+        if attachment.status.as_ref().is_some_and(|status| status.attached) {
+            let plugin = csi_plugin(&attachment.spec.attacher);
+            *total.entry((plugin, "actual_state_of_world")).or_default() += 1;
+        }
+    }
+    let total = total.iter().map(|((plugin, state), count)| {
+        Reading::new(&ATTACHDETACH_VOLUMES, &[plugin.as_str(), *state], *count as f64)
+    });
+    let used = used.iter().map(|((node, plugin), count)| {
+        Reading::new(&ATTACHABLE_IN_USE, &[node.as_str(), plugin.as_str()], *count as f64)
+    });
+    total.chain(used).collect()
+}

@@ -1,0 +1,57 @@
+//! Times what begins with one write and ends with another, or with an object that is gone.
+
+use std::{
+    collections::HashMap,
+    hash::Hash,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// Operations that have begun and not ended, by what tells them apart. Those of an earlier process are not
+/// known, and so not measured.
+pub struct UnderWay<K>(Mutex<HashMap<K, Instant>>);
+
+impl<K> Default for UnderWay<K> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<K: Hash + Eq> UnderWay<K> {
+    /// It begins, unless it has begun already.
+    pub fn begin(&self, operation: K) {
+        self.began().entry(operation).or_insert_with(Instant::now);
+    }
+
+    /// How long it has taken, if it has begun; it goes on.
+    pub fn so_far(&self, operation: &K) -> Option<Duration> {
+        self.began().get(operation).map(Instant::elapsed)
+    }
+
+    /// It is over; how long it took, if it had begun.
+    pub fn end(&self, operation: &K) -> Option<Duration> {
+        self.began().remove(operation).map(|began| began.elapsed())
+    }
+
+    // Nothing panics while it is locked, so a poisoned one is whole.
+    fn began(&self) -> MutexGuard<'_, HashMap<K, Instant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_operation_begins_once_and_ends_once() {
+        let under_way = UnderWay::default();
+        assert_eq!(under_way.end(&"a"), None, "it has not begun");
+        under_way.begin("a");
+        let first = under_way.so_far(&"a").unwrap();
+        under_way.begin("a");
+        assert!(under_way.so_far(&"a").unwrap() >= first);
+        assert!(under_way.end(&"a").is_some());
+        assert_eq!(under_way.end(&"a"), None);
+    }
+}

@@ -1,0 +1,79 @@
+//! Driver and node agent with health and metrics of their own, as controllers have them.
+
+use anyhow::{Context, Result};
+use claimcheck_csi::tap::Tap;
+use claimcheck_model::metric::{CSI_OPERATIONS, CSI_PLUGIN_OPERATIONS};
+use clap::Args;
+
+use super::{ApiArgs, HttpEndpoint, endpoint::Served, meters::Meters, termination};
+
+/// Where a component is asked how it is.
+#[derive(Debug, Args)]
+pub struct HttpArgs {
+    /// Serve /healthz, /livez, /readyz and /metrics here, for example :8080
+    #[arg(long, value_name = "ADDRESS")]
+    pub(super) http_endpoint: Option<HttpEndpoint>,
+}
+
+impl HttpArgs {
+    /// Serves these, if anywhere.
+    pub(super) async fn serve(&self, meters: &Meters) -> Result<Option<Served>> {
+        Ok(match &self.http_endpoint {
+            Some(endpoint) => Some(endpoint.serve(meters.clone()).await?),
+            None => None,
+        })
+    }
+}
+
+/// `claimcheck driver`: the arguments of the driver and where it is asked how it is.
+#[derive(Debug, Args)]
+pub struct DriverArgs {
+    #[command(flatten)]
+    driver: claimcheck_driver::Args,
+    #[command(flatten)]
+    http: HttpArgs,
+}
+
+impl DriverArgs {
+    pub(super) async fn run(self) -> Result<()> {
+        let ended = termination()?;
+        let meters = Meters::new();
+        let _served = self.http.serve(&meters).await?;
+        let calls = self.http.http_endpoint.is_some().then(|| {
+            let (tap, records) = Tap::channel();
+            meters.follow(records, &CSI_PLUGIN_OPERATIONS);
+            tap
+        });
+        let ready = || meters.meter().ready();
+        claimcheck_driver::run_measured(self.driver, calls, ready, ended.cancelled_owned())
+            .await
+            .context("the driver cannot run")
+    }
+}
+
+/// `claimcheck node`: the same of the node agent.
+#[derive(Debug, Args)]
+pub struct NodeArgs {
+    #[command(flatten)]
+    node: claimcheck_node::Args,
+    #[command(flatten)]
+    http: HttpArgs,
+}
+
+impl NodeArgs {
+    pub(super) async fn run(self) -> Result<()> {
+        let ended = termination()?.cancelled_owned();
+        let meters = Meters::new();
+        let _served = self.http.serve(&meters).await?;
+        let meter = meters.meter();
+        let api = ApiArgs { kubeconfig: self.node.kubeconfig.clone() };
+        let client = api.client("node", &meter).await?;
+        let mut tap = Tap::from_env()?;
+        if self.http.http_endpoint.is_some() {
+            let (teed, records) = tap.tee();
+            meters.follow(records, &CSI_OPERATIONS);
+            tap = teed;
+        }
+        claimcheck_node::run(self.node, client, tap, meter, ended).await.context("the node agent cannot run")
+    }
+}

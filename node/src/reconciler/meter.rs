@@ -1,0 +1,161 @@
+//! What the volume manager tells of its operations, as the kubelet does (`pkg/volume/util/metrics.go`).
+
+use std::{collections::BTreeMap, time::Duration};
+
+use claimcheck_model::{
+    Meter,
+    metric::{STORAGE_OPERATION_DURATION, VOLUME_OPERATION_ERRORS, VOLUME_OPERATION_TOTAL},
+};
+
+use super::{Moment, Operation};
+use crate::volumes::{PodUid, VolumeKey};
+
+/// Times operations. Upstream mounts a volume in one operation, staging included; so what staging took is added
+/// to the first mount that follows.
+pub(super) struct Measured {
+    meter: Meter,
+    staged: BTreeMap<VolumeKey, Duration>,
+    /// Since when volumes are waited for that a controller attaches.
+    awaited: BTreeMap<VolumeKey, Moment>,
+    /// Since when pods want their volumes.
+    wanted: BTreeMap<PodUid, Moment>,
+}
+
+/// An operation that has ended.
+pub(super) struct Ended<'a> {
+    pub key: &'a VolumeKey,
+    pub operation: &'a Operation,
+    pub block: bool,
+    pub took: Duration,
+    pub success: bool,
+}
+
+impl Measured {
+    pub(super) fn new(meter: Meter) -> Self {
+        Self { meter, staged: BTreeMap::new(), awaited: BTreeMap::new(), wanted: BTreeMap::new() }
+    }
+
+    /// A pod wants its volumes.
+    pub(super) fn wants(&mut self, pod: &PodUid, now: Moment) {
+        self.wanted.entry(pod.clone()).or_insert(now);
+    }
+
+    /// A pod wants its volumes no longer.
+    pub(super) fn released(&mut self, pod: &PodUid) {
+        self.wanted.remove(pod);
+    }
+
+    /// Whether a volume is waited for, after it has been planned; `wanted` if anybody wants it at all.
+    pub(super) fn awaits(&mut self, key: &VolumeKey, awaits: bool, wanted: bool, now: Moment) {
+        if awaits {
+            self.awaited.entry(key.clone()).or_insert(now);
+        } else if let Some(since) = self.awaited.remove(key).filter(|_| wanted) {
+            self.told(key, "verify_controller_attached_volume", true, now.saturating_sub(since));
+        }
+    }
+
+    /// Tells of an operation that has ended.
+    pub(super) fn ended(&mut self, ended: &Ended<'_>, now: Moment) {
+        let Ended { key, operation, block, took, success } = *ended;
+        let mount = if block { "map_volume" } else { "volume_mount" };
+        match operation {
+            Operation::MountDevice if success => drop(self.staged.insert(key.clone(), took)),
+            Operation::MountDevice => self.told(key, mount, false, took),
+            Operation::MountPod(pod) => {
+                let staging = self.staged.remove(key).unwrap_or_default();
+                self.told(key, mount, success, took + staging);
+                if let Some(since) = self.wanted.get(pod).filter(|_| success) {
+                    let labels = [key.plugin_name(), "overall_volume_mount".to_owned()];
+                    let labels = labels.each_ref().map(String::as_str);
+                    let seconds = now.saturating_sub(*since).as_secs_f64();
+                    self.meter.record(&VOLUME_OPERATION_TOTAL, &labels, seconds);
+                }
+            }
+            Operation::UnmountPod(_) if block => self.told(key, "unmap_volume", success, took),
+            Operation::UnmountPod(_) => self.told(key, "volume_unmount", success, took),
+            Operation::UnmountDevice => {
+                self.staged.remove(key);
+                self.told(key, if block { "unmap_device" } else { "unmount_device" }, success, took);
+            }
+            Operation::Expand => self.told(key, "volume_fs_resize", success, took),
+            Operation::Attach => self.told(key, "volume_attach", success, took),
+            Operation::Detach => self.told(key, "volume_detach", success, took),
+        }
+    }
+
+    fn told(&self, key: &VolumeKey, operation: &str, success: bool, took: Duration) {
+        let plugin = key.plugin_name();
+        let status = if success { "success" } else { "fail-unknown" };
+        let labels = [plugin.as_str(), operation, status, "false"];
+        self.meter.record(&STORAGE_OPERATION_DURATION, &labels, took.as_secs_f64());
+        if !success {
+            self.meter.increment(&VOLUME_OPERATION_ERRORS, &[&plugin, operation]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use claimcheck_model::{
+        meter::{Census, Recorder},
+        metric::Metric,
+    };
+
+    use super::*;
+
+    /// Writes down what is told: the second label and what the rest says.
+    #[derive(Clone, Default)]
+    struct Notes(Arc<Mutex<Vec<String>>>);
+
+    impl Recorder for Notes {
+        fn record(&self, metric: &'static Metric, labels: &[&str], value: f64) {
+            let line = format!("{} {} {value}", metric.name, labels[1..].join(" "));
+            self.0.lock().unwrap().push(line);
+        }
+
+        fn count(&self, _: Census) {}
+
+        fn ready(&self) {}
+    }
+
+    #[test]
+    fn staging_is_part_of_the_first_mount_and_the_pod_waits_from_when_it_wanted_the_volume() {
+        let notes = Notes::default();
+        let mut measured = Measured::new(Meter::new(notes.clone()));
+        let (key, pod) = (VolumeKey::csi("d", "h"), PodUid::from("p"));
+        let seconds = Duration::from_secs;
+        let end = |measured: &mut Measured, operation: Operation, took, success, now| {
+            let ended =
+                Ended { key: &key, operation: &operation, block: false, took: seconds(took), success };
+            measured.ended(&ended, seconds(now));
+        };
+        measured.wants(&pod, seconds(10));
+        measured.awaits(&key, true, true, seconds(11));
+        measured.awaits(&key, false, true, seconds(14));
+        end(&mut measured, Operation::MountDevice, 1, false, 15);
+        end(&mut measured, Operation::MountDevice, 2, true, 17);
+        end(&mut measured, Operation::MountPod(pod.clone()), 3, true, 20);
+        end(&mut measured, Operation::MountPod(pod.clone()), 1, true, 21);
+        measured.released(&pod);
+        end(&mut measured, Operation::UnmountPod(pod), 1, true, 22);
+        end(&mut measured, Operation::UnmountDevice, 4, true, 26);
+        let told = notes.0.lock().unwrap();
+        let operation = |rest: &str| format!("storage_operation_duration_seconds {rest}");
+        assert_eq!(
+            *told,
+            [
+                operation("verify_controller_attached_volume success false 3"),
+                operation("volume_mount fail-unknown false 1"),
+                "volume_operation_errors_total volume_mount 1".to_owned(),
+                operation("volume_mount success false 5"),
+                "volume_operation_total_seconds overall_volume_mount 10".to_owned(),
+                operation("volume_mount success false 1"),
+                "volume_operation_total_seconds overall_volume_mount 11".to_owned(),
+                operation("volume_unmount success false 1"),
+                operation("unmount_device success false 4"),
+            ]
+        );
+    }
+}
