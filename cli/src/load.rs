@@ -81,6 +81,10 @@ impl Args {
             Ok(slos) => slos,
             Err(error) => return Ok(crate::usage(&error)),
         };
+        let push = match self.output.push.options() {
+            Ok(push) => push,
+            Err(error) => return Ok(crate::usage(&error)),
+        };
         let spec = Spec {
             // A load that churns has an end without a number.
             volumes: self.volumes.unwrap_or(if self.churn.is_some() { 0 } else { VOLUMES }) as usize,
@@ -102,6 +106,7 @@ impl Args {
             repeat: 1,
             faults: self.faults,
             metrics_addr: self.output.metrics_addr,
+            push,
             slos,
             otlp: self.output.otlp.clone(),
             out: self.output.out,

@@ -45,6 +45,10 @@ impl Args {
             Ok(slos) => slos,
             Err(error) => return Ok(crate::usage(&error)),
         };
+        let push = match self.output.push.options() {
+            Ok(push) => push,
+            Err(error) => return Ok(crate::usage(&error)),
+        };
         let expected = self.expect.as_deref().map(|path| Expected::read(path, Level::Cluster)).transpose()?;
         let options = Options {
             filters: self.filter,
@@ -54,6 +58,7 @@ impl Args {
             repeat: self.repeat.into(),
             faults: self.faults,
             metrics_addr: self.output.metrics_addr,
+            push,
             slos,
             otlp: self.output.otlp.clone(),
             out: self.output.out,

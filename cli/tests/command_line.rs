@@ -29,6 +29,14 @@ fn mistakes_are_usage_errors() {
         (&["run", "no such case"], "see `claimcheck list`"),
         (&["run", "--fault", "api=418"], "use 429, 409, 500, 503 or latency:DURATION"),
         (&["run", "--fault", "disk=full"], "use api[/VERB[/RESOURCE]], watch[/RESOURCE] or rpc[/METHOD]"),
+        (&["run", "--push-gateway", "localhost:9091"], "write http://HOST:PORT/PATH"),
+        (&["load", "--remote-write", "ftp://h/"], "write http://HOST:PORT/PATH"),
+        (&["run", "--push-gateway-delete"], "--push-gateway <URL>"),
+        (&["run", "--push-interval", "0"], "0 is not in 1.."),
+        (
+            &["run", "--push-gateway", "http://h", "--push-bearer-file", "/no/such"],
+            "--push-bearer-file /no/such",
+        ),
         (&["load", "--volumes", "0"], "0 is not in 1.."),
         (&["load", "--churn", "10"], "for example 30s, 10m or 1h30m"),
         (&["load", "--size", "64Mb"], "write a Kubernetes quantity above zero"),
@@ -45,7 +53,7 @@ fn mistakes_are_usage_errors() {
             &["image", "--rootfs", "/", "--out", "i", "--platform", "linux/s390x"],
             "use linux/amd64 or linux/arm64",
         ),
-        (&["controller", "binder", "--http-endpoint", "8080"], "invalid socket address"),
+        (&["controller", "binder", "--http-endpoint", "8080"], "write :8080"),
         (&["registrar", "--csi-address", "/csi.sock"], "--kubelet-registration-path"),
     ];
     for (args, remedy) in table {

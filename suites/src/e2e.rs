@@ -52,6 +52,10 @@ pub fn main(folders: &Path) -> ExitCode {
         Ok(environment) => environment,
         Err(error) => return usage(&error),
     };
+    let push = match environment.output.push.options() {
+        Ok(push) => push,
+        Err(error) => return usage(&error),
+    };
     let workload = environment.place.workload();
     let place = match environment.place.place() {
         Ok(place) => place,
@@ -78,6 +82,7 @@ pub fn main(folders: &Path) -> ExitCode {
         repeat: 1,
         faults: Vec::new(),
         metrics_addr: environment.output.metrics_addr,
+        push,
         slos,
         otlp: environment.output.otlp.clone(),
         out: environment.output.out,

@@ -29,6 +29,7 @@ mod place;
 mod place_args;
 mod plan;
 mod pod_security;
+mod push_args;
 mod rows;
 mod run;
 mod runner;

@@ -7,6 +7,8 @@ use claimcheck_harness::{
     trace::Collector,
 };
 
+use crate::push_args::PushArgs;
+
 /// Where the numbers go.
 #[derive(Debug, clap::Args)]
 pub struct OutputArgs {
@@ -22,6 +24,9 @@ pub struct OutputArgs {
     /// Thresholds that the run has to keep, as YAML; a broken one ends it with exit code 4
     #[arg(long, value_name = "FILE", env = "CLAIMCHECK_SLO")]
     slo: Option<PathBuf>,
+    /// Who is sent metrics.
+    #[command(flatten)]
+    pub push: PushArgs,
 }
 
 impl OutputArgs {

@@ -8,7 +8,10 @@ use claimcheck_harness::{
     Lane, Session,
     cluster::{Cluster, Declared},
     faults::FaultSpec,
-    metrics::{Metrics, Serving},
+    metrics::{
+        Metrics, Serving,
+        push::{Push, PushOptions},
+    },
     report::{ReportError, Reporter, RunFolder, Summary},
     slo::Objective,
     testdriver::TestDriver,
@@ -44,6 +47,8 @@ pub struct Options {
     pub faults: Vec<FaultSpec>,
     /// Where to serve `/metrics` during the run.
     pub metrics_addr: Option<SocketAddr>,
+    /// Who is sent metrics.
+    pub push: PushOptions,
     /// What the run has to keep.
     pub slos: Vec<Objective>,
     /// Where traces go; nowhere by default.
@@ -73,6 +78,7 @@ pub struct Run {
     reporting: JoinHandle<Result<Summary, ReportError>>,
     folder: RunFolder,
     planned: Vec<Planned>,
+    push: Option<Push>,
     /// Ends with the run.
     _serving: Option<Serving>,
 }
@@ -156,6 +162,7 @@ impl Run {
             Some(address) => Some(metrics.serve(address).await?),
             None => None,
         };
+        let push = Push::start(&options.push, &metrics);
         let reporter = match options.terminal {
             true => Reporter::new(folder.clone(), metrics),
             false => Reporter::quiet(folder.clone(), metrics),
@@ -208,7 +215,7 @@ impl Run {
         let session = Arc::new(if options.otlp.is_some() { session.telling_writes() } else { session });
         let (workload, config) = (options.workload(), options.place.config().cloned());
         let runner = Runner::new(session.clone(), options.parallel, prefix, workload, config, interrupted);
-        Ok(Self { session, runner, events, reporting, folder, planned, _serving: serving })
+        Ok(Self { session, runner, events, reporting, folder, planned, push, _serving: serving })
     }
 
     /// Brings everything up for a load instead of cases.
@@ -247,13 +254,19 @@ impl Run {
     /// # Errors
     /// The report cannot be written.
     pub async fn finish(self, began: Stamp) -> Result<Outcome> {
-        let Self { session, runner, events, reporting, folder, .. } = self;
+        let Self { session, runner, events, reporting, folder, push, .. } = self;
         drop(runner);
         session.cluster().set_faults(&[]).await?;
         session.finish().await;
         // An error says that the reporter has ended, and its result why.
         let _ = events.send(Event::RunFinished { seconds: Stamp::now().seconds_since(began) });
         let summary = reporting.await.context("the reporter panicked")??;
+        if let Some(push) = push {
+            for error in push.finish().await {
+                // The run is what it is, also where nobody takes its numbers.
+                tracing::error!("{error}");
+            }
+        }
         Ok(Outcome { summary, folder: folder.path().to_owned() })
     }
 }

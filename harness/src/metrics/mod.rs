@@ -5,6 +5,7 @@
 
 mod class;
 mod components;
+pub mod push;
 mod register;
 
 pub use crate::serve::{ServeError, Serving};
@@ -20,7 +21,9 @@ use claimcheck_model::{
     Transition, TransitionKind, VolumeMode, metric,
 };
 pub(crate) use components::Components;
-use prometheus::{GaugeVec, Histogram, HistogramVec, IntCounterVec, Registry, TextEncoder};
+use prometheus::{
+    GaugeVec, Histogram, HistogramVec, IntCounterVec, Registry, TextEncoder, proto::MetricFamily,
+};
 pub(crate) use register::Register;
 
 use crate::serve::{Ask, Page, Site, serve};
@@ -226,6 +229,16 @@ impl Metrics {
     /// How many series there are: bounded, whatever a run does and however long.
     pub fn series(&self) -> usize {
         self.registry.gather().iter().map(|family| family.get_metric().len()).sum()
+    }
+
+    /// Of which run these are.
+    fn run(&self) -> RunInfo {
+        self.run.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// All series, as they are now.
+    fn gather(&self) -> Vec<MetricFamily> {
+        self.registry.gather()
     }
 
     /// All series in the text format of Prometheus.

@@ -1,0 +1,154 @@
+//! Runs whose metrics nobody scrapes: pushed to a real Pushgateway, and written to a real Prometheus.
+
+mod http;
+
+use std::{
+    fs,
+    net::TcpListener,
+    path::Path,
+    process::{Child, Command, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+use http::get;
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// A server that ends with the test.
+struct Server {
+    child: Child,
+    address: String,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Server {
+    /// Starts a Debian package's program at a free address; `None` where it is not installed.
+    fn start(program: &str, folder: &Path, args: &[&str]) -> Option<Self> {
+        if Command::new(program).arg("--version").output().is_err() {
+            println!("skipped: {program} is missing (Debian package of the same name)");
+            return None;
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("an address").to_string();
+        drop(listener);
+        let child = Command::new(program)
+            .args(args)
+            .arg(format!("--web.listen-address={address}"))
+            .current_dir(folder)
+            .stdout(Stdio::null())
+            .stderr(fs::File::create(folder.join("log")).expect("a file"))
+            .spawn()
+            .expect("it starts");
+        let this = Self { child, address };
+        this.until("it is ready", "/-/ready", |_| true);
+        Some(this)
+    }
+
+    /// The page, once it is as it should be.
+    fn until(&self, what: &str, path: &str, is_so: impl Fn(&str) -> bool) -> String {
+        let began = Instant::now();
+        loop {
+            match get(&self.address, path) {
+                Some((200, text)) if is_so(&text) => return text,
+                seen => assert!(began.elapsed() < LONG, "{what}: {seen:?}"),
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+/// Runs one case on the embedded cluster.
+fn run(folder: &Path, args: &[&str]) -> Output {
+    let out = folder.join(format!("run-{}", fs::read_dir(folder).expect("a folder").count()));
+    Command::new(env!("CARGO_BIN_EXE_claimcheck"))
+        .args(["run", "volumes::data", "--out"])
+        .arg(out)
+        .args(args)
+        .output()
+        .expect("the binary runs")
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// How many cases passed, as a text of metrics says.
+fn passed(text: &str) -> Option<f64> {
+    let of_cases = |line: &&str| line.starts_with("claimcheck_case_result_total{") && line.contains("passed");
+    text.lines().find(of_cases)?.rsplit(' ').next()?.parse().ok()
+}
+
+#[test]
+fn a_pushgateway_keeps_the_last_run_or_forgets_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(gateway) = Server::start("prometheus-pushgateway", folder.path(), &[]) else { return };
+    let url = format!("http://{}", gateway.address);
+    for _ in 0..2 {
+        let output = run(folder.path(), &["--push-gateway", &url]);
+        assert!(output.status.success(), "{}", stderr(&output));
+    }
+    let text =
+        gateway.until("it has the run", "/metrics", |text| text.contains("claimcheck_case_result_total"));
+    let groups = text.lines().filter(|line| line.starts_with("claimcheck_build_info{"));
+    assert_eq!(groups.count(), 1, "the second run took the place of the first");
+    assert!(passed(&text) > Some(0.0), "{text}");
+    for label in
+        ["cluster=\"embedded\"", "driver=\"claimcheck.csi.dev\"", "job=\"claimcheck\"", "instance=\""]
+    {
+        let has = |line: &str| line.starts_with("claimcheck_case_result_total{") && line.contains(label);
+        assert!(text.lines().any(has), "{label}");
+    }
+    let output = run(folder.path(), &["--push-gateway", &url, "--push-gateway-delete"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let (_, text) = get(&gateway.address, "/metrics").expect("it answers");
+    assert!(!text.contains("claimcheck_"), "{text}");
+}
+
+#[test]
+fn a_prometheus_takes_remote_writes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::write(folder.path().join("prometheus.yaml"), "scrape_configs: []\n").expect("a file");
+    let args =
+        ["--config.file=prometheus.yaml", "--storage.tsdb.path=data", "--web.enable-remote-write-receiver"];
+    let Some(prometheus) = Server::start("prometheus", folder.path(), &args) else { return };
+    let url = format!("http://{}/api/v1/write", prometheus.address);
+    let output = run(folder.path(), &["--remote-write", &url, "--push-interval", "1"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let query = |expr: &str| {
+        let path = format!("/api/v1/query?query={expr}");
+        let answer = prometheus.until("it answers", &path, |_| true);
+        let answer: serde_json::Value = serde_json::from_str(&answer).expect("JSON");
+        answer["data"]["result"].as_array().expect("a list").clone()
+    };
+    let value =
+        |row: &serde_json::Value| row["value"][1].as_str().and_then(|value| value.parse::<f64>().ok());
+    let cases = query("claimcheck_case_result_total{job=\"claimcheck\",result=\"passed\"}");
+    assert!(cases.len() == 1 && value(&cases[0]) > Some(0.0), "{cases:?}");
+    assert!(!query("claimcheck_build_info{cluster=\"embedded\"}").is_empty());
+    // A histogram is one only with all of its series.
+    let quantile = "histogram_quantile(0.5,sum%20by(le)(claimcheck_phase_duration_seconds_bucket{phase=\"provision\",result=\"ok\"}))";
+    let quantile = query(quantile);
+    let seconds = quantile.first().and_then(value);
+    assert!(seconds.is_some_and(|seconds| seconds > 0.0 && seconds.is_finite()), "{quantile:?}");
+}
+
+#[test]
+fn nobody_there_is_told_of_and_changes_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // Nobody listens at a port of the kernel's choice that was given back.
+    let nowhere = TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("an address");
+    let output = run(folder.path(), &["--push-gateway", &format!("http://ann:secret@{nowhere}")]);
+    let said = stderr(&output);
+    assert!(output.status.success(), "{said}");
+    assert!(
+        said.contains(&format!("--push-gateway http://{nowhere}/")) && said.contains("cannot be reached"),
+        "{said}"
+    );
+    assert!(!said.contains("secret"), "{said}");
+}

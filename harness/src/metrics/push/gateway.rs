@@ -1,0 +1,64 @@
+//! A Prometheus Pushgateway: keeps what a run has pushed last until it is scraped, and after.
+
+use claimcheck_model::RunInfo;
+use reqwest::{Method, header::HeaderMap};
+
+use super::{send::Letter, target::PushUrl};
+
+/// As on the command line.
+const FLAG: &str = "--push-gateway";
+
+/// The group of a run: the next one of the same driver on the same kind of cluster from the same machine takes its
+/// place, so that a gateway does not fill up.
+fn group(base: &PushUrl, run: &RunInfo, instance: &str) -> PushUrl {
+    let mut to = base.clone();
+    let labels = [
+        ("job", "claimcheck"),
+        ("cluster", run.cluster.name()),
+        ("driver", &run.driver),
+        ("instance", instance),
+    ];
+    // Addresses of HTTP have a path.
+    if let Ok(mut path) = to.url.path_segments_mut() {
+        path.pop_if_empty().push("metrics");
+        for (label, value) in labels {
+            // An empty segment would be lost: `=` is nothing in base64, which the gateway takes.
+            match value {
+                "" => path.extend([&format!("{label}@base64"), "="]),
+                value => path.extend([label, value]),
+            };
+        }
+    }
+    to
+}
+
+/// Has the group hold this text and nothing else.
+pub(super) fn put(base: &PushUrl, run: &RunInfo, instance: &str, text: String) -> Letter {
+    let (to, headers) = (group(base, run, instance), HeaderMap::new());
+    Letter { flag: FLAG, method: Method::PUT, to, headers, body: text.into_bytes() }
+}
+
+/// Has the group go.
+pub(super) fn delete(base: &PushUrl, run: &RunInfo, instance: &str) -> Letter {
+    let (to, headers) = (group(base, run, instance), HeaderMap::new());
+    Letter { flag: FLAG, method: Method::DELETE, to, headers, body: Vec::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_is_named_by_the_run() {
+        let path = |base: &str, driver: &str| {
+            let run = RunInfo { driver: driver.into(), ..RunInfo::default() };
+            let group = group(&base.parse().unwrap(), &run, "a host");
+            group.url.path().to_owned()
+        };
+        let cluster = RunInfo::default().cluster.name();
+        let expected = format!("/metrics/job/claimcheck/cluster/{cluster}/driver/d.io/instance/a%20host");
+        assert_eq!(path("http://h:9091", "d.io"), expected);
+        assert_eq!(path("http://h:9091/gate/", "d.io"), format!("/gate{expected}"));
+        assert!(path("http://h", "").contains("/driver@base64/=/instance"));
+    }
+}

@@ -1,0 +1,191 @@
+//! Where metrics are sent, and with which credentials. Those are in no error and no log.
+
+use std::{
+    fmt, fs, io,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
+
+use reqwest::Url;
+use secrecy::SecretString;
+
+/// A place that takes metrics: an address of HTTP.
+#[derive(Clone)]
+pub struct PushUrl {
+    /// Without credentials.
+    pub(super) url: Url,
+    pub(super) auth: Option<Auth>,
+}
+
+/// Who we say that we are.
+#[derive(Clone, Debug)]
+pub(super) enum Auth {
+    Basic { user: String, password: SecretString },
+    Bearer(SecretString),
+}
+
+/// What cannot be an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "write http://HOST:PORT/PATH or https://HOST/PATH; credentials go into a file (--push-bearer-file, --push-basic-file)"
+)]
+pub struct NotAnUrl;
+
+impl FromStr for PushUrl {
+    type Err = NotAnUrl;
+
+    /// Credentials in the address, as `http://user:password@host`, are taken out of it.
+    fn from_str(text: &str) -> Result<Self, NotAnUrl> {
+        let mut url: Url = text.parse().map_err(|_| NotAnUrl)?;
+        if !matches!(url.scheme(), "http" | "https") || url.cannot_be_a_base() {
+            return Err(NotAnUrl);
+        }
+        let user = percent_decoded(url.username());
+        let auth = (!user.is_empty()).then(|| Auth::Basic {
+            user,
+            password: percent_decoded(url.password().unwrap_or_default()).into(),
+        });
+        url.set_username("").and_then(|()| url.set_password(None)).map_err(|()| NotAnUrl)?;
+        Ok(Self { url, auth })
+    }
+}
+
+/// The text without `%40` and the like, which addresses need for `@`.
+fn percent_decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        let code = after.get(..2).and_then(|code| std::str::from_utf8(code).ok());
+        let code = code.filter(|_| first == b'%').and_then(|code| u8::from_str_radix(code, 16).ok());
+        bytes.push(code.unwrap_or(first));
+        rest = if code.is_some() { &after[2..] } else { after };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Without credentials, and without a query, which may hold some.
+impl fmt::Display for PushUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut url = self.url.clone();
+        url.set_query(None);
+        url.fmt(f)
+    }
+}
+
+impl fmt::Debug for PushUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PushUrl({self})")
+    }
+}
+
+/// Credentials cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CredentialsError {
+    /// The file cannot be read.
+    #[error("{flag} {}: cannot be read: {source}", path.display())]
+    Read {
+        /// Of which flag.
+        flag: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// There is nothing in it.
+    #[error("{flag} {}: is empty; write {wanted} into it", path.display())]
+    Empty {
+        /// Of which flag.
+        flag: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What belongs there.
+        wanted: &'static str,
+    },
+    /// There is no colon in it.
+    #[error("--push-basic-file {}: write USER:PASSWORD into it", path.display())]
+    NoColon {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+impl PushUrl {
+    /// With the token in a file, in place of what the address says.
+    ///
+    /// # Errors
+    /// There is none in it.
+    pub fn with_bearer(self, path: &Path) -> Result<Self, CredentialsError> {
+        let token = read("--push-bearer-file", path, "a token")?;
+        Ok(Self { auth: Some(Auth::Bearer(token.into())), ..self })
+    }
+
+    /// With the user and the password in a file, in place of what the address says.
+    ///
+    /// # Errors
+    /// There are none in it.
+    pub fn with_basic(self, path: &Path) -> Result<Self, CredentialsError> {
+        let text = read("--push-basic-file", path, "USER:PASSWORD")?;
+        let Some((user, password)) = text.split_once(':') else {
+            return Err(CredentialsError::NoColon { path: path.to_owned() });
+        };
+        Ok(Self { auth: Some(Auth::Basic { user: user.to_owned(), password: password.into() }), ..self })
+    }
+}
+
+fn read(flag: &'static str, path: &Path, wanted: &'static str) -> Result<String, CredentialsError> {
+    let text = fs::read_to_string(path);
+    let text = text.map_err(|source| CredentialsError::Read { flag, path: path.to_owned(), source })?;
+    match text.trim() {
+        "" => Err(CredentialsError::Empty { flag, path: path.to_owned(), wanted }),
+        text => Ok(text.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use secrecy::ExposeSecret;
+
+    use super::*;
+
+    #[test]
+    fn credentials_are_taken_out_of_addresses_and_shown_nowhere() {
+        let url: PushUrl = "https://ann:p%40role@h:1/api/v1/write?token=hidden".parse().unwrap();
+        let Some(Auth::Basic { user, password }) = &url.auth else { panic!("{:?}", url.auth) };
+        assert_eq!((user.as_str(), password.expose_secret()), ("ann", "p@role"));
+        for shown in [format!("{url}"), format!("{url:?}"), format!("{:?}", url.auth)] {
+            assert!(!shown.contains("role") && !shown.contains("hidden"), "{shown}");
+        }
+        assert_eq!(url.to_string(), "https://h:1/api/v1/write");
+        assert_eq!(url.url.query(), Some("token=hidden"));
+        for bad in ["", "h:1", "localhost:9091", "ftp://h/", "unix:///x", "http://"] {
+            assert_eq!(bad.parse::<PushUrl>().err(), Some(NotAnUrl), "{bad}");
+        }
+    }
+
+    #[test]
+    fn credentials_in_files_come_first_and_mistakes_name_the_flag() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |content: &str| {
+            let path = folder.path().join("f");
+            fs::write(&path, content).unwrap();
+            path
+        };
+        let url = || "http://a:b@h/".parse::<PushUrl>().unwrap();
+        let Some(Auth::Bearer(token)) = url().with_bearer(&file("t0ken\n")).unwrap().auth else { panic!() };
+        assert_eq!(token.expose_secret(), "t0ken");
+        let basic = url().with_basic(&file("ann:pass:word\n")).unwrap().auth;
+        assert!(matches!(basic, Some(Auth::Basic { user, password })
+            if user == "ann" && password.expose_secret() == "pass:word"));
+        let errors = [
+            url().with_bearer(&file(" \n")).unwrap_err(),
+            url().with_bearer(Path::new("/no/such")).unwrap_err(),
+            url().with_basic(&file("onlyuser")).unwrap_err(),
+        ];
+        for (error, flag) in
+            errors.iter().zip(["--push-bearer-file", "--push-bearer-file", "--push-basic-file"])
+        {
+            let text = error.to_string();
+            assert!(text.starts_with(flag) && !text.contains("onlyuser"), "{text}");
+        }
+    }
+}

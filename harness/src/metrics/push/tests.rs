@@ -1,0 +1,118 @@
+//! Metrics out, requests at a server that says what it is told to say.
+
+use std::sync::{Arc, Mutex};
+
+use claimcheck_model::{Event, RunInfo};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
+
+use super::*;
+
+/// A server that gives these answers, one after the other, and then 200; and the heads of all requests.
+async fn server(answers: &'static [&'static str]) -> (String, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let heads = Arc::new(Mutex::new(Vec::new()));
+    let heard = heads.clone();
+    tokio::spawn(async move {
+        let mut answers = answers.iter();
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(stream.read_u8().await.unwrap());
+            }
+            let head = String::from_utf8(head).unwrap().to_lowercase();
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
+            let mut body = vec![0; length.unwrap_or(0)];
+            stream.read_exact(&mut body).await.unwrap();
+            heard.lock().unwrap().push(head);
+            let status = answers.next().unwrap_or(&"200 OK");
+            let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 2\r\nconnection: close\r\n\r\nno");
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        }
+    });
+    (address.to_string(), heads)
+}
+
+fn begun() -> Metrics {
+    let metrics = Metrics::default();
+    metrics.observe(&Event::RunStarted(RunInfo { driver: "d.io".into(), ..RunInfo::default() }));
+    metrics
+}
+
+fn options(gateway: Option<String>, remote_write: Option<String>) -> PushOptions {
+    // The program under test does so in its first line.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let url = |url: String| url.parse().unwrap();
+    let every = Duration::from_secs(3600);
+    PushOptions { gateway: gateway.map(url), delete: false, remote_write: remote_write.map(url), every }
+}
+
+/// What a run that is over at once has left unsent.
+async fn finished(options: &PushOptions) -> Vec<String> {
+    // The run begins later than the first tick, so that there is but the last.
+    let metrics = Metrics::default();
+    let push = Push::start(options, &metrics).unwrap();
+    tokio::task::yield_now().await;
+    metrics.observe(&Event::RunStarted(RunInfo { driver: "d.io".into(), ..RunInfo::default() }));
+    push.finish().await.iter().map(ToString::to_string).collect()
+}
+
+#[tokio::test]
+async fn what_may_pass_is_tried_again() {
+    let (address, heads) = server(&["503 Service Unavailable", "429 Too Many Requests"]).await;
+    let options = options(None, Some(format!("http://ann:secret@{address}/api/v1/write")));
+    assert_eq!(finished(&options).await, [""; 0]);
+    let heads = heads.lock().unwrap();
+    assert_eq!(heads.len(), 3);
+    for head in heads.iter() {
+        assert!(head.starts_with("post /api/v1/write http/1.1"), "{head}");
+        for line in [
+            "content-encoding: snappy",
+            "x-prometheus-remote-write-version: 0.1.0",
+            "authorization: basic yw5uonnly3jlda==",
+        ] {
+            assert!(head.contains(line), "{line} is not in {head}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_stays_wrong_is_told_once_with_the_flag_and_without_credentials() {
+    let (address, heads) = server(&["401 Unauthorized"]).await;
+    let errors = finished(&options(Some(format!("http://ann:secret@{address}")), None)).await;
+    assert_eq!(errors.len(), 1);
+    assert!(
+        errors[0].starts_with("--push-gateway http://") && errors[0].contains("--push-bearer-file"),
+        "{errors:?}"
+    );
+    assert!(!errors[0].contains("secret") && heads.lock().unwrap().len() == 1, "{errors:?}");
+
+    let (address, heads) = server(&["400 Bad Request"]).await;
+    let errors = finished(&options(None, Some(format!("http://{address}/w?key=hidden")))).await;
+    assert_eq!(errors, [format!("--remote-write http://{address}/w: answered 400 Bad Request: no")]);
+    assert_eq!(heads.lock().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_gateway_is_pushed_to_meanwhile_and_forgets_on_request() {
+    let (address, heads) = server(&[]).await;
+    let options = PushOptions { delete: true, ..options(Some(format!("http://{address}")), None) };
+    let push = Push::start(&options, &begun()).unwrap();
+    while heads.lock().unwrap().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    assert!(push.finish().await.is_empty());
+    let heads = heads.lock().unwrap();
+    let verbs: Vec<_> = heads.iter().filter_map(|head| head.split(' ').next()).collect();
+    assert_eq!(verbs, ["put", "delete"]);
+    assert!(heads.iter().all(|head| head.contains("/metrics/job/claimcheck/cluster/")), "{heads:?}");
+}
+
+#[tokio::test]
+async fn nobody_is_sent_anything_unasked() {
+    assert!(Push::start(&options(None, None), &begun()).is_none());
+}
