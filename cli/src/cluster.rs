@@ -113,7 +113,7 @@ async fn detached(place: &KindPlace, folder: &RunFolder) -> Result<ExitCode> {
         cluster = place.bring_up(folder) => cluster.context("the cluster cannot be started")?,
         () = interrupted.cancelled() => return Ok(ExitCode::from(130)),
     };
-    println!("{} nodes with driver {}", cluster.nodes().len(), cluster.driver_name());
+    println!("{} nodes with driver {}", cluster.reach().nodes.len(), cluster.driver_name());
     println!("export KUBECONFIG={}", folder.kubeconfig().display());
     cluster.leave(false).await;
     crate::say(place.afterword());

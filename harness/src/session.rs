@@ -72,7 +72,7 @@ impl Session {
         let real_nodes = match &cluster {
             Cluster::Embedded(_) => None,
             Cluster::Real(real) => {
-                let (nodes, driver) = (real.nodes().to_vec(), real.driver_name().to_owned());
+                let (nodes, driver) = (real.reach().nodes.clone(), real.driver_name().to_owned());
                 let (evidence, events) = (timeline.evidence(), events.clone());
                 Some(evidence::RealNodes::observe(real.client(), nodes, driver, evidence, events).await)
             }

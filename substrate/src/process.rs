@@ -2,10 +2,11 @@
 //! and those of a node in that node's mount namespace.
 
 use std::{
-    ffi::OsString,
+    env,
+    ffi::{CString, OsString},
     fs::{File, OpenOptions},
     io,
-    os::unix::fs::OpenOptionsExt,
+    os::unix::{ffi::OsStringExt, fs::OpenOptionsExt},
     path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
     sync::Arc,
@@ -14,7 +15,7 @@ use std::{
 use nix::{
     sched::{CloneFlags, setns},
     sys::signal::{Signal, kill},
-    unistd::{Pid, setsid},
+    unistd::{Pid, chdir, setsid},
 };
 use tokio::process::{Child, Command};
 
@@ -116,14 +117,20 @@ fn open_log(path: &Path) -> io::Result<File> {
 
 #[expect(unsafe_code, reason = "what runs between fork and exec cannot be checked by the compiler")]
 fn prepare(command: &mut Command, namespace: Option<NodeNamespace>) {
+    let here = env::current_dir().ok().and_then(|here| CString::new(here.into_os_string().into_vec()).ok());
     let enter = move || {
         setsid()?;
         if let Some(NodeNamespace(file)) = &namespace {
             setns(file, CloneFlags::CLONE_NEWNS)?;
+            // That led to the root, and a vendor's command line may name files from here. A node that lacks the
+            // directory is no reason not to start.
+            if let Some(here) = &here {
+                let _ = chdir(here.as_c_str());
+            }
         }
         Ok(())
     };
-    // SAFETY: setsid and setns are bare system calls: no allocation, no lock.
+    // SAFETY: setsid, setns and chdir are bare system calls: no allocation, no lock.
     unsafe { command.pre_exec(enter) };
 }
 

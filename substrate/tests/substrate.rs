@@ -274,6 +274,11 @@ async fn agent() -> Result<ExitCode, Box<dyn std::error::Error>> {
     if env::var("SUBSTRATE_TEST_MODE")? == "forever" {
         return forever(&runtime).await;
     }
+    // Cargo runs tests there, and a component is where the run is.
+    let here = env::current_dir()?;
+    if here != Path::new(env!("CARGO_MANIFEST_DIR")) {
+        return Err(format!("the agent is in {}", here.display()).into());
+    }
     let before = mounts()?;
     let mut exits = runtime.events();
     // One by one, so that the first pods' cost can be held against the last ones'.

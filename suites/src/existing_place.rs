@@ -144,7 +144,7 @@ impl ExistingPlace {
     pub async fn bring_up(&self, folder: &RunFolder) -> Result<Cluster> {
         // Boxed: these are large futures, and are awaited once.
         let real = match &self.install {
-            None => Box::pin(Real::reach(&self.target)).await?,
+            None => Box::pin(Real::at(&self.target)).await?,
             Some(install) => Box::pin(Real::with_components(&self.target, install, &folder.cluster_dir()?))
                 .await
                 .context("our components cannot be used on the cluster")?,

@@ -273,6 +273,7 @@ impl Place {
         let declared = cluster.declared();
         self.described(Environment {
             nodes: cluster.nodes().len(),
+            apart: cluster.reach().apart(),
             takes: declared.takes,
             declared: declared.capabilities.clone(),
             ..self.by_kind(Some(lane))
@@ -319,6 +320,7 @@ const NO_INLINE: &str =
 const UNKNOWN: Environment = Environment {
     nodes: usize::MAX,
     builtin: false,
+    apart: None,
     takes: Takes::ALL,
     declared: BTreeMap::new(),
     pod_security: PodSecurity::Privileged,

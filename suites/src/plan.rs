@@ -18,6 +18,8 @@ pub struct Environment {
     pub nodes: usize,
     /// The driver is our own, so that it can be deployed in other shapes too.
     pub builtin: bool,
+    /// The topology keys by which the driver keeps further nodes from its volumes, where it does.
+    pub apart: Option<String>,
     /// Which calls the driver takes.
     pub takes: Takes,
     /// Whether volumes are made for claims, or why nobody wants that.
@@ -142,14 +144,20 @@ pub fn plan(cases: &[Case], filters: &[String], environment: &Environment) -> Ve
 }
 
 fn skip(case: &Case, environment: &Environment) -> Option<String> {
-    if case.needs.nodes > environment.nodes {
-        return Some(format!("needs {} nodes, the cluster has {}", case.needs.nodes, environment.nodes));
-    }
     if case.needs.variant && !environment.abilities.further {
         return Some("the cluster takes no further drivers: use --cluster embedded".to_owned());
     }
     if case.needs.variant && !environment.builtin {
         return Some("tries claimcheck's own driver in another shape: use --driver builtin".to_owned());
+    }
+    if let (true, Some(keys)) = (case.needs.nodes > environment.nodes, &environment.apart) {
+        return Some(format!(
+            "needs {} nodes that one volume can be on, the driver's topology ({keys}) keeps them apart",
+            case.needs.nodes
+        ));
+    }
+    if case.needs.nodes > environment.nodes {
+        return Some(format!("needs {} nodes, the cluster has {}", case.needs.nodes, environment.nodes));
     }
     if case.needs.retract && !environment.abilities.retracts {
         return Some(
@@ -230,6 +238,7 @@ mod tests {
     const ALL: Environment = Environment {
         nodes: 2,
         builtin: true,
+        apart: None,
         takes: Takes::ALL,
         classes: Ok(()),
         inline: Ok(()),
@@ -259,6 +268,7 @@ mod tests {
         let with = |file_systems| Environment { file_systems, ..ALL };
         let lacks = [
             (Environment { nodes: 1, ..ALL }, "needs 2 nodes, the cluster has 1"),
+            (Environment { nodes: 1, apart: Some("zone".into()), ..ALL }, "topology (zone) keeps them apart"),
             (Environment { builtin: false, ..ALL }, "another shape"),
             (Environment { abilities: Abilities { disrupt: false, ..ALL.abilities }, ..ALL }, "does not let"),
             (

@@ -16,7 +16,7 @@ use claimcheck_csi::{
     v1::{GetPluginInfoRequest, ListVolumesRequest},
 };
 use claimcheck_informer::Kind;
-use claimcheck_model::{ApiWrite, ComponentEnd, Leak, LeakKind, Log, ObjectKey, Stamp};
+use claimcheck_model::{ApiWrite, Capability, ComponentEnd, Leak, LeakKind, Log, ObjectKey, Stamp};
 use claimcheck_substrate::{STATE_DIR, SpawnError};
 use futures::future::{join_all, select_all, try_join_all};
 use k8s_openapi::{
@@ -40,6 +40,7 @@ use super::{
     node::{Common, Node},
     node_driver::Plugin,
     observer::{Observer, On, Seen, WaitError},
+    reach::{self, Reach},
     said,
     supervisor::Supervised,
 };
@@ -189,6 +190,7 @@ pub struct Embedded {
     driver_controller: Option<Supervised>,
     driver_name: String,
     declared: Declared,
+    reach: Reach,
     class_parameters: BTreeMap<String, String>,
     ends: Option<mpsc::UnboundedReceiver<ComponentEnd>>,
     records: Option<mpsc::UnboundedReceiver<TapRecord>>,
@@ -257,7 +259,7 @@ impl Embedded {
         let declared = capabilities::declared(&driver, &on_node).await;
         let object = options.policy.object(&driver_name, declared.takes.attach);
         install(&client, &object, &options.class_parameters).await?;
-        let cluster = Self {
+        let mut cluster = Self {
             control_plane,
             client,
             observer,
@@ -267,6 +269,7 @@ impl Embedded {
             driver_controller,
             driver_name,
             declared,
+            reach: Reach::default(),
             class_parameters: options.class_parameters.clone(),
             ends: Some(ends),
             records: Some(records),
@@ -282,6 +285,7 @@ impl Embedded {
             registered = cluster.registered(&cluster.driver_name) => registered?,
             error = cluster.driver_fails() => return Err(error),
         }
+        cluster.reach = cluster.find_reach();
         Ok(cluster)
     }
 
@@ -320,7 +324,21 @@ impl Embedded {
         self.ends.take()
     }
 
-    /// The nodes' names.
+    /// The nodes that one volume can be on.
+    pub fn reach(&self) -> &Reach {
+        &self.reach
+    }
+
+    fn find_reach(&self) -> Reach {
+        let nodes = self.nodes();
+        // Keys alone keep nothing apart: the driver has to say that its volumes are bound to them.
+        match self.declared.capabilities.get(&Capability::Topology) {
+            Some(true) => self.observer.look(|world| Reach::of(world, &self.driver_name, &nodes, None)),
+            Some(false) | None => Reach { nodes, ..Reach::default() },
+        }
+    }
+
+    /// The names of all nodes.
     pub fn nodes(&self) -> Vec<String> {
         self.nodes.iter().map(|node| node.paths.name.clone()).collect()
     }
@@ -487,8 +505,12 @@ impl Embedded {
     /// Returns once a driver is registered on all nodes.
     async fn registered(&self, driver: &str) -> Result<(), WaitError> {
         let names = self.nodes();
-        let on: Vec<On> =
-            names.iter().map(|name| On::Object(Kind::CsiNode, ObjectKey::cluster(name))).collect();
+        let on: Vec<On> = names
+            .iter()
+            .flat_map(|name| {
+                [Kind::CsiNode, Kind::Node].map(|kind| On::Object(kind, ObjectKey::cluster(name)))
+            })
+            .collect();
         let what = format!("driver {driver} to be registered on all nodes");
         self.observer
             .until(&what, READY, &on, |world| {
@@ -496,7 +518,7 @@ impl Embedded {
                     let node = world.csi_nodes.get(&ObjectKey::cluster(name));
                     node.is_some_and(|node| {
                         node.spec.drivers.iter().any(|registered| registered.name == driver)
-                    })
+                    }) && reach::is_labelled(world, driver, name)
                 };
                 match names.iter().find(|name| !registered(name)) {
                     None => Seen::Yes(()),

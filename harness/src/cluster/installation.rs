@@ -129,8 +129,9 @@ impl Installation {
                 object: format!("pods of Deployment {}", install::CONTROLLERS),
                 source: Box::new(source),
             })?;
-            let nodes = pods.items.into_iter().filter_map(|pod| pod.spec?.node_name);
-            real.only_on(&nodes.collect::<Vec<_>>());
+            if let Some(node) = pods.items.into_iter().find_map(|pod| pod.spec?.node_name) {
+                real.around(&node)?;
+            }
         }
         Ok(real)
     }

@@ -59,7 +59,7 @@ async fn components_are_there_for_a_run_and_gone_after_it() {
     let machine = Machine::new().await;
     machine.node("a", json!([]), true).await;
     let real = installed(&machine, &wanted()).await.unwrap();
-    assert_eq!((real.driver_name(), real.nodes()), ("claimcheck.csi.dev", ["a".to_owned()].as_slice()));
+    assert_eq!((real.driver_name(), &real.reach().nodes), ("claimcheck.csi.dev", &["a".to_owned()].to_vec()));
     assert_eq!(real.abilities(), Real::ABILITIES);
     assert!(left(&machine).await > 0);
     real.leave(true).await;

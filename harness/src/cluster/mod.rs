@@ -36,6 +36,7 @@ mod observer;
 mod on_kind;
 #[cfg(test)]
 mod on_kind_tests;
+mod reach;
 mod real;
 mod said;
 mod secrets;
@@ -61,6 +62,7 @@ pub use kind_disrupt::{Components, DisruptError};
 pub use kind_image::Image;
 pub use observer::{Observer, On, Seen, WaitError};
 pub use on_kind::OnKindError;
+pub use reach::Reach;
 pub use real::{ClassChoice, Real, RealError, Target};
 pub use stock::{Assets, AssetsError, StockError};
 pub use supervisor::{Disruption, Supervised};
@@ -163,12 +165,17 @@ impl Cluster {
         }
     }
 
-    /// The names of the nodes that pods can run on.
-    pub fn nodes(&self) -> Vec<String> {
+    /// The nodes that pods with a volume of the driver can run on.
+    pub fn reach(&self) -> &Reach {
         match self {
-            Self::Embedded(embedded) => embedded.nodes(),
-            Self::Real(real) => real.nodes().to_vec(),
+            Self::Embedded(embedded) => embedded.reach(),
+            Self::Real(real) => real.reach(),
         }
+    }
+
+    /// Their names.
+    pub fn nodes(&self) -> Vec<String> {
+        self.reach().nodes.clone()
     }
 
     /// What the driver declares, as far as it can be asked.

@@ -110,7 +110,10 @@ async fn a_run_has_nodes_and_our_driver_and_leaves_nothing() {
     let components = install::Options::new(Variant::Kind);
     machine.complete(&components).await;
     let real = Real::on_kind(&machine.options(), &components).await.unwrap();
-    assert_eq!((real.driver_name(), real.nodes()), (DRIVER, ["claimcheck-a-worker".to_owned()].as_slice()));
+    assert_eq!(
+        (real.driver_name(), &real.reach().nodes),
+        (DRIVER, &["claimcheck-a-worker".to_owned()].to_vec())
+    );
     assert_eq!(real.abilities(), Real::ABILITIES_ON_KIND);
     real.disrupt(&Victim::NodeAgent("claimcheck-a-worker".to_owned()), Disruption::Kill).await.unwrap();
     real.leave(false).await;

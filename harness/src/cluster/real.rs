@@ -13,7 +13,7 @@ use kube::{
 
 use super::{
     Abilities, Declared, DisruptError, Disruption, Takes, Victim, api_disrupt, equip::COMPONENTS,
-    installation::Installation, kind::KindCluster, observer::Observer, on_kind, said,
+    installation::Installation, kind::KindCluster, observer::Observer, on_kind, reach::Reach, said,
 };
 
 /// Which cluster, and what of it is to be tried.
@@ -77,7 +77,7 @@ pub struct Real {
     client: Client,
     observer: Observer,
     class: StorageClass,
-    nodes: Vec<String>,
+    reach: Reach,
     declared: Declared,
     ours: Ours,
 }
@@ -128,7 +128,7 @@ impl Real {
     ///
     /// # Errors
     /// [`RealError`] says what is missing and which argument names another.
-    pub async fn reach(target: &Target) -> Result<Self, RealError> {
+    pub async fn at(target: &Target) -> Result<Self, RealError> {
         let client = target.connect().await?;
         let observer = Observer::start(client.clone()).await;
         Self::of(client, observer, &target.class)
@@ -136,13 +136,13 @@ impl Real {
 
     /// Looks at a cluster that is being watched.
     pub(super) fn of(client: Client, observer: Observer, wanted: &ClassChoice) -> Result<Self, RealError> {
-        let (class, nodes, declared) = observer.look(|world| {
+        let (class, reach, declared) = observer.look(|world| {
             let class = class(world, wanted)?;
-            let nodes = usable_nodes(world, &class)?;
+            let reach = Reach::of(world, &class.provisioner, &usable_nodes(world, &class)?, None);
             let declared = declared(world, &class);
-            Ok::<_, RealError>((class, nodes, declared))
+            Ok::<_, RealError>((class, reach, declared))
         })?;
-        Ok(Self { client, observer, class, nodes, declared, ours: Ours::Nothing })
+        Ok(Self { client, observer, class, reach, declared, ours: Ours::Nothing })
     }
 
     /// The same cluster, tried with another class.
@@ -164,11 +164,13 @@ impl Real {
         Self { ours: Ours::Components(Box::new(installation)), ..self }
     }
 
-    /// Volumes can be on these nodes alone, if there are such.
-    pub(super) fn only_on(&mut self, nodes: &[String]) {
-        if self.nodes.iter().any(|node| nodes.contains(node)) {
-            self.nodes.retain(|node| nodes.contains(node));
-        }
+    /// If the driver keeps nodes apart, those around this one count.
+    pub(super) fn around(&mut self, node: &str) -> Result<(), RealError> {
+        self.reach = self.observer.look(|world| {
+            let nodes = usable_nodes(world, &self.class)?;
+            Ok::<_, RealError>(Reach::of(world, &self.class.provisioner, &nodes, Some(node)))
+        })?;
+        Ok(())
     }
 
     /// What it offers beside its API.
@@ -214,9 +216,9 @@ impl Real {
         self.class.parameters.clone().unwrap_or_default()
     }
 
-    /// The nodes that have the driver and take pods.
-    pub fn nodes(&self) -> &[String] {
-        &self.nodes
+    /// The nodes that have the driver and take pods, as far as one volume can be on them.
+    pub fn reach(&self) -> &Reach {
+        &self.reach
     }
 
     /// What the driver declares, as far as objects of the API show it.
