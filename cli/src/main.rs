@@ -38,6 +38,16 @@ struct Cli {
     /// More logs: -v for what happens, -vv for everything; RUST_LOG overrides it
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
+    /// How logs look, ours and those of the components
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        default_value_t,
+        value_name = "FORMAT",
+        env = "CLAIMCHECK_LOG_FORMAT"
+    )]
+    log_format: logging::Format,
     #[command(subcommand)]
     command: Command,
 }
@@ -104,7 +114,7 @@ fn main() -> ExitCode {
         | Command::Image(_)
         | Command::Cluster(_) => logging::Style::Person { verbosity: cli.verbose },
     };
-    logging::start(style);
+    logging::start(style, cli.log_format);
     let result = match cli.command {
         Command::Component(component) => return component.main(),
         Command::List(args) => list::list(args),

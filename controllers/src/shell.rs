@@ -12,7 +12,7 @@
 //! between going on and starting again after a crash.
 
 use std::{
-    fmt::Debug,
+    fmt::{Debug, Display},
     hash::Hash,
     sync::Arc,
     time::{Duration, Instant},
@@ -21,13 +21,25 @@ use std::{
 use claimcheck_informer::{Backoff, Change, KindSet, Outcome, Queue, World};
 use claimcheck_model::metric::RECONCILE_DURATION;
 use jiff::Timestamp;
-use tracing::{debug, error, warn};
+use tracing::{Instrument as _, Span, debug, error, info_span, warn};
 
 use crate::context::{Context, Failure};
 
 /// How often a key is planned in a row before it has to wait its turn: far more than any object needs, so
 /// reaching it means that a planner undoes its own work, or that somebody else does.
 const MAX_ROUNDS: usize = 32;
+
+/// What a key stands for, as a field of all that is logged while it is worked on.
+pub enum About<'a> {
+    /// A claim, by namespace and name.
+    Claim(&'a dyn Display),
+    /// A volume, by name.
+    Volume(&'a dyn Display),
+    /// A pod, by namespace and name.
+    Pod(&'a dyn Display),
+    /// Anything else.
+    Other(&'a dyn Debug),
+}
 
 /// What a planner decided for a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +79,11 @@ pub trait Controller: Send + Sync + 'static {
     /// How failed keys come back.
     const BACKOFF: Backoff = Backoff { base: Duration::from_millis(5), max: Duration::from_secs(30) };
 
+    /// What a key stands for.
+    fn about(key: &Self::Key) -> About<'_> {
+        About::Other(key)
+    }
+
     /// The kinds whose changes can wake a key.
     fn kinds() -> KindSet;
 
@@ -105,7 +122,7 @@ pub async fn run<C: Controller>(controller: C, context: Context) {
             let (controller, context) = (controller.clone(), context.clone());
             async move {
                 let began = Instant::now();
-                let outcome = reconcile(&*controller, &context, &key).await;
+                let outcome = reconcile(&*controller, &context, &key).instrument(span::<C>(&key)).await;
                 let result = if matches!(outcome, Outcome::Retry) { "failed" } else { "done" };
                 let took = began.elapsed().as_secs_f64();
                 context.meter.record(&RECONCILE_DURATION, &[C::NAME, result], took);
@@ -116,6 +133,17 @@ pub async fn run<C: Controller>(controller: C, context: Context) {
     tokio::join!(waking, queue.run(C::WORKERS, worker));
 }
 
+/// What is logged for a key belongs to it.
+fn span<C: Controller>(key: &C::Key) -> Span {
+    let controller = C::NAME;
+    match C::about(key) {
+        About::Claim(claim) => info_span!("work", controller, %claim),
+        About::Volume(volume) => info_span!("work", controller, %volume),
+        About::Pod(pod) => info_span!("work", controller, %pod),
+        About::Other(key) => info_span!("work", controller, ?key),
+    }
+}
+
 /// Plans and acts for one key until nothing is left to do.
 async fn reconcile<C: Controller>(controller: &C, context: &Context, key: &C::Key) -> Outcome {
     for _ in 0..MAX_ROUNDS {
@@ -124,12 +152,12 @@ async fn reconcile<C: Controller>(controller: &C, context: &Context, key: &C::Ke
             Ok(Done::Wrote) | Err(Failure::Stale) => {}
             Ok(Done::Nothing) => return plan.again.map_or(Outcome::Done, Outcome::After),
             Err(Failure::Later(error)) => {
-                warn!(controller = C::NAME, ?key, error = chain(&*error), "failed, and will be tried again");
+                warn!(error = chain(&*error), "failed, and will be tried again");
                 return Outcome::Retry;
             }
         }
     }
-    error!(controller = C::NAME, ?key, rounds = MAX_ROUNDS, "planning does not come to an end");
+    error!(rounds = MAX_ROUNDS, "planning does not come to an end");
     Outcome::Retry
 }
 
@@ -141,7 +169,7 @@ async fn carry_out<C: Controller>(
 ) -> Result<Done, Failure> {
     let mut done = Done::Nothing;
     for action in actions {
-        debug!(controller = C::NAME, ?key, ?action, "acts");
+        debug!(?action, "acts");
         if controller.act(context, key, action).await? == Done::Wrote {
             done = Done::Wrote;
         }

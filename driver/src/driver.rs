@@ -6,7 +6,7 @@
 use std::{path::PathBuf, sync::Arc};
 
 use tonic::{Response, Status};
-use tracing::warn;
+use tracing::{Span, field::Empty, info_span, warn};
 
 use crate::{
     capability::Capabilities,
@@ -70,6 +70,7 @@ impl Driver {
 
     /// Locks an existing volume and reads its record.
     pub(crate) fn lock(&self, id: &VolumeId) -> Result<(Lock, Volume)> {
+        Span::current().record("volume", id.to_string());
         let missing = || Error::NoVolume(id.to_string());
         let lock = self.store.lock(id)?.ok_or_else(missing)?;
         let volume = self.store.load(id)?.ok_or_else(missing)?;
@@ -78,6 +79,7 @@ impl Driver {
 
     /// Reads the record of an existing volume.
     pub(crate) fn volume(&self, id: &VolumeId) -> Result<Volume> {
+        Span::current().record("volume", id.to_string());
         self.store.load(id)?.ok_or_else(|| Error::NoVolume(id.to_string()))
     }
 
@@ -90,11 +92,14 @@ impl Driver {
         call: impl FnOnce(&Self) -> Result<T> + Send + 'static,
     ) -> Result<Response<T>, Status> {
         let driver = self.clone();
-        match tokio::task::spawn_blocking(move || call(&driver)).await {
+        // Which volume is known once its record is asked for.
+        let span = info_span!("call", volume = Empty);
+        let inside = span.clone();
+        match tokio::task::spawn_blocking(move || inside.in_scope(|| call(&driver))).await {
             Ok(Ok(answer)) => Ok(Response::new(answer)),
             Ok(Err(error)) => {
                 let status = Status::from(error);
-                warn!(code = ?status.code(), "{}", status.message());
+                span.in_scope(|| warn!(code = ?status.code(), "{}", status.message()));
                 Err(status)
             }
             Err(panic) => Err(Status::internal(format!("the driver has a defect: {panic}"))),

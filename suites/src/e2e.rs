@@ -73,7 +73,7 @@ pub fn main(folders: &Path) -> ExitCode {
         let trials = planned.into_iter().map(|planned| trial(planned, |_| Ok(()))).collect();
         return libtest_mimic::run(&arguments, trials).exit_code();
     }
-    logging::start(logging::Style::Person { verbosity: 0 });
+    logging::start(logging::Style::Person { verbosity: 0 }, logging::Format::of_environment());
     let options = Options {
         filters: Vec::new(),
         place,

@@ -15,6 +15,7 @@ use claimcheck_model::{CaseId, CaseResult, Event};
 use futures::{FutureExt, StreamExt, stream};
 use tokio::sync::{RwLock, Semaphore};
 use tokio_util::sync::CancellationToken;
+use tracing::{Instrument as _, info, info_span, warn};
 
 use crate::{
     case::{Case, Skip},
@@ -90,11 +91,17 @@ impl Runner {
         let number = self.started.fetch_add(1, Ordering::Relaxed);
         let namespace = format!("{}-{}-{number}", self.prefix, case.suite.replace('_', "-"));
         self.session.tell(Event::CaseStarted { case: case.clone(), namespace: namespace.clone() });
-        let result = match self.attempt(&planned.case, &case, namespace).await {
+        let span = info_span!("case", %case, namespace);
+        span.in_scope(|| info!("begins"));
+        let result = match self.attempt(&planned.case, &case, namespace).instrument(span.clone()).await {
             Ok(()) => CaseResult::Passed,
             Err(error) if error.is::<Skip>() => CaseResult::Skipped { why: error.to_string() },
             Err(error) => CaseResult::Failed { why: format!("{error:#}") },
         };
+        span.in_scope(|| match &result {
+            CaseResult::Failed { why } => warn!(why, "failed"),
+            CaseResult::Passed | CaseResult::Skipped { .. } => info!(?result, "ended"),
+        });
         self.finished(case, result, began.elapsed())
     }
 

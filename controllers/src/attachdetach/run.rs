@@ -24,7 +24,7 @@ use super::{
 use crate::{
     Failure,
     context::Context,
-    shell::{Controller, Done, Plan},
+    shell::{About, Controller, Done, Plan},
 };
 
 /// The attach/detach controller.
@@ -42,6 +42,10 @@ impl Controller for AttachDetach {
     const NAME: &'static str = "attach-detach";
     /// Many, since most of them wait for a node's list to be written, which then serves all of them.
     const WORKERS: usize = 64;
+
+    fn about(key: &String) -> About<'_> {
+        About::Volume(key)
+    }
 
     fn kinds() -> KindSet {
         KindSet::of(KINDS)

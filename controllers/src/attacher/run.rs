@@ -22,7 +22,7 @@ use crate::{
     Failure,
     context::Context,
     rpc::{DriverInfo, RpcFailure, credentials},
-    shell::{Controller, Done, Plan},
+    shell::{About, Controller, Done, Plan},
 };
 
 /// What a reconciliation is about.
@@ -50,6 +50,13 @@ impl Controller for Attacher {
     /// As many calls at a time; upstream's default is 10.
     const WORKERS: usize = 32;
     const BACKOFF: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(60) };
+
+    fn about(key: &Key) -> About<'_> {
+        match key {
+            Key::Attachment(_) => About::Other(key),
+            Key::Volume(volume) => About::Volume(volume),
+        }
+    }
 
     fn kinds() -> KindSet {
         KindSet::of(&[Kind::Attachment, Kind::Volume, Kind::CsiNode])

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     claims::{claim_ref, matches, ref_key, volume_name},
     context::{Context, Failure},
-    shell::{Controller, Done, Plan},
+    shell::{About, Controller, Done, Plan},
 };
 
 /// What a reconciliation is about.
@@ -42,6 +42,13 @@ impl Controller for Binder {
     type Action = Action;
 
     const NAME: &'static str = "binder";
+
+    fn about(key: &Key) -> About<'_> {
+        match key {
+            Key::Claim(claim) => About::Claim(claim),
+            Key::Volume(volume) => About::Volume(volume),
+        }
+    }
 
     fn kinds() -> KindSet {
         KindSet::of(&[Kind::Claim, Kind::Volume, Kind::Class])

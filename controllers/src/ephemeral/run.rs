@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use super::plan::{Action, Step, plan};
 use crate::{
     context::{Context, Failure},
-    shell::{Controller, Done, Plan},
+    shell::{About, Controller, Done, Plan},
 };
 
 /// The claims of generic ephemeral volumes.
@@ -19,6 +19,10 @@ impl Controller for Ephemeral {
     type Action = Action;
 
     const NAME: &'static str = "ephemeral volumes";
+
+    fn about(key: &ObjectKey) -> About<'_> {
+        About::Pod(key)
+    }
 
     fn kinds() -> KindSet {
         KindSet::of(&[Kind::Pod, Kind::Claim])

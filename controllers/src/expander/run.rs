@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use super::plan::{Action, plan};
 use crate::{
     context::{Context, Failure},
-    shell::{Controller, Done, Plan},
+    shell::{About, Controller, Done, Plan},
 };
 
 /// Says who grows a claim's volume.
@@ -19,6 +19,10 @@ impl Controller for Expander {
     type Action = Action;
 
     const NAME: &'static str = "expander";
+
+    fn about(key: &ObjectKey) -> About<'_> {
+        About::Claim(key)
+    }
 
     fn kinds() -> KindSet {
         KindSet::of(&[Kind::Claim])

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::plan::{SetFinalizers, plan_claim, plan_volume};
 use crate::{
     context::{Context, Failure},
-    shell::{Controller, Done, Plan},
+    shell::{About, Controller, Done, Plan},
 };
 
 /// The protection of claims.
@@ -23,6 +23,10 @@ impl Controller for Claims {
     type Action = SetFinalizers<PersistentVolumeClaim>;
 
     const NAME: &'static str = "claim protection";
+
+    fn about(key: &ObjectKey) -> About<'_> {
+        About::Claim(key)
+    }
 
     fn kinds() -> KindSet {
         KindSet::of(&[Kind::Claim, Kind::Pod])
@@ -49,6 +53,10 @@ impl Controller for Volumes {
     type Action = SetFinalizers<PersistentVolume>;
 
     const NAME: &'static str = "volume protection";
+
+    fn about(key: &ObjectKey) -> About<'_> {
+        About::Volume(key)
+    }
 
     fn kinds() -> KindSet {
         KindSet::of(&[Kind::Volume])

@@ -25,7 +25,7 @@ use crate::{
     claims::{annotation, claim_ref, name, ref_key},
     context::Context,
     rpc::{Certainty, DriverInfo, RpcFailure, credentials},
-    shell::{Controller, Done, Plan},
+    shell::{About, Controller, Done, Plan},
 };
 
 type AnyError = Box<dyn std::error::Error + Send + Sync>;
@@ -44,6 +44,10 @@ impl Controller for Resizer {
 
     const NAME: &'static str = "resizer";
     const BACKOFF: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(300) };
+
+    fn about(key: &ObjectKey) -> About<'_> {
+        About::Claim(key)
+    }
 
     fn kinds() -> KindSet {
         KindSet::of(&[Kind::Claim, Kind::Volume, Kind::Pod])

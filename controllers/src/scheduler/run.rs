@@ -26,7 +26,7 @@ use crate::{
     binder::point_volume,
     claims::{claim_ref, ref_key, selected_node, volume_name, volume_phase},
     context::{Context, Failure, Verb},
-    shell::{Controller, Done, Plan},
+    shell::{About, Controller, Done, Plan},
 };
 
 /// The scheduler. Pods are decided on one at a time, each seeing what was chosen for those before it, and
@@ -48,6 +48,10 @@ impl Controller for Scheduler {
     type Action = Action;
 
     const NAME: &'static str = "scheduler";
+
+    fn about(key: &ObjectKey) -> About<'_> {
+        About::Pod(key)
+    }
 
     fn kinds() -> KindSet {
         KindSet::of(&[

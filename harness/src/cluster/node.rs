@@ -17,7 +17,7 @@ use super::{
     node_driver::{NodeDriver, NodeDriverError, Plugin},
     supervisor::Supervised,
 };
-use crate::{component::MARKER, metrics::Components};
+use crate::{component::MARKER, logging, metrics::Components};
 
 /// Where things of a node are.
 #[derive(Clone, Debug)]
@@ -68,7 +68,10 @@ impl Common {
             name,
             program: self.ourselves.clone(),
             args,
-            env: vec![(MARKER.into(), "1".into()), ("CLAIMCHECK_TAP".into(), self.tap.clone().into())],
+            env: [(MARKER.into(), "1".into()), ("CLAIMCHECK_TAP".into(), self.tap.clone().into())]
+                .into_iter()
+                .chain(logging::for_components())
+                .collect(),
             namespace,
         }
     }

@@ -21,6 +21,8 @@ use clap::{Args, Parser, Subcommand};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use crate::logging;
+
 pub use api::ApiArgs;
 pub use controller::ControllerArgs;
 pub use endpoint::{HttpEndpoint, NoEndpoint};
@@ -81,7 +83,7 @@ pub(crate) fn check(args: &[String]) -> Result<(), clap::Error> {
 /// Plays a component if this process was started as one.
 pub(crate) fn play() -> Option<ExitCode> {
     std::env::var_os(MARKER)?;
-    crate::logging::start(crate::logging::Style::Component);
+    logging::start(logging::Style::Component, logging::Format::of_environment());
     Some(Line::parse().component.main())
 }
 

@@ -19,6 +19,7 @@ use kube::{
 use nix::sys::signal::Signal;
 use serde_json::json;
 use tokio::sync::mpsc;
+use tracing::Instrument as _;
 
 use super::{
     containers::{ContainerId, ContainerState, Containers, Ended, learnt},
@@ -390,12 +391,15 @@ impl<R: Runtime, H: Host> PodManager<R, H> {
     }
 
     fn spawn(&self, uid: &PodUid, work: impl Future<Output = Step> + Send + 'static) {
+        let name = self.pods.get(uid).map(|record| key_of(&*record.pod).to_string()).unwrap_or_default();
+        let span = tracing::info_span!("pod", pod = name);
         let (uid, done) = (uid.clone(), self.done.clone());
-        tokio::spawn(async move {
+        let run = async move {
             let what = work.await;
             // The receiver is gone when the agent stops.
             let _ = done.send(Done { pod: uid, what });
-        });
+        };
+        tokio::spawn(run.instrument(span));
     }
 }
 

@@ -21,6 +21,7 @@ use kube::{
 };
 use serde_json::json;
 use tokio::sync::mpsc;
+use tracing::Instrument as _;
 
 use super::{
     Decision, Facts, InUse, Moment, Operation, Wait,
@@ -488,7 +489,8 @@ impl<H: Host> VolumeManager<H> {
     fn start(&mut self, key: &VolumeKey, operation: Operation, policy: Option<DriverPolicy>) {
         let directory = operation.target().map(|pod| self.directory(key, pod)).unwrap_or_default();
         let Some(work) = self.work(key, &operation, policy, &directory) else { return };
-        tracing::debug!(volume = %key, ?operation, "start");
+        let span = tracing::info_span!("operation", volume = %key, ?operation);
+        span.in_scope(|| tracing::debug!("start"));
         match &work {
             Work::Stage { volume, .. } => self.actual.set_form(key, volume.form.clone()),
             Work::Publish { mount, growth: None, .. } if mount.read_only && self.growth(key).is_some() => {
@@ -498,7 +500,7 @@ impl<H: Host> VolumeManager<H> {
         }
         self.actual.begin(key, operation);
         let (executor, notices, key) = (self.executor.clone(), self.notices.clone(), key.clone());
-        tokio::spawn(async move {
+        let run = async move {
             let began = Instant::now();
             let result = executor.run(work).await;
             let took = began.elapsed();
@@ -512,7 +514,8 @@ impl<H: Host> VolumeManager<H> {
             // The receiver is gone when the agent stops.
             let finished = Finished { key, outcome, took, error, directory, renew, growth };
             let _ = notices.send(Notice::Finished(finished));
-        });
+        };
+        tokio::spawn(run.instrument(span));
     }
 
     fn finished(&mut self, finished: Finished, now: Moment) {

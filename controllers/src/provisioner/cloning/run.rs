@@ -12,7 +12,7 @@ use super::plan::plan;
 use crate::{
     Failure,
     context::Context,
-    shell::{Controller, Done, Plan},
+    shell::{About, Controller, Done, Plan},
 };
 
 /// The controller that lets go of sources.
@@ -23,6 +23,10 @@ impl Controller for Sources {
     type Action = (Arc<PersistentVolumeClaim>, Vec<String>);
 
     const NAME: &'static str = "provisioner-cloning";
+
+    fn about(key: &ObjectKey) -> About<'_> {
+        About::Claim(key)
+    }
 
     fn kinds() -> KindSet {
         KindSet::of(&[Kind::Claim])

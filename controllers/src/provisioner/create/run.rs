@@ -24,7 +24,7 @@ use crate::{
     context::Context,
     provisioner::{Settings, meter},
     rpc::{Certainty, RpcFailure, credentials},
-    shell::{Controller, Done, Plan},
+    shell::{About, Controller, Done, Plan},
 };
 
 /// A claim, told apart from later ones of the same name.
@@ -51,6 +51,10 @@ impl Controller for Claims {
     /// As many CreateVolume at a time; upstream's default is 100.
     const WORKERS: usize = 32;
     const BACKOFF: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(60) };
+
+    fn about(key: &ClaimId) -> About<'_> {
+        About::Claim(&key.key)
+    }
 
     fn kinds() -> KindSet {
         KindSet::of(&[Kind::Claim, Kind::Class, Kind::CsiNode, Kind::Snapshot, Kind::SnapshotContent])

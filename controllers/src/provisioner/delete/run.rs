@@ -20,7 +20,7 @@ use crate::{
     context::Context,
     provisioner::{Settings, meter},
     rpc::{RpcFailure, credentials},
-    shell::{Controller, Done, Plan},
+    shell::{About, Controller, Done, Plan},
 };
 
 /// The controller that unmakes volumes.
@@ -39,6 +39,10 @@ impl Controller for Volumes {
     /// As many DeleteVolume at a time.
     const WORKERS: usize = 32;
     const BACKOFF: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(60) };
+
+    fn about(key: &String) -> About<'_> {
+        About::Volume(key)
+    }
 
     fn kinds() -> KindSet {
         KindSet::of(&[Kind::Volume, Kind::Attachment])
