@@ -88,7 +88,7 @@ async fn attempt(args: Args, mut config: Config, lane: Option<Lane>, began: Stam
         Format::Text => Reporter::new(folder.clone(), Metrics::default()),
         Format::Json => Reporter::quiet(folder.clone(), Metrics::default()),
     };
-    let (events, reporting) = reporter.in_ci().start();
+    let (events, reporting) = reporter.in_ci().remembering(args.history.path()).start();
     let connected = tokio::select! {
         connected = connect(config, &started, events.clone()) => connected,
         () = interrupted.cancelled() => return Ok(ExitCode::from(INTERRUPTED)),

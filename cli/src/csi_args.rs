@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use claimcheck_csi::Endpoint;
 use claimcheck_harness::{Lane, cluster::DriverCommand};
 use claimcheck_rpc::{Access, Config, PathCommands, Secrets};
+use claimcheck_suites::HistoryArgs;
 use clap::{ArgGroup, ValueEnum};
 
 /// What `csi` takes.
@@ -48,6 +49,8 @@ pub struct Args {
     /// A list of known findings (ci/findings): exit code 0 only if the cases that fail are exactly those
     #[arg(long, value_name = "FILE", conflicts_with = "list")]
     pub expect: Option<PathBuf>,
+    #[command(flatten)]
+    pub history: HistoryArgs,
     /// A YAML file of the settings below, by the same names; flags go over it
     #[arg(long, value_name = "FILE", help_heading = "Settings")]
     config: Option<PathBuf>,

@@ -5,6 +5,7 @@ mod compare;
 mod csi;
 mod csi_args;
 mod findings;
+mod history;
 mod image;
 mod kind;
 mod list;
@@ -66,6 +67,8 @@ enum Command {
     Report(report::Args),
     /// Runs held against each other: which phases became slower, and is that more than chance
     Compare(compare::Args),
+    /// What earlier runs came to, and how long a phase took from run to run
+    History(history::Args),
     /// The rights that `run --cluster existing` needs, as YAML
     Rbac(rbac::Args),
     /// A cluster to play with, and those that earlier ones have left
@@ -87,6 +90,7 @@ impl Command {
             Self::List(_)
             | Self::Report(_)
             | Self::Compare(_)
+            | Self::History(_)
             | Self::Rbac(_)
             | Self::Image(_)
             | Self::Component(_) => false,
@@ -110,6 +114,7 @@ fn main() -> ExitCode {
         | Command::List(_)
         | Command::Report(_)
         | Command::Compare(_)
+        | Command::History(_)
         | Command::Rbac(_)
         | Command::Image(_)
         | Command::Cluster(_) => logging::Style::Person { verbosity: cli.verbose },
@@ -120,6 +125,7 @@ fn main() -> ExitCode {
         Command::List(args) => list::list(args),
         Command::Report(args) => args.make(),
         Command::Compare(args) => args.run(),
+        Command::History(args) => args.run(),
         Command::Rbac(args) => args.print(),
         Command::Run(args) => args.run(lane.unwrap_or(Lane::User), began),
         Command::Load(args) => args.run(lane.unwrap_or(Lane::User), began),

@@ -63,6 +63,7 @@ impl Args {
             otlp: self.output.otlp.clone(),
             out: self.output.out,
             folders: "runs".into(),
+            history: self.output.history.path(),
             terminal: true,
             began,
         };

@@ -33,7 +33,11 @@ impl Component {
         // A file, since a pipe that nobody reads holds up whoever has much to say.
         let log = NamedTempFile::new().expect("a file");
         let stderr = log.reopen().expect("a file");
-        let process = Command::new(env!("CARGO_BIN_EXE_claimcheck")).args(args).stderr(stderr).spawn();
+        let process = Command::new(env!("CARGO_BIN_EXE_claimcheck"))
+            .env("CLAIMCHECK_NO_HISTORY", "1")
+            .args(args)
+            .stderr(stderr)
+            .spawn();
         Self { process: process.expect("the program starts"), log }
     }
 

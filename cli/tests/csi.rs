@@ -8,6 +8,7 @@ use serde_json::Value;
 
 fn csi(arguments: &[&str], out: &Path) -> (Option<i32>, Value) {
     let output = Command::new(env!("CARGO_BIN_EXE_claimcheck"))
+        .env("CLAIMCHECK_NO_HISTORY", "1")
         .args(["csi", "--format", "json", "--out"])
         .arg(out)
         .args(arguments)
@@ -112,6 +113,7 @@ fn a_lesser_driver_is_asked_for_less() {
 fn a_driver_that_does_not_come_up_is_told_with_its_last_words() {
     let folder = tempfile::tempdir().unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_claimcheck"))
+        .env("CLAIMCHECK_NO_HISTORY", "1")
         .args(["csi", "--driver", "exec:sh -c 'echo no disk today; exit 3' {endpoint}", "--out"])
         .arg(folder.path().join("out"))
         .output()
@@ -133,7 +135,11 @@ fn what_cannot_be_used_is_a_usage_error() {
         (&["csi"], "--endpoint"),
         (&["csi", "--endpoint", "unix:///csi.sock", "--volume-size", "0"], "volume-size"),
     ] {
-        let output = Command::new(env!("CARGO_BIN_EXE_claimcheck")).args(arguments).output().unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_claimcheck"))
+            .env("CLAIMCHECK_NO_HISTORY", "1")
+            .args(arguments)
+            .output()
+            .unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {errors}");
         assert!(errors.contains(words), "{arguments:?}: {errors}");
@@ -143,6 +149,7 @@ fn what_cannot_be_used_is_a_usage_error() {
 #[test]
 fn the_catalogue_is_listed_without_a_driver() {
     let output = Command::new(env!("CARGO_BIN_EXE_claimcheck"))
+        .env("CLAIMCHECK_NO_HISTORY", "1")
         .args(["csi", "--list", "--format", "json"])
         .output()
         .unwrap();

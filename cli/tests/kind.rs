@@ -36,6 +36,7 @@ impl Machine {
 
     fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_claimcheck"));
+        command.env("CLAIMCHECK_NO_HISTORY", "1");
         command.env_remove("KIND_EXPERIMENTAL_PROVIDER").env("PATH", self.0.path().join("bin"));
         command.env("FAKE", self.0.path()).env("XDG_STATE_HOME", self.0.path());
         command

@@ -33,7 +33,9 @@ const INFO: &str = r#"{"ServerVersion":"28.2.2","CgroupDriver":"systemd","Cgroup
     "MemoryLimit":true,"PidsLimit":true,"CPUShares":true,"DockerRootDir":"/no/such/folder"}"#;
 
 fn claimcheck() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_claimcheck"))
+    let mut command = Command::new(env!("CARGO_BIN_EXE_claimcheck"));
+    command.env("CLAIMCHECK_NO_HISTORY", "1");
+    command
 }
 
 /// The embedded cluster behind the nodes of kind.

@@ -8,6 +8,7 @@ fn load(args: &[&str]) -> (Output, Value) {
     let out = tempfile::tempdir().expect("a folder");
     let run = out.path().join("run");
     let mut command = Command::new(env!("CARGO_BIN_EXE_claimcheck"));
+    command.env("CLAIMCHECK_NO_HISTORY", "1");
     let output = command.arg("load").args(args).arg("--out").arg(&run).output().expect("the binary runs");
     let summary = std::fs::read(run.join("summary.json")).unwrap_or_default();
     (output, serde_json::from_slice(&summary).unwrap_or_default())

@@ -26,7 +26,9 @@ const NODE: &str = "node-1";
 const VOLUMES: usize = 12;
 
 fn claimcheck() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_claimcheck"))
+    let mut command = Command::new(env!("CARGO_BIN_EXE_claimcheck"));
+    command.env("CLAIMCHECK_NO_HISTORY", "1");
+    command
 }
 
 #[test]

@@ -22,6 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 fn start(args: &[&str]) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_claimcheck"));
+    command.env("CLAIMCHECK_NO_HISTORY", "1");
     command.args(args).env_remove("NODE_NAME").stdout(Stdio::piped()).spawn().expect("the binary runs")
 }
 
@@ -83,6 +84,7 @@ fn a_tap_and_a_driver_of_ours_tell_the_same() {
 fn a_tap_wants_unix_sockets_and_a_node() {
     let said = |args: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_claimcheck"));
+        command.env("CLAIMCHECK_NO_HISTORY", "1");
         let output = command.arg("tap").args(args).env_remove("NODE_NAME").output().expect("the binary runs");
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };

@@ -17,6 +17,7 @@ pub mod component;
 mod entry;
 pub mod evidence;
 pub mod faults;
+pub mod history;
 pub mod image;
 pub mod install;
 pub mod kind;

@@ -87,6 +87,7 @@ pub fn main(folders: &Path) -> ExitCode {
         otlp: environment.output.otlp.clone(),
         out: environment.output.out,
         folders: folders.to_owned(),
+        history: environment.output.history.named(),
         terminal: false,
         began,
     };

@@ -21,6 +21,7 @@ mod component_args;
 pub mod e2e;
 mod existing_place;
 mod fixture;
+mod history_args;
 pub mod interrupt;
 mod kind_place;
 pub mod load;
@@ -36,6 +37,7 @@ mod runner;
 mod workload;
 
 pub use case::{Binding, Case, FsType, Needs, Pattern};
+pub use history_args::{HistoryArgs, HistoryFile};
 pub use kind_place::{KindArgs, KindPlace};
 pub use output_args::OutputArgs;
 pub use place::{Driver, Place};

@@ -7,7 +7,7 @@ use claimcheck_harness::{
     trace::Collector,
 };
 
-use crate::push_args::PushArgs;
+use crate::{history_args::HistoryArgs, push_args::PushArgs};
 
 /// Where the numbers go.
 #[derive(Debug, clap::Args)]
@@ -27,6 +27,9 @@ pub struct OutputArgs {
     /// Who is sent metrics.
     #[command(flatten)]
     pub push: PushArgs,
+    /// Whether the run is kept for later.
+    #[command(flatten)]
+    pub history: HistoryArgs,
 }
 
 impl OutputArgs {

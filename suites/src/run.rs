@@ -57,6 +57,8 @@ pub struct Options {
     pub out: Option<PathBuf>,
     /// Where run folders are made.
     pub folders: PathBuf,
+    /// The file in which the run is kept for later.
+    pub history: Option<PathBuf>,
     /// Whether progress and tables go to the terminal.
     pub terminal: bool,
     /// When the process started, for the milestones of the report.
@@ -167,8 +169,8 @@ impl Run {
             true => Reporter::new(folder.clone(), metrics),
             false => Reporter::quiet(folder.clone(), metrics),
         };
-        let (events, reporting) =
-            reporter.in_ci().judging(options.slos.clone()).tracing(options.otlp.clone()).start();
+        let reporter = reporter.in_ci().judging(options.slos.clone()).tracing(options.otlp.clone());
+        let (events, reporting) = reporter.remembering(options.history.clone()).start();
         let cluster = options.place.bring_up(&folder, options.metrics_addr.is_some()).await?;
         let ready = Stamp::now();
         // Four letters of chance: enough to tell the few runs on one cluster from each other.

@@ -79,6 +79,7 @@ fn try_driver(defect: Option<Defect>, volumes: Volumes, cases: &[&str]) -> Vec<F
         driver = format!("{driver} --defect {}", defect.name());
     }
     let output = Command::new(env!("CARGO_BIN_EXE_claimcheck"))
+        .env("CLAIMCHECK_NO_HISTORY", "1")
         .args(["csi", "--format", "json", "--nodes", "2", "--attach-limit", "100"])
         .args(["--token-audience", "vault", "--ready-timeout", "2", "--mutable-parameter", "iops=100"])
         .args(["--invalid-mutable-parameter", "iops=0", "--driver", &driver])

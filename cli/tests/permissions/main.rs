@@ -26,7 +26,11 @@ const HOME: &str = "kube-system";
 /// say.
 fn run_the_catalogue(folder: &Path) -> BTreeSet<Request> {
     let out = folder.join("run");
-    let run = Command::new(env!("CARGO_BIN_EXE_claimcheck")).args(["run", "--out"]).arg(&out).output();
+    let run = Command::new(env!("CARGO_BIN_EXE_claimcheck"))
+        .env("CLAIMCHECK_NO_HISTORY", "1")
+        .args(["run", "--out"])
+        .arg(&out)
+        .output();
     let output = run.expect("the program starts");
     assert!(matches!(output.status.code(), Some(0 | 1)), "{}", String::from_utf8_lossy(&output.stderr));
     requests::read(&out.join("cluster/api.ndjson"))
@@ -52,6 +56,7 @@ fn lead(folder: &Path) -> BTreeSet<Request> {
     server.write_kubeconfig(&kubeconfig).expect("a file");
     let start = |name: &str| {
         let controller = Command::new(env!("CARGO_BIN_EXE_claimcheck"))
+            .env("CLAIMCHECK_NO_HISTORY", "1")
             .args(["controller", "protection", "--leader-elect", "--kubeconfig"])
             .arg(&kubeconfig)
             .stderr(fs::File::create(folder.join(name)).expect("a file"))

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use claimcheck_model::{Event, LoggedEvent};
+use claimcheck_model::LoggedEvent;
 
 /// The file of a run folder that has every event, in the order in which the reporter took them.
 pub(crate) const EVENTS: &str = "events.ndjson";
@@ -42,11 +42,12 @@ pub enum EventsError {
     },
 }
 
-/// Gives every event of a run to `take`. The last line of a run that was killed may lack its end, and is left out.
+/// Gives every event of a run, with when it was logged, to `take`. The last line of a run that was killed may lack
+/// its end, and is left out.
 ///
 /// # Errors
 /// The folder is none of a run, or its events cannot be read or understood; see [`EventsError`].
-pub(crate) fn each(folder: &Path, mut take: impl FnMut(Event)) -> Result<(), EventsError> {
+pub(crate) fn each(folder: &Path, mut take: impl FnMut(LoggedEvent)) -> Result<(), EventsError> {
     let path = folder.join(EVENTS);
     let unreadable = |source: io::Error| match source.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
@@ -63,7 +64,7 @@ pub(crate) fn each(folder: &Path, mut take: impl FnMut(Event)) -> Result<(), Eve
         }
         let logged = serde_json::from_str::<LoggedEvent>(&text);
         let logged = logged.map_err(|source| EventsError::NoEvent { path: path.clone(), line, source })?;
-        take(logged.event);
+        take(logged);
     }
     Ok(())
 }

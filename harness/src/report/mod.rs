@@ -5,6 +5,7 @@
 //!                            ├─> metrics      the registry behind /metrics; metrics.prom
 //!                            ├─> folder       events.ndjson as they come
 //!                            └─> summary      summary.json, summary.md, junit.xml
+//! Summary ────────────────────> history      what later runs are shown beside, where that is asked for
 //! run folder ──────────────────> html         report.html, at the end or whenever it is asked for
 //! ```
 //!
@@ -29,6 +30,7 @@ mod terminal;
 pub use events::EventsError;
 pub use folder::{FolderError, RunFolder};
 pub use growth::{Grows, Growth};
+pub(crate) use html::{DOWN, UP};
 pub use html::{RebuildError, rebuild};
 pub use load::{LoadError, LoadSample, LoadSummary, PerVolume};
 pub(crate) use quantiles::Durations;
@@ -39,6 +41,7 @@ pub(crate) use tables::{Paint, human, number, table, wrap};
 pub use tables::{Style, render};
 pub use terminal::Progress;
 
+use std::error::Error as _;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
@@ -47,6 +50,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::{
+    history::History,
     metrics::Metrics,
     slo::{Judge, Objective},
     trace::{Collector, Exporter},
@@ -78,6 +82,8 @@ pub struct Reporter {
     collector: Option<Collector>,
     /// The summary of the CI job that we run in, to be added to.
     step_summary: Option<PathBuf>,
+    /// The file of the history, to be added to.
+    history: Option<PathBuf>,
 }
 
 impl Reporter {
@@ -91,13 +97,23 @@ impl Reporter {
             judge: Judge::default(),
             collector: None,
             step_summary: None,
+            history: None,
         }
     }
 
     /// Reports nothing to the terminal: for tests, and for runners that have a way of their own.
     pub fn quiet(folder: RunFolder, metrics: Metrics) -> Self {
         let (progress, judge) = (Progress::hidden(), Judge::default());
-        Self { folder, metrics, progress, tables: None, judge, collector: None, step_summary: None }
+        Self {
+            folder,
+            metrics,
+            progress,
+            tables: None,
+            judge,
+            collector: None,
+            step_summary: None,
+            history: None,
+        }
     }
 
     /// Holds thresholds against the run.
@@ -121,6 +137,13 @@ impl Reporter {
         self
     }
 
+    /// Keeps what the run came to in this history too, and shows earlier ones in the page.
+    #[must_use]
+    pub fn remembering(mut self, history: Option<PathBuf>) -> Self {
+        self.history = history;
+        self
+    }
+
     /// Starts reporting. It ends with [`Event::RunFinished`], or when all senders are gone; then the files
     /// are complete, and the handle has the summary.
     pub fn start(self) -> (mpsc::UnboundedSender<Event>, JoinHandle<Result<Summary, ReportError>>) {
@@ -133,7 +156,7 @@ impl Reporter {
         let mut summary = Tally::default();
         let mut live: Option<Live> = None;
         let mut traces = self.collector.take().map(Exporter::start);
-        let (mut began, mut ended) = (false, false);
+        let (mut began, mut ended): (Option<Stamp>, bool) = (None, false);
         loop {
             let event = tokio::select! {
                 event = events.recv() => event,
@@ -147,7 +170,6 @@ impl Reporter {
                 live = Some(Live::detect());
             }
             let last = matches!(event, Event::RunFinished { .. });
-            began |= matches!(event, Event::RunStarted(_));
             ended |= last;
             self.metrics.observe(&event);
             self.progress.observe(&event);
@@ -162,6 +184,9 @@ impl Reporter {
                 live.draw(&summary);
             }
             let logged = LoggedEvent { at, event };
+            if let Event::RunStarted(_) = logged.event {
+                began = Some(logged.at);
+            }
             log.append(&logged)?;
             // Whoever follows the log sees each burst at once; one write per event would cost more.
             if last || events.is_empty() {
@@ -179,7 +204,9 @@ impl Reporter {
         self.folder.write("metrics.prom", self.metrics.text().as_bytes())?;
         self.folder.write("junit.xml", junit::render(&summary).as_bytes())?;
         self.folder.write("summary.json", &summary.to_json())?;
-        if let Err(error) = rebuild(self.folder.path()) {
+        // One that was given up says nothing to those that come after.
+        let history = began.filter(|_| ended).and_then(|began| self.remember(&summary, began));
+        if let Err(error) = rebuild(self.folder.path(), history.as_ref()) {
             tracing::warn!(error = &error as &dyn std::error::Error, "there is no report.html");
         }
         let page = markdown::render(&summary);
@@ -188,7 +215,7 @@ impl Reporter {
             markdown::append(path, &page)?;
         }
         // A run that never began, or was given up, has no verdict; why is told elsewhere.
-        if let Some(style) = self.tables.filter(|_| began && ended) {
+        if let Some(style) = self.tables.filter(|_| began.is_some() && ended) {
             let text = render(&summary, style, Some(self.folder.path()));
             // Where nobody reads standard output any more, the files still tell.
             let _ = writeln!(io::stdout(), "{text}");
@@ -200,6 +227,21 @@ impl Reporter {
             let _ = writeln!(io::stderr(), "warning: {missing}");
         }
         Ok(summary)
+    }
+
+    /// Adds the run to the history; none where there is none, or it cannot be used. That is no failure of the run.
+    fn remember(&self, summary: &Summary, began: Stamp) -> Option<History> {
+        let path = self.history.as_deref()?;
+        let kept = History::open(path).and_then(|mut history| {
+            history.record(summary, began, self.folder.path())?;
+            Ok(history)
+        });
+        let kept = kept.map_err(|error| {
+            let why = error.source().map(|why| format!(" ({why})")).unwrap_or_default();
+            // Whatever is logged: whoever looks for this run there later shall know.
+            let _ = writeln!(io::stderr(), "warning: this run is in no history: {error}{why}");
+        });
+        kept.ok()
     }
 }
 

@@ -3,7 +3,7 @@
 use claimcheck_model::{Event, Outcome};
 use serde::{Deserialize, Serialize};
 
-use super::{Counted, Measure, Objective, Quantile};
+use super::{Counted, Measure, Objective};
 use crate::report::{Durations, human};
 
 /// Distributions are kept to three digits: what is within that of a threshold keeps it.
@@ -88,13 +88,7 @@ fn judge(held: &Held) -> Judgement {
     match &held.objective {
         Objective::Phase { quantile, max, .. } => {
             let quantiles = held.times.quantiles("");
-            let measured = match quantile {
-                Quantile::P50 => quantiles.p50,
-                Quantile::P95 => quantiles.p95,
-                Quantile::P99 => quantiles.p99,
-                Quantile::Max => quantiles.max,
-                Quantile::Mean => quantiles.avg,
-            };
+            let measured = quantile.of(&quantiles);
             let count = quantiles.count;
             let kept = count > 0 && measured <= *max * (1.0 + PRECISION);
             let broken = match (kept, count) {

@@ -17,7 +17,10 @@ pub use parse::{SloError, load, parse};
 use std::fmt;
 
 use claimcheck_model::{Phase, PhaseSample, TransitionKind};
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
+
+use crate::report::Quantiles;
 
 /// One threshold.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,7 +64,7 @@ impl Samples {
 }
 
 /// Which part of a phase.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Measure {
     /// All of it.
@@ -74,20 +77,59 @@ pub enum Measure {
 }
 
 /// Where in a distribution.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 pub enum Quantile {
     /// The median.
+    #[value(name = "P50")]
     P50,
     /// What 95 of 100 do not exceed.
+    #[value(name = "P95")]
     P95,
     /// What 99 of 100 do not exceed.
+    #[value(name = "P99")]
     P99,
     /// The greatest.
     #[serde(rename = "max")]
     Max,
     /// The mean.
     #[serde(rename = "avg")]
+    #[value(name = "avg")]
     Mean,
+}
+
+impl Measure {
+    /// As [`Quantiles::name`] has it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Total => "total",
+            Self::Driver => "driver",
+            Self::Overhead => "overhead",
+        }
+    }
+}
+
+impl Quantile {
+    /// As people and files write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::P50 => "P50",
+            Self::P95 => "P95",
+            Self::P99 => "P99",
+            Self::Max => "max",
+            Self::Mean => "avg",
+        }
+    }
+
+    /// Its value in a distribution, seconds.
+    pub const fn of(self, quantiles: &Quantiles) -> f64 {
+        match self {
+            Self::P50 => quantiles.p50,
+            Self::P95 => quantiles.p95,
+            Self::P99 => quantiles.p99,
+            Self::Max => quantiles.max,
+            Self::Mean => quantiles.avg,
+        }
+    }
 }
 
 /// What is counted.

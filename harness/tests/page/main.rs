@@ -2,10 +2,13 @@
 
 use std::{fs, path::Path, process::Command};
 
-use claimcheck_harness::report::rebuild;
+use claimcheck_harness::{
+    history::History,
+    report::{Quantiles, Summary, rebuild},
+};
 use claimcheck_model::{
-    CaseId, CaseResult, Event, Evidence, Leak, LeakKind, Log, LoggedEvent, Outcome, Phase, PhaseSample,
-    RpcSummary, RunInfo, Source, Stamp, SubjectIds, Told, VolumeMode,
+    CaseId, CaseResult, ClusterKind, Event, Evidence, Leak, LeakKind, Log, LoggedEvent, Outcome, Phase,
+    PhaseSample, RpcSummary, RunInfo, Source, Stamp, SubjectIds, Told, VolumeMode,
 };
 use serde_json::{Value, json};
 
@@ -121,6 +124,34 @@ fn run(folder: &Path, volumes: u64) {
     fs::write(folder.join("events.ndjson"), lines.collect::<String>() + "{\"at\":{\"mono").expect("written");
 }
 
+/// Runs before this one, on the same kind of cluster with the same driver.
+fn earlier(folder: &Path) -> History {
+    let mut history = History::open(&folder.join("history.db")).expect("a history");
+    for day in 1..6 {
+        let seconds = 0.004 + day as f64 / 1e3;
+        let (name, count) = ("total".to_owned(), 40);
+        let total = Quantiles {
+            name,
+            count,
+            p50: seconds,
+            p95: seconds,
+            p99: seconds,
+            min: seconds,
+            max: seconds,
+            avg: seconds,
+        };
+        let environment = [("cluster", ClusterKind::default().name()), ("driver", "d.io")];
+        let summary = Summary {
+            environment: environment.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
+            phases: Phase::ALL.iter().map(|&phase| (phase, vec![total.clone()])).collect(),
+            ..Summary::default()
+        };
+        let began = Stamp { mono_ns: 0, wall_ns: at(0).wall_ns - day * 86_400_000_000_000 };
+        history.record(&summary, began, folder).expect("recorded");
+    }
+    history
+}
+
 /// What the probe saw in the page of a run with so many volumes; none without a browser.
 fn probe(folder: &Path, volumes: u64, size: &str) -> Option<Value> {
     if Command::new("chromium").arg("--version").output().is_err() {
@@ -128,7 +159,7 @@ fn probe(folder: &Path, volumes: u64, size: &str) -> Option<Value> {
         return None;
     }
     run(folder, volumes);
-    let page = rebuild(folder).expect("a page");
+    let page = rebuild(folder, Some(&earlier(folder))).expect("a page");
     let text = fs::read_to_string(&page).expect("the page");
     let mut probed = text.replacen("<head>", &format!("<head>{CATCH}"), 1);
     let end = probed.rfind("</body>").expect("a page has an end");
@@ -182,6 +213,8 @@ fn the_page_of_2000_volumes_works_without_errors_and_without_network() {
     assert_eq!(seen["unlabelled"], 0, "every control has a name");
     assert_eq!(seen["dead"], serde_json::json!([]), "every link of the page leads somewhere");
     assert_eq!(seen["headings"][0], "Failed d.io");
+    let headings = seen["headings"].as_array().expect("headings");
+    assert!(headings.contains(&json!("Trend")), "{seen}");
 }
 
 #[test]
@@ -190,14 +223,15 @@ fn a_phone_shows_the_page_without_scrolling_sideways() {
     let Some(seen) = probe(folder.path(), 20, "500,900") else { return };
     assert_eq!(seen["errors"], serde_json::json!([]), "{seen}");
     assert_eq!(seen["wider"], false, "{seen}");
+    assert_eq!(seen["inset"], true, "nothing touches the edge: {seen}");
 }
 
 #[test]
 fn what_is_no_run_folder_is_said() {
     let folder = tempfile::tempdir().expect("a folder");
-    let words = rebuild(folder.path()).expect_err("there is nothing").to_string();
+    let words = rebuild(folder.path(), None).expect_err("there is nothing").to_string();
     assert!(words.contains("is no run folder"), "{words}");
     fs::write(folder.path().join("events.ndjson"), "{}\n").expect("written");
-    let words = rebuild(folder.path()).expect_err("it is no event").to_string();
+    let words = rebuild(folder.path(), None).expect_err("it is no event").to_string();
     assert!(words.contains("events.ndjson line 1"), "{words}");
 }

@@ -16,7 +16,7 @@ pub(super) struct Step {
 }
 
 /// What a volume goes through until its pod is ready.
-pub(super) const UP: [Phase; 7] = [
+pub(crate) const UP: [Phase; 7] = [
     Phase::Provision,
     Phase::Bind,
     Phase::Schedule,
@@ -25,6 +25,9 @@ pub(super) const UP: [Phase; 7] = [
     Phase::Publish,
     Phase::Start,
 ];
+/// What a volume goes through once its pod is told to end.
+pub(crate) const DOWN: [Phase; 5] =
+    [Phase::Stop, Phase::Unpublish, Phase::Unstage, Phase::Detach, Phase::Delete];
 
 /// The width of the pictures; they scale.
 const WIDTH: f64 = 960.0;
@@ -158,7 +161,7 @@ pub(super) fn range<'a>(times: impl Iterator<Item = &'a Times>) -> (f64, f64) {
 }
 
 /// A hundredth of a pixel is enough.
-fn px(value: f64) -> String {
+pub(super) fn px(value: f64) -> String {
     format!("{value:.2}")
 }
 

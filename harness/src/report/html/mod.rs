@@ -5,6 +5,7 @@
 //! events.ndjson ─> Lives   ─> pictures                           charts.rs
 //!                          ├> the timeline, drawn by report.js   life.rs
 //!                          └> what each case waited for           cases.rs
+//! history       ─> Entry   ─> how medians went from run to run    trend.rs
 //! ```
 //!
 //! What can be read without a script is HTML and SVG; the script draws the timeline and filters.
@@ -14,18 +15,22 @@ mod charts;
 mod life;
 mod rebuild;
 mod sections;
+mod trend;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::summary::Summary;
+use crate::history::Entry;
+pub(crate) use charts::{DOWN, UP};
 use life::Lives;
 pub use rebuild::{RebuildError, rebuild};
 
 const STYLE: &str = include_str!("report.css");
 const SCRIPT: &str = include_str!("report.js");
 
-/// The page. `lives` may lack the end of a run that was killed; then `summary` says so.
-fn render(summary: &Summary, lives: &Lives) -> String {
+/// The page; `earlier` are runs to show this one beside. `lives` may lack the end of a run that was killed; then
+/// `summary` says so.
+fn render(summary: &Summary, lives: &Lives, earlier: &[Entry]) -> String {
     let timeline = lives.timeline();
     let times = lives.times();
     let page = html! {
@@ -41,12 +46,13 @@ fn render(summary: &Summary, lives: &Lives) -> String {
             }
             body {
                 a.skip href="#main" { "Skip to the results" }
-                (sections::header(summary, timeline.began))
+                (sections::header(summary, timeline.began, trend::is_there(summary, earlier)))
                 main #main {
                     (sections::typical(summary))
                     (cases::failures(summary, lives))
                     (sections::slos(summary))
                     (sections::phases(summary, &times))
+                    (trend::trend(summary, earlier))
                     (sections::timeline(timeline.rows.len(), timeline.omitted))
                     (sections::counts(summary))
                     (cases::cases(summary, lives))

@@ -6,13 +6,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use claimcheck_model::{Event, Stamp};
+
 use super::{
     super::{
         events::{self, EventsError},
         summary::{Summary, Tally},
     },
-    Lives, render,
+    Lives, render, trend,
 };
+use crate::history::{Entry, History};
 
 /// The page of a run could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -41,29 +44,42 @@ pub enum RebuildError {
 }
 
 /// Makes `report.html` of a run folder anew and returns where it is. The folder of a run that was killed will
-/// do: its page tells what there was until then.
+/// do: its page tells what there was until then. With a history it shows the runs before this one too.
 ///
 /// # Errors
 /// If the folder is none of a run, or a file of it cannot be read or understood; see [`RebuildError`].
-pub fn rebuild(folder: &Path) -> Result<PathBuf, RebuildError> {
+pub fn rebuild(folder: &Path, history: Option<&History>) -> Result<PathBuf, RebuildError> {
     let told = summary(folder)?;
-    let (mut lives, mut tally) = (Lives::default(), Tally::default());
-    events::each(folder, |event| {
-        lives.observe(&event);
+    let (mut lives, mut tally, mut began) = (Lives::default(), Tally::default(), None);
+    events::each(folder, |logged| {
+        if let Event::RunStarted(_) = logged.event {
+            began = Some(logged.at);
+        }
+        lives.observe(&logged.event);
         // Only a run that was killed must be added up again.
         if told.is_none() {
-            tally.observe(&event, usize::default);
+            tally.observe(&logged.event, usize::default);
         }
     })?;
     let summary = told.unwrap_or_else(|| tally.finish());
+    let earlier = earlier(history, &summary, began);
     let page = folder.join("report.html");
     // Whole or not at all: somebody may be looking at the old one.
     let part = folder.join(".report.html.part");
-    let written =
-        File::create(&part).and_then(|mut file| file.write_all(render(&summary, &lives).as_bytes()));
+    let written = File::create(&part)
+        .and_then(|mut file| file.write_all(render(&summary, &lives, &earlier).as_bytes()));
     let written = written.and_then(|()| std::fs::rename(&part, &page));
     written.map_err(|source| RebuildError::File { path: page.clone(), source })?;
     Ok(page)
+}
+
+/// The runs before; none where there is no history, or one that cannot be read: the page is whole without it.
+fn earlier(history: Option<&History>, summary: &Summary, began: Option<Stamp>) -> Vec<Entry> {
+    let Some((history, began)) = history.zip(began) else { return Vec::new() };
+    trend::earlier(history, summary, began).unwrap_or_else(|error| {
+        tracing::warn!(error = &error as &dyn std::error::Error, "the page shows no earlier runs");
+        Vec::new()
+    })
 }
 
 /// The summary of a run that ended: it knows what no event says.

@@ -8,12 +8,9 @@ use maud::{Markup, html};
 
 use super::{
     super::{nodes, quantiles::Quantiles, summary::Summary, tables::human},
-    charts::{self, Step, UP, colour},
+    charts::{self, DOWN, Step, UP, colour},
     life::Times,
 };
-
-/// What a volume goes through once its pod is told to end.
-const DOWN: [Phase; 5] = [Phase::Stop, Phase::Unpublish, Phase::Unstage, Phase::Detach, Phase::Delete];
 
 fn of<'a>(summary: &'a Summary, name: &str) -> &'a str {
     summary.environment.get(name).map_or("", String::as_str)
@@ -30,7 +27,7 @@ pub(super) fn title(summary: &Summary) -> String {
 }
 
 /// Verdict, what ran, and where to go from here.
-pub(super) fn header(summary: &Summary, began: u64) -> Markup {
+pub(super) fn header(summary: &Summary, began: u64, has_trend: bool) -> Markup {
     let passed = summary.is_good();
     let cases = summary.cases;
     let failed = cases.failed + summary.load.as_ref().map_or(0, |load| load.failed);
@@ -62,7 +59,7 @@ pub(super) fn header(summary: &Summary, began: u64) -> Markup {
                 }
             }
             nav aria-label="Sections" {
-                @for (id, name, there) in sections(summary) {
+                @for (id, name, there) in sections(summary, has_trend) {
                     @if there { a href=(format!("#{id}")) { (name) } }
                 }
             }
@@ -71,7 +68,7 @@ pub(super) fn header(summary: &Summary, began: u64) -> Markup {
 }
 
 /// The sections that people look for, and whether this run has them.
-fn sections(summary: &Summary) -> [(&'static str, &'static str, bool); 9] {
+fn sections(summary: &Summary, has_trend: bool) -> [(&'static str, &'static str, bool); 10] {
     let measured = !summary.phases.is_empty();
     let failed =
         summary.cases.failed > 0 || summary.load.as_ref().is_some_and(|load| !load.errors.is_empty());
@@ -80,6 +77,7 @@ fn sections(summary: &Summary) -> [(&'static str, &'static str, bool); 9] {
         ("failures", "What failed", failed),
         ("thresholds", "Thresholds", !summary.slos.is_empty()),
         ("phases", "Phases", true),
+        ("trend", "Trend", has_trend),
         ("timeline", "Timeline", true),
         ("counts", "Counts", true),
         ("cases", "Cases", !summary.results.is_empty()),

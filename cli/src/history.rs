@@ -1,0 +1,157 @@
+//! `claimcheck history`: what earlier runs came to.
+
+use std::{path::Path, process::ExitCode};
+
+use anyhow::{Context, Result};
+use claimcheck_harness::{
+    history::{History, Selection, plots, to_json, to_text},
+    report::Style,
+    slo::{Measure, Quantile},
+};
+use claimcheck_model::{Phase, Stamp};
+use claimcheck_suites::HistoryFile;
+use clap::{
+    ValueEnum,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
+use jiff::{SignedDuration, Span, SpanRelativeTo};
+
+/// What `history` takes.
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct Args {
+    /// How long this phase took from run to run; without it, a table of the runs
+    #[arg(value_parser = phase())]
+    phase: Option<Phase>,
+    /// Only runs of this driver
+    #[arg(long, value_name = "NAME")]
+    driver: Option<String>,
+    /// Only runs on this kind of cluster
+    #[arg(long, value_name = "KIND")]
+    cluster: Option<String>,
+    /// Only the newest so many runs, with a phase of each driver and kind of cluster
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    last: u32,
+    /// Which part of the phase
+    #[arg(long, value_enum, default_value_t, requires = "phase")]
+    measure: Measure,
+    /// Where in the distribution of each run
+    #[arg(long, value_enum, ignore_case = true, default_value = "P50", requires = "phase")]
+    quantile: Quantile,
+    /// How to print it
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+    #[command(flatten)]
+    file: HistoryFile,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people
+    #[default]
+    Text,
+    /// For programs
+    Json,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Removes old runs from the history; their folders stay
+    Forget(Forget),
+}
+
+#[derive(Debug, clap::Args)]
+struct Forget {
+    /// How long ago they began at least, for example 90d or 12h
+    #[arg(long, value_name = "DURATION", value_parser = age)]
+    older_than: SignedDuration,
+    #[command(flatten)]
+    file: HistoryFile,
+}
+
+/// A phase by its name, with suggestions for one that is none.
+fn phase() -> impl TypedValueParser<Value = Phase> {
+    let names = PossibleValuesParser::new(Phase::ALL.iter().map(|phase| phase.name()));
+    names.map(|name| Phase::from_name(&name).expect("only names of phases are possible"))
+}
+
+/// A day has 24 hours here.
+fn age(text: &str) -> Result<SignedDuration, String> {
+    let span = text.parse::<Span>().ok();
+    let age = span.and_then(|span| span.to_duration(SpanRelativeTo::days_are_24_hours()).ok());
+    let age = age.filter(|age| !age.is_negative());
+    age.ok_or_else(|| "write a number and a unit, for example 90d, 2w or 12h".to_owned())
+}
+
+impl Args {
+    /// Prints what was asked for.
+    pub fn run(self) -> Result<ExitCode> {
+        if let Some(Command::Forget(forget)) = self.command {
+            return forget.run();
+        }
+        if let Some(phase) = self.phase
+            && self.measure == Measure::Driver
+            && phase.info().rpc.is_none()
+        {
+            eprintln!(
+                "claimcheck: no call to the driver is part of {}: leave out --measure driver",
+                phase.name()
+            );
+            return Ok(ExitCode::from(2));
+        }
+        let path =
+            self.file.path().context("there is no home directory: name the file with --history FILE")?;
+        let history = History::open_existing(&path)?;
+        let selection = Selection {
+            cluster: self.cluster,
+            driver: self.driver,
+            phase: self.phase,
+            before_ns: None,
+            // With a phase, so many of each plot.
+            last: self.phase.is_none().then_some(self.last),
+        };
+        let runs = history.map_or_else(|| Ok(Vec::new()), |history| history.runs(&selection))?;
+        if runs.is_empty() {
+            say_none(&path);
+        }
+        let style = Style::detect();
+        let text = match (self.phase, self.format) {
+            (None, Format::Json) => to_json("runs", &runs),
+            (None, Format::Text) if runs.is_empty() => String::new(),
+            (None, Format::Text) => to_text(&runs, style),
+            (Some(phase), format) => {
+                let (measure, quantile) = (self.measure, self.quantile);
+                let plots = plots(&runs, phase, measure, quantile, self.last as usize);
+                match format {
+                    Format::Json => to_json("plots", &plots),
+                    Format::Text => {
+                        plots.iter().map(|plot| plot.to_text(phase, measure, quantile, style)).collect()
+                    }
+                }
+            }
+        };
+        print!("{text}");
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Forget {
+    fn run(self) -> Result<ExitCode> {
+        let path =
+            self.file.path().context("there is no home directory: name the file with --history FILE")?;
+        let Some(mut history) = History::open_existing(&path)? else {
+            say_none(&path);
+            return Ok(ExitCode::SUCCESS);
+        };
+        let before = i128::from(Stamp::now().wall_ns) - self.older_than.as_nanos();
+        let forgotten = history.forget(i64::try_from(before).unwrap_or(i64::MIN))?;
+        println!("{forgotten} forgotten");
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn say_none(path: &Path) {
+    eprintln!("claimcheck: no such run is kept in {}", path.display());
+}

@@ -1,0 +1,113 @@
+//! Runs are kept in the user's state directory, shown by `claimcheck history`, and never fail because of it.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Output, Stdio},
+};
+
+use serde_json::Value;
+
+const CASE: &str =
+    "provisioning::a claim becomes data in a pod and goes, each step once [dynamic, default fs, immediate]";
+
+/// The binary of a user whose state is in `home`.
+fn claimcheck(home: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_claimcheck"));
+    command.args(args).env("XDG_STATE_HOME", home).current_dir(home);
+    command.env_remove("CLAIMCHECK_NO_HISTORY").env_remove("CLAIMCHECK_HISTORY");
+    command
+}
+
+fn run(home: &Path, more: &[&str]) -> Output {
+    let output = claimcheck(home, &[&["run", CASE], more].concat()).output().expect("the binary runs");
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    output
+}
+
+fn history(home: &Path, args: &[&str]) -> Output {
+    claimcheck(home, &[&["history"], args].concat()).output().expect("the binary runs")
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+/// How many runs are kept.
+fn kept(home: &Path) -> usize {
+    let output = history(home, &["--format", "json"]);
+    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    document["runs"].as_array().expect("runs").len()
+}
+
+#[test]
+fn two_runs_make_a_trend_and_a_third_is_kept_out() {
+    let home = tempfile::tempdir().expect("a folder");
+    let home = home.path();
+    let empty = history(home, &[]);
+    assert!(empty.status.success() && said(&empty).contains("no such run is kept in"), "{}", said(&empty));
+    run(home, &["--out", "first"]);
+    run(home, &["--out", "second"]);
+    run(home, &["--out", "third", "--no-history"]);
+    assert_eq!(kept(home), 2);
+    assert!(home.join("claimcheck/history.db").is_file());
+
+    let table = said(&history(home, &[]));
+    assert_eq!(table.lines().filter(|line| line.contains("embedded")).count(), 2, "{table}");
+    let plot = said(&history(home, &["provision"]));
+    assert!(plot.contains("provision P50") && plot.contains("The last ") && plot.contains('█'), "{plot}");
+
+    let page = |run: &str| fs::read_to_string(home.join(run).join("report.html")).expect("a page");
+    let trend = "<h2 id=\"trend-h\">";
+    assert!(!page("first").contains(trend), "one run is no trend");
+    assert!(page("second").contains(trend) && !page("third").contains(trend));
+
+    let forgotten = history(home, &["forget", "--older-than", "0s"]);
+    assert!(said(&forgotten).contains("2 forgotten"), "{}", said(&forgotten));
+    assert_eq!(kept(home), 0);
+}
+
+#[test]
+fn two_runs_at_once_are_both_kept() {
+    let home = tempfile::tempdir().expect("a folder");
+    let home = home.path();
+    let start = |out: &str| {
+        let mut command = claimcheck(home, &["run", CASE, "--out", out]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs")
+    };
+    for child in [start("first"), start("second")] {
+        let output = child.wait_with_output().expect("it was ours");
+        assert!(output.status.success(), "{}", said(&output));
+        assert!(!said(&output).contains("history"), "{}", said(&output));
+    }
+    assert_eq!(kept(home), 2);
+}
+
+#[test]
+fn a_phase_that_is_none_is_answered_with_those_that_are() {
+    let home = tempfile::tempdir().expect("a folder");
+    let output = history(home.path(), &["provisoin"]);
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    let said = said(&output);
+    assert!(said.contains("provisoin") && said.contains("'provision'") && said.contains("unstage"), "{said}");
+}
+
+#[test]
+fn a_broken_history_is_named_and_fails_no_run() {
+    let home = tempfile::tempdir().expect("a folder");
+    let home = home.path();
+    let file = home.join("claimcheck/history.db");
+    fs::create_dir(home.join("claimcheck")).expect("a folder");
+    let words = "this is no database, whatever its name says. ".repeat(40);
+    fs::write(&file, &words).expect("a file");
+    let output = history(home, &[]);
+    assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+    let told = said(&output);
+    assert!(told.contains(&file.display().to_string()) && told.contains("move it away"), "{told}");
+
+    let told = said(&run(home, &["--out", "first"]));
+    let warning: Vec<&str> = told.lines().filter(|line| line.contains("in no history")).collect();
+    assert_eq!(warning.len(), 1, "{told}");
+    assert!(warning[0].contains("history.db") && warning[0].contains("move it away"), "{told}");
+    assert_eq!(fs::read_to_string(&file).expect("a file"), words, "it is left as it is");
+}

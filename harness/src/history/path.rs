@@ -1,0 +1,52 @@
+//! Where the history is.
+
+use std::{
+    env,
+    ffi::OsString,
+    fs::{DirBuilder, OpenOptions},
+    io,
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+/// `$XDG_STATE_HOME/claimcheck/history.db`, or the same below `~/.local/state`; none where the environment
+/// names neither. In the private namespaces of a run on virtual nodes it is the same file, since paths mean
+/// the same there.
+pub fn default_path() -> Option<PathBuf> {
+    below(env::var_os("XDG_STATE_HOME"), env::var_os("HOME"))
+}
+
+/// A relative directory does not count, as the XDG Base Directory Specification has it.
+fn below(state: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
+    let absolute = |path: OsString| Some(PathBuf::from(path)).filter(|path| path.is_absolute());
+    let state = state.and_then(absolute);
+    let state = state.or_else(|| Some(home.and_then(absolute)?.join(".local/state")));
+    Some(state?.join("claimcheck/history.db"))
+}
+
+/// Makes the file, for its user only, if it is not there. What SQLite puts beside it gets its mode.
+pub(super) fn make(path: &Path) -> io::Result<()> {
+    if let Some(parent) = path.parent() {
+        DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
+    }
+    OpenOptions::new().create(true).append(true).mode(0o600).open(path).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_state_directory_is_the_users() {
+        let path = |state: Option<&str>, home: Option<&str>| {
+            below(state.map(Into::into), home.map(Into::into)).map(|path| path.display().to_string())
+        };
+        assert_eq!(path(Some("/s"), Some("/h")).as_deref(), Some("/s/claimcheck/history.db"));
+        let of_home = Some("/h/.local/state/claimcheck/history.db".to_owned());
+        for state in [None, Some(""), Some("relative")] {
+            assert_eq!(path(state, Some("/h")), of_home, "{state:?}");
+        }
+        assert_eq!(path(None, None), None);
+        assert_eq!(path(None, Some("")), None);
+    }
+}
