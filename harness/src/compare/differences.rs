@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use claimcheck_model::Phase;
 use serde::Serialize;
 
 use super::read::{Run, Side};
@@ -25,7 +26,7 @@ const DECISIVE: [(&str, &str); 9] = [
 pub struct Difference {
     /// What.
     pub name: &'static str,
-    /// What it is on each side; of several runs all that occur.
+    /// What it is on each side; of several runs all that occur. Empty where a side has nothing of it.
     pub is: [String; 2],
 }
 
@@ -43,7 +44,19 @@ pub(super) fn between(sides: [&Side; 2]) -> Vec<Difference> {
         .map(|(key, name)| (*name, all(&|run: &Run| known(run.summary.environment.get(*key)))));
     let work = [("work", all(&work)), ("cases", all(&cases))];
     let different = named.chain(work).filter(|(_, [a, b])| a != b);
-    different.map(|(name, is)| Difference { name, is }).collect()
+    different.map(|(name, is)| Difference { name, is }).chain(phases(sides)).collect()
+}
+
+/// Phases that one side alone has: nothing can be said of them.
+fn phases(sides: [&Side; 2]) -> impl Iterator<Item = Difference> {
+    let of = |side: &Side| side.runs.iter().flat_map(|run| run.samples.keys().copied()).collect();
+    let [a, b]: [BTreeSet<Phase>; 2] = sides.map(of);
+    let alone = |these: &BTreeSet<Phase>, those: &BTreeSet<Phase>| {
+        these.difference(those).map(|phase| phase.name()).collect::<Vec<_>>().join(", ")
+    };
+    let each = [[alone(&a, &b), String::new()], [String::new(), alone(&b, &a)]];
+    let some = each.into_iter().filter(|[a, b]| a != b);
+    some.map(|is| Difference { name: "phases", is })
 }
 
 /// What a run was for.

@@ -10,13 +10,15 @@ const STYLE: &str = "
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
 .scroll { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { text-align: right; padding: .25rem .7rem; border-bottom: 1px solid #8884; white-space: nowrap; }
-th:first-child, td:first-child, td.bars, th.bars { text-align: left; }
-td.bars { min-width: 14rem; }
-.bar { height: .5rem; margin: .15rem 0; border-radius: 2px; min-width: 1px; }
-.a { background: var(--a); } .b { background: var(--b); }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+th, td { text-align: right; padding: .3rem .6rem; border-bottom: 1px solid #8884; white-space: nowrap; }
+th:first-child, td:first-child, .bars, .verdict { text-align: left; }
+td.bars { width: 100%; min-width: 6rem; }
+td > div { line-height: 1.3; } td > div:first-child:not(:last-child) { opacity: .75; }
+.bar { height: .5rem; margin: .3rem 0; border-radius: 2px; min-width: 1px; }
+td > div.bar { opacity: 1; } .a { background: var(--a); } .b { background: var(--b); }
 .worse { color: var(--worse); font-weight: 600; } .better { color: var(--better); font-weight: 600; }
+table.counts { width: auto; }
 .note { opacity: .75; font-size: .9rem; }
 @media (prefers-color-scheme: dark) { :root { --worse: #ff8a80; --better: #81c784; --b: #7aa7ff; } }
 ";
@@ -38,7 +40,8 @@ pub(super) fn render(comparison: &Comparison) -> String {
                     ul { @for line in words::warnings(comparison) { li { (line) } } }
                 }
                 h2 { "Phases" }
-                div.scroll { (phases(comparison)) }
+                p.note { "In each cell A above, B below." }
+                div.scroll tabindex="0" role="region" aria-label="Phases" { (phases(comparison)) }
                 @if !comparison.cases.is_empty() {
                     h2 { "Cases" }
                     ul { @for change in &comparison.cases { li { (change.case) " " (change.change.words()) } } }
@@ -66,8 +69,8 @@ fn phases(comparison: &Comparison) -> Markup {
         table {
             thead {
                 tr {
-                    th { "phase" } th { "samples" } th.bars { "P50: A above, B below" } th { "P50" } th { "P95" }
-                    th { "difference" } th { "interval" } th { "driver" } th { "overhead" } th { "verdict" }
+                    th { "phase" } th.verdict { "verdict" } th { "samples" } th.bars colspan="2" { "P50" } th { "P95" }
+                    th { "driver P50" } th { "overhead P50" } th { "difference" } th { "interval" }
                 }
             }
             tbody { @for line in &comparison.phases { (phase(line, longest)) } }
@@ -77,29 +80,35 @@ fn phases(comparison: &Comparison) -> Markup {
 
 fn phase(line: &PhaseLine, longest: f64) -> Markup {
     let width = |seconds: f64| format!("width:{:.1}%", 100.0 * seconds / longest.max(f64::MIN_POSITIVE));
-    let part = |measure: Option<super::Measure>| measure.map(|measure| words::both(measure.p50));
+    let times = |times: [f64; 2]| sides(times.map(words::time));
+    let part = |measure: Option<super::Measure>| measure.map(|measure| times(measure.p50));
     html! {
         tr {
             td { (line.phase.name()) }
-            td { (line.samples[0]) " → " (line.samples[1]) }
+            td.verdict.(class(line.verdict)) { (line.verdict.words()) }
+            td { (sides(line.samples.map(|count| count.to_string()))) }
             td.bars aria-hidden="true" {
                 div.bar.a style=(width(line.total.p50[0])) {}
                 div.bar.b style=(width(line.total.p50[1])) {}
             }
-            td { (words::both(line.total.p50)) }
-            td { (words::both(line.total.p95)) }
-            td { (words::ratio(&line.total)) }
-            td { (words::interval(&line.total)) }
+            td { (times(line.total.p50)) }
+            td { (times(line.total.p95)) }
             td { @if let Some(driver) = part(line.driver) { (driver) } }
             td { @if let Some(overhead) = part(line.overhead) { (overhead) } }
-            td class=(class(line.verdict)) { (line.verdict.words()) }
+            td { (words::ratio(&line.total)) }
+            td { (words::interval(&line.total)) }
         }
     }
 }
 
+/// Both sides in one cell, A above.
+fn sides([a, b]: [String; 2]) -> Markup {
+    html! { div { (a) } div { (b) } }
+}
+
 fn counts(comparison: &Comparison) -> Markup {
     html! {
-        table {
+        table.counts {
             thead { tr { th { "count" } th { "A" } th { "B" } } }
             tbody {
                 @for count in &comparison.counts {

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use claimcheck_model::{Event, Outcome, Phase};
+use claimcheck_model::{Event, LoggedEvent, Outcome, Phase};
 
 use crate::report::{
     EventsError, Summary, Tally,
@@ -82,7 +82,7 @@ impl Run {
         let mut tally = Tally::default();
         let mut samples: BTreeMap<Phase, Vec<Sample>> = BTreeMap::new();
         let mut has_ended = false;
-        events::each(folder, |event| {
+        events::each(folder, |LoggedEvent { event, .. }| {
             // Series of metrics are no part of a comparison.
             tally.observe(&event, || 0);
             has_ended |= matches!(event, Event::RunFinished { .. });

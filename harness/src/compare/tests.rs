@@ -230,6 +230,23 @@ fn what_people_and_programs_read() {
 }
 
 #[test]
+fn what_one_side_alone_has_is_said_and_no_time_is_a_time() {
+    let rng = &mut Rng::with_seed(5);
+    let (mut a, mut b) = (side(rng, PLAIN, 20, 1), side(rng, PLAIN, 20, 1));
+    a.runs[0].samples.remove(&Phase::Stage);
+    b.runs[0].samples.retain(|phase, _| ![Phase::Attach, Phase::Unpublish].contains(phase));
+    let schedule = a.runs[0].samples.get_mut(&Phase::Schedule).unwrap();
+    schedule.iter_mut().for_each(|sample| (sample.total, sample.overhead) = (0.0, 0.0));
+    let comparison = compare(&a, &b, Options::default());
+    let text = comparison.to_text(Style { color: false });
+    for line in ["  phases, in A alone: attach, unpublish\n", "  phases, in B alone: stage\n", " 0 → 2"] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    assert!(!text.contains("– →"), "{text}");
+    assert!(comparison.to_html().contains("in B alone: stage"));
+}
+
+#[test]
 fn loads_of_another_kind_are_named() {
     let rng = &mut Rng::with_seed(4);
     let load = |rng: &mut Rng, hold, failed| {

@@ -1,7 +1,12 @@
 //! How a comparison speaks, in whatever form: numbers, and what must be said of them.
 
-use super::{Comparison, Measure, Unit, Verdict, bootstrap::ENOUGH_RUNS, phase::ENOUGH};
+use super::{Comparison, Difference, Measure, Unit, Verdict, bootstrap::ENOUGH_RUNS, phase::ENOUGH};
 use crate::report::human;
+
+/// A time. Nothing is a time too: what `schedule` takes beside the volumes that it waits for may be none.
+pub(super) fn time(seconds: f64) -> String {
+    if seconds > 0.0 { human(seconds) } else { "0".to_owned() }
+}
 
 /// A difference of times.
 pub(super) fn signed(seconds: f64) -> String {
@@ -19,7 +24,7 @@ pub(super) fn percent(share: f64) -> String {
 
 /// Both sides of a time.
 pub(super) fn both(times: [f64; 2]) -> String {
-    format!("{} → {}", human(times[0]), human(times[1]))
+    times.map(time).join(" → ")
 }
 
 /// Where a difference lies.
@@ -95,8 +100,10 @@ pub(super) fn notes(comparison: &Comparison) -> Vec<String> {
 
 /// Why it may not be fair.
 pub(super) fn warnings(comparison: &Comparison) -> Vec<String> {
-    let lines = comparison.differences.iter();
-    lines
-        .map(|difference| format!("{}: {} → {}", difference.name, difference.is[0], difference.is[1]))
-        .collect()
+    let line = |difference: &Difference| match difference.is.each_ref().map(String::as_str) {
+        [a, ""] => format!("{}, in A alone: {a}", difference.name),
+        ["", b] => format!("{}, in B alone: {b}", difference.name),
+        [a, b] => format!("{}: {a} → {b}", difference.name),
+    };
+    comparison.differences.iter().map(line).collect()
 }

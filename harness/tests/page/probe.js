@@ -54,6 +54,7 @@
     seen.volumes = $("found").value;
     seen.evidence = [...document.querySelectorAll("#failures details.seen > summary")].map(one => one.textContent.trim());
     document.querySelectorAll("#failures details").forEach(one => { one.open = true; });
+    seen.inset = document.querySelector("main section").getBoundingClientRect().left > 0;
     seen.wider = document.documentElement.scrollWidth > innerWidth;
     seen.images = document.images.length;
     seen.headings = [...document.querySelectorAll("h1,h2")].map(one => one.textContent.trim());
