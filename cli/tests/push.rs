@@ -67,6 +67,7 @@ impl Server {
 fn run(folder: &Path, args: &[&str]) -> Output {
     let out = folder.join(format!("run-{}", fs::read_dir(folder).expect("a folder").count()));
     Command::new(env!("CARGO_BIN_EXE_claimcheck"))
+        .env("CLAIMCHECK_NO_HISTORY", "1")
         .args(["run", "volumes::data", "--out"])
         .arg(out)
         .args(args)
