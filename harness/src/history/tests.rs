@@ -109,7 +109,7 @@ fn runs_that_end_at_once_are_all_kept() {
 }
 
 #[test]
-fn a_history_that_is_none_of_ours_is_named_and_left_as_they_are() {
+fn a_history_that_is_none_of_ours_is_named_and_left_as_it_is() {
     let folder = tempfile::tempdir().expect("a folder");
     let (newer, foreign) = (folder.path().join("newer.db"), folder.path().join("foreign.db"));
     drop(History::open(&newer).expect("a history"));
