@@ -33,11 +33,11 @@ pub enum Name {
     Attacher,
     /// Says of claims that are to grow who is waited for.
     Expander,
-    /// Has volumes grow.
+    /// Has volumes grow, and gives them other attributes.
     Resizer,
     /// Chooses nodes for pods, with their volumes in mind.
     Scheduler,
-    /// Holds claims and volumes while they are in use.
+    /// Holds claims, volumes and attributes classes while they are in use.
     Protection,
     /// Makes the claims of generic ephemeral volumes.
     Ephemeral,
@@ -101,6 +101,7 @@ impl Name {
                 Kind::Claim,
                 Kind::Volume,
                 Kind::Class,
+                Kind::AttributesClass,
                 Kind::Node,
                 Kind::Attachment,
                 Kind::CsiDriver,
@@ -114,7 +115,7 @@ impl Name {
             }
             Self::Attacher => &[Kind::Volume, Kind::Attachment, Kind::CsiNode],
             Self::Expander => &[Kind::Claim, Kind::Volume],
-            Self::Resizer => &[Kind::Claim, Kind::Volume, Kind::Pod],
+            Self::Resizer => &[Kind::Claim, Kind::Volume, Kind::Pod, Kind::AttributesClass],
             Self::Scheduler => &[
                 Kind::Claim,
                 Kind::Volume,
@@ -126,7 +127,7 @@ impl Name {
                 Kind::CsiNode,
                 Kind::Capacity,
             ],
-            Self::Protection => &[Kind::Claim, Kind::Volume, Kind::Pod],
+            Self::Protection => &[Kind::Claim, Kind::Volume, Kind::Pod, Kind::AttributesClass],
             Self::Ephemeral | Self::Garbage => &[Kind::Claim, Kind::Pod],
             Self::NodeLifecycle => &[Kind::Pod, Kind::Node, Kind::Lease],
             Self::SnapshotController => {
@@ -269,8 +270,9 @@ pub async fn run(
             Name::Protection => {
                 let claims = shell::run(protection::Claims, context("pvc-protection-controller"));
                 let volumes = shell::run(protection::Volumes, context("pv-protection-controller"));
+                let classes = shell::run(protection::AttributesClasses, context("vac-protection-controller"));
                 running.spawn(endless(async {
-                    tokio::join!(claims, volumes);
+                    tokio::join!(claims, volumes, classes);
                 }));
             }
             Name::AttachDetach => {

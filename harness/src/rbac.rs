@@ -157,6 +157,13 @@ pub const RULES: &[Rule] = &[
     rule("monitoring.coreos.com", "podmonitors", PUT, Need::Install, "where prometheus-operator is"),
     // Ours.
     rule(STORAGE, "csidrivers", &["create", "delete"], Need::OurCluster, "further drivers of ours"),
+    rule(
+        STORAGE,
+        "volumeattributesclasses",
+        &["get", "list", "watch", "create", "delete"],
+        Need::OurCluster,
+        "attributes of volumes of further drivers",
+    ),
 ];
 
 const fn rule(

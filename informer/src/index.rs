@@ -1,5 +1,7 @@
 //! The secondary indexes of each kind: a closed enum per kind, and which terms an object has in them.
 
+use std::collections::BTreeSet;
+
 use claimcheck_model::{
     ObjectKey,
     snapshot::{VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent},
@@ -9,7 +11,9 @@ use k8s_openapi::{
     api::{
         coordination::v1::Lease,
         core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod},
-        storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment},
+        storage::v1::{
+            CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment, VolumeAttributesClass,
+        },
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
@@ -69,8 +73,8 @@ macro_rules! slots {
 
 slots! {
     PodBy { Node, Claim, ClaimsOn }
-    ClaimBy { Volume, Unbound, Owner, Source }
-    VolumeBy { Claim, Class, Handle, Available }
+    ClaimBy { Volume, Unbound, Owner, Source, AttributesClass }
+    VolumeBy { Claim, Class, Handle, Available, AttributesClass }
     ClassBy { Provisioner, Default }
     AttachmentBy { Volume, Node }
     CapacityBy { Class }
@@ -100,6 +104,8 @@ pub enum ClaimBy {
     Owner,
     /// What claims that are not Bound are to be made from, as [`DataSource`](crate::DataSource) is written.
     Source,
+    /// The attributes classes that they have, want, or are on the way to.
+    AttributesClass,
 }
 
 /// Indexes of volumes.
@@ -114,6 +120,8 @@ pub enum VolumeBy {
     /// Class name of volumes that a claim may take: phase Available, no claimRef, not being deleted.
     /// Ranked by capacity in bytes, so the smallest that fits comes first.
     Available,
+    /// `spec.volumeAttributesClassName`, where set.
+    AttributesClass,
 }
 
 /// Indexes of storage classes.
@@ -239,6 +247,9 @@ impl Indexed for PersistentVolumeClaim {
     fn terms(&self) -> Vec<Term<ClaimBy>> {
         let owners = self.metadata.owner_references.iter().flatten();
         let mut terms: Vec<_> = owners.map(|owner| Term::new(ClaimBy::Owner, &*owner.uid)).collect();
+        terms.extend(
+            attributes_classes(self).into_iter().map(|class| Term::new(ClaimBy::AttributesClass, class)),
+        );
         let Some(spec) = &self.spec else { return terms };
         let phase = self.status.as_ref().and_then(|status| status.phase.as_deref());
         if phase.is_none_or(|phase| phase == "Pending")
@@ -254,6 +265,18 @@ impl Indexed for PersistentVolumeClaim {
     }
 }
 
+/// The attributes classes that matter to a claim, each once: the one that it has, the one that it wants, and the
+/// one that its volume is on the way to. Upstream: `getPVCReferencedVACNames` in
+/// `pkg/controller/storage/vacprotection`.
+pub fn attributes_classes(claim: &PersistentVolumeClaim) -> BTreeSet<&str> {
+    let wanted = claim.spec.as_ref().and_then(|spec| spec.volume_attributes_class_name.as_deref());
+    let status = claim.status.as_ref();
+    let has = status.and_then(|status| status.current_volume_attributes_class_name.as_deref());
+    let modified = status.and_then(|status| status.modify_volume_status.as_ref());
+    let target = modified.and_then(|status| status.target_volume_attributes_class_name.as_deref());
+    [wanted, has, target].into_iter().flatten().filter(|class| !class.is_empty()).collect()
+}
+
 impl Indexed for PersistentVolume {
     type By = VolumeBy;
 
@@ -261,6 +284,9 @@ impl Indexed for PersistentVolume {
         let Some(spec) = &self.spec else { return Vec::new() };
         let class = spec.storage_class_name.as_deref().unwrap_or_default();
         let mut terms = vec![Term::new(VolumeBy::Class, class)];
+        if let Some(class) = &spec.volume_attributes_class_name {
+            terms.push(Term::new(VolumeBy::AttributesClass, class.as_str()));
+        }
         if let Some(csi) = &spec.csi {
             terms.push(Term::new(VolumeBy::Handle, format!("{}^{}", csi.driver, csi.volume_handle)));
         }
@@ -357,4 +383,4 @@ macro_rules! unindexed {
     };
 }
 
-unindexed!(Node, CSIDriver, CSINode, Lease, VolumeSnapshotClass);
+unindexed!(Node, CSIDriver, CSINode, Lease, VolumeAttributesClass, VolumeSnapshotClass);

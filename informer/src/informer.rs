@@ -19,7 +19,9 @@ use futures::StreamExt;
 use k8s_openapi::api::{
     coordination::v1::Lease,
     core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod},
-    storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment},
+    storage::v1::{
+        CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment, VolumeAttributesClass,
+    },
 };
 use kube::{
     Api, Client, Resource,
@@ -128,6 +130,9 @@ impl Informer {
                 Kind::CsiNode => watchers.spawn(follow::<CSINode>(client, config, shared)),
                 Kind::Capacity => watchers.spawn(follow::<CSIStorageCapacity>(client, config, shared)),
                 Kind::Lease => watchers.spawn(follow::<Lease>(client, config, shared)),
+                Kind::AttributesClass => {
+                    watchers.spawn(follow::<VolumeAttributesClass>(client, config, shared))
+                }
                 Kind::Snapshot => watchers.spawn(follow::<VolumeSnapshot>(client, config, shared)),
                 Kind::SnapshotContent => {
                     watchers.spawn(follow::<VolumeSnapshotContent>(client, config, shared))

@@ -16,6 +16,7 @@ mod events;
 pub mod growth;
 mod index;
 mod informer;
+pub mod modification;
 pub mod quantity;
 mod queue;
 mod source;
@@ -27,7 +28,8 @@ mod world;
 pub use events::{EventRecorder, EventType, reference};
 pub use index::{
     AttachmentBy, CapacityBy, ClaimBy, ClassBy, ContentBy, DEFAULT_CLASSES, Indexed, NoIndex, PodBy,
-    PodClaim, Slot, SnapshotBy, Term, UNREADY, UNSCHEDULED, VolumeBy, is_terminal, pod_claims,
+    PodClaim, Slot, SnapshotBy, Term, UNREADY, UNSCHEDULED, VolumeBy, attributes_classes, is_terminal,
+    pod_claims,
 };
 pub use informer::{Informer, Options, Watchable, is_unserved};
 pub use queue::{Backoff, Outcome, Queue};

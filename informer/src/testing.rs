@@ -18,7 +18,7 @@ use k8s_openapi::{
         storage::v1::{
             CSIDriver, CSIDriverSpec, CSINode, CSINodeDriver, CSINodeSpec, CSIStorageCapacity, StorageClass,
             VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec, VolumeAttachmentStatus,
-            VolumeNodeResources,
+            VolumeAttributesClass, VolumeNodeResources,
         },
     },
     apimachinery::pkg::{
@@ -112,6 +112,15 @@ pub fn class(name: &str, provisioner: &str) -> StorageClass {
         reclaim_policy: Some("Delete".into()),
         volume_binding_mode: Some("Immediate".into()),
         ..StorageClass::default()
+    }
+}
+
+/// An attributes class of [`DRIVER`] with the parameter `iops`.
+pub fn attributes_class(name: &str, iops: &str) -> VolumeAttributesClass {
+    VolumeAttributesClass {
+        metadata: cluster(name),
+        driver_name: DRIVER.into(),
+        parameters: Some([("iops".to_owned(), iops.to_owned())].into()),
     }
 }
 

@@ -12,7 +12,9 @@ use claimcheck_model::{
 use k8s_openapi::api::{
     coordination::v1::Lease,
     core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod},
-    storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment},
+    storage::v1::{
+        CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment, VolumeAttributesClass,
+    },
 };
 
 use crate::{
@@ -140,6 +142,8 @@ kinds! {
     Capacity capacities CSIStorageCapacity,
     /// Leases; those of nodes are their heartbeats.
     Lease leases Lease,
+    /// VolumeAttributesClasses.
+    AttributesClass attributes_classes VolumeAttributesClass,
     /// VolumeSnapshots.
     Snapshot snapshots VolumeSnapshot,
     /// VolumeSnapshotContents.

@@ -34,6 +34,9 @@ pub const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 pub const PVC_PROTECTION: &str = "kubernetes.io/pvc-protection";
 /// Finalizer that holds a volume while a claim is bound to it.
 pub const PV_PROTECTION: &str = "kubernetes.io/pv-protection";
+/// Finalizer that holds an attributes class while a claim or a volume has it.
+/// Upstream: `pkg/controller/storage/vacprotection`.
+pub const VAC_PROTECTION: &str = "kubernetes.io/vac-protection";
 /// Finalizer that holds a provisioned volume until the driver has deleted it (provisioner).
 pub const PROVISIONER_FINALIZER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
 

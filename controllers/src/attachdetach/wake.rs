@@ -57,7 +57,8 @@ pub(super) fn concerned(change: &Change, world: &World) -> BTreeSet<String> {
         | Kind::Lease
         | Kind::Snapshot
         | Kind::SnapshotContent
-        | Kind::SnapshotClass => {}
+        | Kind::SnapshotClass
+        | Kind::AttributesClass => {}
     }
     volumes
 }

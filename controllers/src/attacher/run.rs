@@ -81,7 +81,8 @@ impl Controller for Attacher {
             | Kind::Lease
             | Kind::Snapshot
             | Kind::SnapshotContent
-            | Kind::SnapshotClass => Vec::new(),
+            | Kind::SnapshotClass
+            | Kind::AttributesClass => Vec::new(),
         }
     }
 

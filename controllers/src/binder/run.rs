@@ -69,7 +69,8 @@ impl Controller for Binder {
             | Kind::Lease
             | Kind::Snapshot
             | Kind::SnapshotContent
-            | Kind::SnapshotClass => Vec::new(),
+            | Kind::SnapshotClass
+            | Kind::AttributesClass => Vec::new(),
         }
     }
 

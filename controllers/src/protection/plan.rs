@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
-use claimcheck_informer::{Cached, PodBy, World, pod_claims};
-use claimcheck_model::{ObjectKey, PV_PROTECTION, PVC_PROTECTION};
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use claimcheck_informer::{Cached, ClaimBy, PodBy, VolumeBy, World, pod_claims};
+use claimcheck_model::{ObjectKey, PV_PROTECTION, PVC_PROTECTION, VAC_PROTECTION};
+use k8s_openapi::api::{
+    core::v1::{PersistentVolume, PersistentVolumeClaim, Pod},
+    storage::v1::VolumeAttributesClass,
+};
 
 use crate::claims::{is_deleting, volume_phase};
 
@@ -29,6 +32,16 @@ pub fn plan_claim(key: &ObjectKey, world: &World) -> Option<SetFinalizers<Persis
 pub fn plan_volume(key: &ObjectKey, world: &World) -> Option<SetFinalizers<PersistentVolume>> {
     let volume = world.volumes.get(key)?;
     protect(volume, PV_PROTECTION, || volume_phase(volume) == "Bound")
+}
+
+/// What to do for an attributes class. It is held while a claim has it, wants it or is on the way to it, and while a
+/// volume has it.
+pub fn plan_class(key: &ObjectKey, world: &World) -> Option<SetFinalizers<VolumeAttributesClass>> {
+    let class = world.attributes_classes.get(key)?;
+    let claimed = || world.claims.count(ClaimBy::AttributesClass, &key.name) > 0;
+    protect(class, VAC_PROTECTION, || {
+        claimed() || world.volumes.count(VolumeBy::AttributesClass, &key.name) > 0
+    })
 }
 
 /// `podUsesPVC` in pvc_protection_controller.go. A pod that is on no node yet does not count: no node will
@@ -142,5 +155,32 @@ mod tests {
             let plan = plan_volume(&ObjectKey::cluster("v"), &world([volume.into()]));
             assert_eq!(plan.map(|set| set.finalizers), expected, "{phase}");
         }
+    }
+
+    #[test]
+    fn an_attributes_class_is_held_while_anybody_has_it_or_is_on_the_way_to_it() {
+        let plan = |claims: Vec<PersistentVolumeClaim>, volumes: Vec<PersistentVolume>| {
+            let class = deleting(testing::attributes_class("gold", "10"), &[VAC_PROTECTION]);
+            let mut world = world([class.into()]);
+            claims.into_iter().for_each(|claim| drop(world.apply(claim)));
+            volumes.into_iter().for_each(|volume| drop(world.apply(volume)));
+            plan_class(&ObjectKey::cluster("gold"), &world).map(|set| set.finalizers)
+        };
+        let gold = || Some("gold".to_owned());
+        let (mut wants, mut has, mut coming) = (claim(), claim(), claim());
+        wants.spec.as_mut().unwrap().volume_attributes_class_name = gold();
+        has.status.as_mut().unwrap().current_volume_attributes_class_name = gold();
+        let modified = coming.status.as_mut().unwrap().modify_volume_status.get_or_insert_default();
+        modified.target_volume_attributes_class_name = gold();
+        for held in [wants, has, coming] {
+            assert_eq!(plan(vec![held.clone()], vec![]), None, "{held:?}");
+        }
+        let mut volume = testing::volume("v", "fast", "1Gi");
+        volume.spec.as_mut().unwrap().volume_attributes_class_name = gold();
+        assert_eq!(plan(vec![], vec![volume]), None);
+        assert_eq!(plan(vec![claim()], vec![testing::volume("v", "fast", "1Gi")]), Some(vec![]));
+        let fresh = world([testing::attributes_class("gold", "10").into()]);
+        let added = plan_class(&ObjectKey::cluster("gold"), &fresh).map(|set| set.finalizers);
+        assert_eq!(added, Some(vec![VAC_PROTECTION.to_owned()]));
     }
 }

@@ -1,12 +1,15 @@
-//! Wakes claims and volumes, and writes their finalizers.
+//! Wakes claims, volumes and attributes classes, and writes their finalizers.
 
-use claimcheck_informer::{Cached, Change, Kind, KindSet, Watchable, World, pod_claims};
+use claimcheck_informer::{Cached, Change, Kind, KindSet, Watchable, World, attributes_classes, pod_claims};
 use claimcheck_model::ObjectKey;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::{
+    core::v1::{PersistentVolume, PersistentVolumeClaim, Pod},
+    storage::v1::VolumeAttributesClass,
+};
 use serde_json::json;
 
-use super::plan::{SetFinalizers, plan_claim, plan_volume};
+use super::plan::{SetFinalizers, plan_claim, plan_class, plan_volume};
 use crate::{
     context::{Context, Failure},
     shell::{About, Controller, Done, Plan},
@@ -17,6 +20,9 @@ pub struct Claims;
 
 /// The protection of volumes.
 pub struct Volumes;
+
+/// The protection of attributes classes.
+pub struct AttributesClasses;
 
 impl Controller for Claims {
     type Key = ObjectKey;
@@ -68,6 +74,38 @@ impl Controller for Volumes {
 
     fn plan(&self, key: &ObjectKey, world: &World, _: Timestamp) -> Plan<Self::Action> {
         Vec::from_iter(plan_volume(key, world)).into()
+    }
+
+    async fn act(&self, context: &Context, _: &ObjectKey, action: Self::Action) -> Result<Done, Failure> {
+        set(context, action).await
+    }
+}
+
+impl Controller for AttributesClasses {
+    type Key = ObjectKey;
+    type Action = SetFinalizers<VolumeAttributesClass>;
+
+    const NAME: &'static str = "attributes class protection";
+
+    fn kinds() -> KindSet {
+        KindSet::of(&[Kind::AttributesClass, Kind::Claim, Kind::Volume])
+    }
+
+    /// A class that nobody has any more was had before, so that the old state wakes it.
+    fn wakes(&self, change: &Change, _: &World) -> Vec<ObjectKey> {
+        let had_by_claims =
+            change.states::<PersistentVolumeClaim>().flat_map(|claim| attributes_classes(claim));
+        let had_by_volumes = change
+            .states::<PersistentVolume>()
+            .filter_map(|volume| volume.spec.as_ref()?.volume_attributes_class_name.as_deref());
+        match change.kind {
+            Kind::AttributesClass => vec![change.key.clone()],
+            _ => had_by_claims.chain(had_by_volumes).map(ObjectKey::cluster).collect(),
+        }
+    }
+
+    fn plan(&self, key: &ObjectKey, world: &World, _: Timestamp) -> Plan<Self::Action> {
+        Vec::from_iter(plan_class(key, world)).into()
     }
 
     async fn act(&self, context: &Context, _: &ObjectKey, action: Self::Action) -> Result<Done, Failure> {

@@ -20,9 +20,11 @@ mod meter;
 use std::error::Error;
 
 use claimcheck_csi::v1::controller_service_capability::rpc::Type as Rpc;
+use k8s_openapi::api::core::v1::{PersistentVolume, SecretReference};
 
 use crate::{
     Options, Provisioning,
+    claims::annotation,
     context::Context,
     rpc::{DriverInfo, connect},
     shell,
@@ -32,6 +34,21 @@ use crate::{
 const DELETION_SECRET_NAME: &str = "volume.kubernetes.io/provisioner-deletion-secret-name";
 /// The namespace of [`DELETION_SECRET_NAME`].
 const DELETION_SECRET_NAMESPACE: &str = "volume.kubernetes.io/provisioner-deletion-secret-namespace";
+/// On a volume: the secret with which it is modified, for the resizer; empty if none is needed.
+pub(crate) const MODIFY_SECRET_NAME: &str = "volume.kubernetes.io/controller-modify-secret-name";
+/// The namespace of [`MODIFY_SECRET_NAME`].
+pub(crate) const MODIFY_SECRET_NAMESPACE: &str = "volume.kubernetes.io/controller-modify-secret-namespace";
+
+/// The secret that these annotations of a volume name.
+pub(crate) fn noted_secret(
+    volume: &PersistentVolume,
+    name_key: &str,
+    namespace_key: &str,
+) -> Option<SecretReference> {
+    let noted = |key| annotation(volume, key).filter(|value| !value.is_empty()).map(str::to_owned);
+    let (name, namespace) = (noted(name_key)?, noted(namespace_key)?);
+    Some(SecretReference { name: Some(name), namespace: Some(namespace) })
+}
 
 /// How to provision.
 #[derive(Clone, Debug, Default)]

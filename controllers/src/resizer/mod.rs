@@ -1,4 +1,4 @@
-//! The resizer: lets the volumes of one driver grow.
+//! The resizer: lets the volumes of one driver grow, and, in `modify/`, gives them other attributes.
 //!
 //! ```text
 //! claim asks for more ──> status ControllerResizeInProgress ──> ControllerExpandVolume ──> volume's capacity
@@ -11,6 +11,7 @@
 //!
 //! Upstream: kubernetes-csi/external-resizer, `pkg/controller/expand_and_recover.go`.
 
+mod modify;
 pub(crate) mod plan;
 mod run;
 
@@ -29,13 +30,25 @@ use crate::{Options, context::Context, rpc::connect, shell};
 /// Works until the future is dropped. Waits for the driver to answer first.
 pub async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error + Send + Sync>> {
     let (driver, info) = connect(&options, "resizer").await?;
-    if !info.can(Rpc::ExpandVolume) && !node_expands(&driver).await {
-        warn!(driver = info.name, "neither controller nor node of the driver expands volumes: claims stay");
-        std::future::pending::<()>().await;
-    }
     let context = context.signing_as(&format!("external-resizer {}", info.name));
-    shell::run(run::Resizer::new(driver, info), context).await;
-    Ok(())
+    let resizes = async {
+        if info.can(Rpc::ExpandVolume) || node_expands(&driver).await {
+            shell::run(run::Resizer::new(driver.clone(), info.clone()), context.clone()).await;
+        } else {
+            warn!(
+                driver = info.name,
+                "neither controller nor node of the driver expands volumes: claims keep their size"
+            );
+        }
+    };
+    let modifies = async {
+        if info.can(Rpc::ModifyVolume) {
+            shell::run(modify::Modifier::new(driver.clone(), info.clone()), context.clone()).await;
+        }
+    };
+    tokio::join!(resizes, modifies);
+    // Without anything to do it stays all the same, as a sidecar has to.
+    std::future::pending().await
 }
 
 /// Whether the node service behind the controller's socket expands volumes, and so every node's.

@@ -164,7 +164,7 @@ pub fn plan(key: &ObjectKey, world: &World, driver: &DriverInfo, known: &Known, 
 }
 
 /// A bound claim and its volume, if that is one of the driver's.
-fn pair<'w>(
+pub(super) fn pair<'w>(
     key: &ObjectKey,
     world: &'w World,
     driver: &DriverInfo,

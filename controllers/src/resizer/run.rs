@@ -235,12 +235,12 @@ const NOT_FOUND: i32 = 5;
 const FAILED_PRECONDITION: i32 = 9;
 const OUT_OF_RANGE: i32 = 11;
 
-fn uid(claim: &PersistentVolumeClaim) -> &str {
+pub(super) fn uid(claim: &PersistentVolumeClaim) -> &str {
     claim.metadata.uid.as_deref().unwrap_or_default()
 }
 
 /// The claim without what its conditions change.
-fn but_for_conditions(claim: &PersistentVolumeClaim) -> PersistentVolumeClaim {
+pub(super) fn but_for_conditions(claim: &PersistentVolumeClaim) -> PersistentVolumeClaim {
     let mut claim = claim.clone();
     claim.metadata.resource_version = None;
     if let Some(status) = &mut claim.status {

@@ -24,7 +24,8 @@ pub struct RpcFailure {
     pub certainty: Certainty,
     /// The gRPC status code's number.
     pub number: i32,
-    code: String,
+    /// The gRPC status code's name.
+    pub code: String,
     message: String,
 }
 

@@ -82,7 +82,8 @@ impl Controller for Scheduler {
             | Kind::Lease
             | Kind::Snapshot
             | Kind::SnapshotContent
-            | Kind::SnapshotClass => Vec::new(),
+            | Kind::SnapshotClass
+            | Kind::AttributesClass => Vec::new(),
         };
         let mut cure = cure(change);
         let now = change.both::<Pod>().1;
@@ -156,7 +157,12 @@ fn cure(change: &Change) -> Option<Cure> {
         Kind::CsiNode => drivers_matter(change).then_some(Cure::Driver),
         Kind::CsiDriver => Some(Cure::Driver),
         Kind::Capacity => change.new.is_some().then_some(Cure::Capacity),
-        Kind::Claim | Kind::Lease | Kind::Snapshot | Kind::SnapshotContent | Kind::SnapshotClass => None,
+        Kind::Claim
+        | Kind::Lease
+        | Kind::Snapshot
+        | Kind::SnapshotContent
+        | Kind::SnapshotClass
+        | Kind::AttributesClass => None,
     }
 }
 

@@ -26,6 +26,7 @@ mod volume_expand;
 mod volume_io;
 mod volume_limits;
 mod volume_mode;
+mod volume_modify;
 mod volumes;
 
 use crate::case::{Case, Needs, Pattern, Run};
@@ -39,6 +40,7 @@ pub fn catalogue() -> Vec<Case> {
         multi_volume::ROWS,
         volume_mode::ROWS,
         volume_expand::ROWS,
+        volume_modify::ROWS,
         read_write_once_pod::ROWS,
         ephemeral::ROWS,
         inline::ROWS,

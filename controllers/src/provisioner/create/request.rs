@@ -16,7 +16,7 @@ use k8s_openapi::{
             CSIPersistentVolumeSource, PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimSpec,
             PersistentVolumeSpec, SecretReference,
         },
-        storage::v1::StorageClass,
+        storage::v1::{StorageClass, VolumeAttributesClass},
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
@@ -28,15 +28,15 @@ use super::{
 };
 use crate::{
     claims::class_name,
-    provisioner::{DELETION_SECRET_NAME, DELETION_SECRET_NAMESPACE, Settings},
+    provisioner::{
+        DELETION_SECRET_NAME, DELETION_SECRET_NAMESPACE, MODIFY_SECRET_NAME, MODIFY_SECRET_NAMESPACE,
+        Settings,
+    },
     rpc::{AccessModeError, RESERVED, SecretNameError, access_mode, volume_capability},
 };
 
 /// A volume attribute: which provisioner made the volume.
 const IDENTITY: &str = "storage.kubernetes.io/csiProvisionerIdentity";
-/// On a volume: the secret with which it is modified, for the resizer.
-const MODIFY_SECRET_NAME: &str = "volume.kubernetes.io/controller-modify-secret-name";
-const MODIFY_SECRET_NAMESPACE: &str = "volume.kubernetes.io/controller-modify-secret-namespace";
 
 /// A claim for which no volume can be made as things are.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -61,6 +61,17 @@ pub enum Refusal {
         "the class has the unknown parameter {0:?} with the reserved prefix csi.storage.k8s.io/; remove it"
     )]
     UnknownParameter(String),
+    /// Its attributes class is not there.
+    #[error("volumeattributesclass {0:?} not found; create it, or a claim of another")]
+    NoAttributesClass(String),
+    /// Its attributes class is for the volumes of another driver.
+    #[error("VolumeAttributesClass {class:?} is for driver {driver:?}; use one of this driver's")]
+    ForeignAttributesClass {
+        /// The class.
+        class: String,
+        /// Whose it is.
+        driver: String,
+    },
     /// See the error.
     #[error(transparent)]
     AccessMode(#[from] AccessModeError),
@@ -148,6 +159,7 @@ impl Job {
                 .map_err(|error| Refusal::Source { class: class_name(claim).to_owned(), error })?,
             None => Content::default(),
         };
+        let attributes = attributes(spec, world, settings)?;
         let request = CreateVolumeRequest {
             name: name.clone(),
             volume_content_source: content,
@@ -155,6 +167,7 @@ impl Job {
             volume_capabilities: capabilities(spec, class, block, &fs_type, settings)?,
             parameters: driver_parameters(&parameters, claim, &name, settings)?,
             accessibility_requirements: accessibility,
+            mutable_parameters: attributes.and_then(|class| class.parameters.clone()).unwrap_or_default(),
             ..CreateVolumeRequest::default()
         };
         let mut annotations = BTreeMap::from([(PROVISIONED_BY.to_owned(), settings.driver.name.clone())]);
@@ -194,6 +207,7 @@ impl Job {
                 persistent_volume_reclaim_policy: class.reclaim_policy.clone(),
                 storage_class_name: class.metadata.name.clone(),
                 volume_mode: spec.volume_mode.clone(),
+                volume_attributes_class_name: attributes.and_then(|class| class.metadata.name.clone()),
                 ..PersistentVolumeSpec::default()
             }),
             status: None,
@@ -250,10 +264,29 @@ fn check_supported(spec: &PersistentVolumeClaimSpec) -> Result<(), Refusal> {
     if spec.selector.is_some() {
         return Err(Refusal::Selector);
     }
-    if spec.volume_attributes_class_name.as_ref().is_some_and(|class| !class.is_empty()) {
-        return Err(Refusal::Unsupported("a volume attributes class"));
-    }
     Ok(())
+}
+
+/// The attributes class that the claim asks for. Upstream: external-provisioner's `prepareProvision`, which wants
+/// the driver to say that it modifies volumes.
+fn attributes<'w>(
+    spec: &PersistentVolumeClaimSpec,
+    world: &'w World,
+    settings: &Settings,
+) -> Result<Option<&'w VolumeAttributesClass>, Refusal> {
+    let Some(name) = spec.volume_attributes_class_name.as_ref().filter(|name| !name.is_empty()) else {
+        return Ok(None);
+    };
+    if !settings.driver.can(Rpc::ModifyVolume) {
+        return Err(Refusal::Unsupported("a volume attributes class, since its driver modifies no volumes"));
+    }
+    let class = world.attributes_classes.named(name);
+    let class = class.ok_or_else(|| Refusal::NoAttributesClass(name.clone()))?;
+    if class.driver_name != settings.driver.name {
+        let (class, driver) = (name.clone(), class.driver_name.clone());
+        return Err(Refusal::ForeignAttributesClass { class, driver });
+    }
+    Ok(Some(class))
 }
 
 fn requested_bytes(spec: &PersistentVolumeClaimSpec) -> Result<i64, Refusal> {

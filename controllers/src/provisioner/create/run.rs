@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     Failure,
-    claims::ref_key,
+    claims::{ref_key, volume_name},
     context::Context,
     provisioner::{Settings, meter},
     rpc::{Certainty, RpcFailure, credentials},
@@ -57,7 +57,14 @@ impl Controller for Claims {
     }
 
     fn kinds() -> KindSet {
-        KindSet::of(&[Kind::Claim, Kind::Class, Kind::CsiNode, Kind::Snapshot, Kind::SnapshotContent])
+        KindSet::of(&[
+            Kind::Claim,
+            Kind::Class,
+            Kind::AttributesClass,
+            Kind::CsiNode,
+            Kind::Snapshot,
+            Kind::SnapshotContent,
+        ])
     }
 
     fn wakes(&self, change: &Change, world: &World) -> Vec<ClaimId> {
@@ -73,6 +80,10 @@ impl Controller for Claims {
                 snapshot.map(|key| made_from(&DataSource::Snapshot(key), world).collect()).unwrap_or_default()
             }
             Kind::Class => of_class(&change.key.name, world).collect(),
+            Kind::AttributesClass => {
+                let claims = world.claims.by(ClaimBy::AttributesClass, &change.key.name);
+                claims.filter(|claim| volume_name(claim).is_none()).map(|claim| id(claim)).collect()
+            }
             // A driver that came up on a node may be what claims wait for.
             Kind::CsiNode => {
                 let classes = world.classes.by(ClassBy::Provisioner, &self.settings.driver.name);

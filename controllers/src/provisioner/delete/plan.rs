@@ -10,7 +10,7 @@ use claimcheck_informer::{AttachmentBy, World};
 use claimcheck_model::{PROVISIONED_BY, PROVISIONER_FINALIZER};
 use k8s_openapi::api::core::v1::{PersistentVolume, SecretReference};
 
-use crate::provisioner::{DELETION_SECRET_NAME, DELETION_SECRET_NAMESPACE};
+use crate::provisioner::{DELETION_SECRET_NAME, DELETION_SECRET_NAMESPACE, noted_secret};
 
 /// A step.
 #[derive(Clone, Debug, PartialEq)]
@@ -87,10 +87,7 @@ fn is_ours(volume: &PersistentVolume, driver: &str, source: &str) -> bool {
 }
 
 fn secret(volume: &PersistentVolume) -> Option<SecretReference> {
-    let annotation =
-        |key| volume.metadata.annotations.as_ref()?.get(key).filter(|value| !value.is_empty()).cloned();
-    let (name, namespace) = (annotation(DELETION_SECRET_NAME)?, annotation(DELETION_SECRET_NAMESPACE)?);
-    Some(SecretReference { name: Some(name), namespace: Some(namespace) })
+    noted_secret(volume, DELETION_SECRET_NAME, DELETION_SECRET_NAMESPACE)
 }
 
 #[cfg(test)]

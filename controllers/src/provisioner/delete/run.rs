@@ -75,7 +75,8 @@ impl Controller for Volumes {
             | Kind::CsiNode
             | Kind::Snapshot
             | Kind::SnapshotContent
-            | Kind::SnapshotClass => Vec::new(),
+            | Kind::SnapshotClass
+            | Kind::AttributesClass => Vec::new(),
         }
     }
 

@@ -100,7 +100,8 @@ impl Controller for Snapshots {
             | Kind::CsiDriver
             | Kind::CsiNode
             | Kind::Capacity
-            | Kind::Lease => Vec::new(),
+            | Kind::Lease
+            | Kind::AttributesClass => Vec::new(),
         }
     }
 

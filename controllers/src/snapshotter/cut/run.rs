@@ -81,6 +81,7 @@ impl Controller for Contents {
             | Kind::CsiNode
             | Kind::Capacity
             | Kind::Lease
+            | Kind::AttributesClass
             | Kind::Snapshot => Vec::new(),
         }
     }

@@ -1,0 +1,199 @@
+//! Calls the driver's ControllerModifyVolume and writes what came of it.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use claimcheck_csi::Driver;
+use claimcheck_informer::{
+    Backoff, Change, ClaimBy, EventType, Kind, KindSet, World, key_of,
+    modification::{Condition, Progress, with_conditions, without, without_all},
+};
+use claimcheck_model::ObjectKey;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use serde_json::json;
+use tracing::{info, warn};
+
+use super::plan::{Action, Decision, Known, plan};
+use crate::{
+    Failure,
+    claims::{claim_ref, name, ref_key},
+    context::Context,
+    resizer::{
+        plan::{Pair, SLOW, words},
+        run::{but_for_conditions, uid},
+    },
+    rpc::{Certainty, DriverInfo, RpcFailure, credentials},
+    shell::{Controller, Done, Plan},
+};
+
+type AnyError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The modifier of one driver.
+pub(crate) struct Modifier {
+    driver: Driver,
+    info: DriverInfo,
+    /// By the claim's uid.
+    known: Mutex<HashMap<String, Known>>,
+}
+
+impl Controller for Modifier {
+    type Key = ObjectKey;
+    type Action = Action;
+
+    const NAME: &'static str = "modifier";
+    const BACKOFF: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(300) };
+
+    fn kinds() -> KindSet {
+        KindSet::of(&[Kind::Claim, Kind::Volume, Kind::AttributesClass])
+    }
+
+    fn wakes(&self, change: &Change, world: &World) -> Vec<ObjectKey> {
+        if let Some(claim) = change.object::<PersistentVolumeClaim>() {
+            let (old, new) = change.both::<PersistentVolumeClaim>();
+            if new.is_none() {
+                self.known().remove(uid(claim));
+            }
+            // A condition that we wrote ourselves is no reason to try again before the backoff is over.
+            let same = |old, new| but_for_conditions(old) == but_for_conditions(new);
+            let told = matches!((old, new), (Some(old), Some(new)) if same(old, new));
+            return if new.is_none() || told { Vec::new() } else { vec![change.key.clone()] };
+        }
+        if let Some(volume) = change.object::<PersistentVolume>() {
+            return claim_ref(volume).map(ref_key).into_iter().collect();
+        }
+        let waiting = world.claims.by(ClaimBy::AttributesClass, &change.key.name);
+        waiting.map(|claim| key_of(&**claim)).collect()
+    }
+
+    fn plan(&self, key: &ObjectKey, world: &World, now: Timestamp) -> Plan<Action> {
+        let claim = world.claims.get(key);
+        let known = claim.and_then(|claim| self.known().get(uid(claim)).cloned()).unwrap_or_default();
+        match plan(key, world, &self.info, &known, now) {
+            Decision::Rest => Vec::new().into(),
+            Decision::Act(action) => vec![action].into(),
+            Decision::Again(again) => Plan { actions: Vec::new(), again: Some(again) },
+        }
+    }
+
+    async fn act(&self, context: &Context, _: &ObjectKey, action: Action) -> Result<Done, Failure> {
+        match action {
+            Action::MarkPending(claim, why) => {
+                let status = json!({ "modifyVolumeStatus": { "status": Progress::Pending.name() } });
+                context.patch_status(&*claim, status).await?;
+                context.event(&*claim, EventType::Warning, "VolumeModifyFailed", why.to_string());
+            }
+            Action::MarkInProgress(claim, class) => {
+                let message = format!("Modifying volume to {class:?} is in progress.");
+                let modifying = Condition::Modifying.with(None, message, Timestamp::now());
+                let status = json!({
+                    "modifyVolumeStatus": {
+                        "status": Progress::AtWork.name(),
+                        "targetVolumeAttributesClassName": class,
+                    },
+                    "conditions": with_conditions(&claim, vec![modifying]),
+                });
+                context.patch_status(&*claim, status).await?;
+                let message =
+                    format!("external resizer is modifying volume {} with vac {class}", name(&*claim));
+                context.event(&*claim, EventType::Normal, "VolumeModify", message);
+            }
+            Action::Modify { pair, class, mut request, secret } => {
+                let modified = async {
+                    request.secrets = credentials(&context.client, secret.as_ref()).await?;
+                    let answer = self.driver.controller().controller_modify_volume(*request).await;
+                    answer.map_err(RpcFailure::from)?;
+                    Ok(())
+                };
+                match modified.await {
+                    Ok(()) => {
+                        let known = Known { modified: Some(class), ..Known::default() };
+                        self.known().insert(uid(&pair.claim).to_owned(), known);
+                    }
+                    Err(error) => return self.failed(context, &pair, class, error).await,
+                }
+            }
+            Action::SetVolume(volume, class) => {
+                context.patch(&*volume, json!({ "spec": { "volumeAttributesClassName": class } })).await?;
+            }
+            Action::MarkModified(claim, class) => {
+                let status = json!({
+                    "currentVolumeAttributesClassName": class,
+                    "modifyVolumeStatus": null,
+                    "conditions": without_all(&claim),
+                });
+                context.patch_status(&*claim, status).await?;
+                self.known().remove(uid(&claim));
+                info!(claim = words(&claim), class, "modified");
+                let message = format!(
+                    "external resizer modified volume {} with vac {class} successfully",
+                    name(&*claim)
+                );
+                context.event(&*claim, EventType::Normal, "VolumeModifySuccessful", message);
+            }
+            Action::Cancel(claim) => {
+                let status = json!({ "conditions": without(&claim, &[Condition::Modifying]) });
+                context.patch_status(&*claim, status).await?;
+                context.event(&*claim, EventType::Normal, "VolumeModifyCancelled", "Cancelled modify.");
+            }
+        }
+        Ok(Done::Wrote)
+    }
+}
+
+impl Modifier {
+    pub(crate) fn new(driver: Driver, info: DriverInfo) -> Self {
+        Self { driver, info, known: Mutex::default() }
+    }
+
+    /// Tells of a failure, and writes to the claim whether it is for good.
+    async fn failed(
+        &self,
+        context: &Context,
+        pair: &Pair,
+        class: String,
+        error: AnyError,
+    ) -> Result<Done, Failure> {
+        let now = Timestamp::now();
+        let failure = error.downcast_ref::<RpcFailure>();
+        // What never reached the driver changes nothing about it.
+        let certainty = failure.map_or(Certainty::Unknown, |failure| failure.certainty);
+        let refused = match certainty {
+            Certainty::Final | Certainty::Infeasible => true,
+            Certainty::Unknown | Certainty::Exhausted => false,
+        };
+        let infeasible = failure.is_some_and(|failure| failure.number == INVALID_ARGUMENT);
+        let slow = infeasible.then(|| (class.clone(), now + SLOW));
+        self.known().insert(uid(&pair.claim).to_owned(), Known { modified: None, refused, slow });
+
+        let how = if refused { "failed. Waiting for retry." } else { "is still in progress." };
+        let progress = if infeasible { Progress::Infeasible } else { Progress::AtWork };
+        let modifying = Condition::Modifying.with(None, format!("Modifying volume to {class:?} {how}"), now);
+        let code = failure.map(|failure| failure.code.as_str());
+        let failed = Condition::Error.with(code, error.to_string(), now);
+        let status = json!({
+            "modifyVolumeStatus": { "status": progress.name(), "targetVolumeAttributesClassName": class },
+            "conditions": with_conditions(&pair.claim, vec![modifying, failed]),
+        });
+        if let Err(Failure::Later(cause)) = context.patch_status(&*pair.claim, status).await {
+            warn!(claim = words(&pair.claim), cause, "the error cannot be written to its status");
+        }
+        let mut message = error.to_string();
+        if !refused {
+            message = format!("{message}. Still modifying to VAC {class}");
+        }
+        context.event(&*pair.claim, EventType::Warning, "VolumeModifyFailed", message);
+        Err(Failure::Later(error))
+    }
+
+    // Nothing panics while it is locked, so a poisoned one is whole.
+    fn known(&self) -> MutexGuard<'_, HashMap<String, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// gRPC's number of the status code: the only one that upstream takes for a refusal for good.
+const INVALID_ARGUMENT: i32 = 3;

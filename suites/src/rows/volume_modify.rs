@@ -1,0 +1,182 @@
+//! Volumes that are given other attributes: VolumeAttributesClasses (KEP-3751).
+//!
+//! Which parameters a vendor's driver knows nobody can guess, so that these cases have a driver of ours beside it.
+
+use std::sync::Arc;
+
+use anyhow::{Result, ensure};
+use claimcheck_informer::modification::Progress;
+use futures::future::try_join_all;
+use serde_json::json;
+
+use super::{case, row};
+use crate::{
+    case::{Case, Needs, Pattern, Run},
+    fixture::{Claim, Fixture, Further, Variant, Wanted},
+};
+
+const SUITE: &str = "volume_modify";
+const UPSTREAM: &str = "volume-modify";
+const STRESS: &str = "volume-modify-stress";
+
+const fn modifies(name: &'static str, run: Run) -> Case {
+    row(SUITE, name, UPSTREAM, Pattern::IMMEDIATE, Needs::VARIANT, run)
+}
+
+pub(super) const ROWS: &[Case] = &[
+    modifies("a volume is made with the attributes that its claim names", case!(made_with)),
+    modifies("a claim waits for attributes that are not there yet", case!(made_late)),
+    modifies("no volume is made with attributes that the driver refuses", case!(made_with_invalid)),
+    modifies("a volume without attributes is given some", case!(given)),
+    modifies("a volume's attributes change under its pod, and its data stays", case!(changed)),
+    modifies("a volume waits for attributes that are not there yet", case!(waits)),
+    modifies("attributes of another driver are never given", case!(foreign)),
+    modifies("a claim recovers from attributes that its driver refuses", case!(recovers)),
+    modifies("attributes are kept from being deleted while a volume has them", case!(protected)),
+    row(
+        SUITE,
+        "many volumes change their attributes again and again",
+        STRESS,
+        Pattern::IMMEDIATE,
+        Needs::VARIANT,
+        case!(many),
+    ),
+];
+
+const SIZE: &str = "64Mi";
+
+async fn driver(t: &Fixture) -> Result<Further> {
+    t.further(Variant::Modified, json!({})).await
+}
+
+async fn class(t: &Fixture, name: &str, iops: &str) -> Result<String> {
+    t.attributes_class(Variant::Modified, name, iops).await
+}
+
+/// A claim that names an attributes class from the start.
+async fn with(t: &Fixture, further: &Further, class: &str) -> Result<Claim> {
+    t.further_claim_with(further, "claim", SIZE, json!({ "volumeAttributesClassName": class })).await
+}
+
+/// A claim that has one already.
+async fn having(t: &Fixture, further: &Further, class: &str) -> Result<Claim> {
+    let claim = with(t, further, class).await?;
+    t.modified(&claim, class).await?;
+    Ok(claim)
+}
+
+async fn made_with(t: Arc<Fixture>) -> Result<()> {
+    let driver = driver(&t).await?;
+    let silver = class(&t, "silver", "100").await?;
+    having(&t, &driver, &silver).await.map(drop)
+}
+
+async fn made_late(t: Arc<Fixture>) -> Result<()> {
+    let driver = driver(&t).await?;
+    let claim = with(&t, &driver, &t.global("late")).await?;
+    t.event_saying("claim", &["ProvisioningFailed"], "not found").await?;
+    let late = class(&t, "late", "100").await?;
+    t.modified(&claim, &late).await
+}
+
+async fn made_with_invalid(t: Arc<Fixture>) -> Result<()> {
+    let driver = driver(&t).await?;
+    let invalid = class(&t, "invalid", "0").await?;
+    with(&t, &driver, &invalid).await?;
+    t.event_saying("claim", &["ProvisioningFailed"], "iops").await
+}
+
+async fn given(t: Arc<Fixture>) -> Result<()> {
+    let driver = driver(&t).await?;
+    let silver = class(&t, "silver", "100").await?;
+    let claim = t.further_claim(&driver, "claim", SIZE).await?;
+    t.bound(&claim).await?;
+    t.modify(&claim, &silver).await?;
+    t.modified(&claim, &silver).await?;
+    t.event_saying("claim", &["VolumeModifySuccessful"], &silver).await
+}
+
+async fn changed(t: Arc<Fixture>) -> Result<()> {
+    let driver = driver(&t).await?;
+    let (silver, gold) = (class(&t, "silver", "100").await?, class(&t, "gold", "1000").await?);
+    let claim = having(&t, &driver, &silver).await?;
+    let pod = t.ready_pod(&Wanted::staying("pod", &claim, "echo kept > /data/ticket && sync")).await?;
+    t.modify(&claim, &gold).await?;
+    t.modified(&claim, &gold).await?;
+    t.remove_pod(&pod).await?;
+    let said = t.output(&Wanted::ending("reader", &claim, "cat /data/ticket")).await?;
+    ensure!(said.trim() == "kept", "the volume was modified, and its next pod reads {said:?}");
+    Ok(())
+}
+
+async fn waits(t: Arc<Fixture>) -> Result<()> {
+    let driver = driver(&t).await?;
+    let silver = class(&t, "silver", "100").await?;
+    let claim = having(&t, &driver, &silver).await?;
+    t.modify(&claim, &t.global("late")).await?;
+    t.modification_is(&claim, Progress::Pending).await?;
+    t.event_saying("claim", &["VolumeModifyFailed"], "does not exist").await?;
+    let late = class(&t, "late", "1000").await?;
+    t.modified(&claim, &late).await
+}
+
+async fn foreign(t: Arc<Fixture>) -> Result<()> {
+    let driver = driver(&t).await?;
+    let (silver, gold) = (class(&t, "silver", "100").await?, class(&t, "gold", "1000").await?);
+    let other = t.attributes_class(Variant::Limited, "other", "100").await?;
+    let claim = having(&t, &driver, &silver).await?;
+    t.modify(&claim, &other).await?;
+    t.modification_is(&claim, Progress::Pending).await?;
+    t.event_saying("claim", &["VolumeModifyFailed"], Variant::Limited.name()).await?;
+    t.modify(&claim, &gold).await?;
+    t.modified(&claim, &gold).await
+}
+
+async fn recovers(t: Arc<Fixture>) -> Result<()> {
+    let driver = driver(&t).await?;
+    let (silver, gold) = (class(&t, "silver", "100").await?, class(&t, "gold", "1000").await?);
+    let invalid = class(&t, "invalid", "0").await?;
+    let claim = having(&t, &driver, &silver).await?;
+    t.modify(&claim, &invalid).await?;
+    t.modification_is(&claim, Progress::Infeasible).await?;
+    t.modification_failed(&claim).await?;
+    t.event_saying("claim", &["VolumeModifyFailed"], "iops").await?;
+    t.modify(&claim, &gold).await?;
+    t.modified(&claim, &gold).await
+}
+
+async fn protected(t: Arc<Fixture>) -> Result<()> {
+    let driver = driver(&t).await?;
+    let (silver, gold) = (class(&t, "silver", "100").await?, class(&t, "gold", "1000").await?);
+    let claim = having(&t, &driver, &silver).await?;
+    t.attributes_class_is_protected(&silver).await?;
+    t.delete_attributes_class(&silver).await?;
+    ensure!(t.attributes_class_is_going(&silver).await?, "{silver} went while a volume has it");
+    t.modify(&claim, &gold).await?;
+    t.modified(&claim, &gold).await?;
+    t.attributes_class_is_gone(&silver).await
+}
+
+async fn many(t: Arc<Fixture>) -> Result<()> {
+    const VOLUMES: usize = 8;
+    const TIMES: usize = 3;
+    let driver = driver(&t).await?;
+    let (silver, gold) = (class(&t, "silver", "100").await?, class(&t, "gold", "1000").await?);
+    let named = |number| format!("claim-{number}");
+    let begins = json!({ "volumeAttributesClassName": silver });
+    let mut claims = Vec::new();
+    for number in 0..VOLUMES {
+        claims.push(t.further_claim_with(&driver, &named(number), SIZE, begins.clone()).await?);
+    }
+    try_join_all(claims.iter().map(async |claim| {
+        t.modified(claim, &silver).await?;
+        for time in 0..TIMES {
+            let next = if time % 2 == 0 { &gold } else { &silver };
+            t.modify(claim, next).await?;
+            t.modified(claim, next).await?;
+        }
+        anyhow::Ok(())
+    }))
+    .await?;
+    Ok(())
+}
