@@ -102,6 +102,7 @@ pub fn watching(kind: &str) -> [Right; 2] {
         "CSIDriver" => ("storage.k8s.io", "csidrivers"),
         "CSINode" => ("storage.k8s.io", "csinodes"),
         "CSIStorageCapacity" => ("storage.k8s.io", "csistoragecapacities"),
+        "VolumeAttributesClass" => ("storage.k8s.io", "volumeattributesclasses"),
         "Lease" => ("coordination.k8s.io", "leases"),
         "VolumeSnapshot" => (GROUP, "volumesnapshots"),
         "VolumeSnapshotContent" => (GROUP, "volumesnapshotcontents"),
