@@ -3,7 +3,10 @@
 //! Every object has the uid `uid-<name>` and no resourceVersion, so a [`World`] always takes the newest
 //! one given. What a test is about it sets on the plain structs that these return.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use k8s_openapi::{
     Metadata,
@@ -27,9 +30,13 @@ use k8s_openapi::{
     },
 };
 
-use claimcheck_model::snapshot::{
-    VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent, VolumeSnapshotContentSource,
-    VolumeSnapshotContentSpec, VolumeSnapshotSource, VolumeSnapshotSpec,
+use claimcheck_model::{
+    meter::{Census, Recorder},
+    metric::Metric,
+    snapshot::{
+        VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent, VolumeSnapshotContentSource,
+        VolumeSnapshotContentSpec, VolumeSnapshotSource, VolumeSnapshotSpec,
+    },
 };
 
 use crate::world::{Object, World};
@@ -38,6 +45,41 @@ use crate::world::{Object, World};
 pub const DRIVER: &str = "csi.test";
 /// The namespace of all namespaced objects made here.
 pub const NAMESPACE: &str = "default";
+
+/// A metric, the values of its labels, and the value that it is told.
+pub type Told = (&'static str, String, f64);
+
+/// Writes down what a meter is told. Clones are the same.
+#[derive(Clone, Default)]
+pub struct Notes {
+    told: Arc<Mutex<Vec<Told>>>,
+    censuses: Arc<Mutex<Vec<Census>>>,
+}
+
+impl Notes {
+    /// What it was told, in order.
+    pub fn told(&self) -> Vec<Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What is counted whenever somebody reads.
+    pub fn censuses(&self) -> Vec<Census> {
+        self.censuses.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Recorder for Notes {
+    fn record(&self, metric: &'static Metric, labels: &[&str], value: f64) {
+        let line = (metric.name, labels.join(" "), value);
+        self.told.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+    }
+
+    fn count(&self, census: Census) {
+        self.censuses.lock().unwrap_or_else(PoisonError::into_inner).push(census);
+    }
+
+    fn ready(&self) {}
+}
 
 /// A world of these objects.
 pub fn world<const N: usize>(objects: [Object; N]) -> World {

@@ -8,7 +8,8 @@ use std::{
     time::Duration,
 };
 
-use claimcheck_informer::{Backoff, Outcome, Queue};
+use claimcheck_informer::{Backoff, Outcome, Queue, testing::Notes};
+use claimcheck_model::Meter;
 use tokio::{
     sync::Barrier,
     time::{Instant, timeout},
@@ -179,4 +180,44 @@ async fn a_panic_of_the_reconciler_is_not_hidden() {
             Outcome::Done
         })
         .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_tells_what_client_go_tells() {
+    let notes = Notes::default();
+    let backoff = Backoff { base: Duration::from_secs(1), max: Duration::from_secs(60) };
+    let queue = Queue::new(backoff).metered("q", &Meter::new(notes.clone()));
+    let [census] = &notes.censuses()[..] else { panic!("one census") };
+    let counted = async || census.read().await.into_iter().map(|reading| reading.value).collect::<Vec<_>>();
+    queue.add("a");
+    queue.add("a");
+    queue.add("b");
+    assert_eq!(counted().await, [2.0, 0.0, 0.0], "depth, unfinished, longest");
+    tokio::time::advance(Duration::from_secs(2)).await;
+    assert_eq!(queue.next().await, Some("a"));
+    tokio::time::advance(Duration::from_secs(3)).await;
+    assert_eq!(queue.next().await, Some("b"));
+    tokio::time::advance(Duration::from_secs(4)).await;
+    assert_eq!(counted().await, [0.0, 11.0, 7.0]);
+    queue.done(&"a");
+    queue.add_rate_limited("a");
+    assert_eq!(queue.next().await, Some("a"));
+    let told = notes.told();
+    assert!(told.iter().all(|(_, name, _)| name == "q"));
+    let told: Vec<_> = told.iter().map(|(metric, _, value)| (*metric, *value)).collect();
+    assert_eq!(
+        told,
+        [
+            ("workqueue_adds_total", 1.0),
+            ("workqueue_adds_total", 1.0),
+            ("workqueue_queue_duration_seconds", 2.0),
+            ("workqueue_queue_duration_seconds", 5.0),
+            ("workqueue_work_duration_seconds", 7.0),
+            ("workqueue_retries_total", 1.0),
+            ("workqueue_adds_total", 1.0),
+            ("workqueue_queue_duration_seconds", 0.0),
+        ]
+    );
+    drop(queue);
+    assert_eq!(counted().await, [0.0; 0], "a queue that is gone has no depth");
 }

@@ -1,11 +1,12 @@
 //! `promtool check metrics` over everything that is exposed.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io::Write as _,
     process::{Command, Stdio},
 };
 
+use claimcheck_model::metric::{self, ALL, Metric};
 use serde_json::Value;
 
 use crate::http::get;
@@ -20,9 +21,26 @@ const UPSTREAM: [&str; 6] = [
     r#"attach_detach_controller_attachdetach_controller_forced_detaches counter metrics should have "_total" suffix"#,
 ];
 
-/// The last text that each of these has exposed: the run, and its components as it lists them.
+/// What is exposed only once something has gone wrong, or elsewhere: with a lease, of cases that are not run here.
+const ELSEWHERE: [&Metric; 8] = [
+    &metric::CASE_FLIPS,
+    &metric::DELETE_FAILED,
+    &metric::FORCED_DETACHES,
+    &metric::LEADER_STATUS,
+    &metric::PROVISION_FAILED,
+    &metric::QUEUE_RETRIES,
+    &metric::SNAPSHOT_OPERATION,
+    &metric::VOLUME_OPERATION_ERRORS,
+];
+
+/// What the run and its components, as it lists them, expose.
 #[derive(Default)]
-pub struct Exposed(pub BTreeMap<String, String>);
+pub struct Exposed {
+    /// The last text of each.
+    pub texts: BTreeMap<String, String>,
+    /// Of all metrics that anybody has ever exposed, the names.
+    names: BTreeSet<String>,
+}
 
 impl Exposed {
     /// Looks again at a run that lasts.
@@ -33,14 +51,22 @@ impl Exposed {
         let listed = targets.iter().filter_map(|target| target["labels"]["__metrics_path__"].as_str());
         for path in listed.chain(["/metrics"]) {
             if let Some(text) = page(path) {
-                self.0.insert(path.to_owned(), text);
+                let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+                self.names.extend(types.filter_map(|line| Some(line.split_once(' ')?.0.to_owned())));
+                self.texts.insert(path.to_owned(), text);
             }
         }
     }
 
+    /// Metrics that are declared, and that nobody has exposed.
+    pub fn missing(&self) -> Vec<&'static str> {
+        let missing = ALL.iter().filter(|metric| !self.names.contains(metric.name));
+        missing.filter(|metric| !ELSEWHERE.contains(metric)).map(|metric| metric.name).collect()
+    }
+
     /// What is wrong with them, and not upstream's.
     pub fn problems(&self) -> Vec<String> {
-        let problems = self.0.iter().flat_map(|(path, text)| {
+        let problems = self.texts.iter().flat_map(|(path, text)| {
             assert!(text.contains("claimcheck_build_info"), "{path} exposes\n{text}");
             lint(text).into_iter().map(move |line| format!("{path}: {line}"))
         });

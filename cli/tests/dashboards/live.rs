@@ -197,9 +197,10 @@ fn every_expression_has_an_answer_after_a_run() {
     };
     assert!(ended.success(), "{}", fs::read_to_string(&said).unwrap_or_default());
     // Controllers, and node agent and driver of two nodes, beside the run itself.
-    assert_eq!(exposed.0.len(), 6, "{:?}", exposed.0.keys());
+    assert_eq!(exposed.texts.len(), 6, "{:?}", exposed.texts.keys());
+    assert_eq!(exposed.missing(), [""; 0]);
     let written = fs::read_to_string(folder.path().join("run/metrics.prom")).expect("metrics.prom");
-    exposed.0.insert("metrics.prom".to_owned(), written);
+    exposed.texts.insert("metrics.prom".to_owned(), written);
     assert_eq!(exposed.problems(), [""; 0]);
     wait("rules are evaluated", || has_data(&prometheus.instant("claimcheck:phase_apdex:ratio5m")));
 

@@ -138,3 +138,83 @@ fn readings(world: &World) -> Vec<Reading> {
     });
     total.chain(used).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use claimcheck_informer::{World, testing, testing::Notes};
+    use k8s_openapi::api::storage::v1::VolumeError;
+
+    use super::{
+        super::plan_tests::{attachment, bound, node},
+        *,
+    };
+
+    const PLUGIN: &str = "kubernetes.io/csi:csi.test";
+
+    /// What was told, without how long it took.
+    fn told(notes: &Notes) -> Vec<(&'static str, String)> {
+        notes.told().into_iter().map(|(metric, labels, _)| (metric, labels)).collect()
+    }
+
+    #[test]
+    fn an_attachment_is_timed_from_one_write_to_the_other() {
+        let notes = Notes::default();
+        let measured = Measured { meter: Meter::new(notes.clone()), under_way: UnderWay::default() };
+        let (_, volume) = bound(&["ReadWriteOnce"]);
+        let mut world = testing::world([volume.into(), node("a", true, true).into()]);
+        let mut change = |attachment: VolumeAttachment| {
+            if let Some(change) = world.apply(attachment) {
+                measured.changed(&change);
+            }
+        };
+        measured.attaches(&attachment("a", false));
+        change(attachment("a", false));
+        let mut failed = attachment("a", false);
+        let error = VolumeError { message: Some("no".into()), ..VolumeError::default() };
+        failed.status.get_or_insert_default().attach_error = Some(error);
+        change(failed);
+        measured.attached(&attachment("a", true));
+        measured.attached(&attachment("a", true));
+        measured.detaches(&attachment("a", true), &world);
+        let gone = world.forget(
+            claimcheck_informer::Kind::Attachment,
+            &claimcheck_informer::key_of(&attachment("a", true)),
+        );
+        measured.changed(&gone.unwrap());
+        let ended = |rest: &str| ("storage_operation_duration_seconds", format!("{PLUGIN} {rest} false"));
+        let forced = "attach_detach_controller_attachdetach_controller_forced_detaches";
+        assert_eq!(
+            told(&notes),
+            [
+                ended("volume_attach fail-unknown"),
+                ended("volume_attach success"),
+                (forced, "timeout".to_owned()),
+                ended("volume_detach success"),
+            ]
+        );
+    }
+
+    #[test]
+    fn volumes_are_counted_as_pods_want_them_and_as_they_are_attached() {
+        let (claim, volume) = bound(&["ReadWriteOnce"]);
+        let pods = [testing::pod("p", "a", &["data"]), testing::pod("q", "a", &["data"])];
+        let [p, q] = pods;
+        let world: World = testing::world([
+            claim.into(),
+            volume.into(),
+            node("a", false, false).into(),
+            p.into(),
+            q.into(),
+            attachment("b", true).into(),
+            attachment("c", false).into(),
+        ]);
+        assert_eq!(
+            readings(&world),
+            [
+                Reading::new(&ATTACHDETACH_VOLUMES, &[PLUGIN, "actual_state_of_world"], 1.0),
+                Reading::new(&ATTACHDETACH_VOLUMES, &[PLUGIN, "desired_state_of_world"], 1.0),
+                Reading::new(&ATTACHABLE_IN_USE, &["a", PLUGIN], 2.0),
+            ]
+        );
+    }
+}

@@ -96,29 +96,9 @@ impl Measured {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
-
-    use claimcheck_model::{
-        meter::{Census, Recorder},
-        metric::Metric,
-    };
+    use claimcheck_informer::testing::Notes;
 
     use super::*;
-
-    /// Writes down what is told: the second label and what the rest says.
-    #[derive(Clone, Default)]
-    struct Notes(Arc<Mutex<Vec<String>>>);
-
-    impl Recorder for Notes {
-        fn record(&self, metric: &'static Metric, labels: &[&str], value: f64) {
-            let line = format!("{} {} {value}", metric.name, labels[1..].join(" "));
-            self.0.lock().unwrap().push(line);
-        }
-
-        fn count(&self, _: Census) {}
-
-        fn ready(&self) {}
-    }
 
     #[test]
     fn staging_is_part_of_the_first_mount_and_the_pod_waits_from_when_it_wanted_the_volume() {
@@ -141,20 +121,26 @@ mod tests {
         measured.released(&pod);
         end(&mut measured, Operation::UnmountPod(pod), 1, true, 22);
         end(&mut measured, Operation::UnmountDevice, 4, true, 26);
-        let told = notes.0.lock().unwrap();
-        let operation = |rest: &str| format!("storage_operation_duration_seconds {rest}");
+        let plugin = "kubernetes.io/csi:d";
+        let ended = |operation: &str, status: &str, seconds: f64| {
+            let labels = format!("{plugin} {operation} {status} false");
+            ("storage_operation_duration_seconds", labels, seconds)
+        };
+        let waited = |seconds: f64| {
+            ("volume_operation_total_seconds", format!("{plugin} overall_volume_mount"), seconds)
+        };
         assert_eq!(
-            *told,
+            notes.told(),
             [
-                operation("verify_controller_attached_volume success false 3"),
-                operation("volume_mount fail-unknown false 1"),
-                "volume_operation_errors_total volume_mount 1".to_owned(),
-                operation("volume_mount success false 5"),
-                "volume_operation_total_seconds overall_volume_mount 10".to_owned(),
-                operation("volume_mount success false 1"),
-                "volume_operation_total_seconds overall_volume_mount 11".to_owned(),
-                operation("volume_unmount success false 1"),
-                operation("unmount_device success false 4"),
+                ended("verify_controller_attached_volume", "success", 3.0),
+                ended("volume_mount", "fail-unknown", 1.0),
+                ("volume_operation_errors_total", format!("{plugin} volume_mount"), 1.0),
+                ended("volume_mount", "success", 5.0),
+                waited(10.0),
+                ended("volume_mount", "success", 1.0),
+                waited(11.0),
+                ended("volume_unmount", "success", 1.0),
+                ended("unmount_device", "success", 4.0),
             ]
         );
     }
