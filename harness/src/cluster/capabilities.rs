@@ -7,7 +7,7 @@ use claimcheck_csi::{
     v1::{
         ControllerGetCapabilitiesRequest, GetPluginCapabilitiesRequest, NodeGetCapabilitiesRequest,
         NodeGetInfoRequest, controller_service_capability as controller, node_service_capability as node,
-        plugin_capability as plugin,
+        plugin_capability as plugin, plugin_capability::volume_expansion::Type as Expansion,
     },
 };
 use claimcheck_model::Capability;
@@ -63,7 +63,7 @@ pub(super) async fn declared(at_controller: &Driver, at_node: &Driver) -> Declar
     );
     use controller::rpc::Type as Controller;
     use node::rpc::Type as Node;
-    use plugin::{service::Type as Plugin, volume_expansion::Type as Expansion};
+    use plugin::service::Type as Plugin;
     let mut capabilities = BTreeMap::from([
         (Capability::Topology, plugin(Plugin::VolumeAccessibilityConstraints)),
         (Capability::GroupSnapshot, plugin(Plugin::GroupControllerService)),
@@ -77,11 +77,7 @@ pub(super) async fn declared(at_controller: &Driver, at_node: &Driver) -> Declar
         (Capability::VolumeLimits, limited),
     ]);
     let grows = controller(Controller::ExpandVolume) || node(Node::ExpandVolume);
-    let online = expansion.map(|expansion| grows && expansion == Expansion::Online);
-    capabilities.extend(online.map(|online| (Capability::OnlineExpansion, online)));
-    if !grows || expansion.is_some() {
-        capabilities.insert(Capability::OfflineExpansion, grows);
-    }
+    capabilities.extend(growth(grows, expansion));
     let takes = Takes {
         create: controller(Controller::CreateDeleteVolume),
         attach: controller(Controller::PublishUnpublishVolume),
@@ -90,12 +86,22 @@ pub(super) async fn declared(at_controller: &Driver, at_node: &Driver) -> Declar
     Declared { capabilities, takes }
 }
 
+/// When volumes grow: not at all where no service grows them; else as far as the plugin says.
+fn growth(grows: bool, expansion: Option<Expansion>) -> impl Iterator<Item = (Capability, bool)> {
+    let online = match (grows, expansion) {
+        (false, _) => Some(false),
+        (true, said) => said.map(|said| said == Expansion::Online),
+    };
+    let both = |online| [(Capability::OnlineExpansion, online), (Capability::OfflineExpansion, grows)];
+    online.map(both).into_iter().flatten()
+}
+
 /// What the plugin as a whole declares.
 #[derive(Default)]
 struct OfPlugin {
     services: Vec<plugin::service::Type>,
     /// When its volumes may grow; none if it does not say.
-    expansion: Option<plugin::volume_expansion::Type>,
+    expansion: Option<Expansion>,
 }
 
 async fn of_plugin(driver: &Driver) -> OfPlugin {
@@ -126,6 +132,16 @@ async fn of_node(driver: &Driver) -> Vec<node::rpc::Type> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_driver_that_grows_nothing_grows_nothing_in_use_either() {
+        let told = |grows, said| growth(grows, said).map(|(_, is)| is).collect::<Vec<_>>();
+        assert_eq!(told(false, None), [false, false]);
+        assert_eq!(told(false, Some(Expansion::Online)), [false, false]);
+        assert_eq!(told(true, Some(Expansion::Online)), [true, true]);
+        assert_eq!(told(true, Some(Expansion::Offline)), [false, true]);
+        assert_eq!(told(true, None), [false; 0]);
+    }
 
     #[test]
     fn calls_that_a_driver_leaves_out_are_not_made() {
