@@ -29,6 +29,9 @@ pub const SIDECAR_DEADLINE: Duration = Duration::from_secs(15);
 /// The kubelet's deadline of a call (`csiTimeout` in pkg/volume/csi/csi_plugin.go).
 pub const KUBELET_DEADLINE: Duration = Duration::from_secs(120);
 
+/// The largest list of headers that is taken, as gRPC's own clients in Go do: a status is one, with its message.
+const MAX_HEADER_BYTES: u32 = 16 << 20;
+
 /// Between attempts to reach a driver that starts: from the first, doubling up to the last.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(200));
 
@@ -188,10 +191,13 @@ pub fn connect(endpoint: &Endpoint) -> Channel {
                 async move { UnixStream::connect(path).await.map(TokioIo::new) }
             });
             // A unix socket has no host; gRPC's own clients say `localhost`, and servers check for one.
-            Channel::from_static("http://localhost").connect_with_connector_lazy(connector)
+            Channel::from_static("http://localhost")
+                .http2_max_header_list_size(MAX_HEADER_BYTES)
+                .connect_with_connector_lazy(connector)
         }
         Endpoint::Tcp(address) => Channel::from_shared(format!("http://{address}"))
             .expect("parsing the endpoint checked that it is host:port")
+            .http2_max_header_list_size(MAX_HEADER_BYTES)
             .connect_lazy(),
     }
 }

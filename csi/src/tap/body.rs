@@ -10,7 +10,10 @@ use http_body::{Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::{Status, body::Body, codegen::Bytes};
 
-use super::service::{Call, broken, deadline_exceeded};
+use super::{
+    no_answer::{broken, deadline_exceeded},
+    service::Call,
+};
 
 /// A response body under the tap. Streams pass frame by frame, as they come.
 #[derive(Debug)]

@@ -18,6 +18,7 @@ mod facts;
 mod fault;
 mod line;
 mod listen;
+mod no_answer;
 mod record;
 mod service;
 mod sink;
@@ -38,6 +39,7 @@ pub use code::{code_from_name, code_name};
 pub use fault::{FaultAction, FaultPlan, FaultRule, Faults};
 pub use line::{TapLine, write_lines};
 pub use listen::{FaultControl, listen};
+pub use no_answer::NoAnswer;
 pub use record::{CallId, Edge, TapRecord};
 pub use service::Tapped;
 

@@ -22,6 +22,7 @@ use super::{
     body::TappedBody,
     facts::{self, Facts, Learned},
     fault::FaultAction,
+    no_answer::{broken, deadline_exceeded, unanswered},
     record::{CallId, Edge, TapRecord},
 };
 
@@ -221,27 +222,6 @@ impl Drop for Call {
     fn drop(&mut self) {
         self.end(&Status::cancelled("the caller did not wait for the answer"));
     }
-}
-
-/// The status of a call whose deadline has passed.
-pub(super) fn deadline_exceeded() -> Status {
-    Status::deadline_exceeded("the driver did not answer in time")
-}
-
-/// The status of a call whose answer broke off.
-pub(super) fn broken(status: Status) -> Status {
-    Status::unavailable(format!("the connection to the driver broke: {}", status.message()))
-}
-
-/// The status of a call that the connection could not carry.
-fn unanswered(error: StdError) -> Status {
-    let mut message = format!("no answer from the driver: {error}");
-    let mut source = error.source();
-    while let Some(error) = source {
-        message = format!("{message}: {error}");
-        source = error.source();
-    }
-    Status::unavailable(message)
 }
 
 /// The deadline that the caller set with `Request::set_timeout`, by gRPC's header.

@@ -1,0 +1,63 @@
+//! Calls that the driver has not answered: the status that they end with, and how to tell it from an answer.
+
+use std::{error::Error, sync::Arc};
+
+use tonic::{Status, codegen::StdError};
+
+/// Why a call has no answer: the source of the status that it ends with. A driver may answer with the same codes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+pub enum NoAnswer {
+    /// There was no connection, or it broke.
+    #[error("the connection failed")]
+    Broken,
+    /// The deadline has passed.
+    #[error("the deadline has passed")]
+    Late,
+}
+
+impl NoAnswer {
+    /// Why a call has no answer; none if the status is the driver's.
+    pub fn of(status: &Status) -> Option<Self> {
+        status.source()?.downcast_ref().copied()
+    }
+
+    fn status(self, mut status: Status) -> Status {
+        status.set_source(Arc::new(self));
+        status
+    }
+}
+
+/// The status of a call whose deadline has passed.
+pub(super) fn deadline_exceeded() -> Status {
+    NoAnswer::Late.status(Status::deadline_exceeded("the driver did not answer in time"))
+}
+
+/// The status of a call whose answer broke off.
+pub(super) fn broken(status: Status) -> Status {
+    let message = format!("the connection to the driver broke: {}", status.message());
+    NoAnswer::Broken.status(Status::unavailable(message))
+}
+
+/// The status of a call that the connection could not carry.
+pub(super) fn unanswered(error: StdError) -> Status {
+    let mut message = format!("no answer from the driver: {error}");
+    let mut source = error.source();
+    while let Some(error) = source {
+        message = format!("{message}: {error}");
+        source = error.source();
+    }
+    NoAnswer::Broken.status(Status::unavailable(message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_driver_answers_is_told_from_what_it_does_not() {
+        assert_eq!(NoAnswer::of(&deadline_exceeded()), Some(NoAnswer::Late));
+        assert_eq!(NoAnswer::of(&broken(Status::internal("x"))), Some(NoAnswer::Broken));
+        assert_eq!(NoAnswer::of(&unanswered("refused".into())), Some(NoAnswer::Broken));
+        assert_eq!(NoAnswer::of(&Status::unavailable("busy")), None);
+    }
+}
