@@ -14,6 +14,7 @@ mod case;
 mod config;
 mod expect;
 mod fixture;
+mod life;
 mod offers;
 mod plan;
 mod process;

@@ -104,10 +104,14 @@ impl DriverProcess {
         self.child.as_ref()?.id()
     }
 
-    /// Why it does not run, if it has ended. One that is about to end closes its connections first, so that
-    /// callers know a moment earlier than we.
-    pub async fn ended(&mut self) -> Option<ExitStatus> {
-        timeout(MOMENT, self.child.as_mut()?.wait()).await.ok()?.ok()
+    /// Why it does not run, if it has ended. One that is about to end closes its connections first: after a
+    /// `lost` call it is given a moment.
+    pub async fn ended(&mut self, lost: bool) -> Option<ExitStatus> {
+        let child = self.child.as_mut()?;
+        match lost {
+            true => timeout(MOMENT, child.wait()).await.ok()?.ok(),
+            false => child.try_wait().ok()?,
+        }
     }
 
     fn kill(&self) {

@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use claimcheck_csi::{
@@ -22,6 +22,7 @@ use crate::{
     config::{Config, Map},
     expect::said,
     fixture::{Step, Trace},
+    life::Ends,
     offers::Offers,
     process::{ProcessError, Restart},
     traffic,
@@ -72,7 +73,8 @@ pub struct Suite {
     /// Below which staging and target directories of the cases lie.
     pub(crate) staging: PathBuf,
     pub(crate) targets: PathBuf,
-    restart: Option<Restart>,
+    pub(crate) restart: Option<Restart>,
+    pub(crate) ends: Ends,
     known: Mutex<Known>,
 }
 
@@ -85,8 +87,10 @@ pub(crate) struct Known {
     pub traces: BTreeMap<Trace, CaseId>,
     /// Calls that quoted a secret in their error.
     pub told_secrets: BTreeSet<String>,
-    /// When processes of the driver have ended by themselves, and how.
-    pub ends: Vec<(Instant, String)>,
+    /// Calls that the driver did not answer, and the case that says so.
+    pub unanswered: BTreeMap<&'static str, CaseId>,
+    /// Calls that were too late once: the next ones are not waited for as long.
+    pub late: BTreeSet<&'static str>,
 }
 
 impl Suite {
@@ -153,6 +157,7 @@ impl Suite {
             staging,
             targets,
             restart,
+            ends: Ends::default(),
             known: Mutex::default(),
         };
         if suite.config.access_types.is_empty() {
@@ -221,44 +226,5 @@ impl Suite {
 
     pub(crate) fn known(&self) -> std::sync::MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The process of the node's driver, if we have started it.
-    pub(crate) async fn process(&self) -> Option<u32> {
-        match self.restart.as_ref()? {
-            Restart::Processes(processes) => processes.lock().await.first()?.id(),
-            Restart::Command(_) => None,
-        }
-    }
-
-    /// What of the driver has ended by itself since then, if it is ours. It is running again.
-    ///
-    /// # Errors
-    /// It cannot be started again.
-    pub(crate) async fn ended_since(&self, then: Instant) -> Result<Option<String>, ConnectError> {
-        let Some(Restart::Processes(processes)) = &self.restart else { return Ok(None) };
-        for process in processes.lock().await.iter_mut() {
-            if let Some(status) = process.ended().await {
-                self.known().ends.push((Instant::now(), status.to_string()));
-                process.restart().await?;
-                self.ready().await?;
-            }
-        }
-        let known = self.known();
-        Ok(known.ends.iter().find(|(when, _)| *when > then).map(|(_, status)| status.clone()))
-    }
-
-    /// Kills the driver, starts it, and waits until it is ready again.
-    pub(crate) async fn restart(&self) -> Result<(), ConnectError> {
-        let Some(restart) = &self.restart else { return Ok(()) };
-        restart.restart().await?;
-        self.ready().await
-    }
-
-    async fn ready(&self) -> Result<(), ConnectError> {
-        for driver in [Some(&self.node), Some(&self.controller), self.second.as_ref()].into_iter().flatten() {
-            driver.wait_ready(self.config.call_limit()).await?;
-        }
-        Ok(())
     }
 }

@@ -71,7 +71,7 @@ pub(crate) const fn due_of(defect: Defect) -> Due {
         ),
         Defect::CapacityLimitIgnored => due(
             Directories,
-            "controller_create::a limit below what is required is refused",
+            "controller_create::a range without sense is refused",
             "a limit below what is required answered OK",
             1,
         ),
@@ -131,8 +131,8 @@ pub(crate) const fn due_of(defect: Defect) -> Due {
         ),
         Defect::ValidateConfirmsAll => due(
             Directories,
-            "controller_delete::an unknown access mode is not confirmed",
-            "confirms the access mode UNKNOWN",
+            "capabilities::an unknown access mode is refused",
+            "ValidateVolumeCapabilities answered OK",
             1,
         ),
         Defect::PagingDrops => due(

@@ -8,8 +8,8 @@ use tokio::time::{Duration, sleep};
 use super::{ATTACH, CLONE, CREATE, EXPAND, GROUPS, MODIFY, NODE_EXPAND, SNAPSHOT, STAGE, case};
 use crate::{
     case::{Need, Row},
-    expect::{Answer, NOT_FOUND, raced, same, skip},
-    fixture::{Fixture, from_volume},
+    expect::{Answer, NOT_FOUND, raced, said, same},
+    fixture::{Fixture, Step, from_volume},
 };
 
 const RULE: &str = "Concurrency";
@@ -109,16 +109,27 @@ async fn together<F: Future>(calls: Vec<F>) -> Vec<F::Output> {
     calls.into_iter().filter_map(|(_, output)| output).collect()
 }
 
-/// Calls until the answer is not Aborted any more.
-pub(super) async fn settled<T, F>(call: impl Fn() -> F) -> Result<T, Status>
+/// Calls until the answer is OK, as whoever lost one does; not for ever. Of what is pending, `Aborted` is due, and
+/// anything else a remark.
+pub(super) async fn settled<T, F>(f: &Fixture, call: impl Fn() -> F) -> Result<T, Status>
 where
     F: Future<Output = Result<T, Status>>,
 {
-    let mut pause = RETRIES.1;
+    let (mut pause, mut odd) = (RETRIES.1, None);
     for _ in 0..RETRIES.0 {
         match call().await {
-            Err(status) if status.code() == Code::Aborted => sleep(pause).await,
-            answer => return answer,
+            Err(status) => {
+                if status.code() != Code::Aborted {
+                    odd = Some(status);
+                }
+                sleep(pause).await;
+            }
+            answer => {
+                if let Some(odd) = odd {
+                    f.remark(format!("what works in the end was first answered {}", said(&odd)));
+                }
+                return answer;
+            }
         }
         pause *= 2;
     }
@@ -127,14 +138,14 @@ where
 
 async fn create(f: &Fixture) -> Result<()> {
     let request = f.create_request();
-    let made = raced("CreateVolume", at_once(CROWD, || f.create_volume(request.clone())).await, &[])?;
+    let made = raced(f, "CreateVolume", at_once(CROWD, || f.create_volume(request.clone())).await, &[])?;
     let ids = made.into_iter().map(|made| made.volume.unwrap_or_default().volume_id);
     same("the ids that CreateVolume gives for one name, called many times at once,", ids)?;
     Ok(())
 }
 
 async fn create_many(f: &Fixture) -> Result<()> {
-    let made = raced("CreateVolume", at_once(CROWD, || f.create_volume(f.create_request())).await, &[])?;
+    let made = raced(f, "CreateVolume", at_once(CROWD, || f.create_volume(f.create_request())).await, &[])?;
     let count = made.len();
     let ids: std::collections::BTreeSet<_> =
         made.into_iter().map(|made| made.volume.unwrap_or_default().volume_id).collect();
@@ -143,13 +154,13 @@ async fn create_many(f: &Fixture) -> Result<()> {
 }
 
 async fn gone(f: &Fixture, volume: &str) -> Result<()> {
-    settled(|| f.delete_volume(f.delete_request(volume))).await.works("DeleteVolume in the end")?;
+    settled(f, || f.delete_volume(f.delete_request(volume))).await.works("DeleteVolume in the end")?;
     Ok(())
 }
 
 async fn delete(f: &Fixture) -> Result<()> {
     let volume = f.volume().await?.volume_id;
-    raced("DeleteVolume", at_once(CROWD, || f.delete_volume(f.delete_request(&volume))).await, &[])?;
+    raced(f, "DeleteVolume", at_once(CROWD, || f.delete_volume(f.delete_request(&volume))).await, &[])?;
     gone(f, &volume).await
 }
 
@@ -158,18 +169,19 @@ async fn create_delete(f: &Fixture) -> Result<()> {
     let volume = f.make(request.clone()).await?.volume_id;
     let (made, deleted) =
         tokio::join!(f.create_volume(request.clone()), f.delete_volume(f.delete_request(&volume)));
-    raced("CreateVolume beside DeleteVolume", vec![made.map(drop), deleted.map(drop)], &[])?;
+    raced(f, "CreateVolume beside DeleteVolume", vec![made.map(drop), deleted.map(drop)], &[])?;
     // Whichever was first: the name can be had, and what it names can be used.
-    let made = settled(|| f.create_volume(request.clone())).await;
+    let made = settled(f, || f.create_volume(request.clone())).await;
     let volume = made.works("CreateVolume in the end")?.volume.unwrap_or_default();
     let placed = f.raise(volume).await?;
     f.lower(&placed).await
 }
 
 async fn attach(f: &Fixture) -> Result<()> {
+    f.builds_on(Step::Attach)?;
     let request = f.attach_request(&f.volume().await?, f.access());
     let calls = at_once(CROWD, || f.controller_publish_volume(request.clone())).await;
-    let contexts = raced("ControllerPublishVolume", calls, &[])?.into_iter().map(|it| it.publish_context);
+    let contexts = raced(f, "ControllerPublishVolume", calls, &[])?.into_iter().map(|it| it.publish_context);
     same("the publish_contexts of one volume attached many times at once", contexts)?;
     Ok(())
 }
@@ -178,11 +190,12 @@ async fn detach(f: &Fixture) -> Result<()> {
     let placed = f.attached().await?;
     let request = f.detach_request(placed.id(), &f.node_info().node_id);
     let calls = at_once(CROWD, || f.controller_unpublish_volume(request.clone())).await;
-    raced("ControllerUnpublishVolume", calls, &[])?;
+    raced(f, "ControllerUnpublishVolume", calls, &[])?;
     gone(f, placed.id()).await
 }
 
 async fn attach_detach(f: &Fixture) -> Result<()> {
+    f.builds_on(Step::Attach)?;
     let volume = f.volume().await?;
     let attach = f.attach_request(&volume, f.access());
     let detach = f.detach_request(&volume.volume_id, &attach.node_id);
@@ -192,17 +205,19 @@ async fn attach_detach(f: &Fixture) -> Result<()> {
             f.controller_unpublish_volume(detach.clone())
         );
         raced(
+            f,
             "ControllerPublishVolume beside ControllerUnpublishVolume",
             vec![up.map(drop), down.map(drop)],
             &[],
         )?;
     }
-    let down = settled(|| f.controller_unpublish_volume(detach.clone())).await;
+    let down = settled(f, || f.controller_unpublish_volume(detach.clone())).await;
     down.works("ControllerUnpublishVolume in the end")?;
     gone(f, &volume.volume_id).await
 }
 
 async fn attach_delete(f: &Fixture) -> Result<()> {
+    f.builds_on(Step::Attach)?;
     let volume = f.volume().await?;
     let attach = f.attach_request(&volume, f.access());
     let (up, deleted) = tokio::join!(
@@ -210,11 +225,12 @@ async fn attach_delete(f: &Fixture) -> Result<()> {
         f.delete_volume(f.delete_request(&volume.volume_id))
     );
     let both = up.is_ok() && deleted.is_ok();
-    if both && deletes_attached(f).await? {
-        return Err(skip("the driver deletes volumes that are attached, which a case of its own tells"));
+    if both {
+        f.minds_attached().await?;
     }
     let answers = vec![up.map(drop), deleted.map(drop)];
     raced(
+        f,
         "ControllerPublishVolume beside DeleteVolume",
         answers,
         &[Code::NotFound, Code::FailedPrecondition],
@@ -223,15 +239,10 @@ async fn attach_delete(f: &Fixture) -> Result<()> {
     Ok(())
 }
 
-/// Whether it does so also where nothing happens at once.
-async fn deletes_attached(f: &Fixture) -> Result<bool> {
-    let placed = f.attached().await?;
-    Ok(f.delete_volume(f.delete_request(placed.id())).await.is_ok())
-}
-
 async fn stage(f: &Fixture) -> Result<()> {
+    f.builds_on(Step::Stage)?;
     let placed = f.attached().await?;
-    raced("NodeStageVolume", at_once(CROWD, || f.node_stage_volume(f.stage_request(&placed))).await, &[])?;
+    raced(f, "NodeStageVolume", at_once(CROWD, || f.node_stage_volume(f.stage_request(&placed))).await, &[])?;
     if let Some(staging) = placed.staging.as_deref().filter(|_| f.has(Need::Files)) {
         let mounts = f.mounts_at(staging)?;
         ensure!(mounts <= 1, "a volume staged many times at once is mounted {mounts} times");
@@ -243,11 +254,12 @@ async fn stage(f: &Fixture) -> Result<()> {
 async fn unstage(f: &Fixture) -> Result<()> {
     let placed = f.staged().await?;
     raced(
+        f,
         "NodeUnstageVolume",
         at_once(CROWD, || f.node_unstage_volume(f.unstage_request(&placed))).await,
         &[],
     )?;
-    let down = settled(|| f.node_unstage_volume(f.unstage_request(&placed))).await;
+    let down = settled(f, || f.node_unstage_volume(f.unstage_request(&placed))).await;
     down.works("NodeUnstageVolume in the end")?;
     let left = f.mounts_below(&f.staging_root());
     ensure!(left.is_empty(), "a volume unstaged many times at once is still mounted: {left:?}");
@@ -255,22 +267,25 @@ async fn unstage(f: &Fixture) -> Result<()> {
 }
 
 async fn stage_unstage(f: &Fixture) -> Result<()> {
+    f.builds_on(Step::Stage)?;
     let placed = f.attached().await?;
     for _ in 0..CROWD / 2 {
         let (up, down) = tokio::join!(
             f.node_stage_volume(f.stage_request(&placed)),
             f.node_unstage_volume(f.unstage_request(&placed))
         );
-        raced("NodeStageVolume beside NodeUnstageVolume", vec![up.map(drop), down.map(drop)], &[])?;
+        raced(f, "NodeStageVolume beside NodeUnstageVolume", vec![up.map(drop), down.map(drop)], &[])?;
     }
-    settled(|| f.node_stage_volume(f.stage_request(&placed))).await.works("NodeStageVolume in the end")?;
+    settled(f, || f.node_stage_volume(f.stage_request(&placed))).await.works("NodeStageVolume in the end")?;
     f.publish(&placed).await?;
     f.lower(&placed).await
 }
 
 async fn publish(f: &Fixture) -> Result<()> {
+    f.builds_on(Step::Publish)?;
     let placed = f.staged().await?;
     raced(
+        f,
         "NodePublishVolume",
         at_once(CROWD, || f.node_publish_volume(f.publish_request(&placed))).await,
         &[],
@@ -286,8 +301,8 @@ async fn publish(f: &Fixture) -> Result<()> {
 async fn unpublish(f: &Fixture) -> Result<()> {
     let placed = f.up().await?;
     let calls = at_once(CROWD, || f.node_unpublish_volume(f.unpublish_request(&placed))).await;
-    raced("NodeUnpublishVolume", calls, NOT_FOUND)?;
-    let down = settled(|| f.node_unpublish_volume(f.unpublish_request(&placed))).await;
+    raced(f, "NodeUnpublishVolume", calls, NOT_FOUND)?;
+    let down = settled(f, || f.node_unpublish_volume(f.unpublish_request(&placed))).await;
     down.works("NodeUnpublishVolume in the end")?;
     let left = f.mounts_below(&f.target_root());
     ensure!(left.is_empty(), "a volume unpublished many times at once is still mounted: {left:?}");
@@ -295,15 +310,21 @@ async fn unpublish(f: &Fixture) -> Result<()> {
 }
 
 async fn publish_unpublish(f: &Fixture) -> Result<()> {
+    f.builds_on(Step::Publish)?;
     let placed = f.staged().await?;
     for _ in 0..CROWD / 2 {
         let (up, down) = tokio::join!(
             f.node_publish_volume(f.publish_request(&placed)),
             f.node_unpublish_volume(f.unpublish_request(&placed))
         );
-        raced("NodePublishVolume beside NodeUnpublishVolume", vec![up.map(drop), down.map(drop)], NOT_FOUND)?;
+        raced(
+            f,
+            "NodePublishVolume beside NodeUnpublishVolume",
+            vec![up.map(drop), down.map(drop)],
+            NOT_FOUND,
+        )?;
     }
-    let up = settled(|| f.node_publish_volume(f.publish_request(&placed))).await;
+    let up = settled(f, || f.node_publish_volume(f.publish_request(&placed))).await;
     up.works("NodePublishVolume in the end")?;
     if f.has(Need::Files) {
         f.write(&placed, 0, "published in the end").await?;
@@ -312,9 +333,10 @@ async fn publish_unpublish(f: &Fixture) -> Result<()> {
 }
 
 async fn expand(f: &Fixture) -> Result<()> {
+    f.builds_on(Step::Expand)?;
     let volume = f.volume().await?.volume_id;
     let calls = at_once(CROWD, || f.controller_expand_volume(f.expand_request(&volume))).await;
-    let sizes = raced("ControllerExpandVolume", calls, &[])?.into_iter().map(|it| it.capacity_bytes);
+    let sizes = raced(f, "ControllerExpandVolume", calls, &[])?.into_iter().map(|it| it.capacity_bytes);
     let size = same("the sizes that a volume grew to at once", sizes)?;
     let grown = f.config().grown();
     ensure!(size >= grown, "a volume was to grow to {grown} bytes, and has {size}");
@@ -327,8 +349,16 @@ async fn expand_delete(f: &Fixture) -> Result<()> {
         f.controller_expand_volume(f.expand_request(&volume)),
         f.delete_volume(f.delete_request(&volume))
     );
-    raced("ControllerExpandVolume beside DeleteVolume", vec![grown.map(drop), deleted.map(drop)], NOT_FOUND)?;
+    raced(
+        f,
+        "ControllerExpandVolume beside DeleteVolume",
+        vec![grown.map(drop), deleted.map(drop)],
+        NOT_FOUND,
+    )?;
     gone(f, &volume).await?;
+    if f.controller_expand_volume(f.expand_request(&f.unknown_volume())).await.is_ok() {
+        return Ok(());
+    }
     let answer = f.controller_expand_volume(f.expand_request(&volume)).await;
     answer.refused("ControllerExpandVolume of the deleted volume", NOT_FOUND)
 }
@@ -337,6 +367,7 @@ async fn node_expand(f: &Fixture) -> Result<()> {
     let placed = f.up().await?;
     f.grow(placed.id()).await?;
     raced(
+        f,
         "NodeExpandVolume",
         at_once(CROWD, || f.node_expand_volume(f.node_expand_request(&placed))).await,
         &[],
@@ -352,6 +383,7 @@ async fn modify(f: &Fixture) -> Result<()> {
         mutable_parameters: f.mutable(),
     };
     raced(
+        f,
         "ControllerModifyVolume",
         at_once(CROWD, || f.controller_modify_volume(request.clone())).await,
         &[],
@@ -360,8 +392,9 @@ async fn modify(f: &Fixture) -> Result<()> {
 }
 
 async fn snapshot(f: &Fixture) -> Result<()> {
+    f.builds_on(Step::Snapshot)?;
     let request = f.snapshot_request(&f.volume().await?.volume_id);
-    let taken = raced("CreateSnapshot", at_once(CROWD, || f.create_snapshot(request.clone())).await, &[])?;
+    let taken = raced(f, "CreateSnapshot", at_once(CROWD, || f.create_snapshot(request.clone())).await, &[])?;
     let ids = taken.into_iter().map(|taken| taken.snapshot.unwrap_or_default().snapshot_id);
     same("the ids that CreateSnapshot gives for one name, called many times at once,", ids)?;
     Ok(())
@@ -370,11 +403,12 @@ async fn snapshot(f: &Fixture) -> Result<()> {
 async fn delete_snapshot(f: &Fixture) -> Result<()> {
     let snapshot = f.snapshot(&f.volume().await?.volume_id).await?.snapshot_id;
     let calls = at_once(CROWD, || f.delete_snapshot(f.delete_snapshot_request(&snapshot))).await;
-    raced("DeleteSnapshot", calls, &[])?;
+    raced(f, "DeleteSnapshot", calls, &[])?;
     Ok(())
 }
 
 async fn snapshot_undo(f: &Fixture) -> Result<()> {
+    f.builds_on(Step::Snapshot)?;
     let request = f.snapshot_request(&f.volume().await?.volume_id);
     let taken =
         f.create_snapshot(request.clone()).await.works("CreateSnapshot")?.snapshot.unwrap_or_default();
@@ -382,12 +416,13 @@ async fn snapshot_undo(f: &Fixture) -> Result<()> {
         f.create_snapshot(request.clone()),
         f.delete_snapshot(f.delete_snapshot_request(&taken.snapshot_id))
     );
-    raced("CreateSnapshot beside DeleteSnapshot", vec![again.map(drop), deleted.map(drop)], &[])?;
-    settled(|| f.create_snapshot(request.clone())).await.works("CreateSnapshot in the end")?;
+    raced(f, "CreateSnapshot beside DeleteSnapshot", vec![again.map(drop), deleted.map(drop)], &[])?;
+    settled(f, || f.create_snapshot(request.clone())).await.works("CreateSnapshot in the end")?;
     Ok(())
 }
 
 async fn snapshot_source(f: &Fixture) -> Result<()> {
+    f.builds_on(Step::Snapshot)?;
     let volume = f.volume().await?.volume_id;
     let (taken, deleted) = tokio::join!(
         f.create_snapshot(f.snapshot_request(&volume)),
@@ -395,22 +430,24 @@ async fn snapshot_source(f: &Fixture) -> Result<()> {
     );
     let snapshot = taken.as_ref().ok().and_then(|taken| taken.snapshot.clone());
     let answers = vec![taken.map(drop), deleted.map(drop)];
-    raced("CreateSnapshot beside DeleteVolume", answers, &[Code::NotFound, Code::FailedPrecondition])?;
+    raced(f, "CreateSnapshot beside DeleteVolume", answers, &[Code::NotFound, Code::FailedPrecondition])?;
     if let Some(snapshot) = snapshot {
         let request = f.create_from(crate::fixture::from_snapshot(&snapshot.snapshot_id));
-        let made = settled(|| f.create_volume(request.clone())).await;
+        let made = settled(f, || f.create_volume(request.clone())).await;
         made.works("CreateVolume from a snapshot that was taken while its source was deleted")?;
     }
     Ok(())
 }
 
 async fn clone_source(f: &Fixture) -> Result<()> {
+    f.builds_on(Step::Clone)?;
     let source = f.volume().await?.volume_id;
     let request = f.create_from(from_volume(&source));
     let (made, deleted) = tokio::join!(f.create_volume(request), f.delete_volume(f.delete_request(&source)));
     let volume = made.as_ref().ok().and_then(|made| made.volume.clone());
     let answers = vec![made.map(drop), deleted.map(drop)];
     raced(
+        f,
         "CreateVolume from a volume beside its DeleteVolume",
         answers,
         &[Code::NotFound, Code::FailedPrecondition],
@@ -423,10 +460,11 @@ async fn clone_source(f: &Fixture) -> Result<()> {
 }
 
 async fn group(f: &Fixture) -> Result<()> {
+    f.builds_on(Step::Group)?;
     let sources = vec![f.volume().await?.volume_id, f.volume().await?.volume_id];
     let request = f.group_request(sources);
     let calls = at_once(CROWD, || f.create_volume_group_snapshot(request.clone())).await;
-    let ids = raced("CreateVolumeGroupSnapshot", calls, &[])?
+    let ids = raced(f, "CreateVolumeGroupSnapshot", calls, &[])?
         .into_iter()
         .map(|taken| taken.group_snapshot.unwrap_or_default().group_snapshot_id);
     same("the ids that CreateVolumeGroupSnapshot gives for one name, called many times at once,", ids)?;
@@ -437,7 +475,7 @@ async fn delete_group(f: &Fixture) -> Result<()> {
     let group = f.group(vec![f.volume().await?.volume_id]).await?;
     let request = f.delete_group_request(&group);
     let calls = at_once(CROWD, || f.delete_volume_group_snapshot(request.clone())).await;
-    raced("DeleteVolumeGroupSnapshot", calls, &[])?;
+    raced(f, "DeleteVolumeGroupSnapshot", calls, &[])?;
     Ok(())
 }
 

@@ -33,7 +33,10 @@ pub(super) const ROWS: &[Row] = &[
         .needs(&[LIST])
         .upstream("Controller Service [Controller Server] ListVolumes should fail when an invalid starting_token is passed"),
     Row::new("a page has no more entries than asked for", RULE, case!(page_size)).needs(&[LIST, CREATE]),
-    Row::new("pages of one give every volume, each once", RULE, case!(pages)).needs(&[LIST, CREATE]),
+    // Alone: pages may be wrong while volumes come and go between them.
+    Row::new("pages of one give every volume, each once", RULE, case!(pages))
+        .needs(&[LIST, CREATE])
+        .when(When::Alone),
     Row::new("pages survive that the last volume of one is deleted", RULE, case!(deleted_between))
         .needs(&[LIST, CREATE])
         .when(When::Alone)
@@ -42,7 +45,7 @@ pub(super) const ROWS: &[Row] = &[
         .needs(&[LIST, CREATE])
         .when(When::Alone),
     Row::new("a token is short", "Size Limits", case!(short_token)).needs(&[LIST, CREATE]),
-    Row::new("a negative number of entries is refused", "ListVolumes Errors", case!(negative)).needs(&[LIST]),
+    Row::new("a negative number of entries is refused or means nothing", "ListVolumes Errors", case!(negative)).needs(&[LIST]),
     Row::new("the list says to which nodes a volume is published", RULE, case!(list_nodes))
         .needs(&[LIST, LIST_NODES, CREATE, ATTACH]),
     Row::new("the list says in which condition a volume is", RULE, case!(list_condition))
@@ -210,7 +213,12 @@ async fn short_token(f: &Fixture) -> Result<()> {
 
 async fn negative(f: &Fixture) -> Result<()> {
     let request = ListVolumesRequest { max_entries: -1, ..Default::default() };
-    f.list_volumes(request).await.refused("ListVolumes with max_entries -1", INVALID)
+    match f.list_volumes(request).await {
+        // The specification does not say what it means.
+        Ok(_) => f.remark("ListVolumes takes max_entries -1"),
+        refused => refused.refused("ListVolumes with max_entries -1", INVALID)?,
+    }
+    Ok(())
 }
 
 async fn entry(f: &Fixture, id: &str) -> Result<Entry> {
@@ -223,12 +231,12 @@ async fn list_nodes(f: &Fixture) -> Result<()> {
     let placed = f.attached().await?;
     let node = &f.node_info().node_id;
     let nodes = entry(f, placed.id()).await?.status.unwrap_or_default().published_node_ids;
-    ensure!(nodes == [node.clone()], "the volume is published to {node:?}, and ListVolumes says {nodes:?}");
+    ensure!(nodes.contains(node), "the volume is published to {node:?}, and ListVolumes says {nodes:?}");
     f.controller_unpublish_volume(f.detach_request(placed.id(), node))
         .await
         .works("ControllerUnpublishVolume")?;
     let nodes = entry(f, placed.id()).await?.status.unwrap_or_default().published_node_ids;
-    ensure!(nodes.is_empty(), "the volume is published to no node any more, and ListVolumes says {nodes:?}");
+    f.still_published(&nodes, "ListVolumes");
     Ok(())
 }
 
@@ -251,6 +259,15 @@ impl Fixture {
     pub(super) async fn get(&self, volume_id: &str) -> Result<ControllerGetVolumeResponse> {
         let request = ControllerGetVolumeRequest { volume_id: volume_id.to_owned() };
         self.controller_get_volume(request).await.works("ControllerGetVolume")
+    }
+
+    /// Remarks on nodes to which a volume is not published any more: the list may be longer than the truth.
+    pub(super) fn still_published(&self, nodes: &[String], call: &str) {
+        if !nodes.is_empty() {
+            self.remark(format!(
+                "{call} says that a volume is published to {nodes:?}, and it is not any more"
+            ));
+        }
     }
 }
 
@@ -310,7 +327,7 @@ async fn get_nodes(f: &Fixture) -> Result<()> {
     let nodes = f.get(placed.id()).await?.status.unwrap_or_default().published_node_ids;
     let node = &f.node_info().node_id;
     ensure!(
-        nodes == [node.clone()],
+        nodes.contains(node),
         "the volume is published to {node:?}, and ControllerGetVolume says {nodes:?}"
     );
     Ok(())

@@ -1,13 +1,13 @@
 //! ControllerPublishVolume and ControllerUnpublishVolume.
 
 use anyhow::{Result, ensure};
-use claimcheck_csi::{Code, v1::volume_capability::access_mode::Mode};
+use claimcheck_csi::Code;
 
 use super::{ATTACH, CREATE, READONLY, case};
 use crate::{
     case::{Need, Row, When},
     expect::{Answer, INVALID, NOT_FOUND, skip},
-    fixture::{Fixture, with_mode},
+    fixture::Fixture,
 };
 
 const RULE: &str = "ControllerPublishVolume";
@@ -36,7 +36,6 @@ pub(super) const ROWS: &[Row] = &[
     Row::new("attaching again, read-only, is another thing", ERRORS, case!(incompatible))
         .needs(&[ATTACH, READONLY, CREATE])
         .upstream("Controller Service [Controller Server] ControllerPublishVolume should fail when the volume is already published but is incompatible"),
-    Row::new("an unknown access mode is refused", ERRORS, case!(unknown_mode)).needs(&[ATTACH, CREATE]),
     Row::new("a node takes no more than its limit", ERRORS, case!(limit))
         .needs(&[ATTACH, CREATE])
         .when(When::Alone)
@@ -118,13 +117,6 @@ async fn incompatible(f: &Fixture) -> Result<()> {
     let answer = f.controller_publish_volume(request).await;
     answer
         .refused("ControllerPublishVolume, read-only, of a volume published writable", &[Code::AlreadyExists])
-}
-
-async fn unknown_mode(f: &Fixture) -> Result<()> {
-    let mut request = f.attach_request(&f.volume().await?, f.access());
-    request.volume_capability = request.volume_capability.map(|it| with_mode(it, Mode::Unknown));
-    let answer = f.controller_publish_volume(request).await;
-    answer.refused("ControllerPublishVolume with access mode UNKNOWN", INVALID)
 }
 
 async fn limit(f: &Fixture) -> Result<()> {

@@ -11,7 +11,7 @@ use super::{ATTACH, CREATE, EXPAND, GROUPS, NODE_EXPAND, SNAPSHOT, STAGE, case, 
 use crate::{
     case::{Need, Row},
     expect::Answer,
-    fixture::Fixture,
+    fixture::{Fixture, Step},
 };
 
 const RULE: &str = "Timeouts";
@@ -47,7 +47,7 @@ pub(super) const ROWS: &[Row] = &[
 ];
 
 /// Calls and does not wait, with growing patience; then calls until there is an answer.
-async fn interrupted<T, F>(what: &str, call: impl Fn() -> F) -> Result<T>
+async fn interrupted<T, F>(f: &Fixture, what: &str, call: impl Fn() -> F) -> Result<T>
 where
     F: Future<Output = Result<T, Status>>,
 {
@@ -55,12 +55,12 @@ where
         // Whether it came to an end in time does not matter: nobody looks at its answer.
         let _ = timeout(patience, call()).await;
     }
-    settled(call).await.works(&format!("{what}, after it was interrupted,"))
+    settled(f, call).await.works(&format!("{what}, after it was interrupted,"))
 }
 
 async fn create(f: &Fixture) -> Result<()> {
     let request = f.create_request();
-    let made = interrupted("CreateVolume", || f.create_volume(request.clone())).await?;
+    let made = interrupted(f, "CreateVolume", || f.create_volume(request.clone())).await?;
     let again = f.make(request).await?;
     ensure!(
         made.volume.unwrap_or_default().volume_id == again.volume_id,
@@ -72,15 +72,16 @@ async fn create(f: &Fixture) -> Result<()> {
 
 async fn delete(f: &Fixture) -> Result<()> {
     let volume = f.volume().await?.volume_id;
-    interrupted("DeleteVolume", || f.delete_volume(f.delete_request(&volume))).await?;
+    interrupted(f, "DeleteVolume", || f.delete_volume(f.delete_request(&volume))).await?;
     Ok(())
 }
 
 async fn attach(f: &Fixture) -> Result<()> {
+    f.builds_on(Step::Attach)?;
     let mut placed = f.place(f.volume().await?).await?;
     let request = f.attach_request(&placed.volume, placed.access);
     let call = || f.controller_publish_volume(request.clone());
-    placed.publish_context = interrupted("ControllerPublishVolume", call).await?.publish_context;
+    placed.publish_context = interrupted(f, "ControllerPublishVolume", call).await?.publish_context;
     f.stage(&placed).await?;
     f.publish(&placed).await?;
     f.lower(&placed).await
@@ -90,14 +91,15 @@ async fn detach(f: &Fixture) -> Result<()> {
     let placed = f.attached().await?;
     let request = f.detach_request(placed.id(), &f.node_info().node_id);
     let call = || f.controller_unpublish_volume(request.clone());
-    interrupted("ControllerUnpublishVolume", call).await?;
+    interrupted(f, "ControllerUnpublishVolume", call).await?;
     f.delete_volume(f.delete_request(placed.id())).await.works("DeleteVolume")?;
     Ok(())
 }
 
 async fn stage(f: &Fixture) -> Result<()> {
+    f.builds_on(Step::Stage)?;
     let placed = f.attached().await?;
-    interrupted("NodeStageVolume", || f.node_stage_volume(f.stage_request(&placed))).await?;
+    interrupted(f, "NodeStageVolume", || f.node_stage_volume(f.stage_request(&placed))).await?;
     if let Some(staging) = placed.staging.as_deref().filter(|_| f.has(Need::Files)) {
         let mounts = f.mounts_at(staging)?;
         ensure!(
@@ -111,15 +113,16 @@ async fn stage(f: &Fixture) -> Result<()> {
 
 async fn unstage(f: &Fixture) -> Result<()> {
     let placed = f.staged().await?;
-    interrupted("NodeUnstageVolume", || f.node_unstage_volume(f.unstage_request(&placed))).await?;
+    interrupted(f, "NodeUnstageVolume", || f.node_unstage_volume(f.unstage_request(&placed))).await?;
     let left = f.mounts_below(&f.staging_root());
     ensure!(left.is_empty(), "NodeUnstageVolume was interrupted and repeated, and left mounted: {left:?}");
     Ok(())
 }
 
 async fn publish(f: &Fixture) -> Result<()> {
+    f.builds_on(Step::Publish)?;
     let placed = f.staged().await?;
-    interrupted("NodePublishVolume", || f.node_publish_volume(f.publish_request(&placed))).await?;
+    interrupted(f, "NodePublishVolume", || f.node_publish_volume(f.publish_request(&placed))).await?;
     if f.has(Need::Files) {
         let mounts = f.mounts_at(&placed.target)?;
         ensure!(
@@ -133,17 +136,18 @@ async fn publish(f: &Fixture) -> Result<()> {
 
 async fn unpublish(f: &Fixture) -> Result<()> {
     let placed = f.up().await?;
-    interrupted("NodeUnpublishVolume", || f.node_unpublish_volume(f.unpublish_request(&placed))).await?;
+    interrupted(f, "NodeUnpublishVolume", || f.node_unpublish_volume(f.unpublish_request(&placed))).await?;
     let left = f.mounts_below(&f.target_root());
     ensure!(left.is_empty(), "NodeUnpublishVolume was interrupted and repeated, and left mounted: {left:?}");
     Ok(())
 }
 
 async fn expand(f: &Fixture) -> Result<()> {
+    f.builds_on(Step::Expand)?;
     let volume = f.volume().await?.volume_id;
     let call = || f.controller_expand_volume(f.expand_request(&volume));
     let (got, grown) =
-        (interrupted("ControllerExpandVolume", call).await?.capacity_bytes, f.config().grown());
+        (interrupted(f, "ControllerExpandVolume", call).await?.capacity_bytes, f.config().grown());
     ensure!(got >= grown, "a volume was to grow to {grown} bytes, and has {got}");
     Ok(())
 }
@@ -151,13 +155,14 @@ async fn expand(f: &Fixture) -> Result<()> {
 async fn node_expand(f: &Fixture) -> Result<()> {
     let placed = f.up().await?;
     f.grow(placed.id()).await?;
-    interrupted("NodeExpandVolume", || f.node_expand_volume(f.node_expand_request(&placed))).await?;
+    interrupted(f, "NodeExpandVolume", || f.node_expand_volume(f.node_expand_request(&placed))).await?;
     Ok(())
 }
 
 async fn snapshot(f: &Fixture) -> Result<()> {
+    f.builds_on(Step::Snapshot)?;
     let request = f.snapshot_request(&f.volume().await?.volume_id);
-    let taken = interrupted("CreateSnapshot", || f.create_snapshot(request.clone())).await?;
+    let taken = interrupted(f, "CreateSnapshot", || f.create_snapshot(request.clone())).await?;
     let again = f.create_snapshot(request).await.works("CreateSnapshot again")?;
     let id =
         |answer: claimcheck_csi::v1::CreateSnapshotResponse| answer.snapshot.unwrap_or_default().snapshot_id;
@@ -171,14 +176,15 @@ async fn snapshot(f: &Fixture) -> Result<()> {
 async fn delete_snapshot(f: &Fixture) -> Result<()> {
     let snapshot = f.snapshot(&f.volume().await?.volume_id).await?.snapshot_id;
     let call = || f.delete_snapshot(f.delete_snapshot_request(&snapshot));
-    interrupted("DeleteSnapshot", call).await?;
+    interrupted(f, "DeleteSnapshot", call).await?;
     Ok(())
 }
 
 async fn group(f: &Fixture) -> Result<()> {
+    f.builds_on(Step::Group)?;
     let request = f.group_request(vec![f.volume().await?.volume_id]);
     let call = || f.create_volume_group_snapshot(request.clone());
-    interrupted("CreateVolumeGroupSnapshot", call).await?;
+    interrupted(f, "CreateVolumeGroupSnapshot", call).await?;
     Ok(())
 }
 
@@ -186,7 +192,7 @@ async fn half_way(f: &Fixture) -> Result<()> {
     let placed = f.staged().await?;
     let _ = timeout(PATIENCE[2], f.node_publish_volume(f.publish_request(&placed))).await;
     // The driver may still be at it.
-    let down = settled(|| f.node_unpublish_volume(f.unpublish_request(&placed))).await;
+    let down = settled(f, || f.node_unpublish_volume(f.unpublish_request(&placed))).await;
     down.works("NodeUnpublishVolume of what was perhaps published")?;
     f.lower(&placed).await
 }

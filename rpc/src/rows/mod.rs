@@ -1,5 +1,6 @@
 //! The rows, a file per suite.
 
+mod capabilities;
 mod clones;
 mod concurrency;
 mod controller_create;
@@ -37,6 +38,7 @@ pub fn catalogue() -> Vec<Case> {
         ("identity", identity::ROWS),
         ("declarations", declarations::ROWS),
         ("lifecycle", lifecycle::ROWS),
+        ("capabilities", capabilities::ROWS),
         ("controller_create", controller_create::ROWS),
         ("controller_delete", controller_delete::ROWS),
         ("controller_list", controller_list::ROWS),
@@ -68,7 +70,7 @@ macro_rules! case {
 }
 use case;
 
-const CREATE: Need = Need::Controller(ControllerType::CreateDeleteVolume);
+pub(crate) const CREATE: Need = Need::Controller(ControllerType::CreateDeleteVolume);
 const ATTACH: Need = Need::Controller(ControllerType::PublishUnpublishVolume);
 const READONLY: Need = Need::Controller(ControllerType::PublishReadonly);
 const LIST: Need = Need::Controller(ControllerType::ListVolumes);
