@@ -42,10 +42,12 @@ const LAST_WORDS: usize = 10;
 pub fn run(args: Args, lane: Option<Lane>, began: Stamp) -> Result<ExitCode> {
     let config = match args.config(lane) {
         Ok(config) => config,
-        Err(error) => {
-            eprintln!("claimcheck: {error:#}");
-            return Ok(ExitCode::from(2));
-        }
+        Err(error) => return Ok(crate::unreadable(&error)),
+    };
+    let expected = args.expect.as_deref().map(|path| Expected::read(path, Level::Calls)).transpose();
+    let expected = match expected {
+        Ok(expected) => expected,
+        Err(error) => return Ok(crate::unreadable(&error)),
     };
     if plan(&catalogue(), &args.filter, None).is_empty() {
         eprintln!(
@@ -62,7 +64,7 @@ pub fn run(args: Args, lane: Option<Lane>, began: Stamp) -> Result<ExitCode> {
         eprintln!("claimcheck: which driver? Give --endpoint, or --driver to have it started");
         return Ok(ExitCode::from(2));
     }
-    crate::runtime()?.block_on(attempt(args, config, lane, began))
+    crate::runtime()?.block_on(attempt(args, config, expected, lane, began))
 }
 
 /// A driver to talk to, and the processes that we have started for it.
@@ -72,8 +74,13 @@ struct Started {
     log: Option<PathBuf>,
 }
 
-async fn attempt(args: Args, mut config: Config, lane: Option<Lane>, began: Stamp) -> Result<ExitCode> {
-    let expected = args.expect.as_deref().map(|path| Expected::read(path, Level::Calls)).transpose()?;
+async fn attempt(
+    args: Args,
+    mut config: Config,
+    expected: Option<Expected>,
+    lane: Option<Lane>,
+    began: Stamp,
+) -> Result<ExitCode> {
     let interrupted = interrupt::token()?;
     if args.list {
         let scratch = Path::new(STATE_DIR).join("driver.log");

@@ -145,6 +145,12 @@ fn usage(error: &dyn std::error::Error) -> ExitCode {
     ExitCode::from(2)
 }
 
+/// A file that the command line names cannot be used.
+fn unreadable(error: &anyhow::Error) -> ExitCode {
+    eprintln!("claimcheck: {error:#}");
+    ExitCode::from(2)
+}
+
 /// There is no such place.
 fn misplaced(error: &PlaceError) -> ExitCode {
     eprintln!("claimcheck: {error}");

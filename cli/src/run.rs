@@ -49,7 +49,11 @@ impl Args {
             Ok(push) => push,
             Err(error) => return Ok(crate::usage(&error)),
         };
-        let expected = self.expect.as_deref().map(|path| Expected::read(path, Level::Cluster)).transpose()?;
+        let expected = self.expect.as_deref().map(|path| Expected::read(path, Level::Cluster)).transpose();
+        let expected = match expected {
+            Ok(expected) => expected,
+            Err(error) => return Ok(crate::unreadable(&error)),
+        };
         let options = Options {
             filters: self.filter,
             place,
