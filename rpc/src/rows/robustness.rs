@@ -1,6 +1,6 @@
 //! What comes from outside: ids and paths that lead elsewhere, texts without end, control characters, secrets.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, path::PathBuf};
 
 use anyhow::{Result, bail, ensure};
 use claimcheck_csi::{Code, Status, tap::code_name, v1};
@@ -9,7 +9,7 @@ use super::{ATTACH, CREATE, EXPAND, GET, GROUPS, METADATA, SNAPSHOT, STAGE, STAT
 use crate::{
     case::{Need, Row, When},
     expect::{Answer, said},
-    fixture::{Fixture, from_snapshot, from_volume},
+    fixture::{Fixture, Kind, from_snapshot, from_volume},
 };
 
 const LIMITS: &str = "Size Limits";
@@ -18,11 +18,12 @@ const SECRETS: &str = "Secrets Requirements";
 /// Longer than any field may be.
 const HUGE: usize = 1 << 20;
 
+/// So many steps up lead to the root from anywhere.
+const UP: usize = 16;
+
 /// A message of more bytes repeats what was sent, at length.
 const REPEATED: usize = 8192;
 
-/// What an id must not be able to do.
-const TRAVERSALS: [&str; 4] = ["../../../../etc/passwd", "..", "/etc/passwd", "a/../../b"];
 const CONTROLS: [&str; 3] = ["line\nbreak", "nul\0byte", "escape\u{1b}[2J"];
 
 pub(super) const ROWS: &[Row] = &[
@@ -180,7 +181,10 @@ async fn volume_ids(f: &Fixture, ids: impl IntoIterator<Item = String>, kind: &s
 }
 
 async fn volume_traversal(f: &Fixture) -> Result<()> {
-    volume_ids(f, TRAVERSALS.map(str::to_owned), "that leads elsewhere").await
+    let answers = volume_ids(f, elsewhere(f).await?, "that leads elsewhere").await;
+    // What became of the place says more than what the calls answered.
+    untouched(f).await?;
+    answers
 }
 
 /// One row for both: a driver that looks at ids looks at all of one.
@@ -189,16 +193,44 @@ async fn volume_no_id(f: &Fixture) -> Result<()> {
     volume_ids(f, ["x".repeat(HUGE)], "of a mebibyte").await
 }
 
+/// Ids that lead out of where a driver keeps its own. A driver may follow one and delete what is there, so that all
+/// of them lead to a directory of this case, or to where nothing is.
+async fn elsewhere(f: &Fixture) -> Result<[String; 3]> {
+    let place = sentinel(f);
+    f.make_directory(&place).await?;
+    let place = crate::fixture::text(&place);
+    Ok([
+        format!("{}{place}", "../".repeat(UP).trim_end_matches('/')),
+        place,
+        format!("a/../../{}", f.unique()),
+    ])
+}
+
+fn sentinel(f: &Fixture) -> PathBuf {
+    f.target_root().join("elsewhere")
+}
+
+/// That the directory to which such ids lead is still there.
+async fn untouched(f: &Fixture) -> Result<()> {
+    let place = sentinel(f);
+    ensure!(
+        f.kind(&place).await? == Kind::Directory,
+        "an id that leads to {} was followed: the directory, which is not the driver's, is gone",
+        place.display()
+    );
+    Ok(())
+}
+
 /// Ids that are no ids. One without end is not among them: a driver that repeats what it was sent fails with it
 /// whatever the id is of, and the row about volumes tells that once.
-fn bad_ids() -> impl Iterator<Item = (String, &'static str)> {
-    let traversals = TRAVERSALS.into_iter().map(|id| (id.to_owned(), "that leads elsewhere"));
+async fn bad_ids(f: &Fixture) -> Result<Vec<(String, &'static str)>> {
+    let elsewhere = elsewhere(f).await?.into_iter().map(|id| (id, "that leads elsewhere"));
     let controls = CONTROLS.into_iter().map(|id| (id.to_owned(), "with control characters"));
-    traversals.chain(controls)
+    Ok(elsewhere.chain(controls).collect())
 }
 
 async fn snapshot_ids(f: &Fixture) -> Result<()> {
-    for (id, kind) in bad_ids() {
+    for (id, kind) in bad_ids(f).await? {
         let answer = f.delete_snapshot(f.delete_snapshot_request(&id)).await;
         harmless(f, &format!("DeleteSnapshot with a snapshot_id {kind}"), answer, true)?;
         let answer = f.create_volume(f.create_from(from_snapshot(&id))).await;
@@ -209,22 +241,22 @@ async fn snapshot_ids(f: &Fixture) -> Result<()> {
             harmless(f, &format!("GetSnapshot with a snapshot_id {kind}"), answer, false)?;
         }
     }
-    Ok(())
+    untouched(f).await
 }
 
 async fn group_ids(f: &Fixture) -> Result<()> {
-    for (id, kind) in bad_ids() {
+    for (id, kind) in bad_ids(f).await? {
         let answer = f.delete_volume_group_snapshot(f.delete_group_of(&id, Vec::new())).await;
         harmless(f, &format!("DeleteVolumeGroupSnapshot with a group_snapshot_id {kind}"), answer, true)?;
         let request = v1::GetVolumeGroupSnapshotRequest { group_snapshot_id: id, ..Default::default() };
         let answer = f.get_volume_group_snapshot(request).await;
         harmless(f, &format!("GetVolumeGroupSnapshot with a group_snapshot_id {kind}"), answer, false)?;
     }
-    Ok(())
+    untouched(f).await
 }
 
 async fn metadata_ids(f: &Fixture) -> Result<()> {
-    for (id, kind) in bad_ids() {
+    for (id, kind) in bad_ids(f).await? {
         let request = v1::GetMetadataAllocatedRequest { snapshot_id: id.clone(), ..Default::default() };
         let answer = f.get_metadata_allocated(request).await;
         harmless(f, &format!("GetMetadataAllocated with a snapshot_id {kind}"), answer, false)?;
@@ -241,7 +273,7 @@ async fn metadata_ids(f: &Fixture) -> Result<()> {
 
 async fn node_ids(f: &Fixture) -> Result<()> {
     let volume = f.volume().await?;
-    for (id, kind) in bad_ids() {
+    for (id, kind) in bad_ids(f).await? {
         let mut request = f.attach_request(&volume, f.access());
         request.node_id = id;
         let answer = f.controller_publish_volume(request).await;
@@ -251,7 +283,7 @@ async fn node_ids(f: &Fixture) -> Result<()> {
 }
 
 async fn sources(f: &Fixture) -> Result<()> {
-    for (id, kind) in bad_ids() {
+    for (id, kind) in bad_ids(f).await? {
         let answer = f.create_volume(f.create_from(from_volume(&id))).await;
         harmless(f, &format!("CreateVolume from a volume_id {kind}"), answer, false)?;
     }
