@@ -203,17 +203,21 @@ fn names_and_labels_agree() {
     };
     assert_eq!(workload("Deployment", CONTROLLERS)["spec"]["replicas"], REPLICAS);
     assert_eq!(containers(workload("DaemonSet", NODE))[0]["name"], DRIVER);
-    let monitor = values(&Options::new(Variant::Kind))
-        .into_iter()
-        .find(|object| object["kind"] == "PodMonitor")
-        .unwrap();
-    let controllers = values(&Options::new(Variant::Kind))
-        .into_iter()
-        .find(|object| object["kind"] == "Deployment")
-        .unwrap();
-    assert_eq!(monitor["spec"]["selector"], controllers["spec"]["selector"]);
+    let installed = values(&Options::new(Variant::Kind));
+    let monitor = installed.iter().find(|object| object["kind"] == "PodMonitor").unwrap();
+    let selected = monitor["spec"]["selector"]["matchLabels"].as_object().unwrap();
     let port = &monitor["spec"]["podMetricsEndpoints"][0]["port"];
-    assert_eq!(containers(&controllers)[0]["ports"][0]["name"], *port);
+    let of_name =
+        |name: &&Value| [CONTROLLERS, NODE].iter().any(|wanted| name["metadata"]["name"] == *wanted);
+    let workloads: Vec<_> =
+        installed.iter().filter(|object| object["spec"]["template"].is_object()).filter(of_name).collect();
+    assert_eq!(workloads.len(), 2, "controllers and drivers are scraped");
+    for workload in workloads {
+        let labels = &workload["spec"]["template"]["metadata"]["labels"];
+        assert!(selected.iter().all(|(name, value)| labels[name] == *value), "{}", name_of(workload));
+        let mut ports = containers(workload).iter().flat_map(|c| c["ports"].as_array().into_iter().flatten());
+        assert!(ports.any(|given| given["name"] == *port), "{}", name_of(workload));
+    }
 }
 
 /// The arguments as the container gets them.
