@@ -4,8 +4,10 @@
 //! once. A write that was decided on something outdated puts the current state into the cache and comes
 //! back as [`Failure::Stale`], so that the shell plans anew.
 
-use claimcheck_informer::{Cached, EventRecorder, EventType, Informer, Kind, Watchable, key_of, reference};
-use claimcheck_model::{Meter, ObjectKey};
+use claimcheck_informer::{
+    Cached, EventRecorder, EventType, Informer, Kind, Watchable, World, key_of, reference,
+};
+use claimcheck_model::{Meter, ObjectKey, meter::Reading};
 use kube::{
     Client,
     api::{DeleteParams, GetParams, Patch, PatchParams, PostParams, Preconditions},
@@ -102,6 +104,15 @@ impl Context {
     pub fn new(client: Client, informer: Informer, component: &str) -> Self {
         let events = EventRecorder::new(client.clone(), component);
         Self { events, client, informer, meter: Meter::default() }
+    }
+
+    /// Lets the meter count what the cache holds, whenever somebody reads it.
+    pub(crate) fn count(&self, readings: fn(&World) -> Vec<Reading>) {
+        let informer = self.informer.clone();
+        self.meter.count(move || {
+            let readings = readings(&informer.read());
+            std::future::ready(readings)
+        });
     }
 
     /// The same access, which signs its events as `component`.

@@ -31,11 +31,7 @@ pub(super) struct Measured {
 impl Measured {
     /// Tells the context's meter, also how many volumes there are.
     pub(super) fn new(context: &Context) -> Self {
-        let informer = context.informer.clone();
-        context.meter.count(move || {
-            let readings = readings(&informer.read());
-            std::future::ready(readings)
-        });
+        context.count(readings);
         Self { meter: context.meter.clone(), under_way: UnderWay::default() }
     }
 

@@ -30,11 +30,7 @@ pub(super) struct Measured {
 impl Measured {
     /// Tells the context's meter, also how many claims and volumes there are.
     pub(super) fn new(context: &Context) -> Self {
-        let informer = context.informer.clone();
-        context.meter.count(move || {
-            let readings = readings(&informer.read());
-            std::future::ready(readings)
-        });
+        context.count(readings);
         Self { meter: context.meter.clone(), ..Self::default() }
     }
 

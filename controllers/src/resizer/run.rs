@@ -55,14 +55,10 @@ impl Controller for Resizer {
 
     fn wakes(&self, change: &Change, _: &World) -> Vec<ObjectKey> {
         if let Some(claim) = change.object::<PersistentVolumeClaim>() {
-            let (old, new) = change.both::<PersistentVolumeClaim>();
-            if new.is_none() {
+            if change.new.is_none() {
                 self.known().remove(uid(claim));
             }
-            // A condition that we wrote ourselves is no reason to try again before the backoff is over.
-            let same = |old, new| but_for_conditions(old) == but_for_conditions(new);
-            let told = matches!((old, new), (Some(old), Some(new)) if same(old, new));
-            return if new.is_none() || told { Vec::new() } else { vec![change.key.clone()] };
+            return if is_worth_a_look(change) { vec![change.key.clone()] } else { Vec::new() };
         }
         if let Some(volume) = change.object::<PersistentVolume>() {
             return claim_ref(volume).map(ref_key).into_iter().collect();
@@ -239,8 +235,18 @@ pub(super) fn uid(claim: &PersistentVolumeClaim) -> &str {
     claim.metadata.uid.as_deref().unwrap_or_default()
 }
 
+/// Whether something has become of a claim that is still there. A condition that we wrote ourselves is no reason to
+/// try again before the backoff is over.
+pub(super) fn is_worth_a_look(change: &Change) -> bool {
+    match change.both::<PersistentVolumeClaim>() {
+        (_, None) => false,
+        (None, Some(_)) => true,
+        (Some(old), Some(new)) => but_for_conditions(old) != but_for_conditions(new),
+    }
+}
+
 /// The claim without what its conditions change.
-pub(super) fn but_for_conditions(claim: &PersistentVolumeClaim) -> PersistentVolumeClaim {
+fn but_for_conditions(claim: &PersistentVolumeClaim) -> PersistentVolumeClaim {
     let mut claim = claim.clone();
     claim.metadata.resource_version = None;
     if let Some(status) = &mut claim.status {

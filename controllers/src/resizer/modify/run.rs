@@ -24,7 +24,7 @@ use crate::{
     context::Context,
     resizer::{
         plan::{Pair, SLOW, words},
-        run::{but_for_conditions, uid},
+        run::{is_worth_a_look, uid},
     },
     rpc::{Certainty, DriverInfo, RpcFailure, credentials},
     shell::{Controller, Done, Plan},
@@ -53,14 +53,10 @@ impl Controller for Modifier {
 
     fn wakes(&self, change: &Change, world: &World) -> Vec<ObjectKey> {
         if let Some(claim) = change.object::<PersistentVolumeClaim>() {
-            let (old, new) = change.both::<PersistentVolumeClaim>();
-            if new.is_none() {
+            if change.new.is_none() {
                 self.known().remove(uid(claim));
             }
-            // A condition that we wrote ourselves is no reason to try again before the backoff is over.
-            let same = |old, new| but_for_conditions(old) == but_for_conditions(new);
-            let told = matches!((old, new), (Some(old), Some(new)) if same(old, new));
-            return if new.is_none() || told { Vec::new() } else { vec![change.key.clone()] };
+            return if is_worth_a_look(change) { vec![change.key.clone()] } else { Vec::new() };
         }
         if let Some(volume) = change.object::<PersistentVolume>() {
             return claim_ref(volume).map(ref_key).into_iter().collect();
