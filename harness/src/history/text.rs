@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{Change, Entry, Plot};
 use crate::{
-    report::{Paint, Style, human, number, table},
+    report::{Paint, Style, human, number, short, table},
     slo::{Measure, Quantile},
 };
 
@@ -38,7 +38,7 @@ pub fn to_text(runs: &[Entry], style: Style) -> String {
         table.add_row(vec![
             Cell::new(when(run.began_ns)),
             number(run.cluster.clone()),
-            number(short(&run.driver)),
+            number(short(&run.driver, NAME)),
             number(passed.to_string()),
             if run.good { failed } else { failed.fg(Color::Red) },
             number(human(run.elapsed_s)),
@@ -99,13 +99,6 @@ fn words(change: Change) -> String {
 fn bar(share: f64) -> String {
     let eighths = (share * BAR * 8.0).round() as usize;
     "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
-}
-
-fn short(name: &str) -> String {
-    if name.chars().count() <= NAME {
-        return name.to_owned();
-    }
-    name.chars().take(NAME - 1).chain(['…']).collect()
 }
 
 /// A moment, for people.

@@ -6,8 +6,11 @@ use claimcheck_model::{CapabilityLine, CapabilityPlan, CaseResult};
 
 use super::{
     summary::{CaseLine, Summary},
-    tables::{Style, number, table, wrap},
+    tables::{Style, number, short, table, wrap},
 };
+
+/// How many characters of a reason the table has room for; the list of skipped cases has all of it.
+const BECAUSE: usize = 34;
 
 /// A line per capability.
 pub(super) fn matrix(planned: &[CapabilityPlan], results: &[CaseLine]) -> Vec<CapabilityLine> {
@@ -60,7 +63,7 @@ pub(super) fn render(summary: &Summary, style: Style) -> Option<String> {
             number(line.passed.to_string()),
             number(line.failed.to_string()),
             number(line.skipped.to_string()),
-            line.why.as_deref().unwrap_or_default().into(),
+            short(line.why.as_deref().unwrap_or_default(), BECAUSE).into(),
         ]);
     }
     let others: Vec<&str> =

@@ -1,6 +1,6 @@
 //! The load's part of a summary. What it keeps is bounded, however long the load goes on.
 
-use claimcheck_model::{LoadEvent, LoadPlan, Usage, VolumeStep};
+use claimcheck_model::{LoadEvent, LoadPlan, RpcSummary, Usage, VolumeStep};
 use serde::{Deserialize, Serialize};
 
 use super::growth::{Growth, growth};
@@ -42,7 +42,8 @@ pub struct LoadSummary {
     pub peak_pss_bytes: u64,
     /// Requests to the API server while the load lasted; none where it does not say.
     pub api_requests: Option<u64>,
-    /// Calls to the driver while the load lasted.
+    /// Calls to the driver for its volumes while the load lasted; those by which components learn what it can do
+    /// are not among them.
     pub rpcs: u64,
     /// What one volume costs.
     pub per_volume: PerVolume,
@@ -148,9 +149,10 @@ impl LoadTally {
         }
     }
 
-    /// A call to the driver.
-    pub fn called(&mut self) {
-        self.rpcs += u64::from(self.ended.is_none());
+    /// A call to the driver. A component may be so late that it asks what the driver can do when the load has
+    /// begun: that is no volume's cost.
+    pub fn called(&mut self, rpc: &RpcSummary) {
+        self.rpcs += u64::from(self.ended.is_none() && !rpc.volume.is_empty());
     }
 
     fn sample(&mut self, at_s: f64, usage: Usage, series: u64) {

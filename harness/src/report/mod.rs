@@ -37,7 +37,7 @@ pub(crate) use quantiles::Durations;
 pub use quantiles::Quantiles;
 pub(crate) use summary::Tally;
 pub use summary::{CallCounts, CaseCounts, CaseLine, Remark, Summary, Unfinished};
-pub(crate) use tables::{Paint, human, number, table, wrap};
+pub(crate) use tables::{Paint, human, number, short, table, wrap};
 pub use tables::{Style, render};
 pub use terminal::Progress;
 

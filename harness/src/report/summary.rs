@@ -215,7 +215,7 @@ impl Tally {
                 *calls.codes.entry(rpc.code.clone()).or_default() += 1;
                 self.latencies.entry(rpc.method.clone()).or_default().add(rpc.seconds);
                 if let Some(load) = &mut self.load {
-                    load.called();
+                    load.called(rpc);
                 }
             }
             Event::Load(LoadEvent::Began(plan)) => self.load = Some(LoadTally::new(plan)),

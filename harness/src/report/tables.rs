@@ -62,6 +62,14 @@ const WIDTH: usize = 100;
 /// The width of the bar that shows a phase's share.
 const BAR: usize = 12;
 
+/// A text, cut where it has more than `most` characters.
+pub(crate) fn short(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    text.chars().take(most - 1).chain(['…']).collect()
+}
+
 /// Header, and a line below it: no frame that would compete with the numbers.
 const LOOK: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 

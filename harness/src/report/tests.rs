@@ -303,7 +303,12 @@ fn small_load() -> Vec<Event> {
             reached(VolumeStep::Gone, 0.5),
         ]);
     }
-    events.push(reached(VolumeStep::Created, 0.0));
+    // A component that came late, and asks what the driver can do.
+    let mut late = rpc("GetPluginInfo", "OK", false);
+    if let Event::Rpc(call) = &mut late {
+        call.volume.clear();
+    }
+    events.extend([late, reached(VolumeStep::Created, 0.0)]);
     let why = "timed out after 2 s waiting for Pod l/pod-3 to be Ready; last seen: phase Pending".to_owned();
     events.push(load(LoadEvent::Failed { claims: vec!["l/claim-3".into()], why }));
     events.push(load(LoadEvent::Usage { seconds: 2.5, usage: usage(0.8, 120 << 20, 210) }));

@@ -90,12 +90,12 @@ async fn claim(t: &Fixture) -> Result<Claim> {
 }
 
 async fn not_allowed(t: Arc<Fixture>) -> Result<()> {
-    t.allow_growth(false).await?;
     let claim = claim(&t).await?;
     t.bound(&claim).await?;
+    t.allow_growth(&claim, false).await?;
     let said = refusal(t.resize(&claim, t.sizes().1).await)?;
     ensure!(said.contains("only dynamically provisioned pvc can be resized"), "refused with {said:?}");
-    t.allow_growth(true).await?;
+    t.allow_growth(&claim, true).await?;
     t.resize(&claim, t.sizes().1).await.context("the class lets it, but it cannot grow")
 }
 
