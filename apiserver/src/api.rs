@@ -105,22 +105,23 @@ impl Api {
             }
             _ => head.uri.path().to_owned(),
         };
+        let agent = head.headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
+        let agent = agent.split([' ', '/']).next().unwrap_or_default();
+        self.audit.count(agent, verb, &resource);
         let writing = self.writes.begin(verb, &target, &self.store);
         let mut received = Bytes::new();
         let answer = match self.dispatch(&head, &target, query, verb, body, &mut received).await {
             Ok(answer) => answer,
             Err(status) => status.into_answer(),
         };
-        let agent = head.headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
-        let agent = agent.split([' ', '/']).next().unwrap_or_default();
         if let Some(writing) = writing {
             let code = answer.status().as_u16();
             self.writes.tell(writing.ended(agent, &resource, code, &received, &self.store));
         }
-        self.audit.record(Entry {
+        self.audit.log(Entry {
             agent,
             verb,
-            resource,
+            resource: &resource,
             uri: head.uri.path_and_query().map_or("", |uri| uri.as_str()),
             code: answer.status().as_u16(),
             request_bytes: received.len() as u64,

@@ -30,7 +30,7 @@ pub struct Entry<'a> {
     /// The Kubernetes verb.
     pub verb: &'static str,
     /// As in [`RequestCount::resource`].
-    pub resource: String,
+    pub resource: &'a str,
     /// Path and query.
     pub uri: &'a str,
     /// The HTTP status.
@@ -57,28 +57,31 @@ impl Audit {
         Ok(Self { counts: Mutex::default(), log })
     }
 
-    /// Enters one request.
-    pub fn record(&self, entry: Entry<'_>) {
-        if let Some(log) = &self.log {
-            let line = json!({
-                "wall": jiff::Timestamp::now().to_string(),
-                "who": entry.agent,
-                "verb": entry.verb,
-                "resource": entry.resource,
-                "uri": entry.uri,
-                "code": entry.code,
-                "request_bytes": entry.request_bytes,
-                "response_bytes": entry.response_bytes,
-                "ms": entry.took.as_secs_f64() * 1e3,
-            });
-            let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
-            // Each line is complete on disk, so that the log of a killed run can be read.
-            if let Err(error) = writeln!(log, "{line}").and_then(|()| log.flush()) {
-                tracing::warn!(%error, "could not write to the audit log");
-            }
-        }
+    /// Counts one request, before it is answered: whoever sees its effect finds it counted.
+    pub fn count(&self, agent: &str, verb: &'static str, resource: &str) {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        *counts.entry((entry.agent.to_owned(), entry.verb, entry.resource)).or_default() += 1;
+        *counts.entry((agent.to_owned(), verb, resource.to_owned())).or_default() += 1;
+    }
+
+    /// Logs one request that has been answered.
+    pub fn log(&self, entry: Entry<'_>) {
+        let Some(log) = &self.log else { return };
+        let line = json!({
+            "wall": jiff::Timestamp::now().to_string(),
+            "who": entry.agent,
+            "verb": entry.verb,
+            "resource": entry.resource,
+            "uri": entry.uri,
+            "code": entry.code,
+            "request_bytes": entry.request_bytes,
+            "response_bytes": entry.response_bytes,
+            "ms": entry.took.as_secs_f64() * 1e3,
+        });
+        let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
+        // Each line is complete on disk, so that the log of a killed run can be read.
+        if let Err(error) = writeln!(log, "{line}").and_then(|()| log.flush()) {
+            tracing::warn!(%error, "could not write to the audit log");
+        }
     }
 
     /// The counters, ordered by client, verb and resource.

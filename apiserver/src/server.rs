@@ -218,7 +218,7 @@ impl Server {
         kubeconfig::write(path, &self.kubeconfig())
     }
 
-    /// How many requests were answered so far, by client, verb and resource, in that order.
+    /// How many requests came so far, by client, verb and resource, in that order.
     pub fn requests(&self) -> Vec<RequestCount> {
         self.api.requests()
     }

@@ -128,9 +128,10 @@ impl Elector {
         }
     }
 
-    /// Gives the lease back, so that another need not wait for its end. Best effort: it ends by itself.
+    /// Gives the lease back, so that another need not wait for its end. Best effort, for as long as a renewal is
+    /// tried (as `release` in client-go's `leaderelection.go`): it ends by itself.
     pub async fn release(&mut self) {
-        match timeout(self.election.timing.retry, self.give_back()).await {
+        match timeout(self.election.timing.deadline, self.give_back()).await {
             Ok(Ok(())) => info!(lease = self.lease(), "leads no longer"),
             Ok(Err(error)) => warn!(lease = self.lease(), %error, "the lease was not released"),
             Err(_) => warn!(lease = self.lease(), "the lease was not released in time"),

@@ -26,57 +26,54 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
     core::{ClusterResourceScope, NamespaceResourceScope},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::fake::{Fake, ZONE};
 
 /// How long anything may take before the test fails; much longer than it takes.
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(90);
+/// Where the driver listens.
+const SOCKET: &str = "csi.sock";
+/// The API server's log.
+const LOG: &str = "api.ndjson";
 
 pub struct Cluster {
     pub client: Client,
     pub driver: Fake,
-    pub server: apiserver::Server,
     informer: Informer,
     running: JoinSet<()>,
-    _directory: tempfile::TempDir,
+    directory: tempfile::TempDir,
+    _server: apiserver::Server,
 }
 
 impl Cluster {
     /// All controllers but the scheduler, nodes `a` and `b` in zones of their own, and the class `fast`.
     pub async fn start() -> Self {
+        let mut cluster = Self::prepare().await;
+        cluster.run();
+        cluster
+    }
+
+    /// The same without controllers. What is created now is known to them from the first; of what is created
+    /// afterwards they learn in any order, since each kind has a watch of its own.
+    pub async fn prepare() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let socket = directory.path().join("csi.sock");
         let driver = Fake::default();
         let services = Services::default()
             .with(IdentityServer::new(driver.clone()))
             .with(ControllerServer::new(driver.clone()));
-        let listening = Server::bind(&socket).unwrap();
-        let server = apiserver::start(apiserver::Config::default()).await.unwrap();
+        let listening = Server::bind(&directory.path().join(SOCKET)).unwrap();
+        let audit_log = Some(directory.path().join(LOG));
+        let server = apiserver::start(apiserver::Config { audit_log, ..Default::default() }).await.unwrap();
         let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig()).unwrap();
         let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
         let client = Client::try_from(config).unwrap();
         let mut running = JoinSet::new();
         running.spawn(async move { listening.serve(services, std::future::pending()).await.unwrap() });
-        let controllers = client.clone();
-        running.spawn(async move {
-            let names = [
-                Name::Binder,
-                Name::Provisioner,
-                Name::AttachDetach,
-                Name::Attacher,
-                Name::Protection,
-                Name::SnapshotController,
-                Name::Snapshotter,
-            ];
-            let options = Options { csi_address: Some(socket), ..Options::default() };
-            let forever = std::future::pending();
-            claimcheck_controllers::run(&names, controllers, &options, forever).await.unwrap();
-        });
         let informer = Informer::start(client.clone(), KindSet::all(), &Default::default());
         informer.synced().await;
-        let cluster = Self { client, driver, server, informer, running, _directory: directory };
+        let cluster = Self { client, driver, informer, running, directory, _server: server };
         for name in ["a", "b"] {
             let mut node = testing::node(name);
             testing::annotate(&mut node.metadata, CONTROLLER_MANAGED_ATTACH, "true");
@@ -90,13 +87,30 @@ impl Cluster {
         cluster
     }
 
+    /// Starts all controllers but the scheduler.
+    pub fn run(&mut self) {
+        self.start_controllers(&[
+            Name::Binder,
+            Name::Provisioner,
+            Name::AttachDetach,
+            Name::Attacher,
+            Name::Protection,
+            Name::SnapshotController,
+            Name::Snapshotter,
+        ]);
+    }
+
     /// Starts the scheduler too.
     pub fn schedule(&mut self) {
-        let client = self.client.clone();
+        self.start_controllers(&[Name::Scheduler]);
+    }
+
+    fn start_controllers(&mut self, names: &'static [Name]) {
+        let (client, csi_address) = (self.client.clone(), Some(self.directory.path().join(SOCKET)));
         self.running.spawn(async move {
-            let (names, options) = ([Name::Scheduler], Options::default());
+            let options = Options { csi_address, ..Options::default() };
             let forever = std::future::pending();
-            claimcheck_controllers::run(&names, client, &options, forever).await.unwrap();
+            claimcheck_controllers::run(names, client, &options, forever).await.unwrap();
         });
     }
 
@@ -211,16 +225,25 @@ impl Cluster {
 
     /// The messages of the events of this reason, once there are as many.
     pub async fn events(&self, reason: &str, count: usize) -> Vec<String> {
+        self.events_until(reason, |messages| messages.len() >= count).await
+    }
+
+    /// Waits for an event of this reason that says so.
+    pub async fn told(&self, reason: &str, message: &str) {
+        self.events_until(reason, |messages| messages.iter().any(|told| told == message)).await;
+    }
+
+    async fn events_until(&self, reason: &str, enough: impl Fn(&[String]) -> bool) -> Vec<String> {
         let api = self.namespaced::<Event>();
         let deadline = tokio::time::Instant::now() + LIMIT;
         loop {
             let events = api.list(&ListParams::default()).await.unwrap().items;
             let of_reason = events.iter().filter(|event| event.reason.as_deref() == Some(reason));
             let messages: Vec<String> = of_reason.filter_map(|event| event.message.clone()).collect();
-            if messages.len() >= count {
+            if enough(&messages) {
                 return messages;
             }
-            assert!(tokio::time::Instant::now() < deadline, "{count} events of {reason}, but: {events:#?}");
+            assert!(tokio::time::Instant::now() < deadline, "no such event of {reason}, but: {events:#?}");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
@@ -248,11 +271,16 @@ impl Cluster {
         attached(&self.informer.read()).unwrap()
     }
 
-    /// Writes to objects other than events, so far.
-    pub fn writes(&self) -> u64 {
-        let requests = self.server.requests();
-        let writes =
-            requests.iter().filter(|count| matches!(count.verb, "create" | "update" | "patch" | "delete"));
-        writes.filter(|count| count.resource != "events").map(|count| count.count).sum()
+    /// What has been written so far to objects other than events, as verb and resource. Writes that were
+    /// refused do not count: how often two controllers meet at one object is a matter of time.
+    pub fn writes(&self) -> Vec<String> {
+        let log = std::fs::read_to_string(self.directory.path().join(LOG)).unwrap();
+        let write = |line: &str| {
+            let line: Value = serde_json::from_str(line).unwrap();
+            let (verb, resource) = (line["verb"].as_str()?, line["resource"].as_str()?);
+            let writes = matches!(verb, "create" | "update" | "patch" | "delete") && resource != "events";
+            (writes && line["code"].as_u64()? < 300).then(|| format!("{verb} {resource}"))
+        };
+        log.lines().filter_map(write).collect()
     }
 }

@@ -74,8 +74,9 @@ async fn after_a_refusal_a_deleted_claim_is_forgotten() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_room_on_the_selected_node_asks_for_another() {
-    let cluster = Cluster::start().await;
+    let mut cluster = Cluster::prepare().await;
     cluster.create::<StorageClass>(testing::late_class("late", DRIVER)).await;
+    cluster.run();
     cluster.driver.fail("CreateVolume", Status::resource_exhausted("full"));
     cluster.create_in_namespace(testing::claim("data", "late", "64Mi")).await;
     let claims = cluster.namespaced::<k8s_openapi::api::core::v1::PersistentVolumeClaim>();
@@ -113,7 +114,7 @@ async fn a_volume_that_cannot_be_deleted_stays_until_it_can() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn secrets_reach_the_driver_as_soon_as_they_exist() {
-    let cluster = Cluster::start().await;
+    let mut cluster = Cluster::prepare().await;
     let parameters = [
         ("csi.storage.k8s.io/provisioner-secret-name", "${pvc.name}-key"),
         ("csi.storage.k8s.io/provisioner-secret-namespace", "${pvc.namespace}"),
@@ -121,6 +122,7 @@ async fn secrets_reach_the_driver_as_soon_as_they_exist() {
     let parameters = parameters.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
     let class = StorageClass { parameters: Some(parameters), ..testing::class("secret", DRIVER) };
     cluster.create::<StorageClass>(class).await;
+    cluster.run();
     let claim = cluster.create_in_namespace(testing::claim("data", "secret", "64Mi")).await;
     let events = cluster.events("ProvisioningFailed", 1).await;
     assert_eq!(

@@ -34,11 +34,12 @@ fn pairs(left: &str) -> Vec<(String, String)> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn capacities_follow_the_volumes() {
-    let mut cluster = Cluster::start().await;
+    let mut cluster = Cluster::prepare().await;
     let mut driver = testing::csi_driver(true);
     driver.spec.storage_capacity = Some(true);
     cluster.create::<CSIDriver>(driver).await;
     cluster.create::<StorageClass>(testing::late_class("late", DRIVER)).await;
+    cluster.run();
     cluster.until("both zones are published", |world| published(world) == pairs("1000Mi")).await;
 
     cluster.schedule();
@@ -49,10 +50,8 @@ async fn capacities_follow_the_volumes() {
     // 2000Mi fit nowhere; the pod is told so.
     cluster.create_in_namespace(testing::claim("large", "late", "2000Mi")).await;
     cluster.pod("hopeful", "", "large").await;
-    assert_eq!(
-        cluster.events("FailedScheduling", 1).await,
-        ["0/2 nodes are available: 2 node(s) did not have enough free storage."]
-    );
+    let message = "0/2 nodes are available: 2 node(s) did not have enough free storage.";
+    cluster.told("FailedScheduling", message).await;
     let classes = Api::<StorageClass>::all(cluster.client.clone());
     classes.delete("late", &DeleteParams::default()).await.unwrap();
     cluster.until("nothing is published", |world| world.capacities.is_empty()).await;
@@ -60,8 +59,9 @@ async fn capacities_follow_the_volumes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_without_room_is_not_chosen_again() {
-    let mut cluster = Cluster::start().await;
+    let mut cluster = Cluster::prepare().await;
     cluster.create::<StorageClass>(testing::late_class("late", DRIVER)).await;
+    cluster.run();
     cluster.schedule();
     cluster.driver.fail("CreateVolume", Status::resource_exhausted("full"));
     cluster.create_in_namespace(testing::claim("data", "late", "64Mi")).await;
@@ -72,9 +72,10 @@ async fn a_node_without_room_is_not_chosen_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn parked_pods_come_in_turn_when_there_are_places() {
-    let mut cluster = Cluster::start().await;
+    let mut cluster = Cluster::prepare().await;
     cluster.create::<CSIDriver>(testing::csi_driver(true)).await;
     cluster.create::<StorageClass>(testing::late_class("late", DRIVER)).await;
+    cluster.run();
     let csi_nodes = Api::<CSINode>::all(cluster.client.clone());
     let limit = async |node: &str, count: i32| {
         let driver =
@@ -93,8 +94,7 @@ async fn parked_pods_come_in_turn_when_there_are_places() {
     for n in 1..4 {
         cluster.pod(&format!("user-{n}"), "", &format!("data-{n}")).await;
     }
-    let told = cluster.events("FailedScheduling", 1).await;
-    assert_eq!(told[0], "0/2 nodes are available: 2 node(s) exceed max volume count.");
+    cluster.told("FailedScheduling", "0/2 nodes are available: 2 node(s) exceed max volume count.").await;
     // Two places on the other node: two of the three, the second since the first was placed.
     limit("b", 2).await;
     let placed = |world: &World| {

@@ -45,8 +45,9 @@ async fn snapshots_gone(cluster: &Cluster) {
 
 /// A cluster with the claim `data`, bound, and the snapshot class `snap`.
 async fn with_claim(policy: &str) -> Cluster {
-    let cluster = Cluster::start().await;
+    let mut cluster = Cluster::prepare().await;
     cluster.create(testing::snapshot_class("snap", policy)).await;
+    cluster.run();
     cluster.bound_claim("data").await;
     cluster
 }

@@ -16,31 +16,22 @@ use kube::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use tokio::{task::JoinHandle, time::timeout};
+use tokio::{task::JoinSet, time::timeout};
 
-const LONG: Duration = Duration::from_secs(20);
+/// Longer than anything takes, also on a machine that has much else to do.
+pub const LONG: Duration = Duration::from_secs(60);
 
 /// The server, the controllers, and a client of the test's own.
 pub struct Cluster {
     pub server: apiserver::Server,
     pub client: Client,
-    controllers: JoinHandle<()>,
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        self.controllers.abort();
-    }
+    controllers: JoinSet<()>,
 }
 
 impl Cluster {
-    /// Starts the server, and these controllers on it.
-    pub async fn start(names: &'static [Name]) -> Self {
-        Self::start_with(names, Options::default()).await
-    }
-
-    /// The same, with controllers that are told more.
-    pub async fn start_with(names: &'static [Name], options: Options) -> Self {
+    /// Starts the server, without controllers. What is created now is known to those that come later from the
+    /// first; of what is created afterwards they learn in any order, since each kind has a watch of its own.
+    pub async fn prepare() -> Self {
         let server = apiserver::start(apiserver::Config::default()).await.expect("the API server starts");
         let client = connect(&server).await;
         let namespaces = Api::<Namespace>::all(client.clone());
@@ -48,14 +39,33 @@ impl Cluster {
             let namespace = serde_json::from_value(json!({"metadata": {"name": "default"}})).unwrap();
             namespaces.create(&PostParams::default(), &namespace).await.unwrap();
         }
-        let controllers = spawn(connect(&server).await, names, options);
-        Self { server, client, controllers }
+        Self { server, client, controllers: JoinSet::new() }
+    }
+
+    /// Starts the server, and these controllers on it.
+    pub async fn start(names: &'static [Name]) -> Self {
+        let mut cluster = Self::prepare().await;
+        cluster.run(names).await;
+        cluster
+    }
+
+    /// Starts these controllers.
+    pub async fn run(&mut self, names: &'static [Name]) {
+        self.run_with(names, Options::default()).await;
+    }
+
+    /// The same, with controllers that are told more.
+    pub async fn run_with(&mut self, names: &'static [Name], options: Options) {
+        let client = connect(&self.server).await;
+        self.controllers.spawn(async move {
+            run(names, client, &options, std::future::pending()).await.expect("the controllers go on");
+        });
     }
 
     /// Ends the controllers without warning, and starts others.
     pub async fn restart_controllers(&mut self, names: &'static [Name]) {
-        self.controllers.abort();
-        self.controllers = spawn(connect(&self.server).await, names, Options::default());
+        self.controllers.shutdown().await;
+        self.run(names).await;
     }
 
     pub fn claims(&self) -> Api<PersistentVolumeClaim> {
@@ -153,7 +163,7 @@ impl Cluster {
         }
     }
 
-    /// How many requests of this verb and resource the server answered.
+    /// How many requests of this verb and resource came to the server.
     pub fn requests(&self, verb: &str, resource: &str) -> u64 {
         let all = self.server.requests();
         let matching = all.iter().filter(|request| request.verb == verb && request.resource == resource);
@@ -197,10 +207,4 @@ pub async fn connect(server: &apiserver::Server) -> Client {
     let options = KubeConfigOptions::default();
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.expect("a configuration");
     Client::try_from(config).expect("a client")
-}
-
-fn spawn(client: Client, names: &'static [Name], options: Options) -> JoinHandle<()> {
-    tokio::spawn(async move {
-        run(names, client, &options, std::future::pending()).await.expect("the controllers go on");
-    })
 }

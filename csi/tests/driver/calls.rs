@@ -16,7 +16,7 @@ use tokio::{runtime, sync::mpsc::UnboundedReceiver};
 use super::toy::{Toy, driver};
 
 const SECRET: &str = "hunter2";
-const LONG: Duration = Duration::from_secs(10);
+const LONG: Duration = Duration::from_secs(60);
 
 fn drain(records: &mut UnboundedReceiver<TapRecord>) -> Vec<TapRecord> {
     std::iter::from_fn(|| records.try_recv().ok()).collect()
@@ -220,6 +220,12 @@ async fn waiting_is_bounded_and_says_what_was_wrong() {
     let toy = Toy::default();
     toy.starting.store(u32::MAX, Ordering::Relaxed);
     let _running = toy.serve(&socket);
-    let error = driver(&socket, Tap::none()).wait_ready(limit).await.unwrap_err();
-    assert!(matches!(error.last, NotReadyCause::Starting), "{error:?}");
+    // A busy machine may need longer than that for the first answer.
+    for limit in (0..).map(|doubled| limit * (1 << doubled)) {
+        let error = driver(&socket, Tap::none()).wait_ready(limit).await.unwrap_err();
+        if matches!(error.last, NotReadyCause::Starting) {
+            break;
+        }
+        assert!(limit < LONG, "{error:?}");
+    }
 }

@@ -38,7 +38,7 @@ use crate::{
 };
 
 /// Longer than anything takes on a machine that also compiles.
-const LONG: Duration = Duration::from_secs(30);
+const LONG: Duration = Duration::from_secs(90);
 const NODE: &str = "node-1";
 
 /// A node with a driver, and an API server.
@@ -179,6 +179,22 @@ impl Cluster {
         let unique = format!("kubernetes.io/csi/{DRIVER}^{name}");
         let listed = json!({"status": {"volumesAttached": [{"name": unique, "devicePath": ""}]}});
         self.all::<Node>().patch_status(NODE, &PatchParams::default(), &Patch::Merge(listed)).await.unwrap();
+    }
+
+    /// Writes to the node's status, and returns once the agent has seen it. Watches of different kinds are not
+    /// ordered, so it might see what is written afterwards before this. It contradicts that it is not ready.
+    async fn node_status(&self, status: Value) {
+        let mut status = json!({"status": status});
+        status["status"]["conditions"] = json!([{"type": "Ready", "status": "Unknown"}]);
+        let ready = |node: &Node| {
+            let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+            let ready = conditions.into_iter().flatten().find(|condition| condition.type_ == "Ready");
+            ready.map(|ready| ready.status.clone())
+        };
+        let nodes = self.all::<Node>();
+        let silent = nodes.patch_status(NODE, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+        assert_eq!(ready(&silent).as_deref(), Some("Unknown"));
+        wait(&nodes, NODE, |node| node.is_some_and(|node| ready(node).as_deref() == Some("True"))).await;
     }
 
     /// A pod on the node that uses the claim; returns its uid.
@@ -477,8 +493,7 @@ async fn an_unmount_is_done_again_though_another_pod_waits_for_the_volume() {
     cluster.attach("a").await;
     let one = cluster.pod("one", "a", "Always").await;
     cluster.ready("one").await;
-    let detached = Patch::Merge(json!({"status": {"volumesAttached": null}}));
-    cluster.all::<Node>().patch_status(NODE, &PatchParams::default(), &detached).await.unwrap();
+    cluster.node_status(json!({"volumesAttached": null})).await;
     cluster.pod("two", "a", "Always").await;
     // Said once it has waited for a while, so it is known to the agent.
     let waits = |pod: Option<&Pod>| condition(pod, "Ready") == Some("False");
