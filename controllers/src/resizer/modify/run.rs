@@ -27,7 +27,7 @@ use crate::{
         run::{is_worth_a_look, uid},
     },
     rpc::{Certainty, DriverInfo, RpcFailure, credentials},
-    shell::{Controller, Done, Plan},
+    shell::{About, Controller, Done, Plan},
 };
 
 type AnyError = Box<dyn std::error::Error + Send + Sync>;
@@ -46,6 +46,10 @@ impl Controller for Modifier {
 
     const NAME: &'static str = "modifier";
     const BACKOFF: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(300) };
+
+    fn about(key: &ObjectKey) -> About<'_> {
+        About::Claim(key)
+    }
 
     fn kinds() -> KindSet {
         KindSet::of(&[Kind::Claim, Kind::Volume, Kind::AttributesClass])
