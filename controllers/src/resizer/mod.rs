@@ -11,6 +11,7 @@
 //!
 //! Upstream: kubernetes-csi/external-resizer, `pkg/controller/expand_and_recover.go`.
 
+mod decision;
 mod modify;
 pub(crate) mod plan;
 mod run;

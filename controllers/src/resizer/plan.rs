@@ -16,6 +16,7 @@ use k8s_openapi::api::core::v1::{
     CSIPersistentVolumeSource, PersistentVolume, PersistentVolumeClaim, SecretReference,
 };
 
+use super::decision::Decision;
 use crate::{
     claims::{annotation, claim_phase, claim_ref, name, ref_uid, volume_name},
     rpc::{AccessModeError, DriverInfo, access_mode, volume_capability},
@@ -109,19 +110,14 @@ pub enum Action {
     Fail(Pair, AccessModeError),
 }
 
-/// What to do, or when to look again though nothing has happened.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Decision {
-    /// Nothing.
-    Rest,
-    /// This.
-    Act(Action),
-    /// Nothing until then.
-    Again(Duration),
-}
-
 /// Plans the claim of this key.
-pub fn plan(key: &ObjectKey, world: &World, driver: &DriverInfo, known: &Known, now: Timestamp) -> Decision {
+pub fn plan(
+    key: &ObjectKey,
+    world: &World,
+    driver: &DriverInfo,
+    known: &Known,
+    now: Timestamp,
+) -> Decision<Action> {
     let Some((pair, csi)) = pair(key, world, driver) else { return Decision::Rest };
     let Pair { claim, volume } = &pair;
     if let Some(grown) = known.grown {

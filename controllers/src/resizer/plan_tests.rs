@@ -15,7 +15,10 @@ use k8s_openapi::{
     apimachinery::pkg::api::resource::Quantity,
 };
 
-use super::plan::{Action, Decision, Grown, Known, Refusal, plan};
+use super::{
+    decision::Decision,
+    plan::{Action, Grown, Known, Refusal, plan},
+};
 use crate::rpc::DriverInfo;
 
 const GI: i64 = 1 << 30;
@@ -85,7 +88,7 @@ impl Scene {
         self
     }
 
-    fn decision(&self) -> Decision {
+    fn decision(&self) -> Decision<Action> {
         let mut world = testing::world([self.claim.clone().into(), self.volume.clone().into()]);
         for pod in &self.pods {
             world.apply(pod.clone());

@@ -19,7 +19,7 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use serde_json::json;
 use tracing::{info, warn};
 
-use super::plan::{Action, Decision, Grown, Known, Pair, Refusal, SLOW, plan, words};
+use super::plan::{Action, Grown, Known, Pair, Refusal, SLOW, plan, words};
 use crate::{
     Failure,
     claims::{annotation, claim_ref, name, ref_key},
@@ -70,11 +70,7 @@ impl Controller for Resizer {
     fn plan(&self, key: &ObjectKey, world: &World, now: Timestamp) -> Plan<Action> {
         let claim = world.claims.get(key);
         let known = claim.and_then(|claim| self.known().get(uid(claim)).cloned()).unwrap_or_default();
-        match plan(key, world, &self.info, &known, now) {
-            Decision::Rest => Vec::new().into(),
-            Decision::Act(action) => vec![action].into(),
-            Decision::Again(again) => Plan { actions: Vec::new(), again: Some(again) },
-        }
+        plan(key, world, &self.info, &known, now).into()
     }
 
     async fn act(&self, context: &Context, _: &ObjectKey, action: Action) -> Result<Done, Failure> {

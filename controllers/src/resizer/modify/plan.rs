@@ -16,7 +16,10 @@ use k8s_openapi::api::{
 
 use crate::{
     provisioner::{MODIFY_SECRET_NAME, MODIFY_SECRET_NAMESPACE, noted_secret},
-    resizer::plan::{Pair, SLOW, pair},
+    resizer::{
+        decision::Decision,
+        plan::{Pair, SLOW, pair},
+    },
     rpc::DriverInfo,
 };
 
@@ -74,19 +77,14 @@ pub enum Action {
     Cancel(Arc<PersistentVolumeClaim>),
 }
 
-/// What to do, or when to look again though nothing has happened.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Decision {
-    /// Nothing.
-    Rest,
-    /// This.
-    Act(Action),
-    /// Nothing until then.
-    Again(Duration),
-}
-
 /// Plans the claim of this key. Upstream: `modify` in `modify_volume.go`.
-pub fn plan(key: &ObjectKey, world: &World, driver: &DriverInfo, known: &Known, now: Timestamp) -> Decision {
+pub fn plan(
+    key: &ObjectKey,
+    world: &World,
+    driver: &DriverInfo,
+    known: &Known,
+    now: Timestamp,
+) -> Decision<Action> {
     let Some((pair, csi)) = pair(key, world, driver) else { return Decision::Rest };
     let Pair { claim, volume } = &pair;
     if let Some(class) = &known.modified {

@@ -12,9 +12,10 @@ use k8s_openapi::api::{
     storage::v1::VolumeAttributesClass,
 };
 
-use super::plan::{Action, Decision, Known, plan};
+use super::plan::{Action, Known, plan};
 use crate::{
     provisioner::{MODIFY_SECRET_NAME, MODIFY_SECRET_NAMESPACE},
+    resizer::decision::Decision,
     rpc::DriverInfo,
 };
 
@@ -73,7 +74,7 @@ impl Scene {
         self
     }
 
-    fn decision(&self) -> Decision {
+    fn decision(&self) -> Decision<Action> {
         let mut world = testing::world([self.claim.clone().into(), self.volume.clone().into()]);
         for class in &self.classes {
             world.apply(class.clone());
