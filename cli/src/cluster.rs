@@ -25,7 +25,7 @@ pub enum Command {
         /// Its name, with or without the prefix `claimcheck-`
         name: String,
     },
-    /// Delete the clusters of kind that killed runs have left, also halves of some
+    /// Delete the clusters of kind that killed runs have left, also halves of some, and detach their loop devices
     Prune {
         /// Those too that were kept, or made by another account or machine; never one that a run here uses
         #[arg(long)]

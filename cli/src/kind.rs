@@ -1,9 +1,13 @@
-//! `claimcheck cluster list`, `down` and `prune`: the clusters of kind that we have made.
+//! `claimcheck cluster list`, `down` and `prune`: the clusters of kind that we have made, and what dead runs have
+//! left on this machine.
 
 use std::process::ExitCode;
 
 use anyhow::Result;
-use claimcheck_harness::kind::{self, Engine, Kind, Known, Store, Teardown, Tools, cluster_name};
+use claimcheck_harness::{
+    cluster::detach_dead_loops,
+    kind::{self, Engine, Kind, Known, Store, Teardown, Tools, cluster_name},
+};
 use comfy_table::{ContentArrangement, Table, TableStyle};
 use jiff::{SignedDuration, Timestamp};
 
@@ -37,13 +41,21 @@ pub async fn down(name: &str) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Deletes those that nobody has any more.
+/// Detaches the loop devices and deletes the clusters that nobody has any more.
 pub async fn prune(all: bool) -> Result<ExitCode> {
+    let mut code = ExitCode::SUCCESS;
+    // First, since it needs no container engine.
+    let dead = detach_dead_loops()?;
+    for dead in &dead {
+        println!("{dead}");
+        if dead.detached.is_err() {
+            code = ExitCode::from(1);
+        }
+    }
     let pruned = kind::prune(&teardown()?, &Store::of_user()?, all).await?;
-    if pruned.is_empty() {
+    if pruned.is_empty() && dead.is_empty() {
         println!("nothing is to be deleted");
     }
-    let mut code = ExitCode::SUCCESS;
     for (known, result) in pruned {
         match result {
             Ok(()) => println!("{} is deleted: it was {}", known.name, known.standing.describe()),

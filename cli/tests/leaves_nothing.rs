@@ -95,6 +95,68 @@ fn twenty_kills_at_random_and_the_next_run_is_green() {
     nothing_left(&run.tag);
 }
 
+/// A driver that attaches a loop device for good, as some vendors' do, and says on standard output which.
+const ATTACHING: &str = "exec:sh -c 'truncate -s 1M {state_dir}/left.img && losetup --find {state_dir}/left.img && \
+                         exec PROGRAM driver --endpoint {endpoint} --node-id {node_id} --state-dir {state_dir}'";
+
+#[test]
+fn loop_devices_of_a_run_that_is_dead_are_detached_and_no_others() {
+    let _alone = alone();
+    if !geteuid().is_root() {
+        println!("skipped: loop devices need root");
+        return;
+    }
+    let driver = ATTACHING.replace("PROGRAM", env!("CARGO_BIN_EXE_claimcheck"));
+    let start = |tag: &str| {
+        let before = devices();
+        let arguments = ["cluster", "up", "--nodes", "1", "--driver", &driver];
+        let mut run = Run::start(tag, &mut claimcheck(), &arguments);
+        let mut lines = BufReader::new(run.child.stdout.take().expect("piped")).lines();
+        let up = lines.any(|line| line.is_ok_and(|line| line.contains("Ctrl-C")));
+        assert!(up, "the cluster is not up");
+        let ours = |device: &String| !before.contains(device) && device.ends_with("/left.img");
+        let own: Vec<String> = devices().into_iter().filter(ours).collect();
+        let [own] = &own[..] else { panic!("one device is to be attached: {own:?}") };
+        (run, own.clone())
+    };
+    let kill_all = |mut run: Run| {
+        // All at once, so that no process is left that could tidy up.
+        let _ = kill(Pid::from_raw(-run.pid()), Signal::SIGKILL);
+        run.child.wait().expect("it was ours");
+        gone(|| processes(&run.tag).iter().map(|pid| format!("process {pid}")).collect());
+    };
+    let prune = || {
+        let output = claimcheck().args(["cluster", "prune"]).output().expect("it runs");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+
+    let (first, left) = start("attaching");
+    kill_all(first);
+    assert!(devices().contains(&left), "the kernel has detached {left}, so that there is nothing to try");
+    // The next run detaches it, and attaches its own, which nobody takes away while it lives.
+    let (second, own) = start("attaching-again");
+    assert!(!devices().contains(&left), "{left} was of a run that is dead");
+    let said = prune();
+    assert!(devices().contains(&own), "{own} is of a run that lives: {said}");
+    kill_all(second);
+    let said = prune();
+    assert!(!devices().contains(&own), "{own} is of a run that is dead by now: {said}");
+    let name = own.split(' ').next().expect("a name");
+    assert!(said.contains(&format!("/dev/{name} is detached")), "{said}");
+}
+
+/// The loop devices on files of runs.
+fn devices() -> Vec<String> {
+    let mut devices = Vec::new();
+    for device in fs::read_dir("/sys/block").into_iter().flatten().flatten() {
+        let backing = fs::read_to_string(device.path().join("loop/backing_file")).unwrap_or_default();
+        if backing.starts_with("/cc/") {
+            devices.push(format!("{} on {}", device.file_name().display(), backing.trim()));
+        }
+    }
+    devices
+}
+
 #[test]
 fn ctrl_c_reports_and_leaves_nothing() {
     let _alone = alone();
@@ -241,9 +303,14 @@ spec:
 
 /// Waits up to two seconds until neither process, mount, loop device nor file of a run is on the host.
 fn nothing_left(tag: &str) {
+    gone(|| leftovers(tag));
+}
+
+/// Waits up to two seconds until there is nothing of it any more.
+fn gone(left: impl Fn() -> Vec<String>) {
     let deadline = Instant::now() + Duration::from_secs(2);
     loop {
-        let left = leftovers(tag);
+        let left = left();
         if left.is_empty() {
             return;
         }
@@ -256,12 +323,7 @@ fn leftovers(tag: &str) -> Vec<String> {
     let mut left: Vec<String> = processes(tag).iter().map(|pid| format!("process {pid}")).collect();
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     left.extend(mounts.lines().filter(|line| line.contains(" /cc/")).map(|line| format!("mount {line}")));
-    for device in fs::read_dir("/sys/block").into_iter().flatten().flatten() {
-        let backing = fs::read_to_string(device.path().join("loop/backing_file")).unwrap_or_default();
-        if backing.starts_with("/cc/") {
-            left.push(format!("{} on {}", device.file_name().display(), backing.trim()));
-        }
-    }
+    left.extend(devices());
     left.extend(["/cc", "/.host"].into_iter().filter(|path| Path::new(path).exists()).map(str::to_owned));
     left
 }

@@ -1,10 +1,10 @@
 //! The first line of every `main`.
 
-use std::process::ExitCode;
+use std::{error::Error, process::ExitCode};
 
 use claimcheck_substrate::{Lane, isolate};
 
-use crate::component;
+use crate::{cluster::detach_dead_loops, component};
 
 /// What `main` is to do.
 #[derive(Debug)]
@@ -29,12 +29,26 @@ pub fn entry(needs_cluster: impl FnOnce() -> bool) -> Entry {
     if !needs_cluster() {
         return Entry::Go(None);
     }
+    tidy_up();
     match isolate() {
         Ok(lane) => Entry::Go(Some(lane)),
         Err(error) => {
-            let why = std::error::Error::source(&error).map(|why| format!(": {why}")).unwrap_or_default();
-            eprintln!("claimcheck: {error}{why}");
+            say(&error);
             Entry::Exit(ExitCode::from(3))
         }
     }
+}
+
+/// Detaches what drivers of dead runs have left, while other processes can still be seen. That something stays is
+/// no reason not to run.
+fn tidy_up() {
+    match detach_dead_loops() {
+        Ok(dead) => dead.iter().for_each(|dead| eprintln!("claimcheck: {dead}")),
+        Err(error) => say(&error),
+    }
+}
+
+fn say(error: &dyn Error) {
+    let why = error.source().map(|why| format!(": {why}")).unwrap_or_default();
+    eprintln!("claimcheck: {error}{why}");
 }

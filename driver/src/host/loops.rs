@@ -127,15 +127,8 @@ pub(super) fn below_mounts(image: &Path, file: FileId) -> io::Result<Vec<PathBuf
 fn attached(image: &Path, file: FileId) -> io::Result<Vec<(PathBuf, u32)>> {
     let tail: PathBuf = image.iter().rev().take(2).collect::<Vec<_>>().into_iter().rev().collect();
     let mut found = Vec::new();
-    for entry in fs::read_dir("/sys/block")? {
-        let entry = entry?;
-        let name = entry.file_name();
-        let Some(number) = name.to_str().and_then(|name| name.strip_prefix("loop")?.parse().ok()) else {
-            continue;
-        };
-        // No such file: nothing is attached.
-        let Ok(backing) = fs::read_to_string(entry.path().join("loop/backing_file")) else { continue };
-        if !Path::new(backing.trim_end_matches('\n')).ends_with(&tail) {
+    for (number, backing) in backing_files()? {
+        if !backing.ends_with(&tail) {
             continue;
         }
         let path = path(number);
@@ -144,6 +137,22 @@ fn attached(image: &Path, file: FileId) -> io::Result<Vec<(PathBuf, u32)>> {
         {
             found.push((path, status.flags));
         }
+    }
+    Ok(found)
+}
+
+/// The numbers of the loop devices that are attached, and what the kernel calls their files.
+pub(super) fn backing_files() -> io::Result<Vec<(u32, PathBuf)>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/sys/block")? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let Some(number) = name.to_str().and_then(|name| name.strip_prefix("loop")?.parse().ok()) else {
+            continue;
+        };
+        // No such file: nothing is attached.
+        let Ok(backing) = fs::read_to_string(entry.path().join("loop/backing_file")) else { continue };
+        found.push((number, PathBuf::from(backing.trim_end_matches('\n'))));
     }
     Ok(found)
 }

@@ -8,6 +8,7 @@
 mod copy;
 pub mod fault;
 mod freeze;
+pub mod left;
 mod loops;
 mod real;
 

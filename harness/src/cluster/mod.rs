@@ -14,6 +14,7 @@ mod capabilities;
 mod control_plane;
 mod controller_manager;
 mod controllers;
+mod dead_loops;
 mod driver_command;
 mod embedded;
 mod equip;
@@ -52,6 +53,7 @@ use tokio::sync::{OwnedMutexGuard, mpsc};
 
 pub use capabilities::{Declared, Takes};
 pub use control_plane::{Api, ControlPlaneError};
+pub use dead_loops::{DeadLoop, DeadLoopsError, detach_dead_loops};
 pub use driver_command::{DriverCommand, DriverCommandError, Place as DriverPlace};
 pub use embedded::{DriverPolicy, Embedded, Options, UpError};
 pub use equip::EquipError;

@@ -1,0 +1,131 @@
+//! Loop devices of runs that are dead.
+//!
+//! A driver may attach a device without `autoclear`. Such a device outlives a run that is killed, and holds the
+//! run's tmpfs, whose device number no other file system has for that long: if no process has it mounted, nobody
+//! can reach the file behind the device any more.
+
+use std::{collections::BTreeSet, fmt, fs, io, path::Path};
+
+use claimcheck_driver::host::left::{self, LeftLoop};
+use claimcheck_substrate::STATE_DIR;
+use rustix::{
+    fs::{major, minor},
+    io::Errno,
+    process::geteuid,
+};
+
+/// The PID namespace that sees all processes of the machine (`PROC_PID_INIT_INO` in linux/proc_ns.h).
+const ALL_PROCESSES: &str = "pid:[4026531836]";
+
+/// It cannot be told which loop devices are of dead runs, so that all of them stay.
+#[derive(Debug, thiserror::Error)]
+pub enum DeadLoopsError {
+    /// Not root, or no `/sys`.
+    #[error("cannot look for loop devices of dead runs")]
+    Devices(#[source] io::Error),
+    /// A run may live that cannot be seen.
+    #[error(
+        "{} may be of a run that is dead or of one in another container, which cannot be told from in here: look from \
+         outside of containers, or detach it by `losetup --detach`",
+        .0.path.display()
+    )]
+    Unseen(LeftLoop),
+    /// The mounts of a process stay unknown.
+    #[error("cannot read the mounts of all processes")]
+    Mounts(#[source] io::Error),
+}
+
+/// What became of a loop device that a dead run has left.
+#[derive(Debug)]
+pub struct DeadLoop {
+    device: LeftLoop,
+    /// Whether it is detached.
+    pub detached: io::Result<()>,
+}
+
+impl fmt::Display for DeadLoop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (path, file) = (self.device.path.display(), self.device.file.display());
+        match &self.detached {
+            Ok(()) => write!(f, "{path} is detached: a run that is dead has left it ({file})"),
+            Err(error) => write!(f, "{path} of a run that is dead stays ({file}): {error}"),
+        }
+    }
+}
+
+/// Detaches the loop devices of runs that are dead. Without root, which alone has loop devices, there are none.
+///
+/// # Errors
+/// It cannot be told which those are.
+pub fn detach_dead_loops() -> Result<Vec<DeadLoop>, DeadLoopsError> {
+    if !geteuid().is_root() {
+        return Ok(Vec::new());
+    }
+    // Before the mounts: what a run has attached by now has its mount in a table that is read after that, unless
+    // the run is dead.
+    let mut devices = left::below(Path::new(STATE_DIR)).map_err(DeadLoopsError::Devices)?;
+    if devices.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mounted = mounted().map_err(DeadLoopsError::Mounts)?;
+    devices.retain(|device| !mounted.contains(&file_system(device)));
+    let seen = fs::read_link("/proc/self/ns/pid").map_err(DeadLoopsError::Mounts)?;
+    match devices.first() {
+        Some(first) if seen != Path::new(ALL_PROCESSES) => Err(DeadLoopsError::Unseen(first.clone())),
+        _ => Ok(devices.into_iter().map(DeadLoop::of).collect()),
+    }
+}
+
+impl DeadLoop {
+    fn of(device: LeftLoop) -> Self {
+        let detached = device.detach();
+        Self { device, detached }
+    }
+}
+
+/// The file system of the file behind a device, as mount tables spell it.
+fn file_system(device: &LeftLoop) -> String {
+    format!("{}:{}", major(device.id.device), minor(device.id.device))
+}
+
+/// The file systems that any process has mounted.
+fn mounted() -> io::Result<BTreeSet<String>> {
+    let mut mounted = BTreeSet::new();
+    for entry in fs::read_dir("/proc")? {
+        let entry = entry?;
+        if !entry.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit) {
+            continue;
+        }
+        match fs::read_to_string(entry.path().join("mountinfo")) {
+            // Field 3: proc(5).
+            Ok(table) => {
+                mounted.extend(table.lines().filter_map(|line| line.split(' ').nth(2)).map(str::to_owned));
+            }
+            Err(error) if has_ended(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(mounted)
+}
+
+/// The process has ended, or nobody has waited for it yet.
+fn has_ended(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    errno.is_some_and(|errno| [Errno::NOENT, Errno::SRCH, Errno::INVAL].contains(&errno))
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::stat;
+
+    use super::*;
+
+    #[test]
+    fn what_is_mounted_is_seen() {
+        let root = stat("/").unwrap();
+        let id = claimcheck_driver::host::FileId { device: root.st_dev, inode: root.st_ino };
+        let device = LeftLoop { path: "/dev/loop0".into(), file: "/cc/image".into(), id };
+        assert!(mounted().unwrap().contains(&file_system(&device)), "{}", file_system(&device));
+        assert!(!mounted().unwrap().contains("4095:1048575"));
+    }
+}
