@@ -19,7 +19,7 @@ use tracing::{Instrument as _, info, info_span, warn};
 
 use crate::{
     case::{Case, Skip},
-    fixture::Fixture,
+    fixture::{self, Fixture},
     plan::Planned,
     workload::Workload,
 };
@@ -120,9 +120,11 @@ impl Runner {
             Err(skip) if skip.is::<Skip>() => Err(skip),
             // While its objects are there: a driver's own words stand in their events.
             Err(error) => {
-                self.session.tell(Event::Evidence(fixture.evidence().await));
-                let warnings = fixture.warnings().await.into_iter().map(|warning| format!("\n{warning}"));
-                Err(anyhow!("{error:#}{}", warnings.collect::<String>()))
+                let evidence = fixture.evidence().await;
+                let warnings: String =
+                    fixture::warnings(&evidence).map(|warning| format!("\n{warning}")).collect();
+                self.session.tell(Event::Evidence(evidence));
+                Err(anyhow!("{error:#}{warnings}"))
             }
         };
         // Also after a failure: the next case shall find a clean house.
