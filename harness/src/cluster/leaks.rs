@@ -1,7 +1,8 @@
-//! What a case or a run has left on the host, by name.
+//! What a case or a run has left on the host, by name, and in a driver's backend.
 
 use std::{fs, path::Path};
 
+use claimcheck_csi::{Driver, v1::ListVolumesRequest};
 use claimcheck_model::{Leak, LeakKind};
 use claimcheck_substrate::KUBELET_DIR;
 
@@ -28,6 +29,24 @@ pub(super) fn loop_devices(state_dir: &Path, of: &[String]) -> Vec<Leak> {
             ours.then(|| leak(LeakKind::LoopDevice, &format!("{} on {file}", device.file_name().display())))
         })
         .collect()
+}
+
+/// What a driver says that it has. One that cannot list is not at fault.
+pub(super) async fn volumes_of(driver: &Driver) -> Vec<Leak> {
+    let mut leaks = Vec::new();
+    let mut token = String::new();
+    loop {
+        let request = ListVolumesRequest { starting_token: token.clone(), ..Default::default() };
+        let Ok(answer) = driver.controller().list_volumes(request).await else { return leaks };
+        let answer = answer.into_inner();
+        let names =
+            answer.entries.into_iter().filter_map(|entry| entry.volume).map(|volume| volume.volume_id);
+        leaks.extend(names.map(|name| Leak { kind: LeakKind::BackendVolume, name, case: None }));
+        token = answer.next_token;
+        if token.is_empty() {
+            return leaks;
+        }
+    }
 }
 
 fn named(text: &str, of: &[String]) -> bool {
