@@ -9,15 +9,17 @@ mod count;
 mod growth;
 mod in_use;
 mod limits;
+mod manager;
 mod meter;
 mod plan;
 mod run;
 mod size;
 mod tell;
+mod wake;
 mod work;
 
 pub use backoff::{Backoff, Moment};
 pub use growth::Growth;
 pub use in_use::InUse;
+pub use manager::{Notice, Start, VolumeManager};
 pub use plan::{Decision, Facts, Operation, Wait, plan};
-pub use run::{Notice, Start, VolumeManager};

@@ -1,23 +1,31 @@
 //! The manager alone, with its time in the test's hands: what happens when, and what users get to hear.
 
-use std::path::Path;
+use std::{path::Path, sync::Arc};
 
 use claimcheck_csi::{Driver, Endpoint, tap::Tap};
-use claimcheck_informer::{Cached, KindSet, Options, testing};
-use k8s_openapi::api::core::v1::Event;
+use claimcheck_informer::{Cached, EventRecorder, Informer, KindSet, Options, testing};
+use k8s_openapi::api::{
+    core::v1::{Event, Pod},
+    storage::v1::CSIDriver,
+};
 use kube::{
-    Config, ResourceExt,
+    Client, Config, ResourceExt,
     api::ListParams,
     config::{KubeConfigOptions, Kubeconfig},
 };
 use serde_json::Value;
+use tokio::sync::mpsc;
 use tonic::Code;
 
 use super::*;
 use crate::{
+    actual::Actual,
     agent_tests::driver::{FakeDriver, Serving},
-    drivers::NodeCapabilities,
+    drivers::{NodeCapabilities, RegisteredDriver},
     layout::Layout,
+    operations::Executor,
+    populator::uid_of,
+    reconciler::{InUse, Start},
     registration::DriverInfo,
     testing::{DRIVER, FakeHost},
 };

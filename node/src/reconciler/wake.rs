@@ -1,0 +1,103 @@
+//! Which changes in the world make which volumes due.
+
+use std::collections::BTreeSet;
+
+use claimcheck_informer::{Change, PodBy};
+use k8s_openapi::api::{
+    core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod},
+    storage::v1::{CSIDriver, VolumeAttachment},
+};
+
+use super::VolumeManager;
+use crate::{
+    effects::Host,
+    populator::uid_of,
+    volumes::{PodUid, VolumeKey, VolumeSpec},
+};
+
+impl<H: Host> VolumeManager<H> {
+    /// Something in the world has changed: wakes the volumes that it concerns.
+    pub fn changed(&mut self, change: &Change) {
+        if change.object::<VolumeAttachment>().is_some() {
+            let keys: Vec<VolumeKey> = change
+                .states::<VolumeAttachment>()
+                .filter_map(|attachment| self.key_of_attachment(attachment))
+                .collect();
+            self.due.extend(keys);
+        } else if change.object::<Node>().is_some() {
+            let (old, new) = change.both::<Node>();
+            let (old, new) = (old.map(|node| attached(node)), new.map(|node| attached(node)));
+            let (old, new) = (old.unwrap_or_default(), new.unwrap_or_default());
+            self.due.extend(old.symmetric_difference(&new).filter_map(|name| VolumeKey::parse(name)));
+        } else if let Some(key) = self.key_of_claimed(change) {
+            self.due.insert(key);
+        } else if let Some(driver) = change.object::<CSIDriver>() {
+            let name = driver.metadata.name.clone().unwrap_or_default();
+            self.retry_driver(&name);
+        } else if let (Some(old), Some(new)) = change.both::<Pod>() {
+            let (old, new) = (&old.metadata, &new.metadata);
+            if old.labels != new.labels || old.annotations != new.annotations {
+                let uid = PodUid::from(new.uid.clone().unwrap_or_default());
+                let wanted = self.populations.get(&uid).into_iter().flat_map(|population| &population.wanted);
+                let shown = wanted.filter(
+                    |wanted| matches!(&wanted.spec, VolumeSpec::Content(content) if content.shows_pod()),
+                );
+                let keys = shown.map(|wanted| wanted.key.clone()).collect();
+                self.outdate(keys);
+            }
+        }
+    }
+
+    /// What these volumes are made of has changed: they are made again, at once.
+    pub(super) fn outdate(&mut self, keys: BTreeSet<VolumeKey>) {
+        for key in &keys {
+            self.actual.retry_now(key);
+        }
+        self.outdated.extend(keys.iter().cloned());
+        self.due.extend(keys);
+    }
+
+    /// The pods that a change concerns beyond itself: those that may be waiting for a claim or volume.
+    pub fn pods_of(&self, change: &Change) -> Vec<PodUid> {
+        let world = self.informer.read();
+        let claims: Vec<String> =
+            match (change.object::<PersistentVolumeClaim>(), change.object::<PersistentVolume>()) {
+                (Some(_), _) => vec![change.key.to_string()],
+                (_, Some(pv)) => {
+                    let claim = pv.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
+                    let key = claim.and_then(|claim| {
+                        Some(format!("{}/{}", claim.namespace.as_ref()?, claim.name.as_ref()?))
+                    });
+                    key.into_iter().collect()
+                }
+                (None, None) => Vec::new(),
+            };
+        claims.iter().flat_map(|claim| world.pods.by(PodBy::Claim, claim)).map(|pod| uid_of(pod)).collect()
+    }
+
+    /// The volume of an attachment to this node.
+    pub(super) fn key_of_attachment(&self, attachment: &VolumeAttachment) -> Option<VolumeKey> {
+        let here = attachment.spec.node_name == self.executor.node;
+        let pv = attachment.spec.source.persistent_volume_name.as_deref().filter(|_| here)?;
+        let world = self.informer.read();
+        let csi = world.volumes.named(pv)?.spec.as_ref()?.csi.as_ref()?;
+        Some(VolumeKey::csi(&csi.driver, &csi.volume_handle))
+    }
+
+    pub(super) fn retry_driver(&mut self, name: &str) {
+        // Rare, so that going over all volumes of the node is fine.
+        let desired = self.desired.iter().map(|(key, _)| key);
+        let actual = self.actual.iter().map(|(key, _)| key);
+        let of_driver = |key: &&VolumeKey| key.driver() == Some(name);
+        let keys: BTreeSet<VolumeKey> = desired.chain(actual).filter(of_driver).cloned().collect();
+        for key in &keys {
+            self.actual.retry_now(key);
+        }
+        self.due.extend(keys);
+    }
+}
+
+fn attached(node: &Node) -> BTreeSet<String> {
+    let volumes = node.status.as_ref().and_then(|status| status.volumes_attached.as_ref());
+    volumes.into_iter().flatten().map(|volume| volume.name.clone()).collect()
+}
