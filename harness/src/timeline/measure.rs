@@ -8,7 +8,8 @@ use claimcheck_model::{Outcome, Phase, PhaseSample, Stamp, SubjectIds};
 
 use super::calls::{CallLog, Calls, Handle, NodeVolumeKey};
 use super::fact::{Fact, Span, last_known, latest};
-use super::state::{Attachment, Claim, PodState, State, Volume};
+use super::objects::{Attachment, Claim, PodState, Volume};
+use super::state::State;
 
 /// Whose phases.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

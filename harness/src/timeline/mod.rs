@@ -14,6 +14,7 @@ mod balance;
 mod calls;
 mod fact;
 mod measure;
+mod objects;
 mod run;
 mod sets;
 mod snapshots;
