@@ -237,61 +237,7 @@ pub async fn run(
         let context = |component: &str| {
             Context::new(client.clone(), informer.clone(), component).with_meter(options.meter.clone())
         };
-        let options = options.clone();
-        info!(controller = %name, "starts");
-        // The components of events are upstream's names, which people and dashboards look for.
-        match *name {
-            Name::Binder => {
-                let context = context("persistentvolume-controller");
-                running.spawn(endless(shell::run(binder::Binder::new(&context), context)));
-            }
-            Name::Scheduler => {
-                let context = context("default-scheduler");
-                running.spawn(endless(shell::run(scheduler::Scheduler::default(), context)));
-            }
-            Name::Expander => {
-                running.spawn(endless(shell::run(expander::Expander, context("volume_expand"))));
-            }
-            Name::Resizer => {
-                running.spawn(ended(*name, resizer::run(context("external-resizer"), options)));
-            }
-            Name::Ephemeral => {
-                let context = context("ephemeral_volume");
-                running.spawn(endless(shell::run(ephemeral::Ephemeral, context)));
-            }
-            Name::Garbage => {
-                running.spawn(endless(shell::run(garbage::Garbage, context("garbage-collector-controller"))));
-            }
-            Name::NodeLifecycle => {
-                let grace = options.node_monitor_grace.unwrap_or(NODE_MONITOR_GRACE);
-                let controller = node_lifecycle::NodeLifecycle::new(grace);
-                running.spawn(endless(shell::run(controller, context("node-controller"))));
-            }
-            Name::Protection => {
-                let claims = shell::run(protection::Claims, context("pvc-protection-controller"));
-                let volumes = shell::run(protection::Volumes, context("pv-protection-controller"));
-                let classes = shell::run(protection::AttributesClasses, context("vac-protection-controller"));
-                running.spawn(endless(async {
-                    tokio::join!(claims, volumes, classes);
-                }));
-            }
-            Name::AttachDetach => {
-                running.spawn(ended(*name, attachdetach::run(context("attachdetach-controller"), options)));
-            }
-            Name::Provisioner => {
-                running.spawn(ended(*name, provisioner::run(context("external-provisioner"), options)));
-            }
-            Name::SnapshotController => {
-                let context = context("snapshot-controller");
-                running.spawn(endless(shell::run(snapshotter::bind::Snapshots::new(&context), context)));
-            }
-            Name::Snapshotter => {
-                running.spawn(ended(*name, snapshotter::run(context("csi-snapshotter"), options)));
-            }
-            Name::Attacher => {
-                running.spawn(ended(*name, attacher::run(context("external-attacher"), options)));
-            }
-        }
+        start(*name, context, options.clone(), &mut running);
     }
     let synced = async {
         informer.synced().await;
@@ -306,6 +252,68 @@ pub async fn run(
             Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
             Err(_) => Ok(()),
         },
+    }
+}
+
+/// Starts one of them. The components of events are upstream's names, which people and dashboards look for.
+fn start(
+    name: Name,
+    context: impl Fn(&str) -> Context,
+    options: Options,
+    running: &mut JoinSet<Result<(), Error>>,
+) {
+    info!(controller = %name, "starts");
+    match name {
+        Name::Binder => {
+            let context = context("persistentvolume-controller");
+            running.spawn(endless(shell::run(binder::Binder::new(&context), context)));
+        }
+        Name::Scheduler => {
+            let context = context("default-scheduler");
+            running.spawn(endless(shell::run(scheduler::Scheduler::default(), context)));
+        }
+        Name::Expander => {
+            running.spawn(endless(shell::run(expander::Expander, context("volume_expand"))));
+        }
+        Name::Resizer => {
+            running.spawn(ended(name, resizer::run(context("external-resizer"), options)));
+        }
+        Name::Ephemeral => {
+            let context = context("ephemeral_volume");
+            running.spawn(endless(shell::run(ephemeral::Ephemeral, context)));
+        }
+        Name::Garbage => {
+            running.spawn(endless(shell::run(garbage::Garbage, context("garbage-collector-controller"))));
+        }
+        Name::NodeLifecycle => {
+            let grace = options.node_monitor_grace.unwrap_or(NODE_MONITOR_GRACE);
+            let controller = node_lifecycle::NodeLifecycle::new(grace);
+            running.spawn(endless(shell::run(controller, context("node-controller"))));
+        }
+        Name::Protection => {
+            let claims = shell::run(protection::Claims, context("pvc-protection-controller"));
+            let volumes = shell::run(protection::Volumes, context("pv-protection-controller"));
+            let classes = shell::run(protection::AttributesClasses, context("vac-protection-controller"));
+            running.spawn(endless(async {
+                tokio::join!(claims, volumes, classes);
+            }));
+        }
+        Name::AttachDetach => {
+            running.spawn(ended(name, attachdetach::run(context("attachdetach-controller"), options)));
+        }
+        Name::Provisioner => {
+            running.spawn(ended(name, provisioner::run(context("external-provisioner"), options)));
+        }
+        Name::SnapshotController => {
+            let context = context("snapshot-controller");
+            running.spawn(endless(shell::run(snapshotter::bind::Snapshots::new(&context), context)));
+        }
+        Name::Snapshotter => {
+            running.spawn(ended(name, snapshotter::run(context("csi-snapshotter"), options)));
+        }
+        Name::Attacher => {
+            running.spawn(ended(name, attacher::run(context("external-attacher"), options)));
+        }
     }
 }
 
