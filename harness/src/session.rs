@@ -16,12 +16,12 @@ use claimcheck_informer::Kind;
 use claimcheck_model::{CaseId, CaseResult, Event, Leak, ObjectKey, Stamp, Usage};
 use claimcheck_substrate::Lane;
 use tokio::{
-    sync::{OwnedMutexGuard, mpsc},
+    sync::mpsc,
     task::JoinHandle,
 };
 
 use crate::{
-    cluster::{Cluster, DeployError, DisruptError, Disruption, FurtherDriver, Observer, On, Seen, Victim},
+    cluster::{Cluster, DeployError, DisruptError, Disruption, FurtherDriver, Observer, On, Seen, Turn, Victim},
     evidence, timeline, usage,
 };
 
@@ -171,7 +171,7 @@ impl Session {
     ///
     /// # Errors
     /// It cannot be started, or is not registered on all nodes in time.
-    pub async fn deploy(&self, driver: &FurtherDriver) -> Result<OwnedMutexGuard<()>, DeployError> {
+    pub async fn deploy(&self, driver: &FurtherDriver) -> Result<Turn, DeployError> {
         self.cluster.deploy(driver).await
     }
 
@@ -180,9 +180,10 @@ impl Session {
         self.cluster.api_is_spoilt()
     }
 
-    /// Injects these faults into calls to drivers, beside those of the run; with none, only those are left.
-    pub async fn inject(&self, rules: Vec<FaultRule>) {
-        self.cluster.add_call_faults(rules).await;
+    /// Injects these faults into calls to drivers, in place of what was injected as `whose` before; with none,
+    /// that is over. Those of the run and of others stay.
+    pub async fn inject(&self, whose: &str, rules: Vec<FaultRule>) {
+        self.cluster.set_call_faults(whose, rules).await;
     }
 
     /// Disrupts a component: the one door beside the API.

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use claimcheck_model::{Capability, CaseId};
 use futures::future::BoxFuture;
 
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, Variant};
 
 /// What a case returns that finds out by trying that what it is about cannot be had here. It counts as skipped.
 #[derive(Debug, thiserror::Error)]
@@ -182,8 +182,8 @@ pub struct Needs {
     pub configure: bool,
     /// Every call to the driver is seen, and can be made to fail.
     pub tap: bool,
-    /// Our own driver in another shape, deployed beside the cluster's.
-    pub variant: bool,
+    /// Our own driver in another shape, deployed beside the cluster's, which one case has at a time.
+    pub variant: Option<Variant>,
     /// Attachments that nobody makes are taken back.
     pub retract: bool,
     /// The driver attaches volumes: what the case is about does not happen else.
@@ -205,7 +205,7 @@ impl Needs {
         host_paths: false,
         configure: false,
         tap: false,
-        variant: false,
+        variant: None,
         retract: false,
         attach: false,
         stage: false,
@@ -222,10 +222,13 @@ impl Needs {
     pub const HOST_PATHS: Self = Self { host_paths: true, ..Self::NOTHING };
     /// Components that take other arguments; such a case runs alone.
     pub const CONFIGURE: Self = Self { configure: true, ..Self::AGENTS };
-    /// Calls that can be made to fail; such a case runs alone.
-    pub const FAULTS: Self = Self { tap: true, ..Self::DISRUPT };
+    /// Calls that can be made to fail.
+    pub const FAULTS: Self = Self { tap: true, ..Self::NOTHING };
+
     /// Our own driver in another shape.
-    pub const VARIANT: Self = Self { variant: true, ..Self::NOTHING };
+    pub const fn variant(variant: Variant) -> Self {
+        Self { variant: Some(variant), ..Self::NOTHING }
+    }
 
     /// The same, and the case exercises these capabilities.
     pub const fn exercising(self, exercises: &'static [Capability]) -> Self {

@@ -109,7 +109,7 @@ impl Planned {
         if needs.tap {
             words.push("tap".to_owned());
         }
-        if needs.variant {
+        if needs.variant.is_some() {
             words.push("builtin driver".to_owned());
         }
         if needs.attach {
@@ -144,10 +144,10 @@ pub fn plan(cases: &[Case], filters: &[String], environment: &Environment) -> Ve
 }
 
 fn skip(case: &Case, environment: &Environment) -> Option<String> {
-    if case.needs.variant && !environment.abilities.further {
+    if case.needs.variant.is_some() && !environment.abilities.further {
         return Some("the cluster takes no further drivers: use --cluster embedded".to_owned());
     }
-    if case.needs.variant && !environment.builtin {
+    if case.needs.variant.is_some() && !environment.builtin {
         return Some("tries claimcheck's own driver in another shape: use --driver builtin".to_owned());
     }
     if let (true, Some(keys)) = (case.needs.nodes > environment.nodes, &environment.apart) {
@@ -185,7 +185,7 @@ fn skip(case: &Case, environment: &Environment) -> Option<String> {
         return Some("calls to the driver are not seen here, nor made to fail".to_owned());
     }
     // A variant of our own driver has what its case needs.
-    if let (false, Some(why)) = (case.needs.variant, lack_of_driver(case, environment)) {
+    if let (None, Some(why)) = (case.needs.variant, lack_of_driver(case, environment)) {
         return Some(why);
     }
     let can_be_made = match case.pattern.fs {

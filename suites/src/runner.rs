@@ -12,14 +12,14 @@ use std::{
 use anyhow::{Context, Result, anyhow, bail};
 use claimcheck_harness::{Session, testdriver::TestDriver};
 use claimcheck_model::{CaseId, CaseResult, Event};
-use futures::{FutureExt, StreamExt, stream};
-use tokio::sync::{RwLock, Semaphore};
+use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
+use tokio::sync::RwLock;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, info, info_span, warn};
 
 use crate::{
     case::{Case, Skip},
-    fixture::{self, Fixture},
+    fixture::{self, Fixture, Variant},
     plan::Planned,
     workload::Workload,
 };
@@ -32,7 +32,7 @@ pub struct Runner {
     session: Arc<Session>,
     /// Held for reading by ordinary cases, for writing by one that disrupts: it would hit the others.
     alone: RwLock<()>,
-    places: Semaphore,
+    parallel: usize,
     started: AtomicUsize,
     /// Before the names of all namespaces of this run, so that another run on the same cluster has others.
     prefix: String,
@@ -42,8 +42,8 @@ pub struct Runner {
 }
 
 impl Runner {
-    /// A runner of at most `parallel` cases at a time. Once `interrupted`, cases clean up and fail, and no
-    /// more begin.
+    /// A runner that runs all of its cases at most `parallel` at a time. Once `interrupted`, cases clean up and
+    /// fail, and no more begin.
     pub fn new(
         session: Arc<Session>,
         parallel: usize,
@@ -53,16 +53,28 @@ impl Runner {
         interrupted: CancellationToken,
     ) -> Self {
         let (alone, started) = (RwLock::default(), AtomicUsize::new(0));
-        let places = Semaphore::new(parallel.max(1));
-        Self { session, alone, places, started, prefix, workload, config, interrupted }
+        let parallel = parallel.max(1);
+        Self { session, alone, parallel, started, prefix, workload, config, interrupted }
     }
 
-    /// Runs all of them: ordinary ones first, then those that run alone. Returns the results in that order.
+    /// Runs all of them: ordinary ones first, then those that run alone. Returns the results as they come.
     pub async fn run_all(&self, planned: &[Planned]) -> Vec<(CaseId, CaseResult)> {
-        let (alone, together): (Vec<_>, Vec<_>) =
+        let (alone, mut waiting): (Vec<_>, Vec<_>) =
             planned.iter().partition(|planned| planned.case.needs.disrupt);
-        let mut results: Vec<_> =
-            stream::iter(together).map(|planned| self.run(planned)).buffered(usize::MAX >> 8).collect().await;
+        let mut results = Vec::with_capacity(planned.len());
+        let mut running = FuturesUnordered::new();
+        let mut taken = Vec::new();
+        loop {
+            while running.len() < self.parallel && let Some(next) = next(&waiting, &taken) {
+                let planned = waiting.remove(next);
+                let variant = planned.case.needs.variant;
+                taken.extend(variant);
+                running.push(async move { (self.run(planned).await, variant) });
+            }
+            let Some((result, variant)) = running.next().await else { break };
+            taken.retain(|taken| Some(*taken) != variant);
+            results.push(result);
+        }
         for planned in alone {
             results.push(self.run(planned).await);
         }
@@ -80,7 +92,6 @@ impl Runner {
         if let Some(why) = skip {
             return self.finished(case, CaseResult::Skipped { why }, Duration::ZERO);
         }
-        let _place = self.places.acquire().await;
         let (_together, _alone);
         if planned.case.needs.disrupt {
             _alone = self.alone.write().await;
@@ -157,7 +168,33 @@ impl Runner {
     }
 }
 
+/// The first case that need not wait for a driver that another has: it would hold a place and do nothing.
+fn next(waiting: &[&Planned], taken: &[Variant]) -> Option<usize> {
+    let waits = |planned: &&Planned| planned.case.needs.variant.is_some_and(|wanted| taken.contains(&wanted));
+    waiting.iter().position(|planned| !waits(planned))
+}
+
 fn words(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rows::catalogue;
+
+    #[test]
+    fn cases_that_want_the_same_driver_do_not_wait_for_it_in_places_of_others() {
+        let of = |variant: Option<Variant>| {
+            let case = catalogue().into_iter().find(|case| case.needs.variant == variant).unwrap();
+            Planned { case, skip: None }
+        };
+        let (zoned, small, any) = (of(Some(Variant::Zoned)), of(Some(Variant::Small)), of(None));
+        let waiting = [&zoned, &small, &any];
+        assert_eq!(next(&waiting, &[]), Some(0));
+        assert_eq!(next(&waiting, &[Variant::Zoned]), Some(1));
+        assert_eq!(next(&waiting, &[Variant::Zoned, Variant::Small]), Some(2));
+        assert_eq!(next(&waiting[..2], &[Variant::Small, Variant::Zoned]), None);
+    }
 }

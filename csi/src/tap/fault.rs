@@ -139,10 +139,15 @@ struct Armed {
 }
 
 impl Faults {
-    /// Replaces the plan; all counts start afresh. An empty plan ends all faults.
+    /// Replaces the plan. A rule of the former plan that is in this one too keeps its count, so that those who
+    /// add and take away rules of their own do not disturb others. An empty plan ends all faults.
     pub fn set(&self, plan: FaultPlan) {
-        let armed = plan.rules.into_iter().map(|rule| Armed { rule, matched: AtomicU32::new(0) }).collect();
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = armed;
+        let mut armed = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut former = std::mem::take(&mut *armed);
+        armed.extend(plan.rules.into_iter().map(|rule| {
+            let kept = former.iter().position(|former| former.rule == rule);
+            kept.map_or_else(|| Armed { rule, matched: AtomicU32::new(0) }, |kept| former.swap_remove(kept))
+        }));
     }
 
     /// What shall happen to this call. Every rule that matches counts it, down to the one that hits.
@@ -205,6 +210,20 @@ mod tests {
         let seen: Vec<_> = (0..5).map(|_| faults.next("n", STAGE, &volume("v"))).collect();
         let (hang, lose) = (Some(FaultAction::Hang), Some(FaultAction::DropAfter));
         assert_eq!(seen, [lose, hang.clone(), hang, None, None]);
+    }
+
+    #[test]
+    fn a_rule_that_stays_keeps_its_count_and_one_that_comes_back_starts_afresh() {
+        let faults = Faults::default();
+        let next = |id| faults.next("n", STAGE, &volume(id));
+        let once = |id: &str| FaultRule::new(STAGE, FaultAction::Hang).on_volume(id).times(1);
+        faults.set(once("a").into());
+        assert_eq!(next("a"), Some(FaultAction::Hang));
+        faults.set(FaultPlan { rules: vec![once("b"), once("a")] });
+        assert_eq!((next("a"), next("b")), (None, Some(FaultAction::Hang)));
+        faults.set(once("b").into());
+        faults.set(FaultPlan { rules: vec![once("a"), once("b")] });
+        assert_eq!((next("a"), next("b")), (Some(FaultAction::Hang), None));
     }
 
     #[test]

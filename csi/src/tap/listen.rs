@@ -77,7 +77,8 @@ impl FaultControl {
     /// Replaces the plan everywhere and returns once every connected process has it in force.
     ///
     /// Processes that connect later are sent it too, but may make a call before it arrives; where that
-    /// matters, start them with `CLAIMCHECK_FAULTS`. Counts start afresh in each process.
+    /// matters, start them with `CLAIMCHECK_FAULTS`. Each process counts for itself; a rule that was in force
+    /// before keeps its count.
     pub async fn set(&self, plan: FaultPlan) {
         let (done, mut all_done) = mpsc::channel(1);
         {

@@ -1,24 +1,31 @@
 //! Drivers beside the cluster's own: ours, with other abilities than it has by default, for cases about
 //! what Kubernetes does with such a driver.
 //!
-//! Each is deployed once, when the first case asks for it, and stays until the cluster goes. Its name is
-//! fixed, so that metrics do not gain a series per case.
+//! Each is deployed once, when the first case asks for it, and stays until the cluster goes; but its controllers
+//! run only while a case has it, since they are told of everything that happens in the cluster. Its name is fixed,
+//! so that metrics do not gain a series per case.
 
-use std::{ffi::OsString, path::Path, sync::Arc};
+use std::{ffi::OsString, path::Path, sync::Arc, time::Duration};
 
 use claimcheck_csi::{Driver as DriverClient, Endpoint, tap::Tap};
 use claimcheck_substrate::{STATE_DIR, SpawnError};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSIDriverSpec};
 use kube::{Api, Client, api::PostParams};
 use serde_json::json;
-use tokio::sync::Mutex;
+use tokio::{
+    runtime::Handle,
+    sync::{Mutex, OwnedMutexGuard},
+};
 
 use super::{
     driver_command::{BUILTIN, DriverCommand},
     node::{Common, Node},
     node_driver::{NodeDriver, NodeDriverError, Plugin},
-    supervisor::Supervised,
+    supervisor::{Disruption, Supervised},
 };
+
+/// How long the controllers of a driver that nobody has are kept for the next who wants it.
+const IDLE: Duration = Duration::from_millis(500);
 
 /// What a further driver is to be.
 #[derive(Clone, Debug)]
@@ -70,11 +77,42 @@ pub enum DeployError {
 /// A further driver that runs. Dropping it kills its processes.
 pub(super) struct Further {
     pub on_nodes: Vec<NodeDriver>,
-    pub controllers: Supervised,
+    pub controllers: Arc<Supervised>,
     pub plugin: Plugin,
     pub client: DriverClient,
-    /// Held by the case that uses it: what one case does to a driver's limits would surprise another.
-    pub turn: Arc<Mutex<()>>,
+    turn: Arc<Mutex<()>>,
+}
+
+/// A further driver in a case's hands, with its controllers running: what one case does to a driver's limits would
+/// surprise another. Dropping it lets the next one have it.
+#[derive(Debug)]
+pub struct Turn {
+    _held: OwnedMutexGuard<()>,
+    turn: Arc<Mutex<()>>,
+    controllers: Arc<Supervised>,
+    runtime: Handle,
+}
+
+impl Turn {
+    /// Waits for it.
+    pub(super) async fn of(turn: Arc<Mutex<()>>, controllers: Arc<Supervised>) -> Self {
+        let held = turn.clone().lock_owned().await;
+        controllers.disrupt(Disruption::Start).await;
+        Self { _held: held, turn, controllers, runtime: Handle::current() }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let (turn, controllers) = (self.turn.clone(), self.controllers.clone());
+        self.runtime.spawn(async move {
+            tokio::time::sleep(IDLE).await;
+            // Whoever has it by then needs them.
+            if let Ok(_held) = turn.try_lock() {
+                controllers.disrupt(Disruption::Stop).await;
+            }
+        });
+    }
 }
 
 impl Further {
@@ -120,9 +158,14 @@ impl Further {
         args.extend(["--csi-address".into(), socket.clone().into()]);
         args.extend(common.metrics_args(&format!("controllers-{name}"), None));
         let spec = common.component(format!("controllers {name}"), args, None);
-        let controllers = common.start(spec)?;
+        let controllers = Arc::new(common.start(spec)?);
         let client = DriverClient::new(Endpoint::Unix(socket), Tap::none(), "harness");
         Ok(Self { on_nodes, controllers, plugin, client, turn: Arc::default() })
+    }
+
+    /// What to wait for its turn with.
+    pub(super) fn turn(&self) -> impl Future<Output = Turn> + Send + use<> {
+        Turn::of(self.turn.clone(), self.controllers.clone())
     }
 }
 

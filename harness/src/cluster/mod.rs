@@ -49,7 +49,7 @@ use std::{collections::BTreeMap, time::Duration};
 use claimcheck_csi::tap::{FaultRule, TapRecord};
 use claimcheck_model::{ApiWrite, ComponentEnd, Leak, Log, Stamp};
 use kube::Client;
-use tokio::sync::{OwnedMutexGuard, mpsc};
+use tokio::sync::mpsc;
 
 pub use capabilities::{Declared, Takes};
 pub use control_plane::{Api, ControlPlaneError};
@@ -57,7 +57,7 @@ pub use dead_loops::{DeadLoop, DeadLoopsError, detach_dead_loops};
 pub use driver_command::{DriverCommand, DriverCommandError, Place as DriverPlace};
 pub use embedded::{DriverPolicy, Embedded, Options, UpError};
 pub use equip::EquipError;
-pub use further::{DeployError, FurtherDriver};
+pub use further::{DeployError, FurtherDriver, Turn};
 pub use installation::{Install, InstallationError};
 pub use kind::{KindCluster, KindError, KindOptions};
 pub use kind_disrupt::{Components, DisruptError};
@@ -241,11 +241,11 @@ impl Cluster {
         }
     }
 
-    /// Puts these faults of calls before those of the run. Their counts start afresh. Without a tap nothing
-    /// happens: cases that need it do not run there.
-    pub async fn add_call_faults(&self, rules: Vec<FaultRule>) {
+    /// Puts these faults of calls, which are `whose`, in place of those that were; before those of the run, and
+    /// beside those of others. Without a tap nothing happens: cases that need it do not run there.
+    pub async fn set_call_faults(&self, whose: &str, rules: Vec<FaultRule>) {
         match self {
-            Self::Embedded(embedded) => embedded.add_call_faults(rules).await,
+            Self::Embedded(embedded) => embedded.set_call_faults(whose, rules).await,
             Self::Real(_) => {}
         }
     }
@@ -266,7 +266,7 @@ impl Cluster {
     ///
     /// # Errors
     /// It cannot be started, or is not registered on all nodes in time.
-    pub async fn deploy(&self, driver: &FurtherDriver) -> Result<OwnedMutexGuard<()>, DeployError> {
+    pub async fn deploy(&self, driver: &FurtherDriver) -> Result<Turn, DeployError> {
         match self {
             Self::Embedded(embedded) => embedded.deploy(driver).await,
             Self::Real(_) => Err(DeployError::NotHere),

@@ -23,7 +23,7 @@ pub(super) const ROWS: &[Case] = &[
         "volumes that need no attaching get no VolumeAttachment",
         UPSTREAM,
         Pattern::IMMEDIATE,
-        Needs::VARIANT,
+        Needs::variant(Variant::NotAttached),
         case!(not_attached),
     ),
     row(
@@ -31,7 +31,7 @@ pub(super) const ROWS: &[Case] = &[
         "volumes of a driver without CSIDriver object are attached",
         UPSTREAM,
         Pattern::IMMEDIATE,
-        Needs::VARIANT,
+        Needs::variant(Variant::Undeclared),
         case!(undeclared),
     ),
     row(
@@ -39,7 +39,7 @@ pub(super) const ROWS: &[Case] = &[
         "a pod waits for an attachment that nobody makes, until the driver says that none is needed",
         UPSTREAM,
         Pattern::IMMEDIATE,
-        Needs { retract: true, ..Needs::VARIANT },
+        Needs { retract: true, ..Needs::variant(Variant::Unattended) },
         case!(declared_late),
     ),
 ];

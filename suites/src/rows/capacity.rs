@@ -13,7 +13,7 @@ use crate::{
 };
 
 const SUITE: &str = "capacity";
-const SMALL: Needs = Needs::VARIANT.on_two_nodes().exercising(&[Capability::Capacity]);
+const SMALL: Needs = Needs::variant(Variant::Small).on_two_nodes().exercising(&[Capability::Capacity]);
 const LATE: &str = "WaitForFirstConsumer";
 
 const fn capacity(name: &'static str, pattern: Pattern, run: Run) -> Case {

@@ -64,7 +64,7 @@ pub(super) const ROWS: &[Case] = &[
         "CSI Mock volume node stage",
         Pattern::EXT4,
         // The first node's driver is the cluster's controller too, and a paused one attaches nothing.
-        Needs::FAULTS.on_two_nodes().staging(),
+        Needs { tap: true, ..Needs::DISRUPT }.on_two_nodes().staging(),
         case!(driver_killed_during_stage),
     ),
     row(

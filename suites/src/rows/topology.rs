@@ -14,7 +14,7 @@ use crate::{
 };
 
 const SUITE: &str = "topology";
-const ZONED: Needs = Needs::VARIANT.on_two_nodes().exercising(&[Capability::Topology]);
+const ZONED: Needs = Needs::variant(Variant::Zoned).on_two_nodes().exercising(&[Capability::Topology]);
 const SCRIPT: &str = "echo here > /data/file && test \"$(cat /data/file)\" = here";
 
 const fn topology(name: &'static str, pattern: Pattern, run: Run) -> Case {

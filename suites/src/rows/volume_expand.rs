@@ -76,7 +76,7 @@ pub(super) const ROWS: &[Case] = &[
     recovers(
         "a driver that grows unused volumes only is asked again once the pod is gone",
         Pattern::IMMEDIATE,
-        Needs::VARIANT.exercising(&[Capability::OfflineExpansion]),
+        Needs::variant(Variant::GrowsUnused).exercising(&[Capability::OfflineExpansion]),
         case!(waits_until_unused),
     ),
 ];

@@ -13,7 +13,7 @@ use crate::{
 };
 
 const SUITE: &str = "volume_limits";
-const LIMITED: Needs = Needs::VARIANT.exercising(&[Capability::VolumeLimits]);
+const LIMITED: Needs = Needs::variant(Variant::Limited).exercising(&[Capability::VolumeLimits]);
 
 pub(super) const ROWS: &[Case] = &[
     row(

@@ -20,7 +20,7 @@ const UPSTREAM: &str = "volume-modify";
 const STRESS: &str = "volume-modify-stress";
 
 const fn modifies(name: &'static str, run: Run) -> Case {
-    row(SUITE, name, UPSTREAM, Pattern::IMMEDIATE, Needs::VARIANT, run)
+    row(SUITE, name, UPSTREAM, Pattern::IMMEDIATE, Needs::variant(Variant::Modified), run)
 }
 
 pub(super) const ROWS: &[Case] = &[
@@ -38,7 +38,7 @@ pub(super) const ROWS: &[Case] = &[
         "many volumes change their attributes again and again",
         STRESS,
         Pattern::IMMEDIATE,
-        Needs::VARIANT,
+        Needs::variant(Variant::Modified),
         case!(many),
     ),
 ];

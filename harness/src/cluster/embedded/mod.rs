@@ -17,7 +17,7 @@ use claimcheck_csi::{
 use claimcheck_model::{ApiWrite, ComponentEnd, Leak, Log, Stamp};
 use futures::future::join_all;
 use kube::Client;
-use tokio::sync::{Mutex, OwnedMutexGuard, mpsc};
+use tokio::sync::{Mutex, mpsc};
 
 pub(super) use self::up::writing;
 pub use self::{
@@ -28,7 +28,7 @@ use super::{
     Abilities, Declared, Disruption, NoFaults, Victim,
     control_plane::ControlPlane,
     controllers::Controllers,
-    further::{DeployError, Further, FurtherDriver},
+    further::{DeployError, Further, FurtherDriver, Turn},
     leaks,
     node::{Common, Node},
     observer::Observer,
@@ -55,12 +55,26 @@ pub struct Embedded {
     ends: Option<mpsc::UnboundedReceiver<ComponentEnd>>,
     records: Option<mpsc::UnboundedReceiver<TapRecord>>,
     faults: FaultControl,
-    run_faults: Mutex<FaultPlan>,
+    call_faults: Mutex<CallFaults>,
     api_is_spoilt: AtomicBool,
     api_ready: Stamp,
     audit_log: PathBuf,
     common: Common,
     further: Mutex<BTreeMap<&'static str, Further>>,
+}
+
+/// What is wrong with calls to drivers at the moment.
+#[derive(Default)]
+struct CallFaults {
+    run: Vec<FaultRule>,
+    /// By whose they are.
+    cases: BTreeMap<String, Vec<FaultRule>>,
+}
+
+impl CallFaults {
+    fn plan(&self) -> FaultPlan {
+        FaultPlan { rules: self.cases.values().flatten().chain(&self.run).cloned().collect() }
+    }
 }
 
 impl Embedded {
@@ -155,8 +169,9 @@ impl Embedded {
             None if requests.is_empty() => {}
             None => return Err(NoFaults { of: "requests to the API server" }),
         }
-        *self.run_faults.lock().await = calls.clone();
-        self.faults.set(calls).await;
+        let mut call_faults = self.call_faults.lock().await;
+        *call_faults = CallFaults { run: calls.rules, cases: BTreeMap::new() };
+        self.faults.set(call_faults.plan()).await;
         Ok(())
     }
 
@@ -165,10 +180,16 @@ impl Embedded {
         self.api_is_spoilt.load(Ordering::Relaxed)
     }
 
-    /// Puts these faults of calls before those of the run. Their counts start afresh.
-    pub async fn add_call_faults(&self, mut rules: Vec<FaultRule>) {
-        rules.extend(self.run_faults.lock().await.rules.iter().cloned());
-        self.faults.set(FaultPlan { rules }).await;
+    /// Puts these faults of calls, which are `whose`, in place of those that were; before those of the run, and
+    /// beside those of others.
+    pub async fn set_call_faults(&self, whose: &str, rules: Vec<FaultRule>) {
+        // Held until the plan is in force, so that no older one overtakes it.
+        let mut call_faults = self.call_faults.lock().await;
+        match rules.is_empty() {
+            true => call_faults.cases.remove(whose),
+            false => call_faults.cases.insert(whose.to_owned(), rules),
+        };
+        self.faults.set(call_faults.plan()).await;
     }
 
     /// Disrupts a component; false where there is no such node.
@@ -220,7 +241,7 @@ impl Embedded {
     pub async fn said_about(&self, names: &[String]) -> Vec<Log> {
         let further = self.further.lock().await;
         let others = further.values().flat_map(|further| {
-            [&further.controllers].into_iter().chain(further.on_nodes.iter().map(|driver| &driver.process))
+            [&*further.controllers].into_iter().chain(further.on_nodes.iter().map(|driver| &driver.process))
         });
         let of_nodes = self.nodes.iter().flat_map(|node| [&node.agent, &node.driver.process]);
         let processes = self.controllers.processes().iter().chain(of_nodes).chain(&self.driver_controller);
@@ -228,11 +249,11 @@ impl Embedded {
     }
 
     /// Brings up a further driver, unless it is there already, and waits for its turn: it is the
-    /// caller's until the guard is dropped.
+    /// caller's until what is returned is dropped.
     ///
     /// # Errors
     /// It cannot be started, or is not registered on all nodes in time.
-    pub async fn deploy(&self, wanted: &FurtherDriver) -> Result<OwnedMutexGuard<()>, DeployError> {
+    pub async fn deploy(&self, wanted: &FurtherDriver) -> Result<Turn, DeployError> {
         let turn = {
             let mut deployed = self.further.lock().await;
             if !deployed.contains_key(wanted.name) {
@@ -240,9 +261,9 @@ impl Embedded {
                 self.registered(wanted.name).await?;
                 deployed.insert(wanted.name, further);
             }
-            deployed.get(wanted.name).map(|further| further.turn.clone()).expect("it has just been put there")
+            deployed.get(wanted.name).map(Further::turn).expect("it has just been put there")
         };
-        Ok(turn.lock_owned().await)
+        Ok(turn.await)
     }
 
     /// Takes the cluster down in order: agents first, so that nobody calls a driver that is going.

@@ -177,7 +177,7 @@ impl Embedded {
             ends: Some(ends),
             records: Some(records),
             faults,
-            run_faults: Mutex::default(),
+            call_faults: Mutex::default(),
             api_is_spoilt: AtomicBool::new(false),
             api_ready,
             audit_log,
