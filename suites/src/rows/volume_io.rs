@@ -43,21 +43,22 @@ async fn hundred_mebibytes(t: Arc<Fixture>) -> Result<()> {
     written_and_read(&t, 100, "160Mi").await
 }
 
-/// The second pod reads what the kernel wrote back, since the volume was unmounted in between.
+/// The second pod reads what the kernel wrote back, since the volume was unmounted in between. Nobody forges the
+/// file: MD5 tells it from any other as surely as a sum that takes three times as long.
 async fn written_and_read(t: &Fixture, mebibytes: u32, size: &str) -> Result<()> {
     let claim = t.sized_claim("claim", size).await?;
     // One random mebibyte, repeated: the content differs from block to block, and making it costs little.
     let write = format!(
         "head -c 1048573 /dev/urandom > /data/seed\n\
          n=0; while [ $n -lt {mebibytes} ]; do cat /data/seed; printf %03d $n; n=$((n+1)); done > /data/file\n\
-         sha256sum < /data/file"
+         md5sum < /data/file"
     );
     let written = t.output(&Wanted::ending("writer", &claim, &write)).await?;
     t.remove_named_pod("writer").await?;
-    let read = "wc -c < /data/file; sha256sum < /data/file";
+    let read = "wc -c < /data/file; md5sum < /data/file";
     let read = t.output(&Wanted::ending("reader", &claim, read)).await?;
     let expected = format!("{}\n{written}", mebibytes * 1_048_576);
-    ensure!(written.len() >= 64 && read == expected, "written {expected:?}, read {read:?}");
+    ensure!(written.len() >= 32 && read == expected, "written {expected:?}, read {read:?}");
     Ok(())
 }
 
