@@ -1,7 +1,7 @@
 //! What a shell needs to carry out actions: reads from the shared cache, writes to the API server.
 //!
-//! Every write carries the resourceVersion it was decided on, and its answer is entered into the cache at
-//! once. A write that was decided on something outdated puts the current state into the cache and comes
+//! Every write but those that [let go](Context::release) of an object carries the resourceVersion it was decided
+//! on, and its answer is entered into the cache at once. A write that was decided on something outdated puts the current state into the cache and comes
 //! back as [`Failure::Stale`], so that the shell plans anew.
 
 use claimcheck_informer::{
@@ -156,6 +156,18 @@ impl Context {
         let key = key_of(object);
         let patch = conditional(object, patch);
         let request = collection::<K>(&key).patch(&key.name, &PatchParams::default(), &Patch::Merge(patch));
+        self.write::<K>(Verb::Patch, &key, request).await
+    }
+
+    /// Takes a finalizer off the object, whatever else has changed about it since: several components let go of a
+    /// volume at the same moment, each for a reason that the others' writes do not touch. Not for kinds that a CRD
+    /// brings, which take no strategic merge patches.
+    pub async fn release<K: Watchable>(&self, object: &K, finalizer: &str) -> Result<(), Failure> {
+        let key = key_of(object);
+        let uid = &object.metadata().uid;
+        let patch = json!({ "metadata": { "uid": uid, "$deleteFromPrimitiveList/finalizers": [finalizer] } });
+        let params = PatchParams::default();
+        let request = collection::<K>(&key).patch(&key.name, &params, &Patch::Strategic(patch));
         self.write::<K>(Verb::Patch, &key, request).await
     }
 

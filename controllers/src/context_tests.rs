@@ -58,6 +58,21 @@ async fn an_outdated_write_is_refused_and_refreshes_the_cache() {
 }
 
 #[tokio::test]
+async fn letting_go_is_not_hindered_by_what_changed_and_spares_other_finalizers_and_successors() {
+    let (_server, context, volumes, volume) = cluster().await;
+    let hold = Patch::Merge(json!({"metadata": {"finalizers": ["a.io/ours", "b.io/theirs"]}}));
+    volumes.patch("v", &PatchParams::default(), &hold).await.unwrap();
+    context.release(&volume, "a.io/ours").await.unwrap();
+    context.release(&volume, "a.io/ours").await.expect("it is let go of already");
+    let held = context.informer.read().volumes.named("v").unwrap().metadata.finalizers.clone();
+    assert_eq!(held.unwrap(), ["b.io/theirs"]);
+    let mut predecessor = volume;
+    predecessor.metadata.uid = Some("another".into());
+    assert!(matches!(context.release(&predecessor, "b.io/theirs").await, Err(Failure::Stale)));
+    assert!(volumes.get("v").await.unwrap().metadata.finalizers.is_some());
+}
+
+#[tokio::test]
 async fn a_write_to_what_is_gone_takes_it_out_of_the_cache() {
     let (_server, context, volumes, volume) = cluster().await;
     let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));

@@ -14,7 +14,7 @@ use k8s_openapi::{
     api::storage::v1::{VolumeAttachment, VolumeError},
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
 };
-use serde_json::{Value, json};
+use serde_json::json;
 use tracing::{info, warn};
 
 use super::plan::{Action, Known, NODE_ID, plan_attachment, plan_volume};
@@ -156,8 +156,7 @@ impl Controller for Attacher {
             // The finalizer first: an attachment that is being deleted and lacks it counts as detached,
             // whatever its status says. The other way around there would be a second Unpublish.
             Action::Release(attachment) => {
-                let finalizers = self.without_finalizer(&attachment.metadata);
-                context.patch(&*attachment, finalizers).await?;
+                context.release(&*attachment, &attacher_finalizer(&self.info.name)).await?;
                 info!(
                     volume = attachment.spec.source.persistent_volume_name,
                     node = attachment.spec.node_name,
@@ -172,7 +171,7 @@ impl Controller for Attacher {
                 return self.failed(context, &attachment, Box::new(error)).await;
             }
             Action::ReleaseVolume(volume) => {
-                context.patch(&*volume, self.without_finalizer(&volume.metadata)).await?;
+                context.release(&*volume, &attacher_finalizer(&self.info.name)).await?;
             }
         }
         Ok(Done::Wrote)
@@ -236,13 +235,6 @@ impl Attacher {
             finalizers.push(ours);
         }
         finalizers
-    }
-
-    fn without_finalizer(&self, meta: &ObjectMeta) -> Value {
-        let ours = attacher_finalizer(&self.info.name);
-        let mut finalizers = meta.finalizers.clone().unwrap_or_default();
-        finalizers.retain(|finalizer| *finalizer != ours);
-        json!({"metadata": {"finalizers": finalizers}})
     }
 
     fn know(&self, attachment: &VolumeAttachment, known: Known) {

@@ -34,10 +34,9 @@ pub enum Action {
 
 /// Plans the volume of this name. `is_deleted`: the driver deleted it already.
 ///
-/// The finalizer goes before the object is deleted, not after as upstream: as long as the object is not
-/// being deleted nobody else touches its finalizers, so the write cannot collide with the attacher's and
-/// the protection controller's. A crash in between is harmless: the volume is Released still, and
-/// DeleteVolume of a volume that is gone succeeds.
+/// The finalizer goes before the object is deleted, not after as upstream: so the write cannot make that of the
+/// protection controller outdated, which comes with the deletion. A crash in between is harmless: the volume is
+/// Released still, and DeleteVolume of a volume that is gone succeeds.
 pub fn plan(
     name: &str,
     world: &World,

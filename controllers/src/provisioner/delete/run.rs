@@ -94,9 +94,7 @@ impl Controller for Volumes {
                 context.patch(&*volume, json!({"metadata": {"finalizers": finalizers}})).await?;
             }
             Action::RemoveFinalizer(volume) => {
-                let mut finalizers = volume.metadata.finalizers.clone().unwrap_or_default();
-                finalizers.retain(|finalizer| finalizer != PROVISIONER_FINALIZER);
-                context.patch(&*volume, json!({"metadata": {"finalizers": finalizers}})).await?;
+                context.release(&*volume, PROVISIONER_FINALIZER).await?;
             }
             Action::DeleteVolume { volume, handle, secret } => {
                 let began = Instant::now();
