@@ -122,7 +122,7 @@ pub async fn run<C: Controller>(controller: C, context: Context) {
             let (controller, context) = (controller.clone(), context.clone());
             async move {
                 let began = Instant::now();
-                let outcome = reconcile(&*controller, &context, &key).instrument(span::<C>(&key)).await;
+                let outcome = reconcile(&*controller, &context, &key).await;
                 let result = if matches!(outcome, Outcome::Retry) { "failed" } else { "done" };
                 let took = began.elapsed().as_secs_f64();
                 context.meter.record(&RECONCILE_DURATION, &[C::NAME, result], took);
@@ -144,10 +144,24 @@ fn span<C: Controller>(key: &C::Key) -> Span {
     }
 }
 
-/// Plans and acts for one key until nothing is left to do.
+/// Plans for one key, which mostly finds that nothing is left to do: a change wakes many who have no part in it.
 async fn reconcile<C: Controller>(controller: &C, context: &Context, key: &C::Key) -> Outcome {
+    let plan = controller.plan(key, &context.informer.read(), Timestamp::now());
+    if plan.actions.is_empty() {
+        return plan.again.map_or(Outcome::Done, Outcome::After);
+    }
+    // On the heap: a step's future is large, and the idle need none.
+    Box::pin(work(controller, context, key, plan)).instrument(span::<C>(key)).await
+}
+
+/// Carries a plan out, and plans and acts until nothing is left to do.
+async fn work<C: Controller>(
+    controller: &C,
+    context: &Context,
+    key: &C::Key,
+    mut plan: Plan<C::Action>,
+) -> Outcome {
     for _ in 0..MAX_ROUNDS {
-        let plan = controller.plan(key, &context.informer.read(), Timestamp::now());
         match carry_out(controller, context, key, plan.actions).await {
             Ok(Done::Wrote) | Err(Failure::Stale) => {}
             Ok(Done::Nothing) => return plan.again.map_or(Outcome::Done, Outcome::After),
@@ -156,6 +170,7 @@ async fn reconcile<C: Controller>(controller: &C, context: &Context, key: &C::Ke
                 return Outcome::Retry;
             }
         }
+        plan = controller.plan(key, &context.informer.read(), Timestamp::now());
     }
     error!(rounds = MAX_ROUNDS, "planning does not come to an end");
     Outcome::Retry

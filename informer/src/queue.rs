@@ -191,9 +191,8 @@ impl<K: Hash + Eq + Clone> Queue<K> {
         loop {
             let next = self.state().next(Instant::now());
             match next {
-                // Passes the wake-up on: another waiter takes the next key, or the watch over the delays.
                 Next::Key(key) => {
-                    self.inner.changed.notify_one();
+                    self.pass_on();
                     return Some(key);
                 }
                 Next::Closed => {
@@ -212,7 +211,19 @@ impl<K: Hash + Eq + Clone> Queue<K> {
     /// Gives back a key that was worked on. It is queued again if it was added meanwhile.
     pub fn done(&self, key: &K) {
         self.state().done(key);
-        self.inner.changed.notify_one();
+        self.pass_on();
+    }
+
+    /// Wakes another waiter where there is something for it: the next key, or the watch over the delays. Of idle
+    /// workers there are many, and waking one for nothing costs as much as planning.
+    fn pass_on(&self) {
+        let has_more = {
+            let state = self.state();
+            !state.ready.is_empty() || !state.delayed.is_empty()
+        };
+        if has_more {
+            self.inner.changed.notify_one();
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State<K>> {
