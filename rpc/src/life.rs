@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! a process of ours has ended ───────────────────────┐            ┌─> it is there again: one case tells its end
-//! calls are lost, and nobody listens any more ───────┼─> started ─┤
+//! calls are lost, if nobody listens any more ────────┼─> started ─┤
 //! a call is late, and Probe is not answered either ──┘   anew     └─> it is gone: no more cases begin
 //! ```
 
@@ -17,7 +17,7 @@ use tokio::sync::Mutex;
 
 use crate::{
     process::Restart,
-    suite::{ConnectError, Suite},
+    suite::{ConnectError, Known, Suite},
 };
 
 /// How long it takes at the most to see that nobody listens.
@@ -37,6 +37,8 @@ pub(crate) enum End {
     Exited(String),
     /// Nobody listens at its endpoint.
     Refuses(Endpoint),
+    /// Calls were lost, and yet it is there: whoever minds it was faster than we are.
+    Returned,
     /// It is there, and answers nothing.
     Hangs,
 }
@@ -52,6 +54,9 @@ impl End {
         match self {
             Self::Exited(status) => format!("the driver's process ended by itself {during} ({status})"),
             Self::Refuses(at) => format!("the driver went away {during} (nobody listens at {at} any more)"),
+            Self::Returned => {
+                format!("the driver went away {during} (the connection broke, and it listens again by now)")
+            }
             Self::Hangs => {
                 format!("the driver hangs {during} (it does not answer Probe within {} s)", HANGS.as_secs())
             }
@@ -77,23 +82,28 @@ pub(crate) enum Life {
 pub(crate) struct Ends {
     /// Lets one case at a time look, and start the driver anew.
     looking: Mutex<()>,
-    known: std::sync::Mutex<Known>,
+    seen: std::sync::Mutex<Seen>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct Seen {
     ends: Vec<(Instant, End)>,
     gone: Option<String>,
 }
 
 impl Ends {
-    fn known(&self) -> std::sync::MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn seen(&self) -> std::sync::MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How the driver has ended since then, if it has.
+    fn since(&self, then: Instant) -> Option<End> {
+        self.seen().ends.iter().find(|(when, _)| *when > then).map(|(_, end)| end.clone())
     }
 
     /// Why no more cases can run, if none can.
     pub(crate) fn gone(&self) -> Option<String> {
-        self.known().gone.clone()
+        self.seen().gone.clone()
     }
 }
 
@@ -105,23 +115,22 @@ impl Suite {
         if let Some(why) = self.ends.gone() {
             return Life::NotThere(why);
         }
-        if let Some(end) = self.end(calls).await {
-            let again = self.start_anew().await;
-            let mut known = self.ends.known();
-            known.ends.push((Instant::now(), end.clone()));
+        if let Some(end) = self.end(calls, then).await {
+            let again = self.start_anew(&end).await;
+            self.forget_late();
+            let mut seen = self.ends.seen();
+            seen.ends.push((Instant::now(), end.clone()));
             if let Err(error) = again {
                 let why = format!("{} and does not come back: {error}", end.told(calls));
-                known.gone = Some(why.clone());
+                seen.gone = Some(why.clone());
                 return Life::Gone(end, why);
             }
         }
-        let known = self.ends.known();
-        let end = known.ends.iter().find(|(when, _)| *when > then);
-        end.map_or(Life::Well, |(_, end)| Life::Ended(end.clone()))
+        self.ends.since(then).map_or(Life::Well, Life::Ended)
     }
 
-    /// How the driver has ended, if it has.
-    async fn end(&self, calls: &Unanswered) -> Option<End> {
+    /// How the driver has ended, if it has and that is not known yet.
+    async fn end(&self, calls: &Unanswered, then: Instant) -> Option<End> {
         let any = |why| calls.iter().any(|(_, no_answer)| *no_answer == why);
         if let Some(Restart::Processes(processes)) = &self.restart {
             for process in processes.lock().await.iter_mut() {
@@ -129,7 +138,9 @@ impl Suite {
                     return Some(End::Exited(status.to_string()));
                 }
             }
-        } else if any(NoAnswer::Broken) {
+        }
+        // A process of ours may also be a mere wrapper, which outlives the driver.
+        if any(NoAnswer::Broken) {
             for driver in self.drivers() {
                 if let Err(NotReady { last: NotReadyCause::Connect(_), .. }) = driver.wait_ready(LOOK).await {
                     return Some(End::Refuses(driver.endpoint().clone()));
@@ -143,14 +154,21 @@ impl Suite {
                 }
             }
         }
-        None
+        // Unless the calls were lost with an end that another case has seen.
+        (any(NoAnswer::Broken) && self.ends.since(then).is_none()).then_some(End::Returned)
     }
 
-    async fn start_anew(&self) -> Result<(), ConnectError> {
-        match &self.restart {
-            Some(_) => self.restart().await,
-            None => self.ready(COMES_BACK).await,
+    async fn start_anew(&self, end: &End) -> Result<(), ConnectError> {
+        match (&self.restart, end) {
+            (None, _) | (_, End::Returned) => self.ready(COMES_BACK).await,
+            (Some(_), _) => self.restart().await,
         }
+    }
+
+    /// What was late while the driver hung need not be so again, but for what is known to hang.
+    fn forget_late(&self) {
+        let Known { late, unanswered, .. } = &mut *self.known();
+        late.retain(|call| unanswered.contains_key(call));
     }
 
     /// Kills the driver, starts it, and waits until it is ready again.

@@ -2,18 +2,20 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot do its work shall end at once")]
 
+mod ends;
+
 use std::{path::Path, process::Command};
 
 use serde_json::Value;
 
 fn csi(arguments: &[&str], out: &Path) -> (Option<i32>, Value) {
-    let output = Command::new(env!("CARGO_BIN_EXE_claimcheck"))
-        .env("CLAIMCHECK_NO_HISTORY", "1")
-        .args(["csi", "--format", "json", "--out"])
-        .arg(out)
-        .args(arguments)
-        .output()
-        .unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_claimcheck"));
+    outcome(command.args(["csi", "--format", "json", "--out"]).arg(out).args(arguments))
+}
+
+/// What a run ends with, and its summary.
+fn outcome(command: &mut Command) -> (Option<i32>, Value) {
+    let output = command.env("CLAIMCHECK_NO_HISTORY", "1").output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     let summary = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {errors}"));
     (output.status.code(), summary)

@@ -315,6 +315,12 @@ pub(crate) const fn due_of(defect: Defect) -> Due {
             "ended by itself in a call",
             3,
         ),
+        Defect::HangInCall => due(
+            Directories,
+            "node_stats::statistics of what is not there are refused",
+            "the driver hangs in a call of NodeGetVolumeStats",
+            3,
+        ),
         Defect::DeclaredUnimplemented => due(
             Directories,
             "declarations::what the controller declares is implemented",

@@ -75,14 +75,23 @@ fn try_driver(defect: Option<Defect>, volumes: Volumes, cases: &[&str]) -> Vec<F
         }
         Devices => &["--access-type", "block"],
     };
+    // What hangs is waited for, again and again.
+    let patience = if defect == Some(Defect::HangInCall) { "3" } else { "30" };
     if let Some(defect) = defect {
         driver = format!("{driver} --defect {}", defect.name());
     }
     let output = Command::new(env!("CARGO_BIN_EXE_claimcheck"))
         .env("CLAIMCHECK_NO_HISTORY", "1")
         .args(["csi", "--format", "json", "--nodes", "2", "--attach-limit", "100"])
-        .args(["--token-audience", "vault", "--ready-timeout", "2", "--mutable-parameter", "iops=100"])
-        .args(["--invalid-mutable-parameter", "iops=0", "--driver", &driver])
+        .args(["--token-audience", "vault", "--ready-timeout", "2", "--call-timeout", patience])
+        .args([
+            "--mutable-parameter",
+            "iops=100",
+            "--invalid-mutable-parameter",
+            "iops=0",
+            "--driver",
+            &driver,
+        ])
         .args(more)
         .arg("--out")
         .arg(folder.path().join("out"))

@@ -120,6 +120,8 @@ pub enum Defect {
     LoopLeak,
     /// NodeGetVolumeStats of a volume that does not exist ends the process
     CrashInCall,
+    /// NodeGetVolumeStats of a volume that does not exist stops the process, which answers nothing any more
+    HangInCall,
     /// ControllerGetVolume is declared and not implemented
     DeclaredUnimplemented,
     /// ListVolumes is implemented and not declared

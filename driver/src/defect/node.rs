@@ -13,6 +13,7 @@ use claimcheck_csi::v1::{
     volume_capability::AccessType,
     volume_usage::Unit,
 };
+use rustix::process::{Signal, getpid, kill_process};
 use tonic::{Code, Request, Response, Status};
 use tracing::warn;
 
@@ -192,8 +193,13 @@ async fn node_get_volume_stats(
 ) -> Answer<NodeGetVolumeStatsResponse> {
     let path = request.volume_path.clone();
     let there = d.volume(&request.volume_id).is_some();
-    if d.defect == Defect::CrashInCall && !there && !request.volume_id.is_empty() {
-        process::abort();
+    if !there && !request.volume_id.is_empty() {
+        match d.defect {
+            Defect::CrashInCall => process::abort(),
+            // It cannot fail: every process may stop itself.
+            Defect::HangInCall => drop(kill_process(getpid(), Signal::STOP)),
+            _ => {}
+        }
     }
     let answer = d.sound.node_get_volume_stats(Request::new(request)).await;
     if d.defect != Defect::StatsOfAnotherVolume || answer.is_ok() || !there || path.is_empty() {

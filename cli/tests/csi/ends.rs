@@ -1,0 +1,152 @@
+//! Drivers that hang, go away or answer at several places, each under a run of the real binary: one case tells what
+//! happened, and the others go on, or say why they do not.
+
+use std::{path::Path, process::Command};
+
+use serde_json::Value;
+
+use super::{csi, ended, is_root, outcome};
+
+/// Asks for the statistics of a volume that does not exist, which is where our driver's defects strike.
+const STRIKES: &str = "node_stats::statistics of what is not there are refused";
+/// Cases that are begun after it, some at its side and some alone.
+const OTHERS: [&str; 4] = [STRIKES, "identity::", "controller_create::", "upkeep::"];
+/// A driver of ours in a folder, with a defect or none, as a line of a shell script.
+fn driver(socket: &str, more: &str) -> String {
+    let program = env!("CARGO_BIN_EXE_claimcheck");
+    format!(
+        "{program} driver --endpoint unix://$PWD/{socket} --node-id a --state-dir state {more} >> log 2>&1"
+    )
+}
+
+/// Runs `claimcheck csi` beside the drivers that a script has started, in a folder of their own: on the first of
+/// these sockets the node's, on the second, if there is one, the controller's.
+///
+/// The namespaces are for what goes wrong: the processes and mounts of drivers end with them.
+fn beside(script: &str, sockets: &[&str], arguments: &[&str], folder: &Path) -> (Option<i32>, Value) {
+    let mut unshare = Command::new("unshare");
+    if !is_root() {
+        unshare.args(["--user", "--map-root-user"]);
+    }
+    unshare.args(["--mount", "--pid", "--fork", "--kill-child", "sh", "-euc"]);
+    unshare.arg(format!("{script}\n\"$@\"")).arg("sh").arg(env!("CARGO_BIN_EXE_claimcheck"));
+    unshare.args(["csi", "--format", "json", "--access-type", "mount", "--out", "out"]).args(arguments);
+    for (flag, socket) in ["--endpoint", "--controller-endpoint"].iter().zip(sockets) {
+        unshare.arg(flag).arg(format!("unix://{}", folder.join(socket).display()));
+    }
+    outcome(unshare.current_dir(folder).env("TMPDIR", folder))
+}
+
+/// Cases that were skipped though what they need is there.
+fn passed_over(summary: &Value) -> Vec<(String, String)> {
+    let lacks = |why: &str| super::is_expected(why) || why.contains("--driver start it");
+    ended(summary, "skipped").into_iter().filter(|(_, why)| !lacks(why)).collect()
+}
+
+/// The run went on after what struck it: one case tells of it in these words, and no other is the worse for it.
+fn told_once(summary: &Value, words: &str) {
+    let failed = ended(summary, "failed");
+    let [(case, why)] = &failed[..] else { panic!("{words:?} is to be the one finding: {failed:#?}") };
+    assert_eq!(case, STRIKES);
+    assert!(why.starts_with(words), "{why}");
+    assert_eq!(passed_over(summary), []);
+    assert!(summary["cases"]["passed"].as_u64() >= Some(15), "{}", summary["cases"]);
+}
+
+#[test]
+fn a_driver_that_hangs_is_told_once_and_started_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let command = format!(
+        "exec:{} driver --endpoint {{endpoint}} --node-id {{node_id}} --state-dir {{state_dir}} --defect hang-in-call",
+        env!("CARGO_BIN_EXE_claimcheck")
+    );
+    let arguments = ["--driver", &command, "--access-type", "mount", "--call-timeout", "6"];
+    let (code, summary) = csi(&[&arguments[..], &OTHERS].concat(), &folder.path().join("out"));
+    told_once(
+        &summary,
+        "the driver hangs in a call of NodeGetVolumeStats (it does not answer Probe within 5 s)",
+    );
+    assert_eq!(code, Some(1));
+}
+
+#[test]
+fn a_driver_that_goes_away_below_its_wrapper_is_told_once_and_started_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let command = format!(
+        "exec:sh -c '{} driver --endpoint {{endpoint}} --node-id {{node_id}} --state-dir {{state_dir}} \
+         --defect crash-in-call; sleep 600'",
+        env!("CARGO_BIN_EXE_claimcheck")
+    );
+    let arguments = ["--driver", &command, "--access-type", "mount"];
+    let (code, summary) = csi(&[&arguments[..], &OTHERS].concat(), &folder.path().join("out"));
+    told_once(&summary, "the driver went away in a call of NodeGetVolumeStats (nobody listens at unix://");
+    assert_eq!(code, Some(1));
+}
+
+#[test]
+fn a_driver_that_goes_away_for_good_ends_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = format!("{} &", driver("csi.sock", "--defect crash-in-call"));
+    // One at a time, so that it is known which cases come after.
+    let arguments = ["--parallel", "1"];
+    let (code, summary) = beside(&script, &["csi.sock"], &[&arguments[..], &OTHERS].concat(), folder.path());
+    let failed = ended(&summary, "failed");
+    let [(case, why)] = &failed[..] else { panic!("one case is to tell it: {failed:#?}") };
+    assert_eq!(case, STRIKES);
+    let gone = why.lines().next().unwrap();
+    assert!(gone.starts_with("the driver went away in a call of NodeGetVolumeStats"), "{why}");
+    assert!(gone.contains("and does not come back"), "{why}");
+    let after = passed_over(&summary);
+    assert!(!after.is_empty() && after.iter().all(|(_, why)| why == gone), "{after:#?}");
+    assert_eq!(code, Some(1));
+}
+
+#[test]
+fn a_driver_that_comes_back_by_itself_is_told_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = format!("while :; do {} || :; done &", driver("csi.sock", "--defect crash-in-call"));
+    let (code, summary) = beside(&script, &["csi.sock"], &OTHERS, folder.path());
+    told_once(&summary, "the driver went away in a call of NodeGetVolumeStats (");
+    assert_eq!(code, Some(1));
+}
+
+#[test]
+fn a_driver_that_somebody_else_starts_is_restarted_by_their_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = format!("{} & echo $! > pid", driver("csi.sock", "--defect crash-in-call"));
+    let restart = format!("kill -9 $(cat pid); {start}");
+    let arguments = ["--restart-command", &restart, "replays::"];
+    let (code, summary) = beside(&start, &["csi.sock"], &[&arguments[..], &OTHERS].concat(), folder.path());
+    told_once(&summary, "the driver went away in a call of NodeGetVolumeStats (nobody listens at unix://");
+    assert_eq!(code, Some(1));
+}
+
+#[test]
+fn node_and_controller_at_different_endpoints_pass() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = format!("{} &\n{} &", driver("node.sock", ""), driver("controller.sock", ""));
+    let (code, summary) = beside(&script, &["node.sock", "controller.sock"], &[], folder.path());
+    assert_eq!(ended(&summary, "failed"), []);
+    assert_eq!(code, Some(0));
+    let skipped = ended(&summary, "skipped");
+    assert!(skipped.iter().all(|(_, why)| !why.contains("one endpoint")), "{skipped:#?}");
+    assert!(summary["cases"]["passed"].as_u64() >= Some(150), "{}", summary["cases"]);
+}
+
+#[test]
+fn of_two_endpoints_the_one_that_went_away_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = format!(
+        "while :; do {} || sleep 1; done &\n{} &",
+        driver("node.sock", "--defect crash-in-call"),
+        driver("controller.sock", "")
+    );
+    let (code, summary) = beside(&script, &["node.sock", "controller.sock"], &OTHERS, folder.path());
+    let node = folder.path().join("node.sock");
+    let words = format!(
+        "the driver went away in a call of NodeGetVolumeStats (nobody listens at unix://{}",
+        node.display()
+    );
+    told_once(&summary, &words);
+    assert_eq!(code, Some(1));
+}
