@@ -170,32 +170,13 @@ impl Job {
             mutable_parameters: attributes.and_then(|class| class.parameters.clone()).unwrap_or_default(),
             ..CreateVolumeRequest::default()
         };
-        let mut annotations = BTreeMap::from([(PROVISIONED_BY.to_owned(), settings.driver.name.clone())]);
-        annotate(
-            &mut annotations,
-            DELETION_SECRET_NAME,
-            DELETION_SECRET_NAMESPACE,
-            provision_secret.as_ref(),
-        );
-        if let Some(modify) = secret(Purpose::ControllerModify)? {
-            annotate(&mut annotations, MODIFY_SECRET_NAME, MODIFY_SECRET_NAMESPACE, Some(&modify));
-        }
-        let source = CSIPersistentVolumeSource {
-            driver: settings.driver.name.clone(),
-            fs_type: (!block && !fs_type.is_empty()).then_some(fs_type),
-            controller_publish_secret_ref: secret(Purpose::ControllerPublish)?,
-            node_stage_secret_ref: secret(Purpose::NodeStage)?,
-            node_publish_secret_ref: secret(Purpose::NodePublish)?,
-            controller_expand_secret_ref: secret(Purpose::ControllerExpand)?,
-            node_expand_secret_ref: secret(Purpose::NodeExpand)?,
-            read_only: is_read_only(spec, settings).then_some(true),
-            volume_attributes: Some(BTreeMap::from([(IDENTITY.to_owned(), settings.identity.clone())])),
-            ..CSIPersistentVolumeSource::default()
-        };
+        let modify_secret = secret(Purpose::ControllerModify)?;
+        let fs_type = (!block && !fs_type.is_empty()).then_some(fs_type);
+        let source = csi_source(spec, settings, fs_type, secret)?;
         let volume = PersistentVolume {
             metadata: ObjectMeta {
                 name: Some(name),
-                annotations: Some(annotations),
+                annotations: Some(annotations(settings, provision_secret.as_ref(), modify_secret.as_ref())),
                 finalizers: Some(vec![PROVISIONER_FINALIZER.to_owned()]),
                 ..ObjectMeta::default()
             },
@@ -247,6 +228,42 @@ impl Job {
         }
         Ok(volume)
     }
+}
+
+/// What later calls need to know of the volume, but for what the driver says of it.
+fn csi_source(
+    spec: &PersistentVolumeClaimSpec,
+    settings: &Settings,
+    fs_type: Option<String>,
+    secret: impl Fn(Purpose) -> Result<Option<SecretReference>, SecretNameError>,
+) -> Result<CSIPersistentVolumeSource, SecretNameError> {
+    Ok(CSIPersistentVolumeSource {
+        driver: settings.driver.name.clone(),
+        fs_type,
+        controller_publish_secret_ref: secret(Purpose::ControllerPublish)?,
+        node_stage_secret_ref: secret(Purpose::NodeStage)?,
+        node_publish_secret_ref: secret(Purpose::NodePublish)?,
+        controller_expand_secret_ref: secret(Purpose::ControllerExpand)?,
+        node_expand_secret_ref: secret(Purpose::NodeExpand)?,
+        read_only: is_read_only(spec, settings).then_some(true),
+        volume_attributes: Some(BTreeMap::from([(IDENTITY.to_owned(), settings.identity.clone())])),
+        ..CSIPersistentVolumeSource::default()
+    })
+}
+
+/// Who made the volume, and with which secrets it is deleted and modified. That there is none for deleting is noted
+/// too.
+fn annotations(
+    settings: &Settings,
+    provision: Option<&SecretReference>,
+    modify: Option<&SecretReference>,
+) -> BTreeMap<String, String> {
+    let mut annotations = BTreeMap::from([(PROVISIONED_BY.to_owned(), settings.driver.name.clone())]);
+    annotate(&mut annotations, DELETION_SECRET_NAME, DELETION_SECRET_NAMESPACE, provision);
+    if modify.is_some() {
+        annotate(&mut annotations, MODIFY_SECRET_NAME, MODIFY_SECRET_NAMESPACE, modify);
+    }
+    annotations
 }
 
 /// Whether nobody is to write to the volume, and the driver can be told so.
