@@ -15,6 +15,7 @@ use claimcheck_harness::{
     cluster::{DriverCommand, DriverPlace},
     metrics::Metrics,
     report::{Reporter, RunFolder},
+    share,
 };
 use claimcheck_model::{ClusterKind, Event, RunInfo, Stamp};
 use claimcheck_rpc::{
@@ -156,6 +157,8 @@ fn start(args: &Args, config: &mut Config, log: PathBuf) -> Result<Started> {
         return Ok(Started { endpoints: Endpoints { node, controller, second }, restart, log: None });
     };
     let root = Path::new(STATE_DIR).join("csi");
+    std::fs::create_dir_all(&root).with_context(|| format!("cannot make {}", root.display()))?;
+    share(&root)?;
     let ourselves = std::env::current_exe().context("cannot find this very program")?;
     let default = if *command == DriverCommand::Builtin { 2 } else { 1 };
     let count = usize::from(args.nodes.unwrap_or(default));

@@ -34,6 +34,6 @@ pub mod trace;
 mod usage;
 
 pub use claimcheck_driver::DRIVER_NAME as BUILTIN_DRIVER;
-pub use claimcheck_substrate::{Lane, STATE_DIR};
+pub use claimcheck_substrate::{Lane, STATE_DIR, share};
 pub use entry::{Entry, entry};
 pub use session::Session;

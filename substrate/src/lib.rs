@@ -19,7 +19,7 @@ mod root;
 pub use isolate::{IsolateError, isolate};
 pub use lane::Lane;
 pub use process::{NodeNamespace, Process, ProcessSpec, SpawnError};
-pub use root::KUBELET_DIR;
+pub use root::{KUBELET_DIR, RootError, share};
 
 /// Where an embedded cluster keeps its state, in the private namespace. Short, since unix socket paths
 /// end at 108 bytes.

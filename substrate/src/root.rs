@@ -105,6 +105,18 @@ fn show_entries(host: &Path, ours: &Path) -> Result<(), RootError> {
     Ok(())
 }
 
+/// Shares what is mounted below a directory of the private root, which comes to be a mount itself. So it is below the
+/// kubelet's directory on a real node, and there are drivers that look: `mount propagation is not enabled`.
+///
+/// # Errors
+/// The kernel's.
+pub fn share(directory: &Path) -> Result<(), RootError> {
+    bind(directory, directory)?;
+    let flags = MsFlags::MS_REC | MsFlags::MS_SHARED;
+    mount(None::<&str>, directory, None::<&str>, flags, None::<&str>)
+        .doing("share the mounts below", directory)
+}
+
 fn directory(path: &Path, mode: u32) -> Result<(), RootError> {
     fs::DirBuilder::new().recursive(true).mode(mode).create(path).doing("make", path)
 }

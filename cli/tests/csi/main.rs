@@ -112,6 +112,24 @@ fn a_lesser_driver_is_asked_for_less() {
 }
 
 #[test]
+fn mounts_are_shared_where_volumes_are_staged_and_published() {
+    let folder = tempfile::tempdir().unwrap();
+    let seen = folder.path().join("seen");
+    // What csi-digitalocean asks before each call: is the mount at the staging path a shared one?
+    let command = format!(
+        "exec:sh -c 'd=/cc/csi/staging/tried; mkdir -p $d; mount -t tmpfs none $d; grep \" $d \" /proc/self/mountinfo \
+         > {}; umount $d; exec {} driver --endpoint {{endpoint}} --node-id {{node_id}} --state-dir {{state_dir}}'",
+        seen.display(),
+        env!("CARGO_BIN_EXE_claimcheck"),
+    );
+    let (code, summary) =
+        csi(&["--driver", &command, "--nodes", "1", "identity::"], &folder.path().join("out"));
+    assert_eq!((code, ended(&summary, "failed")), (Some(0), vec![]));
+    let seen = std::fs::read_to_string(seen).unwrap();
+    assert!(seen.contains(" shared:"), "{seen}");
+}
+
+#[test]
 fn a_driver_that_does_not_come_up_is_told_with_its_last_words() {
     let folder = tempfile::tempdir().unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_claimcheck"))
