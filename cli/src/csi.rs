@@ -194,7 +194,7 @@ fn info(args: &Args, suite: &Suite, planned: &[Planned], lane: Option<Lane>) -> 
     let accesses: Vec<&str> = offers.accesses.iter().map(|access| access.name()).collect();
     let processors = std::thread::available_parallelism().map_or(0, usize::from).to_string();
     let told = [
-        ("parallel", args.parallel.to_string()),
+        ("parallel", suite.parallel(args.parallel.into()).to_string()),
         ("processors", processors),
         ("access_types", accesses.join(", ")),
         ("node", offers.info.node_id.clone()),

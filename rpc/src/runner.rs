@@ -60,7 +60,7 @@ struct Again {
 }
 
 impl Runner {
-    /// A runner of at most `parallel` cases at a time. Once `interrupted`, cases under way clean up and fail,
+    /// A runner of at most `parallel` cases at a time, fewer where a node takes few volumes. Once `interrupted`, cases under way clean up and fail,
     /// and no more begin.
     pub fn new(
         suite: Arc<Suite>,
@@ -68,6 +68,7 @@ impl Runner {
         events: UnboundedSender<Event>,
         interrupted: CancellationToken,
     ) -> Arc<Self> {
+        let parallel = suite.parallel(parallel);
         Arc::new(Self { suite, parallel, started: AtomicUsize::new(0), events, interrupted })
     }
 

@@ -28,6 +28,9 @@ use crate::{
     traffic,
 };
 
+/// How many volumes a case attaches at a time, at most, unless it runs alone.
+const ATTACHED_BY_A_CASE: usize = 3;
+
 /// The driver cannot be tried.
 #[derive(Debug, Error)]
 pub enum ConnectError {
@@ -164,6 +167,14 @@ impl Suite {
             suite.offers.accesses = suite.taken().await;
         }
         Ok((Arc::new(suite), telling))
+    }
+
+    /// How many cases may run at a time, of `wanted`: so many that what they attach stays within the node's limit.
+    pub fn parallel(&self, wanted: usize) -> usize {
+        match usize::try_from(self.offers.info.max_volumes_per_node) {
+            Ok(limit) if limit > 0 => wanted.min(limit / ATTACHED_BY_A_CASE).max(1),
+            _ => wanted,
+        }
     }
 
     /// What the driver offers.

@@ -7,7 +7,7 @@ use tokio::time::{Duration, sleep};
 
 use super::{ATTACH, CLONE, CREATE, EXPAND, GROUPS, MODIFY, NODE_EXPAND, SNAPSHOT, STAGE, case};
 use crate::{
-    case::{Need, Row},
+    case::{Need, Row, When},
     expect::{Answer, NOT_FOUND, raced, said, same},
     fixture::{Fixture, Step, from_volume},
 };
@@ -80,7 +80,9 @@ pub(super) const ROWS: &[Row] = &[
         .needs(&[CREATE, GROUPS]),
     Row::new("a group deleted many times at once is gone", RULE, case!(delete_group))
         .needs(&[CREATE, GROUPS]),
-    Row::new("many volumes go all the way up at once", RULE, case!(many_up)).needs(&[CREATE]),
+    Row::new("many volumes go all the way up at once", RULE, case!(many_up))
+        .needs(&[CREATE])
+        .when(When::Alone),
 ];
 
 /// Starts so many calls at once, and waits for all of them.
@@ -480,7 +482,7 @@ async fn delete_group(f: &Fixture) -> Result<()> {
 }
 
 async fn many_up(f: &Fixture) -> Result<()> {
-    for placed in at_once(CROWD, || f.up()).await {
+    for placed in at_once(f.crowd(CROWD), || f.up()).await {
         f.lower(&placed?).await?;
     }
     Ok(())

@@ -115,11 +115,15 @@ async fn no_loop(f: &Fixture) -> Result<()> {
     let file = backing_file(f, &placed)?;
     let gone = f.node_unstage_volume(f.unstage_request(&placed)).await;
     gone.works("NodeUnstageVolume")?;
+    let mut last = "NodeUnstageVolume";
+    if attached(&file)? > 0 && f.attaches() {
+        // The device is what attaching gave the volume to the node as.
+        last = "ControllerUnpublishVolume";
+        let request = f.detach_request(placed.id(), &f.node_info().node_id);
+        f.controller_unpublish_volume(request).await.works(last)?;
+    }
     let left = attached(&file)?;
-    ensure!(
-        left == 0,
-        "NodeUnstageVolume answered OK and leaves {left} loop device(s) of the volume attached"
-    );
+    ensure!(left == 0, "{last} answered OK and leaves {left} loop device(s) of the volume attached");
     Ok(())
 }
 
