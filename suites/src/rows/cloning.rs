@@ -61,7 +61,7 @@ pub(super) const ROWS: &[Case] = &[
 
 async fn does_not_share(t: Arc<Fixture>) -> Result<()> {
     let claim = written(&t, "claim", "before").await?;
-    let clone = t.claim_from("clone", From::Claim(&claim), t.usual_size()).await?;
+    let clone = t.claim_from("clone", From::Claim(&claim), &t.usual_size()).await?;
     expect(&t, &clone, "before").await?;
     write(&t, &claim, "source").await?;
     expect(&t, &clone, "before").await?;
@@ -75,7 +75,7 @@ async fn several(t: Arc<Fixture>) -> Result<()> {
     let clones = names.iter().map(|name| {
         let (t, claim) = (&t, &claim);
         async move {
-            let clone = t.claim_from(name, From::Claim(claim), t.usual_size()).await?;
+            let clone = t.claim_from(name, From::Claim(claim), &t.usual_size()).await?;
             expect(t, &clone, "shared").await
         }
     });
@@ -84,7 +84,7 @@ async fn several(t: Arc<Fixture>) -> Result<()> {
 
 async fn beside_source(t: Arc<Fixture>) -> Result<()> {
     let claim = written(&t, "claim", "before").await?;
-    let clone = t.claim_from("clone", From::Claim(&claim), t.usual_size()).await?;
+    let clone = t.claim_from("clone", From::Claim(&claim), &t.usual_size()).await?;
     let script = "cat /data1/file && echo source > /data/file && echo clone > /data1/file && sync\n\
                   cat /data/file /data1/file";
     let said = t.output(&Wanted::ending("pod", &claim, script).also(&clone)).await?;
@@ -94,7 +94,7 @@ async fn beside_source(t: Arc<Fixture>) -> Result<()> {
 
 async fn waits(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
-    let clone = t.claim_from("clone", From::Claim(&claim), t.usual_size()).await?;
+    let clone = t.claim_from("clone", From::Claim(&claim), &t.usual_size()).await?;
     let reader = t.pod(&Wanted::ending("reader", &clone, "ls /data | grep -c file || true")).await?;
     t.event_saying("clone", &["ProvisioningFailed"], "must have a status of Bound").await?;
     write(&t, &claim, "there").await?;
@@ -112,7 +112,7 @@ async fn source_deleted(t: Arc<Fixture>) -> Result<()> {
     let claim = written(&t, "claim", "kept").await?;
     // It waits for its class until its creation is made to fail.
     let source = json!({ "dataSource": From::Claim(&claim).source() });
-    let clone = t.manual_claim("clone", t.usual_size(), source).await?;
+    let clone = t.manual_claim("clone", &t.usual_size(), source).await?;
     t.event("clone", "ProvisioningFailed").await?;
     t.fail_creation(&clone, Code::Internal, 3).await;
     t.manual_class().await?;

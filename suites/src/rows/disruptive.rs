@@ -147,7 +147,8 @@ async fn out_of_service(t: Arc<Fixture>) -> Result<()> {
     let (dead, living) = (t.nodes().remove(1), t.nodes().remove(0));
     let agent = Victim::NodeAgent(dead.clone());
     let claim = t.claim("claim").await?;
-    t.ready_pod(&Wanted::staying("pod", &claim, "echo here > /data/ticket").on(&dead)).await?;
+    // What is not on the disk yet dies with the node.
+    t.ready_pod(&Wanted::staying("pod", &claim, "echo here > /data/ticket && sync").on(&dead)).await?;
     t.disrupt(agent.clone(), Disruption::Stop).await?;
     let moved = volume_moves_on(&t, &claim, &dead, &living).await;
     // In any case, or the cases after this one have a node less.

@@ -36,7 +36,7 @@ async fn source(t: &Fixture) -> Result<Value> {
     let spec = json!({
         "accessModes": t.access_modes(),
         "storageClassName": t.class().await?,
-        "resources": { "requests": { "storage": t.size("64Mi") } },
+        "resources": { "requests": { "storage": t.usual_size() } },
     });
     Ok(json!({ "ephemeral": { "volumeClaimTemplate": { "spec": spec } } }))
 }

@@ -387,7 +387,7 @@ async fn named_part(t: Arc<Fixture>) -> Result<()> {
         let pod = t.pod_like(wanted).await?;
         t.ended(&pod).await?;
     }
-    let said = t.output(&Wanted::ending("reader", &claim, "cd /data; ls; cat of-*/file")).await?;
+    let said = t.output(&Wanted::ending("reader", &claim, "cd /data; ls -d of-*; cat of-*/file")).await?;
     ensure!(said == "of-a\nof-b\na\nb", "the reader found {said:?}");
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use claimcheck_model::Capability;
 use futures::future::try_join_all;
 use serde_json::json;
@@ -64,7 +64,7 @@ async fn data_as_of(t: Arc<Fixture>) -> Result<()> {
     let claim = written(&t, "claim", "before").await?;
     t.taken("snapshot", &claim).await?;
     write(&t, &claim, "after").await?;
-    let restored = t.claim_from("restored", From::Snapshot("snapshot"), t.usual_size()).await?;
+    let restored = t.claim_from("restored", From::Snapshot("snapshot"), &t.usual_size()).await?;
     expect(&t, &restored, "before").await?;
     expect(&t, &claim, "after").await
 }
@@ -72,7 +72,7 @@ async fn data_as_of(t: Arc<Fixture>) -> Result<()> {
 async fn grows(t: Arc<Fixture>) -> Result<()> {
     let claim = written(&t, "claim", "grown").await?;
     t.taken("snapshot", &claim).await?;
-    let restored = t.claim_from("restored", From::Snapshot("snapshot"), "640Mi").await?;
+    let restored = t.claim_from("restored", From::Snapshot("snapshot"), &t.larger_size()).await?;
     let script =
         "cat /data/file && df -kP /data | tail -n 1 | while read -r _ size _; do echo \"$size\"; done";
     let said = t.output(&Wanted::ending("reader", &restored, script)).await?;
@@ -80,7 +80,9 @@ async fn grows(t: Arc<Fixture>) -> Result<()> {
     ensure!(text == "grown", "the restored volume has {text:?}");
     // What a file system itself takes is left out of its size.
     let size: u64 = size.trim().parse()?;
-    ensure!(size > 500 << 10, "the file system has {size} KiB of a volume of 640 MiB");
+    let larger = claimcheck_informer::quantity::parse(&t.larger_size()).context("not a size")?;
+    let due = u64::try_from(larger)? / 1024 * 3 / 4;
+    ensure!(size > due, "the file system has {size} KiB of a volume of {}", t.larger_size());
     Ok(())
 }
 
@@ -93,7 +95,7 @@ async fn too_small(t: Arc<Fixture>) -> Result<()> {
 
 async fn waits(t: Arc<Fixture>) -> Result<()> {
     let claim = written(&t, "claim", "late").await?;
-    let restored = t.claim_from("restored", From::Snapshot("snapshot"), t.usual_size()).await?;
+    let restored = t.claim_from("restored", From::Snapshot("snapshot"), &t.usual_size()).await?;
     t.event_saying("restored", &["ProvisioningFailed"], "error getting snapshot snapshot").await?;
     t.taken("snapshot", &claim).await?;
     expect(&t, &restored, "late").await
@@ -103,7 +105,7 @@ async fn source_gone(t: Arc<Fixture>) -> Result<()> {
     let claim = written(&t, "claim", "kept").await?;
     t.taken("snapshot", &claim).await?;
     t.remove_claim(&claim).await?;
-    let restored = t.claim_from("restored", From::Snapshot("snapshot"), t.usual_size()).await?;
+    let restored = t.claim_from("restored", From::Snapshot("snapshot"), &t.usual_size()).await?;
     expect(&t, &restored, "kept").await
 }
 
@@ -114,7 +116,7 @@ async fn several(t: Arc<Fixture>) -> Result<()> {
     let restored = names.iter().map(|name| {
         let t = &t;
         async move {
-            let claim = t.claim_from(name, From::Snapshot("snapshot"), t.usual_size()).await?;
+            let claim = t.claim_from(name, From::Snapshot("snapshot"), &t.usual_size()).await?;
             expect(t, &claim, "shared").await
         }
     });
@@ -124,7 +126,7 @@ async fn several(t: Arc<Fixture>) -> Result<()> {
 async fn beside_source(t: Arc<Fixture>) -> Result<()> {
     let claim = written(&t, "claim", "before").await?;
     t.taken("snapshot", &claim).await?;
-    let restored = t.claim_from("restored", From::Snapshot("snapshot"), t.usual_size()).await?;
+    let restored = t.claim_from("restored", From::Snapshot("snapshot"), &t.usual_size()).await?;
     let script = "cat /data1/file && echo source > /data/file && echo restored > /data1/file && sync\n\
                   cat /data/file /data1/file";
     let said = t.output(&Wanted::ending("pod", &claim, script).also(&restored)).await?;
@@ -139,7 +141,7 @@ async fn read_by_many(t: Arc<Fixture>) -> Result<()> {
     t.snapshot_like("snapshot", json!({ "source": source, "volumeSnapshotClassName": class })).await?;
     t.ready_snapshot("snapshot").await?;
     let restored =
-        t.claim_from_as("restored", From::Snapshot("snapshot"), t.usual_size(), "ReadOnlyMany").await?;
+        t.claim_from_as("restored", From::Snapshot("snapshot"), &t.usual_size(), "ReadOnlyMany").await?;
     let script = "cat /data/file; touch /data/other 2> /dev/null && echo written || echo refused";
     let nodes = t.nodes();
     let readers = nodes.iter().take(2).enumerate().map(|(n, node)| {

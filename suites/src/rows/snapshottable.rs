@@ -139,7 +139,7 @@ async fn retained(t: Arc<Fixture>) -> Result<()> {
     let calls = t.balance_now().await?.calls;
     ensure!(!calls.contains_key("DeleteSnapshot"), "it was to be kept, and the driver was called {calls:?}");
     take_in(&t, &handle).await?;
-    let restored = t.claim_from("restored", From::Snapshot("second"), t.usual_size()).await?;
+    let restored = t.claim_from("restored", From::Snapshot("second"), &t.usual_size()).await?;
     expect(&t, &restored, "kept").await
 }
 
@@ -161,7 +161,7 @@ async fn in_use(t: Arc<Fixture>) -> Result<()> {
     let pod = t.ready_pod(&Wanted::staying("writer", &claim, write)).await?;
     t.taken("snapshot", &claim).await?;
     t.ready(&pod).await?;
-    let restored = t.claim_from("restored", From::Snapshot("snapshot"), t.usual_size()).await?;
+    let restored = t.claim_from("restored", From::Snapshot("snapshot"), &t.usual_size()).await?;
     expect(&t, &restored, "before").await
 }
 
@@ -179,7 +179,7 @@ async fn of_ephemeral(t: Arc<Fixture>) -> Result<()> {
     t.taken("snapshot", &claim).await?;
     t.remove_pod(&pod).await?;
     t.gone(Kind::Claim, &claim.name).await?;
-    let restored = t.claim_from("restored", From::Snapshot("snapshot"), t.usual_size()).await?;
+    let restored = t.claim_from("restored", From::Snapshot("snapshot"), &t.usual_size()).await?;
     expect(&t, &restored, "mine").await
 }
 
@@ -210,7 +210,7 @@ async fn used(t: Arc<Fixture>) -> Result<()> {
     let claim = written(&t, "claim", "used").await?;
     t.taken("snapshot", &claim).await?;
     // It binds late, so it keeps the snapshot until a pod comes.
-    let restored = t.claim_from("restored", From::Snapshot("snapshot"), t.usual_size()).await?;
+    let restored = t.claim_from("restored", From::Snapshot("snapshot"), &t.usual_size()).await?;
     t.claim_in_phase(&restored, "Pending").await?;
     t.delete_snapshot("snapshot").await?;
     t.event("snapshot", "SnapshotDeletePending").await?;
@@ -233,7 +233,7 @@ async fn many(t: Arc<Fixture>) -> Result<()> {
             for round in [0, 2] {
                 let name = format!("snapshot-{volume}-{round}");
                 let restored = format!("restored-{volume}-{round}");
-                let restored = t.claim_from(&restored, From::Snapshot(&name), t.usual_size()).await?;
+                let restored = t.claim_from(&restored, From::Snapshot(&name), &t.usual_size()).await?;
                 expect(t, &restored, &format!("{volume}-{round}")).await?;
             }
             anyhow::Ok(())

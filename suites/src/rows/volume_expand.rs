@@ -86,23 +86,23 @@ const USED_VOLUME: &str = "a volume grows under its pod";
 
 /// A claim of the case's, bound if it can be without a pod.
 async fn claim(t: &Fixture) -> Result<Claim> {
-    t.sized_claim("claim", t.sizes().0).await
+    t.claim("claim").await
 }
 
 async fn not_allowed(t: Arc<Fixture>) -> Result<()> {
     let claim = claim(&t).await?;
     t.bound(&claim).await?;
     t.allow_growth(&claim, false).await?;
-    let said = refusal(t.resize(&claim, t.sizes().1).await)?;
+    let said = refusal(t.resize(&claim, &t.larger_size()).await)?;
     ensure!(said.contains("only dynamically provisioned pvc can be resized"), "refused with {said:?}");
     t.allow_growth(&claim, true).await?;
-    t.resize(&claim, t.sizes().1).await.context("the class lets it, but it cannot grow")
+    t.resize(&claim, &t.larger_size()).await.context("the class lets it, but it cannot grow")
 }
 
 async fn never_smaller(t: Arc<Fixture>) -> Result<()> {
     let claim = claim(&t).await?;
     t.bound(&claim).await?;
-    let said = refusal(t.resize(&claim, "32Mi").await)?;
+    let said = refusal(t.resize(&claim, "1Mi").await)?;
     ensure!(said.contains("field can not be less than status.capacity"), "refused with {said:?}");
     Ok(())
 }
@@ -132,7 +132,7 @@ async fn is_larger(t: &Fixture, name: &str, claim: &Claim, node: &str) -> Result
     let [mark, kib] = words[..] else { anyhow::bail!("pod {name} said {said:?}") };
     ensure!(mark == "kept", "the data is gone: pod {name} read {mark:?}");
     let kib: u64 = kib.parse().with_context(|| format!("pod {name} said {said:?}"))?;
-    let before = claimcheck_informer::quantity::parse(t.sizes().0).context("not a size")?;
+    let before = claimcheck_informer::quantity::parse(&t.usual_size()).context("not a size")?;
     let before = u64::try_from(before)? / 1024;
     ensure!(t.pattern().fs == FsType::Default || kib > before, "it has {kib} KiB, no more than {before}");
     Ok(())
@@ -146,19 +146,19 @@ async fn unused(t: Arc<Fixture>) -> Result<()> {
     let volume = t.bound(&claim).await?;
     t.attachments_gone(&volume).await?;
     let volume = volume.metadata.name.unwrap_or_default();
-    t.resize(&claim, t.sizes().1).await?;
-    t.volume_has(&volume, t.sizes().1).await?;
-    t.grown_but_for_the_node(&claim, t.sizes().1).await?;
+    t.grow(&claim).await?;
+    t.volume_has(&volume, &t.larger_size()).await?;
+    t.grown_but_for_the_node(&claim, &t.larger_size()).await?;
     is_larger(&t, "reader", &claim, &node).await?;
-    t.grown_at_last(&claim, t.sizes().1).await
+    t.grown_at_last(&claim, &t.larger_size()).await
 }
 
 async fn used(t: Arc<Fixture>) -> Result<()> {
     let node = t.nodes().pop().context("the cluster has no nodes")?;
     let claim = claim(&t).await?;
     let pod = t.ready_pod(&Wanted::staying("pod", &claim, mark(&t).0).on(&node)).await?;
-    t.resize(&claim, t.sizes().1).await?;
-    t.grown(&claim, t.sizes().1).await?;
+    t.grow(&claim).await?;
+    t.grown(&claim, &t.larger_size()).await?;
     is_larger(&t, "reader", &claim, &node).await?;
     let restarts = t.pod_now(&pod).await?.status.and_then(|status| status.container_statuses);
     let restarts: i32 = restarts.iter().flatten().map(|status| status.restart_count).sum();
@@ -170,36 +170,36 @@ async fn under_the_next_pod(t: Arc<Fixture>) -> Result<()> {
     let node = t.nodes().pop().context("the cluster has no nodes")?;
     let claim = claim(&t).await?;
     let pod = t.ready_pod(&Wanted::staying("pod", &claim, mark(&t).0).on(&node)).await?;
-    t.resize(&claim, t.sizes().1).await?;
-    t.grown_but_for_the_node(&claim, t.sizes().1).await?;
+    t.grow(&claim).await?;
+    t.grown_but_for_the_node(&claim, &t.larger_size()).await?;
     t.remove_pod(&pod).await?;
     is_larger(&t, "next", &claim, &node).await?;
-    t.grown_at_last(&claim, t.sizes().1).await
+    t.grown_at_last(&claim, &t.larger_size()).await
 }
 
 async fn twice(t: Arc<Fixture>) -> Result<()> {
     let node = t.nodes().pop().context("the cluster has no nodes")?;
     let claim = claim(&t).await?;
     t.bound(&claim).await?;
-    t.resize(&claim, "96Mi").await?;
-    t.resize(&claim, "192Mi").await?;
+    t.grow(&claim).await?;
+    t.resize(&claim, &t.times_usual(3)).await?;
     // The second wish may have to wait until a node has fulfilled the first.
     t.ready_pod(&Wanted::staying("pod", &claim, mark(&t).0).on(&node)).await?;
-    t.grown_at_last(&claim, "192Mi").await
+    t.grown_at_last(&claim, &t.times_usual(3)).await
 }
 
 async fn ephemeral(t: Arc<Fixture>) -> Result<()> {
     let spec = json!({
         "accessModes": ["ReadWriteOnce"],
         "storageClassName": t.class().await?,
-        "resources": { "requests": { "storage": t.sizes().0 } },
+        "resources": { "requests": { "storage": t.usual_size() } },
     });
     let source = json!({ "ephemeral": { "volumeClaimTemplate": { "spec": spec } } });
     let pod = t.script(&Script::staying("pod", "echo here > /v/data/file").volume("data", source)).await?;
     t.ready(&pod).await?;
     let claim = t.adopt_claim("pod-data").await?;
-    t.resize(&claim, t.sizes().1).await?;
-    t.grown(&claim, t.sizes().1).await?;
+    t.grow(&claim).await?;
+    t.grown(&claim, &t.larger_size()).await?;
     t.remove_pod(&pod).await?;
     t.gone(Kind::Claim, &claim.name).await
 }
@@ -208,9 +208,9 @@ async fn controller_fails(t: Arc<Fixture>) -> Result<()> {
     let claim = claim(&t).await?;
     let volume = t.bound(&claim).await?;
     t.fail_calls(&volume, "ControllerExpandVolume", Code::Internal, Some(2)).await?;
-    t.resize(&claim, t.sizes().1).await?;
+    t.grow(&claim).await?;
     t.event_saying("claim", &["VolumeResizeFailed"], "Internal").await?;
-    t.grown_but_for_the_node(&claim, t.sizes().1).await
+    t.grown_but_for_the_node(&claim, &t.larger_size()).await
 }
 
 async fn controller_refuses(t: Arc<Fixture>) -> Result<()> {
@@ -222,9 +222,9 @@ async fn controller_refuses(t: Arc<Fixture>) -> Result<()> {
     t.resize(&claim, "1Ti").await?;
     t.growth_is(&claim, Progress::ControllerInfeasible).await?;
     t.event_saying("claim", &["VolumeResizeFailed"], "OutOfRange").await?;
-    t.resize(&claim, t.sizes().1).await.context("it cannot go back to a size above what it has")?;
-    t.volume_has(&name, t.sizes().1).await?;
-    t.grown(&claim, t.sizes().1).await
+    t.resize(&claim, &t.larger_size()).await.context("it cannot go back to a size above what it has")?;
+    t.volume_has(&name, &t.larger_size()).await?;
+    t.grown(&claim, &t.larger_size()).await
 }
 
 async fn node_fails(t: Arc<Fixture>) -> Result<()> {
@@ -232,9 +232,9 @@ async fn node_fails(t: Arc<Fixture>) -> Result<()> {
     let volume = t.bound(&claim).await?;
     t.ready_pod(&Wanted::staying("pod", &claim, mark(&t).0)).await?;
     t.fail_calls(&volume, "NodeExpandVolume", Code::Internal, Some(2)).await?;
-    t.resize(&claim, t.sizes().1).await?;
+    t.grow(&claim).await?;
     t.event_saying("pod", &["VolumeResizeFailed"], "Internal").await?;
-    t.grown(&claim, t.sizes().1).await
+    t.grown(&claim, &t.larger_size()).await
 }
 
 async fn node_refuses(t: Arc<Fixture>) -> Result<()> {
@@ -242,9 +242,9 @@ async fn node_refuses(t: Arc<Fixture>) -> Result<()> {
     let volume = t.bound(&claim).await?;
     t.ready_pod(&Wanted::staying("pod", &claim, mark(&t).0)).await?;
     t.fail_calls(&volume, "NodeExpandVolume", Code::OutOfRange, Some(1)).await?;
-    t.resize(&claim, t.sizes().1).await?;
+    t.grow(&claim).await?;
     t.event_saying("pod", &["VolumeResizeFailed"], "OutOfRange").await?;
-    t.grown(&claim, t.sizes().1).await?;
+    t.grown(&claim, &t.larger_size()).await?;
     // Once at first, and once more before the node was let try again.
     let calls = t.balance_now().await?.calls.get("ControllerExpandVolume").copied().unwrap_or_default();
     ensure!(calls >= 2, "the controller was asked {calls} times");

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
+use claimcheck_informer::quantity;
 use claimcheck_model::Capability;
 
 use super::{case, row};
@@ -98,12 +99,16 @@ async fn two_pods_one_stage(t: Arc<Fixture>) -> Result<()> {
 
 async fn size_is_enforced(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
-    // 48 of 64 MiB fit beside what the file system itself takes; 80 do not.
-    let script = "dd if=/dev/zero of=/data/fits bs=1048576 count=48 2> /dev/null && echo fits\n\
-                  rm /data/fits\n\
-                  dd if=/dev/zero of=/data/large bs=1048576 count=80 2>&1 | grep -o 'No space left on device'\n\
-                  rm -f /data/large";
-    let said = t.output(&Wanted::ending("pod", &claim, script)).await?;
+    // Three quarters fit beside what the file system itself takes; a quarter more than the whole does not.
+    let mebibytes = quantity::parse(&t.usual_size()).context("not a size")? >> 20;
+    let (less, more) = (mebibytes * 3 / 4, mebibytes * 5 / 4);
+    let script = format!(
+        "dd if=/dev/zero of=/data/fits bs=1048576 count={less} 2> /dev/null && echo fits\n\
+         rm /data/fits\n\
+         dd if=/dev/zero of=/data/large bs=1048576 count={more} 2>&1 | grep -o 'No space left on device'\n\
+         rm -f /data/large"
+    );
+    let said = t.output(&Wanted::ending("pod", &claim, &script)).await?;
     ensure!(said == "fits\nNo space left on device", "the pod said {said:?}");
     Ok(())
 }
