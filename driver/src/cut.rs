@@ -230,7 +230,7 @@ impl Driver {
     fn remove_mark(&self, mark: &Path) -> Result<()> {
         if self.host.mounted(mark).doing("look at", mark)?.is_some() {
             self.host.thaw(mark).doing("thaw the file system at", mark)?;
-            self.host.unmount(mark).doing("unmount", mark)?;
+            self.host.let_go(mark).doing("unmount", mark)?;
         }
         self.host.remove_dir(mark).doing("remove", mark)
     }

@@ -145,6 +145,10 @@ impl<H: Host> Host for FaultHost<H> {
         self.step("unmount", target)?.unmount(target)
     }
 
+    fn let_go(&self, target: &Path) -> io::Result<()> {
+        self.step("let_go", target)?.let_go(target)
+    }
+
     fn copy_file(&self, from: &Path, to: &Path, until: Option<Instant>) -> io::Result<()> {
         self.step("copy_file", to)?.copy_file(from, to, until)
     }

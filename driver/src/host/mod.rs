@@ -192,6 +192,9 @@ pub trait Host: Send + Sync {
     fn remount_bind(&self, target: &Path, options: &MountOptions) -> io::Result<()>;
     /// Takes away the topmost mount at `target`.
     fn unmount(&self, target: &Path) -> io::Result<()>;
+    /// Takes away a mount of our own at `target`, though somebody has it open: a tool that is being started has, for
+    /// a moment, a copy of every file that is open here, and a mount with one is busy. It ends with the last of them.
+    fn let_go(&self, target: &Path) -> io::Result<()>;
     /// Copies a regular file with its holes, sharing blocks where the file system can, and flushes the copy.
     /// `TimedOut` if that takes until `until`.
     fn copy_file(&self, from: &Path, to: &Path, until: Option<Instant>) -> io::Result<()>;

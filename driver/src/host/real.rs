@@ -162,6 +162,10 @@ impl Host for RealHost {
         Ok(rustix::mount::unmount(target, UnmountFlags::NOFOLLOW)?)
     }
 
+    fn let_go(&self, target: &Path) -> io::Result<()> {
+        Ok(rustix::mount::unmount(target, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH)?)
+    }
+
     fn file_id(&self, path: &Path) -> io::Result<Option<FileId>> {
         Ok(look(path)?.map(|found| found.id))
     }

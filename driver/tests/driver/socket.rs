@@ -5,7 +5,6 @@ use std::{
     io::{ErrorKind, Write},
     os::unix::fs::{MetadataExt, PermissionsExt},
     path::Path,
-    time::Duration,
 };
 
 use crate::support::{self, Place};
@@ -46,7 +45,7 @@ impl Node {
             run(args, async { drop(stopped.await) }).await.unwrap();
         });
         let client = Client::new(Endpoint::parse(&endpoint).unwrap(), Tap::none(), "test");
-        client.wait_ready(Duration::from_secs(10)).await.unwrap();
+        client.wait_ready(support::LONG).await.unwrap();
         Self { name, client, stop, served }
     }
 
@@ -54,7 +53,7 @@ impl Node {
         self.stop.send(()).unwrap();
         // Its connection goes first: a server waits for its clients.
         drop(self.client);
-        tokio::time::timeout(Duration::from_secs(10), self.served).await.unwrap().unwrap();
+        tokio::time::timeout(support::LONG, self.served).await.unwrap().unwrap();
     }
 
     /// Attached, staged and published at `place`'s paths; every call twice, as a caller that lost the answer.
@@ -248,7 +247,8 @@ async fn calls_under_way_are_finished_within_bounds() {
         rustix::fs::flock(&dir, rustix::fs::FlockOperation::LockExclusive).unwrap();
         let mut client = node.client.controller();
         let call = tokio::spawn(async move { client.delete_volume(support::delete()).await });
-        // The list comes after the deletion has been taken in, on the same connection.
+        // It is sent first, so the list comes after the deletion has been taken in, on the same connection.
+        tokio::task::yield_now().await;
         node.client.controller().list_volumes(ListVolumesRequest::default()).await.unwrap();
         let Node { client, stop, served, .. } = node;
         drop(client);
@@ -281,7 +281,7 @@ async fn a_group_may_be_let_in() {
     let (stop, stopped) = oneshot::channel();
     let served = tokio::spawn(run(args, async { drop(stopped.await) }));
     let client = Client::new(Endpoint::Unix(socket.clone()), Tap::none(), "test");
-    client.wait_ready(Duration::from_secs(10)).await.unwrap();
+    client.wait_ready(support::LONG).await.unwrap();
     let metadata = fs::metadata(&socket).unwrap();
     assert_eq!((metadata.permissions().mode() & 0o777, metadata.gid().to_string()), (0o660, group));
     drop(client);

@@ -30,6 +30,8 @@ use claimcheck_driver::{
 use rustix::mount::{MountPropagationFlags, mount_change};
 use tempfile::TempDir;
 
+/// Longer than the kernel needs for anything, also on a machine that has much else to do.
+pub const LONG: Duration = Duration::from_secs(60);
 /// Size of image volumes in tests, bytes.
 pub const IMAGE_BYTES: i64 = 16 << 20;
 
@@ -262,12 +264,17 @@ pub fn unpublish(target: &Path) -> NodeUnpublishVolumeRequest {
     NodeUnpublishVolumeRequest { volume_id: id(), target_path: target.display().to_string() }
 }
 
-/// Unpublishes, and again while the kernel calls the target busy, as the kubelet does: a tool that another test
-/// starts has, between fork and exec, a copy of every file that this one had open there.
+/// Unpublishes; see [`once_free`].
 pub fn take_down(driver: &Driver, request: &NodeUnpublishVolumeRequest) {
-    let deadline = Instant::now() + Duration::from_secs(2);
+    once_free(|| driver.unpublish(request.clone()));
+}
+
+/// Calls, and again while the kernel calls a mount busy, as the kubelet does: a tool that another test starts has,
+/// between fork and exec, a copy of every file that this one had open there.
+pub fn once_free<T: std::fmt::Debug>(call: impl Fn() -> Result<T>) {
+    let deadline = Instant::now() + LONG;
     loop {
-        match driver.unpublish(request.clone()) {
+        match call() {
             Err(Error::Host { source, .. })
                 if source.kind() == ErrorKind::ResourceBusy && Instant::now() < deadline =>
             {
@@ -323,7 +330,7 @@ pub fn loops_below(dir: &Path) -> Vec<String> {
 
 /// The kernel clears a loop device a moment after its last user is gone.
 pub fn assert_loops_clear(dir: &Path, context: &str) {
-    let deadline = Instant::now() + Duration::from_secs(2);
+    let deadline = Instant::now() + LONG;
     while !loops_below(dir).is_empty() {
         assert!(Instant::now() < deadline, "{context}: {:?}", loops_below(dir));
         std::thread::yield_now();
