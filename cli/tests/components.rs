@@ -4,7 +4,6 @@ mod http;
 
 use std::{
     fs,
-    net::TcpListener,
     os::unix::fs::FileTypeExt,
     path::Path,
     process::{Child, Command, ExitStatus},
@@ -18,9 +17,9 @@ use nix::{
 };
 use tempfile::NamedTempFile;
 
-use http::get;
+use http::{free_address, get};
 
-const LONG: Duration = Duration::from_secs(30);
+const LONG: Duration = Duration::from_secs(90);
 
 /// A component that ends with the test.
 struct Component {
@@ -62,11 +61,6 @@ impl Drop for Component {
     }
 }
 
-/// An address that nobody uses.
-fn free() -> String {
-    TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("an address").to_string()
-}
-
 /// Nothing tells this test that another process has come so far.
 fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
     let began = Instant::now();
@@ -95,11 +89,16 @@ fn driver(socket: &Path, state: &Path) -> Component {
     ])
 }
 
+/// Not in TMPDIR, which may be long: the path of a unix socket ends at 108 bytes.
+fn folder_of_sockets() -> tempfile::TempDir {
+    tempfile::tempdir_in("/tmp").expect("a folder")
+}
+
 #[test]
 fn the_liveness_probe_says_what_the_driver_says() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder_of_sockets();
     let socket = folder.path().join("csi.sock");
-    let address = free();
+    let address = free_address().to_string();
     let probe = Component::start(&[
         "livenessprobe",
         "--csi-address",
@@ -120,7 +119,7 @@ fn the_liveness_probe_says_what_the_driver_says() {
 
 #[test]
 fn the_registrar_waits_for_the_driver_and_takes_its_socket_away() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder_of_sockets();
     let socket = folder.path().join("csi.sock");
     let registry = folder.path().join("registry");
     fs::create_dir(&registry).expect("a folder");
@@ -177,13 +176,13 @@ fn leads(address: &str, leads: bool) -> Option<()> {
 fn one_controller_works_and_the_next_takes_over_when_it_ends() {
     let folder = tempfile::tempdir().expect("a folder");
     let (_runtime, server, kubeconfig) = cluster(folder.path());
-    let (first_at, second_at) = (free(), free());
+    let (first_at, second_at) = (free_address().to_string(), free_address().to_string());
     let first = controller(&kubeconfig, &first_at);
     until("the first leads", || leads(&first_at, true));
     until("the first works", || (status(&first_at, "/readyz") == Some(200)).then_some(()));
     let second = controller(&kubeconfig, &second_at);
     until("the second waits", || leads(&second_at, false));
-    assert_eq!(status(&second_at, "/readyz"), Some(200), "it is ready to take over");
+    until("it is ready to take over", || (status(&second_at, "/readyz") == Some(200)).then_some(()));
     assert_eq!(status(&second_at, "/livez"), Some(200));
 
     let (ended, log) = first.end();
@@ -202,7 +201,7 @@ fn one_controller_works_and_the_next_takes_over_when_it_ends() {
 fn a_controller_that_lost_its_lease_ends_with_an_error() {
     let folder = tempfile::tempdir().expect("a folder");
     let (runtime, server, kubeconfig) = cluster(folder.path());
-    let address = free();
+    let address = free_address().to_string();
     let mut controller = controller(&kubeconfig, &address);
     until("it leads", || leads(&address, true));
     runtime.block_on(server.shutdown());

@@ -4,13 +4,12 @@ mod http;
 
 use std::{
     fs,
-    net::TcpListener,
     path::Path,
     process::{Child, Command, Output, Stdio},
     time::{Duration, Instant},
 };
 
-use http::get;
+use http::{free_address, get};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -34,9 +33,7 @@ impl Server {
             println!("skipped: {program} is missing (Debian package of the same name)");
             return None;
         }
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let address = listener.local_addr().expect("an address").to_string();
-        drop(listener);
+        let address = free_address().to_string();
         let child = Command::new(program)
             .args(args)
             .arg(format!("--web.listen-address={address}"))
@@ -142,8 +139,7 @@ fn a_prometheus_takes_remote_writes() {
 #[test]
 fn nobody_there_is_told_of_and_changes_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
-    // Nobody listens at a port of the kernel's choice that was given back.
-    let nowhere = TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("an address");
+    let nowhere = free_address();
     let output = run(folder.path(), &["--push-gateway", &format!("http://ann:secret@{nowhere}")]);
     let said = stderr(&output);
     assert!(output.status.success(), "{said}");

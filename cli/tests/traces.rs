@@ -174,8 +174,10 @@ fn the_life_of_a_volume_arrives_as_one_trace() {
 
 #[test]
 fn a_collector_that_is_down_costs_one_line() {
-    let address = TcpListener::bind("127.0.0.1:0").and_then(|gone| gone.local_addr()).expect("a port");
-    let said = run(&format!("grpc://{address}"));
+    // Taken, so that nobody else gets it, and not listened at.
+    let nobody = tokio::net::TcpSocket::new_v4().expect("a socket");
+    nobody.bind(([127, 0, 0, 1], 0).into()).expect("a port");
+    let said = run(&format!("grpc://{}", nobody.local_addr().expect("bound")));
     let told: Vec<&str> = said.lines().filter(|line| line.contains("did not reach")).collect();
     assert_eq!(told.len(), 1, "{said}");
     assert!(told[0].starts_with("warning: 1 of 1 traces") && told[0].contains("refused"), "{said}");

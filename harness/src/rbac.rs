@@ -1,6 +1,6 @@
 //! What the harness and the cases ask of an API server, and so what whoever runs them on somebody's cluster must
 //! be allowed: one table, printed by `claimcheck rbac` and held against the requests that a run really makes
-//! (`cli/tests/rbac.rs`).
+//! (`cli/tests/permissions/runs.rs`).
 //!
 //! Cases make their namespaces themselves, under names that nobody knows before, so what they do in them needs
 //! a ClusterRole.

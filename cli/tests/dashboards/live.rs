@@ -3,7 +3,6 @@
 use std::{
     collections::BTreeMap,
     fs,
-    net::TcpListener,
     path::Path,
     process::{Child, Command, Output, Stdio},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -13,6 +12,7 @@ use serde_json::Value;
 
 use crate::{
     files::{Dashboard, dashboards, folder, label_values, rules, text},
+    http::free_address,
     lint::Exposed,
 };
 
@@ -20,6 +20,9 @@ use crate::{
 const USUAL: &str = "127.0.0.1:9464";
 /// The time range of the dashboards, in seconds.
 const RANGE: u64 = 900;
+/// How often the cases are run at the most: how much a Prometheus sees of a short run is a matter of chance on a busy
+/// machine, and what it has seen of earlier ones counts.
+const RUNS: usize = 5;
 
 fn there(program: &str) -> bool {
     Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
@@ -53,7 +56,7 @@ impl Prometheus {
         }
         let config = folder.join("prometheus.yaml");
         assert_eq!(fs::read_to_string(&config).expect("a file").matches(address).count(), 3);
-        let own = free_address();
+        let own = free_address().to_string();
         let child = Command::new("prometheus")
             .arg(format!("--config.file={}", config.display()))
             .arg(format!("--storage.tsdb.path={}", folder.join("data").display()))
@@ -63,7 +66,10 @@ impl Prometheus {
             .spawn()
             .expect("prometheus starts");
         let this = Self { child, url: format!("http://{own}") };
-        wait("prometheus is up", || this.try_instant("vector(1)").is_ok());
+        assert!(
+            comes(Duration::from_secs(60), || this.try_instant("vector(1)").is_ok()),
+            "prometheus is not up"
+        );
         this
     }
 
@@ -98,17 +104,16 @@ impl Prometheus {
     }
 }
 
-fn free_address() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("an address").to_string()
-}
-
-fn wait(what: &str, mut done: impl FnMut() -> bool) {
+/// Whether it has come before the time is up.
+fn comes(within: Duration, mut done: impl FnMut() -> bool) -> bool {
     let began = Instant::now();
     while !done() {
-        assert!(began.elapsed() < Duration::from_secs(60), "not within a minute: {what}");
+        if began.elapsed() > within {
+            return false;
+        }
         std::thread::sleep(Duration::from_millis(100));
     }
+    true
 }
 
 /// Whether an answer has at least one number.
@@ -129,8 +134,8 @@ impl Filled {
             .fold(expr.to_owned(), |expr, (name, value)| expr.replace(&format!("${}", name.0), value))
     }
 
-    /// As Grafana fills them when somebody opens the dashboard.
-    fn of(dashboard: &Dashboard, prometheus: &Prometheus) -> Self {
+    /// As Grafana fills them when somebody opens the dashboard; or what has no values.
+    fn of(dashboard: &Dashboard, prometheus: &Prometheus) -> Result<Self, String> {
         let mut filled = Self(BTreeMap::new());
         let set = |filled: &mut Self, name: &str, value: String| {
             filled.0.insert(std::cmp::Reverse(name.to_owned()), value);
@@ -140,13 +145,14 @@ impl Filled {
         for variable in dashboard.variables() {
             let Some((series, label)) = label_values(variable) else { continue };
             let values = prometheus.values(&filled.fill(series), label);
-            let place = format!("{}: ${} has no values", dashboard.file, text(variable, "name"));
-            assert!(!values.is_empty(), "{place}");
+            if values.is_empty() {
+                return Err(format!("{}: ${} has no values", dashboard.file, text(variable, "name")));
+            }
             let all = format!("({})", values.join("|"));
             let value = variable["allValue"].as_str().map_or(all, str::to_owned);
             set(&mut filled, text(variable, "name"), value);
         }
-        filled
+        Ok(filled)
     }
 }
 
@@ -176,37 +182,62 @@ fn every_expression_has_an_answer_after_a_run() {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
-    let address = free_address();
+    let address = free_address().to_string();
     let prometheus = Prometheus::start(folder.path(), &address);
+    let (mut exposed, mut wrong) = (Exposed::default(), Vec::new());
+    for nth in 0..RUNS {
+        let out = folder.path().join(format!("run-{nth}"));
+        run(&out, &address, &mut exposed);
+        let written = fs::read_to_string(out.join("metrics.prom")).expect("metrics.prom");
+        exposed.texts.insert("metrics.prom".to_owned(), written);
+        wrong = unanswered(&prometheus);
+        if wrong.is_empty() {
+            break;
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    // Controllers, and node agent and driver of two nodes, beside the run itself and its file.
+    assert_eq!(exposed.texts.len(), 7, "{:?}", exposed.texts.keys());
+    assert_eq!(exposed.missing(), [""; 0]);
+    assert_eq!(exposed.problems(), [""; 0]);
+}
+
+/// Runs some cases, and looks at what is exposed meanwhile.
+fn run(out: &Path, address: &str, exposed: &mut Exposed) {
     // Long enough to be scraped several times, also by a machine that has nothing else to do.
-    let said = folder.path().join("said");
+    let said = out.with_extension("said");
     let mut run = Command::new(env!("CARGO_BIN_EXE_claimcheck"))
         .env("CLAIMCHECK_NO_HISTORY", "1")
-        .args(["run", "volumes::", "provisioning::", "--repeat", "4", "--metrics-addr", &address, "--out"])
-        .arg(folder.path().join("run"))
+        .args(["run", "volumes::", "provisioning::", "--repeat", "4", "--metrics-addr", address, "--out"])
+        .arg(out)
         .stdout(fs::File::create(&said).expect("a file"))
         .spawn()
         .expect("the binary runs");
-    let mut exposed = Exposed::default();
     let ended = loop {
-        exposed.look(&address);
+        exposed.look(address);
         match run.try_wait().expect("the binary runs") {
             Some(ended) => break ended,
             None => std::thread::sleep(Duration::from_millis(200)),
         }
     };
     assert!(ended.success(), "{}", fs::read_to_string(&said).unwrap_or_default());
-    // Controllers, and node agent and driver of two nodes, beside the run itself.
-    assert_eq!(exposed.texts.len(), 6, "{:?}", exposed.texts.keys());
-    assert_eq!(exposed.missing(), [""; 0]);
-    let written = fs::read_to_string(folder.path().join("run/metrics.prom")).expect("metrics.prom");
-    exposed.texts.insert("metrics.prom".to_owned(), written);
-    assert_eq!(exposed.problems(), [""; 0]);
-    wait("rules are evaluated", || has_data(&prometheus.instant("claimcheck:phase_apdex:ratio5m")));
+}
 
+/// Expressions that have no answer, and alerts that are due.
+fn unanswered(prometheus: &Prometheus) -> Vec<String> {
+    let rules_are_evaluated = || has_data(&prometheus.instant("claimcheck:phase_apdex:ratio5m"));
+    if !comes(Duration::from_secs(20), rules_are_evaluated) {
+        return vec!["no rule has been evaluated".to_owned()];
+    }
     let mut wrong = Vec::new();
     for dashboard in dashboards() {
-        let filled = Filled::of(&dashboard, &prometheus);
+        let filled = match Filled::of(&dashboard, prometheus) {
+            Ok(filled) => filled,
+            Err(empty) => {
+                wrong.push(empty);
+                continue;
+            }
+        };
         for target in dashboard.targets() {
             let expr = filled.fill(target.expr);
             assert!(!expr.contains('$'), "{expr}");
@@ -223,5 +254,5 @@ fn every_expression_has_an_answer_after_a_run() {
             wrong.push(format!("{rule} gave {rows:?}"));
         }
     }
-    assert!(wrong.is_empty(), "{wrong:#?}");
+    wrong
 }

@@ -1,8 +1,9 @@
-//! A client that is small enough for tests.
+//! A client that is small enough for tests, and addresses for those who serve.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
-    net::TcpStream,
+    net::{SocketAddr, TcpListener, TcpStream},
+    sync::atomic::{AtomicU16, Ordering},
 };
 
 /// The status and the text of a page; `None` while nobody answers.
@@ -16,4 +17,23 @@ pub fn get(address: &str, path: &str) -> Option<(u16, String)> {
     let mut rest = String::new();
     answer.read_to_string(&mut rest).ok()?;
     Some((line.split(' ').nth(1)?.parse().ok()?, rest.split_once("\r\n\r\n")?.1.to_owned()))
+}
+
+/// Below the ports that the kernel gives to whoever asks for none (`ip_local_port_range`).
+const PORTS: std::ops::Range<u16> = 20_000..30_000;
+
+/// An address that nobody uses, and that nobody gets before whoever it is for listens there.
+pub fn free_address() -> SocketAddr {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let count = PORTS.end - PORTS.start;
+    // Tests of several programs at a time begin at different places.
+    let begin = std::process::id() % u32::from(count);
+    loop {
+        let next = u32::from(NEXT.fetch_add(1, Ordering::Relaxed));
+        let port = PORTS.start + u16::try_from((begin + next) % u32::from(count)).expect("below the count");
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        if TcpListener::bind(address).is_ok() {
+            return address;
+        }
+    }
 }

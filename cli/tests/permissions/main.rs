@@ -1,17 +1,20 @@
-//! The roles in `manifests/rbac` against what the components really ask an API server for: a run of the whole
-//! catalogue on the embedded cluster, whose log tells each controller by its user agent, and a leader.
+//! Rights against what is really asked of an API server: by a run of the whole catalogue on the embedded cluster,
+//! whose log tells each controller by its user agent, and by a leader. Those of the components are the roles in
+//! `manifests/rbac`, and those of a run are what `claimcheck rbac` prints ([`runs`]).
 //!
 //! A request without a rule fails, and so does a rule without a request, unless the role's annotation names
 //! the error path that takes it.
 
 mod requests;
 mod roles;
+mod runs;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     path::Path,
     process::{Child, Command},
+    sync::LazyLock,
 };
 
 use claimcheck_apiserver as apiserver;
@@ -22,10 +25,11 @@ use roles::{Roles, roles, watching};
 /// What stands for the installation's namespace where nobody gave another.
 const HOME: &str = "kube-system";
 
-/// Runs everything on the embedded cluster; the log of its API server. Whether all cases pass is for others to
-/// say.
-fn run_the_catalogue(folder: &Path) -> BTreeSet<Request> {
-    let out = folder.join("run");
+/// The log of the API server of a run of everything on the embedded cluster, which takes a while. Whether all cases
+/// pass is for others to say.
+static CATALOGUE: LazyLock<String> = LazyLock::new(|| {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("run");
     let run = Command::new(env!("CARGO_BIN_EXE_claimcheck"))
         .env("CLAIMCHECK_NO_HISTORY", "1")
         .args(["run", "--out"])
@@ -33,8 +37,8 @@ fn run_the_catalogue(folder: &Path) -> BTreeSet<Request> {
         .output();
     let output = run.expect("the program starts");
     assert!(matches!(output.status.code(), Some(0 | 1)), "{}", String::from_utf8_lossy(&output.stderr));
-    requests::read(&out.join("cluster/api.ndjson"))
-}
+    fs::read_to_string(out.join("cluster/api.ndjson")).expect("the API server's log")
+});
 
 /// A process that ends with the test.
 struct Controller(Child);
@@ -75,7 +79,7 @@ fn lead(folder: &Path) -> BTreeSet<Request> {
             text.lines().filter(of).count() >= count
         };
         while !seen() {
-            assert!(began.elapsed().as_secs() < 30, "{what}");
+            assert!(began.elapsed().as_secs() < 60, "{what}");
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
     };
@@ -90,7 +94,7 @@ fn lead(folder: &Path) -> BTreeSet<Request> {
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("it runs");
         assert!(controller.0.wait().expect("it ends").success());
     }
-    requests::read(&log)
+    requests::read(&fs::read_to_string(&log).expect("the API server's log"))
 }
 
 /// Compares what a component may do with what it did.
@@ -114,7 +118,7 @@ fn compare(component: &str, roles: &Roles, did: &[&Request], watches: &BTreeSet<
 #[test]
 fn the_roles_permit_what_is_asked_for_and_no_more() {
     let folder = tempfile::tempdir().expect("a folder");
-    let mut asked = run_the_catalogue(folder.path());
+    let mut asked = requests::read(&CATALOGUE);
     asked.extend(lead(folder.path()));
     let of =
         |agent: &str| -> Vec<&Request> { asked.iter().filter(|request| request.agent == agent).collect() };
