@@ -15,13 +15,12 @@ use claimcheck_csi::tap::FaultRule;
 use claimcheck_informer::Kind;
 use claimcheck_model::{CaseId, CaseResult, Event, Leak, ObjectKey, Stamp, Usage};
 use claimcheck_substrate::Lane;
-use tokio::{
-    sync::mpsc,
-    task::JoinHandle,
-};
+use tokio::{sync::mpsc, task::JoinHandle};
 
 use crate::{
-    cluster::{Cluster, DeployError, DisruptError, Disruption, FurtherDriver, Observer, On, Seen, Turn, Victim},
+    cluster::{
+        Cluster, DeployError, DisruptError, Disruption, FurtherDriver, Observer, On, Seen, Turn, Victim,
+    },
     evidence, timeline, usage,
 };
 

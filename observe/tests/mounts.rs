@@ -20,7 +20,7 @@ use libtest_mimic::{Arguments, Trial};
 use tokio::sync::mpsc::unbounded_channel;
 
 /// Only a broken watch takes so long.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(90);
 
 fn main() {
     let why_not = Namespace::possible().err();
@@ -170,7 +170,8 @@ fn stage() -> (String, Place) {
     ("plugins/kubernetes.io/csi/d.io/ab/globalmount".into(), place)
 }
 
-/// A mount that the tests make to know that the watch has begun, or has seen what came before it.
+/// A mount that the tests make to know that the watch has begun, or has seen what came before it. What came between
+/// two looks is told in the order of the places, so its name must be the last.
 fn mark(namespace: &mut Namespace, watched: &mut Watched, name: &str) -> Vec<Record> {
     let (path, place) = publish(name);
     namespace.mount(&path);
@@ -237,13 +238,13 @@ fn a_burst_is_seen_whole() {
     let all =
         "for i in $(seq 100); do p=\"pods/u$i/volumes/kubernetes.io~csi/pv 1/mount\"; mkdir -p \"$p\"; ";
     namespace.run(&format!("{all} mount -t tmpfs none \"$p\"; done"));
-    let came = mark(&mut namespace, &mut watched, "between");
+    let came = mark(&mut namespace, &mut watched, "z-between");
     let places: std::collections::BTreeSet<Place> = came.iter().map(|record| record.place.clone()).collect();
     assert_eq!((came.len(), places.len()), (100, 100));
     assert!(came.iter().all(|record| record.change == Change::Mounted));
     assert!(came.is_sorted_by_key(|record| (record.at, record.seq)));
     namespace.run(&format!("{all} umount \"$p\"; done"));
-    let left = mark(&mut namespace, &mut watched, "after");
+    let left = mark(&mut namespace, &mut watched, "z-after");
     assert_eq!(left.len(), 100);
     assert!(left.iter().all(|record| record.change == Change::Unmounted));
 }

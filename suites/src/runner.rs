@@ -65,7 +65,9 @@ impl Runner {
         let mut running = FuturesUnordered::new();
         let mut taken = Vec::new();
         loop {
-            while running.len() < self.parallel && let Some(next) = next(&waiting, &taken) {
+            while running.len() < self.parallel
+                && let Some(next) = next(&waiting, &taken)
+            {
                 let planned = waiting.remove(next);
                 let variant = planned.case.needs.variant;
                 taken.extend(variant);

@@ -58,7 +58,8 @@ impl Cluster {
     /// The same without controllers. What is created now is known to them from the first; of what is created
     /// afterwards they learn in any order, since each kind has a watch of its own.
     pub async fn prepare() -> Self {
-        let directory = tempfile::tempdir().unwrap();
+        // Not in TMPDIR, which may be long: the path of a unix socket ends at 108 bytes.
+        let directory = tempfile::tempdir_in("/tmp").unwrap();
         let driver = Fake::default();
         let services = Services::default()
             .with(IdentityServer::new(driver.clone()))

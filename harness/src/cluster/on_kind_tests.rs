@@ -128,18 +128,26 @@ async fn components_that_do_not_run_end_it_with_the_nodes_logs() {
     let machine = Machine::new().await;
     machine.node("claimcheck-a-worker", json!([]), false).await;
     let patience = std::time::Duration::from_millis(200);
-    let components = install::Options { patience, ..install::Options::new(Variant::Stock) };
+    let mut components = install::Options { patience, ..install::Options::new(Variant::Stock) };
     let error = Real::on_kind(&machine.options(), &components).await.err().unwrap();
     assert!(matches!(error, OnKindError::Equip(EquipError::Install(_))), "{error}");
     assert_eq!(machine.left(), NOTHING);
 
     machine.complete(&components).await;
-    let error = Real::on_kind(&machine.options(), &components).await.err().unwrap();
-    let told = error.to_string();
-    assert!(told.ends_with("last seen: not on claimcheck-a-worker"), "{told}");
-    assert_eq!(machine.left(), NOTHING);
+    let mut runs = 2;
+    loop {
+        let told = Real::on_kind(&machine.options(), &components).await.err().unwrap().to_string();
+        assert_eq!(machine.left(), NOTHING);
+        if told.ends_with("last seen: not on claimcheck-a-worker") {
+            break;
+        }
+        // A busy machine may need longer to see that the components run.
+        assert!(components.patience < std::time::Duration::from_secs(30), "{told}");
+        components.patience *= 4;
+        runs += 1;
+    }
     let calls = machine.fake.calls();
-    assert_eq!(calls.matches("kind export logs [dir]/logs/kind").count(), 2, "{calls}");
+    assert_eq!(calls.matches("kind export logs [dir]/logs/kind").count(), runs, "{calls}");
 }
 
 #[tokio::test]

@@ -457,7 +457,7 @@ async fn an_installation_ends_when_its_workloads_are_complete() {
     let (installing, installed) = (client.clone(), options.clone());
     let install = tokio::spawn(async move { install(&installing, &installed).await });
     complete(&client).await;
-    tokio::time::timeout(Duration::from_secs(20), install).await.unwrap().unwrap().unwrap();
+    tokio::time::timeout(Duration::from_secs(60), install).await.unwrap().unwrap().unwrap();
 }
 
 /// A pod of the installation, as its kubelet sees it.
@@ -475,12 +475,16 @@ async fn broken_pod(client: &Client, name: &str, container: &str, status: Value)
 #[tokio::test]
 async fn what_keeps_an_installation_is_named() {
     let (_server, client) = cluster().await;
-    let options = Options { patience: Duration::from_millis(300), ..Options::new(Variant::Stock) };
-    let error = install(&client, &options).await.unwrap_err().to_string();
-    assert!(
-        error.contains("DaemonSet claimcheck-system/claimcheck-node was not seen by its controller yet"),
-        "{error}"
-    );
+    let mut options = Options { patience: Duration::from_millis(200), ..Options::new(Variant::Stock) };
+    // A busy machine may need longer to look at the workloads even once.
+    loop {
+        let error = install(&client, &options).await.unwrap_err().to_string();
+        if error.contains("DaemonSet claimcheck-system/claimcheck-node was not seen by its controller yet") {
+            break;
+        }
+        assert!(options.patience < Duration::from_secs(30), "{error}");
+        options.patience *= 2;
+    }
 
     let waiting = json!({ "containerStatuses": [{
         "name": "driver", "image": "i", "imageID": "", "ready": false, "restartCount": 0,
@@ -488,8 +492,8 @@ async fn what_keeps_an_installation_is_named() {
     }]});
     broken_pod(&client, "claimcheck-node-x", "driver", waiting).await;
     // Nothing will come of it, so nobody waits.
-    let options = Options { patience: Duration::from_secs(60), ..options };
-    let failed = tokio::time::timeout(Duration::from_secs(20), install(&client, &options)).await.unwrap();
+    let options = Options { patience: Duration::from_secs(300), ..options };
+    let failed = tokio::time::timeout(Duration::from_secs(60), install(&client, &options)).await.unwrap();
     let error = failed.unwrap_err().to_string();
     let blocker =
         "pod claimcheck-node-x, container driver: ErrImageNeverPull: image \"claimcheck:dev\" is not present";
@@ -523,7 +527,7 @@ async fn a_container_that_keeps_ending_has_the_last_word() {
         "lastState": { "terminated": { "exitCode": 3 } },
     }]});
     broken_pod(&client, "claimcheck-controllers-x", "controllers", crashing).await;
-    let failed = tokio::time::timeout(Duration::from_secs(20), install(&client, &options)).await.unwrap();
+    let failed = tokio::time::timeout(Duration::from_secs(60), install(&client, &options)).await.unwrap();
     let error = failed.unwrap_err().to_string();
     let lines: Vec<&str> = error.lines().map(str::trim).collect();
     let log = "/api/v1/namespaces/claimcheck-system/pods/claimcheck-controllers-x/log";

@@ -42,6 +42,12 @@ impl Stretch {
     fn length(self) -> u64 {
         self.end - self.start
     }
+
+    /// How far apart they are; 0 where they meet.
+    fn gap(self, other: Self) -> u64 {
+        let after = other.start.saturating_sub(self.end);
+        after.max(self.start.saturating_sub(other.end))
+    }
 }
 
 /// What all spans of a trace share.
@@ -95,10 +101,13 @@ pub(super) fn spans(claim: &str, life: &Life) -> Vec<Span> {
     for (nth, (stretch, call)) in calls.into_iter().enumerate() {
         let is_part = |phase: &&PhaseSpan<'_>| {
             let same_node = call.node.is_empty() || phase.sample.subject.node == call.node;
-            let is_its = phase.sample.phase.info().rpc == Some(call.method.as_str());
-            is_its && same_node && phase.stretch.contains(stretch)
+            phase.sample.phase.info().rpc == Some(call.method.as_str()) && same_node
         };
-        let parent = phases.iter().find(is_part).map_or(root_id, |phase| phase.id);
+        // A watch tells of what a phase begins with, maybe later than the call begins that follows from it: so of
+        // phases that are not around the call the nearest has it.
+        let distance =
+            |phase: &&PhaseSpan<'_>| (!phase.stretch.contains(stretch), phase.stretch.gap(stretch));
+        let parent = phases.iter().filter(is_part).min_by_key(distance).map_or(root_id, |phase| phase.id);
         all.push(trace.call(parent, nth, stretch, call));
     }
     for (nth, (stretch, write)) in writes.into_iter().enumerate() {

@@ -19,7 +19,10 @@ use hyper::{
 };
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message as _;
-use tokio::{net::TcpListener, sync::mpsc};
+use tokio::{
+    net::{TcpListener, TcpSocket},
+    sync::mpsc,
+};
 
 use super::{
     Collector, Exporter,
@@ -124,6 +127,30 @@ fn table(spans: &[Span]) -> Vec<String> {
         format!("{} < {} {failed}", span.name, parent(span)).trim_end().to_owned()
     };
     spans.iter().map(row).collect()
+}
+
+/// A busy watch tells late that a volume is to be deleted: after the driver has been asked to.
+#[test]
+fn a_call_belongs_to_the_nearest_phase_of_its_kind() {
+    let mut lives = Lives::default();
+    for event in [
+        phase(Phase::Stage, "n", 10, 20),
+        phase(Phase::Stage, "n", 50, 60),
+        call("NodeStageVolume", "h", "n", 48, 58, "OK"),
+        call("DeleteVolume", "h", "", 68, 69, "OK"),
+        phase(Phase::Delete, "", 70, 80),
+    ] {
+        assert!(lives.observe(&event, at(80)).is_empty());
+    }
+    let spans = lives.finish().remove(0);
+    let rows = table(&spans);
+    let its = |name: &str| rows.iter().find(|row| row.starts_with(name)).unwrap().clone();
+    assert_eq!(
+        (its("NodeStageVolume"), its("DeleteVolume")),
+        ("NodeStageVolume < stage".to_owned(), "DeleteVolume < delete".to_owned(),)
+    );
+    let named = |name: &str| spans.iter().filter(|span| span.name == name).collect::<Vec<_>>();
+    assert_eq!(named("NodeStageVolume")[0].parent_span_id, named("stage")[1].span_id);
 }
 
 #[test]
@@ -333,7 +360,10 @@ async fn what_is_refused_for_now_is_tried_a_few_times() {
 
 #[tokio::test]
 async fn nobody_there_is_told_as_what_it_is() {
-    let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    // Taken, so that nobody else gets it, and not listened at.
+    let nobody = TcpSocket::new_v4().unwrap();
+    nobody.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = nobody.local_addr().unwrap();
     for scheme in ["http", "grpc"] {
         let told = export(&format!("{scheme}://{address}"), LONG).await.unwrap();
         assert!(told.contains("Connection refused") && !told.contains('\n'), "{told}");

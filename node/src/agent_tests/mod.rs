@@ -65,7 +65,8 @@ impl Cluster {
         let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig()).unwrap();
         let options = KubeConfigOptions::default();
         let config = ClientConfig::from_custom_kubeconfig(kubeconfig, &options).await.unwrap();
-        let root = tempfile::tempdir().unwrap();
+        // Not in TMPDIR, which may be long: the path of a unix socket ends at 108 bytes.
+        let root = tempfile::tempdir_in("/tmp").unwrap();
         let host = FakeHost::default();
         let driver = FakeDriver::new(host.clone());
         let serving = driver.serve(&root.path().join("csi.sock"));

@@ -51,7 +51,8 @@ impl Shell {
         let options = KubeConfigOptions::default();
         let config = Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap();
         let client = Client::try_from(config).unwrap();
-        let root = tempfile::tempdir().unwrap();
+        // Not in TMPDIR, which may be long: the path of a unix socket ends at 108 bytes.
+        let root = tempfile::tempdir_in("/tmp").unwrap();
         let informer = Informer::start(client.clone(), KindSet::of(&[]), &Options::default());
         let recorder = EventRecorder::new(client.clone(), "kubelet");
         let host = FakeHost::default();
