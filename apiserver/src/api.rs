@@ -23,7 +23,6 @@ use crate::response::{self, Answer};
 use crate::status::{Result, Status};
 use crate::store::Store;
 use crate::tokens::Signer;
-use crate::writes::Writes;
 
 /// The largest body that is read; upstream allows 3 MiB.
 const BODY_LIMIT: usize = 3 << 20;
@@ -45,8 +44,6 @@ pub struct Api {
     pub authorization: String,
     git_version: String,
     audit: Audit,
-    /// Tells what is written.
-    pub writes: Writes,
 }
 
 /// Where a server is found, and what it is known by.
@@ -82,7 +79,6 @@ impl Api {
             authorization: format!("Bearer {token}"),
             git_version,
             audit,
-            writes: Writes::default(),
         }
     }
 
@@ -108,16 +104,11 @@ impl Api {
         let agent = head.headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
         let agent = agent.split([' ', '/']).next().unwrap_or_default();
         self.audit.count(agent, verb, &resource);
-        let writing = self.writes.begin(verb, &target, &self.store);
         let mut received = Bytes::new();
         let answer = match self.dispatch(&head, &target, query, verb, body, &mut received).await {
             Ok(answer) => answer,
             Err(status) => status.into_answer(),
         };
-        if let Some(writing) = writing {
-            let code = answer.status().as_u16();
-            self.writes.tell(writing.ended(agent, &resource, code, &received, &self.store));
-        }
         self.audit.log(Entry {
             agent,
             verb,

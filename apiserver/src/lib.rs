@@ -44,7 +44,6 @@ mod table;
 mod time;
 mod tls;
 mod tokens;
-mod writes;
 
 pub use audit::RequestCount;
 pub use faults::{Fault, FaultRule, Faults};

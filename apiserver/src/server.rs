@@ -6,12 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use claimcheck_model::ApiWrite;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -221,11 +219,6 @@ impl Server {
     /// How many requests came so far, by client, verb and resource, in that order.
     pub fn requests(&self) -> Vec<RequestCount> {
         self.api.requests()
-    }
-
-    /// What is written from now on that has to do with claims; only who asks first gets it.
-    pub fn writes(&self) -> Option<mpsc::UnboundedReceiver<ApiWrite>> {
-        self.api.writes.listen()
     }
 
     /// What shall go wrong with requests, from now on.

@@ -6,7 +6,7 @@ use anyhow::Result;
 use claimcheck_harness::{Lane, faults::FaultSpec};
 use claimcheck_model::Stamp;
 use claimcheck_suites::{
-    Options, OutputArgs, PlaceArgs, Run, interrupt,
+    Options, Output, OutputArgs, PlaceArgs, Run, interrupt,
     load::{ClassError, Spec},
 };
 use jiff::SignedDuration;
@@ -77,12 +77,8 @@ impl Args {
             Ok(place) => place,
             Err(error) => return Ok(crate::misplaced(&error)),
         };
-        let slos = match self.output.slos() {
-            Ok(slos) => slos,
-            Err(error) => return Ok(crate::usage(&error)),
-        };
-        let push = match self.output.push.options() {
-            Ok(push) => push,
+        let Output { slos, push, otlp } = match self.output.read() {
+            Ok(output) => output,
             Err(error) => return Ok(crate::usage(&error)),
         };
         let spec = Spec {
@@ -108,7 +104,7 @@ impl Args {
             metrics_addr: self.output.metrics_addr,
             push,
             slos,
-            otlp: self.output.otlp.clone(),
+            otlp,
             out: self.output.out,
             folders: "runs".into(),
             history: self.output.history.path(),

@@ -5,7 +5,7 @@ use std::{path::PathBuf, process::ExitCode};
 use anyhow::Result;
 use claimcheck_harness::{Lane, faults::FaultSpec};
 use claimcheck_model::Stamp;
-use claimcheck_suites::{Options, OutputArgs, PlaceArgs, Run, interrupt};
+use claimcheck_suites::{Options, Output, OutputArgs, PlaceArgs, Run, interrupt};
 
 use crate::findings::{Expected, Level};
 
@@ -41,12 +41,8 @@ impl Args {
             Ok(place) => place,
             Err(error) => return Ok(crate::misplaced(&error)),
         };
-        let slos = match self.output.slos() {
-            Ok(slos) => slos,
-            Err(error) => return Ok(crate::usage(&error)),
-        };
-        let push = match self.output.push.options() {
-            Ok(push) => push,
+        let Output { slos, push, otlp } = match self.output.read() {
+            Ok(output) => output,
             Err(error) => return Ok(crate::usage(&error)),
         };
         let expected = self.expect.as_deref().map(|path| Expected::read(path, Level::Cluster)).transpose();
@@ -64,7 +60,7 @@ impl Args {
             metrics_addr: self.output.metrics_addr,
             push,
             slos,
-            otlp: self.output.otlp.clone(),
+            otlp,
             out: self.output.out,
             folders: "runs".into(),
             history: self.output.history.path(),

@@ -22,6 +22,8 @@ use tower::{
     retry::{Policy, RetryLayer},
 };
 
+/// What the client calls itself.
+pub(crate) const AGENT: &str = "claimcheck-harness";
 /// How often a request is made before its failure is the caller's: about two seconds in all.
 const ATTEMPTS: u32 = 8;
 const BACKOFF: Backoff = Backoff { base: Duration::from_millis(10), max: Duration::from_secs(1) };
@@ -49,12 +51,12 @@ pub async fn client(kubeconfig: &str) -> Result<Client, ClientError> {
     Ok(of_config(config)?)
 }
 
-/// A client that names itself `claimcheck-harness` and outlasts failures of the server.
+/// A client that names itself [`AGENT`] and outlasts failures of the server.
 ///
 /// # Errors
 /// The configuration cannot be used.
 pub fn of_config(mut config: Config) -> kube::Result<Client> {
-    config.headers.push((USER_AGENT, http::HeaderValue::from_static("claimcheck-harness")));
+    config.headers.push((USER_AGENT, http::HeaderValue::from_static(AGENT)));
     // Watches are quiet for minutes.
     config.read_timeout = None;
     let layers = ServiceBuilder::new()

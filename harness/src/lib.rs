@@ -32,6 +32,7 @@ pub mod testdriver;
 pub mod timeline;
 pub mod trace;
 mod usage;
+mod writes;
 
 pub use claimcheck_driver::DRIVER_NAME as BUILTIN_DRIVER;
 pub use claimcheck_substrate::{Lane, STATE_DIR, share};

@@ -18,10 +18,12 @@ use claimcheck_substrate::Lane;
 use tokio::{sync::mpsc, task::JoinHandle};
 
 use crate::{
+    client::AGENT,
     cluster::{
         Cluster, DeployError, DisruptError, Disruption, FurtherDriver, Observer, On, Seen, Turn, Victim,
     },
     evidence, timeline, usage,
+    writes::{Teller, telling},
 };
 
 /// How long a probe object may take to be seen.
@@ -30,6 +32,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// A cluster under observation.
 pub struct Session {
     cluster: Cluster,
+    /// With all rights; tells what it writes, if that is wanted.
+    client: kube::Client,
     lane: Lane,
     events: mpsc::UnboundedSender<Event>,
     /// A case has failed, or something was left.
@@ -77,14 +81,17 @@ impl Session {
             }
         };
         let real_nodes = Mutex::new(real_nodes);
-        let failed = AtomicBool::new(false);
-        Self { cluster, lane, events, failed, timeline, in_flight, measuring, watches, real_nodes }
+        let (failed, client) = (AtomicBool::new(false), cluster.client());
+        Self { cluster, client, lane, events, failed, timeline, in_flight, measuring, watches, real_nodes }
     }
 
-    /// Tells of writes to the API too, from now on.
+    /// Tells of writes to the API too, from now on: of those of [its client](Self::client), and of components that
+    /// were started so.
     #[must_use]
-    pub fn telling_writes(self) -> Self {
-        if let Some(mut writes) = self.cluster.writes() {
+    pub fn telling_writes(mut self) -> Self {
+        let (teller, ours) = Teller::channel();
+        self.client = telling(&self.client, &teller, AGENT);
+        for mut writes in self.cluster.take_writes().into_iter().chain([ours]) {
             let events = self.events.clone();
             tokio::spawn(async move {
                 while let Some(write) = writes.recv().await {
@@ -98,7 +105,7 @@ impl Session {
 
     /// An API client with all rights.
     pub fn client(&self) -> kube::Client {
-        self.cluster.client()
+        self.client.clone()
     }
 
     /// Everything that can be waited for.

@@ -20,9 +20,10 @@ mod sample;
 pub mod snapshot;
 mod stamp;
 mod stock;
+mod storage_operation;
 mod suggest;
 
-pub use api_write::ApiWrite;
+pub use api_write::{ApiWrite, Written, WrittenKind};
 pub use capability::{Capability, UnknownCapability};
 pub use event::*;
 pub use evidence::{Evidence, Log, Told};
@@ -37,4 +38,5 @@ pub use run::{CaseId, CaseResult, ClusterKind, ComponentEnd, RunInfo};
 pub use sample::{Outcome, PhaseSample, SubjectIds, VolumeMode};
 pub use stamp::Stamp;
 pub use stock::{StockComponent, StockMetrics, StockOperation, StockState};
+pub use storage_operation::StorageOperation;
 pub use suggest::nearest;

@@ -17,7 +17,7 @@ use tokio::runtime::Runtime;
 
 use crate::{
     interrupt,
-    output_args::OutputArgs,
+    output_args::{Output, OutputArgs},
     place_args::PlaceArgs,
     plan::{Planned, plan},
     rows::catalogue,
@@ -52,8 +52,8 @@ pub fn main(folders: &Path) -> ExitCode {
         Ok(environment) => environment,
         Err(error) => return usage(&error),
     };
-    let push = match environment.output.push.options() {
-        Ok(push) => push,
+    let Output { slos, push, otlp } = match environment.output.read() {
+        Ok(output) => output,
         Err(error) => return usage(&error),
     };
     let workload = environment.place.workload();
@@ -63,10 +63,6 @@ pub fn main(folders: &Path) -> ExitCode {
             eprintln!("claimcheck: {error}");
             return error.exit_code();
         }
-    };
-    let slos = match environment.output.slos() {
-        Ok(slos) => slos,
-        Err(error) => return usage(&error),
     };
     if arguments.list {
         let planned = plan(&catalogue(), &[], &place.expected(lane));
@@ -84,7 +80,7 @@ pub fn main(folders: &Path) -> ExitCode {
         metrics_addr: environment.output.metrics_addr,
         push,
         slos,
-        otlp: environment.output.otlp.clone(),
+        otlp,
         out: environment.output.out,
         folders: folders.to_owned(),
         history: environment.output.history.named(),

@@ -3,11 +3,16 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use claimcheck_harness::{
+    metrics::push::{CredentialsError, PushOptions},
     slo::{Objective, SloError, load},
     trace::Collector,
 };
 
-use crate::{history_args::HistoryArgs, push_args::PushArgs};
+use crate::{
+    history_args::HistoryArgs,
+    otlp_args::{OtlpArgs, OtlpError},
+    push_args::PushArgs,
+};
 
 /// Where the numbers go.
 #[derive(Debug, clap::Args)]
@@ -18,26 +23,55 @@ pub struct OutputArgs {
     /// The run folder, which must not exist yet [default: runs/TIME-CLUSTER]
     #[arg(long, value_name = "DIR", env = "CLAIMCHECK_OUT")]
     pub out: Option<PathBuf>,
-    /// Send a trace of every volume there, as OTLP: http://HOST:4318/v1/traces or grpc://HOST:4317
-    #[arg(long, value_name = "URL", env = "CLAIMCHECK_OTLP")]
-    pub otlp: Option<Collector>,
     /// Thresholds that the run has to keep, as YAML; a broken one ends it with exit code 4
     #[arg(long, value_name = "FILE", env = "CLAIMCHECK_SLO")]
     slo: Option<PathBuf>,
     /// Who is sent metrics.
     #[command(flatten)]
-    pub push: PushArgs,
+    push: PushArgs,
+    /// Who is sent traces.
+    #[command(flatten)]
+    otlp: OtlpArgs,
     /// Whether the run is kept for later.
     #[command(flatten)]
     pub history: HistoryArgs,
 }
 
-impl OutputArgs {
+/// What these arguments say, with what is in the files that they name.
+#[derive(Debug)]
+pub struct Output {
     /// The thresholds.
+    pub slos: Vec<Objective>,
+    /// Who is sent metrics.
+    pub push: PushOptions,
+    /// Who is sent traces.
+    pub otlp: Option<Collector>,
+}
+
+/// A file that an argument names cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum OutputError {
+    /// Thresholds.
+    #[error(transparent)]
+    Slo(#[from] SloError),
+    /// Credentials for metrics.
+    #[error(transparent)]
+    Push(#[from] CredentialsError),
+    /// Credentials for traces.
+    #[error(transparent)]
+    Otlp(#[from] OtlpError),
+}
+
+impl OutputArgs {
+    /// Reads the files that the arguments name.
     ///
     /// # Errors
-    /// The file cannot be read, or makes no sense.
-    pub fn slos(&self) -> Result<Vec<Objective>, SloError> {
-        self.slo.as_deref().map_or_else(|| Ok(Vec::new()), load)
+    /// One cannot be read, or makes no sense.
+    pub fn read(&self) -> Result<Output, OutputError> {
+        Ok(Output {
+            slos: self.slo.as_deref().map_or_else(|| Ok(Vec::new()), load)?,
+            push: self.push.options()?,
+            otlp: self.otlp.collector()?,
+        })
     }
 }

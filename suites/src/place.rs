@@ -7,6 +7,7 @@ use claimcheck_harness::{
     Lane,
     cluster::{
         Abilities, Api, ClassChoice, Cluster, DriverCommand, DriverPolicy, Embedded, Options, Real, Takes,
+        Telling,
     },
     kind::Controllers,
     report::RunFolder,
@@ -102,7 +103,7 @@ impl Driver {
             logs: folder.cluster_dir()?,
             listen,
             kubeconfig: folder.kubeconfig(),
-            metrics: false,
+            telling: Telling::default(),
         })
     }
 }
@@ -179,13 +180,13 @@ impl Place {
         matches!(self, Self::Embedded { .. })
     }
 
-    /// Brings the cluster up, or looks at the one that is there. With `metrics` the components of an embedded one
-    /// serve theirs.
+    /// Brings the cluster up, or looks at the one that is there. Components tell what is asked for, where the run
+    /// starts them.
     ///
     /// # Errors
     /// It does not come up, or cannot be used.
-    pub async fn bring_up(&self, folder: &RunFolder, metrics: bool) -> Result<Cluster> {
-        let cluster = self.start(folder, metrics).await?;
+    pub async fn bring_up(&self, folder: &RunFolder, telling: Telling) -> Result<Cluster> {
+        let cluster = self.start(folder, telling).await?;
         match self.config() {
             Some(config) if config.name() != cluster.driver_name() => {
                 let (wanted, is) = (config.name().to_owned(), cluster.driver_name().to_owned());
@@ -196,12 +197,12 @@ impl Place {
         }
     }
 
-    async fn start(&self, folder: &RunFolder, metrics: bool) -> Result<Cluster> {
+    async fn start(&self, folder: &RunFolder, telling: Telling) -> Result<Cluster> {
         let failed = || format!("the {} cluster cannot be started", self.kind().name());
         match self {
             Self::Embedded { api, nodes, driver } => {
                 let listen = SocketAddr::from(([127, 0, 0, 1], 0));
-                let options = Options { metrics, ..driver.on(api.clone(), *nodes, listen, folder)? };
+                let options = Options { telling, ..driver.on(api.clone(), *nodes, listen, folder)? };
                 // Boxed: bringing up a cluster is a large future, and is awaited once.
                 let embedded = Box::pin(Embedded::up(&options)).await.with_context(failed)?;
                 Ok(Cluster::Embedded(Box::new(embedded)))

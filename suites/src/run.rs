@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, sync::Arc};
 use anyhow::{Context, Result};
 use claimcheck_harness::{
     Lane, Session,
-    cluster::{Cluster, Declared},
+    cluster::{Cluster, Declared, Telling},
     faults::FaultSpec,
     metrics::{
         Metrics, Serving,
@@ -171,7 +171,8 @@ impl Run {
         };
         let reporter = reporter.in_ci().judging(options.slos.clone()).tracing(options.otlp.clone());
         let (events, reporting) = reporter.remembering(options.history.clone()).start();
-        let cluster = options.place.bring_up(&folder, options.metrics_addr.is_some()).await?;
+        let telling = Telling { metrics: options.metrics_addr.is_some(), writes: options.otlp.is_some() };
+        let cluster = options.place.bring_up(&folder, telling).await?;
         let ready = Stamp::now();
         // Four letters of chance: enough to tell the few runs on one cluster from each other.
         let prefix = format!("cc-{:.4}", uuid::Uuid::new_v4().simple().to_string());

@@ -6,7 +6,10 @@ use std::{
     process::{Command, Stdio},
 };
 
-use claimcheck_model::metric::{self, ALL, Metric};
+use claimcheck_model::{
+    StorageOperation,
+    metric::{self, ALL, Metric, STORAGE_OPERATION_DURATION},
+};
 use serde_json::Value;
 
 use crate::http::get;
@@ -40,6 +43,8 @@ pub struct Exposed {
     pub texts: BTreeMap<String, String>,
     /// Of all metrics that anybody has ever exposed, the names.
     names: BTreeSet<String>,
+    /// Of all operations that anybody has told of, the names.
+    operations: BTreeSet<String>,
 }
 
 impl Exposed {
@@ -53,6 +58,10 @@ impl Exposed {
             if let Some(text) = page(path) {
                 let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
                 self.names.extend(types.filter_map(|line| Some(line.split_once(' ')?.0.to_owned())));
+                let timed = text.lines().filter(|line| line.starts_with(STORAGE_OPERATION_DURATION.name));
+                let operation =
+                    |line: &str| Some(line.split_once("operation_name=\"")?.1.split_once('"')?.0.to_owned());
+                self.operations.extend(timed.filter_map(operation));
                 self.texts.insert(path.to_owned(), text);
             }
         }
@@ -62,6 +71,12 @@ impl Exposed {
     pub fn missing(&self) -> Vec<&'static str> {
         let missing = ALL.iter().filter(|metric| !self.names.contains(metric.name));
         missing.filter(|metric| !ELSEWHERE.contains(metric)).map(|metric| metric.name).collect()
+    }
+
+    /// Operations on volumes that nobody has told of.
+    pub fn missing_operations(&self) -> Vec<&'static str> {
+        let names = StorageOperation::ALL.iter().map(|operation| operation.name());
+        names.filter(|name| !self.operations.contains(*name)).collect()
     }
 
     /// What is wrong with them, and not upstream's.

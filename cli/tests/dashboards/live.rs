@@ -18,6 +18,8 @@ use crate::{
 
 /// What the scrape configuration takes a run to listen on.
 const USUAL: &str = "127.0.0.1:9464";
+/// Cases in which controller and node let a volume grow.
+const GROWTH: &str = "volume_expand::a volume grows under its pod";
 /// The time range of the dashboards, in seconds.
 const RANGE: u64 = 900;
 /// How often the cases are run at the most: how much a Prometheus sees of a short run is a matter of chance on a busy
@@ -199,6 +201,7 @@ fn every_expression_has_an_answer_after_a_run() {
     // Controllers, and node agent and driver of two nodes, beside the run itself and its file.
     assert_eq!(exposed.texts.len(), 7, "{:?}", exposed.texts.keys());
     assert_eq!(exposed.missing(), [""; 0]);
+    assert_eq!(exposed.missing_operations(), [""; 0]);
     assert_eq!(exposed.problems(), [""; 0]);
 }
 
@@ -208,7 +211,8 @@ fn run(out: &Path, address: &str, exposed: &mut Exposed) {
     let said = out.with_extension("said");
     let mut run = Command::new(env!("CARGO_BIN_EXE_claimcheck"))
         .env("CLAIMCHECK_NO_HISTORY", "1")
-        .args(["run", "volumes::", "provisioning::", "--repeat", "4", "--metrics-addr", address, "--out"])
+        .args(["run", "volumes::", "provisioning::", GROWTH, "--repeat", "4"])
+        .args(["--metrics-addr", address, "--out"])
         .arg(out)
         .stdout(fs::File::create(&said).expect("a file"))
         .spawn()

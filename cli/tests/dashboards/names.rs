@@ -7,7 +7,7 @@ use claimcheck_model::metric::{ALL, MetricKind};
 use crate::files::{dashboards, label_values, rules, text};
 
 /// What Prometheus itself gives every series that it scrapes; those of components also have what `/targets` says.
-const TARGET_LABELS: [&str; 4] = ["job", "instance", "component", "node"];
+const TARGET_LABELS: [&str; 5] = ["job", "instance", "cluster", "component", "node"];
 /// What takes a list of labels.
 const LABEL_LISTS: [&str; 6] = ["by", "without", "on", "ignoring", "group_left", "group_right"];
 const OPERATORS: [&str; 5] = ["and", "or", "unless", "bool", "offset"];

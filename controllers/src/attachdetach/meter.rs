@@ -5,9 +5,9 @@ use std::{collections::BTreeMap, time::Duration};
 
 use claimcheck_informer::{Change, World};
 use claimcheck_model::{
-    Meter, csi_plugin,
+    Meter, StorageOperation, csi_plugin,
     meter::Reading,
-    metric::{ATTACHABLE_IN_USE, ATTACHDETACH_VOLUMES, FORCED_DETACHES, STORAGE_OPERATION_DURATION},
+    metric::{ATTACHABLE_IN_USE, ATTACHDETACH_VOLUMES, FORCED_DETACHES},
 };
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 
@@ -59,14 +59,14 @@ impl Measured {
     /// The API server did not take a new attachment.
     pub(super) fn not_attached(&self, attachment: &VolumeAttachment) {
         if let Some(took) = self.under_way.end(&Operation::Attach(name(attachment))) {
-            self.told(attachment, "volume_attach", false, took);
+            self.told(attachment, StorageOperation::Attach, false, took);
         }
     }
 
     /// The node may use this attachment.
     pub(super) fn attached(&self, attachment: &VolumeAttachment) {
         if let Some(took) = self.under_way.end(&Operation::Attach(name(attachment))) {
-            self.told(attachment, "volume_attach", true, took);
+            self.told(attachment, StorageOperation::Attach, true, took);
         }
     }
 
@@ -77,7 +77,7 @@ impl Measured {
             (Some(gone), None) => {
                 self.under_way.end(&Operation::Attach(name(gone)));
                 if let Some(took) = self.under_way.end(&Operation::Detach(name(gone))) {
-                    self.told(gone, "volume_detach", true, took);
+                    self.told(gone, StorageOperation::Detach, true, took);
                 }
             }
             (Some(old), Some(new)) => {
@@ -85,23 +85,26 @@ impl Measured {
                 let attach = now.and_then(|now| now.attach_error.as_ref());
                 if attach.is_some() && attach != before.and_then(|before| before.attach_error.as_ref()) {
                     let so_far = self.under_way.so_far(&Operation::Attach(name(new)));
-                    so_far.into_iter().for_each(|took| self.told(new, "volume_attach", false, took));
+                    so_far.into_iter().for_each(|took| self.told(new, StorageOperation::Attach, false, took));
                 }
                 let detach = now.and_then(|now| now.detach_error.as_ref());
                 if detach.is_some() && detach != before.and_then(|before| before.detach_error.as_ref()) {
                     let so_far = self.under_way.so_far(&Operation::Detach(name(new)));
-                    so_far.into_iter().for_each(|took| self.told(new, "volume_detach", false, took));
+                    so_far.into_iter().for_each(|took| self.told(new, StorageOperation::Detach, false, took));
                 }
             }
             (None, _) => {}
         }
     }
 
-    fn told(&self, attachment: &VolumeAttachment, operation: &str, success: bool, took: Duration) {
-        let plugin = csi_plugin(&attachment.spec.attacher);
-        let status = if success { "success" } else { "fail-unknown" };
-        let labels = [plugin.as_str(), operation, status, "false"];
-        self.meter.record(&STORAGE_OPERATION_DURATION, &labels, took.as_secs_f64());
+    fn told(
+        &self,
+        attachment: &VolumeAttachment,
+        operation: StorageOperation,
+        success: bool,
+        took: Duration,
+    ) {
+        operation.ended(&self.meter, &csi_plugin(&attachment.spec.attacher), success, took);
     }
 }
 

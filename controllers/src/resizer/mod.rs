@@ -12,6 +12,7 @@
 //! Upstream: kubernetes-csi/external-resizer, `pkg/controller/expand_and_recover.go`.
 
 mod decision;
+mod meter;
 mod modify;
 pub(crate) mod plan;
 mod run;
@@ -34,7 +35,11 @@ pub async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error
     let context = context.signing_as(&format!("external-resizer {}", info.name));
     let resizes = async {
         if info.can(Rpc::ExpandVolume) || node_expands(&driver).await {
-            shell::run(run::Resizer::new(driver.clone(), info.clone()), context.clone()).await;
+            shell::run(
+                run::Resizer::new(driver.clone(), info.clone(), context.meter.clone()),
+                context.clone(),
+            )
+            .await;
         } else {
             warn!(
                 driver = info.name,

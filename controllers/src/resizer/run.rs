@@ -13,13 +13,16 @@ use claimcheck_informer::{
     pod_claims,
     quantity::from_bytes,
 };
-use claimcheck_model::{NODE_EXPANSION_NOT_REQUIRED, ObjectKey, PRE_RESIZE_CAPACITY};
+use claimcheck_model::{Meter, NODE_EXPANSION_NOT_REQUIRED, ObjectKey, PRE_RESIZE_CAPACITY};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use serde_json::json;
 use tracing::{info, warn};
 
-use super::plan::{Action, Grown, Known, Pair, Refusal, SLOW, plan, words};
+use super::{
+    meter::Measured,
+    plan::{Action, Grown, Known, Pair, Refusal, SLOW, plan, words},
+};
 use crate::{
     Failure,
     claims::{annotation, claim_ref, name, ref_key},
@@ -36,6 +39,7 @@ pub struct Resizer {
     info: DriverInfo,
     /// By the claim's uid.
     known: Mutex<HashMap<String, Known>>,
+    measured: Measured,
 }
 
 impl Controller for Resizer {
@@ -57,6 +61,7 @@ impl Controller for Resizer {
         if let Some(claim) = change.object::<PersistentVolumeClaim>() {
             if change.new.is_none() {
                 self.known().remove(uid(claim));
+                self.measured.forget(claim);
             }
             return if is_worth_a_look(change) { vec![change.key.clone()] } else { Vec::new() };
         }
@@ -94,6 +99,7 @@ impl Controller for Resizer {
             Action::Expand { pair, request, bytes, secret } => {
                 let message = format!("External resizer is resizing volume {}", name(&*pair.volume));
                 context.event(&*pair.claim, EventType::Normal, "Resizing", message);
+                self.measured.begins(&pair.claim);
                 let grown = match request {
                     None => Ok(Grown { bytes, node: true }),
                     Some(mut request) => {
@@ -146,6 +152,7 @@ impl Controller for Resizer {
                 let patch = json!({ "metadata": { "annotations": annotations }, "status": status });
                 context.patch_with_status(&*claim, patch).await?;
                 self.known().remove(uid(&claim));
+                self.measured.ended(&claim, true);
                 let message = "Require file system resize of volume on node";
                 context.event(&*claim, EventType::Normal, "FileSystemResizeRequired", message);
             }
@@ -159,6 +166,7 @@ impl Controller for Resizer {
                 let patch = json!({ "metadata": { "annotations": annotations }, "status": status });
                 context.patch_with_status(&*claim, patch).await?;
                 self.known().remove(uid(&claim));
+                self.measured.ended(&claim, true);
                 info!(claim = words(&claim), bytes, "grown");
                 let message = "Resize volume succeeded";
                 context.event(&*claim, EventType::Normal, "VolumeResizeSuccessful", message);
@@ -174,12 +182,14 @@ impl Controller for Resizer {
 }
 
 impl Resizer {
-    pub fn new(driver: Driver, info: DriverInfo) -> Self {
-        Self { driver, info, known: Mutex::default() }
+    pub fn new(driver: Driver, info: DriverInfo, meter: Meter) -> Self {
+        let measured = Measured::new(meter, &info.name);
+        Self { driver, info, known: Mutex::default(), measured }
     }
 
     /// Tells of a failure, and writes it to the claim if it is final.
     async fn failed(&self, context: &Context, pair: &Pair, error: AnyError) -> Result<Done, Failure> {
+        self.measured.ended(&pair.claim, false);
         let refusal = error.downcast_ref::<RpcFailure>().map_or(Refusal::Uncertain, refusal);
         let asked = growth::allocated(&pair.claim).filter(|_| refusal == Refusal::Infeasible);
         let slow = asked.map(|bytes| (bytes, Timestamp::now() + SLOW));

@@ -7,8 +7,6 @@ use std::{
 };
 
 use claimcheck_apiserver as apiserver;
-use claimcheck_model::ApiWrite;
-use tokio::sync::mpsc;
 
 use super::stock::{Assets, Stock, StockError};
 
@@ -119,14 +117,6 @@ impl ControlPlane {
     pub(super) fn requests(&self) -> Option<u64> {
         match self {
             Self::Ours(server) => Some(server.requests().iter().map(|request| request.count).sum()),
-            Self::Stock(_) => None,
-        }
-    }
-
-    /// What is written from now on that has to do with claims; only ours tells, and only who asks first.
-    pub(super) fn writes(&self) -> Option<mpsc::UnboundedReceiver<ApiWrite>> {
-        match self {
-            Self::Ours(server) => server.writes(),
             Self::Stock(_) => None,
         }
     }

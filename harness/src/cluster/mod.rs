@@ -55,7 +55,7 @@ pub use capabilities::{Declared, Takes};
 pub use control_plane::{Api, ControlPlaneError};
 pub use dead_loops::{DeadLoop, DeadLoopsError, detach_dead_loops};
 pub use driver_command::{DriverCommand, DriverCommandError, Place as DriverPlace};
-pub use embedded::{DriverPolicy, Embedded, Options, UpError};
+pub use embedded::{DriverPolicy, Embedded, Options, Telling, UpError};
 pub use equip::EquipError;
 pub use further::{DeployError, FurtherDriver, Turn};
 pub use installation::{Install, InstallationError};
@@ -212,11 +212,10 @@ impl Cluster {
         }
     }
 
-    /// What is written to the API from now on that has to do with claims, where the API server is ours; only who
-    /// asks first gets it.
-    pub fn writes(&self) -> Option<mpsc::UnboundedReceiver<ApiWrite>> {
+    /// What components write to the API, where they are ours and tell it; to be taken once.
+    pub fn take_writes(&mut self) -> Option<mpsc::UnboundedReceiver<ApiWrite>> {
         match self {
-            Self::Embedded(embedded) => embedded.writes(),
+            Self::Embedded(embedded) => embedded.take_writes(),
             Self::Real(_) => None,
         }
     }

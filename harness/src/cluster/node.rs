@@ -17,7 +17,7 @@ use super::{
     node_driver::{NodeDriver, NodeDriverError, Plugin},
     supervisor::Supervised,
 };
-use crate::{component::MARKER, logging, metrics::Components};
+use crate::{component::MARKER, logging, metrics::Components, writes::WRITES_ENV};
 
 /// Where things of a node are.
 #[derive(Clone, Debug)]
@@ -49,6 +49,8 @@ pub(super) struct Common {
     /// Who may ask nodes for logs without the token of the kubeconfig.
     pub client_ca: Option<PathBuf>,
     pub tap: PathBuf,
+    /// Where components tell what they write to the API, if anybody wants to know.
+    pub writes: Option<PathBuf>,
     /// Where components serve their metrics, where they do.
     pub metrics: Option<Components>,
     /// Who is told of components that end by themselves.
@@ -70,6 +72,7 @@ impl Common {
             args,
             env: [(MARKER.into(), "1".into()), ("CLAIMCHECK_TAP".into(), self.tap.clone().into())]
                 .into_iter()
+                .chain(self.writes.as_ref().map(|socket| (WRITES_ENV.into(), socket.clone().into())))
                 .chain(logging::for_components())
                 .collect(),
             namespace,

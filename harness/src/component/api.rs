@@ -12,6 +12,7 @@ use kube::{
 };
 
 use super::requests::metered;
+use crate::writes::{Teller, telling};
 
 /// How to reach the API server.
 #[derive(Debug, Args)]
@@ -22,7 +23,8 @@ pub struct ApiArgs {
 }
 
 impl ApiArgs {
-    /// A client that names its component to the API server, and tells the meter of its requests.
+    /// A client that names its component to the API server, and tells the meter of its requests and the run, where
+    /// that wants to know, of what it writes.
     pub(super) async fn client(&self, component: &str, meter: &Meter) -> Result<Client> {
         let agent = format!("claimcheck-{component}/{}", env!("CARGO_PKG_VERSION"));
         Ok(named(&self.nameless(meter).await?, &agent))
@@ -42,6 +44,10 @@ impl ApiArgs {
         config.read_timeout = None;
         config.connect_timeout = Some(Duration::from_secs(10));
         let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
-        Ok(metered(&Client::try_from(config)?, &host, meter))
+        let client = metered(&Client::try_from(config)?, &host, meter);
+        Ok(match Teller::of_environment().await {
+            Some(teller) => telling(&client, &teller, ""),
+            None => client,
+        })
     }
 }

@@ -15,6 +15,7 @@ use std::{
     time::Duration,
 };
 
+use claimcheck_model::RunInfo;
 use claimcheck_substrate::STATE_DIR;
 use http::{Request, header::HOST};
 use http_body_util::{BodyExt, Empty};
@@ -82,23 +83,32 @@ impl Components {
         names
     }
 
-    /// What Prometheus' `http_sd_configs` reads; `host` is where it found us.
-    fn targets(&self, host: &str) -> Value {
+    /// What Prometheus' `http_sd_configs` reads; `host` is where it found us. A component does not know of which
+    /// cluster it is; until we do, there is none to be read.
+    fn targets(&self, host: &str, run: &RunInfo) -> Value {
+        if run.driver.is_empty() {
+            return Value::Array(Vec::new());
+        }
         let target = |name: &String| {
             let (component, node) = name.split_once(AT).unwrap_or((name, ""));
             let path = format!("/components/{name}/metrics");
             json!({
                 "targets": [host],
-                "labels": { "component": component, "node": node, "__metrics_path__": path },
+                "labels": {
+                    "cluster": run.cluster.name(),
+                    "component": component,
+                    "node": node,
+                    "__metrics_path__": path,
+                },
             })
         };
         self.names().iter().map(target).collect()
     }
 
     /// The page that is asked for, if it is one of these.
-    pub(crate) async fn page(&self, ask: Ask<'_>) -> Option<Page> {
+    pub(crate) async fn page(&self, ask: Ask<'_>, run: &RunInfo) -> Option<Page> {
         if ask.path == "/targets" {
-            return Some(Page::json(&self.targets(ask.host)));
+            return Some(Page::json(&self.targets(ask.host, run)));
         }
         let name = ask.path.strip_prefix("/components/")?.strip_suffix("/metrics")?;
         if !self.names().iter().any(|known| known == name) {
@@ -128,6 +138,8 @@ async fn get(socket: &Path) -> Result<String, AskError> {
 
 #[cfg(test)]
 mod tests {
+    use claimcheck_model::ClusterKind;
+
     use super::*;
     use crate::serve::{Site, serve_unix};
 
@@ -145,7 +157,8 @@ mod tests {
     async fn those_that_serve_are_listed_and_reached() {
         let folder = tempfile::tempdir().unwrap();
         let components = Components { sockets: folder.path().join("m") };
-        let page = async |path: &str| components.page(Ask { path, host: "h:1" }).await;
+        let run = RunInfo { driver: "d".into(), cluster: ClusterKind::Envtest, ..RunInfo::default() };
+        let page = async |path: &str| components.page(Ask { path, host: "h:1" }, &run).await;
         assert_eq!(page("/targets").await, Some(Page::json(&json!([]))), "there is no cluster yet");
         components.prepare().unwrap();
         let serve = |component: &str, node, says| {
@@ -155,7 +168,7 @@ mod tests {
         let _controllers = serve("controllers", None, "c");
         let node = serve("node", Some("node-1"), "n");
         let target = |component, node, path| {
-            let labels = json!({ "component": component, "node": node, "__metrics_path__": path });
+            let labels = json!({ "cluster": "envtest", "component": component, "node": node, "__metrics_path__": path });
             json!({ "targets": ["h:1"], "labels": labels })
         };
         let expected = json!([
@@ -163,6 +176,8 @@ mod tests {
             target("node", "node-1", "/components/node@node-1/metrics"),
         ]);
         assert_eq!(page("/targets").await, Some(Page::json(&expected)));
+        let nobody = components.page(Ask { path: "/targets", host: "h:1" }, &RunInfo::default()).await;
+        assert_eq!(nobody, Some(Page::json(&json!([]))), "nobody knows yet of which cluster they are");
         assert_eq!(page("/components/controllers/metrics").await, Some(Page::ok("c")));
         assert_eq!(page("/components/node@node-1/metrics").await, Some(Page::ok("n")));
         for absent in

@@ -260,7 +260,7 @@ impl Site for Metrics {
     async fn page(&self, ask: Ask<'_>) -> Option<Page> {
         match ask.path {
             "/metrics" => Some(Page::ok(self.text())),
-            _ => Components::default().page(ask).await,
+            _ => Components::default().page(ask, &self.run()).await,
         }
     }
 }

@@ -216,14 +216,27 @@ impl CallLog {
     }
 
     /// Those of the `calls` that were under way between two moments.
+    ///
+    /// A watch that is behind shows the beginning of a phase when its call is over already. So those before it
+    /// count as well, where they can be of no other phase.
     pub fn spans(&self, calls: &Calls<'_>, from: Stamp, to: Stamp) -> Vec<Span> {
-        let of_volume = self.worked.get(&calls.handle).into_iter().flatten();
-        let meant = of_volume.filter(|call| {
-            call.method == calls.method
-                && (calls.node.is_empty() || call.node == calls.node)
-                && (calls.pod.is_empty() || call.target.contains(calls.pod))
-        });
-        meant.map(|call| call.span).filter(|s| s.start < to.mono_ns && s.end >= from.mono_ns).collect()
+        let of_method = |method| {
+            let of_volume = self.worked.get(&calls.handle).into_iter().flatten();
+            let meant = of_volume.filter(move |call| {
+                call.method == method
+                    && (calls.node.is_empty() || call.node == calls.node)
+                    && (calls.pod.is_empty() || call.target.contains(calls.pod))
+            });
+            meant.map(|call| call.span).filter(|span| span.start < to.mono_ns)
+        };
+        let after = |opposite| of_method(opposite).map(|span| span.end).max().unwrap_or_default();
+        let from = match calls.method {
+            "CreateVolume" | "DeleteVolume" => 0,
+            "ControllerPublishVolume" => after("ControllerUnpublishVolume").min(from.mono_ns),
+            "ControllerUnpublishVolume" => after("ControllerPublishVolume").min(from.mono_ns),
+            _ => from.mono_ns,
+        };
+        of_method(calls.method).filter(|span| span.end >= from).collect()
     }
 
     /// The methods of all calls for a volume. CreateVolume knows a name only: it is found at a handle of

@@ -146,6 +146,39 @@ fn the_drivers_call_is_better_evidence_of_a_start_than_a_late_watch() {
 }
 
 #[test]
+fn calls_that_a_late_watch_shows_before_their_phase_are_its_calls() {
+    let create = Rpc { volume: "pv1".into(), ..call("CreateVolume", "", "", 1, Some((4, "OK"))) };
+    let mut evidence = vec![Evidence::Rpc(create)];
+    evidence.extend([claim(11, "Pending", false), volume(13, false), claim(15, "Bound", false)]);
+    evidence.push(pod(20, "p1", Some("n1"), false));
+    // Attached, detached and attached again; each attachment is seen when its call is over.
+    for (name, at) in [("a1", 30), ("a2", 50)] {
+        evidence.push(ok("ControllerPublishVolume", "n1", "", at, at + 2));
+        evidence
+            .extend([false, true].map(|done| attachment(at + 5 + u64::from(done), name, "n1", done, false)));
+        evidence.push(ok("ControllerUnpublishVolume", "n1", "", at + 10, at + 11));
+        evidence.push(attachment(at + 12, name, "n1", true, true));
+    }
+    let outcomes = outcomes(&mut Timeline::new(Tap::Present), &evidence);
+    let calls: Vec<(Phase, u64, f64)> = outcomes
+        .iter()
+        .filter_map(|(phase, outcome)| match outcome {
+            Outcome::Ok { start, driver_seconds, .. }
+                if matches!(phase, Phase::Provision | Phase::Attach) =>
+            {
+                Some((*phase, start.mono_ns / 1_000_000, driver_seconds.unwrap_or_default()))
+            }
+            _ => None,
+        })
+        .collect();
+    assert_eq!(
+        calls,
+        [(Phase::Provision, 1, 0.003), (Phase::Attach, 30, 0.002), (Phase::Attach, 50, 0.002)],
+        "{outcomes:?}"
+    );
+}
+
+#[test]
 fn time_of_failed_and_retried_calls_is_the_drivers_and_waiting_between_them_is_not() {
     let mut evidence = bound();
     evidence.push(pod(10, "p1", Some("n1"), false));

@@ -4,14 +4,16 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use claimcheck_model::{ApiWrite, CaseId, Event, Phase, PhaseSample, RpcSummary, Stamp};
+use claimcheck_model::{
+    ApiWrite, CaseId, Event, ObjectKey, Outcome, Phase, PhaseSample, RpcSummary, Stamp, Written, WrittenKind,
+};
 
-use super::{otlp::Span, spans::spans};
+use super::{ledger::Ledger, otlp::Span, spans::spans};
 
 /// So many volumes are kept whose life has not ended, and calls of so many that no phase has shown; beyond it
 /// the first is let go, so that a long load does not grow.
 const VOLUMES: usize = 20_000;
-/// So many calls, and writes, of one volume are kept: one that is retried for hours is told by its first.
+/// So many calls of one volume are kept: one that is retried for hours is told by its first.
 const CALLS: usize = 1000;
 /// What belongs to a volume may come so many seconds after its deletion, since it is seen by other eyes.
 const LINGER: f64 = 2.0;
@@ -29,12 +31,13 @@ pub(super) struct Life {
     pub case: Option<CaseId>,
 }
 
-/// The volumes whose life has not ended.
+/// The volumes whose life has not ended, and what else may belong to them.
 #[derive(Debug, Default)]
 pub(super) struct Lives {
     /// By the claim's uid.
     lives: BTreeMap<String, Life>,
     calls: BTreeMap<Called, Vec<RpcSummary>>,
+    writes: Ledger,
     /// By namespace.
     cases: BTreeMap<String, CaseId>,
     /// Claims whose volume was deleted, and when that was told.
@@ -60,15 +63,7 @@ impl Lives {
                     self.calls.pop_first();
                 }
             }
-            Event::ApiWrite(write) => {
-                for claim in &write.claims {
-                    if let Some(life) = self.life(claim)
-                        && life.writes.len() < CALLS
-                    {
-                        life.writes.push(write.clone());
-                    }
-                }
-            }
+            Event::ApiWrite(write) => self.writes.enter(write),
             Event::Phase(sample) if !sample.subject.claim.is_empty() => {
                 let claim = &sample.subject.claim;
                 if let Some(life) = self.life(claim) {
@@ -116,7 +111,7 @@ impl Lives {
             }
         }
         life.calls.sort_by_key(|call| call.start);
-        life.writes.sort_by_key(|write| write.start);
+        life.writes = self.writes.take(objects(&life.phases), end(&life.phases));
         let namespaces = life.phases.iter().filter_map(|sample| sample.claim.split_once('/'));
         life.case = namespaces.filter_map(|(namespace, _)| self.cases.get(namespace)).next().cloned();
         self.has_left.insert(claim.to_owned());
@@ -128,4 +123,21 @@ impl Lives {
         }
         Some(spans(claim, &life)).filter(|spans| !spans.is_empty())
     }
+}
+
+/// The claim and the volume that these phases are of.
+fn objects(phases: &[PhaseSample]) -> BTreeSet<Written> {
+    let claims = phases.iter().filter_map(|sample| sample.claim.split_once('/'));
+    let claims = claims.map(|(namespace, name)| (WrittenKind::Claim, ObjectKey::new(namespace, name)));
+    let volumes = phases.iter().map(|sample| &sample.subject.volume).filter(|name| !name.is_empty());
+    let volumes = volumes.map(|name| (WrittenKind::Volume, ObjectKey::cluster(name)));
+    claims.chain(volumes).map(|(kind, key)| Written { kind, key }).collect()
+}
+
+/// When the volume was gone, where that was seen.
+fn end(phases: &[PhaseSample]) -> Option<Stamp> {
+    phases.iter().find_map(|sample| match sample.outcome {
+        Outcome::Ok { end, .. } if sample.phase == Phase::Delete => Some(end),
+        _ => None,
+    })
 }

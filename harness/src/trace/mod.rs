@@ -5,17 +5,22 @@
 //! ```
 //!
 //! A collector never fails or holds up a run: what cannot be sent is dropped and told in one warning. Writes to
-//! the API are known where the API server is ours.
+//! the API are those of the harness and of the components that it starts, see [`writes`](crate::writes).
 
 mod collector;
+mod credentials;
 mod export;
+mod ledger;
 mod lives;
 mod otlp;
 mod sender;
 mod spans;
+mod tls;
 
-pub use collector::{Collector, CollectorError};
+pub use collector::{Collector, NoCollector};
+pub use credentials::CredentialsError;
 pub use export::Exporter;
+pub use tls::TlsError;
 
 #[cfg(test)]
 mod tests;

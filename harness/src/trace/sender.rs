@@ -1,13 +1,20 @@
 //! One request to the collector, over HTTP or gRPC, and whether it is worth another try.
 
+use std::sync::Arc;
+
 use http::StatusCode;
 use prost::Message as _;
-use tonic::{Code, transport::Channel};
+use tonic::{Code, metadata::MetadataMap, transport::Channel};
+use tower::service_fn;
 
 use super::{
     collector::{Collector, Way},
     otlp::{Request, Response},
+    tls,
 };
+
+/// What helps one who is not let in.
+const CREDENTIALS: &str = "give credentials with OTEL_EXPORTER_OTLP_HEADERS or --otlp-headers-file";
 
 /// Why a request failed; whether another may do better is the specification's "retryable" (OTLP, "Failures").
 #[derive(Debug)]
@@ -19,46 +26,75 @@ pub(super) enum Failure {
 }
 
 /// A way to the collector; connections are made when they are needed.
-pub(super) enum Sender {
-    Http { client: reqwest::Client, url: String },
+pub(super) struct Sender {
+    collector: Collector,
+    client: Client,
+}
+
+enum Client {
+    Http(reqwest::Client),
     Grpc(tonic::client::Grpc<Channel>),
 }
 
 impl Sender {
     /// Prepares the way.
     pub fn new(collector: &Collector) -> Result<Self, String> {
-        let url = collector.url.clone();
-        Ok(match collector.way {
-            Way::Http => {
-                let client = reqwest::Client::builder().build().map_err(|error| error.to_string())?;
-                Self::Http { client, url }
-            }
-            Way::Grpc => {
-                let endpoint = tonic::transport::Endpoint::from_shared(url).map_err(|e| e.to_string())?;
-                Self::Grpc(tonic::client::Grpc::new(endpoint.connect_lazy()))
-            }
-        })
+        let client = match collector.way {
+            Way::Http => Client::Http(http_client(collector)?),
+            Way::Grpc => Client::Grpc(tonic::client::Grpc::new(channel(collector)?)),
+        };
+        Ok(Self { collector: collector.clone(), client })
     }
 
     /// Sends.
     pub async fn send(&mut self, request: &Request) -> Result<(), Failure> {
-        let answer = match self {
-            Self::Http { client, url } => over_http(client, url, request).await?,
-            Self::Grpc(client) => over_grpc(client, request).await?,
+        let Self { collector, client } = self;
+        let answered = match client {
+            Client::Http(client) => over_http(client, collector, request).await,
+            Client::Grpc(client) => over_grpc(client, collector, request).await,
         };
-        match answer.partial_success {
+        let refused = |answer: Response| match answer.partial_success {
             Some(partial) if partial.rejected_spans > 0 => Err(Failure::Lasting(format!(
                 "it refused {} spans: {}",
                 partial.rejected_spans, partial.error_message
             ))),
             _ => Ok(()),
-        }
+        };
+        answered.and_then(refused).map_err(|failure| match failure {
+            Failure::Passing(why) => Failure::Passing(collector.without_secrets(&why)),
+            Failure::Lasting(why) => Failure::Lasting(collector.without_secrets(&why)),
+        })
     }
 }
 
-async fn over_http(client: &reqwest::Client, url: &str, request: &Request) -> Result<Response, Failure> {
+fn http_client(collector: &Collector) -> Result<reqwest::Client, String> {
+    let mut builder = reqwest::Client::builder();
+    if collector.url.scheme() == "https" {
+        let config = collector.tls.config(&[b"h2", b"http/1.1"]).map_err(|error| error.to_string())?;
+        builder = builder.tls_backend_preconfigured(config);
+    }
+    builder.build().map_err(|error| reason(&error))
+}
+
+fn channel(collector: &Collector) -> Result<Channel, String> {
+    let address = collector.url.as_str().to_owned();
+    let endpoint = tonic::transport::Endpoint::from_shared(address).map_err(|error| error.to_string())?;
+    if collector.url.scheme() != "https" {
+        return Ok(endpoint.connect_lazy());
+    }
+    let config = collector.tls.config(&[b"h2"]).map_err(|error| error.to_string())?;
+    let config = Arc::new(config);
+    Ok(endpoint.connect_with_connector_lazy(service_fn(move |to| tls::connect(config.clone(), to))))
+}
+
+async fn over_http(
+    client: &reqwest::Client,
+    collector: &Collector,
+    request: &Request,
+) -> Result<Response, Failure> {
     let passing = |error: reqwest::Error| Failure::Passing(reason(&error.without_url()));
-    let post = client.post(url).header("content-type", "application/x-protobuf");
+    let post = client.post(collector.url.clone()).headers(collector.headers.clone());
+    let post = post.header("content-type", "application/x-protobuf");
     let answer = post.body(request.encode_to_vec()).send().await.map_err(passing)?;
     let status = answer.status();
     let body = answer.bytes().await.map_err(passing)?;
@@ -68,6 +104,7 @@ async fn over_http(client: &reqwest::Client, url: &str, request: &Request) -> Re
     }
     let why = format!("it answered {status}");
     Err(match status {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Failure::Lasting(format!("{why}: {CREDENTIALS}")),
         StatusCode::TOO_MANY_REQUESTS
         | StatusCode::BAD_GATEWAY
         | StatusCode::SERVICE_UNAVAILABLE
@@ -78,13 +115,16 @@ async fn over_http(client: &reqwest::Client, url: &str, request: &Request) -> Re
 
 async fn over_grpc(
     client: &mut tonic::client::Grpc<Channel>,
+    collector: &Collector,
     request: &Request,
 ) -> Result<Response, Failure> {
     client.ready().await.map_err(|error| Failure::Passing(reason(&error)))?;
     let path =
         http::uri::PathAndQuery::from_static("/opentelemetry.proto.collector.trace.v1.TraceService/Export");
     let codec = tonic_prost::ProstCodec::<Request, Response>::default();
-    let status = match client.unary(tonic::Request::new(request.clone()), path, codec).await {
+    let metadata = MetadataMap::from_headers(collector.headers.clone());
+    let request = tonic::Request::from_parts(metadata, tonic::Extensions::default(), request.clone());
+    let status = match client.unary(request, path, codec).await {
         Ok(answer) => return Ok(answer.into_inner()),
         Err(status) => status,
     };
@@ -94,6 +134,7 @@ async fn over_grpc(
     }
     let why = format!("it answered {:?}: {}", status.code(), status.message());
     Err(match status.code() {
+        Code::Unauthenticated | Code::PermissionDenied => Failure::Lasting(format!("{why}: {CREDENTIALS}")),
         Code::Cancelled
         | Code::DeadlineExceeded
         | Code::Aborted

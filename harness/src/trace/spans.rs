@@ -196,20 +196,25 @@ impl Trace<'_> {
     }
 
     fn write(&self, parent: [u8; 8], nth: usize, stretch: Stretch, write: &ApiWrite) -> Span {
-        let span_id = id(&[self.claim, &write.verb, &write.resource, "write", &nth.to_string()]);
+        let resource = write.resource();
+        let span_id = id(&[self.claim, &write.verb, &resource, "write", &nth.to_string()]);
         let mut span = self.span(span_id, &parent, stretch);
-        span.name = format!("{} {}", write.verb, write.resource);
+        span.name = format!("{} {resource}", write.verb);
         span.kind = Kind::Client.into();
-        let code = write.code.to_string();
+        let code = if write.code == 0 { String::new() } else { write.code.to_string() };
         span.attributes = attributes(&[
-            ("k8s.namespace.name", &write.object.namespace),
-            ("k8s.object.name", &write.object.name),
-            ("k8s.resource", &write.resource),
+            ("k8s.namespace.name", &write.object.key.namespace),
+            ("k8s.object.name", &write.object.key.name),
+            ("k8s.resource", &resource),
             ("k8s.verb", &write.verb),
             ("http.response.status_code", &code),
             ("user_agent.name", &write.agent),
         ]);
-        span.status = (write.code >= 400).then(|| failed(&code));
+        span.status = match write.code {
+            0 => Some(failed("no answer")),
+            400.. => Some(failed(&code)),
+            _ => None,
+        };
         span
     }
 }

@@ -2,14 +2,16 @@
 
 use std::{
     convert::Infallible,
+    path::Path,
     sync::Arc,
     sync::atomic::{AtomicUsize, Ordering},
     time::Duration,
 };
 
+use claimcheck_apiserver::Certificates;
 use claimcheck_model::{
     ApiWrite, CaseId, Event, ObjectKey, Outcome, Phase, PhaseSample, RpcSummary, Source, Stamp, SubjectIds,
-    VolumeMode,
+    VolumeMode, Written, WrittenKind,
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body_util::{BodyExt as _, Full};
@@ -19,6 +21,7 @@ use hyper::{
 };
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use tokio::{
     net::{TcpListener, TcpSocket},
     sync::mpsc,
@@ -76,13 +79,15 @@ fn call(method: &str, volume: &str, node: &str, from: u64, to: u64, code: &str) 
     })
 }
 
-fn write(verb: &str, resource: &str, from: u64, to: u64, code: u16) -> Event {
+fn write(verb: &str, kind: WrittenKind, subresource: &str, from: u64, to: u64, code: u16) -> Event {
+    let claim = Written { kind: WrittenKind::Claim, key: ObjectKey::new("ns", "data") };
+    let key = if kind == WrittenKind::Volume { ObjectKey::cluster("pvc-uid") } else { claim.key.clone() };
     Event::ApiWrite(ApiWrite {
         agent: "claimcheck".into(),
         verb: verb.into(),
-        resource: resource.into(),
-        object: ObjectKey::new("ns", "data"),
-        claims: vec!["uid".into()],
+        object: Written { kind, key },
+        subresource: subresource.into(),
+        refers_to: (kind == WrittenKind::Pod).then(|| vec![claim]),
         code,
         start: at(from),
         seconds: (to - from) as f64 / 1e3,
@@ -93,7 +98,7 @@ fn life() -> Vec<Event> {
     vec![
         Event::CaseStarted { case: CaseId::new("suite", "case"), namespace: "ns".into() },
         // Answered after a watch has shown the volume.
-        write("create", "persistentvolumes", 19, 21, 201),
+        write("create", WrittenKind::Volume, "", 19, 21, 201),
         call("CreateVolume", "pvc-uid", "", 12, 18, "OK"),
         phase(Phase::Provision, "", 10, 20),
         phase(Phase::Schedule, "", 5, 30),
@@ -101,7 +106,8 @@ fn life() -> Vec<Event> {
         call("NodeStageVolume", "h", "n", 34, 40, "OK"),
         call("NodeStageVolume", "other", "n", 34, 40, "OK"),
         phase(Phase::Stage, "n", 30, 40),
-        write("patch", "persistentvolumeclaims/status", 45, 46, 409),
+        write("patch", WrittenKind::Claim, "status", 45, 46, 409),
+        write("create", WrittenKind::Pod, "", 4, 6, 0),
         call("NodeUnstageVolume", "h", "n", 50, 60, "OK"),
         phase(Phase::Delete, "", 70, 80),
         // Seen by other eyes than the deletion.
@@ -169,6 +175,7 @@ fn a_volume_becomes_one_trace() {
             "NodeStageVolume < stage",
             "NodeUnstageVolume < volume",
             "DeleteVolume < delete",
+            "create pods < volume no answer",
             "create persistentvolumes < provision",
             "patch persistentvolumeclaims/status < volume 409",
         ]
@@ -199,7 +206,7 @@ fn a_trace_waits_for_stragglers_and_later_ones_make_no_second() {
     assert!(lives.observe(&other, at(1000)).is_empty(), "there may be more to come");
     let left = lives.observe(&other, at(2080));
     assert_eq!((left.len(), &left[0]), (1, &trace()));
-    for late in [phase(Phase::Unstage, "n", 50, 60), write("delete", "pods", 50, 60, 200)] {
+    for late in [phase(Phase::Unstage, "n", 50, 60), write("delete", WrittenKind::Pod, "", 50, 60, 200)] {
         assert!(lives.observe(&late, at(2090)).is_empty());
     }
     assert!(lives.finish().is_empty());
@@ -390,6 +397,7 @@ async fn a_collector_that_never_answers_holds_up_nothing() {
 #[test]
 fn addresses_are_checked_before_the_run() {
     for (url, is_right) in [
+        ("grpcs://c:4317", true),
         ("http://c:4318", true),
         ("https://c/v1/traces", true),
         ("grpc://c:4317", true),
@@ -399,5 +407,105 @@ fn addresses_are_checked_before_the_run() {
     ] {
         assert_eq!(url.parse::<Collector>().is_ok(), is_right, "{url}");
     }
-    assert_eq!("http://c:4318".parse::<Collector>().unwrap().to_string(), "http://c:4318/v1/traces");
+    for (url, shown) in [
+        ("http://c:4318", "http://c:4318/v1/traces"),
+        ("grpcs://ann:p%40role@c:4317", "https://c:4317/"),
+        ("https://c/otlp?api_key=role", "https://c/otlp"),
+    ] {
+        let collector: Collector = url.parse().unwrap();
+        assert_eq!(collector.to_string(), shown);
+        assert!(!format!("{:?}", collector.headers).contains("role"));
+        if url.contains('@') {
+            // `ann:p@role` in base64.
+            assert_eq!(collector.headers["authorization"], "Basic YW5uOnBAcm9sZQ==");
+        }
+    }
+    assert!(!"ftp://ann:role@c".parse::<Collector>().unwrap_err().to_string().contains("role"));
+}
+
+/// A collector with TLS, at localhost, whose CA (PEM) is written to `ca`. It tells the protocol and what it was sent
+/// as `x-key`, takes what comes with the right one, and quotes every other.
+async fn guarded(ca: &Path) -> (u16, mpsc::UnboundedReceiver<String>) {
+    let made = Certificates::generate([127, 0, 0, 1].into()).unwrap();
+    std::fs::write(ca, &made.ca).unwrap();
+    let chain = vec![CertificateDer::from_pem_slice(made.certificate.as_bytes()).unwrap()];
+    let key = PrivateKeyDer::from_pem_slice(made.key.as_bytes()).unwrap();
+    let mut config =
+        rustls::ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key).unwrap();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (sender, asked) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            // One who does not trust us ends it.
+            let Ok(stream) = acceptor.accept(stream).await else { continue };
+            let sender = sender.clone();
+            let answer = service_fn(move |request: http::Request<Incoming>| {
+                let key = request.headers().get("x-key").map(|key| key.to_str().unwrap().to_owned());
+                let key = key.unwrap_or_default();
+                sender.send(format!("{:?} {key}", request.version())).unwrap();
+                let is_right = key == "Bearer s3same";
+                let answer = http::Response::builder().header("content-type", "application/grpc");
+                let answer = match is_right {
+                    true => answer.header("grpc-status", "0"),
+                    // As a gateway before a collector does.
+                    false => answer.header("grpc-status", "16").header("grpc-message", format!("no {key}")),
+                };
+                let is_grpc = request.headers()["content-type"] == "application/grpc";
+                let status = if is_right || is_grpc { 200 } else { 401 };
+                let body = if is_right && is_grpc { vec![0; 5] } else { Vec::new() };
+                let answer = answer.status(status).body(Full::new(Bytes::from(body))).unwrap();
+                async move { Ok::<_, Infallible>(answer) }
+            });
+            tokio::spawn(async move {
+                let server = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+                let _ = server.serve_connection(TokioIo::new(stream), answer).await;
+            });
+        }
+    });
+    (port, asked)
+}
+
+#[tokio::test]
+async fn with_tls_a_collector_is_trusted_by_its_ca_and_told_who_we_are() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let folder = tempfile::tempdir().unwrap();
+    let ca = folder.path().join("ca.pem");
+    let (port, mut asked) = guarded(&ca).await;
+    let send = async |collector: Collector| {
+        let mut exporter = Exporter::patient(collector, LONG);
+        life().iter().for_each(|event| exporter.observe(event, at(80)));
+        exporter.finish().await
+    };
+    for scheme in ["https", "grpcs"] {
+        let collector: Collector = format!("{scheme}://localhost:{port}").parse().unwrap();
+        let told = send(collector.clone()).await.unwrap();
+        assert!(told.contains("certificate") || told.contains("UnknownIssuer"), "{told}");
+        assert!(asked.try_recv().is_err(), "{scheme}: nobody is told anything before they are trusted");
+
+        let trusted = collector.trusting(&ca).unwrap();
+        for wrong in ["x-key=Bearer wr0ng", "x-key=wr0ng"] {
+            let told = send(trusted.clone().with_headers("V", wrong).unwrap()).await.unwrap();
+            assert!(told.contains("--otlp-headers-file") && !told.contains("wr0ng"), "{told}");
+            assert!(asked.try_recv().unwrap().starts_with("HTTP/2.0"));
+            assert!(asked.try_recv().is_err(), "{scheme}: it would be refused again");
+        }
+        let known = trusted.with_headers("V", "x-key=Bearer%20s3same").unwrap();
+        assert_eq!(send(known).await, None, "{scheme}");
+        assert_eq!(asked.try_recv().unwrap(), "HTTP/2.0 Bearer s3same");
+    }
+}
+
+#[test]
+fn files_without_certificates_are_no_trust() {
+    let folder = tempfile::tempdir().unwrap();
+    let (empty, missing) = (folder.path().join("empty"), folder.path().join("missing"));
+    std::fs::write(&empty, "-----BEGIN KEY-----").unwrap();
+    for path in [&empty, &missing] {
+        let collector: Collector = "grpcs://c:1".parse().unwrap();
+        let error = collector.trusting(path).unwrap_err().to_string();
+        assert!(error.contains(path.to_str().unwrap()) && error.contains("PEM"), "{error}");
+    }
 }

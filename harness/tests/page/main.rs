@@ -223,6 +223,11 @@ fn a_phone_shows_the_page_without_scrolling_sideways() {
     let Some(seen) = probe(folder.path(), 20, "500,900") else { return };
     assert_eq!(seen["errors"], serde_json::json!([]), "{seen}");
     assert_eq!(seen["wider"], false, "{seen}");
+    assert_eq!(
+        seen["overhang"],
+        json!([]),
+        "all of it is within a screen of 360 points, or scrolls by itself"
+    );
     assert_eq!(seen["inset"], true, "nothing touches the edge: {seen}");
 }
 

@@ -56,6 +56,12 @@
     document.querySelectorAll("#failures details").forEach(one => { one.open = true; });
     seen.inset = document.querySelector("main section").getBoundingClientRect().left > 0;
     seen.wider = document.documentElement.scrollWidth > innerWidth;
+    // As narrow as phones are: a window of this browser is no narrower than 500.
+    document.body.style.width = "360px";
+    const inside = one => one.closest(".scroll, #frame, [hidden], .skip, details:not([open]) > :not(summary)");
+    const overhangs = one => one.getClientRects().length && one.getBoundingClientRect().right > 361 && !inside(one);
+    seen.overhang = innerWidth > 640 ? [] : [...document.body.querySelectorAll("*")].filter(overhangs).map(one => `${one.tagName} ${one.className} ${one.textContent.slice(0, 40)}`);
+    document.body.style.width = "";
     seen.images = document.images.length;
     seen.headings = [...document.querySelectorAll("h1,h2")].map(one => one.textContent.trim());
     seen.unlabelled = [...document.querySelectorAll("input,select,button")].filter(one => !one.closest("label") && !one.textContent.trim() && !one.getAttribute("aria-label")).length;

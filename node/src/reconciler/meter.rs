@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use claimcheck_model::{
-    Meter,
-    metric::{STORAGE_OPERATION_DURATION, VOLUME_OPERATION_ERRORS, VOLUME_OPERATION_TOTAL},
+    Meter, StorageOperation,
+    metric::{VOLUME_OPERATION_ERRORS, VOLUME_OPERATION_TOTAL},
 };
 
 use super::{Moment, Operation};
@@ -50,14 +50,14 @@ impl Measured {
         if awaits {
             self.awaited.entry(key.clone()).or_insert(now);
         } else if let Some(since) = self.awaited.remove(key).filter(|_| wanted) {
-            self.told(key, "verify_controller_attached_volume", true, now.saturating_sub(since));
+            self.told(key, StorageOperation::VerifyAttached, true, now.saturating_sub(since));
         }
     }
 
     /// Tells of an operation that has ended.
     pub(super) fn ended(&mut self, ended: &Ended<'_>, now: Moment) {
         let Ended { key, operation, block, took, success } = *ended;
-        let mount = if block { "map_volume" } else { "volume_mount" };
+        let mount = if block { StorageOperation::Map } else { StorageOperation::Mount };
         match operation {
             Operation::MountDevice if success => drop(self.staged.insert(key.clone(), took)),
             Operation::MountDevice => self.told(key, mount, false, took),
@@ -71,25 +71,28 @@ impl Measured {
                     self.meter.record(&VOLUME_OPERATION_TOTAL, &labels, seconds);
                 }
             }
-            Operation::UnmountPod(_) if block => self.told(key, "unmap_volume", success, took),
-            Operation::UnmountPod(_) => self.told(key, "volume_unmount", success, took),
+            Operation::UnmountPod(_) if block => self.told(key, StorageOperation::Unmap, success, took),
+            Operation::UnmountPod(_) => self.told(key, StorageOperation::Unmount, success, took),
             Operation::UnmountDevice => {
                 self.staged.remove(key);
-                self.told(key, if block { "unmap_device" } else { "unmount_device" }, success, took);
+                self.told(
+                    key,
+                    if block { StorageOperation::UnmapDevice } else { StorageOperation::UnmountDevice },
+                    success,
+                    took,
+                );
             }
-            Operation::Expand => self.told(key, "volume_fs_resize", success, took),
-            Operation::Attach => self.told(key, "volume_attach", success, took),
-            Operation::Detach => self.told(key, "volume_detach", success, took),
+            Operation::Expand => self.told(key, StorageOperation::Resize, success, took),
+            Operation::Attach => self.told(key, StorageOperation::Attach, success, took),
+            Operation::Detach => self.told(key, StorageOperation::Detach, success, took),
         }
     }
 
-    fn told(&self, key: &VolumeKey, operation: &str, success: bool, took: Duration) {
+    fn told(&self, key: &VolumeKey, operation: StorageOperation, success: bool, took: Duration) {
         let plugin = key.plugin_name();
-        let status = if success { "success" } else { "fail-unknown" };
-        let labels = [plugin.as_str(), operation, status, "false"];
-        self.meter.record(&STORAGE_OPERATION_DURATION, &labels, took.as_secs_f64());
+        operation.ended(&self.meter, &plugin, success, took);
         if !success {
-            self.meter.increment(&VOLUME_OPERATION_ERRORS, &[&plugin, operation]);
+            self.meter.increment(&VOLUME_OPERATION_ERRORS, &[&plugin, operation.name()]);
         }
     }
 }

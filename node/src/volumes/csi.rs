@@ -15,7 +15,7 @@ use claimcheck_csi::v1::{
     node_service_capability::rpc::Type as Capability,
     volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume, access_mode::Mode},
 };
-use claimcheck_model::metric::STORAGE_OPERATION_DURATION;
+use claimcheck_model::StorageOperation;
 use serde_json::{Value, json};
 use tonic::Request;
 
@@ -145,9 +145,8 @@ pub(crate) async fn publish<H: Host>(
     let path = target.clone();
     let began = Instant::now();
     let applied = executor.blocking(move |host| host.apply_group(&path, group, false)).await;
-    let status = if applied.is_ok() { "success" } else { "fail-unknown" };
-    let labels = [&key.plugin_name(), "volume_apply_access_control", status, "false"];
-    executor.meter.record(&STORAGE_OPERATION_DURATION, &labels, began.elapsed().as_secs_f64());
+    let (plugin, success) = (key.plugin_name(), applied.is_ok());
+    StorageOperation::ApplyAccess.ended(&executor.meter, &plugin, success, began.elapsed());
     applied.map_err(|source| OperationError::Finish { path: target, source })
 }
 

@@ -21,7 +21,7 @@ use tokio::sync::{Mutex, mpsc};
 
 pub(super) use self::up::writing;
 pub use self::{
-    options::{DriverPolicy, Options},
+    options::{DriverPolicy, Options, Telling},
     up::UpError,
 };
 use super::{
@@ -54,6 +54,7 @@ pub struct Embedded {
     class_parameters: BTreeMap<String, String>,
     ends: Option<mpsc::UnboundedReceiver<ComponentEnd>>,
     records: Option<mpsc::UnboundedReceiver<TapRecord>>,
+    writes: Option<mpsc::UnboundedReceiver<ApiWrite>>,
     faults: FaultControl,
     call_faults: Mutex<CallFaults>,
     api_is_spoilt: AtomicBool,
@@ -147,9 +148,9 @@ impl Embedded {
         self.records.take()
     }
 
-    /// What is written to the API from now on that has to do with claims; only who asks first gets it.
-    pub fn writes(&self) -> Option<mpsc::UnboundedReceiver<ApiWrite>> {
-        self.control_plane.writes()
+    /// What components write to the API, where they tell it; to be taken once.
+    pub fn take_writes(&mut self) -> Option<mpsc::UnboundedReceiver<ApiWrite>> {
+        self.writes.take()
     }
 
     /// Injects faults into the components' calls to the driver.

@@ -28,8 +28,17 @@ pub struct Options {
     pub listen: SocketAddr,
     /// Where people find the kubeconfig (mode 0600).
     pub kubeconfig: PathBuf,
-    /// Whether components serve metrics, for [`Metrics::serve`](crate::metrics::Metrics::serve) to hand on.
+    /// What components tell of themselves.
+    pub telling: Telling,
+}
+
+/// What components tell beside their calls to drivers. Each costs a little, and is for who asks for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Telling {
+    /// They serve metrics, for [`Metrics::serve`](crate::metrics::Metrics::serve) to hand on.
     pub metrics: bool,
+    /// They tell what they write to the API.
+    pub writes: bool,
 }
 
 /// What a CSIDriver object says that no call to the driver tells.

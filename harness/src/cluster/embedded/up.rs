@@ -44,6 +44,7 @@ use crate::{
     },
     install::InstallError,
     metrics::Components,
+    writes,
 };
 
 /// How long the components may take until all nodes are ready.
@@ -136,6 +137,8 @@ impl Embedded {
         let state_dir = &common.plugin.state_dir;
         fs::create_dir_all(state_dir).map_err(writing(state_dir))?;
         let (records, faults) = tap::listen(&common.tap)?;
+        let writes = common.writes.as_deref().map(|path| writes::listen(path).map_err(writing(path)));
+        let writes = writes.transpose()?;
         let client = client(&control_plane.kubeconfig()).await?;
         Controllers::prepare(&control_plane, &client).await?;
 
@@ -176,6 +179,7 @@ impl Embedded {
             class_parameters: options.class_parameters.clone(),
             ends: Some(ends),
             records: Some(records),
+            writes,
             faults,
             call_faults: Mutex::default(),
             api_is_spoilt: AtomicBool::new(false),
@@ -260,7 +264,8 @@ fn common(
         kubeconfig: state.join("kubeconfig"),
         client_ca: control_plane.client_ca().map(Path::to_owned),
         tap: state.join("tap.sock"),
-        metrics: options.metrics.then(Components::default),
+        writes: options.telling.writes.then(|| state.join("writes.sock")),
+        metrics: options.telling.metrics.then(Components::default),
         ends,
     }
 }

@@ -17,6 +17,7 @@ mod target;
 mod tests;
 
 pub use send::PushError;
+pub(crate) use target::percent_decoded;
 pub use target::{CredentialsError, NotAnUrl, PushUrl};
 
 use std::time::Duration;

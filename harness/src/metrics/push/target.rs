@@ -51,7 +51,7 @@ impl FromStr for PushUrl {
 }
 
 /// The text without `%40` and the like, which addresses need for `@`.
-fn percent_decoded(text: &str) -> String {
+pub(crate) fn percent_decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((&first, after)) = rest.split_first() {

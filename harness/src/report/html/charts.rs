@@ -1,5 +1,5 @@
 //! Pictures that need no script: a typical volume's life step by step, and how the lengths of each phase are
-//! distributed. Pure: SVG as text.
+//! distributed. Pure: markup.
 
 use claimcheck_model::Phase;
 use maud::{Markup, html};
@@ -29,13 +29,6 @@ pub(crate) const UP: [Phase; 7] = [
 pub(crate) const DOWN: [Phase; 5] =
     [Phase::Stop, Phase::Unpublish, Phase::Unstage, Phase::Detach, Phase::Delete];
 
-/// The width of the pictures; they scale.
-const WIDTH: f64 = 960.0;
-/// Room for the names on the left and the numbers on the right.
-const LEFT: f64 = 120.0;
-const RIGHT: f64 = 190.0;
-/// The height of a line.
-const LINE: f64 = 26.0;
 /// How many columns a distribution has.
 const COLUMNS: usize = 72;
 
@@ -50,29 +43,24 @@ pub(super) fn whole(steps: &[Step]) -> f64 {
 }
 
 /// Each step below and right of the one before: where it begins and how long it is, the driver's part in full
-/// colour and Kubernetes' pale. `whole` seconds fill the width.
+/// colour and Kubernetes' pale. `whole` seconds fill the width; a list, whose style is a picture.
 pub(super) fn waterfall(steps: &[Step], whole: f64) -> Markup {
-    let scale = if whole > 0.0 { (WIDTH - LEFT - RIGHT) / whole } else { 0.0 };
-    let height = LINE * steps.len() as f64 + 4.0;
+    let part = |seconds: f64| if whole > 0.0 { seconds / whole * 100.0 } else { 0.0 };
     let starts = steps.iter().scan(0.0, |next, step| Some(std::mem::replace(next, *next + step.total)));
     html! {
-        svg.chart role="img" aria-label="A typical volume's life, step by step" viewBox=(format!("0 0 {WIDTH} {height}")) {
-            @for (i, (step, began)) in steps.iter().zip(starts).enumerate() {
-                @let (x, y) = (LEFT + began * scale, LINE * i as f64);
-                @let width = (step.total * scale).max(1.5);
-                @let driver = step.driver.map(|driver| (driver * scale).min(width));
-                @let end = x + width;
-                g.(colour(step.phase)) {
-                    title { (step.phase.info().doc) }
-                    text.name x="0" y=(y + 17.0) { (step.phase.name()) }
-                    rect.kubernetes x=(px(x)) y=(y + 4.0) width=(px(width)) height="18" rx="3" {}
-                    @if let Some(driver) = driver.filter(|driver| *driver > 0.0) {
-                        rect.driver x=(px(x)) y=(y + 4.0) width=(px(driver.max(1.5))) height="18" rx="3" {}
-                    }
-                    text.value x=(px(end + 8.0)) y=(y + 17.0) {
-                        (human(step.total))
-                        @if let Some(driver) = step.driver.filter(|driver| *driver > 0.0) {
-                            tspan.dim { " · driver " (human(driver)) }
+        ol.waterfall {
+            @for (step, began) in steps.iter().zip(starts) {
+                @let driver = step.driver.map(|driver| driver.min(step.total)).filter(|driver| *driver > 0.0);
+                li.(colour(step.phase)) title=(step.phase.info().doc) {
+                    span.name { (step.phase.name()) }
+                    span.lane style=(format!("--from:{:.2}%;--long:{:.2}%", part(began), part(step.total))) {
+                        span.kubernetes {}
+                        @if let Some(driver) = driver { span.driver style=(format!("--long:{:.2}%", part(driver))) {} }
+                        span.value {
+                            (human(step.total))
+                            @if let Some(driver) = step.driver.filter(|driver| *driver > 0.0) {
+                                span.dim { " · driver " (human(driver)) }
+                            }
                         }
                     }
                 }
@@ -189,13 +177,12 @@ mod tests {
     fn steps_follow_one_another() {
         let step = |phase, total, driver| Step { phase, total, driver };
         let steps = [step(Phase::Provision, 0.1, Some(0.05)), step(Phase::Bind, 0.3, None)];
-        let svg = waterfall(&steps, whole(&steps)).into_string();
-        let inner = WIDTH - LEFT - RIGHT;
+        let list = waterfall(&steps, whole(&steps)).into_string();
         assert!(
-            svg.contains(&format!("x=\"{:.2}\"", LEFT + inner / 4.0)),
-            "the second begins where the first ended: {svg}"
+            list.contains("--from:25.00%;--long:75.00%"),
+            "the second begins where the first ended: {list}"
         );
-        assert!(svg.contains("driver 50.0 ms"), "{svg}");
-        assert_eq!(svg.matches("class=\"driver\"").count(), 1, "none where nobody saw the driver");
+        assert!(list.contains("driver 50.0 ms"), "{list}");
+        assert_eq!(list.matches("class=\"driver\"").count(), 1, "none where nobody saw the driver");
     }
 }

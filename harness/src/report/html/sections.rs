@@ -12,6 +12,9 @@ use super::{
     life::Times,
 };
 
+/// Beyond this part of an axis a mark stands to the left of its line: to the right there is no room for words.
+const NEAR_THE_END: f64 = 0.8;
+
 fn of<'a>(summary: &'a Summary, name: &str) -> &'a str {
     summary.environment.get(name).map_or("", String::as_str)
 }
@@ -115,8 +118,8 @@ pub(super) fn typical(summary: &Summary) -> Markup {
             h2 #typical-h { "Where the time goes" }
             @if let Some(words) = sentence(&up) { p.lead { (words) } }
             p.legend {
-                span.key.driver {} " the driver's calls "
-                span.key.kubernetes {} " Kubernetes around them "
+                span { span.key.driver {} " the driver's calls" }
+                span { span.key.kubernetes {} " Kubernetes around them" }
                 span.dim { "medians of every step" }
             }
             @if !up.is_empty() { h3 { "From claim to running pod" } (charts::waterfall(&up, scale)) }
@@ -182,7 +185,7 @@ pub(super) fn phases(summary: &Summary, times: &BTreeMap<Phase, Times>) -> Marku
                             th.num scope="col" title="Median of the driver's part" { "driver" }
                             th.num scope="col" title="Median of what Kubernetes adds" { "overhead" }
                             th.dist scope="col" {
-                                span.axis { @for (at, words) in charts::marks(range) { span style=(format!("left:{:.1}%", at * 100.0)) { (words) } } }
+                                span.axis { @for (at, words) in charts::marks(range) { span.end[at > NEAR_THE_END] style=(format!("left:{:.1}%", at * 100.0)) { (words) } } }
                             }
                         } }
                         tbody {
@@ -280,12 +283,12 @@ pub(super) fn counts(summary: &Summary) -> Markup {
                     } }
                 }
                 @if !summary.calls.is_empty() {
-                    table {
+                    div.scroll tabindex="0" role="region" aria-label="CSI calls" { table {
                         thead { tr { th scope="col" { "CSI call" } th.num scope="col" { "n" } th.num scope="col" { "errors" } th.num scope="col" { "retries" } } }
                         tbody { @for (method, calls) in &summary.calls {
                             tr { th scope="row" { (method) } td.num { (calls.calls) } td.num.(if calls.errors > 0 { "warn" } else { "" }) { (calls.errors) } td.num { (calls.retries) } }
                         } }
-                    }
+                    } }
                 }
             }
             @if !summary.violations.is_empty() {

@@ -1,0 +1,130 @@
+//! What a request writes: pure, of its line, what is sent and what is answered.
+
+use claimcheck_informer::pod_claims;
+use claimcheck_model::{ApiWrite, ObjectKey, Stamp, Written, WrittenKind};
+use http::{Method, Request, header::USER_AGENT};
+use k8s_openapi::api::{
+    core::v1::{PersistentVolume, Pod},
+    storage::v1::VolumeAttachment,
+};
+use serde::Deserialize;
+
+/// A write under way.
+#[derive(Debug, PartialEq)]
+pub(super) struct Writing {
+    agent: String,
+    verb: &'static str,
+    kind: WrittenKind,
+    namespace: String,
+    /// None of a new object, whose name is in what is sent or answered.
+    name: Option<String>,
+    subresource: String,
+}
+
+impl Writing {
+    /// The write that a request is, if it is one of an object that volumes' lives are written in; by `agent`, where
+    /// the request says nothing else.
+    pub(super) fn of<B>(request: &Request<B>, agent: &str) -> Option<Self> {
+        let mut parts: Vec<&str> = request.uri().path().trim_matches('/').split('/').collect();
+        let group = match parts.as_slice() {
+            ["api", "v1", ..] => parts.drain(..2).last().map(|_| ""),
+            ["apis", group, _version, ..] => Some(*group).inspect(|_| drop(parts.drain(..3))),
+            _ => None,
+        }?;
+        let (namespace, rest) = match parts.as_slice() {
+            ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (*namespace, rest),
+            rest => ("", rest),
+        };
+        let (plural, name, subresource) = match *rest {
+            [plural] => (plural, None, ""),
+            [plural, name] => (plural, Some(name), ""),
+            [plural, name, subresource] => (plural, Some(name), subresource),
+            _ => return None,
+        };
+        let resource = if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") };
+        let kind = WrittenKind::ALL.into_iter().find(|kind| kind.resource() == resource)?;
+        let verb = match (request.method(), name) {
+            (&Method::POST, _) => "create",
+            (&Method::PUT, Some(_)) => "update",
+            (&Method::PATCH, Some(_)) => "patch",
+            (&Method::DELETE, Some(_)) => "delete",
+            // Reads; and whole collections, which are no object's.
+            _ => return None,
+        };
+        let said = request.headers().get(USER_AGENT).and_then(|agent| agent.to_str().ok());
+        let agent = said.unwrap_or(agent).split([' ', '/']).next().unwrap_or_default();
+        let (agent, namespace) = (agent.to_owned(), namespace.to_owned());
+        let (name, subresource) = (name.map(str::to_owned), subresource.to_owned());
+        Some(Self { agent, verb, kind, namespace, name, subresource })
+    }
+
+    /// It came back with `code`; nothing where nobody can say what it was about.
+    pub(super) fn ended(
+        self,
+        code: u16,
+        sent: &[u8],
+        answered: &[u8],
+        start: Stamp,
+        end: Stamp,
+    ) -> Option<ApiWrite> {
+        let Self { agent, verb, kind, namespace, name, subresource } = self;
+        let named = || [answered, sent].into_iter().find_map(name_in);
+        let key = ObjectKey::new(namespace, name.or_else(named)?);
+        // What is answered is the object as it is, where it is no error and no word of success.
+        let refers_to = [answered, sent].into_iter().find_map(|body| references(kind, &key, body));
+        Some(ApiWrite {
+            agent,
+            verb: verb.to_owned(),
+            object: Written { kind, key },
+            subresource,
+            refers_to,
+            code,
+            start,
+            seconds: end.seconds_since(start),
+        })
+    }
+}
+
+/// The name of the object that a body is.
+fn name_in(body: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Named {
+        metadata: Metadata,
+    }
+    #[derive(Deserialize)]
+    struct Metadata {
+        name: Option<String>,
+    }
+    let named: Named = serde_json::from_slice(body).ok()?;
+    named.metadata.name.filter(|name| !name.is_empty())
+}
+
+/// What the object that a body is refers to; none where it is no such object, but a patch or a status.
+fn references(kind: WrittenKind, key: &ObjectKey, body: &[u8]) -> Option<Vec<Written>> {
+    let to = |kind, key| Written { kind, key };
+    Some(match kind {
+        // A claim is known by its name.
+        WrittenKind::Claim => Vec::new(),
+        WrittenKind::Volume => {
+            let spec = serde_json::from_slice::<PersistentVolume>(body).ok()?.spec?;
+            let claim = spec.claim_ref.and_then(|claim| {
+                let key = ObjectKey::new(claim.namespace.unwrap_or_default(), claim.name?);
+                Some(to(WrittenKind::Claim, key))
+            });
+            claim.into_iter().collect()
+        }
+        WrittenKind::Attachment => {
+            let attachment: VolumeAttachment = serde_json::from_slice(body).ok()?;
+            let volume = attachment.spec.source.persistent_volume_name;
+            volume.map(|name| to(WrittenKind::Volume, ObjectKey::cluster(name))).into_iter().collect()
+        }
+        WrittenKind::Pod => {
+            let mut pod: Pod = serde_json::from_slice(body).ok()?;
+            pod.spec.as_ref()?;
+            // A body that is sent may leave out what the path says.
+            pod.metadata.namespace = Some(key.namespace.clone());
+            pod.metadata.name = Some(key.name.clone());
+            pod_claims(&pod).map(|used| to(WrittenKind::Claim, used.claim)).collect()
+        }
+    })
+}
