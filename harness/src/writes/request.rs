@@ -25,13 +25,13 @@ impl Writing {
     /// The write that a request is, if it is one of an object that volumes' lives are written in; by `agent`, where
     /// the request says nothing else.
     pub(super) fn of<B>(request: &Request<B>, agent: &str) -> Option<Self> {
-        let mut parts: Vec<&str> = request.uri().path().trim_matches('/').split('/').collect();
-        let group = match parts.as_slice() {
-            ["api", "v1", ..] => parts.drain(..2).last().map(|_| ""),
-            ["apis", group, _version, ..] => Some(*group).inspect(|_| drop(parts.drain(..3))),
-            _ => None,
-        }?;
-        let (namespace, rest) = match parts.as_slice() {
+        let parts: Vec<&str> = request.uri().path().trim_matches('/').split('/').collect();
+        let (group, rest) = match parts.as_slice() {
+            ["api", "v1", rest @ ..] => ("", rest),
+            ["apis", group, _version, rest @ ..] => (*group, rest),
+            _ => return None,
+        };
+        let (namespace, rest) = match rest {
             ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (*namespace, rest),
             rest => ("", rest),
         };
