@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use claimcheck_apiserver::{Config, StartError, start};
 use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Pod};
 use kube::api::{Api, ListParams};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::harness::{Fixture, claim, client, create, refusal};
 

@@ -150,15 +150,13 @@ fn calls_that_a_late_watch_shows_before_their_phase_are_its_calls() {
     let create = Rpc { volume: "pv1".into(), ..call("CreateVolume", "", "", 1, Some((4, "OK"))) };
     let mut evidence = vec![Evidence::Rpc(create)];
     evidence.extend([claim(11, "Pending", false), volume(13, false), claim(15, "Bound", false)]);
-    evidence.push(pod(20, "p1", Some("n1"), false));
-    // Attached, detached and attached again; each attachment is seen when its call is over.
-    for (name, at) in [("a1", 30), ("a2", 50)] {
-        evidence.push(ok("ControllerPublishVolume", "n1", "", at, at + 2));
-        evidence
-            .extend([false, true].map(|done| attachment(at + 5 + u64::from(done), name, "n1", done, false)));
-        evidence.push(ok("ControllerUnpublishVolume", "n1", "", at + 10, at + 11));
-        evidence.push(attachment(at + 12, name, "n1", true, true));
-    }
+    // Attached, detached and attached again, each time before we see what led to it.
+    evidence.extend([ok("ControllerPublishVolume", "n1", "", 17, 19), pod(20, "p1", Some("n1"), false)]);
+    evidence.extend([attachment(24, "a1", "n1", false, false), attachment(25, "a1", "n1", true, false)]);
+    evidence.push(ok("ControllerUnpublishVolume", "n1", "", 40, 41));
+    evidence
+        .extend([ok("ControllerPublishVolume", "n1", "", 42, 44), attachment(46, "a1", "n1", true, true)]);
+    evidence.extend([attachment(50, "a2", "n1", false, false), attachment(52, "a2", "n1", true, false)]);
     let outcomes = outcomes(&mut Timeline::new(Tap::Present), &evidence);
     let calls: Vec<(Phase, u64, f64)> = outcomes
         .iter()
@@ -173,7 +171,7 @@ fn calls_that_a_late_watch_shows_before_their_phase_are_its_calls() {
         .collect();
     assert_eq!(
         calls,
-        [(Phase::Provision, 1, 0.003), (Phase::Attach, 30, 0.002), (Phase::Attach, 50, 0.002)],
+        [(Phase::Provision, 1, 0.003), (Phase::Attach, 17, 0.002), (Phase::Attach, 42, 0.002)],
         "{outcomes:?}"
     );
 }
