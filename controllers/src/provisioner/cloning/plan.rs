@@ -8,16 +8,14 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
 use crate::claims::{is_deleting, precedes_deletion};
 
-/// The claim and what is left of its finalizers, once it is to go and no clone of it waits for its volume any
-/// more. As upstream, a claim that is not being deleted keeps the finalizer for the next clone.
-pub fn plan(key: &ObjectKey, world: &World) -> Option<(Arc<PersistentVolumeClaim>, Vec<String>)> {
+/// The claim to let go of, once it is to go and no clone of it waits for its volume any more. As upstream, a
+/// claim that is not being deleted keeps the finalizer for the next clone.
+pub fn plan(key: &ObjectKey, world: &World) -> Option<Arc<PersistentVolumeClaim>> {
     let claim = world.claims.get(key)?;
-    let mut finalizers = claim.metadata.finalizers.clone()?;
-    let before = finalizers.len();
-    finalizers.retain(|held| held != CLONE_PROTECTION);
+    let held = claim.metadata.finalizers.iter().flatten().any(|held| held == CLONE_PROTECTION);
     let source = DataSource::Claim(key.clone()).to_string();
     let clones = || world.claims.by(ClaimBy::Source, &source).any(|clone| precedes_deletion(clone, &**claim));
-    (finalizers.len() < before && is_deleting(&**claim) && !clones()).then(|| (claim.clone(), finalizers))
+    (held && is_deleting(&**claim) && !clones()).then(|| claim.clone())
 }
 
 #[cfg(test)]
@@ -43,13 +41,13 @@ mod tests {
         let source = || testing::claim("data", "fast", "1Gi");
         let held = || deleting(source(), &["other", CLONE_PROTECTION]);
         for (what, source, clone, expected) in [
-            ("a clone waits", held(), clone("Pending"), None),
-            ("the clone is bound", held(), clone("Bound"), Some(vec!["other".to_owned()])),
-            ("it is not to go", source(), clone("Bound"), None),
-            ("it is not held", deleting(source(), &["other"]), clone("Bound"), None),
+            ("a clone waits", held(), clone("Pending"), false),
+            ("the clone is bound", held(), clone("Bound"), true),
+            ("it is not to go", source(), clone("Bound"), false),
+            ("it is not held", deleting(source(), &["other"]), clone("Bound"), false),
         ] {
             let planned = plan(&ObjectKey::new(NAMESPACE, "data"), &world([source.into(), clone.into()]));
-            assert_eq!(planned.map(|(_, finalizers)| finalizers), expected, "{what}");
+            assert_eq!(planned.is_some(), expected, "{what}");
         }
     }
 }

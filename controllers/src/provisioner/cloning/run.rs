@@ -1,12 +1,11 @@
-//! Wakes sources of clones, and writes their finalizers.
+//! Wakes sources of clones, and takes their finalizers off.
 
 use std::sync::Arc;
 
 use claimcheck_informer::{Change, DataSource, Kind, KindSet, World, data_source};
-use claimcheck_model::ObjectKey;
+use claimcheck_model::{CLONE_PROTECTION, ObjectKey};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
-use serde_json::json;
 
 use super::plan::plan;
 use crate::{
@@ -20,7 +19,7 @@ pub struct Sources;
 
 impl Controller for Sources {
     type Key = ObjectKey;
-    type Action = (Arc<PersistentVolumeClaim>, Vec<String>);
+    type Action = Arc<PersistentVolumeClaim>;
 
     const NAME: &'static str = "provisioner-cloning";
 
@@ -45,9 +44,9 @@ impl Controller for Sources {
         Vec::from_iter(plan(key, world)).into()
     }
 
-    async fn act(&self, context: &Context, _: &ObjectKey, action: Self::Action) -> Result<Done, Failure> {
-        let (claim, finalizers) = action;
-        context.patch(&*claim, json!({"metadata": {"finalizers": finalizers}})).await?;
+    async fn act(&self, context: &Context, _: &ObjectKey, claim: Self::Action) -> Result<Done, Failure> {
+        // The provisioners of several drivers do so at the same moment.
+        context.release(&*claim, CLONE_PROTECTION).await?;
         Ok(Done::Wrote)
     }
 }
