@@ -181,3 +181,39 @@ fn beside(state_dir: &Path, name: &str) -> std::path::PathBuf {
     let run = state_dir.file_name().unwrap_or_default().display().to_string();
     Path::new(STATE_DIR).join(format!("{run}-{name}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use claimcheck_substrate::ProcessSpec;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_controllers_of_a_driver_run_while_somebody_has_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let spec = ProcessSpec {
+            name: "controllers".to_owned(),
+            program: "sleep".into(),
+            args: vec!["600".into()],
+            env: Vec::new(),
+            log: folder.path().join("controllers.log"),
+            namespace: None,
+        };
+        let (tell, _ends) = tokio::sync::mpsc::unbounded_channel();
+        let controllers = Arc::new(Supervised::start(spec, tell).unwrap());
+        let lock = Arc::<Mutex<()>>::default();
+        let turn = || Turn::of(lock.clone(), controllers.clone());
+
+        let first_process = controllers.pid();
+        drop(turn().await);
+        let next = turn().await;
+        tokio::time::sleep(2 * IDLE).await;
+        assert_eq!(controllers.pid(), first_process, "the next one had it soon enough");
+        drop(next);
+        while controllers.pid().is_some() {
+            tokio::time::sleep(IDLE / 10).await;
+        }
+        let _last = turn().await;
+        assert!(controllers.pid().is_some_and(|pid| Some(pid) != first_process), "started again");
+    }
+}
