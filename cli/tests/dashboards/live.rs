@@ -18,8 +18,10 @@ use crate::{
 
 /// What the scrape configuration takes a run to listen on.
 const USUAL: &str = "127.0.0.1:9464";
-/// Cases in which controller and node let a volume grow.
-const GROWTH: &str = "volume_expand::a volume grows under its pod";
+/// Cases that have a volume grow, on its controller and on its node, and one that gives a volume to a group: operations
+/// that are in no others.
+const OTHER_OPERATIONS: [&str; 2] =
+    ["volume_expand::a volume grows under its pod", "fs_group::a volume gets the group of its pod"];
 /// The time range of the dashboards, in seconds.
 const RANGE: u64 = 900;
 /// How often the cases are run at the most: how much a Prometheus sees of a short run is a matter of chance on a busy
@@ -211,7 +213,8 @@ fn run(out: &Path, address: &str, exposed: &mut Exposed) {
     let said = out.with_extension("said");
     let mut run = Command::new(env!("CARGO_BIN_EXE_claimcheck"))
         .env("CLAIMCHECK_NO_HISTORY", "1")
-        .args(["run", "volumes::", "provisioning::", GROWTH, "--repeat", "4"])
+        .args(["run", "volumes::", "provisioning::", "--repeat", "4"])
+        .args(OTHER_OPERATIONS)
         .args(["--metrics-addr", address, "--out"])
         .arg(out)
         .stdout(fs::File::create(&said).expect("a file"))
