@@ -198,15 +198,19 @@ impl Store {
     /// Keeps everybody else from giving out room until dropped: without it two volumes could be promised the
     /// same bytes.
     pub fn lock_room(&self) -> Result<Lock> {
-        let dir = self.folder::<VolumeId>();
+        self.lock_folder(&self.folder::<VolumeId>())
+    }
+
+    /// Locks a directory that is always there.
+    fn lock_folder(&self, dir: &Path) -> Result<Lock> {
         let missing = || io::Error::from(io::ErrorKind::NotFound);
         let directory =
-            self.host.open_dir(&dir).and_then(|open| open.ok_or_else(missing)).doing("open", &dir)?;
+            self.host.open_dir(dir).and_then(|open| open.ok_or_else(missing)).doing("open", dir)?;
         loop {
             match flock(&directory, FlockOperation::LockExclusive) {
                 Ok(()) => return Ok(Lock { directory }),
                 Err(Errno::INTR) => {}
-                Err(error) => return Err(io::Error::from(error)).doing("lock", &dir),
+                Err(error) => return Err(io::Error::from(error)).doing("lock", dir),
             }
         }
     }
@@ -294,8 +298,9 @@ impl Store {
         Ok(names.iter().filter_map(|name| I::parse(name)).collect())
     }
 
-    /// Writes down that a node exists.
+    /// Writes down that a node exists. Its controller and its node service may be processes that start at once.
     pub fn register(&self, id: &NodeId, node: &Node) -> Result<()> {
+        let _alone = self.lock_folder(&self.nodes_dir())?;
         if self.node(id)?.as_ref() == Some(node) {
             return Ok(());
         }

@@ -372,3 +372,18 @@ fn missing_prerequisites() {
     // A failed staging is no staging, nobody will take it back.
     one.delete(support::delete()).unwrap();
 }
+
+#[test]
+fn the_processes_of_a_node_may_start_at_once() {
+    for _ in 0..20 {
+        let place = Place::new();
+        let starts =
+            || Driver::start(place.config("n"), Arc::new(claimcheck_driver::host::RealHost)).map(drop);
+        std::thread::scope(|scope| {
+            let started: Vec<_> = (0..8).map(|_| scope.spawn(starts)).collect();
+            for start in started {
+                start.join().unwrap().unwrap();
+            }
+        });
+    }
+}
