@@ -85,6 +85,7 @@ impl Runner {
                 self.tell(ended);
             }
         }
+        self.suite.leave();
     }
 
     async fn run_together(self: &Arc<Self>, due: Vec<Planned>) {

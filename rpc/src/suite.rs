@@ -169,6 +169,16 @@ impl Suite {
         Ok((Arc::new(suite), telling))
     }
 
+    /// Removes the directories that all cases share, if they are empty. No case may run: it could be about to make
+    /// its own in there.
+    pub(crate) fn leave(&self) {
+        for root in [&self.staging, &self.targets] {
+            let _ = std::fs::remove_dir(root);
+            let _ =
+                root.parent().filter(|own| own.starts_with(std::env::temp_dir())).map(std::fs::remove_dir);
+        }
+    }
+
     /// How many cases may run at a time, of `wanted`: so many that what they attach stays within the node's limit.
     pub fn parallel(&self, wanted: usize) -> usize {
         match usize::try_from(self.offers.info.max_volumes_per_node) {

@@ -130,6 +130,9 @@ fn node_and_controller_at_different_endpoints_pass() {
     assert_eq!(code, Some(0));
     let skipped = ended(&summary, "skipped");
     assert!(skipped.iter().all(|(_, why)| !why.contains("one endpoint")), "{skipped:#?}");
+    let names = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    let left: Vec<_> = names.filter(|name| name.to_string_lossy().starts_with("claimcheck-csi-")).collect();
+    assert!(left.is_empty(), "directories of cases are left: {left:?}");
     assert!(summary["cases"]["passed"].as_u64() >= Some(150), "{}", summary["cases"]);
 }
 
