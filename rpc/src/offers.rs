@@ -48,6 +48,14 @@ pub struct Offers {
 }
 
 impl Offers {
+    /// How many volumes the node takes at a time; more than anybody wants, where it names no limit.
+    pub(crate) fn node_limit(&self) -> usize {
+        match usize::try_from(self.info.max_volumes_per_node) {
+            Ok(limit) if limit > 0 => limit,
+            Ok(_) | Err(_) => usize::MAX,
+        }
+    }
+
     /// Asks a driver what it declares. A service that is not there (`Unimplemented`) declares nothing.
     ///
     /// # Errors

@@ -181,10 +181,7 @@ impl Suite {
 
     /// How many cases may run at a time, of `wanted`: so many that what they attach stays within the node's limit.
     pub fn parallel(&self, wanted: usize) -> usize {
-        match usize::try_from(self.offers.info.max_volumes_per_node) {
-            Ok(limit) if limit > 0 => wanted.min(limit / ATTACHED_BY_A_CASE).max(1),
-            _ => wanted,
-        }
+        wanted.min(self.offers.node_limit() / ATTACHED_BY_A_CASE).max(1)
     }
 
     /// What the driver offers.
