@@ -110,7 +110,10 @@ async fn attempt(
     drop(runner);
     // Every call has ended, so that each is told before the end of the run.
     telling.await.context("telling of calls panicked")?;
-    let _ = events.send(Event::RunFinished { seconds: Stamp::now().seconds_since(began) });
+    let _ = events.send(Event::RunFinished {
+        seconds: Stamp::now().seconds_since(began),
+        interrupted: interrupted.is_cancelled(),
+    });
     let summary = reporting.await.context("the reporter panicked")??;
     drop(started);
     if args.format == Format::Json {

@@ -123,7 +123,7 @@ async fn load(options: &Options, spec: Spec, lane: Lane) -> Result<ExitCode> {
         run = Run::start_load(options, lane, interrupted.clone()) => run?,
         () = interrupted.cancelled() => return Ok(ExitCode::from(130)),
     };
-    match run.load(spec, interrupted.clone()).await {
+    match run.load(spec).await {
         // The command line cannot be used, though only the cluster could tell.
         Err(error) if error.is::<ClassError>() => {
             eprintln!("claimcheck: {error:#}");

@@ -33,6 +33,7 @@ pub mod timeline;
 pub mod trace;
 mod usage;
 mod writes;
+mod yardstick;
 
 pub use claimcheck_driver::DRIVER_NAME as BUILTIN_DRIVER;
 pub use claimcheck_substrate::{Lane, STATE_DIR, share};

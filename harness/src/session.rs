@@ -24,6 +24,7 @@ use crate::{
     },
     evidence, timeline, usage,
     writes::{Teller, telling},
+    yardstick::Yardstick,
 };
 
 /// How long a probe object may take to be seen.
@@ -43,6 +44,8 @@ pub struct Session {
     measuring: JoinHandle<()>,
     /// Ends the watches when it is dropped.
     watches: tokio::task::JoinSet<()>,
+    /// None where the nodes are elsewhere.
+    yardstick: Mutex<Option<Yardstick>>,
     /// What is seen of nodes that are not ours.
     real_nodes: Mutex<Option<evidence::RealNodes>>,
 }
@@ -81,8 +84,21 @@ impl Session {
             }
         };
         let real_nodes = Mutex::new(real_nodes);
+        let yardstick = Mutex::new(cluster.is_on_this_machine().then(Yardstick::start));
         let (failed, client) = (AtomicBool::new(false), cluster.client());
-        Self { cluster, client, lane, events, failed, timeline, in_flight, measuring, watches, real_nodes }
+        Self {
+            cluster,
+            client,
+            lane,
+            events,
+            failed,
+            timeline,
+            in_flight,
+            measuring,
+            watches,
+            yardstick,
+            real_nodes,
+        }
     }
 
     /// Tells of writes to the API too, from now on: of those of [its client](Self::client), and of components that
@@ -214,6 +230,10 @@ impl Session {
 
     /// Ends the observation and takes the cluster down; returns what the whole run has left behind.
     pub async fn finish(self: Arc<Self>) -> Vec<Leak> {
+        let yardstick = self.yardstick.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(pace) = yardstick.and_then(Yardstick::finish) {
+            self.tell(Event::Pace(pace));
+        }
         let mut leaks = self.cluster.host_leaks(&[]);
         leaks.extend(self.cluster.backend_leaks().await);
         for leak in &leaks {

@@ -30,6 +30,9 @@ pub enum Event {
     RunFinished {
         /// From the process' start to here.
         seconds: f64,
+        /// Somebody wanted it to end before all was done.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        interrupted: bool,
     },
     /// A case began.
     CaseStarted {
@@ -102,6 +105,24 @@ pub enum Event {
     Stock(StockMetrics),
     /// A component ended by itself, and is started again.
     Ended(ComponentEnd),
+    /// How fast the machine was on which all this ran; told at the end.
+    Pace(Pace),
+}
+
+/// What a fixed piece of work cost a machine, done again and again over a whole run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Pace {
+    /// How often.
+    pub times: u64,
+    /// The processor time of all of them together, seconds.
+    pub seconds: f64,
+}
+
+impl Pace {
+    /// What the work cost once; seconds.
+    pub fn mean(&self) -> f64 {
+        self.seconds / self.times as f64
+    }
 }
 
 /// Which set a volume entered or left.

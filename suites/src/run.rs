@@ -81,6 +81,7 @@ pub struct Run {
     folder: RunFolder,
     planned: Vec<Planned>,
     push: Option<Push>,
+    interrupted: CancellationToken,
     /// Ends with the run.
     _serving: Option<Serving>,
 }
@@ -217,8 +218,9 @@ impl Run {
         let session = Session::start(cluster, lane, events.clone()).await;
         let session = Arc::new(if options.otlp.is_some() { session.telling_writes() } else { session });
         let (workload, config) = (options.workload(), options.place.config().cloned());
-        let runner = Runner::new(session.clone(), options.parallel, prefix, workload, config, interrupted);
-        Ok(Self { session, runner, events, reporting, folder, planned, push, _serving: serving })
+        let runner =
+            Runner::new(session.clone(), options.parallel, prefix, workload, config, interrupted.clone());
+        Ok(Self { session, runner, events, reporting, folder, planned, push, interrupted, _serving: serving })
     }
 
     /// Brings everything up for a load instead of cases.
@@ -233,8 +235,8 @@ impl Run {
     ///
     /// # Errors
     /// It cannot begin.
-    pub async fn load(&self, spec: Spec, interrupted: CancellationToken) -> Result<()> {
-        load(self.session.clone(), spec, interrupted).await
+    pub async fn load(&self, spec: Spec) -> Result<()> {
+        load(self.session.clone(), spec, self.interrupted.clone()).await
     }
 
     /// The cases of this run.
@@ -257,12 +259,13 @@ impl Run {
     /// # Errors
     /// The report cannot be written.
     pub async fn finish(self, began: Stamp) -> Result<Outcome> {
-        let Self { session, runner, events, reporting, folder, push, .. } = self;
+        let Self { session, runner, events, reporting, folder, push, interrupted, .. } = self;
         drop(runner);
+        let interrupted = interrupted.is_cancelled();
         session.cluster().set_faults(&[]).await?;
         session.finish().await;
         // An error says that the reporter has ended, and its result why.
-        let _ = events.send(Event::RunFinished { seconds: Stamp::now().seconds_since(began) });
+        let _ = events.send(Event::RunFinished { seconds: Stamp::now().seconds_since(began), interrupted });
         let summary = reporting.await.context("the reporter panicked")??;
         if let Some(push) = push {
             for error in push.finish().await {

@@ -117,6 +117,14 @@ pub enum Cluster {
 }
 
 impl Cluster {
+    /// Whether its nodes share the processors of this process.
+    pub(crate) fn is_on_this_machine(&self) -> bool {
+        match self {
+            Self::Embedded(_) => true,
+            Self::Real(real) => real.is_kind(),
+        }
+    }
+
     /// What it offers beside its API.
     pub fn abilities(&self) -> Abilities {
         match self {

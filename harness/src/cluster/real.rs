@@ -182,6 +182,11 @@ impl Real {
         }
     }
 
+    /// Whether its nodes are containers of this machine.
+    pub(super) fn is_kind(&self) -> bool {
+        matches!(self.ours, Ours::Nodes(_))
+    }
+
     /// Disrupts a component; returns once it is hit.
     ///
     /// # Errors

@@ -70,6 +70,10 @@ enum Went {
 /// The cases of both sides that went differently, the worst first.
 pub(super) fn compare(sides: [&Side; 2]) -> Vec<CaseChange> {
     let [before, after] = sides.map(results);
+    // A load has none, and says nothing of those of a run.
+    if before.is_empty() || after.is_empty() {
+        return Vec::new();
+    }
     let all: BTreeSet<&CaseId> = before.keys().chain(after.keys()).copied().collect();
     let changes = all.into_iter().filter_map(|case| {
         let change = match (before.get(case), after.get(case)) {

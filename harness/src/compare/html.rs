@@ -59,7 +59,7 @@ fn class(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Worse => "worse",
         Verdict::Better => "better",
-        Verdict::Same | Verdict::TooFew => "",
+        Verdict::Machine | Verdict::Same | Verdict::TooFew => "",
     }
 }
 
@@ -85,7 +85,7 @@ fn phase(line: &PhaseLine, longest: f64) -> Markup {
     html! {
         tr {
             td { (line.phase.name()) }
-            td.verdict.(class(line.verdict)) { (line.verdict.words()) }
+            td.verdict.(class(line.verdict)) { (words::phase_verdict(line)) }
             td { (sides(line.samples.map(|count| count.to_string()))) }
             td.bars aria-hidden="true" {
                 div.bar.a style=(width(line.total.p50[0])) {}
@@ -93,7 +93,7 @@ fn phase(line: &PhaseLine, longest: f64) -> Markup {
             }
             td { (times(line.total.p50)) }
             td { (times(line.total.p95)) }
-            td { @if let Some(driver) = part(line.driver) { (driver) } }
+            td { @if let Some(driver) = part(line.driver.map(|driver| driver.measure)) { (driver) } }
             td { @if let Some(overhead) = part(line.overhead) { (overhead) } }
             td { (words::ratio(&line.total)) }
             td { (words::interval(&line.total)) }

@@ -5,7 +5,7 @@ use super::{Comparison, Verdict, words};
 pub(super) fn render(comparison: &Comparison) -> String {
     let sign = match comparison.verdict {
         Verdict::Worse => "❌",
-        Verdict::Better | Verdict::Same => "✅",
+        Verdict::Better | Verdict::Machine | Verdict::Same => "✅",
         Verdict::TooFew => "❔",
     };
     let mut parts = vec![format!("## {sign} claimcheck compare: {}\n", words::verdict(comparison))];
@@ -35,8 +35,8 @@ fn phases(comparison: &Comparison) -> String {
     for line in &comparison.phases {
         let part = |measure: Option<super::Measure>| measure.map_or_else(String::new, |m| words::both(m.p50));
         let word = match line.verdict {
-            Verdict::Worse | Verdict::Better => format!("**{}**", line.verdict.words()),
-            Verdict::Same | Verdict::TooFew => line.verdict.words().to_owned(),
+            Verdict::Worse | Verdict::Better => format!("**{}**", words::phase_verdict(line)),
+            Verdict::Machine | Verdict::Same | Verdict::TooFew => line.verdict.words().to_owned(),
         };
         let cells = [
             line.phase.name().to_owned(),
@@ -45,7 +45,7 @@ fn phases(comparison: &Comparison) -> String {
             words::both(line.total.p95),
             words::ratio(&line.total),
             words::interval(&line.total),
-            part(line.driver),
+            part(line.driver.map(|driver| driver.measure)),
             part(line.overhead),
             word,
         ];

@@ -11,7 +11,8 @@
 //! between a sample of one side and one of the other. Unlike a difference of medians it uses every sample, so a
 //! shift of a fifth of the median shows in 200 samples also where times are skewed and have heavy tails; unlike a
 //! difference of means no straggler moves it. How far chance moves it is found by resampling, not of single
-//! samples, which within a run depend on each other, but of stretches of a run or of whole runs ([`Unit`]).
+//! samples, which within a run depend on each other, but of stretches of a run or of whole runs ([`Unit`]). What the
+//! machine alone may have done is taken out by a yardstick that both sides carry (`pace`).
 //!
 //! Start with [`compare`]; everything but [`Side::read`] is pure.
 
@@ -21,6 +22,7 @@ mod counts;
 mod differences;
 mod html;
 mod markdown;
+mod pace;
 mod phase;
 mod rank;
 mod read;
@@ -38,7 +40,7 @@ pub use bootstrap::Unit;
 pub use cases::{CaseChange, Change};
 pub use counts::Count;
 pub use differences::Difference;
-pub use phase::{Measure, PhaseLine};
+pub use phase::{Judged, Measure, PhaseLine};
 pub use read::{ReadError, Run, Side};
 pub use verdict::Verdict;
 
@@ -75,6 +77,8 @@ pub struct Comparison {
     pub runs: [usize; 2],
     /// What was resampled.
     pub unit: Unit,
+    /// By how much the second side's machine was slower, as a factor; none where that is not known of both.
+    pub pace: Option<f64>,
     /// The worst of all verdicts: of phases, cases, and what was left behind.
     pub verdict: Verdict,
     /// What is not the same on both sides, so that the comparison may be of that.
@@ -91,7 +95,8 @@ pub struct Comparison {
 pub fn compare(a: &Side, b: &Side, options: Options) -> Comparison {
     let sides = [a, b];
     let unit = bootstrap::unit(sides);
-    let lines = Phase::ALL.iter().filter_map(|&phase| phase::compare(phase, sides, unit, options));
+    let pace = pace::between(sides);
+    let lines = Phase::ALL.iter().filter_map(|&phase| phase::compare(phase, sides, unit, pace, options));
     let mut phases: Vec<PhaseLine> = lines.collect();
     verdict::judge(&mut phases, options);
     let counts = counts::compare(sides);
@@ -104,6 +109,7 @@ pub fn compare(a: &Side, b: &Side, options: Options) -> Comparison {
         margin: options.margin,
         runs: sides.map(|side| side.runs.len()),
         unit,
+        pace,
         verdict: all.max().unwrap_or(Verdict::TooFew),
         differences: differences::between(sides),
         phases,

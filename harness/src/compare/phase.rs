@@ -22,18 +22,42 @@ pub struct PhaseLine {
     pub phase: Phase,
     /// How many samples each side has.
     pub samples: [usize; 2],
-    /// What it is on the second side.
+    /// What it is on the second side: all of it, or else the driver's part of it.
     pub verdict: Verdict,
-    /// How likely chance alone does as much, in this phase.
-    pub p: Option<f64>,
-    /// The same, after Holm, with all phases in mind: this is what the verdict is made from.
-    pub p_holm: Option<f64>,
     /// All of it.
-    pub total: Measure,
-    /// The driver's part; none where the driver has no part in it.
-    pub driver: Option<Measure>,
+    pub total: Judged,
+    /// The driver's part; none where the driver has no part in it. It is judged too, since it hides in Kubernetes'
+    /// part, which is longer and varies more.
+    pub driver: Option<Judged>,
     /// Kubernetes' part; none where that is all.
     pub overhead: Option<Measure>,
+}
+
+/// A time on both sides, and what is said of it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Judged {
+    /// The time.
+    #[serde(flatten)]
+    pub measure: Measure,
+    /// What it is on the second side.
+    pub verdict: Verdict,
+    /// How likely chance alone does as much.
+    pub p_as_is: Option<f64>,
+    /// How likely chance, or a machine of another pace, does as much.
+    pub p: Option<f64>,
+    /// The same, after Holm, with all that is judged in mind: this is what the verdict is made from.
+    pub p_holm: Option<f64>,
+    /// Where the shift would be had the second side's machine been as fast as the first's; seconds. None where that
+    /// is not known of both.
+    pub shift_evened: Option<f64>,
+}
+
+impl std::ops::Deref for Judged {
+    type Target = Measure;
+
+    fn deref(&self) -> &Measure {
+        &self.measure
+    }
 }
 
 /// A time on both sides; seconds.
@@ -51,8 +75,15 @@ pub struct Measure {
     pub interval: Option<[f64; 2]>,
 }
 
-/// Compares a phase; none where a side does not have it.
-pub(super) fn compare(phase: Phase, sides: [&Side; 2], unit: Unit, options: Options) -> Option<PhaseLine> {
+/// Compares a phase; none where a side does not have it. `pace` is how much slower the second side's machine was, where
+/// that is known.
+pub(super) fn compare(
+    phase: Phase,
+    sides: [&Side; 2],
+    unit: Unit,
+    pace: Option<f64>,
+    options: Options,
+) -> Option<PhaseLine> {
     let of = |side: &Side| -> Vec<Vec<Sample>> {
         side.runs.iter().filter_map(|run| run.samples.get(&phase).cloned()).collect()
     };
@@ -66,42 +97,84 @@ pub(super) fn compare(phase: Phase, sides: [&Side; 2], unit: Unit, options: Opti
         if runs.iter().all(|runs| runs.len() >= bootstrap::ENOUGH_RUNS) { unit } else { Unit::Stretch };
     let slices = [0, 1].map(|side| runs[side].iter().map(Vec::as_slice).collect::<Vec<_>>());
     let units = [0, 1].map(|side| bootstrap::units(&slices[side], unit));
-    let measure = |take: fn(&Sample) -> f64| measure(&units, take, options.level);
-    let (total, p) = measure(|sample| sample.total);
     let driven = runs.iter().flatten().flatten().any(|sample| sample.driver > 0.0);
+    let times = |take: fn(&Sample) -> f64| Times::of(&units, take);
     Some(PhaseLine {
         phase,
         samples,
         verdict: Verdict::TooFew,
-        p,
-        p_holm: None,
-        total,
-        driver: driven.then(|| measure(|sample| sample.driver).0),
-        overhead: driven.then(|| measure(|sample| sample.overhead).0),
+        total: times(|sample| sample.total).judged(pace, options.level),
+        driver: driven.then(|| times(|sample| sample.driver).judged(pace, options.level)),
+        overhead: driven.then(|| times(|sample| sample.overhead).measure(options.level)),
     })
 }
 
-/// One of the times of a sample, on both sides; and how likely chance alone does as much.
-fn measure(units: &[Vec<&[Sample]>; 2], take: fn(&Sample) -> f64, level: f64) -> (Measure, Option<f64>) {
-    let values = |unit: &[Sample]| sorted(unit.iter().map(take).collect());
-    let units = [0, 1].map(|side| units[side].iter().map(|unit| values(unit)).collect::<Vec<_>>());
-    let [xs, ys] = [0, 1].map(|side| sorted(units[side].concat()));
-    let shift = difference(&xs, &ys, 0.5);
-    let p50 = [&xs, &ys].map(|values| quantile(values, 0.5));
-    let enough = xs.len().min(ys.len()) >= ENOUGH;
-    let chance = enough.then(|| Chance::of(&units, &xs, &ys, shift));
-    let interval = chance.map(|chance| {
-        let reach = student::critical(level, chance.freedom) * chance.spread;
-        [0.5 - reach, 0.5 + reach].map(|share| difference(&xs, &ys, share))
-    });
-    let measure = Measure {
-        p50,
-        p95: [&xs, &ys].map(|values| quantile(values, 0.95)),
-        shift,
-        shift_ratio: (p50[0] > 0.0).then(|| shift / p50[0]),
-        interval,
-    };
-    (measure, chance.map(|chance| chance.p(&xs, &ys)))
+/// One of the times of all samples of both sides.
+struct Times {
+    /// Sorted within each unit.
+    units: [Vec<Vec<f64>>; 2],
+    /// Sorted.
+    all: [Vec<f64>; 2],
+}
+
+impl Times {
+    fn of(units: &[Vec<&[Sample]>; 2], take: fn(&Sample) -> f64) -> Self {
+        let values = |unit: &&[Sample]| sorted(unit.iter().map(take).collect());
+        let units = [0, 1].map(|side| units[side].iter().map(values).collect::<Vec<_>>());
+        Self { all: [0, 1].map(|side| sorted(units[side].concat())), units }
+    }
+
+    /// As they would be had the second side's machine not been slower by this factor, and were all of it the machine's.
+    fn evened(&self, pace: f64) -> Self {
+        let faster = |values: &Vec<f64>| values.iter().map(|value| value / pace).collect();
+        let [first, second] = &self.units;
+        let units = [first.clone(), second.iter().map(faster).collect()];
+        Self { units, all: [self.all[0].clone(), faster(&self.all[1])] }
+    }
+
+    /// By how much the second side is later.
+    fn shift(&self) -> f64 {
+        difference(&self.all[0], &self.all[1], 0.5)
+    }
+
+    /// None where there are too few to tell.
+    fn chance(&self) -> Option<Chance> {
+        let enough = self.all.iter().all(|values| values.len() >= ENOUGH);
+        enough.then(|| Chance::of(&self.units, &self.all[0], &self.all[1], self.shift()))
+    }
+
+    fn measure(&self, level: f64) -> Measure {
+        let [xs, ys] = &self.all;
+        let shift = self.shift();
+        let p50 = [xs, ys].map(|values| quantile(values, 0.5));
+        let interval = self.chance().map(|chance| {
+            let reach = student::critical(level, chance.freedom) * chance.spread;
+            [0.5 - reach, 0.5 + reach].map(|share| difference(xs, ys, share))
+        });
+        Measure {
+            p50,
+            p95: [xs, ys].map(|values| quantile(values, 0.95)),
+            shift,
+            shift_ratio: (p50[0] > 0.0).then(|| shift / p50[0]),
+            interval,
+        }
+    }
+
+    /// How much of a phase is the machine's nobody knows: between nothing and all of it. What differs has to differ
+    /// either way, so the greater likelihood counts.
+    fn judged(&self, pace: Option<f64>, level: f64) -> Judged {
+        let p = |times: &Self| times.chance().map(|chance| chance.p(&times.all[0], &times.all[1]));
+        let evened = pace.map(|pace| self.evened(pace));
+        let as_is = p(self);
+        Judged {
+            measure: self.measure(level),
+            verdict: Verdict::TooFew,
+            p_as_is: as_is,
+            p: as_is.map(|as_is| evened.as_ref().and_then(p).map_or(as_is, |evened| as_is.max(evened))),
+            p_holm: None,
+            shift_evened: evened.map(|evened| evened.shift()),
+        }
+    }
 }
 
 /// How far chance moves the share of pairs in which the second side is later.

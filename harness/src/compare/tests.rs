@@ -1,8 +1,8 @@
 //! Judged by numbers: seeded runs in which nothing, or one phase, was changed; and golden files.
 
-use std::collections::BTreeMap;
+use std::{cell::Cell, collections::BTreeMap};
 
-use claimcheck_model::{CaseId, CaseResult, Leak, LeakKind, Phase, TransitionKind};
+use claimcheck_model::{CaseId, CaseResult, Leak, LeakKind, Pace, Phase, TransitionKind};
 use fastrand::Rng;
 
 use super::{
@@ -125,6 +125,86 @@ fn a_fifth_of_the_median_in_one_phase_is_caught() {
     }
 }
 
+/// With a driver whose part is short and varies less.
+fn driven(rng: &mut Rng, shape: Shape, count: usize) -> Side {
+    let mut side = side(rng, shape, count, 1);
+    for sample in side.runs.iter_mut().flat_map(|run| run.samples.values_mut()).flatten() {
+        sample.driver = shape.median / 20.0 * (0.5 * normal(rng)).exp();
+        sample.total += sample.driver;
+    }
+    side
+}
+
+/// As many volumes as two processors cannot serve at once: nobody finds a fifth of the median in times that vary by
+/// as much as they are, but in the driver's part it stands out.
+#[test]
+fn what_the_driver_adds_is_caught_where_the_phase_varies_too_much() {
+    let shape = Shape { skew: 0.8, memory: 0.6, hang: 0.02, ..PLAIN };
+    let slow = Phase::Attach;
+    let trial = |rng: &mut Rng, by: f64| {
+        let (a, mut b) = (driven(rng, shape, 200), driven(rng, shape, 200));
+        for sample in b.runs[0].samples.get_mut(&slow).unwrap() {
+            sample.total += by;
+            sample.driver += by;
+        }
+        compare(&a, &b, Options::default())
+    };
+    let of_phase = |comparison: &Comparison| {
+        comparison.phases.iter().find(|line| line.phase == slow).cloned().expect("both sides have it")
+    };
+    let by_total = Cell::new(0);
+    let caught = share(TRIALS, |rng| {
+        let line = of_phase(&trial(rng, shape.median / 5.0));
+        by_total.update(|count| count + u64::from(line.total.verdict == Verdict::Worse));
+        line.verdict == Verdict::Worse
+    });
+    assert!(caught >= NINETEEN_IN_TWENTY, "{caught}");
+    assert!(by_total.get() < TRIALS / 2, "the whole of the phase shows it too: {}", by_total.get());
+    let apart = share(TRIALS, |rng| !named(&trial(rng, 0.0)).is_empty());
+    assert!(apart <= 1.0 - NINETEEN_IN_TWENTY + LUCK, "{apart}");
+    let text = trial(&mut Rng::with_seed(8), shape.median / 5.0).to_text(Style { color: false });
+    assert!(
+        text.contains("  driver worse\n") && text.contains("slower: the driver's part of attach"),
+        "{text}"
+    );
+}
+
+fn at_pace(mut side: Side, seconds: f64) -> Side {
+    side.runs[0].summary.pace = Some(Pace { times: 10, seconds });
+    side
+}
+
+fn slower(mut side: Side, by: f64) -> Side {
+    for sample in side.runs.iter_mut().flat_map(|run| run.samples.values_mut()).flatten() {
+        sample.total *= by;
+        sample.overhead *= by;
+    }
+    side
+}
+
+#[test]
+fn what_the_machine_explains_is_no_difference() {
+    let rng = &mut Rng::with_seed(6);
+    let mut new = || side(rng, PLAIN, 200, 1);
+    let (a, b) = (at_pace(new(), 0.001), slower(new(), 1.35));
+    let without = compare(&a, &b, Options::default());
+    assert_eq!((without.pace, named(&without).len()), (None, PHASES));
+    // As slow as the yardstick says, and slower, and faster: only what all of it says counts.
+    for (cost, differ) in [(0.0012, 0), (0.001, PHASES), (0.0008, PHASES)] {
+        let comparison = compare(&a, &at_pace(b.clone(), cost), Options::default());
+        assert_eq!(named(&comparison).len(), differ, "{cost}: {comparison:?}");
+    }
+    let comparison = compare(&a, &at_pace(b.clone(), 0.0012), Options::default());
+    let text = comparison.to_text(Style { color: false });
+    assert!(
+        text.matches("the machine's\n").count() == PHASES && text.contains("but what the machine explains")
+    );
+    assert!(text.contains("31.5% longer in B"), "{text}");
+    // A machine that was faster does not make a run better.
+    let faster = slower(new(), 0.7);
+    assert!(named(&compare(&a, &at_pace(faster, 0.0008), Options::default())).is_empty());
+}
+
 #[test]
 fn the_interval_holds_the_shift_as_often_as_it_says() {
     let shape = Shape { skew: 0.7, ..PLAIN };
@@ -144,7 +224,7 @@ fn few_samples_say_nothing_and_equal_ones_are_equal() {
     let rng = &mut Rng::with_seed(1);
     let (few, many) = (side(rng, PLAIN, 9, 1), side(rng, PLAIN, 200, 1));
     let comparison = compare(&few, &many, Options::default());
-    assert!(comparison.phases.iter().all(|line| line.verdict == Verdict::TooFew && line.p.is_none()));
+    assert!(comparison.phases.iter().all(|line| line.verdict == Verdict::TooFew && line.total.p.is_none()));
     assert_eq!(comparison.verdict, Verdict::TooFew);
     let comparison = compare(&many, &many, Options::default());
     assert!(
@@ -257,6 +337,8 @@ fn loads_of_another_kind_are_named() {
     let comparison = compare(&load(rng, false, 0), &load(rng, true, 1), Options::default());
     assert_eq!(comparison.differences.len(), 1, "{:?}", comparison.differences);
     assert!(comparison.differences[0].is[1].contains("held"));
+    let run = everything(rng, &[("keeps", CaseResult::Passed)], "ours");
+    assert!(compare(&run, &load(rng, false, 0), Options::default()).cases.is_empty(), "a load has no cases");
     assert_eq!(comparison.verdict, Verdict::Worse, "a volume failed");
 }
 
@@ -294,7 +376,7 @@ mod folders {
                 outcome,
             })
         };
-        let all = (0..samples).map(sample).chain([Event::RunFinished { seconds: 1.0 }]);
+        let all = (0..samples).map(sample).chain([Event::RunFinished { seconds: 1.0, interrupted: false }]);
         let line =
             |event| serde_json::to_string(&LoggedEvent { at: Stamp::default(), event }).unwrap() + "\n";
         all.map(line).collect()

@@ -28,7 +28,7 @@ pub(super) fn render(comparison: &Comparison, style: Style) -> String {
     parts.push(match comparison.verdict {
         Verdict::Worse => paint.red(&format!("B is {verdict}")),
         Verdict::Better => paint.green(&format!("B is {verdict}")),
-        Verdict::Same => paint.green(&verdict),
+        Verdict::Same | Verdict::Machine => paint.green(&verdict),
         Verdict::TooFew => "too few samples to say anything".to_owned(),
     });
     format!("\n{}\n", parts.join("\n\n"))
@@ -41,7 +41,7 @@ fn titled(paint: Paint, title: &str, lines: &[String]) -> Option<String> {
 fn phases(comparison: &Comparison, style: Style) -> String {
     let mut table = table(style, &["phase", "n", "P50 A → B", "difference", "interval", ""]);
     for line in &comparison.phases {
-        let word = Cell::new(line.verdict.words());
+        let word = Cell::new(words::phase_verdict(line));
         table.add_row(vec![
             Cell::new(line.phase.name()).fg(Color::Cyan),
             number(format!("{} → {}", line.samples[0], line.samples[1])),
@@ -51,6 +51,7 @@ fn phases(comparison: &Comparison, style: Style) -> String {
             match line.verdict {
                 Verdict::Worse => word.fg(Color::Red),
                 Verdict::Better => word.fg(Color::Green),
+                Verdict::Machine => word.fg(Color::Yellow),
                 Verdict::Same | Verdict::TooFew => word.fg(Color::DarkGrey),
             },
         ]);
@@ -58,7 +59,7 @@ fn phases(comparison: &Comparison, style: Style) -> String {
     table.trim_fmt()
 }
 
-/// Driver and overhead have no verdicts of their own, since the phase has one.
+/// What the driver and Kubernetes had in them.
 fn parts_of_phases(comparison: &Comparison, style: Style) -> String {
     let header = ["", "P95 A → B", "driver P50 A → B", "", "overhead P50 A → B", ""];
     let mut table = table(style, &header);
@@ -67,7 +68,7 @@ fn parts_of_phases(comparison: &Comparison, style: Style) -> String {
             let part = part.map(|part| [words::both(part.p50), words::ratio(&part)]);
             part.unwrap_or_default().map(number)
         };
-        let [driver, driver_differs] = cells(line.driver);
+        let [driver, driver_differs] = cells(line.driver.map(|driver| driver.measure));
         let [overhead, overhead_differs] = cells(line.overhead);
         table.add_row(vec![
             Cell::new(line.phase.name()).fg(Color::Cyan),

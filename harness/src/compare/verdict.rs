@@ -2,7 +2,10 @@
 
 use serde::Serialize;
 
-use super::{Options, phase::PhaseLine};
+use super::{
+    Options,
+    phase::{Judged, PhaseLine},
+};
 
 /// What the second side is. Of several, the greatest counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -12,6 +15,8 @@ pub enum Verdict {
     TooFew,
     /// Nothing that chance would not do, or too little to matter.
     Same,
+    /// It takes more or less time, as the machine did for work that is always the same.
+    Machine,
     /// It takes less time, or fails less.
     Better,
     /// It takes more time, or fails more.
@@ -24,9 +29,15 @@ impl Verdict {
         match self {
             Self::TooFew => "too few",
             Self::Same => "no difference",
+            Self::Machine => "the machine's",
             Self::Better => "better",
             Self::Worse => "worse",
         }
+    }
+
+    /// Better or worse.
+    pub const fn differs(self) -> bool {
+        matches!(self, Self::Better | Self::Worse)
     }
 
     /// Of something of which more is worse.
@@ -41,13 +52,27 @@ impl Verdict {
 
 /// Gives each phase its verdict.
 pub(super) fn judge(phases: &mut [PhaseLine], options: Options) {
-    let corrected = holm(&phases.iter().map(|line| line.p).collect::<Vec<_>>());
-    for (line, p) in phases.iter_mut().zip(corrected) {
-        line.p_holm = p;
-        let Some(p) = p else { continue };
-        let matters = line.total.shift.abs() > options.margin * line.total.p50[0];
-        let differs = p < 1.0 - options.level && matters;
-        line.verdict = if differs { Verdict::of(line.total.shift) } else { Verdict::Same };
+    let all = |line: &PhaseLine| [Some(line.total), line.driver].into_iter().flatten();
+    let corrected =
+        |of: fn(Judged) -> Option<f64>| holm(&phases.iter().flat_map(all).map(of).collect::<Vec<_>>());
+    let [as_is, either_way] = [corrected(|judged| judged.p_as_is), corrected(|judged| judged.p)];
+    let mut corrected = as_is.into_iter().zip(either_way);
+    for line in phases {
+        let least = options.margin * line.total.p50[0];
+        for judged in std::iter::once(&mut line.total).chain(&mut line.driver) {
+            let (as_is, either_way) = corrected.next().expect("one for each that is judged");
+            judged.p_holm = either_way;
+            let said = |p: f64, shift: f64| match p < 1.0 - options.level && shift.abs() > least {
+                true => Verdict::of(shift),
+                false => Verdict::Same,
+            };
+            let as_is = as_is.map_or(Verdict::TooFew, |p| said(p, judged.shift));
+            let evened = either_way.zip(judged.shift_evened).map_or(as_is, |(p, shift)| said(p, shift));
+            judged.verdict = if as_is.differs() && evened != as_is { Verdict::Machine } else { as_is };
+        }
+        let driver = line.driver.map(|driver| driver.verdict).filter(|verdict| verdict.differs());
+        let total = line.total.verdict;
+        line.verdict = if total.differs() { total } else { driver.unwrap_or(total) };
     }
 }
 

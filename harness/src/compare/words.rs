@@ -1,6 +1,8 @@
 //! How a comparison speaks, in whatever form: numbers, and what must be said of them.
 
-use super::{Comparison, Difference, Measure, Unit, Verdict, bootstrap::ENOUGH_RUNS, phase::ENOUGH};
+use super::{
+    Comparison, Difference, Measure, PhaseLine, Unit, Verdict, bootstrap::ENOUGH_RUNS, phase::ENOUGH,
+};
 use crate::report::human;
 
 /// A time. Nothing is a time too: what `schedule` takes beside the volumes that it waits for may be none.
@@ -25,6 +27,16 @@ pub(super) fn percent(share: f64) -> String {
 /// Both sides of a time.
 pub(super) fn both(times: [f64; 2]) -> String {
     times.map(time).join(" → ")
+}
+
+/// What a phase is on the second side.
+pub(super) fn phase_verdict(line: &PhaseLine) -> String {
+    let word = line.verdict.words();
+    if line.verdict.differs() && !line.total.verdict.differs() {
+        format!("driver {word}")
+    } else {
+        word.to_owned()
+    }
 }
 
 /// Where a difference lies.
@@ -53,7 +65,11 @@ pub(super) fn mean(count: Option<f64>) -> String {
 pub(super) fn verdict(comparison: &Comparison) -> String {
     let named = |verdict| {
         let phases = comparison.phases.iter().filter(|line| line.verdict == verdict);
-        phases.map(|line| line.phase.name()).collect::<Vec<_>>().join(", ")
+        let name = |line: &PhaseLine| match line.total.verdict.differs() {
+            true => line.phase.name().to_owned(),
+            false => format!("the driver's part of {}", line.phase.name()),
+        };
+        phases.map(name).collect::<Vec<_>>().join(", ")
     };
     let [worse, better] = [Verdict::Worse, Verdict::Better].map(named);
     let broken = comparison.cases.iter().filter(|change| change.verdict() == Verdict::Worse).count();
@@ -68,7 +84,10 @@ pub(super) fn verdict(comparison: &Comparison) -> String {
     if broken > 0 {
         parts.insert(0, format!("cases that fail now: {broken}"));
     }
-    let word = comparison.verdict.words();
+    let word = match comparison.verdict {
+        Verdict::Machine => "no difference but what the machine explains",
+        other => other.words(),
+    };
     if parts.is_empty() { word.to_owned() } else { format!("{word}: {}", parts.join("; ")) }
 }
 
@@ -83,19 +102,28 @@ pub(super) fn notes(comparison: &Comparison) -> Vec<String> {
              how much one run differs from the next)"
         ),
     };
-    vec![
+    let mut notes = vec![
         format!(
             "difference: the median of all differences between a sample of A and one of B, with its {} interval, \
              {resampled}",
             percent(comparison.level)
         ),
         format!(
-            "verdicts: {} sure of all phases together (Holm); less than {} of A's median, or fewer than {ENOUGH} \
+            "verdicts: {} sure of all phases, and the driver's part in them, together (Holm); less than {} of A's median, or fewer than {ENOUGH} \
              samples a side, are never called different",
             percent(comparison.level),
             percent(comparison.margin)
         ),
-    ]
+    ];
+    if let Some(pace) = comparison.pace {
+        let (share, word) = if pace > 1.0 { (pace - 1.0, "longer") } else { (1.0 - pace, "less") };
+        notes.push(format!(
+            "the machine: by a fixed piece of work that both sides timed all along, it alone may have made times {} \
+             {word} in B; what that explains is not called different",
+            percent(share)
+        ));
+    }
+    notes
 }
 
 /// Why it may not be fair.

@@ -6,7 +6,7 @@ use claimcheck_model::{CaseResult, Phase, Stamp, TransitionKind};
 use serde::Serialize;
 
 use crate::{
-    report::{CaseCounts, CaseLine, DOWN, LoadSummary, Quantiles, Summary, UP},
+    report::{CaseCounts, CaseLine, DOWN, Ending, LoadSummary, Quantiles, Summary, UP},
     slo::{Measure, Quantile},
 };
 
@@ -65,7 +65,7 @@ impl Entry {
             claimcheck_version: told("claimcheck_version"),
             kubernetes_version: told("kubernetes_version"),
             environment: summary.environment.clone(),
-            good: summary.is_good(),
+            good: summary.ending() == Ending::Passed,
             cases: summary.cases,
             leaks: summary.leaks.len() as u64,
             violations: summary.violations.values().sum(),

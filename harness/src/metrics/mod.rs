@@ -107,6 +107,7 @@ impl Metrics {
             | Event::Clock(_)
             | Event::Stock(_)
             | Event::Ended(_)
+            | Event::Pace(_)
             | Event::Step { .. }
             | Event::Evidence(_)
             | Event::RunFinished { .. } => {}

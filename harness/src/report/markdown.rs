@@ -9,7 +9,7 @@ use claimcheck_model::{CaseResult, Phase, TransitionKind};
 
 use super::ReportError;
 use super::nodes::clock;
-use super::summary::Summary;
+use super::summary::{Ending, Summary};
 use super::tables::human;
 
 /// Where GitHub Actions wants the summary of a step: a file to append to.
@@ -44,11 +44,16 @@ pub(super) fn render(summary: &Summary) -> String {
 }
 
 fn verdict(summary: &Summary) -> String {
-    let (sign, word) = if summary.is_good() { ("✅", "passed") } else { ("❌", "failed") };
+    let ending = summary.ending();
+    let sign = match ending {
+        Ending::Passed => "✅",
+        Ending::Failed => "❌",
+        Ending::Interrupted => "⚠️",
+    };
     let of = |name: &str| summary.environment.get(name).map_or("", String::as_str);
     let (driver, cluster, version) = (of("driver"), of("cluster"), of("kubernetes_version"));
     let cases = summary.cases;
-    let mut text = format!("## {sign} claimcheck {word}: `{driver}` on {cluster}");
+    let mut text = format!("## {sign} claimcheck {}: `{driver}` on {cluster}", ending.word());
     write(&mut text, format_args!(" {version}\n\n{} passed", cases.passed));
     let failed = cases.failed + summary.load.as_ref().map_or(0, |load| load.failed);
     for (count, what) in [

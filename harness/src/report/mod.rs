@@ -36,7 +36,7 @@ pub use load::{LoadError, LoadSample, LoadSummary, PerVolume};
 pub(crate) use quantiles::Durations;
 pub use quantiles::Quantiles;
 pub(crate) use summary::Tally;
-pub use summary::{CallCounts, CaseCounts, CaseLine, Remark, Summary, Unfinished};
+pub use summary::{CallCounts, CaseCounts, CaseLine, Ending, Remark, Summary, Unfinished};
 pub(crate) use tables::{Paint, human, number, short, table, wrap};
 pub use tables::{Style, render};
 pub use terminal::Progress;

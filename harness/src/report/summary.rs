@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use claimcheck_model::{
-    CapabilityLine, CapabilityPlan, CaseId, CaseResult, ClockState, Event, Leak, LoadEvent, Outcome, Phase,
-    Rule, RunInfo, StockComponent, StockState, TransitionKind,
+    CapabilityLine, CapabilityPlan, CaseId, CaseResult, ClockState, Event, Leak, LoadEvent, Outcome, Pace,
+    Phase, Rule, RunInfo, StockComponent, StockState, TransitionKind,
 };
 use serde::{Deserialize, Serialize};
 
@@ -54,6 +54,12 @@ pub struct Summary {
     pub environment: BTreeMap<String, String>,
     /// How long it took, seconds.
     pub elapsed_s: f64,
+    /// Somebody wanted it to end before all was done.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub interrupted: bool,
+    /// How fast the machine was, where the cluster ran on this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pace: Option<Pace>,
     /// Every case, in the order in which they ended.
     pub results: Vec<CaseLine>,
     /// What became of the thresholds that were asked for.
@@ -62,6 +68,28 @@ pub struct Summary {
     /// What the load came to, where the run was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<LoadSummary>,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// It passed, and kept every threshold.
+    Passed,
+    /// It did not.
+    Failed,
+    /// Before all was done: what there is says nothing of the rest.
+    Interrupted,
+}
+
+impl Ending {
+    /// For people.
+    pub(super) const fn word(self) -> &'static str {
+        match self {
+            Self::Passed => "passed",
+            Self::Failed => "failed",
+            Self::Interrupted => "interrupted",
+        }
+    }
 }
 
 /// How many cases ended how.
@@ -142,9 +170,13 @@ impl Summary {
         failed == 0 && self.leaks.is_empty() && self.violations.is_empty()
     }
 
-    /// It passed, and kept every threshold.
-    pub fn is_good(&self) -> bool {
-        self.passed() && self.broken_slos().next().is_none()
+    /// What there is to say of all of it.
+    pub fn ending(&self) -> Ending {
+        match (self.interrupted, self.passed() && self.broken_slos().next().is_none()) {
+            (true, _) => Ending::Interrupted,
+            (false, true) => Ending::Passed,
+            (false, false) => Ending::Failed,
+        }
     }
 
     /// The thresholds that were not kept.
@@ -186,7 +218,10 @@ impl Tally {
                 self.capabilities.clone_from(&run.capabilities);
                 summary.environment = environment(run);
             }
-            Event::RunFinished { seconds } => summary.elapsed_s = *seconds,
+            Event::RunFinished { seconds, interrupted } => {
+                summary.elapsed_s = *seconds;
+                summary.interrupted = *interrupted;
+            }
             Event::CaseFinished { case, result, seconds } => {
                 match result {
                     CaseResult::Passed => summary.cases.passed += 1,
@@ -237,6 +272,7 @@ impl Tally {
                 let (status, last_lines) = (end.status.clone(), end.last_lines.clone());
                 *restarts = Restarts { times, status, last_lines };
             }
+            Event::Pace(pace) => summary.pace = Some(*pace),
             Event::CaseStarted { .. }
             | Event::Step { .. }
             | Event::ApiWrite(_)

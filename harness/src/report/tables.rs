@@ -11,7 +11,7 @@ use super::capabilities;
 use super::load_table;
 use super::nodes;
 use super::quantiles::Quantiles;
-use super::summary::{Restarts, Summary};
+use super::summary::{Ending, Restarts, Summary};
 
 /// How the text may look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -346,7 +346,11 @@ fn failures(summary: &Summary, paint: Paint) -> Option<String> {
 
 fn verdict(summary: &Summary, paint: Paint, folder: Option<&Path>) -> String {
     let cases = summary.cases;
-    let word = if summary.is_good() { paint.with("1;32", "PASS") } else { paint.with("1;31", "FAIL") };
+    let word = match summary.ending() {
+        Ending::Passed => paint.with("1;32", "PASS"),
+        Ending::Failed => paint.with("1;31", "FAIL"),
+        Ending::Interrupted => paint.with("1;33", "INTERRUPTED"),
+    };
     let done = match &summary.load {
         Some(load) => format!("{} volumes up and gone", load.volumes.saturating_sub(load.failed)),
         None => format!("{} passed", cases.passed),

@@ -102,6 +102,7 @@ impl Progress {
             | Event::Load(_)
             | Event::Clock(_)
             | Event::Stock(_)
+            | Event::Pace(_)
             | Event::Remark { .. }
             | Event::WatchLag { .. } => {}
         }

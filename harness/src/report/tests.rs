@@ -100,7 +100,7 @@ fn bad_run() -> Vec<Event> {
             name: "v on n".into(),
             case: Some(case("multi-attach")),
         }),
-        Event::RunFinished { seconds: 30.9 },
+        Event::RunFinished { seconds: 30.9, interrupted: false },
     ]);
     events
 }
@@ -113,7 +113,8 @@ fn summary_of(events: &[Event]) -> Summary {
 
 #[test]
 fn a_broken_threshold_is_told_everywhere_and_a_good_run_is_not_good_enough() {
-    let events = [sample(Phase::Provision, 21.0, 3.0), Event::RunFinished { seconds: 0.9 }];
+    let events =
+        [sample(Phase::Provision, 21.0, 3.0), Event::RunFinished { seconds: 0.9, interrupted: false }];
     let slos = "slos:\n- {phase: provision, quantile: P99, max: 15ms}\n- {count: leaks, max: 0}\n";
     let mut judge = Judge::new(crate::slo::parse(slos).unwrap());
     events.iter().for_each(|event| judge.observe(event));
@@ -151,12 +152,16 @@ fn tables_of_a_good_run() {
         transition(TransitionKind::Detach),
         rpc("CreateVolume", "OK", false),
         finished("keeps data[dynamic]", CaseResult::Passed, 0.31),
-        Event::RunFinished { seconds: 0.9 },
+        Event::RunFinished { seconds: 0.9, interrupted: false },
     ];
     let summary = summary_of(&events);
     assert!(summary.passed());
     insta::assert_snapshot!("good_run", render(&summary, Style { color: false }, None));
     assert!(render(&summary, Style { color: true }, None).contains("\x1b[1;32mPASS"));
+    // Whoever ends it early learns nothing of the rest.
+    let cut = Summary { interrupted: true, ..summary.clone() };
+    assert!(render(&cut, Style { color: false }, None).contains(" INTERRUPTED  "));
+    assert!(markdown::render(&cut).starts_with("## ⚠️ claimcheck interrupted: "));
 }
 
 #[test]
@@ -313,7 +318,7 @@ fn small_load() -> Vec<Event> {
     events.push(load(LoadEvent::Failed { claims: vec!["l/claim-3".into()], why }));
     events.push(load(LoadEvent::Usage { seconds: 2.5, usage: usage(0.8, 120 << 20, 210) }));
     events.push(load(LoadEvent::Ended { seconds: 2.5, up_seconds: Some(0.8) }));
-    events.extend([rpc("Probe", "OK", false), Event::RunFinished { seconds: 2.9 }]);
+    events.extend([rpc("Probe", "OK", false), Event::RunFinished { seconds: 2.9, interrupted: false }]);
     events
 }
 

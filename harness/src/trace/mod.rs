@@ -5,7 +5,7 @@
 //! ```
 //!
 //! A collector never fails or holds up a run: what cannot be sent is dropped and told in one warning. Writes to
-//! the API are those of the harness and of the components that it starts, see [`writes`](crate::writes).
+//! the API are those of the harness and of the components that it starts, see `writes`.
 
 mod collector;
 mod credentials;

@@ -7,7 +7,12 @@ use jiff::Timestamp;
 use maud::{Markup, html};
 
 use super::{
-    super::{nodes, quantiles::Quantiles, summary::Summary, tables::human},
+    super::{
+        nodes,
+        quantiles::Quantiles,
+        summary::{Ending, Summary},
+        tables::human,
+    },
     charts::{self, DOWN, Step, UP, colour},
     life::Times,
 };
@@ -25,13 +30,13 @@ fn measure<'a>(summary: &'a Summary, phase: Phase, name: &str) -> Option<&'a Qua
 
 /// The title of the window.
 pub(super) fn title(summary: &Summary) -> String {
-    let word = if summary.is_good() { "passed" } else { "failed" };
-    format!("{} {word} · claimcheck", of(summary, "driver"))
+    format!("{} {} · claimcheck", of(summary, "driver"), summary.ending().word())
 }
 
 /// Verdict, what ran, and where to go from here.
 pub(super) fn header(summary: &Summary, began: u64, has_trend: bool) -> Markup {
-    let passed = summary.is_good();
+    let ending = summary.ending();
+    let class = if ending == Ending::Passed { "pass" } else { "fail" };
     let cases = summary.cases;
     let failed = cases.failed + summary.load.as_ref().map_or(0, |load| load.failed);
     let disorder: u64 = summary.violations.values().sum();
@@ -46,8 +51,8 @@ pub(super) fn header(summary: &Summary, began: u64, has_trend: bool) -> Markup {
     html! {
         header {
             div.brand { span.mark aria-hidden="true" { "✓" } "claimcheck" }
-            div.verdict.(if passed { "pass" } else { "fail" }) {
-                h1 { span.word { (if passed { "Passed" } else { "Failed" }) } " " span.driver-name { (of(summary, "driver")) } }
+            div.verdict.(class) {
+                h1 { span.word { (ending.word()) } " " span.driver-name { (of(summary, "driver")) } }
                 p.what {
                     (of(summary, "cluster")) " cluster · Kubernetes " (of(summary, "kubernetes_version").trim_start_matches('v'))
                     " · " (human(summary.elapsed_s)) " · " (when(began))
