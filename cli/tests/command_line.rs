@@ -18,6 +18,21 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
+/// What looks like no address may well be one with a slip in it, and a password.
+#[test]
+fn addresses_that_make_no_sense_are_not_repeated() {
+    for (flag, wanted) in [
+        ("--otlp", "http://HOST:4318/v1/traces"),
+        ("--push-gateway", "http://HOST:PORT/PATH"),
+        ("--remote-write", "http://HOST:PORT/PATH"),
+    ] {
+        let output = claimcheck(&["run", flag, "htp://ann:p4ss@host/"]);
+        let said = said(&output);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(&format!("{flag}: write {wanted}")) && !said.contains("p4ss"), "{said}");
+    }
+}
+
 #[test]
 fn mistakes_are_usage_errors() {
     let table: &[(&[&str], &str)] = &[

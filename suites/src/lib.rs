@@ -35,6 +35,7 @@ mod push_args;
 mod rows;
 mod run;
 mod runner;
+mod unshown;
 mod workload;
 
 pub use case::{Binding, Case, FsType, Needs, Pattern};
@@ -45,7 +46,9 @@ pub use output_args::{Output, OutputArgs, OutputError};
 pub use place::{Driver, Place};
 pub use place_args::{PlaceArgs, PlaceError};
 pub use plan::{Environment, Planned, plan};
+pub use push_args::PushError;
 pub use rows::catalogue;
 pub use run::{Options, Outcome, Run, planned};
 pub use runner::Runner;
+pub use unshown::BadArgument;
 pub use workload::{PullSecret, Workload};

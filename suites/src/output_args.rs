@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use claimcheck_harness::{
-    metrics::push::{CredentialsError, PushOptions},
+    metrics::push::PushOptions,
     slo::{Objective, SloError, load},
     trace::Collector,
 };
@@ -11,7 +11,7 @@ use claimcheck_harness::{
 use crate::{
     history_args::HistoryArgs,
     otlp_args::{OtlpArgs, OtlpError},
-    push_args::PushArgs,
+    push_args::{PushArgs, PushError},
 };
 
 /// Where the numbers go.
@@ -48,16 +48,16 @@ pub struct Output {
     pub otlp: Option<Collector>,
 }
 
-/// A file that an argument names cannot be used.
+/// An argument, or a file that it names, cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum OutputError {
     /// Thresholds.
     #[error(transparent)]
     Slo(#[from] SloError),
-    /// Credentials for metrics.
+    /// Who is sent metrics.
     #[error(transparent)]
-    Push(#[from] CredentialsError),
-    /// Credentials for traces.
+    Push(#[from] PushError),
+    /// Who is sent traces.
     #[error(transparent)]
     Otlp(#[from] OtlpError),
 }

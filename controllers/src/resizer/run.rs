@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use claimcheck_csi::Driver;
+use claimcheck_csi::{Driver, v1::ControllerExpandVolumeRequest};
 use claimcheck_informer::{
     Backoff, Change, EventType, Kind, KindSet, World,
     growth::{self, Condition, Old, Progress, with_condition},
@@ -15,8 +15,8 @@ use claimcheck_informer::{
 };
 use claimcheck_model::{Meter, NODE_EXPANSION_NOT_REQUIRED, ObjectKey, PRE_RESIZE_CAPACITY};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
-use serde_json::json;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, SecretReference};
+use serde_json::{Value, json};
 use tracing::{info, warn};
 
 use super::{
@@ -81,20 +81,7 @@ impl Controller for Resizer {
     async fn act(&self, context: &Context, _: &ObjectKey, action: Action) -> Result<Done, Failure> {
         match action {
             Action::MarkInProgress { claim, bytes, anew } => {
-                let old = if anew { Old::Dropped } else { Old::Kept };
-                let conditions =
-                    with_condition(&claim, old, Some((Condition::Resizing, "")), Timestamp::now());
-                let mut status = json!({
-                    "allocatedResources": { "storage": from_bytes(bytes) },
-                    "conditions": conditions,
-                });
-                if anew {
-                    status["allocatedResourceStatuses"] =
-                        json!({ "storage": Progress::ControllerAtWork.name() });
-                }
-                let annotations = json!({ NODE_EXPANSION_NOT_REQUIRED: null });
-                let patch = json!({ "metadata": { "annotations": annotations }, "status": status });
-                context.patch_with_status(&*claim, patch).await?;
+                mark_in_progress(context, &claim, bytes, anew).await?
             }
             Action::Expand { pair, request, bytes, secret } => {
                 let message = format!("External resizer is resizing volume {}", name(&*pair.volume));
@@ -102,23 +89,10 @@ impl Controller for Resizer {
                 self.measured.begins(&pair.claim);
                 let grown = match request {
                     None => Ok(Grown { bytes, node: true }),
-                    Some(mut request) => {
-                        async {
-                            request.secrets = credentials(&context.client, secret.as_ref()).await?;
-                            let answer = self.driver.controller().controller_expand_volume(*request).await;
-                            let answer = answer.map_err(RpcFailure::from)?.into_inner();
-                            let bytes =
-                                if answer.capacity_bytes == 0 { bytes } else { answer.capacity_bytes };
-                            Ok(Grown { bytes, node: answer.node_expansion_required })
-                        }
-                        .await
-                    }
+                    Some(request) => self.call(context, *request, bytes, secret.as_ref()).await,
                 };
                 match grown {
-                    Ok(grown) => {
-                        let known = Known { grown: Some(grown), ..Known::default() };
-                        self.known().insert(uid(&pair.claim).to_owned(), known);
-                    }
+                    Ok(grown) => self.remember(&pair.claim, Known { grown: Some(grown), ..Known::default() }),
                     Err(error) => return self.failed(context, &pair, error).await,
                 }
             }
@@ -148,11 +122,8 @@ impl Controller for Resizer {
                     "conditions": with_condition(&claim, Old::Kept, pending, Timestamp::now()),
                     "allocatedResourceStatuses": { "storage": Progress::NodePending.name() },
                 });
-                let annotations = json!({ NODE_EXPANSION_NOT_REQUIRED: null });
-                let patch = json!({ "metadata": { "annotations": annotations }, "status": status });
-                context.patch_with_status(&*claim, patch).await?;
-                self.known().remove(uid(&claim));
-                self.measured.ended(&claim, true);
+                mark(context, &claim, json!(null), status).await?;
+                self.done(&claim);
                 let message = "Require file system resize of volume on node";
                 context.event(&*claim, EventType::Normal, "FileSystemResizeRequired", message);
             }
@@ -162,11 +133,8 @@ impl Controller for Resizer {
                     "conditions": with_condition(&claim, Old::Dropped, None, Timestamp::now()),
                     "allocatedResourceStatuses": null,
                 });
-                let annotations = json!({ NODE_EXPANSION_NOT_REQUIRED: "true" });
-                let patch = json!({ "metadata": { "annotations": annotations }, "status": status });
-                context.patch_with_status(&*claim, patch).await?;
-                self.known().remove(uid(&claim));
-                self.measured.ended(&claim, true);
+                mark(context, &claim, json!("true"), status).await?;
+                self.done(&claim);
                 info!(claim = words(&claim), bytes, "grown");
                 let message = "Resize volume succeeded";
                 context.event(&*claim, EventType::Normal, "VolumeResizeSuccessful", message);
@@ -181,10 +149,64 @@ impl Controller for Resizer {
     }
 }
 
+async fn mark_in_progress(
+    context: &Context,
+    claim: &PersistentVolumeClaim,
+    bytes: i64,
+    anew: bool,
+) -> Result<(), Failure> {
+    let old = if anew { Old::Dropped } else { Old::Kept };
+    let mut status = json!({
+        "allocatedResources": { "storage": from_bytes(bytes) },
+        "conditions": with_condition(claim, old, Some((Condition::Resizing, "")), Timestamp::now()),
+    });
+    if anew {
+        status["allocatedResourceStatuses"] = json!({ "storage": Progress::ControllerAtWork.name() });
+    }
+    mark(context, claim, json!(null), status).await
+}
+
+/// Writes how far a claim's growth is; `node_not_required` tells kubelets whether nothing of it is left to them.
+async fn mark(
+    context: &Context,
+    claim: &PersistentVolumeClaim,
+    node_not_required: Value,
+    status: Value,
+) -> Result<(), Failure> {
+    let annotations = json!({ NODE_EXPANSION_NOT_REQUIRED: node_not_required });
+    let patch = json!({ "metadata": { "annotations": annotations }, "status": status });
+    context.patch_with_status(claim, patch).await
+}
+
 impl Resizer {
     pub fn new(driver: Driver, info: DriverInfo, meter: Meter) -> Self {
         let measured = Measured::new(meter, &info.name);
         Self { driver, info, known: Mutex::default(), measured }
+    }
+
+    /// Has the driver grow a volume to at least so many bytes.
+    async fn call(
+        &self,
+        context: &Context,
+        mut request: ControllerExpandVolumeRequest,
+        bytes: i64,
+        secret: Option<&SecretReference>,
+    ) -> Result<Grown, AnyError> {
+        request.secrets = credentials(&context.client, secret).await?;
+        let answer = self.driver.controller().controller_expand_volume(request).await;
+        let answer = answer.map_err(RpcFailure::from)?.into_inner();
+        let bytes = if answer.capacity_bytes == 0 { bytes } else { answer.capacity_bytes };
+        Ok(Grown { bytes, node: answer.node_expansion_required })
+    }
+
+    /// The controller's part of a claim's growth is over.
+    fn done(&self, claim: &PersistentVolumeClaim) {
+        self.known().remove(uid(claim));
+        self.measured.ended(claim, true);
+    }
+
+    fn remember(&self, claim: &PersistentVolumeClaim, known: Known) {
+        self.known().insert(uid(claim).to_owned(), known);
     }
 
     /// Tells of a failure, and writes it to the claim if it is final.
@@ -193,8 +215,7 @@ impl Resizer {
         let refusal = error.downcast_ref::<RpcFailure>().map_or(Refusal::Uncertain, refusal);
         let asked = growth::allocated(&pair.claim).filter(|_| refusal == Refusal::Infeasible);
         let slow = asked.map(|bytes| (bytes, Timestamp::now() + SLOW));
-        let known = Known { grown: None, failed: Some(refusal), slow };
-        self.known().insert(uid(&pair.claim).to_owned(), known);
+        self.remember(&pair.claim, Known { grown: None, failed: Some(refusal), slow });
         if refusal.is_final() {
             let message = format!("failed to expand pvc with {error}");
             let condition = Some((Condition::ControllerResizeError, message.as_str()));

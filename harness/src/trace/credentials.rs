@@ -1,28 +1,21 @@
 //! Headers that are sent to a collector, mostly to say who we are.
 
-use std::{
-    fs, io,
-    path::{Path, PathBuf},
-};
+use std::path::Path;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::metrics::push::percent_decoded;
+use crate::{
+    flag_file::{self, Unreadable},
+    metrics::push::percent_decoded,
+};
 
 /// Headers cannot be used. It tells no value.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialsError {
-    /// The file cannot be read.
-    #[error("{flag} {}: cannot be read: {source}", path.display())]
-    Read {
-        /// Of which flag.
-        flag: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    /// A file cannot be read.
+    #[error(transparent)]
+    Read(#[from] Unreadable),
     /// One is no header.
     #[error("{of}: header {nth} cannot be used: write {wanted}")]
     NoHeader {
@@ -50,8 +43,7 @@ pub(super) fn of_list(of: &str, text: &str) -> Result<HeaderMap, CredentialsErro
 
 /// Headers of a file, one a line as HTTP writes them; lines that begin with `#` are left aside.
 pub(super) fn of_file(flag: &'static str, path: &Path) -> Result<HeaderMap, CredentialsError> {
-    let text = fs::read_to_string(path);
-    let text = text.map_err(|source| CredentialsError::Read { flag, path: path.to_owned(), source })?;
+    let text = flag_file::read(flag, path)?;
     let lines = text.lines().map(str::trim).enumerate();
     let header = |(at, line): (usize, &str)| {
         let header = line.split_once(':').and_then(|(name, value)| header(name, value.trim()));
@@ -79,6 +71,8 @@ fn secret(value: &str) -> Option<HeaderValue> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn shown(headers: &HeaderMap) -> Vec<String> {

@@ -1,13 +1,15 @@
 //! Where metrics are sent, and with which credentials. Those are in no error and no log.
 
 use std::{
-    fmt, fs, io,
+    fmt,
     path::{Path, PathBuf},
     str::FromStr,
 };
 
 use reqwest::Url;
 use secrecy::SecretString;
+
+use crate::flag_file::{self, Unreadable};
 
 /// A place that takes metrics: an address of HTTP.
 #[derive(Clone)]
@@ -81,16 +83,9 @@ impl fmt::Debug for PushUrl {
 /// Credentials cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialsError {
-    /// The file cannot be read.
-    #[error("{flag} {}: cannot be read: {source}", path.display())]
-    Read {
-        /// Of which flag.
-        flag: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    /// A file cannot be read.
+    #[error(transparent)]
+    Read(#[from] Unreadable),
     /// There is nothing in it.
     #[error("{flag} {}: is empty; write {wanted} into it", path.display())]
     Empty {
@@ -133,8 +128,7 @@ impl PushUrl {
 }
 
 fn read(flag: &'static str, path: &Path, wanted: &'static str) -> Result<String, CredentialsError> {
-    let text = fs::read_to_string(path);
-    let text = text.map_err(|source| CredentialsError::Read { flag, path: path.to_owned(), source })?;
+    let text = flag_file::read(flag, path)?;
     match text.trim() {
         "" => Err(CredentialsError::Empty { flag, path: path.to_owned(), wanted }),
         text => Ok(text.to_owned()),
@@ -143,6 +137,8 @@ fn read(flag: &'static str, path: &Path, wanted: &'static str) -> Result<String,
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use secrecy::ExposeSecret;
 
     use super::*;
