@@ -50,8 +50,8 @@ const SCHEMA: u32 = 1;
 /// When something counts as different.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// How sure all verdicts together shall be, above 0 and below 1: with 0.95, one comparison of equals in
-    /// twenty names any phase.
+    /// How sure all verdicts together shall be, above 0 and below 1: with 0.98, one comparison of equals in
+    /// fifty names any phase.
     pub level: f64,
     /// A share of the first side's median. Less than that is no difference, however sure it is: no two runs on
     /// a machine that does other things too are equal to a few per cent.
@@ -60,7 +60,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { level: 0.95, margin: 0.05 }
+        Self { level: 0.98, margin: 0.05 }
     }
 }
 
