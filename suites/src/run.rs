@@ -196,7 +196,13 @@ impl Run {
             driver: cluster.driver_name().to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             kubernetes_version: cluster.client().apiserver_version().await?.git_version,
-            capabilities: capabilities(&planned, cluster.declared(), options.place.config().map(Arc::as_ref)),
+            // A load exercises volumes, and no capability for its own sake.
+            capabilities: match work {
+                Work::Cases => {
+                    capabilities(&planned, cluster.declared(), options.place.config().map(Arc::as_ref))
+                }
+                Work::Load => Vec::new(),
+            },
             environment: BTreeMap::from_iter(
                 [
                     ("api_ready_s".to_owned(), since(cluster.api_ready().unwrap_or(ready))),

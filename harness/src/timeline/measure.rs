@@ -292,6 +292,10 @@ impl<'a> Facts<'a> {
     fn of_attachment(&self, uid: &str, attachment: &'a Attachment) -> Vec<Measured<'a>> {
         let claim = self.state.claim_of_volume(&attachment.volume);
         let Some(volume) = self.state.volumes.get(&attachment.volume) else { return Vec::new() };
+        // Whose it is may be known before that is seen itself: told now, it would be told twice.
+        if claim.is_none() && !volume.claim.is_empty() {
+            return Vec::new();
+        }
         let handle: Handle = (volume.driver.clone(), volume.handle.clone());
         let ids = || SubjectIds {
             claim: claim.map(|(uid, _)| uid.to_owned()).unwrap_or_default(),

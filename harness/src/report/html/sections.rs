@@ -35,8 +35,11 @@ pub(super) fn title(summary: &Summary) -> String {
 
 /// Verdict, what ran, and where to go from here.
 pub(super) fn header(summary: &Summary, began: u64, has_trend: bool) -> Markup {
-    let ending = summary.ending();
-    let class = if ending == Ending::Passed { "pass" } else { "fail" };
+    let (class, word) = match summary.ending() {
+        Ending::Passed => ("pass", "Passed"),
+        Ending::Failed => ("fail", "Failed"),
+        Ending::Interrupted => ("fail", "Interrupted"),
+    };
     let cases = summary.cases;
     let failed = cases.failed + summary.load.as_ref().map_or(0, |load| load.failed);
     let disorder: u64 = summary.violations.values().sum();
@@ -52,7 +55,7 @@ pub(super) fn header(summary: &Summary, began: u64, has_trend: bool) -> Markup {
         header {
             div.brand { span.mark aria-hidden="true" { "✓" } "claimcheck" }
             div.verdict.(class) {
-                h1 { span.word { (ending.word()) } " " span.driver-name { (of(summary, "driver")) } }
+                h1 { span.word { (word) } " " span.driver-name { (of(summary, "driver")) } }
                 p.what {
                     (of(summary, "cluster")) " cluster · Kubernetes " (of(summary, "kubernetes_version").trim_start_matches('v'))
                     " · " (human(summary.elapsed_s)) " · " (when(began))
