@@ -62,9 +62,8 @@ async fn one_answer(f: &Fixture) -> Result<()> {
 }
 
 async fn same_name(f: &Fixture) -> Result<()> {
-    let mut node = f.suite().node.identity();
-    let node = node.get_plugin_info(GetPluginInfoRequest {}).await.works("GetPluginInfo of the node")?;
-    same("the names of the controller and of the node", [info(f).await?.name, node.into_inner().name])?;
+    let node = f.plugin_info_of_node().await.works("GetPluginInfo of the node")?;
+    same("the names of the controller and of the node", [info(f).await?.name, node.name])?;
     Ok(())
 }
 

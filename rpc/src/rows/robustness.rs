@@ -417,6 +417,7 @@ async fn unknown_call(f: &Fixture) -> Result<()> {
     let codec = tonic_prost::ProstCodec::<v1::ProbeRequest, v1::ProbeResponse>::default();
     let path = tonic::codegen::http::uri::PathAndQuery::from_static("/csi.v1.Identity/ClaimcheckUnknown");
     let answer = client.unary(tonic::Request::new(v1::ProbeRequest {}), path, codec).await;
+    let answer = answer.inspect_err(|status| f.watch("ClaimcheckUnknown", status));
     answer.refused("a call that CSI does not know", &[Code::Unimplemented])
 }
 
