@@ -52,6 +52,13 @@ pub struct Judged {
     pub shift_evened: Option<f64>,
 }
 
+impl PhaseLine {
+    /// Only the driver's part differs.
+    pub(super) fn is_the_drivers(&self) -> bool {
+        self.verdict.differs() && !self.total.verdict.differs()
+    }
+}
+
 impl std::ops::Deref for Judged {
     type Target = Measure;
 
@@ -105,7 +112,10 @@ pub(super) fn compare(
         verdict: Verdict::TooFew,
         total: times(|sample| sample.total).judged(pace, options.level),
         driver: driven.then(|| times(|sample| sample.driver).judged(pace, options.level)),
-        overhead: driven.then(|| times(|sample| sample.overhead).measure(options.level)),
+        overhead: driven.then(|| {
+            let times = times(|sample| sample.overhead);
+            times.measure(times.shift(), options.level)
+        }),
     })
 }
 
@@ -132,22 +142,23 @@ impl Times {
         Self { units, all: [self.all[0].clone(), faster(&self.all[1])] }
     }
 
-    /// By how much the second side is later.
-    fn shift(&self) -> f64 {
-        difference(&self.all[0], &self.all[1], 0.5)
-    }
-
-    /// None where there are too few to tell.
-    fn chance(&self) -> Option<Chance> {
-        let enough = self.all.iter().all(|values| values.len() >= ENOUGH);
-        enough.then(|| Chance::of(&self.units, &self.all[0], &self.all[1], self.shift()))
-    }
-
-    fn measure(&self, level: f64) -> Measure {
+    /// By how much the second side is later, and how far chance moves that; none where there are too few to tell.
+    fn shift(&self) -> (f64, Option<Chance>) {
         let [xs, ys] = &self.all;
-        let shift = self.shift();
+        let shift = difference(xs, ys, 0.5);
+        let enough = xs.len().min(ys.len()) >= ENOUGH;
+        (shift, enough.then(|| Chance::of(&self.units, xs, ys, shift)))
+    }
+
+    /// How likely chance does as much.
+    fn p(&self, chance: Option<Chance>) -> Option<f64> {
+        chance.map(|chance| chance.p(&self.all[0], &self.all[1]))
+    }
+
+    fn measure(&self, (shift, chance): (f64, Option<Chance>), level: f64) -> Measure {
+        let [xs, ys] = &self.all;
         let p50 = [xs, ys].map(|values| quantile(values, 0.5));
-        let interval = self.chance().map(|chance| {
+        let interval = chance.map(|chance| {
             let reach = student::critical(level, chance.freedom) * chance.spread;
             [0.5 - reach, 0.5 + reach].map(|share| difference(xs, ys, share))
         });
@@ -163,16 +174,20 @@ impl Times {
     /// How much of a phase is the machine's nobody knows: between nothing and all of it. What differs has to differ
     /// either way, so the greater likelihood counts.
     fn judged(&self, pace: Option<f64>, level: f64) -> Judged {
-        let p = |times: &Self| times.chance().map(|chance| chance.p(&times.all[0], &times.all[1]));
-        let evened = pace.map(|pace| self.evened(pace));
-        let as_is = p(self);
+        let shift = self.shift();
+        let p_as_is = self.p(shift.1);
+        let evened = pace.map(|pace| {
+            let evened = self.evened(pace);
+            let (shift, chance) = evened.shift();
+            (shift, evened.p(chance))
+        });
         Judged {
-            measure: self.measure(level),
+            measure: self.measure(shift, level),
             verdict: Verdict::TooFew,
-            p_as_is: as_is,
-            p: as_is.map(|as_is| evened.as_ref().and_then(p).map_or(as_is, |evened| as_is.max(evened))),
+            p_as_is,
+            p: p_as_is.map(|p| evened.and_then(|(_, evened)| evened).map_or(p, |evened| p.max(evened))),
             p_holm: None,
-            shift_evened: evened.map(|evened| evened.shift()),
+            shift_evened: evened.map(|(shift, _)| shift),
         }
     }
 }

@@ -32,11 +32,7 @@ pub(super) fn both(times: [f64; 2]) -> String {
 /// What a phase is on the second side.
 pub(super) fn phase_verdict(line: &PhaseLine) -> String {
     let word = line.verdict.words();
-    if line.verdict.differs() && !line.total.verdict.differs() {
-        format!("driver {word}")
-    } else {
-        word.to_owned()
-    }
+    if line.is_the_drivers() { format!("driver {word}") } else { word.to_owned() }
 }
 
 /// Where a difference lies.
@@ -65,9 +61,9 @@ pub(super) fn mean(count: Option<f64>) -> String {
 pub(super) fn verdict(comparison: &Comparison) -> String {
     let named = |verdict| {
         let phases = comparison.phases.iter().filter(|line| line.verdict == verdict);
-        let name = |line: &PhaseLine| match line.total.verdict.differs() {
-            true => line.phase.name().to_owned(),
-            false => format!("the driver's part of {}", line.phase.name()),
+        let name = |line: &PhaseLine| match line.is_the_drivers() {
+            true => format!("the driver's part of {}", line.phase.name()),
+            false => line.phase.name().to_owned(),
         };
         phases.map(name).collect::<Vec<_>>().join(", ")
     };
@@ -109,8 +105,8 @@ pub(super) fn notes(comparison: &Comparison) -> Vec<String> {
             percent(comparison.level)
         ),
         format!(
-            "verdicts: {} sure of all phases, and the driver's part in them, together (Holm); less than {} of A's median, or fewer than {ENOUGH} \
-             samples a side, are never called different",
+            "verdicts: {} sure of all phases, and the driver's part in them, together (Holm); less than {} of A's \
+             median, or fewer than {ENOUGH} samples a side, are never called different",
             percent(comparison.level),
             percent(comparison.margin)
         ),
