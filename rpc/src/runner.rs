@@ -133,11 +133,13 @@ impl Runner {
         if second.end.is_some() {
             return second;
         }
-        self.suite.known().unanswered.retain(|_, case| *case != first.case);
-        if self.suite.known().unanswered.is_empty() {
+        let mut known = self.suite.known();
+        if known.unanswered.values().all(|case| *case == first.case) {
             // Nobody else has told an end of the driver, and it has ended.
             return first;
         }
+        known.unanswered.retain(|_, case| *case != first.case);
+        drop(known);
         let end = end.told(&Unanswered::new());
         second.remarks.push(format!("{end}, and did not when the case was run again"));
         second

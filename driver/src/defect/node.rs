@@ -1,6 +1,6 @@
 //! What can be wrong with the calls of a node.
 
-use std::{path::Path, process, time::Duration};
+use std::{future, path::Path, process, time::Duration};
 
 use claimcheck_csi::v1::{
     self, NodeExpandVolumeRequest, NodeExpandVolumeResponse, NodeGetCapabilitiesRequest,
@@ -196,8 +196,12 @@ async fn node_get_volume_stats(
     if !there && !request.volume_id.is_empty() {
         match d.defect {
             Defect::CrashInCall => process::abort(),
-            // It cannot fail: every process may stop itself.
-            Defect::HangInCall => drop(kill_process(getpid(), Signal::STOP)),
+            Defect::HangInCall => {
+                // It cannot fail: every process may stop itself. But it stops a moment later, when the kernel has
+                // told all threads, and this one would answer meanwhile.
+                let _ = kill_process(getpid(), Signal::STOP);
+                future::pending::<()>().await;
+            }
             _ => {}
         }
     }
