@@ -3,15 +3,28 @@
 //! `WHERE=WHAT[@RATE%][xCOUNT]`, for example `api=429@5%`, `api/patch/pods=409@10%`, `api=latency:50ms@20%`,
 //! `watch=drop@1%`, `rpc/NodeStageVolume=Unavailable@5%`, `rpc/CreateVolume=hang x1`.
 
-use std::{str::FromStr, time::Duration};
+use std::{fmt, str::FromStr, time::Duration};
 
 use claimcheck_apiserver::{Fault as ApiFault, FaultRule as ApiRule};
 use claimcheck_csi::tap::{FaultAction, FaultPlan, FaultRule as CallRule, code_from_name};
 use claimcheck_model::{NotARate, Rate};
 
-/// One `--fault`.
+/// One `--fault`; prints as it was said.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FaultSpec {
+pub struct FaultSpec {
+    said: String,
+    rule: Rule,
+}
+
+impl fmt::Display for FaultSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.said)
+    }
+}
+
+/// What it means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Rule {
     /// Requests to the API server.
     Api(ApiRule),
     /// RPCs to the driver.
@@ -55,6 +68,14 @@ impl FromStr for FaultSpec {
     type Err = FaultSpecError;
 
     fn from_str(text: &str) -> Result<Self, FaultSpecError> {
+        Ok(Self { said: text.to_owned(), rule: text.parse()? })
+    }
+}
+
+impl FromStr for Rule {
+    type Err = FaultSpecError;
+
+    fn from_str(text: &str) -> Result<Self, FaultSpecError> {
         let form = || FaultSpecError::Form(text.to_owned());
         let (place, rest) = text.split_once('=').ok_or_else(form)?;
         let (rest, count) = split_count(rest.trim());
@@ -92,9 +113,9 @@ impl FromStr for FaultSpec {
 pub fn split(specs: &[FaultSpec]) -> (Vec<ApiRule>, FaultPlan) {
     let (mut api, mut calls) = (Vec::new(), Vec::new());
     for spec in specs {
-        match spec {
-            FaultSpec::Api(rule) => api.push(rule.clone()),
-            FaultSpec::Call(rule) => calls.push(rule.clone()),
+        match &spec.rule {
+            Rule::Api(rule) => api.push(rule.clone()),
+            Rule::Call(rule) => calls.push(rule.clone()),
         }
     }
     (api, FaultPlan { rules: calls })
@@ -159,9 +180,9 @@ mod tests {
         fault: ApiFault,
         rate: &str,
         count: Option<u32>,
-    ) -> FaultSpec {
+    ) -> Rule {
         let rate = rate.parse().unwrap();
-        FaultSpec::Api(ApiRule {
+        Rule::Api(ApiRule {
             verb: verb.map(Into::into),
             resource: resource.map(Into::into),
             fault,
@@ -173,7 +194,7 @@ mod tests {
     #[test]
     fn faults_are_said_in_few_words() {
         let call = |method: &str, action, rate: &str, count| {
-            FaultSpec::Call(CallRule { rate: rate.parse().unwrap(), count, ..CallRule::new(method, action) })
+            Rule::Call(CallRule { rate: rate.parse().unwrap(), count, ..CallRule::new(method, action) })
         };
         let unavailable = code_from_name("Unavailable").unwrap();
         let error = FaultAction::Error { code: unavailable, message: "a fault was injected".into() };
@@ -198,7 +219,8 @@ mod tests {
             ),
         ];
         for (text, expected) in table {
-            assert_eq!(text.parse::<FaultSpec>(), Ok(expected), "{text}");
+            let spec: FaultSpec = text.parse().unwrap();
+            assert_eq!((spec.to_string().as_str(), &spec.rule), (text, &expected));
         }
     }
 

@@ -189,6 +189,8 @@ impl Run {
         let lane_told = options.place.is_virtual().then(|| ("lane".to_owned(), lane.describe().to_owned()));
         let whose =
             options.place.controllers().map(|whose| ("controllers".to_owned(), whose.name().to_owned()));
+        let faults = options.faults.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let faults = (!faults.is_empty()).then(|| ("faults".to_owned(), faults));
         let since = |stamp: Stamp| format!("{:.3}", stamp.seconds_since(options.began));
         let info = RunInfo {
             cases: planned.len(),
@@ -216,7 +218,8 @@ impl Run {
                 ]
                 .into_iter()
                 .chain(lane_told)
-                .chain(whose),
+                .chain(whose)
+                .chain(faults),
             ),
         };
         // An error says that the reporter is gone, which `finish` reports.

@@ -9,7 +9,7 @@ use super::read::{Run, Side};
 
 /// What decides how long things take, beside the program: as `environment` of a run names it, and for people.
 /// The version of claimcheck is not among it, since that is what comparisons are for.
-const DECISIVE: [(&str, &str); 9] = [
+const DECISIVE: [(&str, &str); 8] = [
     ("cluster", "cluster"),
     ("controllers", "storage controllers"),
     ("driver", "driver"),
@@ -18,7 +18,6 @@ const DECISIVE: [(&str, &str); 9] = [
     ("nodes", "nodes"),
     ("parallel", "cases or volumes at a time"),
     ("processors", "processors"),
-    ("faults", "faults"),
 ];
 
 /// Something that is not the same on both sides.
@@ -42,7 +41,7 @@ pub(super) fn between(sides: [&Side; 2]) -> Vec<Difference> {
     let named = DECISIVE
         .iter()
         .map(|(key, name)| (*name, all(&|run: &Run| known(run.summary.environment.get(*key)))));
-    let work = [("work", all(&work)), ("cases", all(&cases))];
+    let work = [("work", all(&work)), ("cases", all(&cases)), ("faults", all(&faults))];
     let different = named.chain(work).filter(|(_, [a, b])| a != b);
     different.map(|(name, is)| Difference { name, is }).chain(phases(sides)).collect()
 }
@@ -64,6 +63,11 @@ fn work(run: &Run) -> String {
     let Some(load) = &run.summary.load else { return "cases".to_owned() };
     let hold = if load.hold { ", held until all are up" } else { "" };
     format!("a load, {} pods a volume, {} volumes a pod{hold}", load.pods_per_volume, load.volumes_per_pod)
+}
+
+/// What was made to go wrong.
+fn faults(run: &Run) -> String {
+    run.summary.environment.get("faults").cloned().unwrap_or_else(|| "none".to_owned())
 }
 
 /// Which phases are seen how often depends on which cases ran.
