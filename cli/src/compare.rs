@@ -58,7 +58,7 @@ enum FailOn {
 
 fn share(text: &str) -> Result<f64, String> {
     let share = text.parse::<f64>().ok().filter(|share| *share > 0.0 && *share < 1.0);
-    share.ok_or_else(|| "write a number above 0 and below 1, for example 0.98".to_owned())
+    share.ok_or_else(|| "write a number above 0 and below 1, for example 0.95".to_owned())
 }
 
 impl Args {

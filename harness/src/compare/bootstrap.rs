@@ -7,7 +7,7 @@
 use fastrand::Rng;
 use serde::Serialize;
 
-use super::{read::Sample, read::Side};
+use super::read::Side;
 
 /// How often is drawn anew: the spread is then known to some three per cent.
 const DRAWS: u32 = 500;
@@ -32,9 +32,9 @@ pub(super) fn unit(sides: [&Side; 2]) -> Unit {
 }
 
 /// The units of the samples of some runs; none is empty.
-pub(super) fn units<'a>(runs: &[&'a [Sample]], unit: Unit) -> Vec<&'a [Sample]> {
-    let cut = |run: &&'a [Sample]| {
-        let run: &'a [Sample] = run;
+pub(super) fn units<'a, T>(runs: &[&'a [T]], unit: Unit) -> Vec<&'a [T]> {
+    let cut = |run: &&'a [T]| {
+        let run: &'a [T] = run;
         match unit {
             Unit::Run => vec![run],
             Unit::Stretch => {
@@ -76,7 +76,7 @@ pub(super) fn variance(parts: &[Part]) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::read::Sample, *};
 
     #[test]
     fn the_variance_is_that_of_a_mean() {

@@ -70,7 +70,7 @@ fn phases(comparison: &Comparison) -> Markup {
             thead {
                 tr {
                     th { "phase" } th.verdict { "verdict" } th { "samples" } th.bars colspan="2" { "P50" } th { "P95" }
-                    th { "driver P50" } th { "overhead P50" } th { "difference" } th { "interval" }
+                    th { "driver P50" } th { "overhead P50" } th { "difference" } th { "beside" } th { "interval" }
                 }
             }
             tbody { @for line in &comparison.phases { (phase(line, longest)) } }
@@ -96,6 +96,7 @@ fn phase(line: &PhaseLine, longest: f64) -> Markup {
             td { @if let Some(driver) = part(line.driver.map(|driver| driver.measure)) { (driver) } }
             td { @if let Some(overhead) = part(line.overhead) { (overhead) } }
             td { (words::ratio(&line.total)) }
+            td { (words::beside(line)) }
             td { (words::interval(&line.total)) }
         }
     }

@@ -29,8 +29,8 @@ fn list(title: &str, lines: impl Iterator<Item = String>) -> Option<String> {
 
 fn phases(comparison: &Comparison) -> String {
     let mut text =
-        "| phase | n | P50 A → B | P95 A → B | difference | interval | driver P50 | overhead P50 | |\n\
-                    |---|--:|--:|--:|--:|--:|--:|--:|---|\n"
+        "| phase | n | P50 A → B | P95 A → B | difference | beside | interval | driver P50 | overhead P50 | |\n\
+                    |---|--:|--:|--:|--:|--:|--:|--:|--:|---|\n"
             .to_owned();
     for line in &comparison.phases {
         let part = |measure: Option<super::Measure>| measure.map_or_else(String::new, |m| words::both(m.p50));
@@ -44,6 +44,7 @@ fn phases(comparison: &Comparison) -> String {
             words::both(line.total.p50),
             words::both(line.total.p95),
             words::ratio(&line.total),
+            words::beside(line),
             words::interval(&line.total),
             part(line.driver.map(|driver| driver.measure)),
             part(line.overhead),

@@ -2,7 +2,7 @@
 //! chance?
 //!
 //! ```text
-//! run folders ──read──> Side (runs, samples) ──┬─ phase: rank, bootstrap, student ─> verdict (Holm) ─┐
+//! run folders ──read──> Side (runs, samples) ──┬─ phase, company: rank, bootstrap ─> verdict (Holm) ─┐
 //!                                              └─ counts, cases, differences ───────────────────────┴─> Comparison
 //! Comparison ──> text, markdown, JSON (serde), html
 //! ```
@@ -11,13 +11,17 @@
 //! between a sample of one side and one of the other. Unlike a difference of medians it uses every sample, so a
 //! shift of a fifth of the median shows in 200 samples also where times are skewed and have heavy tails; unlike a
 //! difference of means no straggler moves it. How far chance moves it is found by resampling, not of single
-//! samples, which within a run depend on each other, but of stretches of a run or of whole runs ([`Unit`]). What the
-//! machine alone may have done is taken out by a yardstick that both sides carry (`pace`).
+//! samples, which within a run depend on each other, but of stretches of a run or of whole runs ([`Unit`]).
+//!
+//! A machine is not equally fast from one minute to the next. So a phase is held against the others of its time, which
+//! the same machine made slower or faster (`company`); and what all of them did against a yardstick that both sides
+//! carry (`pace`).
 //!
 //! Start with [`compare`]; everything but [`Side::read`] is pure.
 
 mod bootstrap;
 mod cases;
+mod company;
 mod counts;
 mod differences;
 mod html;
@@ -38,6 +42,7 @@ use serde::Serialize;
 
 pub use bootstrap::Unit;
 pub use cases::{CaseChange, Change};
+pub use company::Beside;
 pub use counts::Count;
 pub use differences::Difference;
 pub use phase::{Judged, Measure, PhaseLine};
@@ -50,8 +55,8 @@ const SCHEMA: u32 = 1;
 /// When something counts as different.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// How sure all verdicts together shall be, above 0 and below 1: with 0.98, one comparison of equals in
-    /// fifty names any phase.
+    /// How sure all verdicts together shall be, above 0 and below 1: with 0.95, one comparison of equals in
+    /// twenty names any phase.
     pub level: f64,
     /// A share of the first side's median. Less than that is no difference, however sure it is: no two runs on
     /// a machine that does other things too are equal to a few per cent.
@@ -60,7 +65,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { level: 0.98, margin: 0.05 }
+        Self { level: 0.95, margin: 0.1 }
     }
 }
 
@@ -96,7 +101,9 @@ pub fn compare(a: &Side, b: &Side, options: Options) -> Comparison {
     let sides = [a, b];
     let unit = bootstrap::unit(sides);
     let pace = pace::between(sides);
-    let lines = Phase::ALL.iter().filter_map(|&phase| phase::compare(phase, sides, unit, pace, options));
+    let company = company::Company::of(sides);
+    let line = |&phase: &Phase| phase::compare(phase, sides, unit, pace, company.as_ref(), options);
+    let lines = Phase::ALL.iter().filter_map(line);
     let mut phases: Vec<PhaseLine> = lines.collect();
     verdict::judge(&mut phases, options);
     let counts = counts::compare(sides);

@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::{
     Options,
     bootstrap::{self, Part, Unit},
+    company::{Beside, Company, Lag},
     rank::{above, difference, quantile},
     read::{Sample, Side},
     student,
@@ -26,6 +27,10 @@ pub struct PhaseLine {
     pub verdict: Verdict,
     /// All of it.
     pub total: Judged,
+    /// All of it, held against the other phases. None where there are too few of them, or it is too short.
+    pub beside: Option<Beside>,
+    #[serde(skip)]
+    pub(super) lag: Option<Lag>,
     /// The driver's part; none where the driver has no part in it. It is judged too, since it hides in Kubernetes'
     /// part, which is longer and varies more.
     pub driver: Option<Judged>,
@@ -82,13 +87,14 @@ pub struct Measure {
     pub interval: Option<[f64; 2]>,
 }
 
-/// Compares a phase; none where a side does not have it. `pace` is how much slower the second side's machine was, where
-/// that is known.
+/// Compares a phase; none where a side does not have it. `pace` is how much slower the second side's machine was, and
+/// `company` what is usual for other phases, where that is known.
 pub(super) fn compare(
     phase: Phase,
     sides: [&Side; 2],
     unit: Unit,
     pace: Option<f64>,
+    company: Option<&Company>,
     options: Options,
 ) -> Option<PhaseLine> {
     let of = |side: &Side| -> Vec<Vec<Sample>> {
@@ -111,6 +117,8 @@ pub(super) fn compare(
         samples,
         verdict: Verdict::TooFew,
         total: times(|sample| sample.total).judged(pace, options.level),
+        beside: None,
+        lag: company.and_then(|company| company.lag(phase, sides)),
         driver: driven.then(|| times(|sample| sample.driver).judged(pace, options.level)),
         overhead: driven.then(|| {
             let times = times(|sample| sample.overhead);
@@ -194,16 +202,16 @@ impl Times {
 
 /// How far chance moves the share of pairs in which the second side is later.
 #[derive(Clone, Copy)]
-struct Chance {
+pub(super) struct Chance {
     /// Its standard error.
-    spread: f64,
+    pub spread: f64,
     /// Of how many units that is known, as degrees of freedom (Welch and Satterthwaite).
-    freedom: f64,
+    pub freedom: f64,
 }
 
 impl Chance {
     /// By resampling each side against the other, shifted by as much as they differ.
-    fn of(units: &[Vec<Vec<f64>>; 2], xs: &[f64], ys: &[f64], shift: f64) -> Self {
+    pub(super) fn of(units: &[Vec<Vec<f64>>; 2], xs: &[f64], ys: &[f64], shift: f64) -> Self {
         let part =
             |sum: f64, count: usize, against: usize| Part { sum: sum / against as f64, count: count as f64 };
         let first: Vec<Part> =
@@ -230,7 +238,7 @@ impl Chance {
     }
 }
 
-fn sorted(mut values: Vec<f64>) -> Vec<f64> {
+pub(super) fn sorted(mut values: Vec<f64>) -> Vec<f64> {
     values.sort_by(f64::total_cmp);
     values
 }

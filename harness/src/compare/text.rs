@@ -59,9 +59,9 @@ fn phases(comparison: &Comparison, style: Style) -> String {
     table.trim_fmt()
 }
 
-/// What the driver and Kubernetes had in them.
+/// How they stand beside each other, and what the driver and Kubernetes had in them.
 fn parts_of_phases(comparison: &Comparison, style: Style) -> String {
-    let header = ["", "P95 A → B", "driver P50 A → B", "", "overhead P50 A → B", ""];
+    let header = ["", "beside", "P95 A → B", "driver P50 A → B", "", "overhead P50 A → B", ""];
     let mut table = table(style, &header);
     for line in &comparison.phases {
         let cells = |part: Option<Measure>| {
@@ -72,6 +72,7 @@ fn parts_of_phases(comparison: &Comparison, style: Style) -> String {
         let [overhead, overhead_differs] = cells(line.overhead);
         table.add_row(vec![
             Cell::new(line.phase.name()).fg(Color::Cyan),
+            number(words::beside(line)),
             number(words::both(line.total.p95)),
             driver,
             driver_differs,

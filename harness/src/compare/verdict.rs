@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::{
     Options,
+    company::{self, Beside},
     phase::{Judged, PhaseLine},
 };
 
@@ -50,19 +51,30 @@ impl Verdict {
     }
 }
 
-/// Gives each phase its verdict.
+/// Of all mistakes that may be made, the share that is left for phases beside the others. The rest is for what the
+/// machine does not explain, as when all phases differ.
+const BESIDE: f64 = 0.8;
+
+/// Of what a phase differs by beside the others, the share that must show without them.
+const SHOWS: f64 = 0.25;
+
+/// Gives each phase its verdict. It differs if it does beside the other phases, or else if it does by itself and the
+/// machine does not explain it.
 pub(super) fn judge(phases: &mut [PhaseLine], options: Options) {
+    company::judge(phases, BESIDE * (1.0 - options.level));
     let all = |line: &PhaseLine| [Some(line.total), line.driver].into_iter().flatten();
     let corrected =
         |of: fn(Judged) -> Option<f64>| holm(&phases.iter().flat_map(all).map(of).collect::<Vec<_>>());
     let [as_is, either_way] = [corrected(|judged| judged.p_as_is), corrected(|judged| judged.p)];
     let mut corrected = as_is.into_iter().zip(either_way);
+    let share = if phases.iter().any(|line| line.beside.is_some()) { BESIDE } else { 0.0 };
+    let [doubt_beside, doubt] = [share, 1.0 - share].map(|share| share * (1.0 - options.level));
     for line in phases {
         let least = options.margin * line.total.p50[0];
         for judged in std::iter::once(&mut line.total).chain(&mut line.driver) {
             let (as_is, either_way) = corrected.next().expect("one for each that is judged");
             judged.p_holm = either_way;
-            let said = |p: f64, shift: f64| match p < 1.0 - options.level && shift.abs() > least {
+            let said = |p: f64, shift: f64| match p < doubt && shift.abs() > least {
                 true => Verdict::of(shift),
                 false => Verdict::Same,
             };
@@ -70,6 +82,18 @@ pub(super) fn judge(phases: &mut [PhaseLine], options: Options) {
             let evened = either_way.zip(judged.shift_evened).map_or(as_is, |(p, shift)| said(p, shift));
             judged.verdict = if as_is.differs() && evened != as_is { Verdict::Machine } else { as_is };
         }
+        let is_sure = |beside: &Beside| beside.p_holm < doubt_beside && beside.ratio.abs() > options.margin;
+        let total = line.total;
+        // All others may have become faster, and this one be what it was: of what it lags, enough must show by itself,
+        // or once the machine is taken out.
+        let shows = |beside: &Beside| {
+            let least = SHOWS * beside.ratio * total.p50[0];
+            let shifts = [Some(total.shift), total.shift_evened];
+            shifts.into_iter().flatten().any(|shift| shift / least >= 1.0)
+        };
+        let beside = line.beside.filter(|beside| is_sure(beside) && shows(beside));
+        let beside = beside.map(|beside| Verdict::of(beside.ratio));
+        line.total.verdict = beside.unwrap_or(line.total.verdict);
         let driver = line.driver.map(|driver| driver.verdict).filter(|verdict| verdict.differs());
         let total = line.total.verdict;
         line.verdict = if total.differs() { total } else { driver.unwrap_or(total) };
@@ -77,7 +101,7 @@ pub(super) fn judge(phases: &mut [PhaseLine], options: Options) {
 }
 
 /// Makes likelihoods of single questions into those of all of them together (Holm, 1979).
-fn holm(ps: &[Option<f64>]) -> Vec<Option<f64>> {
+pub(super) fn holm(ps: &[Option<f64>]) -> Vec<Option<f64>> {
     let mut known: Vec<(usize, f64)> =
         ps.iter().enumerate().filter_map(|(at, p)| Some((at, (*p)?))).collect();
     known.sort_by(|(_, a), (_, b)| a.total_cmp(b));

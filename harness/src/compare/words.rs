@@ -5,6 +5,9 @@ use super::{
 };
 use crate::report::human;
 
+/// What people want to be told of, as a share of a phase.
+const A_FIFTH: f64 = 0.2;
+
 /// A time. Nothing is a time too: what `schedule` takes beside the volumes that it waits for may be none.
 pub(super) fn time(seconds: f64) -> String {
     if seconds > 0.0 { human(seconds) } else { "0".to_owned() }
@@ -46,6 +49,11 @@ pub(super) fn interval(measure: &Measure) -> String {
 /// How much of the first side's time the difference is.
 pub(super) fn ratio(measure: &Measure) -> String {
     measure.shift_ratio.map_or_else(|| "–".to_owned(), percent)
+}
+
+/// How much more it differs than the other phases do.
+pub(super) fn beside(line: &PhaseLine) -> String {
+    line.beside.map_or_else(|| "–".to_owned(), |beside| percent(beside.ratio))
 }
 
 /// A mean of counts; a plain number where it is one.
@@ -111,6 +119,25 @@ pub(super) fn notes(comparison: &Comparison) -> Vec<String> {
             percent(comparison.margin)
         ),
     ];
+    if comparison.phases.iter().any(|line| line.beside.is_some()) {
+        let blind = |line: &PhaseLine| {
+            let finds = line.beside.filter(|beside| beside.finds > A_FIFTH)?.finds;
+            Some(format!("{} ({:.0}%)", line.phase.name(), finds * 100.0))
+        };
+        let blind: Vec<String> = comparison.phases.iter().filter_map(blind).collect();
+        let mut note =
+            "beside: each phase is also held against the others of the same time, which the same machine \
+                        made slower or faster"
+                .to_owned();
+        if !blind.is_empty() {
+            note += &format!(
+                "; too few samples for how they vary to find a fifth more 19 times in 20 (what they find): {}: make \
+                 more volumes, or fewer at a time",
+                blind.join(", ")
+            );
+        }
+        notes.push(note);
+    }
     if let Some(pace) = comparison.pace {
         let (share, word) = if pace > 1.0 { (pace - 1.0, "longer") } else { (1.0 - pace, "less") };
         notes.push(format!(
