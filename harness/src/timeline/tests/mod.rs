@@ -1,15 +1,17 @@
-//! The timeline's rules one by one, and its counting against an oracle. Whole life cycles are in
+//! The timeline's rules one by one; `order` and `counting` hold it against oracles. Whole life cycles are in
 //! `tests/replay`.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod counting;
+mod order;
+
+use std::collections::BTreeMap;
 
 use claimcheck_model::{
-    Event, LeakKind, OUT_OF_SERVICE, Outcome, Phase, Rule, Source, Stamp, TransitionKind,
+    Event, LeakKind, OUT_OF_SERVICE, Outcome, Phase, Rule, Source, Stamp,
     snapshot::{VolumeSnapshot, VolumeSnapshotContent},
 };
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
-use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::{Tap, Timeline};
@@ -356,121 +358,6 @@ async fn a_question_is_answered_once_everything_is_gone_or_at_its_deadline() {
     assert_eq!(phases, [Phase::Provision, Phase::Bind, Phase::Delete]);
 }
 
-/// A call of a made-up history: method, volume, node, target and whether it succeeds.
-type Made = (usize, u8, u8, u8, bool);
-
-const METHODS: [&str; 6] = [
-    "ControllerPublishVolume",
-    "NodeStageVolume",
-    "NodePublishVolume",
-    "NodeUnpublishVolume",
-    "NodeUnstageVolume",
-    "ControllerUnpublishVolume",
-];
-
-/// The same, but seen only at `ms`: its watch was behind.
-fn late(ms: u64, evidence: Evidence) -> Evidence {
-    let Evidence::Watch(change) = evidence else { unreachable!("only watches are behind") };
-    Evidence::Watch(Box::new(Change { at: stamp(ms), ..*change }))
-}
-
-#[test]
-fn a_watch_that_is_behind_by_a_whole_life_hides_no_phase() {
-    let life = || {
-        let target = target("pu1");
-        let attached = [attachment(5, "au1", "n1", false, false), attachment(6, "au1", "n1", true, false)];
-        let pod =
-            [pod(3, "pu1", None, false), pod(4, "pu1", Some("n1"), false), pod(9, "pu1", Some("n1"), true)];
-        let claim = [claim(1, "Pending", false), volume(2, false), claim(3, "Bound", false)];
-        let calls = [ok("NodeStageVolume", "n1", "", 7, 7), ok("NodePublishVolume", "n1", &target, 8, 8)];
-        (claim, pod, attached, calls, [claim_gone(20)])
-    };
-    let (claim, pod, attached, calls, gone) = life();
-    let attached = attached.map(|evidence| late(30, evidence));
-    let behind: Vec<Evidence> =
-        claim.into_iter().chain(pod).chain(calls).chain(gone).chain(attached).collect();
-    let seen = outcomes(&mut Timeline::new(Tap::Present), &behind);
-    assert_eq!(millis(&seen, Phase::Attach).len(), 1, "{seen:?}");
-
-    let (claim, pod, attached, calls, gone) = life();
-    let pod = pod.map(|evidence| late(30, evidence));
-    let behind: Vec<Evidence> =
-        claim.into_iter().chain(attached).chain(calls).chain(gone).chain(pod).collect();
-    let seen = outcomes(&mut Timeline::new(Tap::Present), &behind);
-    for phase in [Phase::Attach, Phase::Schedule, Phase::Publish, Phase::Start] {
-        assert_eq!(millis(&seen, phase).len(), 1, "{phase:?}: {seen:?}");
-    }
-}
-
-/// What is seen of a whole life, as what shows it: each in its own order, and in none among each other.
-fn streams() -> [Vec<Evidence>; 5] {
-    let target = target("pu1");
-    [
-        vec![claim(1, "Pending", false), claim(5, "Bound", false), claim_gone(26)],
-        vec![volume(4, false), volume(29, true)],
-        vec![
-            pod(6, "pu1", None, false),
-            pod(7, "pu1", Some("n1"), false),
-            pod(17, "pu1", Some("n1"), true),
-            gone_pod(25, "pu1"),
-        ],
-        vec![
-            attachment(8, "au1", "n1", false, false),
-            attachment(12, "au1", "n1", true, false),
-            attachment(24, "au1", "n1", true, true),
-        ],
-        vec![
-            ok("ControllerPublishVolume", "n1", "", 10, 11),
-            ok("NodeStageVolume", "n1", "", 13, 14),
-            ok("NodePublishVolume", "n1", &target, 15, 16),
-            ok("NodeUnpublishVolume", "n1", &target, 18, 19),
-            ok("NodeUnstageVolume", "n1", "", 20, 21),
-            ok("ControllerUnpublishVolume", "n1", "", 22, 23),
-        ],
-    ]
-}
-
-/// The phases that are told when the next of these streams is heard in this order: whose, and whether measured. What
-/// of it is the driver's is known only where its calls were heard in time.
-fn told(order: &[usize]) -> Vec<String> {
-    let mut streams = streams().map(Vec::into_iter);
-    let mut timeline = Timeline::new(Tap::Present);
-    let mut events: Vec<Event> = Vec::new();
-    for &stream in order {
-        events.extend(streams[stream].next().into_iter().flat_map(|evidence| timeline.feed(&evidence)));
-    }
-    events.extend(timeline.finish());
-    let phase = |event: Event| match event {
-        Event::Phase(sample) => {
-            let measured = matches!(sample.outcome, Outcome::Ok { .. });
-            Some(format!(
-                "{} {:?} {} measured: {measured}",
-                sample.phase.name(),
-                sample.subject,
-                sample.claim
-            ))
-        }
-        _ => None,
-    };
-    let mut phases: Vec<String> = events.into_iter().filter_map(phase).collect();
-    phases.sort();
-    phases
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 500, ..ProptestConfig::default() })]
-
-    /// Watches and calls come from many connections, and each may be behind the others by as much as it likes.
-    #[test]
-    fn phases_are_told_once_in_whatever_order_they_are_heard_of(
-        order in Just(streams().iter().enumerate().flat_map(|(nth, all)| vec![nth; all.len()]).collect::<Vec<_>>())
-            .prop_shuffle(),
-    ) {
-        let in_order: Vec<usize> = [0, 1, 0, 2, 2, 3, 4, 3, 4, 4, 2, 4, 4, 4, 3, 2, 0, 1].to_vec();
-        prop_assert_eq!(told(&order), told(&in_order));
-    }
-}
-
 #[test]
 fn a_pod_made_after_a_claim_was_gone_waits_for_the_next_of_its_name() {
     let mut timeline = Timeline::new(Tap::Present);
@@ -521,56 +408,6 @@ fn nothing_is_remembered_of_a_forgotten_claim() {
         assert!(!left.contains(name), "{name} is still in {left}");
     }
     assert_eq!(timeline.finish(), []);
-}
-
-fn made(index: u64, &(method, volume, node, pod, succeeds): &Made) -> Evidence {
-    let target = if METHODS[method].contains("ublish") && method != 0 && method != 5 {
-        target(&pod.to_string())
-    } else {
-        String::new()
-    };
-    let code = if succeeds { "OK" } else { "Internal" };
-    let rpc = call(METHODS[method], &format!("n{node}"), &target, 2 * index, Some((2 * index + 1, code)));
-    Evidence::Rpc(Rpc { volume: format!("h{volume}"), ..rpc })
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-
-    /// Whatever drivers answer in whatever order: transitions are exactly the changes of the sets.
-    #[test]
-    fn transitions_are_the_changes_of_the_sets(
-        history in prop::collection::vec((0usize..6, 0u8..2, 0u8..2, 0u8..2, any::<bool>()), 0..80)
-    ) {
-        let mut timeline = Timeline::new(Tap::Present);
-        let mut counted: BTreeMap<TransitionKind, u64> = BTreeMap::new();
-        let mut sets: [BTreeSet<(u8, u8, u8)>; 3] = Default::default();
-        let mut expected: BTreeMap<TransitionKind, u64> = BTreeMap::new();
-        for (index, call) in history.iter().enumerate() {
-            for event in timeline.feed(&made(index as u64, call)) {
-                if let Event::Transition(transition) = event {
-                    *counted.entry(transition.kind).or_default() += 1;
-                }
-            }
-            let (method, volume, node, pod, succeeds) = *call;
-            if succeeds {
-                use TransitionKind::{Attach, Detach, Mount, Stage, Unmount, Unstage};
-                let (set, kind, enters) = match method {
-                    0 => (0, Attach, true),
-                    1 => (1, Stage, true),
-                    2 => (2, Mount, true),
-                    3 => (2, Unmount, false),
-                    4 => (1, Unstage, false),
-                    _ => (0, Detach, false),
-                };
-                let entry = (volume, node, if set == 2 { pod } else { 0 });
-                let changed = if enters { sets[set].insert(entry) } else { sets[set].remove(&entry) };
-                *expected.entry(kind).or_default() += u64::from(changed);
-            }
-        }
-        expected.retain(|_, count| *count > 0);
-        prop_assert_eq!(counted, expected);
-    }
 }
 
 fn snapshot(ms: u64, ready: bool, gone: bool) -> Evidence {
