@@ -131,7 +131,7 @@ fn split_count(text: &str) -> (&str, Option<u32>) {
 
 fn api_fault(what: &str) -> Result<ApiFault, FaultSpecError> {
     Ok(match what.split_once(':') {
-        Some(("latency", delay)) => ApiFault::Latency(duration(delay)?),
+        Some(("latency" | "delay", delay)) => ApiFault::Latency(duration(delay)?),
         None if what == "429" => ApiFault::Throttled,
         None if what == "409" => ApiFault::Conflict,
         None if what == "500" => ApiFault::InternalError,
@@ -142,8 +142,9 @@ fn api_fault(what: &str) -> Result<ApiFault, FaultSpecError> {
 
 fn call_fault(what: &str) -> Result<FaultAction, FaultSpecError> {
     let action = match what.split_once(':') {
-        Some(("delay", delay)) => {
-            let ms = duration(delay)?.as_millis().try_into().unwrap_or(u64::MAX);
+        Some(("delay" | "latency", delay)) => {
+            // Timers wait for whole milliseconds, and at least one of them is meant.
+            let ms = duration(delay)?.as_micros().div_ceil(1000).try_into().unwrap_or(u64::MAX);
             Some(FaultAction::Delay { ms })
         }
         None if what == "hang" => Some(FaultAction::Hang),
@@ -217,6 +218,9 @@ mod tests {
                 "rpc/NodeStageVolume=delay:1.5s",
                 call("NodeStageVolume", FaultAction::Delay { ms: 1500 }, "100%", None),
             ),
+            // Each is told by the other's word too.
+            ("api=delay:50ms", api(None, None, late, "100%", None)),
+            ("rpc/Probe=latency:0.4ms", call("Probe", FaultAction::Delay { ms: 1 }, "100%", None)),
         ];
         for (text, expected) in table {
             let spec: FaultSpec = text.parse().unwrap();
