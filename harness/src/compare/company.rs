@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use super::{
     bootstrap::{self, Unit},
-    phase::{Chance, ENOUGH, PhaseLine, sorted},
+    phase::{Chance, ENOUGH, Judged, PhaseLine, sorted},
     rank::{difference, quantile},
     read::{Run, Sample, Side},
     student,
@@ -47,7 +47,7 @@ const NINETEEN_IN_TWENTY: f64 = 1.645;
 /// The variance of a median, in that of a mean.
 const OF_MEDIAN: f64 = std::f64::consts::FRAC_PI_2;
 
-/// A phase on the second side, held against the other phases.
+/// A phase on the second side, or a part of it, held against the other phases.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Beside {
     /// By how much longer it takes than they do, as a share.
@@ -95,9 +95,10 @@ impl Company {
         (usual.len() > COMPANIONS).then_some(Self { usual, moments })
     }
 
-    /// Compares a phase without what its company did. None where it is too short, or too rare.
-    pub(super) fn lag(&self, phase: Phase, sides: [&Side; 2]) -> Option<Lag> {
+    /// Compares a phase, or a part of it, without what its company did. None where it is too short, or too rare.
+    pub(super) fn lag(&self, phase: Phase, sides: [&Side; 2], take: fn(&Sample) -> f64) -> Option<Lag> {
         self.usual.get(&phase)?;
+        let logarithm = |sample: &Sample| logarithm(take(sample));
         let evened = |(run, moments): (&Run, &Moments)| -> Vec<f64> {
             let samples = run.samples.get(&phase).map(Vec::as_slice).unwrap_or_default();
             samples.iter().map(|sample| logarithm(sample) - moments.beside(phase, sample.end_ns)).collect()
@@ -106,6 +107,10 @@ impl Company {
             let runs = sides[side].runs.iter().zip(&self.moments[side]);
             runs.map(evened).collect::<Vec<_>>()
         });
+        let samples = sides.iter().flat_map(|side| &side.runs).filter_map(|run| run.samples.get(&phase));
+        if quantile(&sorted(samples.flatten().map(take).collect()), 0.5) < SHORTEST {
+            return None;
+        }
         let [xs, ys] = runs.each_ref().map(|runs| sorted(runs.concat()));
         let shift = difference(&xs, &ys, 0.5);
         let chance = |unit| {
@@ -135,7 +140,7 @@ impl Usual {
     fn of(phase: Phase, sides: [&Side; 2]) -> Option<Self> {
         let of = |side: &Side| {
             let samples = side.runs.iter().filter_map(|run| run.samples.get(&phase)).flatten();
-            sorted(samples.map(logarithm).collect())
+            sorted(samples.map(|sample| logarithm(sample.total)).collect())
         };
         let sides = sides.map(of);
         if sides.iter().any(|values| values.len() < ENOUGH) {
@@ -167,7 +172,7 @@ impl Moments {
             let far = FAR * usual.spread;
             let samples = run.samples.get(&phase)?.iter().map(|sample| Sum {
                 end_ns: sample.end_ns,
-                distance: (logarithm(sample) - usual.middle).clamp(-far, far) * usual.weight(),
+                distance: (logarithm(sample.total) - usual.middle).clamp(-far, far) * usual.weight(),
                 weight: usual.weight(),
                 count: 1.0,
             });
@@ -255,22 +260,34 @@ impl Lag {
     }
 }
 
-/// Holds each phase against the others, where `doubt` is how often any of them may be named by chance.
+/// Holds each phase, and Kubernetes' part in it, against the other phases, where `doubt` is how often any of them may
+/// be named by chance.
 pub(super) fn judge(lines: &mut [PhaseLine], doubt: f64) {
-    let lags: Vec<Option<Lag>> = lines.iter().map(|line| line.lag.filter(|lag| lag.spread > 0.0)).collect();
-    let judged = lags.iter().flatten().count();
-    let beside = |at: usize| {
-        let others: Vec<Lag> = [&lags[..at], &lags[at + 1..]].concat().into_iter().flatten().collect();
-        let lag = lags[at].filter(|_| others.len() >= COMPANIONS)?;
-        let (shift, error) = lag.beside(&others);
-        let p = student::two_sided(shift / error, lag.freedom);
-        let far = student::critical(1.0 - doubt / judged as f64, lag.freedom) + NINETEEN_IN_TWENTY;
-        Some(Beside { ratio: shift.exp_m1(), p, p_holm: p, finds: (far * error).exp_m1() })
-    };
-    let beside: Vec<Option<Beside>> = (0..lags.len()).map(beside).collect();
-    let corrected = holm(&beside.iter().map(|beside| Some((*beside)?.p)).collect::<Vec<_>>());
-    for (line, (beside, p_holm)) in lines.iter_mut().zip(beside.into_iter().zip(corrected)) {
-        line.beside = beside.zip(p_holm).map(|(beside, p_holm)| Beside { p_holm, ..beside });
+    let companions: Vec<Option<Lag>> = lines.iter().map(|line| line.total.sure_lag()).collect();
+    let mut all = Vec::new();
+    for (at, line) in lines.iter_mut().enumerate() {
+        let others = [&companions[..at], &companions[at + 1..]].concat();
+        let others: Vec<Lag> = others.into_iter().flatten().collect();
+        for judged in std::iter::once(&mut line.total).chain(&mut line.overhead) {
+            let Some(lag) = judged.sure_lag().filter(|_| others.len() >= COMPANIONS) else { continue };
+            let (shift, error) = lag.beside(&others);
+            let p = student::two_sided(shift / error, lag.freedom);
+            let beside = Beside { ratio: shift.exp_m1(), p, p_holm: p, finds: 0.0 };
+            all.push((lag.freedom, error, judged.beside.insert(beside)));
+        }
+    }
+    let corrected = holm(&all.iter().map(|(.., beside)| Some(beside.p)).collect::<Vec<_>>());
+    let each = doubt / all.len() as f64;
+    for ((freedom, error, beside), p_holm) in all.into_iter().zip(corrected.into_iter().flatten()) {
+        beside.p_holm = p_holm;
+        beside.finds = ((student::critical(1.0 - each, freedom) + NINETEEN_IN_TWENTY) * error).exp_m1();
+    }
+}
+
+impl Judged {
+    /// Its lag, if its samples tell how sure that is.
+    fn sure_lag(&self) -> Option<Lag> {
+        self.lag.filter(|lag| lag.spread > 0.0)
     }
 }
 
@@ -299,7 +316,7 @@ fn median(all: &[Lag], of: impl Fn(&Lag) -> f64) -> f64 {
     if values.is_empty() { 0.0 } else { quantile(&values, 0.5) }
 }
 
-/// Of how long a phase took in seconds; no less than a microsecond.
-fn logarithm(sample: &Sample) -> f64 {
-    sample.total.max(1e-6).ln()
+/// Of a time in seconds; no less than a microsecond.
+fn logarithm(seconds: f64) -> f64 {
+    seconds.max(1e-6).ln()
 }

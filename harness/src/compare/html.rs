@@ -7,7 +7,7 @@ use super::{Comparison, PhaseLine, Verdict, words};
 
 const STYLE: &str = "
 :root { color-scheme: light dark; --a: #8a94a6; --b: #2f6fde; --worse: #c62828; --better: #2e7d32; }
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 84rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
@@ -94,7 +94,7 @@ fn phase(line: &PhaseLine, longest: f64) -> Markup {
             td { (times(line.total.p50)) }
             td { (times(line.total.p95)) }
             td { @if let Some(driver) = part(line.driver.map(|driver| driver.measure)) { (driver) } }
-            td { @if let Some(overhead) = part(line.overhead) { (overhead) } }
+            td { @if let Some(overhead) = part(line.overhead.map(|overhead| overhead.measure)) { (overhead) } }
             td { (words::ratio(&line.total)) }
             td { (words::beside(line)) }
             td { (words::interval(&line.total)) }

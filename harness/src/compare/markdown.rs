@@ -47,7 +47,7 @@ fn phases(comparison: &Comparison) -> String {
             words::beside(line),
             words::interval(&line.total),
             part(line.driver.map(|driver| driver.measure)),
-            part(line.overhead),
+            part(line.overhead.map(|overhead| overhead.measure)),
             word,
         ];
         text.push_str(&format!("| {} |\n", cells.join(" | ")));

@@ -23,19 +23,15 @@ pub struct PhaseLine {
     pub phase: Phase,
     /// How many samples each side has.
     pub samples: [usize; 2],
-    /// What it is on the second side: all of it, or else the driver's part of it.
+    /// What it is on the second side: all of it, or else a part of it.
     pub verdict: Verdict,
     /// All of it.
     pub total: Judged,
-    /// All of it, held against the other phases. None where there are too few of them, or it is too short.
-    pub beside: Option<Beside>,
-    #[serde(skip)]
-    pub(super) lag: Option<Lag>,
     /// The driver's part; none where the driver has no part in it. It is judged too, since it hides in Kubernetes'
     /// part, which is longer and varies more.
     pub driver: Option<Judged>,
-    /// Kubernetes' part; none where that is all.
-    pub overhead: Option<Measure>,
+    /// Kubernetes' part; none where that is all. It is judged beside the other phases alone.
+    pub overhead: Option<Judged>,
 }
 
 /// A time on both sides, and what is said of it.
@@ -55,12 +51,34 @@ pub struct Judged {
     /// Where the shift would be had the second side's machine been as fast as the first's; seconds. None where that
     /// is not known of both.
     pub shift_evened: Option<f64>,
+    /// How it stands beside the other phases. None for a driver's part, which a slow machine changes in a way of its
+    /// own; and where there are too few phases, or it is too short.
+    pub beside: Option<Beside>,
+    #[serde(skip)]
+    pub(super) lag: Option<Lag>,
+}
+
+/// A part of a phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PhasePart {
+    Driver,
+    Overhead,
 }
 
 impl PhaseLine {
-    /// Only the driver's part differs.
-    pub(super) fn is_the_drivers(&self) -> bool {
-        self.verdict.differs() && !self.total.verdict.differs()
+    /// From which share of all of it on something that Kubernetes adds is found 19 times in 20.
+    pub(super) fn finds(&self) -> Option<f64> {
+        let all = [Some(self.total), self.overhead].into_iter().flatten();
+        let finds = all.filter_map(|judged| Some(judged.beside?.finds * judged.p50[0] / self.total.p50[0]));
+        finds.min_by(f64::total_cmp)
+    }
+
+    /// The part that differs where all of it does not.
+    pub(super) fn only(&self) -> Option<PhasePart> {
+        let parts = [(PhasePart::Driver, self.driver), (PhasePart::Overhead, self.overhead)];
+        let differs = |judged: Option<Judged>| judged.is_some_and(|judged| judged.verdict.differs());
+        let mut parts = parts.into_iter().filter(|_| !self.total.verdict.differs());
+        parts.find(|(_, judged)| differs(*judged)).map(|(part, _)| part)
     }
 }
 
@@ -112,18 +130,17 @@ pub(super) fn compare(
     let units = [0, 1].map(|side| bootstrap::units(&slices[side], unit));
     let driven = runs.iter().flatten().flatten().any(|sample| sample.driver > 0.0);
     let times = |take: fn(&Sample) -> f64| Times::of(&units, take);
+    let beside = |take| Judged {
+        lag: company.and_then(|company| company.lag(phase, sides, take)),
+        ..times(take).judged(pace, options.level)
+    };
     Some(PhaseLine {
         phase,
         samples,
         verdict: Verdict::TooFew,
-        total: times(|sample| sample.total).judged(pace, options.level),
-        beside: None,
-        lag: company.and_then(|company| company.lag(phase, sides)),
+        total: beside(|sample| sample.total),
         driver: driven.then(|| times(|sample| sample.driver).judged(pace, options.level)),
-        overhead: driven.then(|| {
-            let times = times(|sample| sample.overhead);
-            times.measure(times.shift(), options.level)
-        }),
+        overhead: driven.then(|| beside(|sample| sample.overhead)),
     })
 }
 
@@ -196,6 +213,8 @@ impl Times {
             p: p_as_is.map(|p| evened.and_then(|(_, evened)| evened).map_or(p, |evened| p.max(evened))),
             p_holm: None,
             shift_evened: evened.map(|(shift, _)| shift),
+            beside: None,
+            lag: None,
         }
     }
 }

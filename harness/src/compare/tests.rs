@@ -7,6 +7,7 @@ use fastrand::Rng;
 
 use super::{
     Comparison, Options, Side, Unit, Verdict, compare,
+    phase::PhasePart,
     read::{Run, Sample},
 };
 use crate::report::{CaseLine, LoadSummary, Style, Summary};
@@ -235,7 +236,7 @@ fn a_fifth_of_the_median_stands_out_beside_what_an_unsteady_machine_does() {
         let comparison = trial(rng, shape.median / 5.0);
         let line = comparison.phases.iter().find(|line| line.phase == slow).expect("both sides have it");
         by_itself.update(|count| count + u64::from(line.total.p_holm < Some(0.05)));
-        finds.update(|count| count + u64::from(line.beside.is_some_and(|beside| beside.finds < 0.25)));
+        finds.update(|count| count + u64::from(line.total.beside.is_some_and(|beside| beside.finds < 0.25)));
         named(&comparison) == [(slow, Verdict::Worse)]
     });
     assert!(caught >= NINETEEN_IN_TWENTY - LUCK, "{caught}");
@@ -243,6 +244,39 @@ fn a_fifth_of_the_median_stands_out_beside_what_an_unsteady_machine_does() {
     assert!(finds.get() > TRIALS / 2, "it is said that it would not be found: {}", finds.get());
     let apart = share(TRIALS, |rng| !named(&trial(rng, 0.0)).is_empty());
     assert!(apart <= 1.0 - NINETEEN_IN_TWENTY + LUCK, "{apart}");
+}
+
+/// With a driver that takes most of it, and is never the same.
+#[test]
+fn what_kubernetes_adds_is_caught_where_the_driver_varies_too_much() {
+    let slow = Phase::Unstage;
+    let shape = Shape { median: 0.004, skew: 0.2, ..PLAIN };
+    let new = |rng: &mut Rng| {
+        let mut side = side(rng, shape, 200, 1);
+        for sample in side.runs[0].samples.values_mut().flatten() {
+            sample.driver = 0.02 * (0.9 * normal(rng)).exp();
+            sample.total = sample.overhead + sample.driver;
+        }
+        side
+    };
+    let trial = |rng: &mut Rng| {
+        let (a, mut b) = (new(rng), new(rng));
+        slow_down(&mut b, slow, 0.2 * 0.025);
+        compare(&a, &b, Options::default())
+    };
+    let by_part_alone = Cell::new(0);
+    let caught = share(TRIALS, |rng| {
+        let comparison = trial(rng);
+        if comparison.phases.iter().any(|line| line.only() == Some(PhasePart::Overhead)) {
+            by_part_alone.update(|count| count + 1);
+            let text = comparison.to_text(Style { color: false });
+            assert!(text.contains("  overhead worse\n"), "{text}");
+            assert!(text.contains("Kubernetes' part of unstage"), "{text}");
+        }
+        named(&comparison) == [(slow, Verdict::Worse)]
+    });
+    assert!(caught >= NINETEEN_IN_TWENTY - LUCK, "{caught}");
+    assert!(by_part_alone.get() > TRIALS / 2, "all of it shows it too: {}", by_part_alone.get());
 }
 
 #[test]
@@ -272,7 +306,7 @@ fn a_phase_has_nothing_beside_it_where_there_are_few() {
     };
     for (phases, judged) in [(&Phase::ALL[..5], 0), (&Phase::ALL[..6], 6)] {
         let comparison = compare(&of(phases), &of(phases), Options::default());
-        assert_eq!(comparison.phases.iter().filter(|line| line.beside.is_some()).count(), judged);
+        assert_eq!(comparison.phases.iter().filter(|line| line.total.beside.is_some()).count(), judged);
     }
 }
 

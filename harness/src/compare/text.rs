@@ -69,7 +69,7 @@ fn parts_of_phases(comparison: &Comparison, style: Style) -> String {
             part.unwrap_or_default().map(number)
         };
         let [driver, driver_differs] = cells(line.driver.map(|driver| driver.measure));
-        let [overhead, overhead_differs] = cells(line.overhead);
+        let [overhead, overhead_differs] = cells(line.overhead.map(|overhead| overhead.measure));
         table.add_row(vec![
             Cell::new(line.phase.name()).fg(Color::Cyan),
             number(words::beside(line)),

@@ -67,7 +67,7 @@ pub(super) fn judge(phases: &mut [PhaseLine], options: Options) {
         |of: fn(Judged) -> Option<f64>| holm(&phases.iter().flat_map(all).map(of).collect::<Vec<_>>());
     let [as_is, either_way] = [corrected(|judged| judged.p_as_is), corrected(|judged| judged.p)];
     let mut corrected = as_is.into_iter().zip(either_way);
-    let share = if phases.iter().any(|line| line.beside.is_some()) { BESIDE } else { 0.0 };
+    let share = if phases.iter().any(|line| line.total.beside.is_some()) { BESIDE } else { 0.0 };
     let [doubt_beside, doubt] = [share, 1.0 - share].map(|share| share * (1.0 - options.level));
     for line in phases {
         let least = options.margin * line.total.p50[0];
@@ -82,21 +82,25 @@ pub(super) fn judge(phases: &mut [PhaseLine], options: Options) {
             let evened = either_way.zip(judged.shift_evened).map_or(as_is, |(p, shift)| said(p, shift));
             judged.verdict = if as_is.differs() && evened != as_is { Verdict::Machine } else { as_is };
         }
-        let is_sure = |beside: &Beside| beside.p_holm < doubt_beside && beside.ratio.abs() > options.margin;
-        let total = line.total;
-        // All others may have become faster, and this one be what it was: of what it lags, enough must show by itself,
-        // or once the machine is taken out.
-        let shows = |beside: &Beside| {
-            let least = SHOWS * beside.ratio * total.p50[0];
-            let shifts = [Some(total.shift), total.shift_evened];
-            shifts.into_iter().flatten().any(|shift| shift / least >= 1.0)
+        let beside = |judged: &Judged| {
+            let Beside { ratio, p_holm, .. } = judged.beside?;
+            let shift = ratio * judged.p50[0];
+            // All others may have become faster, and this one be what it was: of what it lags, enough must show by
+            // itself, or once the machine is taken out.
+            let mut shifts = [Some(judged.shift), judged.shift_evened].into_iter().flatten();
+            let differs =
+                p_holm < doubt_beside && shift.abs() > least && shifts.any(|seen| seen / shift >= SHOWS);
+            differs.then(|| Verdict::of(shift))
         };
-        let beside = line.beside.filter(|beside| is_sure(beside) && shows(beside));
-        let beside = beside.map(|beside| Verdict::of(beside.ratio));
-        line.total.verdict = beside.unwrap_or(line.total.verdict);
-        let driver = line.driver.map(|driver| driver.verdict).filter(|verdict| verdict.differs());
+        line.total.verdict = beside(&line.total).unwrap_or(line.total.verdict);
+        if let Some(overhead) = &mut line.overhead {
+            let same = if overhead.p_as_is.is_some() { Verdict::Same } else { Verdict::TooFew };
+            overhead.verdict = beside(overhead).unwrap_or(same);
+        }
+        let parts = [line.driver, line.overhead].into_iter().flatten().map(|part| part.verdict);
         let total = line.total.verdict;
-        line.verdict = if total.differs() { total } else { driver.unwrap_or(total) };
+        let part = parts.into_iter().find(|verdict| verdict.differs());
+        line.verdict = if total.differs() { total } else { part.unwrap_or(total) };
     }
 }
 

@@ -1,7 +1,9 @@
 //! How a comparison speaks, in whatever form: numbers, and what must be said of them.
 
 use super::{
-    Comparison, Difference, Measure, PhaseLine, Unit, Verdict, bootstrap::ENOUGH_RUNS, phase::ENOUGH,
+    Comparison, Difference, Measure, PhaseLine, Unit, Verdict,
+    bootstrap::ENOUGH_RUNS,
+    phase::{ENOUGH, PhasePart},
 };
 use crate::report::human;
 
@@ -35,7 +37,11 @@ pub(super) fn both(times: [f64; 2]) -> String {
 /// What a phase is on the second side.
 pub(super) fn phase_verdict(line: &PhaseLine) -> String {
     let word = line.verdict.words();
-    if line.is_the_drivers() { format!("driver {word}") } else { word.to_owned() }
+    match line.only() {
+        Some(PhasePart::Driver) => format!("driver {word}"),
+        Some(PhasePart::Overhead) => format!("overhead {word}"),
+        None => word.to_owned(),
+    }
 }
 
 /// Where a difference lies.
@@ -53,7 +59,7 @@ pub(super) fn ratio(measure: &Measure) -> String {
 
 /// How much more it differs than the other phases do.
 pub(super) fn beside(line: &PhaseLine) -> String {
-    line.beside.map_or_else(|| "–".to_owned(), |beside| percent(beside.ratio))
+    line.total.beside.map_or_else(|| "–".to_owned(), |beside| percent(beside.ratio))
 }
 
 /// A mean of counts; a plain number where it is one.
@@ -69,9 +75,10 @@ pub(super) fn mean(count: Option<f64>) -> String {
 pub(super) fn verdict(comparison: &Comparison) -> String {
     let named = |verdict| {
         let phases = comparison.phases.iter().filter(|line| line.verdict == verdict);
-        let name = |line: &PhaseLine| match line.is_the_drivers() {
-            true => format!("the driver's part of {}", line.phase.name()),
-            false => line.phase.name().to_owned(),
+        let name = |line: &PhaseLine| match (line.only(), line.phase.name()) {
+            (Some(PhasePart::Driver), phase) => format!("the driver's part of {phase}"),
+            (Some(PhasePart::Overhead), phase) => format!("Kubernetes' part of {phase}"),
+            (None, phase) => phase.to_owned(),
         };
         phases.map(name).collect::<Vec<_>>().join(", ")
     };
@@ -113,15 +120,15 @@ pub(super) fn notes(comparison: &Comparison) -> Vec<String> {
             percent(comparison.level)
         ),
         format!(
-            "verdicts: {} sure of all phases, and the driver's part in them, together (Holm); less than {} of A's \
+            "verdicts: {} sure of all phases, and both parts of them, together (Holm); less than {} of A's \
              median, or fewer than {ENOUGH} samples a side, are never called different",
             percent(comparison.level),
             percent(comparison.margin)
         ),
     ];
-    if comparison.phases.iter().any(|line| line.beside.is_some()) {
+    if comparison.phases.iter().any(|line| line.total.beside.is_some()) {
         let blind = |line: &PhaseLine| {
-            let finds = line.beside.filter(|beside| beside.finds > A_FIFTH)?.finds;
+            let finds = line.finds().filter(|finds| *finds > A_FIFTH)?;
             Some(format!("{} ({:.0}%)", line.phase.name(), finds * 100.0))
         };
         let blind: Vec<String> = comparison.phases.iter().filter_map(blind).collect();
@@ -131,8 +138,8 @@ pub(super) fn notes(comparison: &Comparison) -> Vec<String> {
                 .to_owned();
         if !blind.is_empty() {
             note += &format!(
-                "; too few samples for how they vary to find a fifth more 19 times in 20 (what they find): {}: make \
-                 more volumes, or fewer at a time",
+                "; too few samples, for how they vary, to find 19 times in 20 that Kubernetes adds a fifth (what they \
+                 find): {}: make more volumes, or fewer at a time",
                 blind.join(", ")
             );
         }
