@@ -74,34 +74,40 @@ pub(super) fn judge(phases: &mut [PhaseLine], options: Options) {
         for judged in std::iter::once(&mut line.total).chain(&mut line.driver) {
             let (as_is, either_way) = corrected.next().expect("one for each that is judged");
             judged.p_holm = either_way;
-            let said = |p: f64, shift: f64| match p < doubt && shift.abs() > least {
-                true => Verdict::of(shift),
-                false => Verdict::Same,
-            };
-            let as_is = as_is.map_or(Verdict::TooFew, |p| said(p, judged.shift));
-            let evened = either_way.zip(judged.shift_evened).map_or(as_is, |(p, shift)| said(p, shift));
-            judged.verdict = if as_is.differs() && evened != as_is { Verdict::Machine } else { as_is };
+            judged.verdict = by_itself(judged, as_is, doubt, least);
         }
-        let beside = |judged: &Judged| {
-            let Beside { ratio, p_holm, .. } = judged.beside?;
-            let shift = ratio * judged.p50[0];
-            // All others may have become faster, and this one be what it was: of what it lags, enough must show by
-            // itself, or once the machine is taken out.
-            let mut shifts = [Some(judged.shift), judged.shift_evened].into_iter().flatten();
-            let differs =
-                p_holm < doubt_beside && shift.abs() > least && shifts.any(|seen| seen / shift >= SHOWS);
-            differs.then(|| Verdict::of(shift))
-        };
-        line.total.verdict = beside(&line.total).unwrap_or(line.total.verdict);
+        line.total.verdict = beside(&line.total, doubt_beside, least).unwrap_or(line.total.verdict);
         if let Some(overhead) = &mut line.overhead {
             let same = if overhead.p_as_is.is_some() { Verdict::Same } else { Verdict::TooFew };
-            overhead.verdict = beside(overhead).unwrap_or(same);
+            overhead.verdict = beside(overhead, doubt_beside, least).unwrap_or(same);
         }
-        let parts = [line.driver, line.overhead].into_iter().flatten().map(|part| part.verdict);
-        let total = line.total.verdict;
-        let part = parts.into_iter().find(|verdict| verdict.differs());
-        line.verdict = if total.differs() { total } else { part.unwrap_or(total) };
+        let all = [Some(line.total), line.driver, line.overhead].into_iter().flatten();
+        let mut all = all.map(|judged| judged.verdict);
+        line.verdict = all.find(|verdict| verdict.differs()).unwrap_or(line.total.verdict);
     }
+}
+
+/// What it is where its likelihoods are below `doubt`, as it is and with the machine taken out, and it differs by at
+/// `least` so many seconds.
+fn by_itself(judged: &Judged, as_is: Option<f64>, doubt: f64, least: f64) -> Verdict {
+    let said = |p: f64, shift: f64| match p < doubt && shift.abs() > least {
+        true => Verdict::of(shift),
+        false => Verdict::Same,
+    };
+    let as_is = as_is.map_or(Verdict::TooFew, |p| said(p, judged.shift));
+    let evened = judged.p_holm.zip(judged.shift_evened).map_or(as_is, |(p, shift)| said(p, shift));
+    if as_is.differs() && evened != as_is { Verdict::Machine } else { as_is }
+}
+
+/// What it is beside the other phases, if it differs from them.
+fn beside(judged: &Judged, doubt: f64, least: f64) -> Option<Verdict> {
+    let Beside { ratio, p_holm, .. } = judged.beside?;
+    let shift = ratio * judged.p50[0];
+    // All others may have become faster, and this one be what it was: of what it lags, enough must show by itself, or
+    // once the machine is taken out.
+    let mut shifts = [Some(judged.shift), judged.shift_evened].into_iter().flatten();
+    let differs = p_holm < doubt && shift.abs() > least && shifts.any(|seen| seen / shift >= SHOWS);
+    differs.then(|| Verdict::of(shift))
 }
 
 /// Makes likelihoods of single questions into those of all of them together (Holm, 1979).
