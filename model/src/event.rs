@@ -112,6 +112,9 @@ pub enum Event {
 /// What a fixed piece of work cost a machine, done again and again over a whole run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Pace {
+    /// Which work it was: 0 where a version of ours did it that did not say.
+    #[serde(default)]
+    pub work: u32,
     /// How often.
     pub times: u64,
     /// The processor time of all of them together, seconds.

@@ -20,10 +20,31 @@ pub(super) const ENOUGH_RUNS: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unit {
-    /// As many stretches of a run as are long, of consecutive samples.
+    /// Stretches of a run, of consecutive samples.
     Stretch,
     /// Runs.
     Run,
+}
+
+/// How far back a sample depends on those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Memory {
+    /// As far as the machine is of one pace: stretches are as long as there are many.
+    Long,
+    /// Hardly, since what the machine did is taken out: there are as many stretches as the square of how long they are,
+    /// which tells more of how sure one can be.
+    Short,
+}
+
+impl Memory {
+    /// How many stretches so many samples are cut into.
+    fn stretches(self, samples: usize) -> usize {
+        let share = match self {
+            Self::Long => 1.0 / 2.0,
+            Self::Short => 2.0 / 3.0,
+        };
+        ((samples as f64).powf(share).ceil() as usize).max(1)
+    }
 }
 
 /// What these sides allow.
@@ -32,14 +53,14 @@ pub(super) fn unit(sides: [&Side; 2]) -> Unit {
 }
 
 /// The units of the samples of some runs; none is empty.
-pub(super) fn units<'a, T>(runs: &[&'a [T]], unit: Unit) -> Vec<&'a [T]> {
+pub(super) fn units<'a, T>(runs: &[&'a [T]], unit: Unit, memory: Memory) -> Vec<&'a [T]> {
     let cut = |run: &&'a [T]| {
         let run: &'a [T] = run;
         match unit {
             Unit::Run => vec![run],
             Unit::Stretch => {
-                let count = (run.len() as f64).sqrt().ceil() as usize;
-                let at = move |nth: usize| nth * run.len() / count.max(1);
+                let count = memory.stretches(run.len());
+                let at = move |nth: usize| nth * run.len() / count;
                 (0..count).map(|nth| &run[at(nth)..at(nth + 1)]).collect()
             }
         }
@@ -87,13 +108,16 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_cut_into_as_many_stretches_as_they_are_long() {
+    fn a_run_is_cut_into_stretches_as_long_as_its_memory() {
         let sample = |end_ns| Sample { end_ns, total: 0.0, driver: 0.0, overhead: 0.0 };
         let run: Vec<Sample> = (0..100).map(sample).collect();
-        let lengths: Vec<usize> = units(&[&run], Unit::Stretch).iter().map(|unit| unit.len()).collect();
-        assert_eq!(lengths, [10; 10]);
-        assert_eq!(units(&[&run, &[], &run[..3]], Unit::Stretch).len(), 12);
-        assert_eq!(units(&[&run, &[], &run[..3]], Unit::Run).len(), 2);
-        assert_eq!(units(&[&run], Unit::Stretch).concat(), run);
+        let lengths = |samples: &[Sample], memory| -> Vec<usize> {
+            units(&[samples], Unit::Stretch, memory).iter().map(|unit| unit.len()).collect()
+        };
+        assert_eq!(lengths(&run, Memory::Long), [10; 10]);
+        assert_eq!(lengths(&run[..27], Memory::Short), [3; 9]);
+        assert_eq!(units(&[&run, &[], &run[..3]], Unit::Stretch, Memory::Long).len(), 12);
+        assert_eq!(units(&[&run, &[], &run[..3]], Unit::Run, Memory::Long).len(), 2);
+        assert_eq!(units(&[&run], Unit::Stretch, Memory::Short).concat(), run);
     }
 }

@@ -6,6 +6,10 @@
 //! volumes, two at a time, the medians of a phase varied by 9 to 12 % from one load to the next, and by 3 to 5 % once
 //! their company was taken out, which is what 200 samples vary by anyway.
 //!
+//! What comes on top of a phase shows best in the samples that did not have to wait for anything else, so the quick
+//! ones count more ([`super::rank::score`]): where a machine is busy with other things too, that finds what would else take
+//! a third as many samples more.
+//!
 //! Not all phases feel a slow machine alike, and a change may touch many phases. Either shows as disagreement: how
 //! much the other phases differ from each other between the two sides is added to the doubt about this one.
 
@@ -15,9 +19,9 @@ use claimcheck_model::Phase;
 use serde::Serialize;
 
 use super::{
-    bootstrap::{self, Unit},
+    bootstrap::{self, Memory, Part, Unit},
     phase::{Chance, ENOUGH, Judged, PhaseLine, sorted},
-    rank::{difference, quantile},
+    rank::{difference, quantile, score, shift_of},
     read::{Run, Sample, Side},
     student,
     verdict::holm,
@@ -41,7 +45,12 @@ const OF_DEVIATION: f64 = 1.4826;
 const MEDIAN_OF_CHI_SQUARED: f64 = 0.4549;
 /// By how much a phase differs from the others from one run to the next at the least, whatever its samples say: on
 /// which processor a thread comes to run, and how memory lies. The standard deviation of a logarithm.
-const OF_RUN: f64 = 0.02;
+const OF_RUN: f64 = 0.015;
+/// How differently phases take to a machine of another pace: of 60 loads on one that was up to half slower for some
+/// minutes, phases became longer by the power of 0.8 to 1.3 of what the others did.
+const ELASTICITY: f64 = 0.15;
+/// A change that people want to be told of, as a share of a phase.
+pub(super) const A_FIFTH: f64 = 0.2;
 /// What 19 of 20 normal values are above, in standard deviations below the mean.
 const NINETEEN_IN_TWENTY: f64 = 1.645;
 /// The variance of a median, in that of a mean.
@@ -56,7 +65,8 @@ pub struct Beside {
     pub p: f64,
     /// The same, after Holm, with all phases in mind.
     pub p_holm: f64,
-    /// From which share on a difference is found 19 times in 20, with so many samples that vary as they do.
+    /// From which share of its median on, had each sample taken as much longer, that is found 19 times in 20, with so
+    /// many samples that vary as they do.
     pub finds: f64,
 }
 
@@ -65,6 +75,10 @@ pub struct Beside {
 pub(super) struct Lag {
     /// A difference of logarithms.
     shift: f64,
+    /// The same with what the others did.
+    as_is: f64,
+    /// What it would be had each sample of the first side taken a fifth of their median longer.
+    of_a_fifth: f64,
     /// Its standard error, as far as the samples tell.
     spread: f64,
     /// The variance from run to run beyond that.
@@ -98,32 +112,39 @@ impl Company {
     /// Compares a phase, or a part of it, without what its company did. None where it is too short, or too rare.
     pub(super) fn lag(&self, phase: Phase, sides: [&Side; 2], take: fn(&Sample) -> f64) -> Option<Lag> {
         self.usual.get(&phase)?;
-        let logarithm = |sample: &Sample| logarithm(take(sample));
-        let evened = |(run, moments): (&Run, &Moments)| -> Vec<f64> {
-            let samples = run.samples.get(&phase).map(Vec::as_slice).unwrap_or_default();
-            samples.iter().map(|sample| logarithm(sample) - moments.beside(phase, sample.end_ns)).collect()
-        };
-        let runs = [0, 1].map(|side| {
-            let runs = sides[side].runs.iter().zip(&self.moments[side]);
-            runs.map(evened).collect::<Vec<_>>()
+        let as_is = sides.map(|side| {
+            let samples = side.runs.iter().filter_map(|run| run.samples.get(&phase)).flatten();
+            sorted(samples.map(|sample| logarithm(take(sample))).collect())
         });
-        let samples = sides.iter().flat_map(|side| &side.runs).filter_map(|run| run.samples.get(&phase));
-        if quantile(&sorted(samples.flatten().map(take).collect()), 0.5) < SHORTEST {
+        if quantile(&sorted(as_is.concat()), 0.5) < SHORTEST.ln() {
             return None;
         }
+        let evened = |side: usize, longer: f64| -> Vec<Vec<f64>> {
+            let of = |(run, moments): (&Run, &Moments)| {
+                let samples = run.samples.get(&phase).map(Vec::as_slice).unwrap_or_default().iter();
+                let of =
+                    |sample: &Sample| logarithm(take(sample) + longer) - moments.beside(phase, sample.end_ns);
+                samples.map(of).collect()
+            };
+            sides[side].runs.iter().zip(&self.moments[side]).map(of).collect()
+        };
+        let runs = [0, 1].map(|side| evened(side, 0.0));
         let [xs, ys] = runs.each_ref().map(|runs| sorted(runs.concat()));
-        let shift = difference(&xs, &ys, 0.5);
+        let shift = shift_of(&xs, &ys, 0.0);
         let chance = |unit| {
-            let units = runs.each_ref().map(|runs| {
+            let parts = |runs: &[Vec<f64>], own: f64| {
                 let runs: Vec<&[f64]> = runs.iter().map(Vec::as_slice).collect();
-                let units = bootstrap::units(&runs, unit).into_iter();
-                units.map(|unit| sorted(unit.to_vec())).collect::<Vec<_>>()
-            });
-            Chance::of(&units, &xs, &ys, shift)
+                let part = |unit: &[f64]| {
+                    let sum = score(&sorted(unit.to_vec()), own, &xs, &ys, shift);
+                    Part { sum, count: unit.len() as f64 }
+                };
+                bootstrap::units(&runs, unit, Memory::Short).into_iter().map(part).collect()
+            };
+            Chance::of_parts([parts(&runs[0], shift), parts(&runs[1], 0.0)])
         };
         let stretches = chance(Unit::Stretch);
-        let [low, high] = [0.5 - stretches.spread, 0.5 + stretches.spread];
-        let spread = (difference(&xs, &ys, high) - difference(&xs, &ys, low)) / 2.0;
+        let [low, high] = [stretches.spread, -stretches.spread].map(|by| shift_of(&xs, &ys, by));
+        let spread = (high - low) / 2.0;
         let least: f64 = sides.iter().map(|side| OF_RUN * OF_RUN / side.runs.len() as f64).sum();
         let of_runs = match bootstrap::unit(sides) {
             Unit::Run => {
@@ -132,7 +153,15 @@ impl Company {
             }
             Unit::Stretch => least,
         };
-        Some(Lag { shift, spread, of_runs, freedom: stretches.freedom })
+        let a_fifth = sorted(evened(0, A_FIFTH * quantile(&as_is[0], 0.5).exp()).concat());
+        Some(Lag {
+            shift,
+            as_is: difference(&as_is[0], &as_is[1], 0.5),
+            of_a_fifth: shift_of(&xs, &a_fifth, 0.0),
+            spread,
+            of_runs,
+            freedom: stretches.freedom,
+        })
     }
 }
 
@@ -252,6 +281,8 @@ impl Lag {
             common = middle(others, disagree);
             disagree = disagreement(others, common);
         }
+        let machine = median(others, |other| other.as_is);
+        disagree = disagree.max((ELASTICITY * machine).powi(2));
         // What a few runs tell of how much they differ is little: no phase is surer than most of them.
         let of_runs = self.of_runs.max(median(others, |other| other.of_runs));
         let sure: f64 = others.iter().map(|other| other.variance(disagree).recip()).sum();
@@ -273,14 +304,15 @@ pub(super) fn judge(lines: &mut [PhaseLine], doubt: f64) {
             let (shift, error) = lag.beside(&others);
             let p = student::two_sided(shift / error, lag.freedom);
             let beside = Beside { ratio: shift.exp_m1(), p, p_holm: p, finds: 0.0 };
-            all.push((lag.freedom, error, judged.beside.insert(beside)));
+            all.push((lag, error, judged.beside.insert(beside)));
         }
     }
     let corrected = holm(&all.iter().map(|(.., beside)| Some(beside.p)).collect::<Vec<_>>());
     let each = doubt / all.len() as f64;
-    for ((freedom, error, beside), p_holm) in all.into_iter().zip(corrected.into_iter().flatten()) {
+    for ((lag, error, beside), p_holm) in all.into_iter().zip(corrected.into_iter().flatten()) {
         beside.p_holm = p_holm;
-        beside.finds = ((student::critical(1.0 - each, freedom) + NINETEEN_IN_TWENTY) * error).exp_m1();
+        let found = (student::critical(1.0 - each, lag.freedom) + NINETEEN_IN_TWENTY) * error;
+        beside.finds = A_FIFTH * found / lag.of_a_fifth;
     }
 }
 

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::{
     Options,
-    bootstrap::{self, Part, Unit},
+    bootstrap::{self, Memory, Part, Unit},
     company::{Beside, Company, Lag},
     rank::{above, difference, quantile},
     read::{Sample, Side},
@@ -30,7 +30,8 @@ pub struct PhaseLine {
     /// The driver's part; none where the driver has no part in it. It is judged too, since it hides in Kubernetes'
     /// part, which is longer and varies more.
     pub driver: Option<Judged>,
-    /// Kubernetes' part; none where that is all. It is judged beside the other phases alone.
+    /// Kubernetes' part; none where that is all. It is judged too, since a driver that is never the same hides it; it
+    /// may be next to nothing.
     pub overhead: Option<Judged>,
 }
 
@@ -127,7 +128,7 @@ pub(super) fn compare(
     let unit =
         if runs.iter().all(|runs| runs.len() >= bootstrap::ENOUGH_RUNS) { unit } else { Unit::Stretch };
     let slices = [0, 1].map(|side| runs[side].iter().map(Vec::as_slice).collect::<Vec<_>>());
-    let units = [0, 1].map(|side| bootstrap::units(&slices[side], unit));
+    let units = [0, 1].map(|side| bootstrap::units(&slices[side], unit, Memory::Long));
     let driven = runs.iter().flatten().flatten().any(|sample| sample.driver > 0.0);
     let times = |take: fn(&Sample) -> f64| Times::of(&units, take);
     let beside = |take| Judged {
@@ -237,8 +238,12 @@ impl Chance {
             units[0].iter().map(|unit| part(above(unit, ys, shift), unit.len(), ys.len())).collect();
         let second: Vec<Part> =
             units[1].iter().map(|unit| part(above(xs, unit, shift), unit.len(), xs.len())).collect();
-        let sides =
-            [first, second].map(|parts| (bootstrap::variance(&parts), (parts.len() - 1).max(1) as f64));
+        Self::of_parts([first, second])
+    }
+
+    /// By resampling what the units of each side add to the mean of theirs.
+    pub(super) fn of_parts(sides: [Vec<Part>; 2]) -> Self {
+        let sides = sides.map(|parts| (bootstrap::variance(&parts), (parts.len() - 1).max(1) as f64));
         let variance: f64 = sides.iter().map(|(variance, _)| variance).sum();
         let doubt: f64 = sides.iter().map(|(variance, freedom)| variance * variance / freedom).sum();
         // Where all samples are the same, nothing is left to chance, and nothing is known of it.

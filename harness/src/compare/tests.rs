@@ -171,7 +171,7 @@ fn what_the_driver_adds_is_caught_where_the_phase_varies_too_much() {
 }
 
 fn at_pace(mut side: Side, seconds: f64) -> Side {
-    side.runs[0].summary.pace = Some(Pace { times: 10, seconds });
+    side.runs[0].summary.pace = Some(Pace { times: 10, seconds, ..Pace::default() });
     side
 }
 
@@ -200,7 +200,11 @@ fn what_the_machine_explains_is_no_difference() {
     assert!(
         text.matches("the machine's\n").count() == PHASES && text.contains("but what the machine explains")
     );
-    assert!(text.contains("31.5% longer in B"), "{text}");
+    assert!(text.contains("up to 26.7% longer in B"), "{text}");
+    // What another yardstick cost says nothing.
+    let mut other = at_pace(b.clone(), 0.0012);
+    other.runs[0].summary.pace.iter_mut().for_each(|pace| pace.work += 1);
+    assert_eq!(compare(&a, &other, Options::default()).pace, None);
     // A machine that was faster does not make a run better.
     let faster = slower(new(), 0.7);
     assert!(named(&compare(&a, &at_pace(faster, 0.0008), Options::default())).is_empty());
@@ -246,6 +250,24 @@ fn a_fifth_of_the_median_stands_out_beside_what_an_unsteady_machine_does() {
     assert!(apart <= 1.0 - NINETEEN_IN_TWENTY + LUCK, "{apart}");
 }
 
+#[test]
+fn phases_that_take_differently_to_a_slow_machine_are_no_difference() {
+    let shape = Shape { skew: 0.25, ..PLAIN };
+    let apart = share(TRIALS, |rng| {
+        let (a, mut b) =
+            (at_pace(side(rng, shape, 200, 1), 0.001), at_pace(side(rng, shape, 200, 1), 0.0014));
+        for (at, samples) in b.runs[0].samples.values_mut().enumerate() {
+            let power = 0.8 + 0.5 * at as f64 / (PHASES - 1) as f64;
+            for sample in samples {
+                let slower = 1.4_f64.powf(power);
+                (sample.total, sample.overhead) = (sample.total * slower, sample.overhead * slower);
+            }
+        }
+        !named(&compare(&a, &b, Options::default())).is_empty()
+    });
+    assert!(apart <= 1.0 - NINETEEN_IN_TWENTY + LUCK, "{apart}");
+}
+
 /// With a driver that takes most of it, and is never the same.
 #[test]
 fn what_kubernetes_adds_is_caught_where_the_driver_varies_too_much() {
@@ -276,7 +298,7 @@ fn what_kubernetes_adds_is_caught_where_the_driver_varies_too_much() {
         named(&comparison) == [(slow, Verdict::Worse)]
     });
     assert!(caught >= NINETEEN_IN_TWENTY - LUCK, "{caught}");
-    assert!(by_part_alone.get() > TRIALS / 2, "all of it shows it too: {}", by_part_alone.get());
+    assert!(by_part_alone.get() > TRIALS / 4, "all of it shows it too: {}", by_part_alone.get());
 }
 
 #[test]

@@ -53,7 +53,7 @@ impl Verdict {
 
 /// Of all mistakes that may be made, the share that is left for phases beside the others. The rest is for what the
 /// machine does not explain, as when all phases differ.
-const BESIDE: f64 = 0.8;
+const BESIDE: f64 = 0.9;
 
 /// Of what a phase differs by beside the others, the share that must show without them.
 const SHOWS: f64 = 0.25;
@@ -62,7 +62,7 @@ const SHOWS: f64 = 0.25;
 /// machine does not explain it.
 pub(super) fn judge(phases: &mut [PhaseLine], options: Options) {
     company::judge(phases, BESIDE * (1.0 - options.level));
-    let all = |line: &PhaseLine| [Some(line.total), line.driver].into_iter().flatten();
+    let all = |line: &PhaseLine| [Some(line.total), line.driver, line.overhead].into_iter().flatten();
     let corrected =
         |of: fn(Judged) -> Option<f64>| holm(&phases.iter().flat_map(all).map(of).collect::<Vec<_>>());
     let [as_is, either_way] = [corrected(|judged| judged.p_as_is), corrected(|judged| judged.p)];
@@ -71,15 +71,11 @@ pub(super) fn judge(phases: &mut [PhaseLine], options: Options) {
     let [doubt_beside, doubt] = [share, 1.0 - share].map(|share| share * (1.0 - options.level));
     for line in phases {
         let least = options.margin * line.total.p50[0];
-        for judged in std::iter::once(&mut line.total).chain(&mut line.driver) {
+        for judged in std::iter::once(&mut line.total).chain(&mut line.driver).chain(&mut line.overhead) {
             let (as_is, either_way) = corrected.next().expect("one for each that is judged");
             judged.p_holm = either_way;
-            judged.verdict = by_itself(judged, as_is, doubt, least);
-        }
-        line.total.verdict = beside(&line.total, doubt_beside, least).unwrap_or(line.total.verdict);
-        if let Some(overhead) = &mut line.overhead {
-            let same = if overhead.p_as_is.is_some() { Verdict::Same } else { Verdict::TooFew };
-            overhead.verdict = beside(overhead, doubt_beside, least).unwrap_or(same);
+            let by_itself = by_itself(judged, as_is, doubt, least);
+            judged.verdict = beside(judged, doubt_beside, least).unwrap_or(by_itself);
         }
         let all = [Some(line.total), line.driver, line.overhead].into_iter().flatten();
         let mut all = all.map(|judged| judged.verdict);

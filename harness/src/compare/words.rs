@@ -3,12 +3,10 @@
 use super::{
     Comparison, Difference, Measure, PhaseLine, Unit, Verdict,
     bootstrap::ENOUGH_RUNS,
+    company::A_FIFTH,
     phase::{ENOUGH, PhasePart},
 };
 use crate::report::human;
-
-/// What people want to be told of, as a share of a phase.
-const A_FIFTH: f64 = 0.2;
 
 /// A time. Nothing is a time too: what `schedule` takes beside the volumes that it waits for may be none.
 pub(super) fn time(seconds: f64) -> String {
@@ -148,8 +146,8 @@ pub(super) fn notes(comparison: &Comparison) -> Vec<String> {
     if let Some(pace) = comparison.pace {
         let (share, word) = if pace > 1.0 { (pace - 1.0, "longer") } else { (1.0 - pace, "less") };
         notes.push(format!(
-            "the machine: by a fixed piece of work that both sides timed all along, it alone may have made times {} \
-             {word} in B; what that explains is not called different",
+            "the machine: by a fixed piece of work that both sides timed all along, it alone may have made times up to \
+             {} {word} in B; what that explains is not called different",
             percent(share)
         ));
     }
