@@ -27,23 +27,25 @@ pub enum Unit {
 }
 
 /// How far back a sample depends on those before it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Memory {
     /// As far as the machine is of one pace: stretches are as long as there are many.
     Long,
     /// Hardly, since what the machine did is taken out: there are as many stretches as the square of how long they are,
-    /// which tells more of how sure one can be.
-    Short,
+    /// which tells more of how sure one can be. But no shorter than so many volumes are under way together, which wait
+    /// for each other.
+    Short { abreast: f64 },
 }
 
 impl Memory {
     /// How many stretches so many samples are cut into.
     fn stretches(self, samples: usize) -> usize {
-        let share = match self {
-            Self::Long => 1.0 / 2.0,
-            Self::Short => 2.0 / 3.0,
+        let samples = samples as f64;
+        let length = match self {
+            Self::Long => samples.sqrt(),
+            Self::Short { abreast } => samples.cbrt().max(abreast),
         };
-        ((samples as f64).powf(share).ceil() as usize).max(1)
+        ((samples / length).ceil() as usize).max(1)
     }
 }
 
@@ -115,9 +117,11 @@ mod tests {
             units(&[samples], Unit::Stretch, memory).iter().map(|unit| unit.len()).collect()
         };
         assert_eq!(lengths(&run, Memory::Long), [10; 10]);
-        assert_eq!(lengths(&run[..27], Memory::Short), [3; 9]);
+        assert_eq!(lengths(&run[..27], Memory::Short { abreast: 1.0 }), [3; 9]);
+        assert_eq!(lengths(&run[..27], Memory::Short { abreast: 8.5 }), [6, 7, 7, 7]);
+        assert_eq!(lengths(&run[..27], Memory::Short { abreast: 32.0 }), [27]);
         assert_eq!(units(&[&run, &[], &run[..3]], Unit::Stretch, Memory::Long).len(), 12);
         assert_eq!(units(&[&run, &[], &run[..3]], Unit::Run, Memory::Long).len(), 2);
-        assert_eq!(units(&[&run], Unit::Stretch, Memory::Short).concat(), run);
+        assert_eq!(units(&[&run], Unit::Stretch, Memory::Short { abreast: 1.0 }).concat(), run);
     }
 }

@@ -98,6 +98,8 @@ struct Usual {
 pub(super) struct Company {
     usual: BTreeMap<Phase, Usual>,
     moments: [Vec<Moments>; 2],
+    /// How many volumes were under way together, where it was most.
+    abreast: f64,
 }
 
 impl Company {
@@ -106,7 +108,8 @@ impl Company {
         let usual = |&phase: &Phase| Some((phase, Usual::of(phase, sides)?));
         let usual: BTreeMap<_, _> = Phase::ALL.iter().filter_map(usual).collect();
         let moments = sides.map(|side| side.runs.iter().map(|run| Moments::of(run, &usual)).collect());
-        (usual.len() > COMPANIONS).then_some(Self { usual, moments })
+        let abreast = sides.iter().flat_map(|side| &side.runs).map(abreast).fold(1.0, f64::max);
+        (usual.len() > COMPANIONS).then_some(Self { usual, moments, abreast })
     }
 
     /// Compares a phase, or a part of it, without what its company did. None where it is too short, or too rare.
@@ -116,7 +119,7 @@ impl Company {
             let samples = side.runs.iter().filter_map(|run| run.samples.get(&phase)).flatten();
             sorted(samples.map(|sample| logarithm(take(sample))).collect())
         });
-        if quantile(&sorted(as_is.concat()), 0.5) < SHORTEST.ln() {
+        if as_is.iter().any(|side| side.is_empty() || quantile(side, 0.5) < SHORTEST.ln()) {
             return None;
         }
         let evened = |side: usize, longer: f64| -> Vec<Vec<f64>> {
@@ -138,7 +141,10 @@ impl Company {
                     let sum = score(&sorted(unit.to_vec()), own, &xs, &ys, shift);
                     Part { sum, count: unit.len() as f64 }
                 };
-                bootstrap::units(&runs, unit, Memory::Short).into_iter().map(part).collect()
+                bootstrap::units(&runs, unit, Memory::Short { abreast: self.abreast })
+                    .into_iter()
+                    .map(part)
+                    .collect()
             };
             Chance::of_parts([parts(&runs[0], shift), parts(&runs[1], 0.0)])
         };
@@ -163,6 +169,16 @@ impl Company {
             freedom: stretches.freedom,
         })
     }
+}
+
+/// How many volumes of a run were under way together, for phases of one follow each other.
+fn abreast(run: &Run) -> f64 {
+    let samples = || run.samples.values().flatten();
+    let [first, last] =
+        [samples().map(|sample| sample.end_ns).min(), samples().map(|sample| sample.end_ns).max()];
+    let elapsed = last.zip(first).map_or(0, |(last, first)| last - first) as f64 / 1e9;
+    let busy: f64 = samples().map(|sample| sample.total).sum();
+    if elapsed > 0.0 { busy / elapsed } else { 1.0 }
 }
 
 impl Usual {
@@ -351,4 +367,22 @@ fn median(all: &[Lag], of: impl Fn(&Lag) -> f64) -> f64 {
 /// Of a time in seconds; no less than a microsecond.
 fn logarithm(seconds: f64) -> f64 {
     seconds.max(1e-6).ln()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_volumes_are_abreast_as_phases_take_of_the_time() {
+        let sample =
+            |second: u64| Sample { end_ns: second * 1_000_000_000, total: 1.5, driver: 0.0, overhead: 1.5 };
+        let of = |seconds: u64| {
+            let samples =
+                [Phase::Attach, Phase::Stage].map(|phase| (phase, (0..=seconds).map(sample).collect()));
+            abreast(&Run { samples: samples.into(), ..Run::default() })
+        };
+        assert!((of(1000) - 3.0).abs() < 0.01, "{}", of(1000));
+        assert_eq!((of(0), abreast(&Run::default())), (1.0, 1.0), "in no time");
+    }
 }

@@ -34,7 +34,7 @@ pub enum ReadError {
 /// How long a phase took once.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Sample {
-    /// When it ended, on the clock of its run: only the order counts.
+    /// When it ended, on the clock of its run.
     pub end_ns: u64,
     /// In all; seconds.
     pub total: f64,

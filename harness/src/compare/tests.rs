@@ -32,6 +32,9 @@ const PLAIN: Shape = Shape { median: 0.02, skew: 0.35, hang: 0.0, memory: 0.0, r
 /// What a life of a volume has: a comparison corrects for all of them.
 const PHASES: usize = 12;
 
+/// A volume comes as often as a phase takes long: as many are under way together as there are phases.
+const STEP_NS: u64 = 20_000_000;
+
 fn normal(rng: &mut Rng) -> f64 {
     // Box and Muller; the logarithm of 0 is kept out.
     let radius = (-2.0 * (1.0 - rng.f64()).ln()).sqrt();
@@ -46,7 +49,7 @@ fn samples(rng: &mut Rng, shape: Shape, count: usize) -> Vec<Sample> {
         chance = shape.memory * chance + fresh * normal(rng);
         let hangs = if rng.f64() < shape.hang { 1.0 + 99.0 * rng.f64() } else { 1.0 };
         let total = shape.median * (shape.skew * chance + of_run).exp() * hangs;
-        Sample { end_ns: at as u64, total, driver: 0.0, overhead: total }
+        Sample { end_ns: at as u64 * STEP_NS, total, driver: 0.0, overhead: total }
     };
     (0..count).map(sample).collect()
 }
