@@ -7,8 +7,8 @@
 //! their company was taken out, which is what 200 samples vary by anyway.
 //!
 //! What comes on top of a phase shows best in the samples that did not have to wait for anything else, so the quick
-//! ones count more ([`super::rank::score`]): where a machine is busy with other things too, that finds what would else take
-//! a third as many samples more.
+//! ones count more ([`super::rank::score`]): on a machine that is busy with other things too, as much is found as else
+//! with a third more samples.
 //!
 //! Not all phases feel a slow machine alike, and a change may touch many phases. Either shows as disagreement: how
 //! much the other phases differ from each other between the two sides is added to the doubt about this one.
