@@ -49,6 +49,8 @@ const OF_RUN: f64 = 0.015;
 /// How differently phases take to a machine of another pace: of 60 loads on one that was up to half slower for some
 /// minutes, phases became longer by the power of 0.8 to 1.3 of what the others did.
 const ELASTICITY: f64 = 0.15;
+/// The same of a driver, more than that: it may compute, or wait for a cloud.
+const OWN_WAY: f64 = 0.5;
 /// A change that people want to be told of, as a share of a phase.
 pub(super) const A_FIFTH: f64 = 0.2;
 /// What 19 of 20 normal values are above, in standard deviations below the mean.
@@ -289,8 +291,9 @@ impl Lag {
         self.spread * self.spread + disagreement
     }
 
-    /// What it is without what the others' have in common, and the standard error of that.
-    fn beside(&self, others: &[Self]) -> (f64, f64) {
+    /// What it is without what the others' have in common, and the standard error of that, where the power of what the
+    /// others did by which it takes to another machine is known so well.
+    fn beside(&self, others: &[Self], elasticity: f64) -> (f64, f64) {
         let (mut common, mut disagree) = (0.0, 0.0);
         // How sure each of them is depends on how much they disagree, which is known once their middle is.
         for _ in 0..2 {
@@ -298,7 +301,7 @@ impl Lag {
             disagree = disagreement(others, common);
         }
         let machine = median(others, |other| other.as_is);
-        disagree = disagree.max((ELASTICITY * machine).powi(2));
+        disagree = disagree.max((elasticity * machine).powi(2));
         // What a few runs tell of how much they differ is little: no phase is surer than most of them.
         let of_runs = self.of_runs.max(median(others, |other| other.of_runs));
         let sure: f64 = others.iter().map(|other| other.variance(disagree).recip()).sum();
@@ -315,9 +318,13 @@ pub(super) fn judge(lines: &mut [PhaseLine], doubt: f64) {
     for (at, line) in lines.iter_mut().enumerate() {
         let others = [&companions[..at], &companions[at + 1..]].concat();
         let others: Vec<Lag> = others.into_iter().flatten().collect();
-        for judged in std::iter::once(&mut line.total).chain(&mut line.overhead) {
+        // A driver takes to another machine in its own way, so the less of a phase is Kubernetes' the less is known.
+        let driver = line.driver.map_or(0.0, |driver| driver.p50[0] / line.total.p50[0]).min(1.0);
+        let parts = [(Some(&mut line.total), driver), (line.overhead.as_mut(), 0.0)];
+        for (judged, driver) in parts {
+            let Some(judged) = judged else { continue };
             let Some(lag) = judged.sure_lag().filter(|_| others.len() >= COMPANIONS) else { continue };
-            let (shift, error) = lag.beside(&others);
+            let (shift, error) = lag.beside(&others, ELASTICITY + OWN_WAY * driver);
             let p = student::two_sided(shift / error, lag.freedom);
             let beside = Beside { ratio: shift.exp_m1(), p, p_holm: p, finds: 0.0 };
             all.push((lag, error, judged.beside.insert(beside)));

@@ -271,6 +271,24 @@ fn phases_that_take_differently_to_a_slow_machine_are_no_difference() {
     assert!(apart <= 1.0 - NINETEEN_IN_TWENTY + LUCK, "{apart}");
 }
 
+#[test]
+fn a_driver_that_waits_is_no_faster_on_a_slow_machine() {
+    let shape = Shape { skew: 0.25, ..PLAIN };
+    let apart = share(TRIALS, |rng| {
+        let mut new = |pace: f64| {
+            let mut side = at_pace(slower(side(rng, shape, 200, 1), pace), 0.001 * pace);
+            for sample in side.runs[0].samples.get_mut(&Phase::Stage).into_iter().flatten() {
+                sample.driver = 10.0 * shape.median;
+                sample.total = sample.overhead + sample.driver;
+            }
+            side
+        };
+        let (a, b) = (new(1.0), new(1.2));
+        !named(&compare(&a, &b, Options::default())).is_empty()
+    });
+    assert!(apart <= 1.0 - NINETEEN_IN_TWENTY + LUCK, "{apart}");
+}
+
 /// With a driver that takes most of it, and is never the same.
 #[test]
 fn what_kubernetes_adds_is_caught_where_the_driver_varies_too_much() {
