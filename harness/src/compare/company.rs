@@ -50,7 +50,7 @@ const OF_RUN: f64 = 0.015;
 /// minutes, phases became longer by the power of 0.8 to 1.3 of what the others did.
 const ELASTICITY: f64 = 0.15;
 /// The same of a driver, more than that: it may compute, or wait for a cloud.
-const OWN_WAY: f64 = 0.5;
+const OWN_WAY: f64 = 0.35;
 /// A change that people want to be told of, as a share of a phase.
 pub(super) const A_FIFTH: f64 = 0.2;
 /// What 19 of 20 normal values are above, in standard deviations below the mean.
