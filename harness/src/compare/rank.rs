@@ -93,12 +93,7 @@ pub(super) fn quantile(sorted: &[f64], share: f64) -> f64 {
 mod tests {
     use proptest::prelude::*;
 
-    use super::*;
-
-    fn sorted(mut values: Vec<f64>) -> Vec<f64> {
-        values.sort_by(f64::total_cmp);
-        values
-    }
+    use super::{super::phase::sorted, *};
 
     proptest! {
         #[test]
@@ -126,9 +121,7 @@ mod tests {
             let ys: Vec<f64> = xs.iter().map(|x| x + shift).collect();
             prop_assert!((difference(&xs, &ys, 0.5) - shift).abs() < 1e-9);
         }
-    }
 
-    proptest! {
         #[test]
         fn scores_are_those_of_ranks_by_hand(
             xs in prop::collection::vec(0_u8..20, 1..12),
