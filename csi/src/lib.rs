@@ -13,6 +13,7 @@
 //! Start at [`Driver`] to call a driver, at [`Server`] to be one, and at [`tap`] to watch. The messages
 //! and generated clients and servers are in [`v1`]; their source is `proto/csi.proto`.
 
+mod authority;
 mod client;
 mod endpoint;
 mod proxy;

@@ -11,6 +11,7 @@ use std::{
 use http::{Request, Response};
 use thiserror::Error;
 use tokio::net::TcpListener;
+use tokio_stream::StreamExt;
 use tonic::{
     Status,
     body::Body,
@@ -21,6 +22,7 @@ use tonic::{
 use tower::{ServiceExt, util::BoxCloneSyncService};
 
 use crate::{
+    authority::AnyAuthority,
     endpoint::Endpoint,
     socket::{self, BindError},
 };
@@ -160,10 +162,12 @@ impl Server {
         let server = transport::Server::builder();
         let served = match self.0 {
             Listening::Unix(listener) => {
-                server.serve_with_incoming_shutdown(service, listener, shutdown).await
+                let incoming = listener.map(|accepted| accepted.map(AnyAuthority::new));
+                server.serve_with_incoming_shutdown(service, incoming, shutdown).await
             }
             Listening::Tcp(listener) => {
-                server.serve_with_incoming_shutdown(service, TcpIncoming::from(listener), shutdown).await
+                let incoming = TcpIncoming::from(listener).map(|accepted| accepted.map(AnyAuthority::new));
+                server.serve_with_incoming_shutdown(service, incoming, shutdown).await
             }
         };
         served.map_err(ServeError)
