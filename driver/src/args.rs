@@ -32,6 +32,10 @@ pub struct Args {
     #[arg(long)]
     pub tell_calls: bool,
 
+    /// Make calls fail as this file says: a JSON list of rules, which may be replaced at any time
+    #[arg(long, value_name = "FILE")]
+    pub faults: Option<PathBuf>,
+
     /// The node that this process serves
     #[arg(long, value_name = "ID", value_parser = parse_node_id)]
     pub node_id: NodeId,

@@ -82,6 +82,10 @@ pub async fn run_measured(
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
     let (endpoint, group, tell_calls) = (args.endpoint.clone(), args.socket_group, args.tell_calls);
+    let calls = match args.faults.clone() {
+        Some(faults) => Some(calls.unwrap_or_else(Tap::none).with_faults_of(faults)),
+        None => calls,
+    };
     let (grace, defect) = (Duration::from_secs(args.shutdown_grace), args.defect);
     let mut config = Config::from(args);
     config.state_dir = std::path::absolute(&config.state_dir)

@@ -1,15 +1,18 @@
 //! Faults: what shall go wrong with which RPC. Pure decision; [`super::Tapped`] carries it out.
 
-use std::sync::{
-    Arc, PoisonError, RwLock,
-    atomic::{AtomicU32, Ordering},
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
 use claimcheck_model::Rate;
 use serde::{Deserialize, Serialize};
 use tonic::Code;
 
-use super::{code, facts::Facts};
+use super::{code, facts::Facts, fault_file::FaultFile};
 
 /// An ordered list of rules; the first that hits decides. JSON: the bare list, e.g.
 ///
@@ -130,7 +133,13 @@ impl From<FaultRule> for FaultPlan {
 
 /// The plan in force in a process; clones share it, and it may be replaced at any time.
 #[derive(Clone, Debug, Default)]
-pub struct Faults(Arc<RwLock<Vec<Armed>>>);
+pub struct Faults(Arc<InForce>);
+
+#[derive(Debug, Default)]
+struct InForce {
+    rules: RwLock<Vec<Armed>>,
+    file: Option<FaultFile>,
+}
 
 #[derive(Debug)]
 struct Armed {
@@ -139,10 +148,15 @@ struct Armed {
 }
 
 impl Faults {
+    /// The plan that is in a file, whichever that is at the time of a call.
+    pub(super) fn of_file(path: PathBuf) -> Self {
+        Self(Arc::new(InForce { file: Some(FaultFile::new(path)), ..InForce::default() }))
+    }
+
     /// Replaces the plan. A rule of the former plan that is in this one too keeps its count, so that those who
     /// add and take away rules of their own do not disturb others. An empty plan ends all faults.
     pub fn set(&self, plan: FaultPlan) {
-        let mut armed = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut armed = self.0.rules.write().unwrap_or_else(PoisonError::into_inner);
         let mut former = std::mem::take(&mut *armed);
         armed.extend(plan.rules.into_iter().map(|rule| {
             let kept = former.iter().position(|former| former.rule == rule);
@@ -152,7 +166,10 @@ impl Faults {
 
     /// What shall happen to this call. Every rule that matches counts it, down to the one that hits.
     pub(super) fn next(&self, component: &str, method: &str, facts: &Facts) -> Option<FaultAction> {
-        let armed = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = &self.0.file {
+            file.refresh(|plan| self.set(plan));
+        }
+        let armed = self.0.rules.read().unwrap_or_else(PoisonError::into_inner);
         let matches = |armed: &&Armed| {
             armed.rule.matches(component, method, facts) && armed.rule.rate.hits(fastrand::u32(..))
         };

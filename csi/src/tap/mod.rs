@@ -6,7 +6,7 @@
 //!       facts (table) <──┤  └── Faults: delay, error, hang, drop_after
 //!                        v
 //!         Sink: none | socket ──/cc/tap.sock──> listen ─> TapRecord ...
-//!            (tee: channel) ^────── fault plans ─────┘
+//!            (tee: channel) ^────── fault plans ─────┘   (or in a file: fault_file)
 //! ```
 //!
 //! The end record is in the sink before the caller sees the result. So whoever sees a write to the API
@@ -16,6 +16,7 @@ mod body;
 mod code;
 mod facts;
 mod fault;
+mod fault_file;
 mod line;
 mod listen;
 mod no_answer;
@@ -37,6 +38,7 @@ use tokio::sync::mpsc;
 
 pub use code::{code_from_name, code_name};
 pub use fault::{FaultAction, FaultPlan, FaultRule, Faults};
+pub use fault_file::write_faults;
 pub use line::{TapLine, write_lines};
 pub use listen::{FaultControl, listen};
 pub use no_answer::NoAnswer;
@@ -133,6 +135,11 @@ impl Tap {
     pub fn with_faults(self, plan: FaultPlan) -> Self {
         self.faults.set(plan);
         self
+    }
+
+    /// The same tap with the plan in force that is in a file, see [`write_faults`].
+    pub fn with_faults_of(self, path: PathBuf) -> Self {
+        Self { faults: Faults::of_file(path), ..self }
     }
 
     /// The faults in force, to replace them at any time.
