@@ -6,6 +6,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::nearest;
+
 macro_rules! capabilities {
     ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal;)+) => {
         /// A capability that a driver declares or that is detected, and that a case may need.
@@ -92,7 +94,11 @@ pub struct UnknownCapability(pub String);
 
 impl fmt::Display for UnknownCapability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no capability is called `{}`; known are ", self.0)?;
+        write!(f, "no capability is called `{}`; ", self.0)?;
+        if let Some(meant) = nearest(&self.0, Capability::ALL.iter().map(|capability| capability.name())) {
+            return write!(f, "did you mean {meant}?");
+        }
+        write!(f, "known are ")?;
         for (i, capability) in Capability::ALL.iter().enumerate() {
             write!(f, "{}{capability}", if i == 0 { "" } else { ", " })?;
         }
@@ -121,6 +127,12 @@ mod tests {
             assert_eq!(serde_json::to_value(capability).unwrap(), capability.name());
             assert_eq!(capability.name().parse(), Ok(capability));
         }
-        assert!("rwx".parse::<Capability>().unwrap_err().to_string().contains("RWX"));
+        let said = |name: &str| name.parse::<Capability>().unwrap_err().to_string();
+        assert_eq!(said("rwx"), "no capability is called `rwx`; did you mean RWX?");
+        assert!(
+            said("teleportation").contains("known are persistence, block, "),
+            "{}",
+            said("teleportation")
+        );
     }
 }

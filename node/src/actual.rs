@@ -241,7 +241,7 @@ fn effect(operation: &Operation, outcome: &Outcome, before: Option<Mounted>) -> 
     let mounts = match operation {
         Operation::MountDevice | Operation::MountPod(_) => true,
         Operation::UnmountDevice | Operation::UnmountPod(_) => false,
-        Operation::Attach | Operation::Detach | Operation::Expand => return before,
+        Operation::Attach | Operation::Expand => return before,
     };
     match (outcome, mounts, before) {
         (Outcome::NotTried, ..) => before,
@@ -290,8 +290,7 @@ mod tests {
             (&unmount, Failed, Some(Yes), Some(Uncertain)),
             (&unmount, Unknown, Some(Uncertain), Some(Uncertain)),
             (&unmount, NotTried, Some(Yes), Some(Yes)),
-            (&Operation::Attach, Done, None, None),
-            (&Operation::Detach, Failed, None, None),
+            (&Operation::Attach, NotTried, None, None),
             (&Operation::Expand, Unknown, Some(Yes), Some(Yes)),
         ];
         for (operation, outcome, before, expected) in rows {

@@ -43,7 +43,7 @@ pub struct Config {
     pub ip: String,
     /// The kubelet's directory.
     pub root: PathBuf,
-    /// The attach/detach controller attaches volumes to this node; otherwise the node does.
+    /// The attach/detach controller attaches volumes to this node; otherwise nobody does.
     pub controller_attach_detach: bool,
     /// How long a container that keeps ending waits for its next start.
     pub restart_backoff: Backoff,
@@ -180,7 +180,7 @@ impl<R: Runtime, H: Host> Agent<R, H> {
         let start = Start {
             actual: found.actual,
             in_use: InUse::from_status(in_use),
-            attaches: !config.controller_attach_detach,
+            controller_attaches: config.controller_attach_detach,
         };
         let volumes = VolumeManager::new(executor, recorder, notice, start);
         let mut state = Loop {

@@ -43,7 +43,8 @@ pub struct Args {
     /// kubeconfig.
     #[arg(long)]
     pub client_ca_file: Option<PathBuf>,
-    /// Let the attach/detach controller attach volumes to this node, instead of the node itself.
+    /// Let the attach/detach controller attach volumes to this node. Without it, pods on this node wait for volumes
+    /// that must be attached: as a kubelet, the node does not attach CSI volumes itself.
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub enable_controller_attach_detach: bool,
     /// Seconds that a container which keeps ending waits for its second restart; each further one waits

@@ -16,7 +16,6 @@ mod agent;
 #[cfg(test)]
 mod agent_tests;
 mod args;
-mod attachment;
 mod desired;
 mod drivers;
 mod effects;

@@ -13,7 +13,6 @@ use tonic::Code;
 
 use crate::{
     actual::Outcome,
-    attachment,
     drivers::RegisteredDriver,
     effects::Host,
     layout::Layout,
@@ -31,16 +30,8 @@ use crate::{
 /// What it takes to mount or unmount.
 #[derive(Clone, Debug)]
 pub enum Work {
-    /// Make the VolumeAttachment.
-    Attach {
-        /// The volume.
-        volume: Box<CsiVolume>,
-    },
-    /// Delete the VolumeAttachment.
-    Detach {
-        /// Its name.
-        name: String,
-    },
+    /// Attach the volume, which is not the node's to do.
+    Attach,
     /// NodeStageVolume.
     Stage {
         /// The driver to call.
@@ -167,12 +158,10 @@ pub enum OperationError {
         /// What the API server said.
         source: Box<kube::Error>,
     },
-    /// The API server did not take an attachment, or its deletion.
-    #[error("{source}")]
-    Attachment {
-        /// What it said.
-        source: Box<kube::Error>,
-    },
+    /// The controller is not to attach the volume, and the node does not. Upstream: `Attach` in
+    /// `pkg/volume/csi/csi_attacher.go`.
+    #[error("attaching volumes from the kubelet is not supported")]
+    Attach,
     /// The driver did not grow the volume.
     #[error(transparent)]
     Expand(#[from] Failed),
@@ -224,7 +213,7 @@ impl OperationError {
             },
             Self::Prepare { .. }
             | Self::Secret { .. }
-            | Self::Attachment { .. }
+            | Self::Attach
             | Self::HostPath(_)
             | Self::Payload(_)
             | Self::Token(_)
@@ -256,9 +245,9 @@ pub struct Executor<H> {
     pub layout: Layout,
     /// The host.
     pub host: Arc<H>,
-    /// For secrets, tokens and attachments.
+    /// For secrets, tokens and claims.
     pub client: Client,
-    /// Where written attachments are entered at once.
+    /// Where written claims are entered at once.
     pub informer: Informer,
     /// The node's name.
     pub node: String,
@@ -288,8 +277,7 @@ impl<H: Host> Executor<H> {
     /// See [`OperationError::outcome`] for what is left then.
     pub async fn run(&self, work: Work) -> Result<Gain, OperationError> {
         match work {
-            Work::Attach { volume } => attachment::attach(self, &volume).await,
-            Work::Detach { name } => attachment::detach(self, &name).await,
+            Work::Attach => Err(OperationError::Attach),
             Work::Stage { driver, volume, publish_context, fs_group } => {
                 let secrets = self.secret(volume.stage_secret.as_ref()).await?;
                 csi::stage(self, &driver, &volume, publish_context, secrets, fs_group).await

@@ -168,7 +168,7 @@ impl<'w> Planner<'w> {
             return self.attached_to_lost_node(attachment, pods);
         };
         if !is_managed(object) {
-            return; // The kubelet attaches and detaches there by itself.
+            return; // Its kubelet does not let the controller attach and detach there.
         }
         match (Stage::of(attachment), pods) {
             (Stage::Detaching, _) => self.list(object, node, None),
@@ -337,7 +337,8 @@ fn who_uses(pod: &Pod, users: &[&Arc<Pod>]) -> String {
 }
 
 /// Whether attaching on this node is the controller's business: the kubelet says so by the mere presence
-/// of the annotation. Upstream: `nodeUpdate` in `attach_detach_controller.go`.
+/// of the annotation. Upstream: `addNodeToDswp` in `attach_detach_controller.go`, which keeps a node that it has once
+/// added, though the annotation goes.
 pub(super) fn is_managed(node: &Node) -> bool {
     node.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(CONTROLLER_MANAGED_ATTACH))
 }

@@ -217,8 +217,8 @@ fn a_claim_for_one_pod_is_not_shared() {
         with(world(objects), [claim.clone().into(), mine.clone().into(), pod("p", "", &["c"]).into()])
     };
     assert_eq!(outcome(&base()), "n1");
-    let taken = "0/2 nodes are available: 2 node has pod using PersistentVolumeClaim with the same name and \
-                 ReadWriteOncePod access mode.";
+    let taken = "0/2 nodes are available: 2 node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod \
+                 access mode already in-use by another pod.";
     assert_eq!(outcome(&with(base(), [pod("other", "n2", &["c"]).into()])), taken);
     let waiting = with(base(), [pod("other", "", &["c"]).into()]);
     assert_eq!(outcome(&waiting), "n1", "who has no node has nothing");

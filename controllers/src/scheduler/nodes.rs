@@ -41,7 +41,10 @@ pub enum Unfit {
     #[error("Insufficient memory")]
     Memory,
     /// Another pod has a volume that only one may have.
-    #[error("node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode")]
+    #[error(
+        "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another \
+         pod"
+    )]
     OncePod,
     /// A volume cannot be reached from it.
     #[error("node(s) didn't match PersistentVolume's node affinity")]

@@ -28,6 +28,7 @@ pub struct FakeDriver {
     host: FakeHost,
     calls: watch::Sender<Vec<String>>,
     failures: Arc<Mutex<BTreeMap<&'static str, VecDeque<Failure>>>>,
+    staged: Arc<Mutex<Vec<v1::NodeStageVolumeRequest>>>,
     published: Arc<Mutex<Vec<v1::NodePublishVolumeRequest>>>,
 }
 
@@ -45,7 +46,13 @@ pub struct Serving(#[expect(dead_code, reason = "held for its drop")] oneshot::S
 impl FakeDriver {
     /// A driver on this host.
     pub fn new(host: FakeHost) -> Self {
-        Self { host, calls: watch::Sender::default(), failures: Arc::default(), published: Arc::default() }
+        Self {
+            host,
+            calls: watch::Sender::default(),
+            failures: Arc::default(),
+            staged: Arc::default(),
+            published: Arc::default(),
+        }
     }
 
     /// Serves at a socket.
@@ -68,6 +75,11 @@ impl FakeDriver {
     pub fn fail_late(&self, method: &'static str, code: Code) {
         let failure = Failure { code, acts: true };
         self.failures.lock().unwrap().entry(method).or_default().push_back(failure);
+    }
+
+    /// All stages that were asked for.
+    pub fn staged(&self) -> Vec<v1::NodeStageVolumeRequest> {
+        self.staged.lock().unwrap().clone()
     }
 
     /// All publications that were asked for.
@@ -146,7 +158,7 @@ impl v1::node_server::Node for FakeDriver {
         request: Request<v1::NodeStageVolumeRequest>,
     ) -> Answer<v1::NodeStageVolumeResponse> {
         let request = request.into_inner();
-        assert_eq!(request.publish_context.get("device").map(String::as_str), Some("/dev/x"));
+        self.staged.lock().unwrap().push(request.clone());
         self.record("Stage", &request.volume_id, &request.staging_target_path, |target| {
             self.host.mount(target.to_owned());
         })

@@ -331,6 +331,8 @@ async fn one_life_cycle_calls_the_driver_once_each() {
     let spec = cluster.runtime.spec(&format!("{uid}/c/0")).unwrap();
     assert!(spec.mounts[0].source.ends_with(format!("pods/{uid}/volumes/kubernetes.io~csi/pv-a/mount")));
     assert_eq!((spec.mounts[0].target.as_str(), spec.argv.as_slice()), ("/data", &["true".to_owned()][..]));
+    let context = cluster.driver.staged()[0].publish_context.clone();
+    assert_eq!(context, [("device".to_owned(), "/dev/x".to_owned())].into(), "what attaching gave");
 
     cluster.delete("p").await;
     cluster.gone("p").await;

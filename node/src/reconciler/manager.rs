@@ -74,8 +74,8 @@ pub struct Start {
     pub actual: Actual,
     /// What the node's status says is in use.
     pub in_use: InUse,
-    /// This node makes and deletes VolumeAttachments itself.
-    pub attaches: bool,
+    /// The attach/detach controller attaches volumes to this node.
+    pub controller_attaches: bool,
 }
 
 /// The volumes of one node.
@@ -92,7 +92,7 @@ pub struct VolumeManager<H> {
     pub(super) desired: Desired,
     pub(super) actual: Actual,
     pub(super) in_use: InUse,
-    pub(super) attaches: bool,
+    pub(super) controller_attaches: bool,
     pub(super) drivers: BTreeMap<String, Arc<RegisteredDriver>>,
     /// What volumes are made of.
     pub(super) objects: Objects,
@@ -125,12 +125,12 @@ impl<H: Host> VolumeManager<H> {
         notices: mpsc::UnboundedSender<Notice>,
         start: Start,
     ) -> Self {
-        let Start { actual, in_use, attaches } = start;
+        let Start { actual, in_use, controller_attaches } = start;
         let measured = Measured::new(executor.meter.clone());
         let news = notices.clone();
         // The receiver is gone when the agent stops.
         let tell = move |news_of_object| news.send(Notice::Object(news_of_object)).is_ok();
-        let mut manager = Self {
+        Self {
             client: executor.client.clone(),
             informer: executor.informer.clone(),
             objects: Objects::new(executor.client.clone(), Arc::new(tell)),
@@ -143,7 +143,7 @@ impl<H: Host> VolumeManager<H> {
             due: actual.iter().map(|(key, _)| key.clone()).collect(),
             actual,
             in_use,
-            attaches,
+            controller_attaches,
             drivers: BTreeMap::new(),
             outdated: BTreeSet::new(),
             limits: Limits::default(),
@@ -154,15 +154,7 @@ impl<H: Host> VolumeManager<H> {
             touched: BTreeSet::new(),
             evicted: BTreeMap::new(),
             measured,
-        };
-        if attaches {
-            // The last agent may have left attachments behind that nothing else tells of.
-            let attachments = manager.informer.read().attachments.iter().cloned().collect::<Vec<_>>();
-            let keys = attachments.iter().filter_map(|attachment| manager.key_of_attachment(attachment));
-            let keys: Vec<VolumeKey> = keys.collect();
-            manager.due.extend(keys);
         }
-        manager
     }
 
     /// How a pod's volumes stand.

@@ -84,7 +84,6 @@ impl Measured {
             }
             Operation::Expand => self.told(key, StorageOperation::Resize, success, took),
             Operation::Attach => self.told(key, StorageOperation::Attach, success, took),
-            Operation::Detach => self.told(key, StorageOperation::Detach, success, took),
         }
     }
 

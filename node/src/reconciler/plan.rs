@@ -9,7 +9,6 @@ use std::collections::BTreeSet;
 
 use crate::{
     actual::{ActualVolume, Mounted},
-    attachment::OwnAttachment,
     desired::DesiredVolume,
     volumes::PodUid,
 };
@@ -19,10 +18,8 @@ use super::Moment;
 /// One step on one volume.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
-    /// Make the VolumeAttachment.
+    /// Attach the volume, where the controller is not to. It always fails.
     Attach,
-    /// Delete the VolumeAttachment.
-    Detach,
     /// Stage: make the global mount.
     MountDevice,
     /// Publish: mount the volume in a pod.
@@ -40,7 +37,7 @@ impl Operation {
     /// backoff.
     pub fn target(&self) -> Option<&PodUid> {
         match self {
-            Self::Attach | Self::Detach | Self::MountDevice | Self::Expand | Self::UnmountDevice => None,
+            Self::Attach | Self::MountDevice | Self::Expand | Self::UnmountDevice => None,
             Self::MountPod(pod) | Self::UnmountPod(pod) => Some(pod),
         }
     }
@@ -49,7 +46,6 @@ impl Operation {
     pub fn name(&self, block: bool) -> &'static str {
         match (self, block) {
             (Self::Attach, _) => "AttachVolume.Attach",
-            (Self::Detach, _) => "DetachVolume.Detach",
             (Self::Expand, _) => "NodeExpandVolume.NodeExpandVolume",
             (Self::MountDevice, false) => "MountVolume.MountDevice",
             (Self::MountDevice, true) => "MapVolume.SetUpDevice",
@@ -72,8 +68,9 @@ pub struct Facts<'a> {
     pub reachable: bool,
     /// Attached to this node, or in no need of it.
     pub attached: bool,
-    /// How the attachment stands, where this node makes it; none where the controller does.
-    pub own: Option<OwnAttachment>,
+    /// The attach/detach controller attaches volumes to this node. Otherwise the kubelet would have to, and no
+    /// kubelet attaches CSI volumes (`Attach` in `pkg/volume/csi/csi_attacher.go`).
+    pub controller_attaches: bool,
     /// It is to grow, and mounted in a pod that may write to it.
     pub grows: bool,
     /// What is to be in it is known; true for volumes that bring it along.
@@ -140,11 +137,8 @@ pub fn plan(
         return if facts.reachable { Decision::Run(operation) } else { Decision::Wait(Wait::Driver) };
     }
     if !missing.is_empty() {
-        if !facts.attached
-            && facts.own == Some(OwnAttachment::Absent)
-            && let Some(operation) = due.first([Operation::Attach])
-        {
-            return Decision::Run(operation);
+        if !facts.attached && !facts.controller_attaches {
+            return due.first([Operation::Attach]).map_or_else(|| due.later(), Decision::Run);
         }
         // An operation that may be tried again later must not be slept through for what others do.
         let blocked = [
@@ -169,16 +163,7 @@ pub fn plan(
         if let Some(operation) = due.first([Operation::Expand]) {
             return Decision::Run(operation);
         }
-    } else if desired.is_none() && actual.pods.is_empty() {
-        if actual.device.is_none() {
-            let left = facts.own == Some(OwnAttachment::Present);
-            let detach = due.first(left.then_some(Operation::Detach));
-            return match (detach, due.next) {
-                (Some(operation), _) => Decision::Run(operation),
-                (None, Some(until)) => Decision::Wait(Wait::Until(until)),
-                (None, None) => Decision::Rest,
-            };
-        }
+    } else if desired.is_none() && actual.pods.is_empty() && actual.device.is_some() {
         // Also after an uncertain stage: the driver may still make the mount.
         if !facts.reachable {
             return Decision::Wait(Wait::Driver);
@@ -187,7 +172,7 @@ pub fn plan(
             return Decision::Run(operation);
         }
     }
-    due.next.map_or(Decision::Rest, |until| Decision::Wait(Wait::Until(until)))
+    due.later()
 }
 
 /// Picks operations that may run now, and remembers when the first of the others may.
@@ -205,6 +190,11 @@ impl Due<'_> {
             self.next = Some(self.next.map_or(until, |next| next.min(until)));
             false
         })
+    }
+
+    /// What to do where none may run now.
+    fn later(&self) -> Decision {
+        self.next.map_or(Decision::Rest, |until| Decision::Wait(Wait::Until(until)))
     }
 }
 

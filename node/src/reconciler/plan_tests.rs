@@ -18,7 +18,7 @@ const READY: Facts<'static> = Facts {
     has_device: true,
     reachable: true,
     attached: true,
-    own: None,
+    controller_attaches: true,
     grows: false,
     content: true,
     in_use: true,
@@ -55,8 +55,7 @@ fn desired(pods: &str) -> Option<DesiredVolume> {
 #[test]
 fn one_step_at_a_time() {
     use Decision::{Rest, Run, Wait as Waits};
-    use Operation::{Attach, Detach, Expand, MountDevice, MountPod, UnmountDevice, UnmountPod};
-    use OwnAttachment::{Absent, Leaving, Present};
+    use Operation::{Attach, Expand, MountDevice, MountPod, UnmountDevice, UnmountPod};
     let detached = Facts { attached: false, ..READY };
     let unpromised = Facts { in_use: false, ..READY };
     let driverless = Facts { reachable: false, ..READY };
@@ -66,7 +65,8 @@ fn one_step_at_a_time() {
     let held = Facts { held: &a, ..READY };
     let unknown = Facts { has_device: false, content: false, ..READY };
     let growing = Facts { grows: true, ..READY };
-    let own = |attached, own| Facts { attached, own: Some(own), ..READY };
+    let unmanaged = Facts { controller_attaches: false, ..READY };
+    let refused = Facts { attached: false, ..unmanaged };
     let rows = [
         ("nothing wanted, nothing there", "", "", READY, Rest),
         ("wanted: the device first", "a", "", READY, Run(MountDevice)),
@@ -95,19 +95,33 @@ fn one_step_at_a_time() {
         ("content that is not known yet", "a", "", unknown, Waits(Wait::Content)),
         ("outdated content is written again", "a", "a!", local, Run(MountPod(pod("a")))),
         ("but not for nobody", "", "a!", local, Run(UnmountPod(pod("a")))),
-        ("the node attaches", "a", "", own(false, Absent), Run(Attach)),
-        ("and waits like for the controller", "a", "", own(false, Present), Waits(Wait::Attach)),
-        ("one that leaves is waited for", "a", "", own(false, Leaving), Waits(Wait::Attach)),
-        ("attached: on as ever", "a", "", own(true, Present), Run(MountDevice)),
-        ("staged yet: no detach", "", "device", own(true, Present), Run(UnmountDevice)),
-        ("nothing left: detach", "", "", own(true, Present), Run(Detach)),
-        ("once", "", "", own(false, Leaving), Rest),
-        ("wanted: no detach", "a", "device a", own(true, Present), Rest),
+        ("without the controller attaching is tried, and fails", "a", "", refused, Run(Attach)),
+        ("without the driver too", "a", "", Facts { reachable: false, ..refused }, Run(Attach)),
+        ("unmounting comes first", "b", "device a", refused, Run(UnmountPod(pod("a")))),
+        ("attached before: another pod gets it", "a b", "device a", unmanaged, Run(MountPod(pod("b")))),
+        ("what is mounted needs no attaching", "a", "device a", refused, Rest),
+        ("nor does what is unmounted", "", "device", refused, Run(UnmountDevice)),
+        ("nothing is left to detach", "", "", unmanaged, Rest),
     ];
     for (what, wants, is, facts, expected) in rows {
         let (wants, is) = (desired(wants), actual(is));
         assert_eq!(plan(wants.as_ref(), Some(&is), facts, NOW), expected, "{what}");
     }
+}
+
+#[test]
+fn attaching_that_was_refused_waits_for_its_backoff() {
+    let facts = Facts { attached: false, controller_attaches: false, ..READY };
+    let mut is = actual("");
+    is.backoff.insert(Operation::Attach, Backoff::default().after(NOW));
+    let again = NOW + Duration::from_millis(500);
+    for driver in [true, false] {
+        let facts = Facts { reachable: driver, ..facts };
+        let decide = |now| plan(desired("a").as_ref(), Some(&is), facts, now);
+        assert_eq!(decide(NOW), Decision::Wait(Wait::Until(again)));
+        assert_eq!(decide(again), Decision::Run(Operation::Attach));
+    }
+    assert_eq!(plan(None, Some(&is), facts, NOW), Decision::Rest, "nobody wants it any longer");
 }
 
 #[test]
@@ -184,7 +198,7 @@ impl Model {
                 }
                 Operation::MountPod(_) => assert!(self.staged, "published before staged"),
                 Operation::UnmountPod(_) | Operation::Expand => {}
-                Operation::Attach | Operation::Detach => panic!("the controller attaches"),
+                Operation::Attach => panic!("the controller attaches"),
                 Operation::UnmountDevice => {
                     assert!(self.published.is_empty(), "unstaged under {:?}", self.published);
                     assert!(self.in_use.promised(&key), "still mounted, but no longer in use");
@@ -211,7 +225,7 @@ impl Model {
                 Operation::UnmountDevice => self.staged = false,
                 Operation::MountPod(pod) => drop(self.published.insert(pod.clone())),
                 Operation::UnmountPod(pod) => drop(self.published.remove(pod)),
-                Operation::Attach | Operation::Detach | Operation::Expand => {}
+                Operation::Attach | Operation::Expand => {}
             }
         } else if outcome == Outcome::Failed {
             // A final failure of a mount says that nothing is there, of an unmount that all still is.

@@ -134,9 +134,6 @@ impl<H: Host> VolumeManager<H> {
                 if wait == Wait::Driver && before != Some(Wait::Driver) {
                     self.tell_no_driver(key);
                 }
-                if wait == Wait::Attach {
-                    self.tell_attach_error(key);
-                }
                 if let Wait::Until(at) = wait {
                     self.timers.insert(key.clone(), at);
                 }
@@ -163,7 +160,7 @@ impl<H: Host> VolumeManager<H> {
             has_device: matches!(key, VolumeKey::Csi { .. }),
             reachable: key.driver().is_none_or(|driver| self.drivers.contains_key(driver)),
             attached: !attaches || self.publish_context(key).is_some(),
-            own: self.own_attachment(key),
+            controller_attaches: self.controller_attaches,
             in_use: !attaches || self.in_use.promised(key),
             grows: false,
             content: self.objects.snapshot(key).is_some(),

@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc};
 use claimcheck_csi::{Driver, Endpoint, tap::Tap};
 use claimcheck_informer::{Cached, EventRecorder, Informer, KindSet, Options, testing};
 use k8s_openapi::api::{
-    core::v1::{Event, Pod},
+    core::v1::{AttachedVolume, Event, Pod},
     storage::v1::CSIDriver,
 };
 use kube::{
@@ -22,7 +22,7 @@ use crate::{
     actual::Actual,
     agent_tests::driver::{FakeDriver, Serving},
     drivers::{NodeCapabilities, RegisteredDriver},
-    layout::Layout,
+    layout::{Layout, attachment_name},
     operations::Executor,
     populator::uid_of,
     reconciler::{InUse, Start},
@@ -65,13 +65,21 @@ impl Shell {
             meter: claimcheck_model::Meter::default(),
         };
         let (sender, notices) = mpsc::unbounded_channel();
-        let start = Start { actual: Actual::default(), in_use: InUse::default(), attaches: false };
+        let start = Start { actual: Actual::default(), in_use: InUse::default(), controller_attaches: true };
         let manager = VolumeManager::new(executor, recorder.clone(), sender, start);
         Self { manager, notices, recorder, client, root, host, _server: server }
     }
 
     fn tell<K: claimcheck_informer::Watchable + Cached>(&self, object: K) {
         self.manager.informer.apply(object);
+    }
+
+    /// A claim `bound` of a volume `pv`.
+    fn bound_claim(&self) {
+        let (mut claim, mut volume) = (testing::claim("bound", "", "1Gi"), testing::volume("pv", "", "1Gi"));
+        testing::bind(&mut claim, &mut volume);
+        self.tell(claim);
+        self.tell(volume);
     }
 
     /// A pod whose container mounts all of these volumes.
@@ -133,6 +141,10 @@ impl Shell {
     }
 }
 
+fn claimed(name: &str) -> Value {
+    json!({"name": name, "persistentVolumeClaim": {"claimName": name}})
+}
+
 fn directory(name: &str, path: &Path) -> Value {
     json!({"name": name, "hostPath": {"path": path, "type": "Directory"}})
 }
@@ -164,14 +176,38 @@ async fn a_failure_is_tried_again_after_exactly_the_backoff() {
 }
 
 #[tokio::test]
+async fn what_the_node_is_to_attach_is_refused_whatever_the_api_says() {
+    let mut shell = Shell::start().await;
+    shell.manager.controller_attaches = false;
+    shell.bound_claim();
+    let key = VolumeKey::csi(testing::DRIVER, "handle-pv");
+    let mut node = testing::node("n");
+    let attached = AttachedVolume { name: key.to_string(), ..AttachedVolume::default() };
+    node.status.get_or_insert_default().volumes_attached = Some(vec![attached]);
+    shell.tell(node);
+    let name = attachment_name("handle-pv", testing::DRIVER, "n");
+    shell.tell(testing::attachment(&name, "pv", "n", true));
+
+    let pod = shell.pod(json!([claimed("bound")]));
+    let mut now = Duration::from_secs(7);
+    shell.manager.want(&pod, now);
+    for seconds in [0.5, 1.0, 2.0] {
+        shell.settle(now).await;
+        let delay = Duration::from_secs_f64(seconds);
+        assert_eq!(shell.manager.timers.values().copied().collect::<Vec<_>>(), [now + delay]);
+        now += delay;
+    }
+    let refused =
+        "AttachVolume.Attach failed for volume \"pv\" : attaching volumes from the kubelet is not supported";
+    assert_eq!(shell.events().await, [format!("FailedAttachVolume: {refused}")], "one event for all");
+    shell.manager.controller_attaches = true;
+    assert!(shell.manager.publish_context(&key).is_some(), "the controller has attached it");
+}
+
+#[tokio::test]
 async fn a_pod_that_waits_for_long_is_told_of() {
     let mut shell = Shell::start().await;
-    let (mut claim, mut volume) = (testing::claim("bound", "", "1Gi"), testing::volume("pv", "", "1Gi"));
-    testing::bind(&mut claim, &mut volume);
-    claim.status.get_or_insert_default().phase = Some("Bound".into());
-    shell.tell(claim);
-    shell.tell(volume);
-    let claimed = |name: &str| json!({"name": name, "persistentVolumeClaim": {"claimName": name}});
+    shell.bound_claim();
     let path = shell.root.path().join("none");
     let empty = json!({"name": "empty", "emptyDir": {}});
     let pod = shell.pod(json!([claimed("none"), claimed("bound"), directory("dir", &path), empty]));

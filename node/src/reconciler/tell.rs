@@ -29,9 +29,7 @@ impl<H: Host> VolumeManager<H> {
             (Operation::Expand, _) => "VolumeResizeFailed",
             (Operation::MountDevice | Operation::MountPod(_), false) => "FailedMount",
             (Operation::MountDevice | Operation::MountPod(_), true) => "FailedMapVolume",
-            (Operation::Detach, _) | (Operation::UnmountDevice | Operation::UnmountPod(_), false) => {
-                "FailedUnMount"
-            }
+            (Operation::UnmountDevice | Operation::UnmountPod(_), false) => "FailedUnMount",
             (Operation::UnmountDevice | Operation::UnmountPod(_), true) => "FailedUnmapDevice",
         };
         let concerned = |pod: &&PodUid| operation.target().is_none_or(|target| target == *pod);
@@ -47,15 +45,6 @@ impl<H: Host> VolumeManager<H> {
         let driver = key.driver().unwrap_or_default();
         let message = format!("driver name {driver} not found in the list of registered CSI drivers");
         self.tell_failure(key, &Operation::MountDevice, &message);
-    }
-
-    /// A volume waits for its attachment: where nobody else does, says what the driver's attacher said.
-    pub(super) fn tell_attach_error(&self, key: &VolumeKey) {
-        let Some(attachment) = self.own_attachment_object(key) else { return };
-        let error = attachment.status.as_ref().and_then(|status| status.attach_error.as_ref());
-        if let Some(message) = error.and_then(|error| error.message.as_deref()) {
-            self.tell_failure(key, &Operation::Attach, message);
-        }
     }
 
     /// A volume can never be mounted as things stand. The message is upstream's, where the same wait that

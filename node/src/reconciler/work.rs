@@ -3,11 +3,10 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use claimcheck_model::unique_volume_name;
-use k8s_openapi::api::{core::v1::Pod, storage::v1::VolumeAttachment};
+use k8s_openapi::api::core::v1::Pod;
 
 use super::{Operation, VolumeManager};
 use crate::{
-    attachment::OwnAttachment,
     effects::Host,
     layout,
     operations::Work,
@@ -29,8 +28,7 @@ impl<H: Host> VolumeManager<H> {
         let driver = || self.drivers.get(key.driver()?).cloned();
         let publish_context = || self.publish_context(key).unwrap_or_default();
         Some(match (operation, key) {
-            (Operation::Attach, _) => Work::Attach { volume: self.csi_volume(key)? },
-            (Operation::Detach, _) => Work::Detach { name: self.attachment_name(key)? },
+            (Operation::Attach, _) => Work::Attach,
             (Operation::MountDevice, _) => {
                 let (driver, volume) = (driver()?, self.csi_volume(key)?);
                 let fs_group = self.desired.get(key)?.pods.values().find_map(|mount| mount.fs_group);
@@ -132,39 +130,24 @@ impl<H: Host> VolumeManager<H> {
     /// What attaching the volume gave; none if it is not attached here.
     ///
     /// Where the controller attaches, both must say so: `node.status.volumesAttached`, out of which it
-    /// takes the volume before it detaches, and the attachment, which has the context.
+    /// takes the volume before it detaches, and the attachment, which has the context. Where it does not, only what
+    /// was mounted when the agent started counts as attached: for any other volume the kubelet tries to attach,
+    /// whatever the API says (`PodExistsInVolume` in `pkg/kubelet/volumemanager/cache/actual_state_of_world.go`).
     pub(super) fn publish_context(&self, key: &VolumeKey) -> Option<BTreeMap<String, String>> {
         let VolumeKey::Csi { driver, handle } = key else { return None };
         let world = self.informer.read();
-        if !self.attaches {
+        if self.controller_attaches {
             let node = world.nodes.named(&self.executor.node)?;
             let name = unique_volume_name(driver, handle);
             let volumes = node.status.as_ref()?.volumes_attached.as_ref()?;
             volumes.iter().find(|volume| volume.name == name)?;
+        } else {
+            self.actual.get(key).filter(|volume| volume.device.is_some() || !volume.pods.is_empty())?;
         }
-        let attachment = world.attachments.named(&self.attachment_name(key)?)?;
+        let attachment =
+            world.attachments.named(&layout::attachment_name(handle, driver, &self.executor.node))?;
         let status = attachment.status.as_ref().filter(|status| status.attached)?;
         let leaving = attachment.metadata.deletion_timestamp.is_some();
         (!leaving).then(|| status.attachment_metadata.clone().unwrap_or_default())
-    }
-
-    /// How the volume's attachment stands; none where it is not this node's business.
-    pub(super) fn own_attachment(&self, key: &VolumeKey) -> Option<OwnAttachment> {
-        let ours = self.attaches && matches!(key, VolumeKey::Csi { .. });
-        ours.then(|| OwnAttachment::of(self.own_attachment_object(key).as_deref()))
-    }
-
-    /// The attachment that this node made.
-    pub(super) fn own_attachment_object(&self, key: &VolumeKey) -> Option<Arc<VolumeAttachment>> {
-        if !self.attaches {
-            return None;
-        }
-        let name = self.attachment_name(key)?;
-        self.informer.read().attachments.named(&name).cloned()
-    }
-
-    fn attachment_name(&self, key: &VolumeKey) -> Option<String> {
-        let VolumeKey::Csi { driver, handle } = key else { return None };
-        Some(layout::attachment_name(handle, driver, &self.executor.node))
     }
 }
