@@ -142,6 +142,7 @@ pub const RULES: &[Rule] = &[
         Need::Install,
         "what the components may do",
     ),
+    rule("", "resourcequotas", PUT, Need::Install, "where pods of our priority classes need a quota"),
     rule("apps", "daemonsets", ROLL_OUT, Need::Install, "driver and observers"),
     rule("apps", "deployments", ROLL_OUT, Need::Install, "the controllers"),
     rule(

@@ -29,4 +29,4 @@ pub use clock::{CLOCK_PATH, ServeError};
 pub use record::{Change, Record};
 pub use run::{RunError, run};
 pub use table::{Move, Table};
-pub use watch::{WatchError, watch};
+pub use watch::{ELSEWHERE, WatchError, watch};

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use claimcheck_model::Place;
@@ -35,6 +35,24 @@ impl Table {
             }
         }
         table
+    }
+
+    /// The directory of another kubelet: the first with mounts of pods, where below `kubelet_dir` there are none.
+    ///
+    /// Every pod with a token has such a mount, so that one says little about a node and much about a directory.
+    pub fn elsewhere(mountinfo: &[u8], kubelet_dir: &Path) -> Option<PathBuf> {
+        let mut other = None;
+        for mount in Mounts::of(mountinfo) {
+            // As in /var/lib/k0s/kubelet/pods/UID/volumes.
+            let mut above = mount.path.ancestors().skip(1);
+            let Some(of_pods) = above.find(|path| path.ends_with("kubelet/pods")) else { continue };
+            let Some(directory) = of_pods.parent() else { continue };
+            if directory == kubelet_dir {
+                return None;
+            }
+            other = other.or_else(|| Some(directory.to_owned()));
+        }
+        other
     }
 
     /// The places at which something is mounted.
@@ -86,6 +104,29 @@ mod tests {
         let other = Table::read(&text(&[(1, 1)]), Path::new("/var/lib/kub"));
         assert_eq!(other.places().count(), 0);
         assert_eq!(table(&[(1, 1), (2, 2)]).places().cloned().collect::<Vec<_>>(), [publish(1), publish(2)]);
+    }
+
+    #[test]
+    fn another_directory_of_a_kubelet_is_named_where_the_given_one_is_not_used() {
+        let text = |paths: &[&str]| {
+            let line = |path: &&str| format!("1 1 0:9 / {path} rw shared:1 - tmpfs tmpfs rw\n");
+            paths.iter().map(line).collect::<String>().into_bytes()
+        };
+        let ours = "/var/lib/kubelet/pods/u1/volumes/kubernetes.io~projected/token";
+        let k0s = "/var/lib/k0s/kubelet/pods/u2/volumes/kubernetes.io~projected/token";
+        let table: [(&[&str], Option<&str>); 6] = [
+            (&[], None),
+            (&[ours], None),
+            (&[k0s], Some("/var/lib/k0s/kubelet")),
+            (&["/", "/var/lib/kubelet", k0s], Some("/var/lib/k0s/kubelet")),
+            (&[k0s, ours], None),
+            // As good as anybody's.
+            (&["/srv/kubelet/pods", "/home/kubelet", "/run/mykubelet/pods/u/volumes/x"], None),
+        ];
+        for (paths, expected) in table {
+            let found = Table::elsewhere(&text(paths), Path::new("/var/lib/kubelet"));
+            assert_eq!(found.as_deref(), expected.map(Path::new), "{paths:?}");
+        }
     }
 
     #[test]

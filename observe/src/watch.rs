@@ -20,6 +20,9 @@ use crate::{Args, Change, Move, Record, Table};
 /// How often a table that changes while it is read is read again: before Linux 5.8 such a reading may lack
 /// lines that were there all the time.
 const READINGS: usize = 4;
+/// Words of the warning that nothing will be seen, since the kubelet's directory is another one.
+pub const ELSEWHERE: &str = "no mount of a volume is seen; give --kubelet-dir=";
+
 /// The mount table cannot be watched.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {what} {}: give --mountinfo the mountinfo of a process of the host; in a pod, set hostPID", path.display())]
@@ -43,13 +46,17 @@ pub fn watch(args: &Args, stop: &PipeReader, records: UnboundedSender<Record>) -
     let failed = |what| move |source| WatchError { what, path: args.mountinfo.clone(), source };
     let mut mountinfo = File::open(&args.mountinfo).map_err(failed("open"))?;
     let mut told = Told { node: &args.node_name, seq: 0, records };
-    let mut table = Table::read(&read(&mut mountinfo).map_err(failed("read"))?, &args.kubelet_dir);
+    let text = read(&mut mountinfo).map_err(failed("read"))?;
     let at = Stamp::now();
+    let mut table = Table::read(&text, &args.kubelet_dir);
+    let mut warned = warn_of_another(&text, args);
     let mut heard = table.places().all(|place| told.tell(at, Change::Found, place));
     while heard && changed(&mountinfo, stop).map_err(failed("wait for changes of"))? {
         let began = Instant::now();
-        let later = Table::read(&read(&mut mountinfo).map_err(failed("read"))?, &args.kubelet_dir);
+        let text = read(&mut mountinfo).map_err(failed("read"))?;
         let at = Stamp::now();
+        let later = Table::read(&text, &args.kubelet_dir);
+        warned = warned || warn_of_another(&text, args);
         heard = table.moves_to(&later).into_iter().all(|step| match step {
             Move::Left(place) => told.tell(at, Change::Unmounted, &place),
             Move::Came(place) => told.tell(at, Change::Mounted, &place),
@@ -58,6 +65,15 @@ pub fn watch(args: &Args, stop: &PipeReader, records: UnboundedSender<Record>) -
         std::thread::sleep(began.elapsed());
     }
     Ok(())
+}
+
+/// Whether the kubelet's directory is another one, which is said.
+fn warn_of_another(mountinfo: &[u8], args: &Args) -> bool {
+    let (node, given) = (&args.node_name, args.kubelet_dir.display());
+    let Some(other) = Table::elsewhere(mountinfo, &args.kubelet_dir) else { return false };
+    let other = other.display();
+    tracing::warn!("no pod of node {node} has a mount below {given}, but below {other}: {ELSEWHERE}{other}");
+    true
 }
 
 /// Waits until the table has changed since it was last waited for; false once `stop` is closed.

@@ -1,6 +1,6 @@
 //! `claimcheck tap`: in front of a driver that is not ours, called by kubelets and sidecars that are not ours.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use anyhow::{Context, Result, bail};
 use claimcheck_csi::{
@@ -30,6 +30,9 @@ pub struct TapArgs {
     /// The name of the node, as the API server knows it
     #[arg(long, env = "NODE_NAME", value_name = "NAME")]
     node_name: String,
+    /// Make calls fail as this file says: a JSON list of rules, which may be replaced at any time
+    #[arg(long, value_name = "FILE")]
+    faults: Option<PathBuf>,
     /// The group that may call, beside root
     #[arg(long, value_name = "GID")]
     socket_group: Option<u32>,
@@ -42,7 +45,10 @@ impl TapArgs {
             bail!("--listen {}: a tap listens at a unix socket, as drivers do", self.listen);
         };
         let ended = termination()?;
-        let (tap, records) = Tap::channel();
+        let (mut tap, records) = Tap::channel();
+        if let Some(faults) = self.faults {
+            tap = tap.with_faults_of(faults);
+        }
         let component = self.component.unwrap_or_else(|| format!("node/{}", self.node_name));
         let driver = Driver::new(self.connect, tap, component).with_deadline(NO_DEADLINE);
         let writing = tokio::spawn(write_lines(records, tokio::io::stdout()));

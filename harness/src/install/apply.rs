@@ -19,6 +19,11 @@ const MANAGER: &str = "claimcheck";
 /// Groups that are extensions: without them something is missing that nobody needs for storage.
 const OPTIONAL: [&str; 3] = ["monitoring.coreos.com", "snapshot.storage.k8s.io", "apiextensions.k8s.io"];
 
+/// Kinds without which a server enforces nothing for which the object would be needed.
+const UNENFORCED: [&str; 1] = ["ResourceQuota"];
+/// How the names of the roles of OpenShift's admission begin, and a group that only OpenShift serves.
+const OPENSHIFT: (&str, &str) = ("system:openshift:scc:", "security.openshift.io/v1");
+
 /// What applying did to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
@@ -50,10 +55,8 @@ impl<'a> Served<'a> {
         Self { client, groups: BTreeMap::new() }
     }
 
-    /// Where the object is to be found; `None` if its kind is not served.
-    async fn api(&mut self, object: &DynamicObject) -> Result<Option<Api<DynamicObject>>, InstallError> {
-        let types = object.types.clone().unwrap_or_default();
-        let version = &types.api_version;
+    /// A group in this version; `None` if it is not served.
+    async fn group(&mut self, version: &str) -> Result<Option<&ApiGroup>, InstallError> {
         if !self.groups.contains_key(version) {
             let asked: GroupVersion = version.parse().expect("the tests read every manifest");
             let group = match pinned_group(self.client, &asked).await {
@@ -61,21 +64,33 @@ impl<'a> Served<'a> {
                 Err(error) if is_missing(&error) => None,
                 Err(source) => {
                     let source = Box::new(source);
-                    return Err(InstallError::Discover { group_version: version.clone(), source });
+                    return Err(InstallError::Discover { group_version: version.to_owned(), source });
                 }
             };
-            self.groups.insert(version.clone(), group);
+            self.groups.insert(version.to_owned(), group);
         }
-        let group = self.groups.get(version).and_then(Option::as_ref);
+        Ok(self.groups.get(version).and_then(Option::as_ref))
+    }
+
+    /// Where the object is to be found; `None` if its kind is not served.
+    async fn api(&mut self, object: &DynamicObject) -> Result<Option<Api<DynamicObject>>, InstallError> {
+        let types = object.types.clone().unwrap_or_default();
+        let client = self.client;
+        let group = self.group(&types.api_version).await?;
         Ok(group.and_then(|group| group.recommended_kind(&types.kind)).map(
             |(resource, capabilities)| match (&capabilities.scope, &object.metadata.namespace) {
                 (Scope::Namespaced, Some(namespace)) => {
-                    Api::namespaced_with(self.client.clone(), namespace, &resource)
+                    Api::namespaced_with(client.clone(), namespace, &resource)
                 }
-                (Scope::Namespaced | Scope::Cluster, _) => Api::all_with(self.client.clone(), &resource),
+                (Scope::Namespaced | Scope::Cluster, _) => Api::all_with(client.clone(), &resource),
             },
         ))
     }
+}
+
+/// Whether the object binds a role of OpenShift, which other clusters do not have.
+fn is_of_openshift(object: &DynamicObject) -> bool {
+    object.data["roleRef"]["name"].as_str().is_some_and(|role| role.starts_with(OPENSHIFT.0))
 }
 
 /// Applies the objects in this order.
@@ -84,8 +99,16 @@ pub(super) async fn apply(client: &Client, objects: Vec<DynamicObject>) -> Resul
     let mut installed = Installed::default();
     for object in objects {
         let name = title(&object);
+        if is_of_openshift(&object) && served.group(OPENSHIFT.1).await?.is_none() {
+            installed.notes.push(format!("{name} is left out: the cluster is not OpenShift"));
+            continue;
+        }
         let Some(api) = served.api(&object).await? else {
             let kind = object.types.clone().unwrap_or_default();
+            if UNENFORCED.contains(&kind.kind.as_str()) {
+                installed.notes.push(format!("{name} is left out: the cluster does not have {}", kind.kind));
+                continue;
+            }
             let (group, _) = kind.api_version.split_once('/').unwrap_or_default();
             if !OPTIONAL.contains(&group) {
                 return Err(InstallError::Unserved { kind: format!("{}.{group}", kind.kind), object: name });

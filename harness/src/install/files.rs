@@ -9,6 +9,9 @@ macro_rules! files {
 
 /// Path below `manifests/` and text of every manifest; a test compares this with the folder.
 pub(super) const FILES: &[(&str, &str)] = files![
+    "admission/kustomization.yaml",
+    "admission/openshift.yaml",
+    "admission/quota.yaml",
     "classes/directory.yaml",
     "classes/image.yaml",
     "classes/kustomization.yaml",
@@ -27,6 +30,7 @@ pub(super) const FILES: &[(&str, &str)] = files![
     "node/serviceaccount.yaml",
     "observe/daemonset.yaml",
     "observe/kustomization.yaml",
+    "observe/openshift.yaml",
     "observe/serviceaccount.yaml",
     "overlays/existing/kustomization.yaml",
     "overlays/existing-upstream/kustomization.yaml",

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! manifests/ ──files──> resolve (kustomizations) ──> substitute (image, namespace, driver) ──> objects
-//!     objects ──server-side apply──> API server;  watches ──> rollout: ready, or blockers with their logs
+//!     objects ──server-side apply──> API server;  watches ──> rollout: ready, or blockers with Events and logs
 //! ```
 //!
 //! The manifests are the only source, the same that `kubectl apply -k manifests/overlays/<variant>` takes.
@@ -12,6 +12,11 @@ mod apply;
 mod blocker;
 mod definition;
 mod files;
+mod further;
+#[cfg(test)]
+mod further_tests;
+pub(crate) mod nodes;
+mod reasons;
 mod resolve;
 mod rollout;
 mod substitute;
@@ -22,10 +27,12 @@ use std::{fmt, time::Duration};
 
 use claimcheck_driver::DRIVER_NAME;
 use kube::{Client, core::DynamicObject};
+use serde_json::Value;
 
 pub use apply::{Applied, Change};
 pub use blocker::Blocker;
-pub use substitute::NAMESPACE;
+pub use further::{FurtherDriver, further};
+pub use substitute::{KUBELET_DIR, NAMESPACE};
 
 /// The Deployment of the controllers, of as many replicas as [`REPLICAS`].
 pub const CONTROLLERS: &str = "claimcheck-controllers";
@@ -103,8 +110,12 @@ pub struct Options {
     pub image_pull_secret: Option<String>,
     /// Under which name the cluster knows the driver.
     pub driver_name: String,
+    /// The directory of the kubelets, without symbolic links on its way.
+    pub kubelet_dir: String,
     /// Further arguments of the driver.
     pub driver_args: Vec<String>,
+    /// A file on the nodes, in the driver's state folder, that says which calls are to fail; none fail without.
+    pub faults: Option<String>,
     /// Whether the nodes' mount tables are observed, too.
     pub observe: bool,
     /// How long everything may take to become ready, and to be gone.
@@ -121,7 +132,9 @@ impl Options {
             image: substitute::IMAGE.to_owned(),
             image_pull_secret: None,
             driver_name: DRIVER_NAME.to_owned(),
+            kubelet_dir: KUBELET_DIR.to_owned(),
             driver_args: Vec::new(),
+            faults: None,
             observe: true,
             patience: Duration::from_secs(180),
         }
@@ -203,7 +216,11 @@ pub fn objects(options: &Options) -> Vec<DynamicObject> {
     let roots = [overlay.as_str(), "snapshots", "monitoring"].into_iter().chain(observe);
     let mut values: Vec<_> = roots.flat_map(resolve::resolve).collect();
     values.iter_mut().for_each(|value| substitute::substitute(value, options));
-    let typed = values.into_iter().map(serde_json::from_value);
+    typed(values)
+}
+
+fn typed(objects: Vec<Value>) -> Vec<DynamicObject> {
+    let typed = objects.into_iter().map(serde_json::from_value);
     typed.collect::<Result<_, _>>().expect("the tests read every manifest")
 }
 
@@ -216,8 +233,20 @@ pub fn objects(options: &Options) -> Vec<DynamicObject> {
 /// [`InstallError`] names the object at fault, or the pods and containers that do not become ready, with the
 /// reason and the end of their logs. What was applied stays, to be looked at.
 pub async fn install(client: &Client, options: &Options) -> Result<Installed, InstallError> {
-    let installed = apply(client, options).await?;
-    rollout::ready(client, &options.namespace, &objects(options), options.patience).await?;
+    install_objects(client, options, objects(options)).await
+}
+
+/// Applies these objects of an installation and waits until what runs of them is ready; see [`install`].
+///
+/// # Errors
+/// As [`install`].
+pub async fn install_objects(
+    client: &Client,
+    options: &Options,
+    objects: Vec<DynamicObject>,
+) -> Result<Installed, InstallError> {
+    let installed = apply::apply(client, objects.clone()).await?;
+    rollout::ready(client, &options.namespace, &objects, options.patience).await?;
     Ok(installed)
 }
 
@@ -266,7 +295,19 @@ pub fn controllers(options: &Options) -> Vec<String> {
 /// # Errors
 /// If an object cannot be removed, or does not go.
 pub async fn uninstall(client: &Client, options: &Options) -> Result<(), InstallError> {
-    apply::remove(client, objects(options), options.patience).await
+    remove_objects(client, options, objects(options)).await
+}
+
+/// Removes these objects of an installation; see [`uninstall`].
+///
+/// # Errors
+/// As [`uninstall`].
+pub async fn remove_objects(
+    client: &Client,
+    options: &Options,
+    objects: Vec<DynamicObject>,
+) -> Result<(), InstallError> {
+    apply::remove(client, objects, options.patience).await
 }
 
 /// Kind and name of an object, as people write it.

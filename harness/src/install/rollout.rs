@@ -1,4 +1,4 @@
-//! Waits until every workload runs on all its nodes as it was applied.
+//! Waits until every workload runs as it was applied, on all its nodes that work.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,7 +8,7 @@ use std::{
 use futures::{StreamExt, stream::select_all};
 use k8s_openapi::api::{
     apps::v1::{DaemonSet, Deployment},
-    core::v1::Pod,
+    core::v1::{Event, Node, Pod},
 };
 use kube::{
     Api, Client, ResourceExt,
@@ -16,29 +16,46 @@ use kube::{
     core::DynamicObject,
     runtime::{WatchStreamExt, watcher},
 };
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, interval_at, sleep_until};
+use tracing::warn;
 
-use super::{Blocker, InstallError, blocker::blockers, substitute::PART_OF, title};
+use super::{Blocker, InstallError, blocker::blockers, nodes, reasons::Reasons, substitute::PART_OF, title};
 
 /// How many lines of a log are shown.
 const LINES: i64 = 10;
+/// How often people are told what is waited for. A node that is given up without a word of the API server is, then.
+const TOLD: Duration = Duration::from_secs(20);
 
 /// How far a workload is; none when it is complete.
 type Missing = Option<String>;
 
 /// What is seen of a rollout.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Rollout {
+    namespace: String,
+    began: Instant,
     /// By kind and name. Those that were not seen yet are missing altogether.
-    workloads: BTreeMap<String, Missing>,
+    workloads: BTreeMap<String, Workload>,
     pods: BTreeMap<String, Pod>,
+    nodes: BTreeMap<String, Node>,
+    reasons: Reasons,
+}
+
+/// What is waited for.
+#[derive(Debug)]
+enum Workload {
+    Deployment(Box<Deployment>),
+    DaemonSet(Box<DaemonSet>),
 }
 
 /// A change of what is seen.
 enum Seen {
-    Workload(String, Option<Missing>),
+    Workload(String, Option<Workload>),
     Pod(Box<Pod>),
     PodGone(String),
+    Node(Box<Node>),
+    NodeGone(String),
+    Event(Box<Event>),
     Nothing,
 }
 
@@ -57,63 +74,131 @@ pub(super) async fn ready(
     let deployments = watcher(Api::<Deployment>::namespaced(client.clone(), namespace), only.clone());
     let daemon_sets = watcher(Api::<DaemonSet>::namespaced(client.clone(), namespace), only.clone());
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let nodes = watcher(Api::<Node>::all(client.clone()), watcher::Config::default());
+    let said = watcher(Api::<Event>::namespaced(client.clone(), namespace), watcher::Config::default());
+    let of_deployment = |object| Workload::Deployment(Box::new(object));
+    let of_daemon_set = |object| Workload::DaemonSet(Box::new(object));
     let mut events = select_all([
-        deployments.default_backoff().map(|event| workload_seen("Deployment", event, of_deployment)).boxed(),
-        daemon_sets.default_backoff().map(|event| workload_seen("DaemonSet", event, of_daemon_set)).boxed(),
+        deployments
+            .default_backoff()
+            .map(move |event| workload_seen(event, "Deployment", of_deployment))
+            .boxed(),
+        daemon_sets
+            .default_backoff()
+            .map(move |event| workload_seen(event, "DaemonSet", of_daemon_set))
+            .boxed(),
         watcher(pods.clone(), only).default_backoff().map(pod_seen).boxed(),
+        nodes.default_backoff().map(node_seen).boxed(),
+        said.default_backoff().map(event_seen).boxed(),
     ]);
     let began = Instant::now();
-    let mut rollout = Rollout::default();
+    let mut rollout = Rollout::of(namespace, began);
+    let (mut ticks, mut told_last) = (interval_at(began + TOLD, TOLD), String::new());
     loop {
         tokio::select! {
             event = events.next() => match event {
                 Some(seen) => rollout.see(seen),
                 None => unreachable!("a watcher goes on for ever"),
             },
-            () = sleep_until(began + patience) => return Err(rollout.not_ready(&pods, &wanted, began).await),
+            _ = ticks.tick() => {
+                let text = told(&rollout.waits(&wanted), &rollout.blockers());
+                if text != told_last {
+                    warn!("components are not ready yet: {text}");
+                    told_last = text;
+                }
+            }
+            () = sleep_until(began + patience) => return Err(rollout.not_ready(&pods, &wanted).await),
         }
         if rollout.waits(&wanted).is_empty() {
+            for (node, why) in rollout.all_without() {
+                warn!(node, "{why}: our components are not on it");
+            }
             return Ok(());
         }
         if rollout.blockers().iter().any(|blocker| blocker.fatal) {
-            return Err(rollout.not_ready(&pods, &wanted, began).await);
+            return Err(rollout.not_ready(&pods, &wanted).await);
         }
     }
 }
 
 impl Rollout {
+    fn of(namespace: &str, began: Instant) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+            began,
+            workloads: BTreeMap::new(),
+            pods: BTreeMap::new(),
+            nodes: BTreeMap::new(),
+            reasons: Reasons::default(),
+        }
+    }
+
     fn see(&mut self, seen: Seen) {
         match seen {
-            Seen::Workload(name, Some(missing)) => drop(self.workloads.insert(name, missing)),
+            Seen::Workload(name, Some(workload)) => drop(self.workloads.insert(name, workload)),
             Seen::Workload(name, None) => drop(self.workloads.remove(&name)),
             Seen::Pod(pod) => drop(self.pods.insert(pod.name_any(), *pod)),
             Seen::PodGone(name) => drop(self.pods.remove(&name)),
+            Seen::Node(node) => drop(self.nodes.insert(node.name_any(), *node)),
+            Seen::NodeGone(name) => drop(self.nodes.remove(&name)),
+            Seen::Event(event) => self.reasons.see(&event),
             Seen::Nothing => {}
         }
     }
 
     /// What is not complete, and how far it is.
     fn waits(&self, wanted: &BTreeSet<String>) -> Vec<String> {
-        let missing = |name: &String| match self.workloads.get(name) {
-            Some(None) => None,
-            Some(Some(missing)) => Some(format!("{name} {missing}")),
-            None => Some(format!("{name} is not there")),
+        let missing = |name: &String| {
+            let missing = match self.workloads.get(name) {
+                Some(Workload::Deployment(deployment)) => of_deployment(deployment)?,
+                Some(Workload::DaemonSet(set)) => of_daemon_set(set, &self.without(set))?,
+                None => "is not there".to_owned(),
+            };
+            let reason = self.reasons.of(name);
+            let reason = reason.map(|said| format!(" ({}: {})", said.reason, said.message));
+            Some(format!("{name} {missing}{}", reason.unwrap_or_default()))
         };
         wanted.iter().filter_map(missing).collect()
     }
 
-    fn blockers(&self) -> Vec<Blocker> {
-        self.pods.values().flat_map(blockers).collect()
+    /// The nodes on which a DaemonSet has a pod that cannot become available, each with the reason.
+    fn without(&self, set: &DaemonSet) -> Vec<(&str, &'static str)> {
+        let is_of_set = |pod: &&Pod| {
+            let mut owners = pod.owner_references().iter();
+            owners
+                .any(|owner| owner.controller == Some(true) && Some(&owner.uid) == set.metadata.uid.as_ref())
+        };
+        let pods = self.pods.values().filter(is_of_set);
+        pods.filter_map(|pod| self.is_lost(pod)).collect()
     }
 
-    async fn not_ready(&self, pods: &Api<Pod>, wanted: &BTreeSet<String>, began: Instant) -> InstallError {
+    /// All such nodes.
+    fn all_without(&self) -> BTreeSet<(&str, &'static str)> {
+        self.pods.values().filter_map(|pod| self.is_lost(pod)).collect()
+    }
+
+    /// The node of a pod that is not available, where that is the node's fault; and why.
+    fn is_lost(&self, pod: &Pod) -> Option<(&str, &'static str)> {
+        let (name, node) = self.nodes.get_key_value(nodes::of_pod(pod)?)?;
+        let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        let is_ready = conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True");
+        let why = nodes::hopeless(node, self.began.elapsed())?;
+        (!is_ready).then_some((name, why))
+    }
+
+    fn blockers(&self) -> Vec<Blocker> {
+        let pods = self.pods.values().filter(|pod| self.is_lost(pod).is_none());
+        self.reasons.explain(&self.namespace, pods.flat_map(blockers).collect())
+    }
+
+    async fn not_ready(&self, pods: &Api<Pod>, wanted: &BTreeSet<String>) -> InstallError {
         let mut blockers = self.blockers();
         for blocker in &mut blockers {
             if let Some(container) = &blocker.container {
                 blocker.log = log(pods, &blocker.pod, container, blocker.crashed).await;
             }
         }
-        InstallError::NotReady { waited: began.elapsed(), waits: self.waits(wanted), blockers }
+        InstallError::NotReady { waited: self.began.elapsed(), waits: self.waits(wanted), blockers }
     }
 }
 
@@ -130,15 +215,15 @@ async fn log(pods: &Api<Pod>, pod: &str, container: &str, previous: bool) -> Vec
 }
 
 fn workload_seen<K: ResourceExt>(
-    kind: &str,
     event: watcher::Result<watcher::Event<K>>,
-    missing: fn(&K) -> Missing,
+    kind: &str,
+    of: fn(K) -> Workload,
 ) -> Seen {
     let name =
         |object: &K| format!("{kind} {}/{}", object.namespace().unwrap_or_default(), object.name_any());
     match event {
         Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) => {
-            Seen::Workload(name(&object), Some(missing(&object)))
+            Seen::Workload(name(&object), Some(of(object)))
         }
         Ok(watcher::Event::Delete(object)) => Seen::Workload(name(&object), None),
         Ok(watcher::Event::Init | watcher::Event::InitDone) => Seen::Nothing,
@@ -151,6 +236,24 @@ fn pod_seen(event: watcher::Result<watcher::Event<Pod>>) -> Seen {
         Ok(watcher::Event::Apply(pod) | watcher::Event::InitApply(pod)) => Seen::Pod(Box::new(pod)),
         Ok(watcher::Event::Delete(pod)) => Seen::PodGone(pod.name_any()),
         Ok(watcher::Event::Init | watcher::Event::InitDone) => Seen::Nothing,
+        Err(error) => failed(&error),
+    }
+}
+
+fn node_seen(event: watcher::Result<watcher::Event<Node>>) -> Seen {
+    match event {
+        Ok(watcher::Event::Apply(node) | watcher::Event::InitApply(node)) => Seen::Node(Box::new(node)),
+        Ok(watcher::Event::Delete(node)) => Seen::NodeGone(node.name_any()),
+        Ok(watcher::Event::Init | watcher::Event::InitDone) => Seen::Nothing,
+        Err(error) => failed(&error),
+    }
+}
+
+fn event_seen(event: watcher::Result<watcher::Event<Event>>) -> Seen {
+    match event {
+        Ok(watcher::Event::Apply(event) | watcher::Event::InitApply(event)) => Seen::Event(Box::new(event)),
+        // What was said was said.
+        Ok(watcher::Event::Delete(_) | watcher::Event::Init | watcher::Event::InitDone) => Seen::Nothing,
         Err(error) => failed(&error),
     }
 }
@@ -180,8 +283,8 @@ fn of_deployment(deployment: &Deployment) -> Missing {
     Some(text.trim_end_matches([' ', '.']).to_owned())
 }
 
-/// As `kubectl rollout status`.
-fn of_daemon_set(set: &DaemonSet) -> Missing {
+/// As `kubectl rollout status`, but for pods on nodes `without` them for good, as long as there are others.
+fn of_daemon_set(set: &DaemonSet, without: &[(&str, &'static str)]) -> Missing {
     let Some(status) = &set.status else { return Some("was not seen by its controller yet".to_owned()) };
     if status.observed_generation < set.metadata.generation {
         return Some("was not seen by its controller yet".to_owned());
@@ -189,8 +292,15 @@ fn of_daemon_set(set: &DaemonSet) -> Missing {
     let wanted = status.desired_number_scheduled;
     let updated = status.updated_number_scheduled.unwrap_or_default();
     let available = status.number_available.unwrap_or_default();
-    let complete = updated == wanted && available == wanted;
-    (!complete).then(|| format!("has {available} of {wanted} pods available, {updated} updated"))
+    let left = wanted - i32::try_from(without.len()).unwrap_or(i32::MAX);
+    let complete = match left {
+        // Nobody has it: its nodes may yet come up.
+        ..=0 => wanted == 0,
+        left => updated >= left && available >= left,
+    };
+    let lost: Vec<_> = without.iter().map(|(node, why)| format!("; node {node} {why}")).collect();
+    let lost = lost.concat();
+    (!complete).then(|| format!("has {available} of {wanted} pods available, {updated} updated{lost}"))
 }
 
 /// What an error says of a rollout that is not complete.
@@ -238,18 +348,18 @@ mod tests {
         assert!(deployment(2, refused).unwrap().ends_with("in all. pods are forbidden"));
     }
 
+    fn daemon_set(status: Value) -> DaemonSet {
+        let set = json!({
+            "metadata": { "name": "d", "namespace": "n", "uid": "u", "generation": 1 },
+            "spec": { "selector": {}, "template": {} },
+            "status": status,
+        });
+        serde_json::from_value(set).unwrap()
+    }
+
     #[test]
     fn a_daemon_set_is_complete_when_it_is_on_all_nodes() {
-        let set = |status: Value| -> Missing {
-            of_daemon_set(
-                &serde_json::from_value(json!({
-                    "metadata": { "name": "d", "generation": 1 },
-                    "spec": { "selector": {}, "template": {} },
-                    "status": status,
-                }))
-                .unwrap(),
-            )
-        };
+        let set = |status: Value| -> Missing { of_daemon_set(&daemon_set(status), &[]) };
         let counts = |seen: i64, updated: i32, available: i32| {
             json!({
                 "observedGeneration": seen, "currentNumberScheduled": 3, "desiredNumberScheduled": 3,
@@ -262,5 +372,67 @@ mod tests {
         assert_eq!(set(counts(1, 3, 2)).as_deref(), Some("has 2 of 3 pods available, 3 updated"));
         assert_eq!(set(counts(1, 2, 3)).as_deref(), Some("has 3 of 3 pods available, 2 updated"));
         assert_eq!(set(json!(null)).as_deref(), Some("was not seen by its controller yet"));
+    }
+
+    /// What is seen of a DaemonSet with a pod on each of these nodes: whether it is ready, and its node is.
+    fn rollout(nodes: &[(bool, &str)]) -> Rollout {
+        let mut rollout = Rollout::of("n", Instant::now());
+        let (wanted, ready) = (nodes.len(), nodes.iter().filter(|(ready, _)| *ready).count());
+        let set = daemon_set(json!({
+            "observedGeneration": 1, "currentNumberScheduled": wanted, "desiredNumberScheduled": wanted,
+            "numberMisscheduled": 0, "numberReady": ready, "numberAvailable": ready,
+            "updatedNumberScheduled": wanted,
+        }));
+        rollout.see(Seen::Workload("DaemonSet n/d".to_owned(), Some(Workload::DaemonSet(Box::new(set)))));
+        for (number, (ready, node)) in nodes.iter().enumerate() {
+            let status = |is: bool| if is { "True" } else { "False" };
+            let pod = json!({
+                "metadata": { "name": format!("p{number}"), "ownerReferences": [{
+                    "apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": true,
+                }]},
+                "spec": { "nodeName": format!("n{number}"), "containers": [] },
+                "status": {
+                    "conditions": [{ "type": "Ready", "status": status(*ready) }],
+                    "containerStatuses": [{
+                        "name": "c", "image": "i", "imageID": "", "ready": ready, "restartCount": 9,
+                        "state": { "waiting": { "reason": "CrashLoopBackOff" } },
+                    }],
+                },
+            });
+            rollout.see(Seen::Pod(Box::new(serde_json::from_value(pod).unwrap())));
+            let node = json!({
+                "metadata": { "name": format!("n{number}") },
+                "status": { "conditions": [{ "type": "Ready", "status": node }] },
+            });
+            rollout.see(Seen::Node(Box::new(serde_json::from_value(node).unwrap())));
+        }
+        rollout
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nodes_that_do_not_work_are_not_waited_for_as_long_as_there_are_others() {
+        let wanted = BTreeSet::from(["DaemonSet n/d".to_owned()]);
+        let waits = |nodes: &[(bool, &str)]| rollout(nodes).waits(&wanted).pop();
+        assert_eq!(waits(&[(true, "True"), (true, "True")]), None);
+        assert_eq!(waits(&[(true, "True"), (false, "Unknown")]), None);
+        for (nodes, expected) in [
+            (&[(true, "True"), (false, "True")][..], "has 1 of 2 pods available, 2 updated"),
+            (&[(true, "True"), (false, "False")], "has 1 of 2 pods available, 2 updated"),
+            (
+                &[(true, "True"), (false, "True"), (false, "Unknown")],
+                "has 1 of 3 pods available, 3 updated; node n2 does not answer",
+            ),
+            (&[(false, "Unknown")], "has 0 of 1 pods available, 1 updated; node n0 does not answer"),
+        ] {
+            assert_eq!(waits(nodes), Some(format!("DaemonSet n/d {expected}")));
+        }
+        // It may be about to come up, and was given time.
+        let late = rollout(&[(true, "True"), (false, "False")]);
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert!(late.waits(&wanted).is_empty());
+        assert_eq!(late.all_without(), BTreeSet::from([("n1", "is not ready")]));
+        // What a node has said last that does not answer ends nothing.
+        let blockers = |nodes: &[(bool, &str)]| rollout(nodes).blockers().len();
+        assert_eq!(blockers(&[(false, "True"), (false, "Unknown")]), 1);
     }
 }

@@ -14,7 +14,7 @@ use claimcheck_model::snapshot::VolumeSnapshotClass;
 use k8s_openapi::{
     api::{
         apps::v1::{DaemonSet, Deployment},
-        core::v1::{Namespace, Pod, ServiceAccount},
+        core::v1::{Event, Namespace, Pod, ResourceQuota, ServiceAccount},
         rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding},
         storage::v1::{CSIDriver, StorageClass},
     },
@@ -104,6 +104,7 @@ fn every_field_is_known_to_kubernetes() {
         let again = match object["kind"].as_str().unwrap() {
             "Namespace" => again::<Namespace>(&object),
             "ServiceAccount" => again::<ServiceAccount>(&object),
+            "ResourceQuota" => again::<ResourceQuota>(&object),
             "ClusterRole" => again::<ClusterRole>(&object),
             "ClusterRoleBinding" => again::<ClusterRoleBinding>(&object),
             "Role" => again::<Role>(&object),
@@ -158,7 +159,9 @@ fn names_and_labels_agree() {
                     "{title}"
                 );
             }
-            if let Some(role) = object.get("roleRef") {
+            let role = object.get("roleRef");
+            // OpenShift brings its own.
+            if let Some(role) = role.filter(|role| role["name"] != "system:openshift:scc:privileged") {
                 assert!(
                     there.contains(&name_of(&json!({ "kind": role["kind"], "metadata": role }))),
                     "{title}"
@@ -319,6 +322,172 @@ fn upstreams_sidecars_call_the_tap_and_nobody_else_calls_the_driver() {
     }
 }
 
+/// Where pods of a priority class are admitted only to a namespace with a quota for it, as on GKE.
+#[test]
+fn priority_classes_have_a_quota_on_clusters_of_others() {
+    for options in all() {
+        let (overlay, objects) = (options.overlay(), values(&options));
+        let classes: BTreeSet<&str> = objects
+            .iter()
+            .filter_map(|o| o["spec"]["template"]["spec"]["priorityClassName"].as_str())
+            .collect();
+        assert_eq!(classes.len(), 2, "{overlay}");
+        let quotas: Vec<&Value> = objects.iter().filter(|object| object["kind"] == "ResourceQuota").collect();
+        if options.variant == Variant::Kind {
+            assert!(quotas.is_empty(), "{overlay}: kind has none of its own");
+            continue;
+        }
+        let [quota] = quotas[..] else { panic!("{overlay}: {quotas:?}") };
+        let [scope] = &quota["spec"]["scopeSelector"]["matchExpressions"].as_array().unwrap()[..] else {
+            panic!("{quota}")
+        };
+        assert_eq!((&scope["scopeName"], &scope["operator"]), (&json!("PriorityClass"), &json!("In")));
+        let covered: BTreeSet<&str> =
+            scope["values"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+        assert_eq!(covered, classes, "{overlay}");
+        let place = |kind: &str| objects.iter().position(|object| object["kind"] == kind);
+        assert!(place("ResourceQuota") < place("DaemonSet") && place("ResourceQuota") < place("Deployment"));
+    }
+}
+
+/// Where pods are admitted by what their accounts may use, as on OpenShift.
+#[test]
+fn accounts_of_pods_may_use_openshifts_privileged_constraint_on_clusters_of_others() {
+    for options in all().into_iter().filter(|options| options.variant != Variant::Kind) {
+        let objects = values(&options);
+        let accounts: BTreeSet<&str> = objects
+            .iter()
+            .filter_map(|object| object["spec"]["template"]["spec"]["serviceAccountName"].as_str())
+            .collect();
+        let bound: BTreeSet<&str> = objects
+            .iter()
+            .filter(|object| object["kind"] == "RoleBinding")
+            .filter(|binding| binding["roleRef"]["name"] == "system:openshift:scc:privileged")
+            .flat_map(|binding| binding["subjects"].as_array().unwrap())
+            .filter_map(|subject| subject["name"].as_str())
+            .collect();
+        assert_eq!(bound, accounts, "{}", options.overlay());
+    }
+}
+
+/// The client of a server that also serves this group, without any kind.
+fn serving(inner: Client, group: &'static str) -> Client {
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        let inner = inner.clone();
+        async move {
+            let path = format!("/apis/{group}/v1");
+            let preferred = json!({ "groupVersion": format!("{group}/v1"), "version": "v1" });
+            let answer = match request.uri().path() {
+                "/apis" => json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": [{
+                    "name": group, "versions": [preferred], "preferredVersion": preferred,
+                }]}),
+                asked if asked == path => json!({
+                    "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": format!("{group}/v1"), "resources": [],
+                }),
+                _ => return inner.send(request).await,
+            };
+            Ok(http::Response::new(Body::from(answer.to_string().into_bytes())))
+        }
+    });
+    Client::new(service, "default")
+}
+
+/// What upstream's `deploy/kubernetes/**/rbac*.yaml` asks for, read at the version whose image is pinned, without secrets,
+/// groups of snapshots and leases: a newer image wants them read again.
+#[test]
+fn upstreams_sidecars_have_the_rights_of_their_version() {
+    const LOOK: [&str; 3] = ["get", "list", "watch"];
+    let events = ("", "events", &["create", "list", "patch", "update", "watch"][..]);
+    let snapshot = "snapshot.storage.k8s.io";
+    let all = &["create", "delete", "get", "list", "patch", "update", "watch"][..];
+    type Rules<'a> = Vec<(&'a str, &'a str, &'a [&'a str])>;
+    let table: [(&str, &str, Rules); 5] = [
+        (
+            "csi-provisioner",
+            "v6.3.0",
+            vec![
+                ("", "persistentvolumes", &["create", "delete", "get", "list", "patch", "watch"]),
+                ("", "persistentvolumeclaims", &["get", "list", "update", "watch"]),
+                ("", "nodes", &LOOK),
+                ("storage.k8s.io", "storageclasses", &LOOK),
+                ("storage.k8s.io", "csinodes", &LOOK),
+                ("storage.k8s.io", "volumeattachments", &LOOK),
+                (snapshot, "volumesnapshots", &["get", "list", "update", "watch"]),
+                (snapshot, "volumesnapshotcontents", &["get", "list"]),
+                events,
+            ],
+        ),
+        (
+            "csi-attacher",
+            "v4.12.0",
+            vec![
+                ("", "persistentvolumes", &["get", "list", "patch", "watch"]),
+                ("storage.k8s.io", "csinodes", &LOOK),
+                ("storage.k8s.io", "volumeattachments", &["get", "list", "patch", "watch"]),
+                ("storage.k8s.io", "volumeattachments/status", &["patch"]),
+            ],
+        ),
+        (
+            "csi-resizer",
+            "v2.2.1",
+            vec![
+                ("", "persistentvolumes", &["get", "list", "patch", "watch"]),
+                ("", "persistentvolumeclaims", &LOOK),
+                ("", "persistentvolumeclaims/status", &["patch"]),
+                ("", "pods", &LOOK),
+                ("storage.k8s.io", "volumeattributesclasses", &LOOK),
+                events,
+            ],
+        ),
+        (
+            "csi-snapshotter",
+            "v8.6.0",
+            vec![
+                (snapshot, "volumesnapshotclasses", &LOOK),
+                (snapshot, "volumesnapshotcontents", &["get", "list", "patch", "update", "watch"]),
+                (snapshot, "volumesnapshotcontents/status", &["patch", "update"]),
+                events,
+            ],
+        ),
+        (
+            "snapshot-controller",
+            "v8.6.0",
+            vec![
+                ("", "persistentvolumes", &LOOK),
+                ("", "persistentvolumeclaims", &["get", "list", "update", "watch"]),
+                (snapshot, "volumesnapshotclasses", &LOOK),
+                (snapshot, "volumesnapshotcontents", all),
+                (snapshot, "volumesnapshotcontents/status", &["patch"]),
+                (snapshot, "volumesnapshots", all),
+                (snapshot, "volumesnapshots/status", &["patch", "update"]),
+                events,
+            ],
+        ),
+    ];
+    let objects = values(&Options { sidecars: Sidecars::Upstream, ..Options::new(Variant::Kind) });
+    let deployment = objects.iter().find(|object| object["kind"] == "Deployment").unwrap();
+    for (name, version, rules) in table {
+        let container = containers(deployment).iter().find(|container| container["name"] == name).unwrap();
+        let image = container["image"].as_str().unwrap();
+        assert!(image.ends_with(&format!(":{version}")), "read the rights of {image}");
+        let role = objects.iter().find(|object| name_of(object) == format!("ClusterRole claimcheck-{name}"));
+        let role: ClusterRole = serde_json::from_value(role.unwrap().clone()).unwrap();
+        let mut given: Vec<(String, String, Vec<String>)> = Vec::new();
+        for rule in role.rules.unwrap() {
+            for resource in rule.resources.unwrap() {
+                given.push((rule.api_groups.clone().unwrap()[0].clone(), resource, rule.verbs.clone()));
+            }
+        }
+        let owned = |(group, resource, verbs): (&str, &str, &[&str])| {
+            (group.to_owned(), resource.to_owned(), verbs.iter().map(|&verb| verb.to_owned()).collect())
+        };
+        let mut wanted: Vec<(String, String, Vec<String>)> = rules.into_iter().map(owned).collect();
+        wanted.sort();
+        given.sort();
+        assert_eq!(given, wanted, "{name}");
+    }
+}
+
 #[test]
 fn who_calls_the_driver_has_its_socket() {
     for container in all_containers() {
@@ -352,8 +521,23 @@ fn containers_may_no_more_than_they_need() {
                 (&json!(["ALL"]), &json!(false))
             );
         }
+        // One that was brought to the nodes need not be in a registry.
+        assert_eq!(container["imagePullPolicy"], "IfNotPresent", "{name}");
         assert!(container["resources"]["requests"]["cpu"].is_string(), "{name}");
         assert!(container["resources"]["limits"]["memory"].is_string(), "{name}");
+    }
+}
+
+/// A privileged container has the type `spc_t` from the runtime, and what it makes is out of reach of other types.
+#[test]
+fn who_shares_with_a_privileged_process_has_its_selinux_type() {
+    for container in all_containers() {
+        let name = container["name"].as_str().unwrap();
+        let mut mounts = container["volumeMounts"].as_array().into_iter().flatten();
+        let connects = name != DRIVER && mounts.any(|mount| mount["mountPath"] == "/csi");
+        let given = &container["securityContext"]["seLinuxOptions"];
+        let wanted = if connects || name == "observe" { json!({ "type": "spc_t" }) } else { Value::Null };
+        assert_eq!(*given, wanted, "{name}");
     }
 }
 
@@ -365,19 +549,32 @@ fn an_installation_is_put_in_everywhere() {
         image: "registry.example/claimcheck:1".into(),
         image_pull_secret: Some("pull".into()),
         driver_name: "other.example".into(),
+        kubelet_dir: "/var/lib/k0s/kubelet".into(),
         driver_args: vec!["--capacity=1000".into()],
         ..Options::new(Variant::Existing)
     };
     for sidecars in Sidecars::ALL {
         let text = serde_json::to_string(&objects(&elsewhere(sidecars))).unwrap();
         let text = text.replace("topology.claimcheck.csi.dev/node", "");
-        for default in ["claimcheck-system", "claimcheck:dev", DRIVER_NAME] {
+        for default in ["claimcheck-system", "claimcheck:dev", DRIVER_NAME, KUBELET_DIR] {
             assert!(!text.contains(default), "{default} is still in {text}");
         }
     }
     let values = values(&elsewhere(Sidecars::Ours));
     let node = values.iter().find(|object| name_of(object) == format!("DaemonSet {NODE}")).unwrap();
     assert_eq!(node["spec"]["template"]["spec"]["imagePullSecrets"], json!([{ "name": "pull" }]));
+    // The kubelet hands out paths of the node, so they are the same in the driver.
+    let pod = &node["spec"]["template"]["spec"];
+    let mounts = containers(node)[0]["volumeMounts"].as_array().unwrap();
+    let at = mounts.iter().find(|mount| mount["name"] == "kubelet").unwrap();
+    let volumes = pod["volumes"].as_array().unwrap();
+    let of = volumes.iter().find(|volume| volume["name"] == "kubelet").unwrap();
+    assert_eq!(at["mountPath"], "/var/lib/k0s/kubelet");
+    assert_eq!(of["hostPath"]["path"], at["mountPath"]);
+    let registered = "--kubelet-registration-path=/var/lib/k0s/kubelet/plugins/other.example/csi.sock";
+    assert!(expanded(&containers(node)[1]).contains(&registered.to_owned()));
+    let observe = values.iter().find(|object| name_of(object) == "DaemonSet claimcheck-observe").unwrap();
+    assert!(expanded(&containers(observe)[0]).contains(&"--kubelet-dir=/var/lib/k0s/kubelet".to_owned()));
     let args = expanded(&containers(node)[0]);
     assert!(
         args.contains(&"--capacity=1000".to_owned())
@@ -402,7 +599,16 @@ async fn a_second_installation_changes_nothing_and_removing_leaves_nothing() {
         assert!(first.applied.iter().all(|applied| applied.change == Change::Created), "{first:?}");
         assert_eq!(first.applied.len() + first.notes.len(), objects(&options).len());
         let definitions = objects(&options).iter().filter(|object| definition::is_definition(object)).count();
-        assert_eq!(first.notes.len(), 1 + definitions, "a PodMonitor and definitions: {:?}", first.notes);
+        let not_openshift = first.notes.iter().filter(|note| note.ends_with("the cluster is not OpenShift"));
+        let not_openshift = not_openshift.count();
+        assert!(not_openshift > 0, "{:?}", first.notes);
+        let quotas = first.notes.iter().filter(|note| note.starts_with("ResourceQuota ")).count();
+        assert_eq!(
+            first.notes.len(),
+            1 + definitions + not_openshift + quotas,
+            "a PodMonitor and definitions: {:?}",
+            first.notes
+        );
         let second = apply(&client, &options).await.unwrap();
         assert!(second.applied.iter().all(|applied| applied.change == Change::Unchanged), "{second:?}");
 
@@ -427,6 +633,22 @@ async fn a_second_installation_changes_nothing_and_removing_leaves_nothing() {
         assert!(namespaces.get_opt("claimcheck-system").await.unwrap().is_none());
         uninstall(&client, &options).await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn bindings_of_openshift_are_applied_where_it_is() {
+    let (_server, client) = cluster().await;
+    let options = Options::new(Variant::Existing);
+    apply(&client, &options).await.unwrap();
+    let bindings: Api<RoleBinding> = Api::namespaced(client.clone(), NAMESPACE);
+    assert!(bindings.get_opt("claimcheck-openshift").await.unwrap().is_none());
+    let openshift = serving(client.clone(), "security.openshift.io");
+    apply(&openshift, &options).await.unwrap();
+    for name in ["claimcheck-openshift", "claimcheck-observe-openshift"] {
+        assert!(bindings.get_opt(name).await.unwrap().is_some(), "{name}");
+    }
+    uninstall(&client, &options).await.unwrap();
+    assert!(bindings.get_opt("claimcheck-openshift").await.unwrap().is_none());
 }
 
 /// What the controllers of a cluster would say of the workloads.
@@ -498,6 +720,96 @@ async fn what_keeps_an_installation_is_named() {
     let blocker =
         "pod claimcheck-node-x, container driver: ErrImageNeverPull: image \"claimcheck:dev\" is not present";
     assert!(error.contains(blocker), "{error}");
+}
+
+/// A DaemonSet has no condition for pods that it may not make.
+#[tokio::test]
+async fn what_the_controllers_of_a_cluster_say_is_quoted() {
+    let (_server, client) = cluster().await;
+    let mut options = Options { patience: Duration::from_millis(500), ..Options::new(Variant::Existing) };
+    apply(&client, &options).await.unwrap();
+    let why = "pods \"claimcheck-node-\" is forbidden: insufficient quota to match these scopes";
+    let events: Api<Event> = Api::namespaced(client.clone(), NAMESPACE);
+    for (kind, name) in [("DaemonSet", NODE), ("ReplicaSet", "claimcheck-controllers-6d4cf56db6")] {
+        let event = json!({
+            "metadata": { "name": format!("{name}.1"), "namespace": NAMESPACE },
+            "involvedObject": { "kind": kind, "namespace": NAMESPACE, "name": name },
+            "type": "Warning", "reason": "FailedCreate", "message": format!("Error creating: {why}"),
+            "lastTimestamp": "2026-01-01T00:00:00Z",
+        });
+        events.create(&PostParams::default(), &serde_json::from_value(event).unwrap()).await.unwrap();
+    }
+    loop {
+        let error = install(&client, &options).await.unwrap_err().to_string();
+        if error.matches(&format!("(FailedCreate: Error creating: {why})")).count() == 2 {
+            break;
+        }
+        // A busy machine may need longer to look at all of them even once.
+        assert!(options.patience < Duration::from_secs(30), "{error}");
+        options.patience *= 2;
+    }
+}
+
+/// Whether labels fit a pod's affinity to nodes: all of its terms are of `NotIn`.
+fn is_wanted_on(pod: &Value, (label, value): (&str, &str)) -> bool {
+    let required = &pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"];
+    let [term] = &required.as_array().unwrap()[..] else { panic!("{required}") };
+    term["matchExpressions"].as_array().unwrap().iter().all(|expression| {
+        assert_eq!(expression["operator"], "NotIn");
+        expression["key"] != label || !expression["values"].as_array().unwrap().contains(&json!(value))
+    })
+}
+
+#[test]
+fn pods_are_wanted_on_the_nodes_that_are_waited_for() {
+    for options in all() {
+        for object in values(&options).iter().filter(|object| object["spec"]["template"].is_object()) {
+            let (title, pod) = (name_of(object), &object["spec"]["template"]["spec"]);
+            assert_eq!(pod["nodeSelector"], json!({ "kubernetes.io/os": "linux" }), "{title}");
+            for label in nodes::VIRTUAL {
+                assert!(!is_wanted_on(pod, label), "{title}: {label:?}");
+            }
+            for label in nodes::LEFT_OUT {
+                assert_eq!(
+                    is_wanted_on(pod, label),
+                    title == "DaemonSet claimcheck-observe",
+                    "{title}: {label:?}"
+                );
+            }
+        }
+    }
+}
+
+/// Where all volumes are on its node, and a node that is taken away takes them along.
+#[test]
+fn controllers_rather_run_where_nodes_stay() {
+    for options in all() {
+        let objects = values(&options);
+        let deployment = objects.iter().find(|object| object["kind"] == "Deployment").unwrap();
+        let affinity = &deployment["spec"]["template"]["spec"]["affinity"]["nodeAffinity"];
+        let [preferred] =
+            &affinity["preferredDuringSchedulingIgnoredDuringExecution"].as_array().unwrap()[..]
+        else {
+            panic!("{affinity}")
+        };
+        let terms = preferred["preference"]["matchExpressions"].as_array().unwrap();
+        let avoided =
+            |label: &str| terms.iter().any(|term| term["key"] == label && term["operator"] == "NotIn");
+        for label in [
+            "cloud.google.com/gke-spot",
+            "cloud.google.com/gke-preemptible",
+            "eks.amazonaws.com/capacityType",
+            "karpenter.sh/capacity-type",
+            "kubernetes.azure.com/scalesetpriority",
+        ] {
+            assert_eq!(
+                avoided(label),
+                options.variant == Variant::Existing,
+                "{}: {label}",
+                options.overlay()
+            );
+        }
+    }
 }
 
 /// The client with a kubelet behind it: asked for a log, it says what it was asked.

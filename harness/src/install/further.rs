@@ -1,0 +1,117 @@
+//! A further driver beside the installed one: our driver under another name and with other abilities, for cases about
+//! what Kubernetes does with such a driver. Its objects are made of the manifests of the first.
+
+use kube::core::DynamicObject;
+use serde_json::{Value, json};
+
+use super::{
+    CONTROLLERS, DRIVER, NODE, Options, resolve,
+    substitute::{self, TAP},
+    typed,
+};
+
+/// What tells a further driver's objects from the first one's.
+const COMPONENT: &str = "app.kubernetes.io/component";
+/// Where the driver's state is in the manifests.
+const STATE_DIR: &str = "--state-dir=/var/lib/claimcheck";
+
+/// What a further driver is to be.
+#[derive(Clone, Copy, Debug)]
+pub struct FurtherDriver<'a> {
+    /// Under which name the cluster knows it.
+    pub name: &'a str,
+    /// Further arguments of our driver; `{node_id}` stands for the node.
+    pub args: &'a [&'a str],
+    /// Whether an attacher runs for it.
+    pub attacher: bool,
+}
+
+impl FurtherDriver<'_> {
+    /// The sidecar controllers that speak to it.
+    fn controllers(&self) -> Vec<&'static str> {
+        ["provisioner", "resizer"].into_iter().chain(self.attacher.then_some("attacher")).collect()
+    }
+
+    /// A name for its objects of what the first driver's are called.
+    fn named(&self, of_first: &str) -> String {
+        let short = self.name.split('.').next().unwrap_or(self.name);
+        format!("{of_first}-{short}")
+    }
+}
+
+/// The objects of a further driver: its node plugin, and a pod with its sidecars. There is one lease for all
+/// controllers of an installation, so these take part in no election, and there is one of them.
+pub fn further(options: &Options, driver: FurtherDriver) -> Vec<DynamicObject> {
+    let options = Options { driver_name: driver.name.to_owned(), driver_args: Vec::new(), ..options.clone() };
+    let mut objects = resolve::resolve(&options.overlay());
+    objects.retain(|object| object["metadata"]["name"] == NODE || object["metadata"]["name"] == CONTROLLERS);
+    objects.retain(|object| object["kind"] == "DaemonSet" || object["kind"] == "Deployment");
+    for object in &mut objects {
+        substitute::substitute(object, &options);
+        rename(object, &driver);
+        match object["kind"] == "DaemonSet" {
+            true => node_plugin(&mut object["spec"]["template"], &driver),
+            false => controllers(&mut object["spec"]["template"]["spec"], &driver),
+        }
+    }
+    typed(objects)
+}
+
+/// The object's name, and the label by which its pods are found.
+fn rename(object: &mut Value, driver: &FurtherDriver) {
+    let places = ["/metadata/labels", "/spec/selector/matchLabels", "/spec/template/metadata/labels"];
+    for place in places {
+        if let Some(labels) = object.pointer_mut(place)
+            && let Some(component) = labels[COMPONENT].as_str()
+        {
+            labels[COMPONENT] = driver.named(component).into();
+        }
+    }
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    object["metadata"]["name"] = driver.named(name).into();
+}
+
+/// The container of the driver has another name: what hits the first driver finds it by that.
+fn node_plugin(template: &mut Value, driver: &FurtherDriver) {
+    let name = driver.named(DRIVER);
+    if template["metadata"]["labels"][TAP] == DRIVER {
+        template["metadata"]["labels"][TAP] = name.clone().into();
+    }
+    for container in list(&mut template["spec"]["containers"]) {
+        if container["name"] != DRIVER {
+            continue;
+        }
+        container["name"] = name.clone().into();
+        let args = list(&mut container["args"]);
+        for arg in args.iter_mut().filter(|arg| **arg == STATE_DIR) {
+            *arg = format!("{STATE_DIR}/{name}").into();
+        }
+        args.extend(driver.args.iter().map(|arg| arg.replace("{node_id}", "$(NODE_NAME)").into()));
+    }
+}
+
+fn controllers(pod: &mut Value, driver: &FurtherDriver) {
+    let wanted = driver.controllers();
+    let containers = list(&mut pod["containers"]);
+    containers.retain_mut(|container| match container["name"].as_str() {
+        Some("controllers") => {
+            let args = list(&mut container["args"]);
+            // What is left of them where the sidecars are upstream's is the cluster's, not a driver's.
+            let ours = args.iter().any(|arg| arg == "provisioner");
+            let options = |arg: &Value| arg.as_str().is_some_and(|arg| arg.starts_with("--"));
+            let elects = |arg: &Value| arg.as_str().is_some_and(|arg| arg.starts_with("--leader-elect"));
+            args.retain(|arg| options(arg) && !elects(arg));
+            args.splice(0..0, ["controller"].iter().chain(&wanted).map(|&word| word.into()));
+            ours
+        }
+        Some(name) => name.strip_prefix("csi-").is_some_and(|name| wanted.contains(&name)),
+        None => false,
+    });
+}
+
+fn list(value: &mut Value) -> &mut Vec<Value> {
+    if !value.is_array() {
+        *value = json!([]);
+    }
+    value.as_array_mut().expect("it has just been made one")
+}

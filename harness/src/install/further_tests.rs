@@ -1,0 +1,107 @@
+//! Objects of further drivers, of every kind of installation.
+
+use claimcheck_driver::Args;
+use clap::Parser;
+use serde_json::{Value, json};
+
+use super::{FurtherDriver, Options, Sidecars, Variant, further, objects};
+
+const NAME: &str = "zoned.claimcheck.dev";
+const DRIVER: FurtherDriver =
+    FurtherDriver { name: NAME, args: &["--topology", "zone={node_id}"], attacher: true };
+
+fn all() -> impl Iterator<Item = Options> {
+    let variants = Variant::ALL.into_iter();
+    variants.flat_map(|variant| Sidecars::ALL.map(|sidecars| Options { sidecars, ..Options::new(variant) }))
+}
+
+fn values(objects: Vec<kube::core::DynamicObject>) -> Vec<Value> {
+    objects.into_iter().map(|object| serde_json::to_value(object).unwrap()).collect()
+}
+
+fn containers(workload: &Value) -> &Vec<Value> {
+    workload["spec"]["template"]["spec"]["containers"].as_array().unwrap()
+}
+
+/// Whether the pods of one workload are those that another is about.
+fn is_about(selecting: &Value, of: &Value) -> bool {
+    let labels = &of["spec"]["template"]["metadata"]["labels"];
+    let wanted = selecting["spec"]["selector"]["matchLabels"].as_object().unwrap();
+    wanted.iter().all(|(label, value)| labels[label] == *value)
+}
+
+fn arguments(container: &Value) -> Vec<&str> {
+    container["args"].as_array().unwrap().iter().map(|arg| arg.as_str().unwrap()).collect()
+}
+
+#[test]
+fn a_further_driver_has_pods_of_its_own() {
+    for options in all() {
+        let further = values(further(&options, DRIVER));
+        let kinds: Vec<_> = further.iter().map(|object| object["kind"].as_str().unwrap()).collect();
+        assert_eq!(kinds, ["DaemonSet", "Deployment"], "{}", options.overlay());
+        let mut first = values(objects(&options));
+        first.retain(|object| object["spec"]["template"].is_object());
+        for workload in &further {
+            assert!(is_about(workload, workload));
+            for other in &first {
+                assert_ne!(workload["metadata"]["name"], other["metadata"]["name"]);
+                assert!(!is_about(workload, other) && !is_about(other, workload));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_driver_has_its_name_its_state_and_what_it_is_to_be() {
+    for options in all() {
+        let options = Options { faults: Some("/var/lib/claimcheck/f".to_owned()), ..options };
+        let further = values(further(&options, DRIVER));
+        let node = &further[0];
+        let driver = &containers(node)[0];
+        assert_eq!(driver["name"], "driver-zoned", "what is done to the first driver is not done to it");
+        assert_eq!(driver["env"][0], json!({ "name": "DRIVER_NAME", "value": NAME }));
+        let words = arguments(driver);
+        assert!(words.contains(&"--state-dir=/var/lib/claimcheck/driver-zoned"), "{words:?}");
+        assert!(words.ends_with(&["--topology", "zone=$(NODE_NAME)"]), "{words:?}");
+        // That of the metrics is the component's, not the driver's.
+        let of_driver = words.iter().filter(|word| !word.starts_with("--http-endpoint"));
+        let filled = of_driver.map(|word| word.replace("$(NODE_NAME)", "n1").replace("$(DRIVER_NAME)", NAME));
+        Args::try_parse_from(filled).unwrap();
+        let tapped = node["spec"]["template"]["metadata"]["labels"]["claimcheck.dev/tap"].as_str().unwrap();
+        for container in containers(node) {
+            let fails = arguments(container).contains(&"--faults=/var/lib/claimcheck/f");
+            assert_eq!(fails, container["name"] == tapped, "{}", container["name"]);
+        }
+        let volumes = node["spec"]["template"]["spec"]["volumes"].to_string();
+        assert!(volumes.contains(&format!("/plugins/{NAME}\"")), "{volumes}");
+    }
+}
+
+#[test]
+fn the_sidecars_are_those_that_the_driver_wants() {
+    for options in all() {
+        for attacher in [true, false] {
+            let further = values(further(&options, FurtherDriver { attacher, ..DRIVER }));
+            let pod = containers(&further[1]);
+            let wanted: &[&str] = match (options.sidecars, attacher) {
+                (Sidecars::Ours, _) => &["controllers"],
+                (Sidecars::Upstream, true) => &["csi-provisioner", "csi-attacher", "csi-resizer"],
+                (Sidecars::Upstream, false) => &["csi-provisioner", "csi-resizer"],
+            };
+            let names: Vec<_> = pod.iter().map(|container| container["name"].as_str().unwrap()).collect();
+            assert_eq!(names, wanted, "{}", options.overlay());
+            if options.sidecars == Sidecars::Ours {
+                let words = arguments(&pod[0]);
+                let roles: &[&str] = match attacher {
+                    true => {
+                        &["controller", "provisioner", "resizer", "attacher", "--csi-address=/csi/csi.sock"]
+                    }
+                    false => &["controller", "provisioner", "resizer", "--csi-address=/csi/csi.sock"],
+                };
+                assert!(words.starts_with(roles), "{words:?}");
+                assert!(!words.iter().any(|word| word.starts_with("--leader-elect")), "{words:?}");
+            }
+        }
+    }
+}
