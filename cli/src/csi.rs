@@ -5,22 +5,17 @@ use std::{
     path::{Path, PathBuf},
     process::ExitCode,
     sync::Arc,
-    time::Duration,
 };
 
 use anyhow::{Context, Result};
-use claimcheck_csi::Endpoint;
 use claimcheck_harness::{
     Lane, STATE_DIR,
-    cluster::{DriverCommand, DriverPlace},
+    cluster::DriverCommand,
     metrics::Metrics,
     report::{Reporter, RunFolder},
-    share,
 };
 use claimcheck_model::{ClusterKind, Event, RunInfo, Stamp};
-use claimcheck_rpc::{
-    Config, ConnectError, DriverProcess, Endpoints, Planned, Restart, Runner, Suite, catalogue, plan,
-};
+use claimcheck_rpc::{Config, Endpoints, Planned, Restart, Runner, Suite, catalogue, plan};
 use claimcheck_suites::interrupt;
 use comfy_table::{ContentArrangement, Table, TableStyle};
 use tokio::sync::{Mutex, mpsc};
@@ -28,16 +23,13 @@ use tokio::sync::{Mutex, mpsc};
 use crate::{
     csi_args::{Args, Format},
     findings::{Expected, Level},
+    local_driver::{self, LocalDriver, PATIENCE},
 };
 
-/// How long a driver may take to listen.
-const PATIENCE: Duration = Duration::from_secs(20);
 /// The node ids of a driver that we start.
 const NODES: [&str; 2] = ["claimcheck-node-a", "claimcheck-node-b"];
 /// What a shell says of a program that ended by SIGINT.
 const INTERRUPTED: u8 = 130;
-/// How many lines of a driver's output are told when it does not come up.
-const LAST_WORDS: usize = 10;
 
 /// Runs the rows against a driver; the exit code says how it went.
 pub fn run(args: Args, lane: Option<Lane>, began: Stamp) -> Result<ExitCode> {
@@ -62,8 +54,7 @@ pub fn run(args: Args, lane: Option<Lane>, began: Stamp) -> Result<ExitCode> {
             print(&plan(&catalogue(), &args.filter, None), args.format)?;
             return Ok(ExitCode::SUCCESS);
         }
-        eprintln!("claimcheck: which driver? Give --endpoint, or --driver to have it started");
-        return Ok(ExitCode::from(2));
+        return Ok(local_driver::which());
     }
     crate::runtime()?.block_on(attempt(args, config, expected, lane, began))
 }
@@ -138,17 +129,7 @@ async fn connect(
 ) -> Result<(Arc<Suite>, tokio::task::JoinHandle<()>)> {
     let restart = started.restart.clone();
     let connected = Suite::connect(config, started.endpoints.clone(), restart, PATIENCE, events).await;
-    connected.map_err(|error| last_words(error, started.log.as_deref()))
-}
-
-/// The error, and what the driver said last, if it is ours to know.
-fn last_words(error: ConnectError, log: Option<&Path>) -> anyhow::Error {
-    let Some(log) = log else { return error.into() };
-    let text = std::fs::read_to_string(log).unwrap_or_default();
-    let lines: Vec<&str> = text.lines().collect();
-    let last = lines[lines.len().saturating_sub(LAST_WORDS)..].join("\n  ");
-    let error = anyhow::Error::from(error);
-    if last.is_empty() { error } else { error.context(format!("the driver's last words:\n  {last}\n")) }
+    connected.map_err(|error| local_driver::last_words(error.into(), started.log.as_deref()))
 }
 
 /// Starts the driver, if that is asked for.
@@ -159,37 +140,14 @@ fn start(args: &Args, config: &mut Config, log: PathBuf) -> Result<Started> {
         let restart = args.restart_command.clone().map(Restart::Command);
         return Ok(Started { endpoints: Endpoints { node, controller, second }, restart, log: None });
     };
-    let root = Path::new(STATE_DIR).join("csi");
-    std::fs::create_dir_all(&root).with_context(|| format!("cannot make {}", root.display()))?;
-    share(&root)?;
-    let ourselves = std::env::current_exe().context("cannot find this very program")?;
     let default = if *command == DriverCommand::Builtin { 2 } else { 1 };
     let count = usize::from(args.nodes.unwrap_or(default));
-    let (mut processes, mut sockets) = (Vec::new(), Vec::new());
-    for node in &NODES[..count] {
-        let (directory, state_dir) = (root.join(node), root.join("state"));
-        for path in [&directory, &state_dir] {
-            std::fs::create_dir_all(path).with_context(|| format!("cannot make {}", path.display()))?;
-        }
-        let socket = directory.join("csi.sock");
-        let place = DriverPlace {
-            socket: socket.clone(),
-            node_id: (*node).to_owned(),
-            state_dir: state_dir.display().to_string(),
-            node_root: directory.display().to_string(),
-        };
-        let (program, arguments) = command.at(&place, &ourselves);
-        processes.push(DriverProcess::start(program, arguments, log.clone())?);
-        sockets.push(Endpoint::Unix(socket));
-    }
+    let local = LocalDriver::start(command, None, &NODES[..count], &log)?;
     // The paths that drivers are used to are in the namespace of the run, which nobody else sees.
-    config.staging_dir.get_or_insert_with(|| root.join("staging"));
-    config.target_dir.get_or_insert_with(|| root.join("targets"));
-    let mut sockets = sockets.into_iter();
-    let node = sockets.next().context("a driver has one node at least")?;
-    let endpoints = Endpoints { node, controller: None, second: sockets.next() };
-    let restart = Some(Restart::Processes(Arc::new(Mutex::new(processes))));
-    Ok(Started { endpoints, restart, log: Some(log) })
+    config.staging_dir.get_or_insert_with(|| local.root.join("staging"));
+    config.target_dir.get_or_insert_with(|| local.root.join("targets"));
+    let restart = Some(Restart::Processes(Arc::new(Mutex::new(local.processes))));
+    Ok(Started { endpoints: local.endpoints, restart, log: Some(log) })
 }
 
 fn info(args: &Args, suite: &Suite, planned: &[Planned], lane: Option<Lane>) -> RunInfo {

@@ -258,7 +258,8 @@ impl Settings {
     }
 }
 
-fn pair(text: &str) -> Result<(String, String), String> {
+/// `KEY=VALUE`.
+pub fn pair(text: &str) -> Result<(String, String), String> {
     let pair = text.split_once('=').ok_or("KEY=VALUE is expected")?;
     Ok((pair.0.to_owned(), pair.1.to_owned()))
 }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::timeouts::Timeout;
 
 /// A driver file.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields, default)]
 pub struct File {
     /// What storage classes are made from.
@@ -37,7 +37,7 @@ pub struct File {
 }
 
 /// Where a class comes from; nowhere where all is empty.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields, default)]
 pub struct ClassSource {
     /// Made from the driver's name, without parameters.
@@ -49,7 +49,7 @@ pub struct ClassSource {
 }
 
 /// Where a VolumeAttributesClass comes from: never from the driver's name alone.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields, default)]
 pub struct AttributesSource {
     /// An object in a file.
@@ -59,7 +59,7 @@ pub struct AttributesSource {
 }
 
 /// A volume that is part of a pod.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields, default)]
 pub struct InlineVolume {
     /// What the driver is given as volume context.
@@ -71,7 +71,7 @@ pub struct InlineVolume {
 }
 
 /// What is known of the driver.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields, default)]
 pub struct DriverInfo {
     /// Its name, as GetPluginInfo says it.
@@ -111,18 +111,20 @@ pub struct DriverInfo {
 }
 
 /// What Go writes for a member of a set: `ext4: {}`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Empty {}
 
 /// Sizes of volumes, as Kubernetes quantities; unlimited where empty.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields, default)]
 pub struct SizeRange {
     /// The largest.
     pub max: String,
     /// The smallest.
     pub min: String,
+    /// What sizes are multiples of.
+    pub step: String,
 }
 
 /// Who may use a volume at once.
@@ -140,7 +142,7 @@ pub enum AccessMode {
 }
 
 /// The scale of stress.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields, default)]
 pub struct StressTestOptions {
     /// How many pods, each with a volume.
@@ -150,7 +152,7 @@ pub struct StressTestOptions {
 }
 
 /// The scale of stress with snapshots.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields, default)]
 pub struct SnapshotStressTestOptions {
     /// How many pods, each with a volume.
@@ -160,7 +162,7 @@ pub struct SnapshotStressTestOptions {
 }
 
 /// The scale of stress with changes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields, default)]
 pub struct ModifyStressTestOptions {
     /// How many pods, each with a volume.
@@ -168,7 +170,7 @@ pub struct ModifyStressTestOptions {
 }
 
 /// What is expected of its speed.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields, default)]
 pub struct PerformanceTestOptions {
     /// When volumes are made.
@@ -176,7 +178,7 @@ pub struct PerformanceTestOptions {
 }
 
 /// What is expected when volumes are made.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields, default)]
 pub struct ProvisioningOptions {
     /// The size of each.
@@ -188,7 +190,7 @@ pub struct ProvisioningOptions {
 }
 
 /// How fast volumes are made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields, default)]
 pub struct ExpectedMetrics {
     /// Nanoseconds, as Go writes a duration that is a number.

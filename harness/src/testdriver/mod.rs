@@ -6,13 +6,18 @@
 //!                                                                    └─> fixture: classes, claims, pods
 //! ```
 //!
-//! Every field has an effect on cases, or [`TestDriver::without_effect`] names it.
+//! Every field has an effect on cases, or [`TestDriver::without_effect`] names it. The way back, from what a driver
+//! declares to such a file, is [`draft`].
 
 mod error;
 mod file;
+mod ours;
 #[cfg(test)]
 mod tests;
 mod timeouts;
+mod write;
+#[cfg(test)]
+mod write_tests;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,6 +32,8 @@ use k8s_openapi::{api::storage::v1::StorageClass, apimachinery::pkg::api::resour
 
 pub use error::TestDriverError;
 pub use file::{AccessMode, ClassSource, File, InlineVolume, StressTestOptions};
+pub use ours::Content;
+pub use write::{ClassWish, Draft, Origin, Wishes, class, draft};
 
 /// The smallest volume of a driver whose file names none (`loadDriverDefinition` in upstream's `external.go`).
 const SMALLEST: &str = "5Gi";
@@ -208,6 +215,7 @@ impl TestDriver {
                 "SupportedFsType beyond ext3, ext4 and xfs",
                 self.file_systems().any(|name| !KNOWN.contains(&name)),
             ),
+            ("SupportedSizeRange.Step", !info.supported_size_range.step.is_empty()),
             ("TopologyKeys", !info.topology_keys.is_empty()),
             ("NumAllowedTopologies", info.num_allowed_topologies > 0),
             ("VolumeSnapshotStressTestOptions", info.volume_snapshot_stress_test_options.is_some()),

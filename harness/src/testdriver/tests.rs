@@ -40,7 +40,7 @@ DriverInfo:
   InTreePluginName: kubernetes.io/d
   TestTags: [slow]
   MaxFileSize: 1048576
-  SupportedSizeRange: {Min: 1Gi, Max: 16Ti}
+  SupportedSizeRange: {Min: 1Gi, Max: 16Ti, Step: 1Gi}
   SupportedFsType: {\"\": {}, ext4: {}, xfs: {}, btrfs:}
   SupportedMountOption: {noatime: {}}
   RequiredMountOption: {hard: {}}
@@ -76,7 +76,7 @@ DriverInfo:
     assert!(can[&Capability::Rwx] && can[&Capability::OfflineExpansion]);
     assert!(!can[&Capability::OnlineExpansion] && !can[&Capability::Exec] && !can[&Capability::Block]);
     assert_eq!(driver.file().driver_info.stress_test_options.unwrap().num_restarts, 2);
-    assert_eq!(driver.without_effect().len(), 14, "{:?}", driver.without_effect());
+    assert_eq!(driver.without_effect().len(), 15, "{:?}", driver.without_effect());
 }
 
 #[test]

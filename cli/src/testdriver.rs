@@ -1,0 +1,255 @@
+//! `claimcheck testdriver`: the file of a driver for Kubernetes' own e2e storage suite.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, OpenOptions},
+    io::{ErrorKind, Write},
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use anyhow::{Context, Result};
+use claimcheck_csi::{Driver, Endpoint, tap::Tap};
+use claimcheck_harness::{
+    STATE_DIR,
+    cluster::{Asked, DriverCommand, ask},
+    testdriver::{ClassWish, Content, Origin, Wishes, class, draft},
+};
+use claimcheck_model::Capability;
+use claimcheck_rpc::Endpoints;
+use claimcheck_suites::{interrupt, load::bytes};
+use clap::ArgGroup;
+
+use crate::{
+    csi_args::pair,
+    load::size,
+    local_driver::{self, LocalDriver, PATIENCE},
+};
+
+/// The node id of a driver that we start.
+const NODE: &str = "claimcheck-node-a";
+
+/// What `testdriver` takes.
+#[derive(Debug, clap::Args)]
+#[command(group = ArgGroup::new("which").args(["endpoint", "driver"]).required(false))]
+pub struct Args {
+    /// Start the driver and ask it, in namespaces of its own: `builtin`, or exec:"COMMAND" with {endpoint} {socket}
+    /// {node_id} {state_dir} {node_root}
+    #[arg(long, value_name = "DRIVER")]
+    driver: Option<DriverCommand>,
+    /// The same for its controller, where that is a process of its own
+    #[arg(long, value_name = "DRIVER", requires = "driver")]
+    driver_controller: Option<DriverCommand>,
+    /// Ask the driver that listens here: unix:///csi.sock or tcp://host:port
+    #[arg(long, value_name = "URL")]
+    endpoint: Option<Endpoint>,
+    /// Where its controller listens, if elsewhere
+    #[arg(long, value_name = "URL", requires = "endpoint")]
+    controller_endpoint: Option<Endpoint>,
+    /// Where to write the file, which must not exist yet [default: standard output]
+    #[arg(short, long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    #[command(flatten)]
+    wishes: WishArgs,
+}
+
+/// What cannot be asked.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "What a driver cannot be asked")]
+struct WishArgs {
+    /// A storage class of the cluster to copy [default: one made from the driver's name]
+    #[arg(long, value_name = "NAME", conflicts_with = "driver_params")]
+    storage_class: Option<String>,
+    /// A parameter of the storage class, which then is in a file of its own next to FILE; can be repeated
+    #[arg(long = "driver-param", value_name = "KEY=VALUE", value_parser = pair, requires = "out")]
+    driver_params: Vec<(String, String)>,
+    /// A snapshot class of the cluster to copy [default: one made from the driver's name]
+    #[arg(long, value_name = "NAME")]
+    snapshot_class: Option<String>,
+    /// The same of group snapshots
+    #[arg(long, value_name = "NAME")]
+    group_snapshot_class: Option<String>,
+    /// A VolumeAttributesClass of the cluster, for the suites that change volumes
+    #[arg(long, value_name = "NAME")]
+    volume_attributes_class: Option<String>,
+    /// A file system that classes can ask for, or `block` for raw block volumes; can be repeated
+    #[arg(long = "fs-type", value_name = "NAME")]
+    fs_types: Vec<String>,
+    /// A mount option that classes can ask for; can be repeated
+    #[arg(long = "mount-option", value_name = "OPTION")]
+    mount_options: Vec<String>,
+    /// The size of the smallest volume
+    #[arg(long, value_name = "QUANTITY", value_parser = size)]
+    min_size: Option<String>,
+    /// The size of the largest volume
+    #[arg(long, value_name = "QUANTITY", value_parser = size, requires = "min_size")]
+    max_size: Option<String>,
+    /// The size of the largest file [default: 100Mi]
+    #[arg(long, value_name = "QUANTITY", value_parser = size)]
+    max_file_size: Option<String>,
+    /// Volumes can be part of a pod, with these attributes if any; can be repeated
+    #[arg(long = "inline-volume", value_name = "KEY=VALUE,..", num_args = 0..=1, default_missing_value = "",
+        value_parser = pairs)]
+    inline_volumes: Vec<BTreeMap<String, String>>,
+    /// The only node that pods can run on
+    #[arg(long, value_name = "NODE")]
+    client_node: Option<String>,
+    /// Run the stress suites with as many pods, restarts and snapshots
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    stress: Option<u16>,
+    /// What the driver can or cannot do, whatever it declares: a capability as upstream spells it; can be repeated
+    #[arg(long = "capability", value_name = "NAME=true|false", value_parser = capability)]
+    capabilities: Vec<(Capability, bool)>,
+}
+
+impl Args {
+    /// The command needs namespaces of its own, for a driver that we start.
+    pub fn starts_driver(&self) -> bool {
+        self.driver.is_some()
+    }
+
+    /// Writes the file.
+    pub fn run(self) -> Result<ExitCode> {
+        let class_file =
+            self.out.as_deref().filter(|_| !self.wishes.driver_params.is_empty()).map(class_path);
+        if self.endpoint.is_none() && self.driver.is_none() {
+            return Ok(local_driver::which());
+        }
+        // Before a driver is started for nothing; creating it looks again.
+        if let Some(there) = self.out.iter().chain(&class_file).find(|path| path.exists()) {
+            return Ok(exists(there));
+        }
+        let asked = crate::runtime()?.block_on(async {
+            let interrupted = interrupt::token()?;
+            tokio::select! {
+                asked = self.ask() => asked.map(Some),
+                () = interrupted.cancelled() => Ok(None),
+            }
+        })?;
+        let Some(asked) = asked else { return Ok(ExitCode::from(130)) };
+        let parameters: BTreeMap<_, _> = self.wishes.driver_params.iter().cloned().collect();
+        let ours = (self.driver == Some(DriverCommand::Builtin))
+            .then(|| Content::of_class(self.wishes.storage_class.as_deref(), &parameters));
+        let draft = draft(&asked, &self.wishes.wishes(class_file.as_deref())?, ours);
+        let Some(out) = &self.out else {
+            print!("{draft}");
+            return Ok(ExitCode::SUCCESS);
+        };
+        if let Some(path) = &class_file
+            && !create(path, &class(&asked.name, &parameters))?
+        {
+            return Ok(exists(path));
+        }
+        if !create(out, &draft.to_string())? {
+            return Ok(exists(out));
+        }
+        let unknown = draft.origins.values().filter(|origin| matches!(origin, Origin::Unknown(_))).count();
+        let look = match unknown {
+            0 => String::new(),
+            n => format!("; {n} of its capabilities cannot be asked and are false: see the comments"),
+        };
+        let and = class_file.map_or(String::new(), |path| format!(" and {}", path.display()));
+        crate::say(Some(format!("wrote {}{and} for driver {}{look}", out.display(), asked.name)));
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// What the driver says.
+    async fn ask(&self) -> Result<Asked> {
+        let Some(command) = &self.driver else {
+            let node = self.endpoint.clone().context("neither --endpoint nor --driver was given")?;
+            let controller = self.controller_endpoint.clone();
+            return reach(Endpoints { node, controller, second: None }).await;
+        };
+        let log = Path::new(STATE_DIR).join("driver.log");
+        let local = LocalDriver::start(command, self.driver_controller.as_ref(), &[NODE], &log)?;
+        let asked = reach(local.endpoints).await;
+        asked.map_err(|error| local_driver::last_words(error, Some(&log)))
+    }
+}
+
+async fn reach(endpoints: Endpoints) -> Result<Asked> {
+    let to = |endpoint| Driver::new(endpoint, Tap::none(), "testdriver");
+    let node = to(endpoints.node);
+    let controller = endpoints.controller.map_or_else(|| node.clone(), to);
+    for driver in [&node, &controller] {
+        driver.wait_ready(PATIENCE).await?;
+    }
+    Ok(ask(&controller, &node).await?)
+}
+
+impl WishArgs {
+    fn wishes(&self, class_file: Option<&Path>) -> Result<Wishes> {
+        let block = self.fs_types.iter().any(|name| name == BLOCK);
+        let block = block.then_some((Capability::Block, true));
+        let class = match (&self.storage_class, class_file) {
+            (Some(name), _) => ClassWish::Existing(name.clone()),
+            (None, Some(path)) => ClassWish::File(absolute(path)?),
+            (None, None) => ClassWish::Name,
+        };
+        Ok(Wishes {
+            class,
+            snapshot_class: self.snapshot_class.clone(),
+            group_snapshot_class: self.group_snapshot_class.clone(),
+            attributes_class: self.volume_attributes_class.clone(),
+            file_systems: self.fs_types.iter().filter(|name| *name != BLOCK).cloned().collect(),
+            mount_options: self.mount_options.iter().cloned().collect(),
+            smallest: self.min_size.clone(),
+            largest: self.max_size.clone(),
+            largest_file: self.max_file_size.as_deref().and_then(bytes),
+            inline_volumes: self.inline_volumes.clone(),
+            client_node: self.client_node.clone(),
+            stress: self.stress.map(usize::from),
+            capabilities: block.into_iter().chain(self.capabilities.iter().copied()).collect(),
+        })
+    }
+}
+
+/// As `run --fs-type` has it.
+const BLOCK: &str = "block";
+
+/// Where the storage class of a file is.
+fn class_path(out: &Path) -> PathBuf {
+    let stem = out.file_stem().unwrap_or_default().to_string_lossy();
+    out.with_file_name(format!("{stem}-class.yaml"))
+}
+
+/// Upstream's suite looks for files below its own folders, unless they are absolute.
+fn absolute(path: &Path) -> Result<String> {
+    let absolute = std::path::absolute(path);
+    let absolute = absolute.with_context(|| format!("cannot find the folder of {}", path.display()))?;
+    Ok(absolute.display().to_string())
+}
+
+/// Writes a file, unless there is one.
+fn create(path: &Path, text: &str) -> Result<bool> {
+    let failed =
+        || format!("cannot write {}: check that its folder exists and may be written", path.display());
+    let mut file = match OpenOptions::new().write(true).create_new(true).open(path) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(false),
+        file => file.with_context(failed)?,
+    };
+    let written = file.write_all(text.as_bytes());
+    if written.is_err() {
+        // Half a file would be in the way of the next attempt; why the first failed says more.
+        let _ = fs::remove_file(path);
+    }
+    written.with_context(failed)?;
+    Ok(true)
+}
+
+fn exists(path: &Path) -> ExitCode {
+    let path = path.display();
+    eprintln!("claimcheck: {path} exists and is not overwritten: remove it, or name another file with --out");
+    ExitCode::from(2)
+}
+
+fn pairs(text: &str) -> Result<BTreeMap<String, String>, String> {
+    text.split(',').filter(|text| !text.is_empty()).map(pair).collect()
+}
+
+fn capability(text: &str) -> Result<(Capability, bool), String> {
+    let (name, value) = text.split_once('=').ok_or("write NAME=true or NAME=false")?;
+    let capability = name.parse::<Capability>().map_err(|error| error.to_string())?;
+    let value = value.parse().map_err(|_| format!("{value:?} is neither true nor false"))?;
+    Ok((capability, value))
+}

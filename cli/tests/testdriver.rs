@@ -1,0 +1,109 @@
+//! `claimcheck testdriver`: from a driver's answers to a file that our own reader takes, and that nothing overwrites.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Output},
+};
+
+use claimcheck_harness::testdriver::{Class, TestDriver};
+use claimcheck_model::Capability;
+
+fn testdriver(args: &[&str]) -> Output {
+    let ours = env!("CARGO_BIN_EXE_claimcheck");
+    Command::new(ours).arg("testdriver").args(args).output().expect("the binary runs")
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// What was written, read again.
+fn written(out: &Path, args: &[&str]) -> TestDriver {
+    let out_arg = out.display().to_string();
+    let output = testdriver(&[args, &["--out", &out_arg]].concat());
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(said(&output).contains(&out_arg), "{}", said(&output));
+    TestDriver::read(out).expect("our own reader takes it")
+}
+
+#[test]
+fn our_driver_is_asked_and_its_class_is_beside_the_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("driver.yaml");
+    let driver = written(&out, &["--driver", "builtin", "--driver-param", "kind=image"]);
+    assert_eq!(driver.name(), "claimcheck.csi.dev");
+    let Class::Object(class) = driver.class() else { panic!("{:?}", driver.class()) };
+    assert_eq!(class.parameters.as_ref().expect("parameters")["kind"], "image");
+    let can = driver.capabilities();
+    assert!(
+        can[&Capability::SnapshotDataSource] && can[&Capability::OnlineExpansion] && can[&Capability::Block]
+    );
+    assert!(!can[&Capability::Rwx] && !can[&Capability::VolumeMountGroup]);
+    assert_eq!(driver.file_systems().collect::<Vec<_>>(), ["ext3", "ext4", "xfs"]);
+}
+
+/// A driver with a controller of its own, and without much of what ours has.
+#[test]
+fn a_stranger_is_taken_at_its_word() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("driver.yaml");
+    let ours = env!("CARGO_BIN_EXE_claimcheck");
+    let stranger = format!(
+        "exec:{ours} driver --driver-name stranger.example.com --endpoint {{endpoint}} --node-id {{node_id}} \
+         --state-dir {{state_dir}} --topology example.com/zone=a --max-volumes 7"
+    );
+    let controller = format!("{stranger} --disable CREATE_DELETE_SNAPSHOT --disable EXPAND_VOLUME");
+    let args = [
+        "--driver",
+        &*stranger,
+        "--driver-controller",
+        &controller,
+        "--fs-type",
+        "ext4",
+        "--fs-type",
+        "block",
+    ];
+    let driver = written(&out, &args);
+    assert_eq!((driver.name(), driver.class()), ("stranger.example.com", &Class::Name));
+    let can = driver.capabilities();
+    assert!(can[&Capability::VolumeLimits] && can[&Capability::Topology] && can[&Capability::Block]);
+    assert!(can[&Capability::NodeExpansion], "its node declares EXPAND_VOLUME");
+    assert!(!can[&Capability::SnapshotDataSource] && !can[&Capability::ControllerExpansion]);
+    let text = fs::read_to_string(&out).expect("a file");
+    for line in [
+        "  TopologyKeys:\n  - example.com/zone\n",
+        "block: true                             # given by --capability",
+        "volumeLimits: true                      # declared: NodeGetInfo max_volumes_per_node; slow",
+        "RWX: false                              # cannot be asked:",
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+}
+
+#[test]
+fn nothing_is_overwritten() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    for there in ["driver.yaml", "other-class.yaml"] {
+        fs::write(path(there), "mine").expect("a file");
+    }
+    for (out, args) in [("driver.yaml", [].as_slice()), ("other.yaml", &["--driver-param", "kind=image"])] {
+        let output = testdriver(&[&["--driver", "builtin", "--out", &path(out)], args].concat());
+        assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+        assert!(
+            said(&output).contains("is not overwritten: remove it, or name another"),
+            "{}",
+            said(&output)
+        );
+    }
+    assert_eq!(fs::read_to_string(path("driver.yaml")).expect("a file"), "mine");
+    assert!(!Path::new(&path("other.yaml")).exists());
+}
+
+#[test]
+fn a_driver_that_cannot_be_asked_is_shown_by_its_log() {
+    let out = testdriver(&["--driver", "exec:/no/such/driver {endpoint}"]);
+    assert_eq!(out.status.code(), Some(3), "{}", said(&out));
+    assert!(said(&out).contains("/no/such/driver") && out.stdout.is_empty(), "{}", said(&out));
+}
