@@ -36,6 +36,8 @@ pub struct Session {
     /// With all rights; tells what it writes, if that is wanted.
     client: kube::Client,
     lane: Lane,
+    /// Calls to the driver are recorded.
+    tapped: bool,
     events: mpsc::UnboundedSender<Event>,
     /// A case has failed, or something was left.
     failed: AtomicBool,
@@ -59,7 +61,8 @@ impl Session {
             Cluster::Real(real) => evidence::is_tapped(&real.client()).await,
         };
         let tap = if tapped { timeline::Tap::Present } else { timeline::Tap::Absent };
-        let (timeline, measuring) = timeline::start(tap, events.clone());
+        let timeline = timeline::Timeline::new(tap).with_repeats_of(cluster.repeatable_calls());
+        let (timeline, measuring) = timeline::start(timeline, events.clone());
         let in_flight = evidence::InFlight::default();
         if let Some(records) = records {
             let records = in_flight.clone().watching(records);
@@ -79,8 +82,9 @@ impl Session {
             Cluster::Embedded(_) => None,
             Cluster::Real(real) => {
                 let (nodes, driver) = (real.reach().nodes.clone(), real.driver_name().to_owned());
-                let (evidence, events) = (timeline.evidence(), events.clone());
-                Some(evidence::RealNodes::observe(real.client(), nodes, driver, evidence, events).await)
+                let (evidence, events, in_flight) = (timeline.evidence(), events.clone(), in_flight.clone());
+                let client = real.client();
+                Some(evidence::RealNodes::observe(client, nodes, driver, in_flight, evidence, events).await)
             }
         };
         let real_nodes = Mutex::new(real_nodes);
@@ -90,6 +94,7 @@ impl Session {
             cluster,
             client,
             lane,
+            tapped,
             events,
             failed,
             timeline,
@@ -137,6 +142,11 @@ impl Session {
     /// The nodes' names.
     pub fn nodes(&self) -> Vec<String> {
         self.cluster.nodes()
+    }
+
+    /// Whether calls to the driver are recorded somewhere, by the components or by taps on the nodes.
+    pub fn is_tapped(&self) -> bool {
+        self.tapped
     }
 
     /// What this run may do on the host.

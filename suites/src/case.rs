@@ -186,6 +186,8 @@ pub struct Needs {
     pub variant: Option<Variant>,
     /// Attachments that nobody makes are taken back.
     pub retract: bool,
+    /// The sidecars are ours: what the case is about is among the differences that ARCHITECTURE.md lists.
+    pub our_sidecars: bool,
     /// The driver attaches volumes: what the case is about does not happen else.
     pub attach: bool,
     /// The driver stages volumes.
@@ -207,6 +209,7 @@ impl Needs {
         tap: false,
         variant: None,
         retract: false,
+        our_sidecars: false,
         attach: false,
         stage: false,
         file: 0,

@@ -59,8 +59,7 @@ impl ComponentArgs {
     /// Where the image comes from, where we bring it to the nodes; `base` is below it, if it is built.
     pub fn image(&self, base: Option<String>) -> Image {
         match &self.image {
-            Some(archive) if is_archive(archive) => Image::Archive(archive.into()),
-            Some(name) => Image::Named(name.clone()),
+            Some(image) => given(image),
             None => Image::Built { name: IMAGE.to_owned(), base },
         }
     }
@@ -68,6 +67,11 @@ impl ComponentArgs {
     /// Whether nodes are told an image that they may have or can pull.
     pub fn names_image(&self) -> bool {
         self.image.as_ref().is_some_and(|image| !is_archive(image))
+    }
+
+    /// Whether the sidecars are those of kubernetes-csi.
+    pub fn has_upstream_sidecars(&self) -> bool {
+        self.sidecars == Some(Whose::Upstream)
     }
 
     /// What is installed.
@@ -78,6 +82,11 @@ impl ComponentArgs {
         };
         install::Options { sidecars, image: self.image_name().to_owned(), ..install::Options::new(variant) }
     }
+}
+
+/// An image that is brought to nodes, as people name it.
+pub fn given(image: &str) -> Image {
+    if is_archive(image) { Image::Archive(image.into()) } else { Image::Named(image.to_owned()) }
 }
 
 /// Whether it is a file, not the name of an image: those have no such ending.

@@ -40,9 +40,28 @@ pub struct ExistingArgs {
         env = "CLAIMCHECK_INSTALL"
     )]
     install: Option<Installed>,
+    /// The kubelets' directory, where it is not /var/lib/kubelet, with symbolic links resolved: /var/lib/k0s/kubelet on
+    /// k0s, /var/snap/microk8s/common/var/lib/kubelet on MicroK8s; for what --install installs
+    #[arg(
+        long,
+        value_name = "DIR",
+        requires = "install",
+        value_parser = kubelet_dir,
+        env = "CLAIMCHECK_KUBELET_DIR"
+    )]
+    kubelet_dir: Option<String>,
     /// Let disruptive cases kill what --install has installed, and taint nodes
     #[arg(long)]
     allow_disruptive: bool,
+}
+
+fn kubelet_dir(text: &str) -> Result<String, String> {
+    let path = text.trim_end_matches('/');
+    let is_plain = !path.contains("//") && !path.split('/').any(|part| part == "." || part == "..");
+    match path.starts_with('/') && is_plain {
+        true => Ok(path.to_owned()),
+        false => Err("write an absolute path, without links, `.` or `..`".to_owned()),
+    }
 }
 
 /// What is installed on somebody's cluster: the variants of the manifests.
@@ -74,6 +93,7 @@ impl ExistingArgs {
             ("--context", self.context.is_some()),
             ("--storage-class", self.storage_class.is_some()),
             ("--install", self.install.is_some()),
+            ("--kubelet-dir", self.kubelet_dir.is_some()),
             ("--allow-disruptive", self.allow_disruptive),
         ];
         given.into_iter().find(|(_, is_given)| *is_given).map(|(argument, _)| argument)
@@ -98,10 +118,12 @@ impl ExistingArgs {
     ) -> ExistingPlace {
         let class = class.or(self.storage_class.map(ClassChoice::Named)).unwrap_or_default();
         let target = Target { kubeconfig: self.kubeconfig, context: self.context, class };
-        let install = self.install.map(|installed| Install {
-            components: components.components(installed.variant()),
-            keep: components.keep,
-            disrupt: self.allow_disruptive,
+        let install = self.install.map(|installed| {
+            let mut options = components.components(installed.variant());
+            if let Some(directory) = self.kubelet_dir {
+                options.kubelet_dir = directory;
+            }
+            Install { components: options, keep: components.keep, disrupt: self.allow_disruptive }
         });
         ExistingPlace { target, file_systems, install }
     }

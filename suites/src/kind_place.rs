@@ -6,12 +6,12 @@ use anyhow::Result;
 use claimcheck_harness::{
     cluster::{KindOptions, Real},
     install::Variant,
-    kind::{Controllers, DEFAULT_WORKERS, OwnedError, Store, Tools, cluster_name},
+    kind::{Controllers, DEFAULT_WORKERS, NODE_STATUS_PERIOD_S, OwnedError, Store, Tools, cluster_name},
     report::RunFolder,
 };
 use clap::Args;
 
-use crate::component_args::ComponentArgs;
+use crate::component_args::{self, ComponentArgs};
 
 /// Arguments of `--cluster kind`.
 #[derive(Clone, Debug, Args)]
@@ -26,12 +26,34 @@ pub struct KindArgs {
     /// A config file of kind, which is joined with ours
     #[arg(long, value_name = "FILE", env = "CLAIMCHECK_KIND_CONFIG")]
     kind_config: Option<PathBuf>,
+    /// An argument of all kubelets, without dashes, as v=4: it counts for more than the config that is generated,
+    /// in which kubelets report the status of their node each second; can be repeated
+    #[arg(long = "kubelet-arg", value_name = "NAME=VALUE", value_parser = kubelet_arg)]
+    kubelet_args: Vec<(String, String)>,
     /// The image below ours, where it is built [default: debian:trixie-slim]
     #[arg(long, value_name = "IMAGE", conflicts_with = "image", env = "CLAIMCHECK_BASE_IMAGE")]
     base_image: Option<String>,
+    /// A further image that is brought to all nodes: what the engine calls it, or an archive of images; can be
+    /// repeated. Upstream's sidecars, a vendor's driver and --workload-image come from a registry otherwise
+    #[arg(
+        long = "load-image",
+        value_name = "NAME|FILE.tar",
+        value_delimiter = ',',
+        env = "CLAIMCHECK_LOAD_IMAGE"
+    )]
+    load_images: Vec<String>,
     /// Use the cluster of this name that an earlier run has kept, or make it; it stays
     #[arg(long, requires = "name")]
     reuse: bool,
+}
+
+/// An argument of kubelets.
+fn kubelet_arg(text: &str) -> Result<(String, String), String> {
+    let name = |name: &str| !name.is_empty() && !name.starts_with('-');
+    match text.split_once('=') {
+        Some((key, value)) if name(key) => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("write NAME=VALUE without dashes, as in v=4".to_owned()),
+    }
 }
 
 impl KindArgs {
@@ -41,7 +63,9 @@ impl KindArgs {
             ("--name", self.name.is_some()),
             ("--node-image", self.node_image.is_some()),
             ("--kind-config", self.kind_config.is_some()),
+            ("--kubelet-arg", !self.kubelet_args.is_empty()),
             ("--base-image", self.base_image.is_some()),
+            ("--load-image", !self.load_images.is_empty()),
             ("--reuse", self.reuse),
         ];
         given.into_iter().find(|(_, is_given)| *is_given).map(|(argument, _)| argument)
@@ -73,6 +97,22 @@ pub struct KindPlace {
 }
 
 impl KindPlace {
+    /// Whether the sidecars are those of kubernetes-csi.
+    pub fn has_upstream_sidecars(&self) -> bool {
+        self.components.has_upstream_sidecars()
+    }
+
+    /// How often kubelets report the status of their node, as reports show it.
+    pub fn node_status_period(&self) -> String {
+        let of_config = self.args.kind_config.is_some().then_some(" unless --kind-config says otherwise");
+        let given =
+            self.args.kubelet_args.iter().rev().find(|(name, _)| name == "node-status-update-frequency");
+        match given {
+            Some((_, period)) => period.clone(),
+            None => format!("{NODE_STATUS_PERIOD_S}s{}", of_config.unwrap_or_default()),
+        }
+    }
+
     /// Whose storage controllers run.
     pub fn controllers(&self) -> Controllers {
         self.controllers
@@ -122,6 +162,8 @@ impl KindPlace {
 
     fn options(&self, folder: &RunFolder) -> Result<KindOptions> {
         let args = self.args.clone();
+        let further = args.load_images.iter().map(|image| component_args::given(image));
+        let images = std::iter::once(self.components.image(args.base_image)).chain(further).collect();
         Ok(KindOptions {
             tools: Tools::from_environment(),
             store: Store::of_user()?,
@@ -130,7 +172,8 @@ impl KindPlace {
             node_image: args.node_image,
             config: args.kind_config,
             controllers: self.controllers,
-            images: vec![self.components.image(args.base_image)],
+            kubelet_args: args.kubelet_args.into_iter().collect(),
+            images,
             keep: self.components.keep || args.reuse,
             reuse: args.reuse,
             logs: folder.cluster_dir()?,

@@ -175,6 +175,14 @@ impl Place {
         }
     }
 
+    /// How often real kubelets report the status of their node, where the run configures them.
+    pub fn node_status_period(&self) -> Option<String> {
+        match self {
+            Self::Kind { place, .. } => Some(place.node_status_period()),
+            Self::Embedded { .. } | Self::Existing { .. } => None,
+        }
+    }
+
     /// Whether its nodes are virtual.
     pub fn is_virtual(&self) -> bool {
         matches!(self, Self::Embedded { .. })
@@ -255,7 +263,12 @@ impl Place {
             Self::Kind { place, .. } => Environment {
                 nodes: place.workers(),
                 builtin: true,
-                abilities: Real::ABILITIES_ON_KIND,
+                inline: Ok(()),
+                abilities: Abilities {
+                    retracts: place.controllers() == Controllers::Ours,
+                    upstream_sidecars: place.has_upstream_sidecars(),
+                    ..Real::ABILITIES_ON_KIND
+                },
                 // The image of our driver brings the programs.
                 file_systems: FileSystems {
                     ext3: loop_devices(None),

@@ -145,7 +145,7 @@ pub fn plan(cases: &[Case], filters: &[String], environment: &Environment) -> Ve
 
 fn skip(case: &Case, environment: &Environment) -> Option<String> {
     if case.needs.variant.is_some() && !environment.abilities.further {
-        return Some("the cluster takes no further drivers: use --cluster embedded".to_owned());
+        return Some("the cluster takes no further drivers: use --cluster embedded or kind".to_owned());
     }
     if case.needs.variant.is_some() && !environment.builtin {
         return Some("tries claimcheck's own driver in another shape: use --driver builtin".to_owned());
@@ -162,6 +162,12 @@ fn skip(case: &Case, environment: &Environment) -> Option<String> {
     if case.needs.retract && !environment.abilities.retracts {
         return Some(
             "Kubernetes' own controllers leave such an attachment behind: use --controllers ours".to_owned(),
+        );
+    }
+    if case.needs.our_sidecars && environment.abilities.upstream_sidecars {
+        return Some(
+            "kubernetes-csi's sidecars do otherwise, as ARCHITECTURE.md lists: use --sidecars ours"
+                .to_owned(),
         );
     }
     if case.needs.disrupt && !environment.abilities.disrupt {
@@ -281,6 +287,10 @@ mod tests {
             (
                 Environment { abilities: Abilities { retracts: false, ..ALL.abilities }, ..ALL },
                 "leave such an attachment",
+            ),
+            (
+                Environment { abilities: Abilities { upstream_sidecars: true, ..ALL.abilities }, ..ALL },
+                "kubernetes-csi's sidecars do otherwise",
             ),
             (Environment { abilities: Abilities { tap: false, ..ALL.abilities }, ..ALL }, "not seen"),
             (Environment { takes: Takes { create: false, ..Takes::ALL }, ..ALL }, "makes no volumes"),

@@ -189,6 +189,11 @@ impl Run {
         let lane_told = options.place.is_virtual().then(|| ("lane".to_owned(), lane.describe().to_owned()));
         let whose =
             options.place.controllers().map(|whose| ("controllers".to_owned(), whose.name().to_owned()));
+        let period =
+            options.place.node_status_period().map(|period| ("node_status_period".to_owned(), period));
+        let without = cluster.nodes_without_driver().len();
+        let without = (without > 0).then(|| ("nodes_without_driver".to_owned(), without.to_string()));
+        let settling = ("settling_s".to_owned(), cluster.settling_time().as_secs().to_string());
         let faults = options.faults.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let faults = (!faults.is_empty()).then(|| ("faults".to_owned(), faults));
         let since = |stamp: Stamp| format!("{:.3}", stamp.seconds_since(options.began));
@@ -219,6 +224,9 @@ impl Run {
                 .into_iter()
                 .chain(lane_told)
                 .chain(whose)
+                .chain(period)
+                .chain(without)
+                .chain([settling])
                 .chain(faults),
             ),
         };
@@ -226,7 +234,8 @@ impl Run {
         let _ = events.send(Event::RunStarted(info));
         let session = Session::start(cluster, lane, events.clone()).await;
         let session = Arc::new(if options.otlp.is_some() { session.telling_writes() } else { session });
-        let (workload, config) = (options.workload(), options.place.config().cloned());
+        let workload = options.workload().where_driver_is(session.cluster());
+        let config = options.place.config().cloned();
         let runner =
             Runner::new(session.clone(), options.parallel, prefix, workload, config, interrupted.clone());
         Ok(Self { session, runner, events, reporting, folder, planned, push, interrupted, _serving: serving })

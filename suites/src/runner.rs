@@ -142,7 +142,11 @@ impl Runner {
         };
         // Also after a failure: the next case shall find a clean house.
         let cleaned = fixture.clean_up().await.context("the case could not be cleaned up");
-        let leaks = fixture.leaks().await?;
+        // Who interrupts a run does not wait for things to settle.
+        let leaks = tokio::select! {
+            leaks = fixture.leaks() => leaks?,
+            () = self.interrupted.cancelled() => Vec::new(),
+        };
         for leak in &leaks {
             self.session.tell(Event::Leak(leak.clone()));
         }
@@ -150,7 +154,13 @@ impl Runner {
         if let Some(first) = leaks.first() {
             let names: Vec<String> =
                 leaks.iter().map(|leak| format!("{} {}", leak.kind.name(), leak.name)).collect();
-            bail!("{} left behind, the first a {}: {}", leaks.len(), first.kind.name(), names.join(", "));
+            bail!(
+                "{} left behind after {} s of settling, the first a {}: {}",
+                leaks.len(),
+                self.session.cluster().settling_time().as_secs(),
+                first.kind.name(),
+                names.join(", ")
+            );
         }
         Ok(())
     }

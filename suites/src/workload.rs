@@ -10,7 +10,10 @@ use claimcheck_harness::{
 use claimcheck_informer::Kind;
 use claimcheck_model::ObjectKey;
 use futures::future::try_join_all;
-use k8s_openapi::api::core::v1::{Container, LocalObjectReference, Namespace, Pod, Secret};
+use k8s_openapi::api::core::v1::{
+    Container, LocalObjectReference, Namespace, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec,
+    Secret,
+};
 use kube::{
     Api,
     api::{DeleteParams, PostParams},
@@ -36,6 +39,8 @@ pub struct Workload {
     pub security: PodSecurity,
     /// The labels of nodes that pods may run on.
     pub node_labels: BTreeMap<String, String>,
+    /// The names of the nodes that pods may run on; all of them, where there are none.
+    pub nodes: Vec<String>,
 }
 
 impl Default for Workload {
@@ -45,6 +50,7 @@ impl Default for Workload {
             pull_secret: None,
             security: PodSecurity::default(),
             node_labels: BTreeMap::new(),
+            nodes: Vec::new(),
         }
     }
 }
@@ -88,6 +94,16 @@ impl Workload {
         self
     }
 
+    /// The same, on the nodes that have the driver: a scheduler does not look at that before it lets a volume be made
+    /// for a pod, if the driver has no topology.
+    #[must_use]
+    pub fn where_driver_is(mut self, cluster: &Cluster) -> Self {
+        if !cluster.nodes_without_driver().is_empty() {
+            self.nodes = cluster.nodes();
+        }
+        self
+    }
+
     /// Gives the pod's containers the image, unless they ask for another, and what their level asks for.
     pub fn dress(&self, pod: &mut Pod) {
         let Some(spec) = &mut pod.spec else { return };
@@ -95,12 +111,17 @@ impl Workload {
         let dress = |container: &mut Container| {
             if container.image.as_deref() == Some(IMAGE) {
                 container.image = Some(self.image.clone());
+                // One that was brought to the nodes need not be in a registry, whatever its tag is.
+                container.image_pull_policy.get_or_insert_with(|| "IfNotPresent".to_owned());
             }
         };
         spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten()).for_each(dress);
         for (label, value) in &self.node_labels {
             let selector = spec.node_selector.get_or_insert_default();
             selector.entry(label.clone()).or_insert_with(|| value.clone());
+        }
+        if !self.nodes.is_empty() && spec.node_name.is_none() {
+            keep_to(&self.nodes, spec);
         }
         if let Some(secret) = &self.pull_secret {
             spec.image_pull_secrets = Some(vec![LocalObjectReference { name: secret.name.clone() }]);
@@ -183,6 +204,24 @@ impl Workload {
     }
 }
 
+/// Has a pod scheduled to these nodes only. Its own terms, of which one must hold, hold for each of them.
+fn keep_to(nodes: &[String], spec: &mut PodSpec) {
+    let affinity = spec.affinity.get_or_insert_default().node_affinity.get_or_insert_default();
+    let required = affinity.required_during_scheduling_ignored_during_execution.get_or_insert_default();
+    let terms = std::mem::take(&mut required.node_selector_terms);
+    let terms = if terms.is_empty() { vec![NodeSelectorTerm::default()] } else { terms };
+    for (term, node) in terms.iter().flat_map(|term| nodes.iter().map(move |node| (term, node))) {
+        let mut term = term.clone();
+        // Of fields there is one value at most.
+        term.match_fields.get_or_insert_default().push(NodeSelectorRequirement {
+            key: "metadata.name".to_owned(),
+            operator: "In".to_owned(),
+            values: Some(vec![node.clone()]),
+        });
+        required.node_selector_terms.push(term);
+    }
+}
+
 /// How far a pod has come that is to end at once.
 fn state(pod: &Pod) -> Seen<()> {
     let status = pod.status.clone().unwrap_or_default();
@@ -234,8 +273,39 @@ mod tests {
             .map(|c| c.image.as_deref())
             .collect();
         assert_eq!(images, [Some("registry.example/sh:1"), Some("registry.example/sh:1"), Some("other")]);
+        let policies: Vec<_> = spec.containers.iter().map(|c| c.image_pull_policy.as_deref()).collect();
+        assert_eq!(policies, [Some("IfNotPresent"), None]);
         assert_eq!(spec.image_pull_secrets.unwrap()[0].name, "pull");
         assert_eq!(spec.node_selector.unwrap()["disk"], "ssd");
+    }
+
+    #[test]
+    fn a_pod_keeps_to_the_nodes_with_the_driver_whatever_else_it_asks_for() {
+        let workload = Workload { nodes: vec!["a".to_owned(), "b".to_owned()], ..Workload::default() };
+        let terms = |spec: serde_json::Value| {
+            let mut pod: Pod = serde_json::from_value(json!({ "spec": spec })).unwrap();
+            workload.dress(&mut pod);
+            let pod = serde_json::to_value(&pod).unwrap();
+            pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+                ["nodeSelectorTerms"]
+                .clone()
+        };
+        let named = |node: &str| json!([{ "key": "metadata.name", "operator": "In", "values": [node] }]);
+        assert_eq!(
+            terms(json!({ "containers": [] })),
+            json!([{ "matchFields": named("a") }, { "matchFields": named("b") }])
+        );
+        assert_eq!(terms(json!({ "containers": [], "nodeName": "c" })), serde_json::Value::Null);
+        let zone = |zone: &str| json!([{ "key": "zone", "operator": "In", "values": [zone] }]);
+        let own = json!([{ "matchExpressions": zone("x") }, { "matchExpressions": zone("y") }]);
+        let required = json!({ "nodeSelectorTerms": own });
+        let affinity =
+            json!({ "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": required } });
+        let both = |at: &str, node: &str| json!({ "matchExpressions": zone(at), "matchFields": named(node) });
+        assert_eq!(
+            terms(json!({ "containers": [], "affinity": affinity })),
+            json!([both("x", "a"), both("x", "b"), both("y", "a"), both("y", "b")])
+        );
     }
 
     #[test]

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use claimcheck_csi::{
-    Driver,
+    Driver, Status,
     v1::{
-        ControllerGetCapabilitiesRequest, GetPluginCapabilitiesRequest, NodeGetCapabilitiesRequest,
-        NodeGetInfoRequest, controller_service_capability as controller, node_service_capability as node,
+        ControllerGetCapabilitiesRequest, GetPluginCapabilitiesRequest, GetPluginInfoRequest,
+        NodeGetCapabilitiesRequest, NodeGetInfoRequest, NodeGetInfoResponse,
+        controller_service_capability as controller, node_service_capability as node,
         plugin_capability as plugin, plugin_capability::volume_expansion::Type as Expansion,
     },
 };
@@ -47,43 +48,125 @@ impl Takes {
     }
 }
 
+/// A driver as it describes itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// Its name.
+    pub name: String,
+    /// What it declares.
+    pub declared: Declared,
+    /// The keys of its node's topology segment.
+    pub topology_keys: Vec<String>,
+}
+
+/// A driver does not say its name.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the driver does not answer GetPluginInfo: check that its Identity service is served at this endpoint"
+)]
+pub struct AskError(#[source] Box<Status>);
+
+/// Asks a driver, where nothing of a cluster is needed. Its two services may be at two sockets.
+///
+/// # Errors
+/// It does not say its name.
+pub async fn ask(at_controller: &Driver, at_node: &Driver) -> Result<Asked, AskError> {
+    let (info, answers) = tokio::join!(
+        async { at_controller.identity().get_plugin_info(GetPluginInfoRequest {}).await },
+        Answers::of(at_controller, at_node)
+    );
+    let info = info.map_err(|status| AskError(Box::new(status)))?.into_inner();
+    let topology = answers.info.accessible_topology.clone().unwrap_or_default();
+    let topology_keys = topology.segments.into_keys().collect();
+    Ok(Asked { name: info.name, declared: answers.declared(), topology_keys })
+}
+
 /// Asks a driver, whose two services may be at two sockets. A question that it does not answer declares
 /// nothing: it may have that service not at all.
 pub(super) async fn declared(at_controller: &Driver, at_node: &Driver) -> Declared {
-    let (plugin, controller, node, info) =
-        tokio::join!(of_plugin(at_controller), of_controller(at_controller), of_node(at_node), async {
-            at_node.node().node_get_info(NodeGetInfoRequest {}).await.map(|answer| answer.into_inner())
-        });
-    let limited = info.is_ok_and(|info| info.max_volumes_per_node > 0);
-    let expansion = plugin.expansion;
-    let (plugin, controller, node) = (
-        |service| plugin.services.contains(&service),
-        |rpc| controller.contains(&rpc),
-        |rpc| node.contains(&rpc),
-    );
-    use controller::rpc::Type as Controller;
-    use node::rpc::Type as Node;
-    use plugin::service::Type as Plugin;
-    let mut capabilities = BTreeMap::from([
-        (Capability::Topology, plugin(Plugin::VolumeAccessibilityConstraints)),
-        (Capability::GroupSnapshot, plugin(Plugin::GroupControllerService)),
-        (Capability::SnapshotDataSource, controller(Controller::CreateDeleteSnapshot)),
-        (Capability::PvcDataSource, controller(Controller::CloneVolume)),
-        (Capability::ControllerExpansion, controller(Controller::ExpandVolume)),
-        (Capability::NodeExpansion, node(Node::ExpandVolume)),
-        (Capability::VolumeMountGroup, node(Node::VolumeMountGroup)),
-        (Capability::Capacity, controller(Controller::GetCapacity)),
-        (Capability::ReadWriteOncePod, controller(Controller::SingleNodeMultiWriter)),
-        (Capability::VolumeLimits, limited),
-    ]);
-    let grows = controller(Controller::ExpandVolume) || node(Node::ExpandVolume);
-    capabilities.extend(growth(grows, expansion));
-    let takes = Takes {
-        create: controller(Controller::CreateDeleteVolume),
-        attach: controller(Controller::PublishUnpublishVolume),
-        stage: node(Node::StageUnstageVolume),
-    };
-    Declared { capabilities, takes }
+    Answers::of(at_controller, at_node).await.declared()
+}
+
+/// What declares a capability, where a call can: the service and the name in the CSI specification.
+pub fn declared_by(capability: Capability) -> Option<&'static str> {
+    Some(match capability {
+        Capability::Topology => "Identity VOLUME_ACCESSIBILITY_CONSTRAINTS",
+        Capability::GroupSnapshot => "Identity GROUP_CONTROLLER_SERVICE",
+        Capability::SnapshotMetadata => "Identity SNAPSHOT_METADATA_SERVICE",
+        Capability::OnlineExpansion | Capability::OfflineExpansion => {
+            "Identity VolumeExpansion, with EXPAND_VOLUME"
+        }
+        Capability::SnapshotDataSource => "Controller CREATE_DELETE_SNAPSHOT",
+        Capability::PvcDataSource => "Controller CLONE_VOLUME",
+        Capability::ControllerExpansion => "Controller EXPAND_VOLUME",
+        Capability::Capacity => "Controller GET_CAPACITY",
+        Capability::ReadWriteOncePod => "Controller SINGLE_NODE_MULTI_WRITER",
+        Capability::NodeExpansion => "Node EXPAND_VOLUME",
+        Capability::VolumeMountGroup => "Node VOLUME_MOUNT_GROUP",
+        Capability::VolumeLimits => "NodeGetInfo max_volumes_per_node",
+        Capability::Persistence
+        | Capability::Block
+        | Capability::FsGroup
+        | Capability::Exec
+        | Capability::Multipods
+        | Capability::Rwx
+        | Capability::SingleNodeVolume
+        | Capability::FsResizeFromSourceNotSupported
+        | Capability::MultiplePvsSameId
+        | Capability::CapReadOnlyMany
+        | Capability::SeLinuxMount => return None,
+    })
+}
+
+/// What a driver answers.
+#[derive(Default)]
+struct Answers {
+    plugin: OfPlugin,
+    controller: Vec<controller::rpc::Type>,
+    node: Vec<node::rpc::Type>,
+    info: NodeGetInfoResponse,
+}
+
+impl Answers {
+    async fn of(at_controller: &Driver, at_node: &Driver) -> Self {
+        let (plugin, controller, node, info) =
+            tokio::join!(of_plugin(at_controller), of_controller(at_controller), of_node(at_node), async {
+                at_node.node().node_get_info(NodeGetInfoRequest {}).await.map(|answer| answer.into_inner())
+            });
+        Self { plugin, controller, node, info: info.unwrap_or_default() }
+    }
+
+    fn declared(&self) -> Declared {
+        let (plugin, controller, node) = (
+            |service| self.plugin.services.contains(&service),
+            |rpc| self.controller.contains(&rpc),
+            |rpc| self.node.contains(&rpc),
+        );
+        use controller::rpc::Type as Controller;
+        use node::rpc::Type as Node;
+        use plugin::service::Type as Plugin;
+        let mut capabilities = BTreeMap::from([
+            (Capability::Topology, plugin(Plugin::VolumeAccessibilityConstraints)),
+            (Capability::GroupSnapshot, plugin(Plugin::GroupControllerService)),
+            (Capability::SnapshotMetadata, plugin(Plugin::SnapshotMetadataService)),
+            (Capability::SnapshotDataSource, controller(Controller::CreateDeleteSnapshot)),
+            (Capability::PvcDataSource, controller(Controller::CloneVolume)),
+            (Capability::ControllerExpansion, controller(Controller::ExpandVolume)),
+            (Capability::NodeExpansion, node(Node::ExpandVolume)),
+            (Capability::VolumeMountGroup, node(Node::VolumeMountGroup)),
+            (Capability::Capacity, controller(Controller::GetCapacity)),
+            (Capability::ReadWriteOncePod, controller(Controller::SingleNodeMultiWriter)),
+            (Capability::VolumeLimits, self.info.max_volumes_per_node > 0),
+        ]);
+        let grows = controller(Controller::ExpandVolume) || node(Node::ExpandVolume);
+        capabilities.extend(growth(grows, self.plugin.expansion));
+        let takes = Takes {
+            create: controller(Controller::CreateDeleteVolume),
+            attach: controller(Controller::PublishUnpublishVolume),
+            stage: node(Node::StageUnstageVolume),
+        };
+        Declared { capabilities, takes }
+    }
 }
 
 /// When volumes grow: not at all where no service grows them; else as far as the plugin says.
@@ -141,6 +224,19 @@ mod tests {
         assert_eq!(told(true, Some(Expansion::Online)), [true, true]);
         assert_eq!(told(true, Some(Expansion::Offline)), [false, true]);
         assert_eq!(told(true, None), [false; 0]);
+    }
+
+    #[test]
+    fn what_is_declared_has_a_place_where_it_is_declared() {
+        let plugin = OfPlugin { services: Vec::new(), expansion: Some(Expansion::Online) };
+        let declared = Answers { plugin, ..Answers::default() }.declared();
+        for &capability in Capability::ALL {
+            assert_eq!(
+                declared_by(capability).is_some(),
+                declared.capabilities.contains_key(&capability),
+                "{capability}"
+            );
+        }
     }
 
     #[test]

@@ -20,18 +20,19 @@ use crate::kind::StockController;
 const GIVE_UP: u32 = 3;
 
 /// Controllers of volumes and claims.
-const STORAGE: [StockController; 6] = [
+const STORAGE: [StockController; 7] = [
     StockController::Binder,
     StockController::AttachDetach,
     StockController::Expander,
     StockController::ClaimProtection,
     StockController::VolumeProtection,
     StockController::EphemeralVolume,
+    StockController::ClassProtection,
 ];
 
 /// What else takes part in a volume's life. Names are those of
 /// `cmd/kube-controller-manager/names/controller_names.go`.
-const FURTHER: [&str; 7] = [
+const FURTHER: [&str; 6] = [
     // Claims of ephemeral volumes go with their pod.
     "garbage-collector-controller",
     // Pods of a node that is gone or out of service.
@@ -39,7 +40,6 @@ const FURTHER: [&str; 7] = [
     "node-lifecycle-controller",
     "taint-eviction-controller",
     "namespace-controller",
-    "volumeattributesclass-protection-controller",
     // Its first object shows that the controllers have begun.
     "serviceaccount-controller",
 ];

@@ -57,6 +57,9 @@ pub enum DeployError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// Its pods do not run.
+    #[error(transparent)]
+    Pods(#[from] crate::install::InstallError),
     /// Its CSIDriver object cannot be installed.
     #[error("the CSIDriver object of {name} cannot be made")]
     Install {
@@ -67,7 +70,7 @@ pub enum DeployError {
         source: kube::Error,
     },
     /// Somebody's cluster is not ours to deploy drivers in.
-    #[error("this kind of cluster takes no further drivers")]
+    #[error("this cluster takes no further drivers: use --cluster embedded or kind")]
     NotHere,
     /// It is not registered in time.
     #[error(transparent)]
@@ -88,21 +91,33 @@ pub(super) struct Further {
 #[derive(Debug)]
 pub struct Turn {
     _held: OwnedMutexGuard<()>,
+    _then: Option<StopWhenIdle>,
+}
+
+/// Stops the controllers of a driver, when dropped, unless somebody has the driver soon.
+#[derive(Debug)]
+struct StopWhenIdle {
     turn: Arc<Mutex<()>>,
     controllers: Arc<Supervised>,
     runtime: Handle,
 }
 
 impl Turn {
-    /// Waits for it.
+    /// Waits for it, and starts the driver's controllers.
     pub(super) async fn of(turn: Arc<Mutex<()>>, controllers: Arc<Supervised>) -> Self {
         let held = turn.clone().lock_owned().await;
         controllers.disrupt(Disruption::Start).await;
-        Self { _held: held, turn, controllers, runtime: Handle::current() }
+        let then = StopWhenIdle { turn, controllers, runtime: Handle::current() };
+        Self { _held: held, _then: Some(then) }
+    }
+
+    /// Waits for that of a driver whose controllers always run.
+    pub(super) async fn shared(turn: Arc<Mutex<()>>) -> Self {
+        Self { _held: turn.lock_owned().await, _then: None }
     }
 }
 
-impl Drop for Turn {
+impl Drop for StopWhenIdle {
     fn drop(&mut self) {
         let (turn, controllers) = (self.turn.clone(), self.controllers.clone());
         self.runtime.spawn(async move {
@@ -124,18 +139,7 @@ impl Further {
         wanted: &FurtherDriver,
     ) -> Result<Self, DeployError> {
         let name = wanted.name;
-        if let Some(spec) = &wanted.spec {
-            let mut object: CSIDriver =
-                serde_json::from_value(json!({ "metadata": { "name": name }, "spec": {} }))
-                    .expect("a CSIDriver");
-            object.spec = spec.clone();
-            let made = Api::all(client.clone()).create(&PostParams::default(), &object).await;
-            match made {
-                // By an earlier try that went wrong later.
-                Err(kube::Error::Api(status)) if status.is_already_exists() => {}
-                other => drop(other.map_err(|source| DeployError::Install { name, source })?),
-            }
-        }
+        declare(client, wanted).await?;
         let plugin = Plugin {
             directory: name.to_owned(),
             command: command(wanted),
@@ -166,6 +170,19 @@ impl Further {
     /// What to wait for its turn with.
     pub(super) fn turn(&self) -> impl Future<Output = Turn> + Send + use<> {
         Turn::of(self.turn.clone(), self.controllers.clone())
+    }
+}
+
+/// Makes the driver's CSIDriver object, if it is to have one.
+pub(super) async fn declare(client: &Client, wanted: &FurtherDriver) -> Result<(), DeployError> {
+    let (name, Some(spec)) = (wanted.name, &wanted.spec) else { return Ok(()) };
+    let mut object: CSIDriver =
+        serde_json::from_value(json!({ "metadata": { "name": name }, "spec": {} })).expect("a CSIDriver");
+    object.spec = spec.clone();
+    match Api::all(client.clone()).create(&PostParams::default(), &object).await {
+        // By an earlier try that went wrong later.
+        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
+        other => other.map(drop).map_err(|source| DeployError::Install { name, source }),
     }
 }
 

@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
+use claimcheck_model::Log;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::{Api, Client, api::ListParams};
 use tracing::{error, info, warn};
@@ -11,12 +12,13 @@ use tracing::{error, info, warn};
 use super::{
     Abilities,
     equip::{EquipError, equip},
+    home::{self, Home},
     real::{Real, RealError, Target},
     said,
 };
 use crate::{
     install::{self, InstallError, Variant},
-    kind::StockController,
+    kind::{StockController, Version},
 };
 
 /// What is to be installed.
@@ -33,7 +35,8 @@ pub struct Install {
 impl Install {
     /// What a cluster with them offers beside its API.
     pub fn abilities(&self) -> Abilities {
-        Abilities { disrupt: self.disrupt, ..Real::ABILITIES }
+        let upstream_sidecars = self.components.sidecars == install::Sidecars::Upstream;
+        Abilities { disrupt: self.disrupt, upstream_sidecars, ..Real::ABILITIES }
     }
 }
 
@@ -69,6 +72,8 @@ pub(super) struct Installation {
     components: install::Options,
     stays: bool,
     logs: PathBuf,
+    /// Where all volumes are on one node.
+    home: Option<Home>,
     pub(super) abilities: Abilities,
 }
 
@@ -91,7 +96,12 @@ impl Real {
                 pods.list(&ListParams::default().labels("component=kube-controller-manager")).await;
             let what = "the controller managers' pods in kube-system";
             let managers = managers.map_err(|source| InstallationError::Look { what, source })?;
-            are_off(&managers.items).map_err(InstallationError::StockControllers)?;
+            let version = client.apiserver_version().await.map_err(|source| InstallationError::Look {
+                what: "the version of the API server",
+                source,
+            })?;
+            are_off(&managers.items, version.git_version.parse().ok())
+                .map_err(InstallationError::StockControllers)?;
         }
         let namespaces = Api::<Namespace>::all(client.clone());
         let before = namespaces.get_metadata_opt(&components.namespace).await;
@@ -105,7 +115,8 @@ impl Real {
         }
         let (target, components, logs) = (target.clone(), components.clone(), logs.to_owned());
         let stays = *keep || before.is_some();
-        let installation = Installation { target, components, stays, logs, abilities: install.abilities() };
+        let abilities = install.abilities();
+        let mut installation = Installation { target, components, stays, logs, home: None, abilities };
         match Box::pin(installation.equip(client)).await {
             Ok(real) => Ok(real.with(installation)),
             Err(error) => {
@@ -117,23 +128,28 @@ impl Real {
 }
 
 impl Installation {
-    async fn equip(&self, client: Client) -> Result<Real, EquipError> {
+    async fn equip(&mut self, client: Client) -> Result<Real, EquipError> {
         let mut real = equip(client.clone(), &self.components, &self.target.class).await?;
         if self.components.variant == Variant::Existing {
             // Volumes are made by the driver beside the controllers, and belong to that node.
             let pods = Api::<Pod>::namespaced(client, &self.components.namespace);
-            let ours = ListParams::default().labels("app.kubernetes.io/component=controllers");
-            let source = pods.list(&ours).await;
-            let pods = source.map_err(|source| InstallError::Refused {
+            let node = home::node(&pods).await.map_err(|source| InstallError::Refused {
                 what: "found",
                 object: format!("pods of Deployment {}", install::CONTROLLERS),
                 source: Box::new(source),
             })?;
-            if let Some(node) = pods.items.into_iter().find_map(|pod| pod.spec?.node_name) {
+            if let Some(node) = node {
                 real.around(&node)?;
+                self.home = Some(Home::watch(pods, node));
             }
         }
         Ok(real)
+    }
+
+    /// What became of volumes, if the controllers have left the node on which they are.
+    pub(super) fn moved(&self) -> Option<Log> {
+        let text = self.home.as_ref().and_then(Home::left)?;
+        Some(Log { of: format!("Deployment {}", install::CONTROLLERS), text: text.to_owned() })
     }
 
     /// Takes the components away, if they are not to stay; where something `failed`, after what they have said is
@@ -185,8 +201,10 @@ async fn remove(target: &Target, components: &install::Options) {
     }
 }
 
-/// Whether the controllers that ours replace are off in every controller manager; the reason why that is not known.
-fn are_off(managers: &[Pod]) -> Result<(), String> {
+/// Whether the controllers that ours replace, as far as this Kubernetes has them, are off in every controller manager;
+/// the reason why that is not known.
+fn are_off(managers: &[Pod], kubernetes: Option<Version>) -> Result<(), String> {
+    let replaced = StockController::replaced_in(kubernetes);
     if managers.is_empty() {
         return Err("no kube-controller-manager is to be seen in kube-system".to_owned());
     }
@@ -201,7 +219,7 @@ fn are_off(managers: &[Pod]) -> Result<(), String> {
             let name = controller.name();
             (is("*") || is(name)) && !is(&format!("-{name}"))
         };
-        if let Some(on) = StockController::REPLACED.iter().find(on) {
+        if let Some(on) = replaced.iter().find(on) {
             return Err(format!("{} runs in pod {name}", on.name()));
         }
     }
@@ -225,11 +243,21 @@ mod tests {
 
     #[test]
     fn stock_controllers_are_off_only_where_their_manager_says_so() {
+        let version = |minor| Some(Version { major: 1, minor, patch: 2 });
+        let newest = version(36);
         let off: String = StockController::REPLACED.iter().map(|c| format!(",-{}", c.name())).collect();
         let (all, but_one) =
             (format!("--controllers=*{off}"), off.trim_start_matches(",").split_once(',').unwrap().1);
         let but_one = format!("--controllers=*,{but_one}");
-        assert_eq!(are_off(&[manager(&[&all]), manager(&["--controllers=namespace-controller"])]), Ok(()));
+        let both = [manager(&[&all]), manager(&["--controllers=namespace-controller"])];
+        assert_eq!(are_off(&both, newest), Ok(()));
+        // One that came later is asked for where it is there.
+        let classes = format!(",-{}", StockController::ClassProtection.name());
+        let but_classes = all.replace(&classes, "");
+        assert_ne!(but_classes, all);
+        assert_eq!(are_off(&[manager(&[&but_classes])], version(31)), Ok(()));
+        let error = are_off(&[manager(&[&but_classes])], newest).unwrap_err();
+        assert_eq!(error, "volumeattributesclass-protection-controller runs in pod m-0");
         let first = StockController::REPLACED[0].name();
         for (managers, why) in [
             (vec![], "no kube-controller-manager".to_owned()),
@@ -237,7 +265,7 @@ mod tests {
             (vec![manager(&[&but_one])], format!("{first} runs")),
             (vec![manager(&[&all]), manager(&[])], format!("{first} runs")),
         ] {
-            let error = are_off(&managers).unwrap_err();
+            let error = are_off(&managers, newest).unwrap_err();
             assert!(error.contains(&why), "{error}");
         }
     }

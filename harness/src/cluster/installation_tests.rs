@@ -70,6 +70,42 @@ async fn components_are_there_for_a_run_and_gone_after_it() {
     assert_eq!(left(&machine).await, 0);
 }
 
+/// The API's word for it: nobody on the old node answers for the volumes there any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn controllers_that_move_are_named_beside_what_fails_then() {
+    let machine = Machine::new().await;
+    machine.node("a", json!([]), true).await;
+    machine.node("b", json!([]), true).await;
+    let install = wanted();
+    install::apply(&machine.client, &install.components).await.unwrap();
+    let pods: Api<Pod> = Api::namespaced(machine.client.clone(), install::NAMESPACE);
+    let on = async |name: &str, node: &str| {
+        let pod = json!({
+            "metadata": { "name": name, "labels": {
+                "app.kubernetes.io/part-of": "claimcheck", "app.kubernetes.io/component": "controllers",
+            }},
+            "spec": { "nodeName": node, "containers": [{ "name": "c", "image": "i" }] },
+        });
+        pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+    };
+    on("before", "a").await;
+    let real = installed(&machine, &install).await.unwrap();
+    assert!(real.said_about(&[]).await.is_empty());
+    on("after", "b").await;
+    let told = async {
+        loop {
+            if let Some(log) = real.said_about(&[]).await.pop() {
+                break log;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let log = tokio::time::timeout(Duration::from_secs(30), told).await.unwrap();
+    assert_eq!(log.of, "Deployment claimcheck-controllers");
+    assert!(log.text.contains("from node a to node b (pod after)"), "{}", log.text);
+    real.leave(false).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn components_that_do_not_run_are_removed_and_those_that_were_there_stay() {
     let machine = Machine::new().await;

@@ -4,15 +4,16 @@
 //! here: create and delete them, bring them an image, hit them, and collect what they say.
 
 use std::{
+    collections::BTreeMap,
     fs, io,
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
-use super::kind_image::Image;
+use super::{kind_image::Image, kind_loops};
 use crate::kind::{
     Claim, Cluster, ConfigError, Controllers, Create, Engine, Kind, Needs, Owned, OwnedError, Preflight,
     ProgramError, Ready, Store, Teardown, TeardownError, Tools, Wanted, cluster_name, preflight,
@@ -38,6 +39,8 @@ pub struct KindOptions {
     pub config: Option<PathBuf>,
     /// Whose storage controllers will run.
     pub controllers: Controllers,
+    /// Further arguments of all kubelets, without dashes.
+    pub kubelet_args: BTreeMap<String, String>,
     /// What is brought to all nodes.
     pub images: Vec<Image>,
     /// It shall outlive the run.
@@ -98,6 +101,15 @@ pub enum KindError {
         /// The image.
         image: String,
         /// What the engine said.
+        #[source]
+        source: ProgramError,
+    },
+    /// Nobody says which its nodes are.
+    #[error("the nodes of {name} cannot be listed: does its engine answer?")]
+    Nodes {
+        /// The cluster.
+        name: String,
+        /// What kind said.
         #[source]
         source: ProgramError,
     },
@@ -170,6 +182,9 @@ impl KindCluster {
             owned.keep()?;
         }
         let cluster = Self { kind, engine, owned, logs: options.logs.clone() };
+        let nodes = cluster.kind.nodes(&name).await;
+        let nodes = nodes.map_err(|source| KindError::Nodes { name: name.clone(), source })?;
+        kind_loops::make(&cluster.engine, &nodes).await;
         for image in &options.images {
             let loaded = cluster.load(image).await;
             loaded.map_err(|source| KindError::Load { name: name.clone(), source })?;
@@ -187,6 +202,11 @@ impl KindCluster {
     /// Where its kubeconfig lies, with all rights.
     pub fn kubeconfig(&self) -> PathBuf {
         self.owned.claim().kubeconfig()
+    }
+
+    /// The folder of this machine that all nodes see at [`DATA_DIR`](crate::kind::DATA_DIR).
+    pub(super) fn data(&self) -> PathBuf {
+        self.owned.claim().data()
     }
 
     /// Whether it outlives this run.
@@ -214,11 +234,11 @@ impl KindCluster {
         }
     }
 
-    /// Collects what the nodes and all that runs on them have said; returns the folder.
+    /// Collects what the nodes and all that runs on them have said, as far as it can be had.
     ///
     /// # Errors
-    /// Not all of it could be had.
-    pub async fn collect(&self) -> Result<PathBuf, ProgramError> {
+    /// There is nothing of it.
+    pub async fn collect(&self) -> Result<Collected, ProgramError> {
         collect(&self.kind, self.name(), &self.logs).await
     }
 
@@ -243,7 +263,7 @@ async fn create(
     theirs: Option<Cluster>,
 ) -> Result<Owned, KindError> {
     let claim = options.store.claim(name, ready.engine.name(), ready.network_was_there)?;
-    let create = match configure(options, &claim, theirs) {
+    let create = match configure(options, ready, &claim, theirs) {
         Ok(create) => create,
         Err(error) => {
             // There is nothing but the claim.
@@ -255,6 +275,10 @@ async fn create(
     let Err(source) = created else { return Ok(owned) };
     let logs = collect(&ready.kind, name, &options.logs).await;
     let logs = logs.inspect_err(|error| info!(%error, "no logs of the nodes")).ok();
+    if let Some(missing) = logs.as_ref().and_then(|logs| logs.missing.as_ref()) {
+        warn!(missing = missing.to_string(), "some of what the nodes have said cannot be collected");
+    }
+    let logs = logs.map(|logs| logs.folder);
     let left = if options.keep { owned.keep().map_err(Into::into) } else { owned.delete().await };
     if let Err(left) = left {
         error!("{left}");
@@ -263,11 +287,19 @@ async fn create(
 }
 
 /// Writes the config file of a claimed cluster.
-fn configure(options: &KindOptions, claim: &Claim, theirs: Option<Cluster>) -> Result<Create, KindError> {
+fn configure(
+    options: &KindOptions,
+    ready: &Ready,
+    claim: &Claim,
+    theirs: Option<Cluster>,
+) -> Result<Create, KindError> {
     let wanted = Wanted {
         workers: options.workers,
         image: options.node_image.clone(),
+        kind_version: Some(ready.kind_version),
         controllers: options.controllers,
+        kubelet_args: options.kubelet_args.clone(),
+        keep: options.keep,
         data: claim.data(),
         ..Wanted::default()
     };
@@ -305,10 +337,33 @@ async fn adopt(
     Ok(owned)
 }
 
-async fn collect(kind: &Kind, name: &str, logs: &Path) -> Result<PathBuf, ProgramError> {
+/// What the nodes of a cluster and all that runs on them have said.
+#[derive(Debug)]
+pub struct Collected {
+    /// The folder with it.
+    pub folder: PathBuf,
+    /// Why it is not all: kind goes on where one thing of a node cannot be had, and fails at its end.
+    pub missing: Option<ProgramError>,
+}
+
+async fn collect(kind: &Kind, name: &str, logs: &Path) -> Result<Collected, ProgramError> {
     let folder = logs.join("kind");
-    kind.export_logs(name, &folder).await?;
-    Ok(folder)
+    let exported = kind.export_logs(name, &folder).await;
+    match exported {
+        Ok(()) => Ok(Collected { folder, missing: None }),
+        Err(error) if holds_a_file(&folder) => Ok(Collected { folder, missing: Some(error) }),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether anything was written below a folder: files without a byte say nothing.
+fn holds_a_file(folder: &Path) -> bool {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| (entry.path(), entry.metadata())).any(|(path, data)| match data {
+        Ok(data) if data.is_dir() => holds_a_file(&path),
+        Ok(data) => data.len() > 0,
+        Err(_) => false,
+    })
 }
 
 /// Writes a file that only its owner can read.

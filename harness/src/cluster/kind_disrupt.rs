@@ -129,23 +129,20 @@ pub(super) fn on_kubelet(disruption: Disruption) -> String {
     }
 }
 
-/// kind keeps arguments of its own in `/etc/default/kubelet`, which kubeadm's unit reads; a file that is read
-/// after it adds to them (`images/base/files/etc/systemd/system/kubelet.service.d`).
+/// The kubelet's unit reads `KUBELET_EXTRA_ARGS` from `/etc/default/kubelet`, where kind may keep arguments of its
+/// own and which need not exist; of two lines the later one counts
+/// (`images/base/files/etc/systemd/system/kubelet.service.d` of kind).
 fn configure_kubelet(args: &[&str]) -> String {
-    let unit = "/run/systemd/system/kubelet.service.d/99-claimcheck.conf";
-    let file = "/run/claimcheck-kubelet";
-    let put = if args.is_empty() {
-        format!("rm -f {unit} {file}")
-    } else {
-        format!(
-            "mkdir -p \"$(dirname {unit})\"\n\
-             . /etc/default/kubelet\n\
-             echo \"KUBELET_EXTRA_ARGS=$KUBELET_EXTRA_ARGS {}\" >{file}\n\
-             printf '[Service]\\nEnvironmentFile={file}\\n' >{unit}",
+    let file = "/etc/default/kubelet";
+    let add = match args {
+        [] => String::new(),
+        args => format!(
+            "\n. {file}\n\
+             printf '# claimcheck\\nKUBELET_EXTRA_ARGS=\"%s\"\\n' \"${{KUBELET_EXTRA_ARGS:-}} {}\" >>{file}",
             args.join(" ")
-        )
+        ),
     };
-    format!("{put}\nsystemctl daemon-reload\nsystemctl restart kubelet")
+    format!("touch {file}\nsed -i '/^# claimcheck$/,$d' {file}{add}\nsystemctl restart kubelet")
 }
 
 /// A script that signals the processes of a node's containers with these labels; it fails where there is none.

@@ -5,7 +5,7 @@ use std::{fs, os::unix::fs::PermissionsExt};
 use insta::assert_snapshot;
 
 use super::{
-    kind::{KindCluster, KindError, KindOptions},
+    kind::{Collected, KindCluster, KindError, KindOptions},
     kind_image::Image,
 };
 use crate::kind::{Controllers, Standing, tests::fake::Fake};
@@ -24,6 +24,7 @@ pub(super) fn options(fake: &Fake) -> KindOptions {
         node_image: Some("kindest/node:v1.36.0".to_owned()),
         config: None,
         controllers: Controllers::Ours,
+        kubelet_args: [("v".to_owned(), "4".to_owned())].into(),
         images: vec![Image::Archive(fake.path("image.tar")), Image::Named("vendor/driver:v1".to_owned())],
         keep: false,
         reuse: false,
@@ -74,6 +75,25 @@ async fn a_cluster_that_is_not_created_leaves_its_logs_and_nothing_else() {
     assert!(exported < calls.find("kind delete").expect("it is deleted"), "{calls}");
 }
 
+/// kind goes on where one thing of a node cannot be had, such as its journal, and fails at its end.
+#[tokio::test]
+async fn what_could_be_collected_is_kept_where_something_could_not() {
+    let fake = Fake::new();
+    let cluster = KindCluster::up(&options(&fake)).await.unwrap();
+    let words = "ERROR: command \"journalctl -u kubelet.service\" failed with error: exit status 1";
+    let some = "mkdir -p \"$3/a-worker\"; : >\"$3/a-worker/empty.log\"; [ -z \"$SOME\" ] || echo a >\"$3/a-worker/pods.log\"";
+    fake.rule("kind export", &format!("{some}; echo '{words}' >&2; exit 1"));
+    let error = cluster.collect().await.unwrap_err();
+    assert!(error.to_string().contains(words), "{error}");
+    fake.rule("kind export", &format!("SOME=1; {some}; echo '{words}' >&2; exit 1"));
+    let Collected { folder, missing } = cluster.collect().await.unwrap();
+    assert_eq!(fs::read_to_string(folder.join("a-worker/pods.log")).unwrap(), "a\n");
+    assert!(missing.unwrap().to_string().contains(words));
+    fake.no_rule("kind export");
+    assert!(cluster.collect().await.unwrap().missing.is_none());
+    cluster.down().await.unwrap();
+}
+
 #[tokio::test]
 async fn a_failed_cluster_stays_if_it_is_to_be_kept() {
     let fake = Fake::new();
@@ -91,6 +111,23 @@ async fn an_image_that_does_not_come_ends_it() {
     let KindError::Load { source, .. } = &error else { panic!("{error}") };
     assert_eq!(source.remedy(), Some("build or pull the image first"));
     assert_eq!(left(&fake), NOTHING);
+}
+
+/// The kubelet's `losetup` finds no device otherwise, also in nodes that were started again.
+#[tokio::test]
+async fn nodes_have_loop_devices_whether_they_are_new_or_used_again() {
+    let fake = Fake::new();
+    let scripts = || fake.calls().matches("sh -euc parts=").count();
+    KindCluster::up(&KindOptions { keep: true, ..options(&fake) }).await.unwrap().down().await.unwrap();
+    assert_eq!(scripts(), 3, "{}", fake.calls());
+    for node in ["control-plane", "worker", "worker2"] {
+        assert!(fake.calls().contains(&format!("docker exec --privileged {NAME}-{node} sh -euc parts=")));
+    }
+    KindCluster::up(&KindOptions { reuse: true, ..options(&fake) }).await.unwrap().down().await.unwrap();
+    assert_eq!(scripts(), 6, "{}", fake.calls());
+    // An engine without root cannot make them.
+    fake.fails("docker exec", "mknod: /dev/loop0: Operation not permitted");
+    KindCluster::up(&KindOptions { reuse: true, ..options(&fake) }).await.unwrap().down().await.unwrap();
 }
 
 /// It would be minutes until it is missed.

@@ -10,6 +10,7 @@
 //! ```
 
 mod api_disrupt;
+mod call_faults;
 mod capabilities;
 mod control_plane;
 mod controller_manager;
@@ -19,6 +20,7 @@ mod driver_command;
 mod embedded;
 mod equip;
 mod further;
+mod home;
 mod installation;
 #[cfg(test)]
 mod installation_tests;
@@ -26,7 +28,9 @@ mod kind;
 mod kind_disrupt;
 #[cfg(test)]
 mod kind_disrupt_tests;
+mod kind_further;
 mod kind_image;
+mod kind_loops;
 #[cfg(test)]
 mod kind_tests;
 mod leaks;
@@ -43,15 +47,16 @@ mod said;
 mod secrets;
 mod stock;
 mod supervisor;
+mod unregistered;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, io, path::PathBuf, time::Duration};
 
-use claimcheck_csi::tap::{FaultRule, TapRecord};
-use claimcheck_model::{ApiWrite, ComponentEnd, Leak, Log, Stamp};
+use claimcheck_csi::tap::{FaultAction, FaultRule, TapRecord};
+use claimcheck_model::{ApiWrite, ComponentEnd, Leak, Log, Rule, Stamp};
 use kube::Client;
 use tokio::sync::mpsc;
 
-pub use capabilities::{Declared, Takes};
+pub use capabilities::{AskError, Asked, Declared, Takes, ask, declared_by};
 pub use control_plane::{Api, ControlPlaneError};
 pub use dead_loops::{DeadLoop, DeadLoopsError, detach_dead_loops};
 pub use driver_command::{DriverCommand, DriverCommandError, Place as DriverPlace};
@@ -59,11 +64,11 @@ pub use embedded::{DriverPolicy, Embedded, Options, Telling, UpError};
 pub use equip::EquipError;
 pub use further::{DeployError, FurtherDriver, Turn};
 pub use installation::{Install, InstallationError};
-pub use kind::{KindCluster, KindError, KindOptions};
+pub use kind::{Collected, KindCluster, KindError, KindOptions};
 pub use kind_disrupt::{Components, DisruptError};
 pub use kind_image::Image;
 pub use observer::{Observer, On, Seen, WaitError};
-pub use on_kind::OnKindError;
+pub use on_kind::{KIND_FAULTS, OnKindError};
 pub use reach::Reach;
 pub use real::{ClassChoice, Real, RealError, Target};
 pub use stock::{Assets, AssetsError, StockError};
@@ -99,13 +104,29 @@ pub struct Abilities {
     /// Kubernetes' own attach/detach controller they stay, if the attach call timed out only after that: it can
     /// no longer note the volume as attached (`AddVolumeNode` in its `actual_state_of_world.go`).
     pub retracts: bool,
+    /// The sidecars are those of kubernetes-csi. They may ask the driver's controller again for what it has done
+    /// already: they decide by caches that need not show their own last write yet.
+    pub upstream_sidecars: bool,
 }
 
 /// Faults that this cluster cannot have.
 #[derive(Debug, thiserror::Error)]
-#[error("--fault: {of} cannot be made to fail on this kind of cluster: use --cluster embedded")]
-pub struct NoFaults {
-    of: &'static str,
+pub enum NoFaults {
+    /// Nobody can make them happen.
+    #[error("--fault: {of} cannot be made to fail on this kind of cluster: use --cluster embedded")]
+    NotHere {
+        /// What.
+        of: &'static str,
+    },
+    /// The file by which the nodes' drivers know them cannot be written.
+    #[error("{} cannot be written, which says to the nodes' drivers which calls are to fail", .path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
 }
 
 /// A running cluster.
@@ -130,6 +151,18 @@ impl Cluster {
         match self {
             Self::Embedded(_) => Embedded::ABILITIES,
             Self::Real(real) => real.abilities(),
+        }
+    }
+
+    /// Which calls may come again though the first has succeeded. A real kubelet that was started again stages and
+    /// publishes what it finds mounted; upstream's attacher decides by a cache that may be behind.
+    pub fn repeatable_calls(&self) -> &'static [Rule] {
+        const BY_KUBELETS: [Rule; 2] = [Rule::StageTwice, Rule::PublishTwice];
+        const BY_SIDECARS_TOO: [Rule; 3] = [Rule::StageTwice, Rule::PublishTwice, Rule::AttachTwice];
+        match self {
+            Self::Embedded(_) => &[],
+            Self::Real(real) if real.has_our_sidecars() => &BY_KUBELETS,
+            Self::Real(_) => &BY_SIDECARS_TOO,
         }
     }
 
@@ -180,6 +213,25 @@ impl Cluster {
         match self {
             Self::Embedded(embedded) => embedded.reach(),
             Self::Real(real) => real.reach(),
+        }
+    }
+
+    /// The nodes that take pods and do not have the driver: a pod whose volume is not there yet could be put there.
+    pub fn nodes_without_driver(&self) -> &[String] {
+        match self {
+            Self::Embedded(_) => &[],
+            Self::Real(real) => real.without_driver(),
+        }
+    }
+
+    /// How long what is being deleted may take to be gone before it counts as left behind. A stock control plane
+    /// detaches a volume only after the kubelet has reported it as unused, which it does each 10 s by default, and
+    /// sidecars wait longer after each failure.
+    pub fn settling_time(&self) -> Duration {
+        match self {
+            Self::Embedded(embedded) if !embedded.controllers_are_stock() => Duration::from_secs(5),
+            Self::Embedded(_) => Duration::from_secs(30),
+            Self::Real(_) => Duration::from_secs(90),
         }
     }
 
@@ -235,8 +287,7 @@ impl Cluster {
     pub async fn set_faults(&self, specs: &[FaultSpec]) -> Result<(), NoFaults> {
         match self {
             Self::Embedded(embedded) => embedded.set_faults(specs).await,
-            Self::Real(_) if specs.is_empty() => Ok(()),
-            Self::Real(_) => Err(NoFaults { of: "requests and calls" }),
+            Self::Real(real) => real.set_faults(specs).await,
         }
     }
 
@@ -253,7 +304,31 @@ impl Cluster {
     pub async fn set_call_faults(&self, whose: &str, rules: Vec<FaultRule>) {
         match self {
             Self::Embedded(embedded) => embedded.set_call_faults(whose, rules).await,
-            Self::Real(_) => {}
+            Self::Real(real) => real.set_call_faults(whose, rules).await,
+        }
+    }
+
+    /// Has the driver on a node take its next call of `method` for a volume and not answer it, until the driver is
+    /// killed. Those who wait for the call to begin end the faults of `whose` before they kill.
+    ///
+    /// # Errors
+    /// The driver cannot be hit.
+    pub async fn hold_call(
+        &self,
+        whose: &str,
+        node: &str,
+        method: &str,
+        volume: &str,
+    ) -> Result<(), DisruptError> {
+        match self {
+            // Calls are recorded where they are made: a paused driver takes one and cannot answer.
+            Self::Embedded(_) => self.disrupt(&Victim::Driver(node.to_owned()), Disruption::Pause).await,
+            // They are recorded in the driver's process, or the tap's: it has to run.
+            Self::Real(real) => {
+                let rule = FaultRule::new(method, FaultAction::Hang).on_volume(volume);
+                real.set_call_faults(whose, vec![rule]).await;
+                Ok(())
+            }
         }
     }
 
@@ -276,7 +351,7 @@ impl Cluster {
     pub async fn deploy(&self, driver: &FurtherDriver) -> Result<Turn, DeployError> {
         match self {
             Self::Embedded(embedded) => embedded.deploy(driver).await,
-            Self::Real(_) => Err(DeployError::NotHere),
+            Self::Real(real) => real.deploy(driver).await,
         }
     }
 

@@ -15,11 +15,11 @@ use kube::{
 use serde_json::{Value, json};
 
 use super::{
-    Disruption, Victim,
+    Abilities, Disruption, Victim,
     equip::{COMPONENTS, EquipError},
     kind::KindOptions,
     kind_tests::options,
-    on_kind::OnKindError,
+    on_kind::{OnKindError, with_faults},
     real::Real,
 };
 use crate::{
@@ -108,13 +108,13 @@ async fn a_run_has_nodes_and_our_driver_and_leaves_nothing() {
     machine.node("claimcheck-a-control-plane", control_plane, true).await;
     machine.node("claimcheck-a-worker", json!([]), true).await;
     let components = install::Options::new(Variant::Kind);
-    machine.complete(&components).await;
+    machine.complete(&with_faults(&components)).await;
     let real = Real::on_kind(&machine.options(), &components).await.unwrap();
     assert_eq!(
         (real.driver_name(), &real.reach().nodes),
         (DRIVER, &["claimcheck-a-worker".to_owned()].to_vec())
     );
-    assert_eq!(real.abilities(), Real::ABILITIES_ON_KIND);
+    assert_eq!(real.abilities(), Abilities { retracts: true, ..Real::ABILITIES_ON_KIND });
     real.disrupt(&Victim::NodeAgent("claimcheck-a-worker".to_owned()), Disruption::Kill).await.unwrap();
     real.leave(false).await;
     assert_eq!(machine.left(), NOTHING);
@@ -133,12 +133,16 @@ async fn components_that_do_not_run_end_it_with_the_nodes_logs() {
     assert!(matches!(error, OnKindError::Equip(EquipError::Install(_))), "{error}");
     assert_eq!(machine.left(), NOTHING);
 
-    machine.complete(&components).await;
+    machine.complete(&with_faults(&components)).await;
+    machine.fake.rule("docker exec", "echo 'E1122 11:00:01 plugin claimcheck.csi.dev: err=refused'; exit 0");
     let mut runs = 2;
     loop {
         let told = Real::on_kind(&machine.options(), &components).await.err().unwrap().to_string();
         assert_eq!(machine.left(), NOTHING);
-        if told.ends_with("last seen: not on claimcheck-a-worker") {
+        let why = "last seen: not on claimcheck-a-worker\n  \
+                   node claimcheck-a-worker, registrar: there is no pod of DaemonSet claimcheck-node on it\n  \
+                   node claimcheck-a-worker, kubelet: E1122 11:00:01 plugin claimcheck.csi.dev: err=refused";
+        if told.ends_with(why) {
             break;
         }
         // A busy machine may need longer to see that the components run.
@@ -155,7 +159,7 @@ async fn a_failed_run_leaves_what_its_nodes_have_said() {
     let machine = Machine::new().await;
     machine.node("claimcheck-a-worker", json!([]), true).await;
     let components = install::Options::new(Variant::Kind);
-    machine.complete(&components).await;
+    machine.complete(&with_faults(&components)).await;
     let real = Real::on_kind(&machine.options(), &components).await.unwrap();
     real.leave(true).await;
     assert_eq!(machine.left(), NOTHING);

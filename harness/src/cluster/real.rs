@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
+use claimcheck_csi::tap::FaultRule;
 use claimcheck_informer::World;
 use claimcheck_model::{Capability, DEFAULT_CLASS, Log};
 use k8s_openapi::api::{core::v1::Node, storage::v1::StorageClass};
@@ -12,9 +13,16 @@ use kube::{
 };
 
 use super::{
-    Abilities, Declared, DisruptError, Disruption, Takes, Victim, api_disrupt, equip::COMPONENTS,
-    installation::Installation, kind::KindCluster, observer::Observer, on_kind, reach::Reach, said,
+    Abilities, Declared, DisruptError, Disruption, NoFaults, Takes, Victim, api_disrupt,
+    equip::COMPONENTS,
+    further::{DeployError, FurtherDriver, Turn},
+    installation::Installation,
+    observer::Observer,
+    on_kind::OnKind,
+    reach::Reach,
+    said,
 };
+use crate::faults::FaultSpec;
 
 /// Which cluster, and what of it is to be tried.
 #[derive(Clone, Debug, Default)]
@@ -78,6 +86,7 @@ pub struct Real {
     observer: Observer,
     class: StorageClass,
     reach: Reach,
+    without_driver: Vec<String>,
     declared: Declared,
     ours: Ours,
 }
@@ -86,7 +95,7 @@ pub struct Real {
 enum Ours {
     Nothing,
     Components(Box<Installation>),
-    Nodes(Box<KindCluster>),
+    Nodes(Box<OnKind>),
 }
 
 impl Target {
@@ -118,11 +127,18 @@ impl Real {
         further: false,
         tap: false,
         retracts: false,
+        upstream_sidecars: false,
     };
 
     /// What its owner can do, where it is of kind; of the components, kubelets take other arguments.
-    pub const ABILITIES_ON_KIND: Abilities =
-        Abilities { disrupt: true, agents: true, configure: true, ..Self::ABILITIES };
+    pub const ABILITIES_ON_KIND: Abilities = Abilities {
+        disrupt: true,
+        agents: true,
+        configure: true,
+        further: true,
+        tap: true,
+        ..Self::ABILITIES
+    };
 
     /// Looks at a cluster.
     ///
@@ -136,13 +152,24 @@ impl Real {
 
     /// Looks at a cluster that is being watched.
     pub(super) fn of(client: Client, observer: Observer, wanted: &ClassChoice) -> Result<Self, RealError> {
-        let (class, reach, declared) = observer.look(|world| {
+        let (class, reach, without_driver, declared) = observer.look(|world| {
             let class = class(world, wanted)?;
-            let reach = Reach::of(world, &class.provisioner, &usable_nodes(world, &class)?, None);
+            let usable = usable_nodes(world, &class)?;
+            let reach = Reach::of(world, &class.provisioner, &usable, None);
+            let takes_pods = world.nodes.iter().filter(|node| obstacle(node).is_none());
+            let without = takes_pods.map(|node| node.name_any()).filter(|node| !usable.contains(node));
             let declared = declared(world, &class);
-            Ok::<_, RealError>((class, reach, declared))
+            Ok::<_, RealError>((class, reach, without.collect::<Vec<_>>(), declared))
         })?;
-        Ok(Self { client, observer, class, reach, declared, ours: Ours::Nothing })
+        if !without_driver.is_empty() {
+            tracing::warn!(
+                "driver {} is on {} of the {} nodes that take pods: the cases' pods run there only",
+                class.provisioner,
+                reach.nodes.len(),
+                reach.nodes.len() + without_driver.len(),
+            );
+        }
+        Ok(Self { client, observer, class, reach, without_driver, declared, ours: Ours::Nothing })
     }
 
     /// The same cluster, tried with another class.
@@ -154,8 +181,8 @@ impl Real {
         Ok(Self { ours, ..Self::of(self.client, self.observer, wanted)? })
     }
 
-    /// Its nodes are those of this cluster, which ends with it.
-    pub(super) fn made_of(self, kind: KindCluster) -> Self {
+    /// Its nodes are those of this cluster of kind, which ends with it.
+    pub(super) fn on(self, kind: OnKind) -> Self {
         Self { ours: Ours::Nodes(Box::new(kind)), ..self }
     }
 
@@ -176,9 +203,17 @@ impl Real {
     /// What it offers beside its API.
     pub fn abilities(&self) -> Abilities {
         match &self.ours {
-            Ours::Nodes(_) => Self::ABILITIES_ON_KIND,
+            Ours::Nodes(kind) => kind.abilities(),
             Ours::Components(installation) => installation.abilities,
             Ours::Nothing => Self::ABILITIES,
+        }
+    }
+
+    /// Whether our provisioner, attacher and resizer are what calls the driver's controller.
+    pub(super) fn has_our_sidecars(&self) -> bool {
+        match &self.ours {
+            Ours::Nodes(_) | Ours::Components(_) => !self.abilities().upstream_sidecars,
+            Ours::Nothing => false,
         }
     }
 
@@ -193,11 +228,43 @@ impl Real {
     /// Its nodes are not ours, or it cannot be hit so.
     pub async fn disrupt(&self, victim: &Victim, disruption: Disruption) -> Result<(), DisruptError> {
         match &self.ours {
-            Ours::Nodes(kind) => kind.disrupt(&self.client, &COMPONENTS, victim, disruption).await,
+            Ours::Nodes(kind) => kind.nodes().disrupt(&self.client, &COMPONENTS, victim, disruption).await,
             Ours::Components(installation) if installation.abilities.disrupt => {
                 api_disrupt::disrupt(&self.client, &COMPONENTS, victim, disruption).await
             }
             Ours::Nothing | Ours::Components(_) => Err(DisruptError::Absent(victim.clone())),
+        }
+    }
+
+    /// Brings up a further driver and waits for its turn.
+    ///
+    /// # Errors
+    /// Its nodes are not ours, or it is not registered on all of them in time.
+    pub async fn deploy(&self, driver: &FurtherDriver) -> Result<Turn, DeployError> {
+        match &self.ours {
+            Ours::Nodes(kind) => kind.deploy(&self.client, &self.observer, driver).await,
+            Ours::Nothing | Ours::Components(_) => Err(DeployError::NotHere),
+        }
+    }
+
+    /// Puts these faults in force for the whole run, in place of all others.
+    ///
+    /// # Errors
+    /// They cannot be had here.
+    pub async fn set_faults(&self, specs: &[FaultSpec]) -> Result<(), NoFaults> {
+        match &self.ours {
+            Ours::Nodes(kind) => kind.set_faults(specs).await,
+            Ours::Nothing | Ours::Components(_) if specs.is_empty() => Ok(()),
+            Ours::Nothing | Ours::Components(_) => Err(NoFaults::NotHere { of: "requests and calls" }),
+        }
+    }
+
+    /// Puts these faults of a case in place of those that it had; cases that need it do not run elsewhere.
+    pub async fn set_call_faults(&self, case: &str, rules: Vec<FaultRule>) {
+        if let Ours::Nodes(kind) = &self.ours
+            && let Err(error) = kind.set_call_faults(case, rules).await
+        {
+            tracing::error!(%error, case, "the faults of a case are not in force");
         }
     }
 
@@ -226,6 +293,11 @@ impl Real {
         &self.reach
     }
 
+    /// The nodes that take pods and do not have the driver.
+    pub fn without_driver(&self) -> &[String] {
+        &self.without_driver
+    }
+
     /// What the driver declares, as far as objects of the API show it.
     pub fn declared(&self) -> &Declared {
         &self.declared
@@ -235,9 +307,12 @@ impl Real {
     pub async fn said_about(&self, names: &[String]) -> Vec<Log> {
         match &self.ours {
             Ours::Nothing => Vec::new(),
-            Ours::Components(_) | Ours::Nodes(_) => {
-                said::by_pods(&self.client, COMPONENTS.namespace, names).await
+            Ours::Components(installation) => {
+                let mut said = said::by_pods(&self.client, COMPONENTS.namespace, names).await;
+                said.extend(installation.moved());
+                said
             }
+            Ours::Nodes(_) => said::by_pods(&self.client, COMPONENTS.namespace, names).await,
         }
     }
 
@@ -246,7 +321,7 @@ impl Real {
         match self.ours {
             Ours::Nothing => {}
             Ours::Components(installation) => installation.end(failed).await,
-            Ours::Nodes(kind) => on_kind::end(*kind, failed).await,
+            Ours::Nodes(kind) => kind.end(&self.client, failed).await,
         }
     }
 }

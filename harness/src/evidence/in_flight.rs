@@ -8,10 +8,13 @@ use tokio::sync::{
     watch,
 };
 
+/// A call, among those of all components and drivers: in containers, processes have the same ids.
+type Key = (String, Option<String>, CallId);
+
 /// The calls under way. Clones are the same.
 #[derive(Clone, Debug)]
 pub struct InFlight {
-    calls: Arc<watch::Sender<HashMap<CallId, TapRecord>>>,
+    calls: Arc<watch::Sender<HashMap<Key, TapRecord>>>,
 }
 
 impl Default for InFlight {
@@ -35,10 +38,12 @@ impl InFlight {
         receiver
     }
 
-    fn saw(&self, record: &TapRecord) {
+    /// Takes note of a record.
+    pub(super) fn saw(&self, record: &TapRecord) {
+        let key = (record.component.clone(), record.driver.clone(), record.id);
         self.calls.send_modify(|calls| match record.edge {
-            Edge::Start => drop(calls.insert(record.id, record.clone())),
-            Edge::End { .. } => drop(calls.remove(&record.id)),
+            Edge::Start => drop(calls.insert(key, record.clone())),
+            Edge::End { .. } => drop(calls.remove(&key)),
         });
     }
 

@@ -22,7 +22,8 @@ use tokio::{
 const SILENCE: Duration = Duration::from_secs(60);
 /// How long a line may be on its way: a log that is read again is read from so long before its last line.
 const OVERLAP: Duration = Duration::from_secs(10);
-const BACKOFF: Backoff = Backoff { base: Duration::from_millis(200), max: Duration::from_secs(10) };
+/// Short: a case waits for the records of what a node did after its kubelet came back.
+const BACKOFF: Backoff = Backoff { base: Duration::from_millis(200), max: Duration::from_secs(2) };
 
 /// A line that is a record, and how it is told from others.
 pub(super) trait Line: DeserializeOwned {
@@ -30,6 +31,10 @@ pub(super) trait Line: DeserializeOwned {
     fn written(&self) -> Stamp;
     /// Its number, among those of one process.
     fn seq(&self) -> u64;
+    /// Whether a line that is no record is for whoever runs this.
+    fn is_warning(_line: &str) -> bool {
+        false
+    }
 }
 
 /// Runs what `follow` makes of each pod once it runs, until `closed` resolves.
@@ -76,6 +81,7 @@ pub(super) struct Log {
     pub client: Client,
     pub namespace: String,
     pub pod: String,
+    pub uid: Option<String>,
     /// None for a pod that has only one.
     pub container: Option<String>,
 }
@@ -108,6 +114,13 @@ impl Log {
         }
     }
 
+    /// Whether the pod is no longer there. A kubelet that has just started answers 404 for pods that it has not
+    /// heard of yet (`getContainerLogs` in its `server.go`).
+    async fn is_gone(&self, pods: &Api<Pod>) -> kube::Result<bool> {
+        let pod = pods.get_metadata_opt(&self.pod).await?;
+        Ok(pod.is_none_or(|pod| pod.metadata.uid != self.uid))
+    }
+
     /// Reads the log to its end. Lines that are no records are what the component has to say otherwise.
     async fn read<L: Line>(
         &self,
@@ -122,7 +135,9 @@ impl Log {
         let params = LogParams { container, follow: true, since_seconds: Some(ago), ..LogParams::default() };
         let mut lines = match pods.log_stream(&self.pod, &params).await {
             Ok(log) => log.lines(),
-            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(End::ForEver),
+            Err(kube::Error::Api(status)) if status.code == 404 && self.is_gone(&pods).await? => {
+                return Ok(End::ForEver);
+            }
             Err(error) => return Err(error),
         };
         loop {
@@ -133,7 +148,10 @@ impl Log {
             };
             *since = Instant::now();
             let Ok(record) = serde_json::from_str::<L>(&line) else {
-                tracing::debug!(line, pod = self.pod, "a component says");
+                match L::is_warning(&line) {
+                    true => tracing::warn!(line, pod = self.pod, "an observer says"),
+                    false => tracing::debug!(line, pod = self.pod, "a component says"),
+                }
                 continue;
             };
             if newest.advance(record.written(), record.seq()) && !take(record) {

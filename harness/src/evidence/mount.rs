@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use claimcheck_model::{ClockState, Event, NodeClock, Stamp};
-use claimcheck_observe::{CLOCK_PATH, Change, Record};
+use claimcheck_observe::{CLOCK_PATH, Change, ELSEWHERE, Record};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client};
 use tokio::{
@@ -52,6 +52,10 @@ impl Line for Record {
     fn seq(&self) -> u64 {
         self.seq
     }
+
+    fn is_warning(line: &str) -> bool {
+        line.contains(ELSEWHERE)
+    }
 }
 
 /// Follows all observers that there are and that will come, until the receiver of `evidence` is dropped; tells
@@ -85,10 +89,12 @@ struct Observer {
 
 impl Observer {
     fn of(client: &Client, observers: &Observers, clocks: &Clocks, pod: &Pod) -> Option<Self> {
-        let (pod, node) = (pod.metadata.name.clone()?, pod.spec.as_ref()?.node_name.clone()?);
+        let (name, node) = (pod.metadata.name.clone()?, pod.spec.as_ref()?.node_name.clone()?);
         let (client, namespace) = (client.clone(), observers.namespace.clone());
         let clock = clocks.of(&node);
-        Some(Self { log: Log { client, namespace, pod, container: None }, node, port: observers.port, clock })
+        let uid = pod.metadata.uid.clone();
+        let log = Log { client, namespace, pod: name, uid, container: None };
+        Some(Self { log, node, port: observers.port, clock })
     }
 
     async fn follow<I: From<Evidence>>(

@@ -69,6 +69,9 @@ fn answer(script: &Mutex<Script>, request: &Request<Body>) -> Answer {
             false => whole(StatusCode::FORBIDDEN, refusal(403, "pods \"observe-1:9465\" is forbidden")),
         };
     }
+    if path == format!("{pods}/observe-1") {
+        return whole(StatusCode::NOT_FOUND, refusal(404, "pods \"observe-1\" not found"));
+    }
     assert_eq!(path, format!("{pods}/observe-1/log"));
     match script.logs.pop_front() {
         Some(log) => whole(StatusCode::OK, log),

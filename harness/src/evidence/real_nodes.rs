@@ -7,7 +7,7 @@ use claimcheck_model::{ClockState, Event, NodeClock};
 use kube::Client;
 use tokio::{sync::mpsc::UnboundedSender, task::JoinSet};
 
-use super::{Evidence, Observers, Stock, clock::Clocks, mount::mounts, scrape, taps::taps};
+use super::{Evidence, InFlight, Observers, Stock, clock::Clocks, mount::mounts, scrape, taps::taps};
 
 /// How long the last records may be on their way when a run is over.
 const LAST_RECORDS: Duration = Duration::from_secs(1);
@@ -29,6 +29,7 @@ impl RealNodes {
         client: Client,
         names: Vec<String>,
         driver: String,
+        in_flight: InFlight,
         evidence: UnboundedSender<I>,
         events: UnboundedSender<Event>,
     ) -> Self
@@ -43,7 +44,7 @@ impl RealNodes {
         }
         let clocks = Clocks::default();
         let mut following = JoinSet::new();
-        following.spawn(taps(client.clone(), clocks.clone(), evidence.clone()));
+        following.spawn(taps(client.clone(), clocks.clone(), in_flight, evidence.clone()));
         following.spawn(mounts(client.clone(), Observers::default(), clocks, evidence, events.clone()));
         let before = scrape(&client, &names, &driver).await;
         Self { client, names, driver, before, events, following }

@@ -8,7 +8,7 @@ use kube::{Api, Client, api::ListParams};
 use tokio::{sync::mpsc::UnboundedSender, time::Instant};
 
 use super::{
-    Evidence,
+    Evidence, InFlight,
     clock::{Clocks, SharedClock},
     logs::{Line, Log, each_running},
     tap::Pairs,
@@ -41,13 +41,14 @@ pub(crate) async fn is_tapped(client: &Client) -> bool {
 }
 
 /// Follows all taps that there are and that will come, until the receiver of `evidence` is dropped.
-pub(super) async fn taps<I>(client: Client, clocks: Clocks, evidence: UnboundedSender<I>)
+pub(super) async fn taps<I>(client: Client, clocks: Clocks, in_flight: InFlight, evidence: UnboundedSender<I>)
 where
     I: From<Evidence> + Send + 'static,
 {
     let began = Instant::now();
     each_running(Api::<Pod>::all(client.clone()), LABEL, evidence.closed(), |pod| {
-        let tap = log(&client, pod).map(|(log, node)| follow(log, clocks.of(&node), began, evidence.clone()));
+        let tap = log(&client, pod)
+            .map(|(log, node)| follow(log, clocks.of(&node), in_flight.clone(), began, evidence.clone()));
         tap.into_iter().collect()
     })
     .await;
@@ -59,20 +60,31 @@ fn log(client: &Client, pod: &Pod) -> Option<(Log, String)> {
     let container = Some(metadata.labels.as_ref()?.get(LABEL)?.clone());
     let (namespace, pod_name) = (metadata.namespace.clone()?, metadata.name.clone()?);
     let node = pod.spec.as_ref()?.node_name.clone()?;
-    Some((Log { client, namespace, pod: pod_name, container }, node))
+    let uid = metadata.uid.clone();
+    Some((Log { client, namespace, pod: pod_name, uid, container }, node))
 }
 
 async fn follow<I: From<Evidence>>(
     log: Log,
     clock: SharedClock,
+    in_flight: InFlight,
     began: Instant,
     evidence: UnboundedSender<I>,
 ) {
     // Processes in a container come one after the other, under one id.
     let mut pairs = Pairs::new(|_| true);
     log.follow(began, |line: TapLine| {
+        // A process that writes its first line is another than before: what that had under way died with it.
+        let dead = (line.seq == 0).then(|| std::mem::replace(&mut pairs, Pairs::new(|_| true)));
+        let mut dead = dead.into_iter().flat_map(Pairs::unfinished);
+        if !dead.all(|call| evidence.send(Evidence::Rpc(call).into()).is_ok()) {
+            return false;
+        }
         let calls = match ours(&clock, line, Stamp::now()) {
-            Some(record) => pairs.take(record),
+            Some(record) => {
+                in_flight.saw(&record);
+                pairs.take(record)
+            }
             None => Vec::new(),
         };
         calls.into_iter().all(|call| evidence.send(Evidence::Rpc(call).into()).is_ok())
@@ -93,6 +105,11 @@ fn ours(clock: &SharedClock, line: TapLine, now: Stamp) -> Option<TapRecord> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    };
+
     use claimcheck_csi::{
         Code,
         tap::{CallId, Edge},
@@ -127,6 +144,18 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_calls_two_lines_become_evidence_on_our_clocks() {
+        calls_become_evidence(0).await;
+    }
+
+    /// The kubelet has just started and does not know its pods.
+    #[tokio::test(start_paused = true)]
+    async fn a_log_that_is_not_found_is_read_again_while_its_pod_is_there() {
+        calls_become_evidence(3).await;
+    }
+
+    /// The kubelet answers 404 so often before it serves the log.
+    async fn calls_become_evidence(unknown: usize) {
+        let asked = Arc::new(AtomicUsize::new(0));
         let before = Stamp::now();
         let start = line(0, Edge::Start, node_time(before));
         let end = Edge::End { code: Code::Ok, message: None, injected: false };
@@ -135,7 +164,7 @@ mod tests {
         let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
             let (path, query) =
                 (request.uri().path().to_owned(), request.uri().query().unwrap_or_default().to_owned());
-            let log = log.clone();
+            let (log, asked) = (log.clone(), asked.clone());
             async move {
                 let pod = json!({
                     "metadata": {
@@ -145,27 +174,37 @@ mod tests {
                     "spec": { "nodeName": "n1", "containers": [{ "name": "driver" }, { "name": "claimcheck-tap" }] },
                     "status": { "phase": "Running" },
                 });
+                let not_found =
+                    json!({ "kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404 });
+                let mut code = 200;
                 let text = match &*path {
                     "/api/v1/pods" if query.contains("watch=true") => std::future::pending().await,
                     "/api/v1/pods" => {
                         assert!(query.contains("labelSelector=claimcheck.dev"), "{query}");
                         json!({ "kind": "PodList", "apiVersion": "v1", "metadata": { "resourceVersion": "1" }, "items": [pod] }).to_string()
                     }
+                    "/api/v1/namespaces/vendor/pods/driver-0" => pod.to_string(),
                     "/api/v1/namespaces/vendor/pods/driver-0/log" => {
                         assert!(query.contains("container=claimcheck-tap"), "{query}");
-                        log
+                        if asked.fetch_add(1, Ordering::Relaxed) < unknown {
+                            code = 404;
+                            not_found.to_string()
+                        } else {
+                            log
+                        }
                     }
                     other => panic!("{other}"),
                 };
-                Ok::<_, std::convert::Infallible>(http::Response::new(kube::client::Body::from(
-                    text.into_bytes(),
-                )))
+                let body = kube::client::Body::from(text.into_bytes());
+                let answer = http::Response::builder().status(code).body(body).expect("a status and a body");
+                Ok::<_, std::convert::Infallible>(answer)
             }
         });
         let client = Client::new(service, "default");
         assert!(is_tapped(&client).await);
         let (evidence, mut seen) = unbounded_channel::<Evidence>();
-        let following = tokio::spawn(taps(client, Clocks::default(), evidence));
+        let (clocks, in_flight) = (Clocks::default(), InFlight::default());
+        let following = tokio::spawn(taps(client, clocks, in_flight, evidence));
         let Some(Evidence::Rpc(call)) = seen.recv().await else { panic!("no call") };
         following.abort();
         assert_eq!((call.driver.as_str(), call.volume.as_str(), call.node.as_str()), ("d.io", "v", "n1"));

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::{
     kubeadm::{self, JsonPatch, StockController},
-    version::{OLDEST_KUBERNETES, Version, of_node_image},
+    version::{OLDEST_KUBERNETES, Version, of_node_image, of_own_choice},
 };
 
 const API_VERSION: &str = "kind.x-k8s.io/v1alpha4";
@@ -117,13 +117,17 @@ pub struct Wanted {
     pub workers: Option<usize>,
     /// The image of nodes for which the user's file names none; kind's own choice without one.
     pub image: Option<String>,
+    /// The version of kind, which chooses the Kubernetes of nodes without an image, where it is known.
+    pub kind_version: Option<Version>,
     /// Whose storage controllers run.
     pub controllers: Controllers,
+    /// It outlives its run, so the controller manager serves its metrics on the loopback alone, as kubeadm has it.
+    pub keep: bool,
     /// Feature gates of all components.
     pub feature_gates: BTreeMap<String, bool>,
     /// What `kube-apiserver --runtime-config` is told.
     pub runtime_config: BTreeMap<String, String>,
-    /// Further arguments of all kubelets, without dashes.
+    /// Further arguments of all kubelets, without dashes; they count for more than the generated config.
     pub kubelet_args: BTreeMap<String, String>,
     /// The folder of the host that all nodes see at [`DATA_DIR`]; absolute.
     pub data: PathBuf,
@@ -214,18 +218,21 @@ impl Cluster {
         for (api, on) in &wanted.runtime_config {
             cluster.runtime_config.entry(api.clone()).or_insert_with(|| on.clone().into());
         }
+        // First, so that a patch of the user's file counts for more.
+        cluster.kubeadm_config_patches.insert(0, kubeadm::node_status_period());
         let patches = &mut cluster.kubeadm_config_patches_json6902;
         patches.extend(kubeadm::kubelet_args(&wanted.kubelet_args));
         let mut manager = BTreeMap::new();
-        if cluster.patches_naming(kubeadm::BIND_ADDRESS).is_none() {
+        if !wanted.keep && cluster.patches_naming(kubeadm::BIND_ADDRESS).is_none() {
             manager.extend(kubeadm::readable(cluster.any_address()));
         }
         match wanted.controllers {
             Controllers::Ours => {
                 cluster.check_age()?;
-                manager.extend(kubeadm::without(&StockController::REPLACED));
+                let there = StockController::replaced_in(cluster.oldest(wanted.kind_version));
+                manager.extend(kubeadm::without(&there));
             }
-            Controllers::Stock => {}
+            Controllers::Stock => manager.extend(kubeadm::client_limits()),
         }
         cluster.kubeadm_config_patches_json6902.extend(kubeadm::manager_args(&manager));
         Ok(cluster)
@@ -286,6 +293,16 @@ impl Cluster {
             Some((image, version)) => Err(ConfigError::TooOld { image: image.clone(), version }),
             None => Ok(()),
         }
+    }
+
+    /// The oldest Kubernetes of a control plane, or an older one; none where that of one is not known.
+    fn oldest(&self, kind: Option<Version>) -> Option<Version> {
+        let control_planes = self.nodes.iter().filter(|node| node.role == Role::ControlPlane);
+        let versions = control_planes.map(|node| match &node.image {
+            Some(image) => of_node_image(image),
+            None => kind.map(of_own_choice),
+        });
+        versions.collect::<Option<Vec<_>>>()?.into_iter().min()
     }
 
     /// How many nodes there will be, control planes among them.

@@ -10,6 +10,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::version::{CLASS_PROTECTION, OLDEST_KUBERNETES, Version};
+
 const GROUP: &str = "kubeadm.k8s.io";
 
 /// A patch of the documents of one kind and version: RFC 6902, in YAML.
@@ -78,6 +80,30 @@ pub(super) fn kubelet_args(args: &BTreeMap<String, String>) -> Vec<JsonPatch> {
     kinds.iter().flat_map(|kind| patches(kind, "/nodeRegistration/kubeletExtraArgs", args)).collect()
 }
 
+/// How often kubelets report the status of their node, in seconds.
+///
+/// By default it is 10 s, and a volume waits for it twice: until the kubelet reads that the volume is attached, and
+/// until it has reported it in use (`pkg/kubelet/volumemanager/volume_manager.go`). That is most of the time of a
+/// life cycle, and says nothing about a driver or a controller.
+pub const NODE_STATUS_PERIOD_S: u32 = 1;
+
+/// The merge patch of the kubelets' configuration that shortens the period of node status.
+pub(super) fn node_status_period() -> String {
+    format!(
+        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n\
+         nodeStatusUpdateFrequency: {NODE_STATUS_PERIOD_S}s\nnodeStatusReportFrequency: {NODE_STATUS_PERIOD_S}s\n"
+    )
+}
+
+/// How many requests a second the stock controller manager may send, and how many at once. With its default of 20
+/// it mostly waits for its own limiter as soon as volumes come and go in numbers.
+const CLIENT_LIMITS: [(&str, &str); 2] = [("kube-api-qps", "500"), ("kube-api-burst", "1000")];
+
+/// Its limits, raised so that it can be compared with our controllers, which have none.
+pub(super) fn client_limits() -> [(String, String); 2] {
+    CLIENT_LIMITS.map(|(name, value)| (name.to_owned(), value.to_owned()))
+}
+
 /// A storage controller of `kube-controller-manager`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StockController {
@@ -93,18 +119,42 @@ pub enum StockController {
     VolumeProtection,
     /// Makes the claims of ephemeral volumes.
     EphemeralVolume,
+    /// Keeps attributes classes as long as claims or volumes use them.
+    ClassProtection,
 }
 
 impl StockController {
     /// Those whose work ours do, and which must therefore not run beside them.
-    pub const REPLACED: [Self; 6] = [
+    pub const REPLACED: [Self; 7] = [
         Self::Binder,
         Self::AttachDetach,
         Self::Expander,
         Self::ClaimProtection,
         Self::VolumeProtection,
         Self::EphemeralVolume,
+        Self::ClassProtection,
     ];
+
+    /// Those of [`REPLACED`](Self::REPLACED) that a controller manager of this version has; the oldest that we
+    /// replace, where the version is not known. A name that it does not know ends it.
+    pub fn replaced_in(version: Option<Version>) -> Vec<Self> {
+        let version = version.unwrap_or(OLDEST_KUBERNETES);
+        Self::REPLACED.into_iter().filter(|controller| controller.since() <= version).collect()
+    }
+
+    /// The first Kubernetes that has it by its name of today.
+    fn since(self) -> Version {
+        match self {
+            Self::Binder
+            | Self::AttachDetach
+            | Self::Expander
+            | Self::ClaimProtection
+            | Self::VolumeProtection
+            | Self::EphemeralVolume => OLDEST_KUBERNETES,
+            // kubernetes#123549.
+            Self::ClassProtection => CLASS_PROTECTION,
+        }
+    }
 
     /// Its name since Kubernetes 1.28 (`cmd/kube-controller-manager/names/controller_names.go`).
     pub fn name(self) -> &'static str {
@@ -115,6 +165,7 @@ impl StockController {
             Self::ClaimProtection => "persistentvolumeclaim-protection-controller",
             Self::VolumeProtection => "persistentvolume-protection-controller",
             Self::EphemeralVolume => "ephemeral-volume-controller",
+            Self::ClassProtection => "volumeattributesclass-protection-controller",
         }
     }
 }
@@ -145,7 +196,8 @@ pub(super) fn without(stock: &[StockController]) -> [(String, String); 1] {
 }
 
 /// Its metrics can be read through the API server's proxy, which comes to the node's address and hands on nobody's
-/// token; kubeadm lets it serve on the loopback alone. The cluster is gone with the run.
+/// token; kubeadm lets it serve on the loopback alone. So every pod, and whoever reaches the engine's network, may
+/// read them without a token: not for a cluster that outlives its run.
 pub(super) fn readable(any_address: &str) -> [(String, String); 2] {
     [
         (BIND_ADDRESS.to_owned(), any_address.to_owned()),

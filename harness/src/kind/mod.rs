@@ -30,7 +30,7 @@ pub use checks::{Finding, Preflight};
 pub use cli::{Create, Kind};
 pub use config::{Cluster, ConfigError, Controllers, DATA_DIR, DEFAULT_WORKERS, Wanted};
 pub use engine::{CLUSTER_LABEL, Engine, EngineError, NETWORK};
-pub use kubeadm::{JsonPatch, StockController};
+pub use kubeadm::{JsonPatch, NODE_STATUS_PERIOD_S, StockController};
 pub use owned::{Claim, NAME_PREFIX, OwnedError, Record, Standing, Store, cluster_name};
 pub use preflight::{Needs, Ready, preflight};
 pub use program::{ProgramError, Tools};

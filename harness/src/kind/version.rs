@@ -9,6 +9,13 @@ pub const OLDEST_KIND: Version = Version { major: 0, minor: 21, patch: 0 };
 /// (`cmd/kube-controller-manager/names/controller_names.go`).
 pub const OLDEST_KUBERNETES: Version = Version { major: 1, minor: 28, patch: 0 };
 
+/// The first Kubernetes with a controller that protects attributes classes: a controller manager that is older does
+/// not start when it is told to leave that one off.
+pub(super) const CLASS_PROTECTION: Version = Version { major: 1, minor: 32, patch: 0 };
+
+/// The first `kind` whose own choice of a node image has [`CLASS_PROTECTION`].
+const KIND_WITH_CLASS_PROTECTION: Version = Version { major: 0, minor: 26, patch: 0 };
+
 /// A version, without what comes after its three numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
@@ -53,6 +60,11 @@ pub fn of_node_image(image: &str) -> Option<Version> {
     // A colon before the last slash belongs to a registry's port.
     let (_, tag) = name.rsplit('/').next()?.split_once(':')?;
     tag.parse().ok()
+}
+
+/// A Kubernetes that is not newer than the one that this `kind` chooses by itself.
+pub(super) fn of_own_choice(kind: Version) -> Version {
+    if kind < KIND_WITH_CLASS_PROTECTION { OLDEST_KUBERNETES } else { CLASS_PROTECTION }
 }
 
 #[cfg(test)]

@@ -70,7 +70,13 @@ impl Timeline {
         left.extend(pods.filter(|pod| pod.gone.is_none()).map(|pod| (LeakKind::Pod, pod.key.to_string())));
         let attachments =
             self.state.attachments_of(&claim.volume).filter(|attachment| attachment.gone.is_none());
-        left.extend(attachments.map(|attachment| (LeakKind::Attachment, attachment.name.clone())));
+        // Of a volume that is gone nobody detaches anything any more.
+        let gone = self.state.volumes.get(&claim.volume).is_none_or(|volume| volume.gone.is_some());
+        let gone = if gone { ", which is gone," } else { "" };
+        left.extend(attachments.map(|attachment| {
+            let name = format!("{} of {}{gone} on {}", attachment.name, attachment.volume, attachment.node);
+            (LeakKind::Attachment, name)
+        }));
         if let Some(volume) = self.state.volumes.get(&claim.volume).filter(|volume| volume.claim == uid) {
             if volume.gone.is_none() {
                 left.push((LeakKind::Volume, claim.volume.clone()));

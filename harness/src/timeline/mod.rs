@@ -28,7 +28,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use claimcheck_informer::DataSource;
-use claimcheck_model::{Event, Outcome, Place, Stamp, TransitionKind};
+use claimcheck_model::{Event, Outcome, Place, Rule, Stamp, TransitionKind};
 
 use calls::{CallLog, NodeVolumeKey};
 use measure::{Done, Facts, Whose};
@@ -64,6 +64,14 @@ impl Timeline {
     pub fn new(tap: Tap) -> Self {
         let (state, calls, sets, done, early) = Default::default();
         Self { tap, state, calls, sets, done, early }
+    }
+
+    /// The same, where callers may repeat these calls: kubelets do when they were started again, and sidecars whose
+    /// cache is behind. CSI has drivers answer such a call with success.
+    #[must_use]
+    pub fn with_repeats_of(mut self, rules: &'static [Rule]) -> Self {
+        self.sets.repeatable = rules;
+        self
     }
 
     /// Enters one piece of evidence; returns what it completes. Costs as much as the claim it is about has

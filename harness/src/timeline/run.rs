@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::{Balance, Tap, Timeline};
+use super::{Balance, Timeline};
 use crate::evidence::Evidence;
 
 /// What the task takes.
@@ -86,9 +86,9 @@ impl Handle {
 }
 
 /// Starts the task. It sends to `events` until it is finished or nobody listens.
-pub fn start(tap: Tap, events: mpsc::UnboundedSender<Event>) -> (Handle, JoinHandle<()>) {
+pub fn start(timeline: Timeline, events: mpsc::UnboundedSender<Event>) -> (Handle, JoinHandle<()>) {
     let (input, inputs) = mpsc::unbounded_channel();
-    (Handle { input }, tokio::spawn(run(Timeline::new(tap), inputs, events)))
+    (Handle { input }, tokio::spawn(run(timeline, inputs, events)))
 }
 
 struct Waiting {

@@ -27,6 +27,8 @@ pub(super) struct Sets {
     doubts: BTreeSet<(TransitionKind, Handle, String, String)>,
     /// Drivers that stage.
     stagers: BTreeSet<String>,
+    /// Calls that may come again though the first has succeeded.
+    pub repeatable: &'static [Rule],
     suspects: Vec<Suspect>,
 }
 
@@ -117,7 +119,7 @@ impl Sets {
         let doubted = self.doubts.remove(&doubt(kind, step.rpc));
         if entered {
             self.transition(step, kind, &step.rpc.node.clone());
-        } else if !doubted {
+        } else if !doubted && !self.repeatable.contains(&twice) {
             step.broke(twice);
         }
     }

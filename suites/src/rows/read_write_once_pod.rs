@@ -61,8 +61,8 @@ async fn waits_between(t: &Fixture, first: &str, second: &str) -> Result<()> {
     let claim = claim(t).await?;
     let holder = t.ready_pod(&Wanted::staying("holder", &claim, "").on(first)).await?;
     let waiter = t.pod(&Wanted::staying("waiter", &claim, "").on(second)).await?;
-    let why = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode";
-    t.event_saying("waiter", &["FailedScheduling"], why).await?;
+    // The words around these differ from one version of Kubernetes to the next.
+    t.event_saying("waiter", &["FailedScheduling"], "ReadWriteOncePod access mode").await?;
     t.remove_pod(&holder).await?;
     t.ready(&waiter).await?;
     t.remove_pod(&waiter).await

@@ -46,7 +46,11 @@ pub(super) const ROWS: &[Case] = &[
     snapshot("a snapshot of a pod's own volume outlives the pod", Pattern::LATE, case!(of_ephemeral)),
     snapshot("a snapshot waits for its claim to be bound", Pattern::LATE, case!(of_unbound)),
     snapshot("a snapshot without its class says so, and is then made", Pattern::IMMEDIATE, case!(no_class)),
-    snapshot("a snapshot that is used stays until the claim has its volume", Pattern::LATE, case!(used)),
+    snapshot(
+        "a snapshot that a claim is to be made from stays until the claim is gone",
+        Pattern::LATE,
+        case!(used),
+    ),
     row(
         SUITE,
         "many snapshots of many volumes hold each its own data",
@@ -209,12 +213,13 @@ async fn no_class(t: Arc<Fixture>) -> Result<()> {
 async fn used(t: Arc<Fixture>) -> Result<()> {
     let claim = written(&t, "claim", "used").await?;
     t.taken("snapshot", &claim).await?;
-    // It binds late, so it keeps the snapshot until a pod comes.
+    // It binds late, so it is Pending until a pod comes; no pod does. Whether a volume would still be made for one is
+    // left open: upstream's provisioner refuses what it has not begun (`getSnapshotSource` in its `controller.go`).
     let restored = t.claim_from("restored", From::Snapshot("snapshot"), &t.usual_size()).await?;
     t.claim_in_phase(&restored, "Pending").await?;
     t.delete_snapshot("snapshot").await?;
     t.event("snapshot", "SnapshotDeletePending").await?;
-    expect(&t, &restored, "used").await?;
+    t.remove_claim(&restored).await?;
     t.gone(Kind::Snapshot, "snapshot").await
 }
 

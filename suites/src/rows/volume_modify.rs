@@ -29,8 +29,18 @@ pub(super) const ROWS: &[Case] = &[
     modifies("no volume is made with attributes that the driver refuses", case!(made_with_invalid)),
     modifies("a volume without attributes is given some", case!(given)),
     modifies("a volume's attributes change under its pod, and its data stays", case!(changed)),
-    modifies("a volume waits for attributes that are not there yet", case!(waits)),
-    modifies("attributes of another driver are never given", case!(foreign)),
+    modifies(
+        "a volume keeps its attributes while others are not there, and is then given those that are",
+        case!(waits),
+    ),
+    row(
+        SUITE,
+        "attributes of another driver are never given",
+        UPSTREAM,
+        Pattern::IMMEDIATE,
+        Needs { our_sidecars: true, ..Needs::variant(Variant::Modified) },
+        case!(foreign),
+    ),
     modifies("a claim recovers from attributes that its driver refuses", case!(recovers)),
     modifies("attributes are kept from being deleted while a volume has them", case!(protected)),
     row(
@@ -111,13 +121,14 @@ async fn changed(t: Arc<Fixture>) -> Result<()> {
 
 async fn waits(t: Arc<Fixture>) -> Result<()> {
     let driver = driver(&t).await?;
-    let silver = class(&t, "silver", "100").await?;
+    let (silver, gold) = (class(&t, "silver", "100").await?, class(&t, "gold", "1000").await?);
     let claim = having(&t, &driver, &silver).await?;
-    t.modify(&claim, &t.global("late")).await?;
+    t.modify(&claim, &t.global("missing")).await?;
     t.modification_is(&claim, Progress::Pending).await?;
     t.event_saying("claim", &["VolumeModifyFailed"], "does not exist").await?;
-    let late = class(&t, "late", "1000").await?;
-    t.modified(&claim, &late).await
+    // Not by making the missing one: upstream's resizer looks again when the claim changes, and only then.
+    t.modify(&claim, &gold).await?;
+    t.modified(&claim, &gold).await
 }
 
 async fn foreign(t: Arc<Fixture>) -> Result<()> {

@@ -12,7 +12,7 @@ use std::{
 
 use claimcheck_csi::{
     Driver as DriverClient,
-    tap::{FaultControl, FaultPlan, FaultRule, TapRecord},
+    tap::{FaultControl, FaultRule, TapRecord},
 };
 use claimcheck_model::{ApiWrite, ComponentEnd, Leak, Log, Stamp};
 use futures::future::join_all;
@@ -26,6 +26,7 @@ pub use self::{
 };
 use super::{
     Abilities, Declared, Disruption, NoFaults, Victim,
+    call_faults::CallFaults,
     control_plane::ControlPlane,
     controllers::Controllers,
     further::{DeployError, Further, FurtherDriver, Turn},
@@ -64,24 +65,17 @@ pub struct Embedded {
     further: Mutex<BTreeMap<&'static str, Further>>,
 }
 
-/// What is wrong with calls to drivers at the moment.
-#[derive(Default)]
-struct CallFaults {
-    run: Vec<FaultRule>,
-    /// By whose they are.
-    cases: BTreeMap<String, Vec<FaultRule>>,
-}
-
-impl CallFaults {
-    fn plan(&self) -> FaultPlan {
-        FaultPlan { rules: self.cases.values().flatten().chain(&self.run).cloned().collect() }
-    }
-}
-
 impl Embedded {
     /// Everything.
-    pub const ABILITIES: Abilities =
-        Abilities { disrupt: true, agents: true, configure: true, further: true, tap: true, retracts: true };
+    pub const ABILITIES: Abilities = Abilities {
+        disrupt: true,
+        agents: true,
+        configure: true,
+        further: true,
+        tap: true,
+        retracts: true,
+        upstream_sidecars: false,
+    };
 
     /// A client with all rights.
     pub fn client(&self) -> Client {
@@ -168,10 +162,10 @@ impl Embedded {
         match self.control_plane.faults() {
             Some(faults) => faults.set(requests),
             None if requests.is_empty() => {}
-            None => return Err(NoFaults { of: "requests to the API server" }),
+            None => return Err(NoFaults::NotHere { of: "requests to the API server" }),
         }
         let mut call_faults = self.call_faults.lock().await;
-        *call_faults = CallFaults { run: calls.rules, cases: BTreeMap::new() };
+        *call_faults = CallFaults::of_run(calls.rules);
         self.faults.set(call_faults.plan()).await;
         Ok(())
     }
@@ -186,10 +180,7 @@ impl Embedded {
     pub async fn set_call_faults(&self, whose: &str, rules: Vec<FaultRule>) {
         // Held until the plan is in force, so that no older one overtakes it.
         let mut call_faults = self.call_faults.lock().await;
-        match rules.is_empty() {
-            true => call_faults.cases.remove(whose),
-            false => call_faults.cases.insert(whose.to_owned(), rules),
-        };
+        call_faults.set_case(whose, rules);
         self.faults.set(call_faults.plan()).await;
     }
 

@@ -34,6 +34,45 @@ fn three_workers_of_one_image() {
     assert_snapshot!(Cluster::generate(&wanted, None).unwrap().to_yaml());
 }
 
+/// A controller manager does not start that is told to leave off a controller of which it does not know.
+#[test]
+fn controllers_are_off_that_the_version_has() {
+    let version = |text: &str| Some(text.parse().unwrap());
+    let table = [
+        (None, None, "", false),
+        (None, version("0.25.0"), "", false),
+        (None, version("0.33.0"), "", true),
+        (Some("kindest/node:v1.31.4"), version("0.33.0"), "", false),
+        (Some("kindest/node:v1.32.0"), None, "", true),
+        (Some("kindest/node@sha256:0123"), version("0.33.0"), "", false),
+        // Only control planes have a controller manager.
+        (
+            Some("kindest/node:v1.36.2"),
+            None,
+            "nodes: [{}, {role: worker, image: 'kindest/node:v1.31.4'}]",
+            true,
+        ),
+        (Some("kindest/node:v1.36.2"), None, "nodes: [{}, {image: 'kindest/node:v1.31.4'}]", false),
+    ];
+    for (image, kind_version, file, off) in table {
+        let wanted = Wanted { image: image.map(str::to_owned), kind_version, ..wanted() };
+        let text = Cluster::generate(&wanted, Some(theirs(file))).unwrap().to_yaml();
+        assert!(text.contains(",-ephemeral-volume-controller"), "{text}");
+        let is_off = text.contains(",-volumeattributesclass-protection-controller");
+        assert_eq!(is_off, off, "{image:?}, {kind_version:?}, {file}");
+    }
+}
+
+/// Whoever reaches the engine's network could read its metrics for as long as the cluster is kept.
+#[test]
+fn the_controller_manager_of_a_kept_cluster_serves_on_the_loopback() {
+    let text = |keep| Cluster::generate(&Wanted { keep, ..wanted() }, None).unwrap().to_yaml();
+    for argument in ["bind-address", "authorization-always-allow-paths"] {
+        assert!(text(false).contains(argument) && !text(true).contains(argument), "{argument}");
+    }
+    assert!(text(true).contains("-persistentvolume-binder-controller"));
+}
+
 #[test]
 fn stock_controllers() {
     let wanted = Wanted { controllers: Controllers::Stock, ..wanted() };
