@@ -70,7 +70,8 @@ fn duration(text: &str) -> Result<Duration, String> {
     parsed.ok_or_else(|| "write a number and a unit, for example 30s, 10m or 1h30m".to_owned())
 }
 
-fn size(text: &str) -> Result<String, String> {
+/// A quantity above zero, as it is written.
+pub fn size(text: &str) -> Result<String, String> {
     match claimcheck_suites::load::bytes(text) {
         Some(1..) => Ok(text.to_owned()),
         _ => Err("write a Kubernetes quantity above zero, for example 64Mi or 1Gi".to_owned()),

@@ -10,9 +10,11 @@ mod image;
 mod kind;
 mod list;
 mod load;
+mod local_driver;
 mod rbac;
 mod report;
 mod run;
+mod testdriver;
 
 use std::process::ExitCode;
 
@@ -61,6 +63,8 @@ enum Command {
     List(list::Args),
     /// Does a CSI driver keep to the specification? Its calls, one by one, without a cluster
     Csi(Box<csi_args::Args>),
+    /// The file of a driver for Kubernetes' own e2e storage suite (-storage.testdriver), from what it declares
+    Testdriver(Box<testdriver::Args>),
     /// Many volumes and pods at a time: throughput, latency, cost, and whether anything grows
     Load(load::Args),
     /// The page of a run, report.html, made anew
@@ -86,6 +90,7 @@ impl Command {
             Self::Run(args) => args.place.is_virtual(),
             Self::Load(args) => args.place.is_virtual(),
             Self::Csi(args) => args.starts_driver(),
+            Self::Testdriver(args) => args.starts_driver(),
             Self::Cluster(command) => command.needs_cluster(),
             Self::List(_)
             | Self::Report(_)
@@ -111,6 +116,7 @@ fn main() -> ExitCode {
         Command::Run(_)
         | Command::Load(_)
         | Command::Csi(_)
+        | Command::Testdriver(_)
         | Command::List(_)
         | Command::Report(_)
         | Command::Compare(_)
@@ -130,6 +136,7 @@ fn main() -> ExitCode {
         Command::Run(args) => args.run(lane.unwrap_or(Lane::User), began),
         Command::Load(args) => args.run(lane.unwrap_or(Lane::User), began),
         Command::Csi(args) => csi::run(*args, lane, began),
+        Command::Testdriver(args) => args.run(),
         Command::Image(args) => args.run(),
         Command::Cluster(command) => command.run(),
     };

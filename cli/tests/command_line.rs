@@ -66,7 +66,36 @@ fn mistakes_are_usage_errors() {
         (&["run", "--cluster", "existing", "--install"], "--install needs --image NAME"),
         (&["run", "--cluster", "existing", "--install", "--image", "i.tar"], "--install needs --image NAME"),
         (&["run", "--cluster", "existing", "--sidecars", "upstream"], "existing with --install"),
+        (&["run", "--cluster", "existing", "--kubelet-dir", "/k"], "--install"),
+        (
+            &["run", "--cluster", "existing", "--install", "--image", "i", "--kubelet-dir", "k0s/kubelet"],
+            "write an absolute path",
+        ),
+        (
+            &["run", "--cluster", "existing", "--install", "--image", "i", "--load-image", "j"],
+            "--load-image is for --cluster kind, not existing",
+        ),
+        (&["load", "--load-image", "j"], "--load-image is for --cluster kind, not embedded"),
         (&["run", "--install", "--image", "i"], "--install is for --cluster existing, not embedded"),
+        (&["testdriver"], "which driver? Give --endpoint, or --driver"),
+        (&["testdriver", "--driver", "builtin", "--capability", "bock=true"], "did you mean block?"),
+        (
+            &["testdriver", "--driver", "builtin", "--capability", "teleport=true"],
+            "known are persistence, block",
+        ),
+        (&["testdriver", "--driver", "builtin", "--capability", "block"], "write NAME=true or NAME=false"),
+        (
+            &["testdriver", "--driver", "builtin", "--capability", "block=yes"],
+            "\"yes\" is neither true nor false",
+        ),
+        (&["testdriver", "--driver", "builtin", "--driver-param", "kind=image"], "--out <FILE>"),
+        (&["testdriver", "--driver", "builtin", "--max-size", "1Ti"], "--min-size <QUANTITY>"),
+        (
+            &["testdriver", "--driver", "builtin", "--min-size", "64Mb"],
+            "write a Kubernetes quantity above zero",
+        ),
+        (&["testdriver", "--driver", "builtin", "--endpoint", "unix:///s"], "cannot be used with"),
+        (&["testdriver", "--driver-controller", "builtin"], "--driver <DRIVER>"),
         (&["rum"], "a similar subcommand exists: 'run'"),
         (
             &["image", "--rootfs", "/", "--out", "i", "--platform", "linux/s390x"],

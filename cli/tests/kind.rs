@@ -126,6 +126,34 @@ fn clusters_are_listed_pruned_and_taken_down() {
     drop(living);
 }
 
+/// As upstream's sidecars have to come to nodes without a registry.
+#[test]
+fn further_images_are_brought_to_the_nodes() {
+    let commands: [&[&str]; 3] = [&["run"], &["load"], &["cluster", "up"]];
+    for command in commands {
+        let machine = Machine::with(&["kind", "docker"]);
+        let path = |name: &str| machine.0.path().join(name);
+        fs::write(path("info"), INFO).unwrap();
+        fs::write(path("sidecars.tar"), "").unwrap();
+        let archive = path("sidecars.tar").display().to_string();
+        let images = ["--image", "ours:1", "--load-image", "vendor/driver:v1", "--load-image", &archive];
+        let out = path("out").display().to_string();
+        let mut program = machine.command();
+        program.args(command).args(["--cluster", "kind", "--name", "ci", "--out", &out]).args(images);
+        // There is no API server at its end.
+        let output = program.output().expect("the binary runs");
+        assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+        let log = fs::read_to_string(path("log")).unwrap();
+        let loaded: Vec<&str> = log.lines().filter_map(|line| line.strip_prefix("kind load ")).collect();
+        let wanted = [
+            "docker-image ours:1 --name claimcheck-ci".to_owned(),
+            "docker-image vendor/driver:v1 --name claimcheck-ci".to_owned(),
+            format!("image-archive {archive} --name claimcheck-ci"),
+        ];
+        assert_eq!(loaded, wanted, "{command:?}: {}", said(&output));
+    }
+}
+
 #[test]
 fn without_an_engine_it_says_so() {
     let output = Machine::with(&[]).cluster(&["prune"]);

@@ -10,6 +10,7 @@ use std::{
 };
 
 use claimcheck_harness::{
+    cluster::KIND_FAULTS,
     install::{self, Variant},
     kind::Store,
 };
@@ -72,7 +73,8 @@ async fn complete(kubeconfig: &Path) {
     let kubeconfig = Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
     let client = Client::try_from(config.expect("a kubeconfig")).expect("a client");
-    let components = install::Options::new(Variant::Kind);
+    let faults = Some(KIND_FAULTS.to_owned());
+    let components = install::Options { faults, ..install::Options::new(Variant::Kind) };
     install::apply(&client, &components).await.expect("the components are applied");
     let set = json!({ "status": {
         "observedGeneration": 1, "currentNumberScheduled": 2, "desiredNumberScheduled": 2,

@@ -88,16 +88,21 @@ fn the_variables_are_ours() {
     let command = Line::command();
     let workflow = workflow();
     let matrix = &workflow["jobs"]["kind"]["strategy"]["matrix"];
-    let controllers = matrix["controllers"].as_array().expect("whose controllers run");
     let given = workflow["jobs"]["kind"]["env"].as_object().expect("variables");
     for (name, value) in given {
         let argument = command.get_arguments().find(|a| a.get_env().is_some_and(|env| env == name.as_str()));
         let argument = argument.unwrap_or_else(|| panic!("no argument reads {name}"));
-        let values: Vec<&str> = match value.as_str().expect("text") {
-            // Each value of the matrix.
-            "${{ matrix.controllers }}" => controllers.iter().filter_map(Value::as_str).collect(),
-            text => vec![text],
-        };
+        let text = value.as_str().expect("text");
+        let values: Vec<&str> =
+            match text.strip_prefix("${{ matrix.").and_then(|rest| rest.strip_suffix(" }}")) {
+                // Each value of the matrix, and of what it includes.
+                Some(key) => {
+                    let of_matrix = matrix[key].as_array().expect("a list of the matrix").iter();
+                    let included = matrix["include"].as_array().into_iter().flatten().map(|one| &one[key]);
+                    of_matrix.chain(included).filter_map(Value::as_str).collect()
+                }
+                None => vec![text],
+            };
         let possible = argument.get_possible_values();
         let fits = |value: &&str| possible.is_empty() || possible.iter().any(|one| one.matches(value, false));
         assert!(values.iter().all(fits), "{name}: {values:?}");

@@ -38,7 +38,9 @@ fn a_run_asks_for_what_the_table_has_and_for_nothing_else() {
             // The next test.
             Need::Install => false,
         });
-        let expected: BTreeSet<Right> = expected.flat_map(rights).collect();
+        let mut expected: BTreeSet<Right> = expected.flat_map(rights).collect();
+        // Only asked for when a snapshot went before the case began to wait for that, so not in every run.
+        expected.remove(&("volumesnapshots.snapshot.storage.k8s.io".to_owned(), "get".to_owned()));
         let unused: Vec<_> = expected.difference(&asked).collect();
         assert!(unused.is_empty(), "in harness/src/rbac.rs, and nobody asks for it: {unused:?}");
     }
@@ -63,6 +65,8 @@ async fn an_installation_asks_for_what_the_table_has_and_for_nothing_else() {
     let unseen = |(resource, verb): &Right| {
         ["create", "bind", "escalate"].contains(&&**verb)
             || resource == "deployments.apps/scale"
+            // No quotas here.
+            || resource == "resourcequotas"
             || resource.ends_with(".snapshot.storage.k8s.io")
             || resource.ends_with(".monitoring.coreos.com")
     };
