@@ -121,7 +121,7 @@ phases! {
         ends "NodeStageVolume OK, or global mount seen", by Csi, rpc Some("NodeStageVolume");
     /// The volume is mounted for one pod.
     Publish: "publish" of PodVolume,
-        starts ["staged", "pod on node"],
+        starts ["staged (attached, if staging mounts nothing and no call is seen)", "pod on node"],
         ends "NodePublishVolume OK, or pod mount seen", by Csi, rpc Some("NodePublishVolume");
     /// The pod's containers start.
     Start: "start" of Pod,

@@ -12,7 +12,7 @@
 //!
 //! Records give **times, never counts**: the kernel tells that the table changed, not what changed how often.
 //! What comes and goes between two looks is not seen, and drivers that mount nothing when they stage show
-//! nothing.
+//! nothing then: their `publish` includes it.
 //!
 //! Start with [`watch`]; [`Table`] and [`Mounts`](mountinfo::Mounts) are the pure parts.
 

@@ -244,12 +244,18 @@ impl<'a> Facts<'a> {
             driver: &volume.driver,
         };
         let published = known.and_then(|known| known.published);
-        let ready_on_node = if known.is_some_and(|known| known.unstaged) {
+        let cycle = || {
+            let key = (handle.clone(), pod.node.clone());
+            self.calls.cycle_at(&key, published.map_or(FAR, |fact| fact.at))
+        };
+        // Mount tables show a node's mounts in order: a driver that stages without a mount has no cycle by now,
+        // and what its staging takes cannot be told from publishing.
+        let stages_unseen =
+            || published.is_some() && !self.calls.has_heard(&volume.driver) && cycle().is_none();
+        let ready_on_node = if known.is_some_and(|known| known.unstaged) || stages_unseen() {
             self.attached(&claim.volume, volume, &pod.node, published.map(|fact| fact.at))
         } else {
-            let key = (handle.clone(), pod.node.clone());
-            let at = published.map_or(FAR, |fact| fact.at);
-            self.calls.cycle_at(&key, at).and_then(|cycle| cycle.staged)
+            cycle().and_then(|cycle| cycle.staged)
         };
         let publish =
             measured(Phase::Publish, "NodePublishVolume", latest([ready_on_node, pod.scheduled]), published);

@@ -4,10 +4,10 @@
 mod counting;
 mod order;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::Path};
 
 use claimcheck_model::{
-    Event, LeakKind, OUT_OF_SERVICE, Outcome, Phase, Rule, Source, Stamp,
+    Event, LeakKind, OUT_OF_SERVICE, Outcome, Phase, Place, Rule, Source, Stamp,
     snapshot::{VolumeSnapshot, VolumeSnapshotContent},
 };
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
@@ -15,7 +15,7 @@ use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
 use serde_json::{Value, json};
 
 use super::{Tap, Timeline};
-use crate::evidence::{Change, Evidence, Object, Rpc, RpcEnd};
+use crate::evidence::{Change, Evidence, Mount, Object, Rpc, RpcEnd};
 
 fn stamp(ms: u64) -> Stamp {
     Stamp { mono_ns: ms * 1_000_000, wall_ns: ms * 1_000_000 }
@@ -223,6 +223,23 @@ fn a_driver_that_neither_attaches_nor_stages_has_no_such_phases() {
     let outcomes = outcomes(&mut Timeline::new(Tap::Present), &evidence);
     assert_eq!(millis(&outcomes, Phase::Publish), [6.0]);
     assert!(outcomes.iter().all(|(phase, _)| !matches!(phase, Phase::Attach | Phase::Stage)), "{outcomes:?}");
+}
+
+#[test]
+fn publish_includes_a_stage_that_mounts_nothing() {
+    let mount = |ms, place: &str| {
+        let place = Place::of(Path::new(place)).unwrap();
+        Evidence::Mount(Mount { at: stamp(ms), node: "n1".into(), place, mounted: true })
+    };
+    let stage = "/var/lib/kubelet/plugins/kubernetes.io/csi/pv/pv1/globalmount";
+    let mut before = bound();
+    before.extend([pod(10, "p1", Some("n1"), false), attachment(12, "a1", "n1", true, false)]);
+    let phases = |mounts: &[Evidence]| {
+        let outcomes = outcomes(&mut Timeline::new(Tap::Absent), &[&before[..], mounts].concat());
+        (millis(&outcomes, Phase::Stage), millis(&outcomes, Phase::Publish))
+    };
+    assert_eq!(phases(&[mount(19, &target("p1"))]), (vec![], vec![7.0]));
+    assert_eq!(phases(&[mount(16, stage), mount(19, &target("p1"))]), (vec![4.0], vec![3.0]));
 }
 
 #[test]
