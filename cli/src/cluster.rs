@@ -3,11 +3,9 @@
 use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
 
 use anyhow::{Context, Result};
-use claimcheck_harness::{
-    cluster::{Api, Embedded, Options},
-    report::RunFolder,
-};
+use claimcheck_cluster::{Api, Embedded, Options};
 use claimcheck_model::ClusterKind;
+use claimcheck_report::RunFolder;
 use claimcheck_suites::{KindPlace, Place, PlaceArgs, interrupt};
 
 use crate::kind;

@@ -3,10 +3,8 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::{Context, Result};
-use claimcheck_harness::{
-    compare::{Comparison, Options, Side, Verdict, compare},
-    report::Style,
-};
+use claimcheck_report::Style;
+use claimcheck_report::compare::{Comparison, Options, Side, Verdict, compare};
 use clap::ValueEnum;
 
 /// What `compare` takes.

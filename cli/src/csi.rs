@@ -8,14 +8,12 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use claimcheck_harness::{
-    Lane, STATE_DIR,
-    cluster::DriverCommand,
-    metrics::Metrics,
-    report::{Reporter, RunFolder},
-};
+use claimcheck_cluster::DriverCommand;
+use claimcheck_conformance::{Config, Endpoints, Planned, Restart, Runner, Suite, catalogue, plan};
+use claimcheck_harness::{Lane, STATE_DIR};
 use claimcheck_model::{ClusterKind, Event, RunInfo, Stamp};
-use claimcheck_rpc::{Config, Endpoints, Planned, Restart, Runner, Suite, catalogue, plan};
+use claimcheck_report::metrics::Metrics;
+use claimcheck_report::{Reporter, RunFolder};
 use claimcheck_suites::interrupt;
 use comfy_table::{ContentArrangement, Table, TableStyle};
 use tokio::sync::{Mutex, mpsc};

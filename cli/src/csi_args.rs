@@ -3,9 +3,10 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
 use anyhow::{Context, Result};
+use claimcheck_cluster::DriverCommand;
+use claimcheck_conformance::{Access, Config, PathCommands, Secrets};
 use claimcheck_csi::Endpoint;
-use claimcheck_harness::{Lane, cluster::DriverCommand};
-use claimcheck_rpc::{Access, Config, PathCommands, Secrets};
+use claimcheck_harness::Lane;
 use claimcheck_suites::HistoryArgs;
 use clap::{ArgGroup, ValueEnum};
 

@@ -6,8 +6,8 @@
 use std::{fmt, path::Path, process::ExitCode};
 
 use anyhow::{Context, Result};
-use claimcheck_harness::report::Summary;
 use claimcheck_model::CaseResult;
+use claimcheck_report::Summary;
 use serde::Deserialize;
 
 /// What is known of one version of a driver.
@@ -180,8 +180,8 @@ impl fmt::Display for Difference {
 
 #[cfg(test)]
 mod tests {
-    use claimcheck_harness::report::CaseLine;
     use claimcheck_model::CaseId;
+    use claimcheck_report::CaseLine;
 
     use super::*;
 

@@ -3,12 +3,10 @@
 use std::{path::Path, process::ExitCode};
 
 use anyhow::{Context, Result};
-use claimcheck_harness::{
-    history::{History, Selection, plots, to_json, to_text},
-    report::Style,
-    slo::{Measure, Quantile},
-};
 use claimcheck_model::{Phase, Stamp};
+use claimcheck_report::Style;
+use claimcheck_report::history::{History, Selection, plots, to_json, to_text};
+use claimcheck_report::slo::{Measure, Quantile};
 use claimcheck_suites::HistoryFile;
 use clap::{
     ValueEnum,

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::{Context, Result};
-use claimcheck_harness::image::{self, Platform};
+use claimcheck_deploy::image::{self, Platform};
 
 /// What `image` takes.
 #[derive(Debug, clap::Args)]

@@ -4,10 +4,9 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use claimcheck_harness::{
-    cluster::detach_dead_loops,
-    kind::{self, Engine, Kind, Known, Store, Teardown, Tools, cluster_name},
-};
+use claimcheck_cluster::detach_dead_loops;
+use claimcheck_kind as kind;
+use claimcheck_kind::{Engine, Kind, Known, Store, Teardown, Tools, cluster_name};
 use comfy_table::{ContentArrangement, Table, TableStyle};
 use jiff::{SignedDuration, Timestamp};
 

@@ -9,13 +9,10 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use claimcheck_cluster::{DriverCommand, DriverPlace};
+use claimcheck_conformance::{DriverProcess, Endpoints};
 use claimcheck_csi::Endpoint;
-use claimcheck_harness::{
-    STATE_DIR,
-    cluster::{DriverCommand, DriverPlace},
-    share,
-};
-use claimcheck_rpc::{DriverProcess, Endpoints};
+use claimcheck_harness::{STATE_DIR, share};
 
 /// How long a driver may take to listen.
 pub const PATIENCE: Duration = Duration::from_secs(20);

@@ -18,7 +18,9 @@ mod testdriver;
 
 use std::process::ExitCode;
 
-use claimcheck_harness::{Entry, Lane, component::Component, entry, logging};
+use claimcheck_component::{Component, logging};
+use claimcheck_harness::Lane;
+use claimcheck_harness::{Entry, entry};
 use claimcheck_model::Stamp;
 use claimcheck_suites::PlaceError;
 use clap::{Parser, Subcommand};

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use claimcheck_harness::rbac::{Further, manifest};
+use claimcheck_deploy::rbac::{Further, manifest};
 use claimcheck_model::ObjectKey;
 use claimcheck_suites::PullSecret;
 

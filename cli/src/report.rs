@@ -3,10 +3,8 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::Result;
-use claimcheck_harness::{
-    history::History,
-    report::{EventsError, RebuildError, rebuild},
-};
+use claimcheck_report::history::History;
+use claimcheck_report::{EventsError, RebuildError, rebuild};
 use claimcheck_suites::HistoryArgs;
 
 /// What `report` takes.

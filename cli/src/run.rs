@@ -3,7 +3,8 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::Result;
-use claimcheck_harness::{Lane, faults::FaultSpec};
+use claimcheck_cluster::faults::FaultSpec;
+use claimcheck_harness::Lane;
 use claimcheck_model::Stamp;
 use claimcheck_suites::{Options, Output, OutputArgs, PlaceArgs, Run, interrupt};
 

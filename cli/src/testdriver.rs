@@ -9,14 +9,12 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use claimcheck_cluster::{Asked, DriverCommand, ask};
+use claimcheck_conformance::Endpoints;
 use claimcheck_csi::{Driver, Endpoint, tap::Tap};
-use claimcheck_harness::{
-    STATE_DIR,
-    cluster::{Asked, DriverCommand, ask},
-    testdriver::{ClassWish, Content, Origin, Wishes, class, draft},
-};
+use claimcheck_harness::STATE_DIR;
 use claimcheck_model::Capability;
-use claimcheck_rpc::Endpoints;
+use claimcheck_suites::testdriver::{ClassWish, Content, Origin, Wishes, class, draft};
 use claimcheck_suites::{interrupt, load::bytes};
 use clap::ArgGroup;
 

@@ -7,7 +7,7 @@ use std::{
     process::{Child, Command, Output, Stdio},
 };
 
-use claimcheck_harness::kind::Store;
+use claimcheck_kind::Store;
 use nix::{
     sys::{
         signal::{Signal, kill, killpg},
@@ -23,7 +23,7 @@ impl Machine {
         let machine = Self(tempfile::tempdir().expect("a folder"));
         fs::create_dir(machine.0.path().join("bin")).expect("a folder");
         // Links, as a program that has just been written may still be open in a child of another test.
-        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../harness/src/kind/tests/program.sh");
+        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../harness/kind/src/testing.sh");
         for name in programs {
             symlink(&program, machine.0.path().join("bin").join(name)).expect("a link");
         }

@@ -9,11 +9,9 @@ use std::{
     process::{Child, ChildStdout, Command, Output, Stdio},
 };
 
-use claimcheck_harness::{
-    cluster::KIND_FAULTS,
-    install::{self, Variant},
-    kind::Store,
-};
+use claimcheck_cluster::KIND_FAULTS;
+use claimcheck_deploy::install::{self, Variant};
+use claimcheck_kind::Store;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use kube::{
     Api, Client, Config,
@@ -111,7 +109,7 @@ impl Machine {
         for folder in ["bin", "rules"] {
             fs::create_dir(machine.path(folder)).expect("a folder");
         }
-        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../harness/src/kind/tests/program.sh");
+        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../harness/kind/src/testing.sh");
         for name in ["kind", "docker"] {
             symlink(&program, machine.path("bin").join(name)).expect("a link");
         }

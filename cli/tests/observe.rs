@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use claimcheck_harness::rbac::RULES;
+use claimcheck_deploy::rbac::RULES;
 use claimcheck_model::{ClockState, Event, LoggedEvent, Outcome, Phase, Place, TransitionKind};
 use claimcheck_observe::{Change, Record};
 use nix::{

@@ -6,8 +6,8 @@ use std::{
     process::{Command, Output},
 };
 
-use claimcheck_harness::testdriver::{Class, TestDriver};
 use claimcheck_model::Capability;
+use claimcheck_suites::testdriver::{Class, TestDriver};
 
 fn testdriver(args: &[&str]) -> Output {
     let ours = env!("CARGO_BIN_EXE_claimcheck");

@@ -4,6 +4,7 @@
 //! crates must spell alike is spelt here, once.
 
 mod api_write;
+mod backoff;
 mod capability;
 mod event;
 mod evidence;
@@ -24,6 +25,7 @@ mod storage_operation;
 mod suggest;
 
 pub use api_write::{ApiWrite, Written, WrittenKind};
+pub use backoff::Backoff;
 pub use capability::{Capability, UnknownCapability};
 pub use event::*;
 pub use evidence::{Evidence, Log, Told};

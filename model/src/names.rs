@@ -99,6 +99,12 @@ pub fn snapshot_name(snapshot_uid: &str) -> String {
     format!("snapshot-{snapshot_uid}")
 }
 
+/// The namespace of our components in the manifests, and of an installation unless it is given another.
+pub const NAMESPACE: &str = "claimcheck-system";
+
+/// The folder of the sockets at which the components of an embedded cluster serve their metrics.
+pub const METRICS_SOCKETS: &str = "/cc/m";
+
 /// Namespace and name of an object; the namespace of a cluster-scoped one is empty.
 #[derive(
     Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,

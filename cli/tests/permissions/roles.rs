@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use claimcheck_harness::install::{Options, Variant, objects};
+use claimcheck_deploy::install::{Options, Variant, objects};
 use claimcheck_model::snapshot::GROUP;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use serde_json::Value;

@@ -4,10 +4,8 @@
 use std::{collections::BTreeSet, fs, process::Command, time::Duration};
 
 use claimcheck_apiserver as apiserver;
-use claimcheck_harness::{
-    install::{self, InstallError, Options, Sidecars, Variant},
-    rbac::{Need, RULES, Rule, Scope},
-};
+use claimcheck_deploy::install::{self, InstallError, Options, Sidecars, Variant};
+use claimcheck_deploy::rbac::{Need, RULES, Rule, Scope};
 use http::{HeaderValue, header::USER_AGENT};
 use kube::{
     Client, Config,
@@ -27,7 +25,7 @@ fn a_run_asks_for_what_the_table_has_and_for_nothing_else() {
     let allowed: BTreeSet<Right> =
         RULES.iter().filter(|rule| rule.scope == Scope::Cluster).flat_map(rights).collect();
     let missing: Vec<_> = asked.difference(&allowed).collect();
-    assert!(missing.is_empty(), "not in harness/src/rbac.rs: {missing:?}");
+    assert!(missing.is_empty(), "not in harness/deploy/src/rbac.rs: {missing:?}");
 
     // An ordinary user cannot run all cases here.
     if nix::unistd::geteuid().is_root() {
@@ -42,7 +40,7 @@ fn a_run_asks_for_what_the_table_has_and_for_nothing_else() {
         // Only asked for when a snapshot went before the case began to wait for that, so not in every run.
         expected.remove(&("volumesnapshots.snapshot.storage.k8s.io".to_owned(), "get".to_owned()));
         let unused: Vec<_> = expected.difference(&asked).collect();
-        assert!(unused.is_empty(), "in harness/src/rbac.rs, and nobody asks for it: {unused:?}");
+        assert!(unused.is_empty(), "in harness/deploy/src/rbac.rs, and nobody asks for it: {unused:?}");
     }
 }
 
@@ -83,7 +81,7 @@ async fn an_installation_asks_for_what_the_table_has_and_for_nothing_else() {
         let log = fs::read_to_string(&log).expect("the API server's log");
         let asked: BTreeSet<Right> = log.lines().filter_map(asked).collect();
         let missing: Vec<_> = asked.difference(&allowed).collect();
-        assert!(missing.is_empty(), "not in harness/src/rbac.rs: {missing:?}");
+        assert!(missing.is_empty(), "not in harness/deploy/src/rbac.rs: {missing:?}");
         let install = RULES.iter().filter(|rule| rule.need == Need::Install).flat_map(rights);
         let unused: Vec<_> = install.filter(|right| !asked.contains(right) && !unseen(right)).collect();
         if unused.is_empty() {
@@ -92,7 +90,7 @@ async fn an_installation_asks_for_what_the_table_has_and_for_nothing_else() {
         // A busy machine may need longer to look at the workloads even once.
         assert!(
             patience < Duration::from_secs(10),
-            "in harness/src/rbac.rs, and nobody asks for it: {unused:?}"
+            "in harness/deploy/src/rbac.rs, and nobody asks for it: {unused:?}"
         );
         patience *= 4;
     }

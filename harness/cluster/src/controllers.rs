@@ -1,0 +1,103 @@
+//! The storage controllers of a cluster whose nodes are ours.
+//!
+//! On our own API server one process runs all of them. A stock one knows rights: there those that are installed
+//! in real clusters act as their service account, which may do what `manifests/rbac` says and no more. The
+//! others, which every real cluster has itself, run beside them and may do everything: ours, or, but for the
+//! scheduler, Kubernetes' own.
+
+use std::{ffi::OsString, path::Path};
+
+use claimcheck_controllers::Name;
+use claimcheck_substrate::STATE_DIR;
+use futures::future::join_all;
+use kube::Client;
+
+use super::{
+    control_plane::ControlPlane,
+    controller_manager,
+    embedded::{UpError, writing},
+    node::{Common, Node},
+    stock::Stock,
+    supervisor::{Disruption, Supervised},
+};
+use claimcheck_deploy::install::{self, Variant};
+
+/// The processes of the controllers.
+pub(super) struct Controllers(Vec<Supervised>);
+
+/// What a cluster with this API server would have installed.
+fn components(stock: &Stock) -> install::Options {
+    install::Options::new(match stock.controller_manager() {
+        Some(_) => Variant::Stock,
+        None => Variant::Kind,
+    })
+}
+
+impl Controllers {
+    /// Gives them their rights, and the API server the kinds that they work on and it does not have by itself:
+    /// before anybody watches, who would look for such a kind only from time to time.
+    pub(super) async fn prepare(control_plane: &ControlPlane, client: &Client) -> Result<(), UpError> {
+        if let ControlPlane::Stock(stock) = control_plane {
+            install::grant(client, &components(stock)).await?;
+        }
+        Ok(())
+    }
+
+    /// Starts them, who are [prepared](Self::prepare); those that need a driver speak to its controller, on the
+    /// first node.
+    pub(super) async fn start(
+        common: &Common,
+        first: &Node,
+        control_plane: &ControlPlane,
+        client: &Client,
+    ) -> Result<Self, UpError> {
+        let socket = common.plugin.controller_socket(&first.paths);
+        let start =
+            |name: &str, kubeconfig: &Path, names: &[&str], more: &[&str]| -> Result<Supervised, UpError> {
+                let mut args: Vec<OsString> = vec!["controller".into()];
+                args.extend(names.iter().chain(more).map(Into::into));
+                args.extend([
+                    "--kubeconfig".into(),
+                    kubeconfig.into(),
+                    "--csi-address".into(),
+                    socket.clone().into(),
+                ]);
+                args.extend(common.metrics_args(&name.replace(' ', "-"), None));
+                Ok(common.start(common.component(name.to_owned(), args, None))?)
+            };
+        let ControlPlane::Stock(stock) = control_plane else {
+            return Ok(Self(vec![start("controllers", &common.kubeconfig, &["all"], &[])?]));
+        };
+        let components = components(stock);
+        let account = Path::new(STATE_DIR).join("kubeconfig-controllers");
+        let kubeconfig = stock.kubeconfig_of_controllers();
+        claimcheck_apiserver::kubeconfig::write(&account, &kubeconfig).map_err(writing(&account))?;
+        let installed = install::controllers(&components);
+        let installed: Vec<&str> = installed.iter().map(String::as_str).collect();
+        let at_home = ["--capacity-namespace", components.namespace.as_str()];
+        let ours = start("controllers", &account, &installed, &at_home)?;
+        let of_cluster = |names: &[&str]| start("controllers of the cluster", &common.kubeconfig, names, &[]);
+        let Some(program) = stock.controller_manager() else {
+            let others = Name::ALL.map(Name::as_str).into_iter().chain([Name::Garbage.as_str()]);
+            let others: Vec<&str> = others.filter(|name| !installed.contains(name)).collect();
+            return Ok(Self(vec![ours, of_cluster(&others)?]));
+        };
+        let scheduler = of_cluster(&[Name::Scheduler.as_str()])?;
+        let spec = controller_manager::command(program, &common.kubeconfig, &common.logs);
+        let log = spec.log.clone();
+        let manager = common.start(spec)?;
+        let begun = controller_manager::begun(&manager, log, client).await;
+        begun.map_err(|error| UpError::ControlPlane(error.into()))?;
+        Ok(Self(vec![ours, scheduler, manager]))
+    }
+
+    /// Each of them.
+    pub(super) fn processes(&self) -> &[Supervised] {
+        &self.0
+    }
+
+    /// Does the same to all of them.
+    pub(super) async fn disrupt(&self, disruption: Disruption) {
+        join_all(self.0.iter().map(|process| process.disrupt(disruption))).await;
+    }
+}

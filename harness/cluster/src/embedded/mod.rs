@@ -1,0 +1,275 @@
+//! The embedded cluster: an API server, ours in this process or a stock one, and components as processes
+//! around it.
+
+mod options;
+mod up;
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use claimcheck_csi::{
+    Driver as DriverClient,
+    tap::{FaultControl, FaultRule, TapRecord},
+};
+use claimcheck_model::{ApiWrite, ComponentEnd, Leak, Log, Stamp};
+use futures::future::join_all;
+use kube::Client;
+use tokio::sync::{Mutex, mpsc};
+
+pub(super) use self::up::writing;
+pub use self::{
+    options::{DriverPolicy, Options, Telling},
+    up::UpError,
+};
+use super::{
+    Abilities, Declared, Disruption, NoFaults, Victim,
+    call_faults::CallFaults,
+    control_plane::ControlPlane,
+    controllers::Controllers,
+    further::{DeployError, Further, FurtherDriver, Turn},
+    leaks,
+    node::{Common, Node},
+    observer::Observer,
+    reach::Reach,
+    said,
+    supervisor::Supervised,
+};
+use crate::faults::{self, FaultSpec};
+
+/// A running embedded cluster. Dropping it kills its processes.
+pub struct Embedded {
+    control_plane: ControlPlane,
+    client: Client,
+    observer: Observer,
+    nodes: Vec<Node>,
+    controllers: Controllers,
+    /// At its controller's socket.
+    driver: DriverClient,
+    driver_controller: Option<Supervised>,
+    driver_name: String,
+    declared: Declared,
+    reach: Reach,
+    class_parameters: BTreeMap<String, String>,
+    ends: Option<mpsc::UnboundedReceiver<ComponentEnd>>,
+    records: Option<mpsc::UnboundedReceiver<TapRecord>>,
+    writes: Option<mpsc::UnboundedReceiver<ApiWrite>>,
+    faults: FaultControl,
+    call_faults: Mutex<CallFaults>,
+    api_is_spoilt: AtomicBool,
+    api_ready: Stamp,
+    audit_log: PathBuf,
+    common: Common,
+    further: Mutex<BTreeMap<&'static str, Further>>,
+}
+
+impl Embedded {
+    /// Everything.
+    pub const ABILITIES: Abilities = Abilities {
+        disrupt: true,
+        agents: true,
+        configure: true,
+        further: true,
+        tap: true,
+        retracts: true,
+        upstream_sidecars: false,
+    };
+
+    /// A client with all rights.
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// The API server's address.
+    pub fn url(&self) -> String {
+        self.control_plane.url()
+    }
+
+    /// Everything that can be waited for.
+    pub fn observer(&self) -> &Observer {
+        &self.observer
+    }
+
+    /// The driver's name.
+    pub fn driver_name(&self) -> &str {
+        &self.driver_name
+    }
+
+    /// What the driver declares.
+    pub fn declared(&self) -> &Declared {
+        &self.declared
+    }
+
+    /// The parameters that the driver's classes have here.
+    pub fn class_parameters(&self) -> BTreeMap<String, String> {
+        self.class_parameters.clone()
+    }
+
+    /// Components that end by themselves; to be taken once.
+    pub fn take_ends(&mut self) -> Option<mpsc::UnboundedReceiver<ComponentEnd>> {
+        self.ends.take()
+    }
+
+    /// The nodes that one volume can be on.
+    pub fn reach(&self) -> &Reach {
+        &self.reach
+    }
+
+    /// The names of all nodes.
+    pub fn nodes(&self) -> Vec<String> {
+        self.nodes.iter().map(|node| node.paths.name.clone()).collect()
+    }
+
+    /// Whether Kubernetes' own controllers bind and attach.
+    pub(crate) fn controllers_are_stock(&self) -> bool {
+        self.control_plane.controllers_are_stock()
+    }
+
+    /// When the API server began to answer.
+    pub fn api_ready(&self) -> Stamp {
+        self.api_ready
+    }
+
+    /// The API server's audit log: one JSON object a request.
+    pub fn audit_log(&self) -> &Path {
+        &self.audit_log
+    }
+
+    /// The tap's records; to be taken once.
+    pub fn take_records(&mut self) -> Option<mpsc::UnboundedReceiver<TapRecord>> {
+        self.records.take()
+    }
+
+    /// What components write to the API, where they tell it; to be taken once.
+    pub fn take_writes(&mut self) -> Option<mpsc::UnboundedReceiver<ApiWrite>> {
+        self.writes.take()
+    }
+
+    /// Injects faults into the components' calls to the driver.
+    pub fn faults(&self) -> &FaultControl {
+        &self.faults
+    }
+
+    /// Puts these faults in force for the whole run, in place of all others.
+    ///
+    /// # Errors
+    /// A stock API server does not let its answers be spoilt.
+    pub async fn set_faults(&self, specs: &[FaultSpec]) -> Result<(), NoFaults> {
+        let (requests, calls) = faults::split(specs);
+        self.api_is_spoilt.store(!requests.is_empty(), Ordering::Relaxed);
+        match self.control_plane.faults() {
+            Some(faults) => faults.set(requests),
+            None if requests.is_empty() => {}
+            None => return Err(NoFaults::NotHere { of: "requests to the API server" }),
+        }
+        let mut call_faults = self.call_faults.lock().await;
+        *call_faults = CallFaults::of_run(calls.rules);
+        self.faults.set(call_faults.plan()).await;
+        Ok(())
+    }
+
+    /// Whether requests to the API server are made to fail.
+    pub fn api_is_spoilt(&self) -> bool {
+        self.api_is_spoilt.load(Ordering::Relaxed)
+    }
+
+    /// Puts these faults of calls, which are `whose`, in place of those that were; before those of the run, and
+    /// beside those of others.
+    pub async fn set_call_faults(&self, whose: &str, rules: Vec<FaultRule>) {
+        // Held until the plan is in force, so that no older one overtakes it.
+        let mut call_faults = self.call_faults.lock().await;
+        call_faults.set_case(whose, rules);
+        self.faults.set(call_faults.plan()).await;
+    }
+
+    /// Disrupts a component; false where there is no such node.
+    pub async fn disrupt(&self, victim: &Victim, disruption: Disruption) -> bool {
+        let find = |name: &str| self.nodes.iter().find(|node| node.paths.name == name);
+        let component = match victim {
+            Victim::Controllers => {
+                self.controllers.disrupt(disruption).await;
+                return true;
+            }
+            Victim::NodeAgent(name) => find(name).map(|node| &node.agent),
+            Victim::Driver(name) => find(name).map(|node| &node.driver.process),
+        };
+        match component {
+            Some(component) => {
+                component.disrupt(disruption).await;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// What of the things named by `of` (volume names and handles, pod uids) is on the host: mounts of the
+    /// nodes and loop devices. Everything of this cluster's where `of` is empty.
+    pub fn host_leaks(&self, of: &[String]) -> Vec<Leak> {
+        let processes = self.nodes.iter().filter_map(|node| node.driver.process.pid().or(node.agent.pid()));
+        let mut left: Vec<Leak> = processes.flat_map(|pid| leaks::mounts(pid, of)).collect();
+        left.extend(leaks::loop_devices(&self.common.plugin.state_dir, of));
+        left
+    }
+
+    /// Loop devices of the cluster's own driver, and requests that the API server has answered.
+    pub fn counts(&self) -> (u64, Option<u64>) {
+        let devices = leaks::loop_devices(&self.common.plugin.state_dir, &[]).len() as u64;
+        (devices, self.control_plane.requests())
+    }
+
+    /// Volumes that the drivers still have, where they can list them.
+    pub async fn backend_leaks(&self) -> Vec<Leak> {
+        let mut leaks = leaks::volumes_of(&self.driver).await;
+        for further in self.further.lock().await.values() {
+            leaks.extend(leaks::volumes_of(&further.client).await);
+            leaks.extend(leaks::loop_devices(&further.plugin.state_dir, &[]));
+        }
+        leaks
+    }
+
+    /// What components have said about some objects: the lines that name one of them.
+    pub async fn said_about(&self, names: &[String]) -> Vec<Log> {
+        let further = self.further.lock().await;
+        let others = further.values().flat_map(|further| {
+            [&*further.controllers].into_iter().chain(further.on_nodes.iter().map(|driver| &driver.process))
+        });
+        let of_nodes = self.nodes.iter().flat_map(|node| [&node.agent, &node.driver.process]);
+        let processes = self.controllers.processes().iter().chain(of_nodes).chain(&self.driver_controller);
+        said::by_processes(processes.chain(others), names)
+    }
+
+    /// Brings up a further driver, unless it is there already, and waits for its turn: it is the
+    /// caller's until what is returned is dropped.
+    ///
+    /// # Errors
+    /// It cannot be started, or is not registered on all nodes in time.
+    pub async fn deploy(&self, wanted: &FurtherDriver) -> Result<Turn, DeployError> {
+        let turn = {
+            let mut deployed = self.further.lock().await;
+            if !deployed.contains_key(wanted.name) {
+                let further = Further::start(&self.common, &self.nodes, &self.client, wanted).await?;
+                self.registered(wanted.name).await?;
+                deployed.insert(wanted.name, further);
+            }
+            deployed.get(wanted.name).map(Further::turn).expect("it has just been put there")
+        };
+        Ok(turn.await)
+    }
+
+    /// Takes the cluster down in order: agents first, so that nobody calls a driver that is going.
+    pub async fn down(self) {
+        drop(self.observer);
+        let further = self.further.into_inner();
+        let others = further.values().map(|further| &further.controllers);
+        let others = join_all(others.map(|process| process.disrupt(Disruption::Stop)));
+        tokio::join!(others, self.controllers.disrupt(Disruption::Stop));
+        join_all(self.nodes.iter().map(|node| node.agent.disrupt(Disruption::Stop))).await;
+        let others = further.values().flat_map(|further| &further.on_nodes);
+        let drivers = others.chain(self.nodes.iter().map(|node| &node.driver));
+        let drivers = drivers.map(|driver| &driver.process).chain(&self.driver_controller);
+        join_all(drivers.map(|process| process.disrupt(Disruption::Stop))).await;
+        self.control_plane.shutdown().await;
+    }
+}

@@ -1,0 +1,339 @@
+//! How an embedded cluster comes up: the API server, then nodes with their drivers, then controllers; and why it
+//! does not.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+    sync::atomic::AtomicBool,
+    time::Duration,
+};
+
+use claimcheck_csi::{
+    Driver as DriverClient, Endpoint,
+    tap::{self, Tap},
+    v1::GetPluginInfoRequest,
+};
+use claimcheck_informer::Kind;
+use claimcheck_model::{Capability, ComponentEnd, ObjectKey, Stamp};
+use claimcheck_substrate::{STATE_DIR, SpawnError};
+use futures::future::{select_all, try_join_all};
+use k8s_openapi::{
+    api::{
+        core::v1::Namespace,
+        storage::v1::{CSIDriver, StorageClass},
+    },
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use kube::{Client, api::PostParams};
+use serde_json::json;
+use tokio::sync::{Mutex, mpsc};
+
+use super::{Embedded, Options};
+use crate::{
+    capabilities,
+    control_plane::{self, ControlPlane, ControlPlaneError},
+    controllers::Controllers,
+    node::{Common, Node},
+    node_driver::Plugin,
+    observer::{Observer, On, Seen, WaitError},
+    reach::{self, Reach},
+    supervisor::Supervised,
+};
+use claimcheck_component::client::client;
+use claimcheck_component::writes;
+use claimcheck_deploy::install::InstallError;
+use claimcheck_report::metrics::Components;
+
+/// How long the components may take until all nodes are ready.
+const READY: Duration = Duration::from_secs(30);
+
+/// A driver that ends this often before it has answered never will.
+const GIVE_UP: u32 = 3;
+
+/// Why an embedded cluster does not come up.
+#[derive(Debug, thiserror::Error)]
+pub enum UpError {
+    /// The API server cannot be started.
+    #[error(transparent)]
+    ControlPlane(#[from] ControlPlaneError),
+    /// A file cannot be written.
+    #[error("cannot write {path}")]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The tap's socket cannot be made.
+    #[error(transparent)]
+    Tap(#[from] claimcheck_csi::BindError),
+    /// The API server refuses what a cluster starts with.
+    #[error("the API server cannot be used")]
+    Api(#[from] kube::Error),
+    /// The API server's kubeconfig cannot be read.
+    #[error("the API server's kubeconfig cannot be used")]
+    Kubeconfig(#[from] claimcheck_component::client::ClientError),
+    /// A component cannot be started.
+    #[error(transparent)]
+    Spawn(#[from] SpawnError),
+    /// The controllers' rights cannot be installed.
+    #[error(transparent)]
+    Rights(#[from] InstallError),
+    /// A node does not come up.
+    #[error(transparent)]
+    Node(Box<dyn std::error::Error + Send + Sync>),
+    /// The driver does not answer.
+    #[error("{component} {what}; it was started as\n  {command}\nthe end of its log:\n{log}")]
+    Driver {
+        /// Which of its processes: `driver node-1`.
+        component: String,
+        /// What it does instead.
+        what: &'static str,
+        /// The command line that ran, without secrets.
+        command: String,
+        /// The last lines that the driver wrote.
+        log: String,
+    },
+    /// Two processes of one driver are of two drivers.
+    #[error("--driver-controller calls itself {controller}, --driver {node}: both must be of one driver")]
+    Names {
+        /// What the controller says.
+        controller: String,
+        /// What the node's process says.
+        node: String,
+    },
+    /// The nodes do not become ready.
+    #[error(transparent)]
+    NotReady(#[from] WaitError),
+}
+
+impl Embedded {
+    /// Brings a cluster up; returns when all nodes are ready and have the driver.
+    ///
+    /// # Errors
+    /// [`UpError`] says which component is at fault and, where it wrote a log, what it said last.
+    pub async fn up(options: &Options) -> Result<Self, UpError> {
+        let audit_log = options.logs.join("api.ndjson");
+        let control_plane = ControlPlane::start(control_plane::Options {
+            api: &options.api,
+            listen: options.listen,
+            audit_log: audit_log.clone(),
+            logs: &options.logs,
+        })
+        .await?;
+        let api_ready = Stamp::now();
+        let (tell_ends, ends) = mpsc::unbounded_channel();
+        let common = common(options, &control_plane, tell_ends);
+        if let Some(metrics) = &common.metrics {
+            metrics.prepare().map_err(writing(Path::new(STATE_DIR)))?;
+        }
+        for kubeconfig in [&common.kubeconfig, &options.kubeconfig] {
+            control_plane.write_kubeconfig(kubeconfig).map_err(writing(kubeconfig))?;
+        }
+        let state_dir = &common.plugin.state_dir;
+        fs::create_dir_all(state_dir).map_err(writing(state_dir))?;
+        let (records, faults) = tap::listen(&common.tap)?;
+        let writes = common.writes.as_deref().map(|path| writes::listen(path).map_err(writing(path)));
+        let writes = writes.transpose()?;
+        let client = client(&control_plane.kubeconfig()).await?;
+        Controllers::prepare(&control_plane, &client).await?;
+
+        let names: Vec<String> = (1..=options.nodes.max(1)).map(|n| format!("node-{n}")).collect();
+        let nodes = try_join_all(names.iter().map(|name| Node::start(&common, name)));
+        let (nodes, observer) = tokio::join!(nodes, Observer::start(client.clone()));
+        let nodes = nodes.map_err(|error| UpError::Node(Box::new(error)))?;
+        let first = &nodes[0];
+        let driver_controller = common
+            .plugin
+            .start_controller(&common, &first.paths, first.namespace.clone())
+            .map_err(|error| UpError::Node(Box::new(error)))?;
+        let controllers = Controllers::start(&common, first, &control_plane, &client).await?;
+        let at = |socket| DriverClient::new(Endpoint::Unix(socket), Tap::none(), "harness");
+        let on_node = at(common.plugin.socket(&first.paths));
+        let driver = at(common.plugin.controller_socket(&first.paths));
+        let driver_name = name_of(&on_node, &first.driver.process).await?;
+        if let Some(process) = &driver_controller {
+            let controller = name_of(&driver, process).await?;
+            if controller != driver_name {
+                return Err(UpError::Names { controller, node: driver_name });
+            }
+        }
+        let declared = capabilities::declared(&driver, &on_node).await;
+        let object = options.policy.object(&driver_name, declared.takes.attach);
+        install(&client, &object, &options.class_parameters).await?;
+        let mut cluster = Self {
+            control_plane,
+            client,
+            observer,
+            nodes,
+            controllers,
+            driver,
+            driver_controller,
+            driver_name,
+            declared,
+            reach: Reach::default(),
+            class_parameters: options.class_parameters.clone(),
+            ends: Some(ends),
+            records: Some(records),
+            writes,
+            faults,
+            call_faults: Mutex::default(),
+            api_is_spoilt: AtomicBool::new(false),
+            api_ready,
+            audit_log,
+            common,
+            further: Mutex::default(),
+        };
+        tokio::select! {
+            registered = cluster.registered(&cluster.driver_name) => registered?,
+            error = cluster.driver_fails() => return Err(error),
+        }
+        cluster.reach = cluster.find_reach();
+        Ok(cluster)
+    }
+
+    fn find_reach(&self) -> Reach {
+        let nodes = self.nodes();
+        // Keys alone keep nothing apart: the driver has to say that its volumes are bound to them.
+        match self.declared.capabilities.get(&Capability::Topology) {
+            Some(true) => self.observer.look(|world| Reach::of(world, &self.driver_name, &nodes, None)),
+            Some(false) | None => Reach { nodes, ..Reach::default() },
+        }
+    }
+
+    /// Resolves once one of the driver's processes keeps ending.
+    async fn driver_fails(&self) -> UpError {
+        let processes = self.nodes.iter().map(|node| &node.driver.process).chain(&self.driver_controller);
+        let fails = processes.map(|process| {
+            Box::pin(async {
+                process.has_failed(GIVE_UP).await;
+                failed(process, KEEPS_ENDING)
+            })
+        });
+        select_all(fails).await.0
+    }
+
+    /// Returns once a driver is registered on all nodes.
+    pub(super) async fn registered(&self, driver: &str) -> Result<(), WaitError> {
+        let names = self.nodes();
+        let on: Vec<On> = names
+            .iter()
+            .flat_map(|name| {
+                [Kind::CsiNode, Kind::Node].map(|kind| On::Object(kind, ObjectKey::cluster(name)))
+            })
+            .collect();
+        let what = format!("driver {driver} to be registered on all nodes");
+        self.observer
+            .until(&what, READY, &on, |world| {
+                let registered = |name: &String| {
+                    let node = world.csi_nodes.get(&ObjectKey::cluster(name));
+                    node.is_some_and(|node| {
+                        node.spec.drivers.iter().any(|registered| registered.name == driver)
+                    }) && reach::is_labelled(world, driver, name)
+                };
+                match names.iter().find(|name| !registered(name)) {
+                    None => Seen::Yes(()),
+                    Some(missing) => Seen::NotYet(format!("{missing} does not have it")),
+                }
+            })
+            .await
+    }
+}
+
+fn common(
+    options: &Options,
+    control_plane: &ControlPlane,
+    ends: mpsc::UnboundedSender<ComponentEnd>,
+) -> Common {
+    let state = Path::new(STATE_DIR);
+    Common {
+        // The link, not its target: a program that was rebuilt meanwhile has no path any more.
+        ourselves: "/proc/self/exe".into(),
+        logs: options.logs.clone(),
+        plugin: Plugin {
+            directory: "driver".to_owned(),
+            command: options.driver.clone(),
+            controller: options.controller.clone(),
+            // Of this run alone: the host shows the loop devices of all runs to each of them.
+            state_dir: state.join(format!("d-{:.8}", uuid::Uuid::new_v4().simple().to_string())),
+        },
+        kubeconfig: state.join("kubeconfig"),
+        client_ca: control_plane.client_ca().map(Path::to_owned),
+        tap: state.join("tap.sock"),
+        writes: options.telling.writes.then(|| state.join("writes.sock")),
+        metrics: options.telling.metrics.then(Components::default),
+        ends,
+    }
+}
+
+pub(crate) fn writing(path: &Path) -> impl FnOnce(io::Error) -> UpError {
+    let path = path.to_owned();
+    move |source| UpError::Write { path, source }
+}
+
+/// What a driver does that is started again and again.
+const KEEPS_ENDING: &str = "ends as soon as it is started";
+
+fn failed(process: &Supervised, what: &'static str) -> UpError {
+    let (component, command) = (process.name().to_owned(), process.command_line());
+    UpError::Driver { component, what, command, log: process.last_lines() }
+}
+
+/// The driver's name, once it answers.
+async fn name_of(driver: &DriverClient, process: &Supervised) -> Result<String, UpError> {
+    let answered = async {
+        driver.wait_ready(READY).await.map_err(|_| failed(process, "does not answer at its socket"))?;
+        let info = driver.identity().get_plugin_info(GetPluginInfoRequest {}).await;
+        info.map(|info| info.into_inner().name).map_err(|_| failed(process, "fails GetPluginInfo"))
+    };
+    tokio::select! {
+        name = answered => name,
+        () = process.has_failed(GIVE_UP) => Err(failed(process, KEEPS_ENDING)),
+    }
+}
+
+/// What an administrator would install with the driver: its CSIDriver object and storage classes.
+async fn install(
+    client: &Client,
+    csi_driver: &CSIDriver,
+    parameters: &BTreeMap<String, String>,
+) -> Result<(), UpError> {
+    let name = csi_driver.metadata.name.as_deref().unwrap_or_default();
+    let create = PostParams::default();
+    let namespace = Namespace {
+        metadata: ObjectMeta { name: Some("default".into()), ..Default::default() },
+        ..Default::default()
+    };
+    match kube::Api::all(client.clone()).create(&create, &namespace).await {
+        // The server may have made it itself.
+        Err(kube::Error::Api(status)) if status.code == 409 => {}
+        other => drop(other?),
+    }
+    kube::Api::all(client.clone()).create(&create, csi_driver).await?;
+    let ours = name == claimcheck_driver::DRIVER_NAME;
+    let kinds: &[&str] = if ours { &["directory", "image"] } else { &["default"] };
+    for (class, binding) in
+        kinds.iter().flat_map(|kind| [(kind, "Immediate"), (kind, "WaitForFirstConsumer")])
+    {
+        let late = if binding == "Immediate" { "" } else { "-late" };
+        let default = class == &kinds[0] && binding == "Immediate";
+        let mut parameters = parameters.clone();
+        if ours {
+            parameters.insert("kind".to_owned(), (*class).to_owned());
+        }
+        let class: StorageClass = serde_json::from_value(json!({
+            "metadata": {
+                "name": format!("claimcheck-{class}{late}"),
+                "annotations": { claimcheck_model::DEFAULT_CLASS: default.to_string() },
+            },
+            "provisioner": name,
+            "parameters": parameters,
+            "volumeBindingMode": binding,
+        }))
+        .expect("a StorageClass");
+        kube::Api::all(client.clone()).create(&create, &class).await?;
+    }
+    Ok(())
+}

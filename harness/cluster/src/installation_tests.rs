@@ -1,0 +1,169 @@
+//! Our components on somebody's cluster: they come, and they go, whatever ends the run.
+
+use std::time::Duration;
+
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{Namespace, Pod},
+    rbac::v1::ClusterRole,
+    storage::v1::{CSIDriver, StorageClass},
+};
+use kube::{
+    Api,
+    api::{ListParams, PostParams},
+    runtime::wait::await_condition,
+};
+use serde_json::json;
+
+use super::{
+    DisruptError, Disruption, Victim,
+    installation::{Install, InstallationError},
+    on_kind_tests::Machine,
+    real::{Real, Target},
+};
+use claimcheck_deploy::install::{self, Options, Variant};
+
+/// What of our components is on a cluster.
+async fn left(machine: &Machine) -> usize {
+    let (client, all) = (|| machine.client.clone(), ListParams::default());
+    let roles = Api::<ClusterRole>::all(client()).list(&all).await.unwrap().items.len();
+    let classes = Api::<StorageClass>::all(client()).list(&all).await.unwrap().items.len();
+    let drivers = Api::<CSIDriver>::all(client()).list(&all).await.unwrap().items.len();
+    let namespace = Api::<Namespace>::all(client()).get_opt(install::NAMESPACE).await.unwrap();
+    roles + classes + drivers + usize::from(namespace.is_some())
+}
+
+fn target(machine: &Machine) -> Target {
+    Target { kubeconfig: Some(machine.fake.path("served")), ..Target::default() }
+}
+
+/// Installs while a cluster runs what is applied.
+async fn installed(machine: &Machine, install: &Install) -> Result<Real, InstallationError> {
+    let completed = async {
+        let deployments: Api<Deployment> = Api::namespaced(machine.client.clone(), install::NAMESPACE);
+        let there = |deployment: Option<&Deployment>| deployment.is_some();
+        await_condition(deployments, install::CONTROLLERS, there).await.unwrap();
+        machine.complete(&install.components).await;
+    };
+    let (target, logs) = (target(machine), machine.fake.path(""));
+    let (real, ()) = tokio::join!(Real::with_components(&target, install, &logs), completed);
+    real
+}
+
+fn wanted() -> Install {
+    Install { components: Options::new(Variant::Existing), keep: false, disrupt: false }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn components_are_there_for_a_run_and_gone_after_it() {
+    let machine = Machine::new().await;
+    machine.node("a", json!([]), true).await;
+    let real = installed(&machine, &wanted()).await.unwrap();
+    assert_eq!((real.driver_name(), &real.reach().nodes), ("claimcheck.csi.dev", &["a".to_owned()].to_vec()));
+    assert_eq!(real.abilities(), Real::ABILITIES);
+    assert!(left(&machine).await > 0);
+    real.leave(true).await;
+    assert_eq!(left(&machine).await, 0);
+
+    // As after Ctrl-C: nobody says goodbye.
+    drop(installed(&machine, &wanted()).await.unwrap());
+    assert_eq!(left(&machine).await, 0);
+}
+
+/// The API's word for it: nobody on the old node answers for the volumes there any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn controllers_that_move_are_named_beside_what_fails_then() {
+    let machine = Machine::new().await;
+    machine.node("a", json!([]), true).await;
+    machine.node("b", json!([]), true).await;
+    let install = wanted();
+    install::apply(&machine.client, &install.components).await.unwrap();
+    let pods: Api<Pod> = Api::namespaced(machine.client.clone(), install::NAMESPACE);
+    let on = async |name: &str, node: &str| {
+        let pod = json!({
+            "metadata": { "name": name, "labels": {
+                "app.kubernetes.io/part-of": "claimcheck", "app.kubernetes.io/component": "controllers",
+            }},
+            "spec": { "nodeName": node, "containers": [{ "name": "c", "image": "i" }] },
+        });
+        pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+    };
+    on("before", "a").await;
+    let real = installed(&machine, &install).await.unwrap();
+    assert!(real.said_about(&[]).await.is_empty());
+    on("after", "b").await;
+    let told = async {
+        loop {
+            if let Some(log) = real.said_about(&[]).await.pop() {
+                break log;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let log = tokio::time::timeout(Duration::from_secs(30), told).await.unwrap();
+    assert_eq!(log.of, "Deployment claimcheck-controllers");
+    assert!(log.text.contains("from node a to node b (pod after)"), "{}", log.text);
+    real.leave(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn components_that_do_not_run_are_removed_and_those_that_were_there_stay() {
+    let machine = Machine::new().await;
+    let components = Options { patience: Duration::from_secs(3), ..Options::new(Variant::Existing) };
+    let install = Install { components, keep: false, disrupt: false };
+    let error =
+        Real::with_components(&target(&machine), &install, &machine.fake.path("")).await.err().unwrap();
+    assert!(error.to_string().starts_with("components are not ready after"), "{error}");
+    let patience = Duration::from_secs(30);
+    let install = Install { components: Options { patience, ..install.components }, ..install };
+    assert_eq!(left(&machine).await, 0);
+
+    machine.node("a", json!([]), true).await;
+    install::apply(&machine.client, &install.components).await.unwrap();
+    let before = left(&machine).await;
+    installed(&machine, &install).await.unwrap().leave(false).await;
+    assert_eq!(left(&machine).await, before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn our_storage_controllers_are_not_put_beside_those_of_kubernetes() {
+    let machine = Machine::new().await;
+    let install = Install { components: Options::new(Variant::Kind), keep: false, disrupt: false };
+    let error = Real::with_components(&target(&machine), &install, &machine.fake.path(""))
+        .await
+        .err()
+        .unwrap()
+        .to_string();
+    assert!(error.contains("no kube-controller-manager is to be seen"), "{error}");
+    assert_eq!(left(&machine).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_installed_can_be_hit_where_that_is_allowed() {
+    let machine = Machine::new().await;
+    machine.node("a", json!([]), true).await;
+    let real = installed(&machine, &Install { disrupt: true, ..wanted() }).await.unwrap();
+    assert!(real.abilities().disrupt && !real.abilities().agents);
+    let driver = Victim::Driver("a".to_owned());
+    let absent = real.disrupt(&driver, Disruption::Kill).await.unwrap_err();
+    assert!(matches!(absent, DisruptError::Absent(_)), "{absent}");
+    let pods: Api<Pod> = Api::namespaced(machine.client.clone(), install::NAMESPACE);
+    for component in ["node", "controllers"] {
+        let labels =
+            json!({ "app.kubernetes.io/part-of": "claimcheck", "app.kubernetes.io/component": component });
+        let pod = json!({
+            "metadata": { "name": component, "labels": labels },
+            "spec": { "nodeName": "a", "containers": [{ "name": "c", "image": "i" }] },
+        });
+        pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+    }
+    real.disrupt(&driver, Disruption::Kill).await.unwrap();
+    assert!(pods.get_opt("node").await.unwrap().is_none());
+    assert!(pods.get_opt("controllers").await.unwrap().is_some());
+    real.disrupt(&Victim::Controllers, Disruption::Kill).await.unwrap();
+    assert!(pods.get_opt("controllers").await.unwrap().is_none());
+    let agent = real.disrupt(&Victim::NodeAgent("a".to_owned()), Disruption::Stop).await.unwrap_err();
+    assert!(matches!(agent, DisruptError::Cannot { .. }), "{agent}");
+    real.leave(false).await;
+    assert_eq!(left(&machine).await, 0);
+}

@@ -1,0 +1,67 @@
+//! Further drivers on a cluster of kind: deployed once, when the first case asks for one, and there until the cluster
+//! goes. What one case does to a driver's limits would surprise another, so cases take turns.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use claimcheck_informer::Kind;
+use kube::Client;
+use tokio::sync::{Mutex, OnceCell};
+
+use super::{
+    equip::registered,
+    further::{DeployError, FurtherDriver, Turn, declare},
+    observer::{Observer, On},
+};
+use claimcheck_deploy::install::{self, further};
+
+/// The further drivers of a cluster, by name.
+#[derive(Debug, Default)]
+pub(super) struct FurtherDrivers(Mutex<BTreeMap<&'static str, Deployed>>);
+
+/// A driver, once it is there: the lock is its turn.
+type Deployed = Arc<OnceCell<Arc<Mutex<()>>>>;
+
+impl FurtherDrivers {
+    /// Deploys a driver, unless it is there already, and waits for its turn.
+    ///
+    /// # Errors
+    /// It does not start, or is not registered on all nodes in time.
+    pub(super) async fn deploy(
+        &self,
+        client: &Client,
+        observer: &Observer,
+        options: &install::Options,
+        wanted: &FurtherDriver,
+    ) -> Result<Turn, DeployError> {
+        // Others may deploy other drivers meanwhile.
+        let deployed = self.0.lock().await.entry(wanted.name).or_default().clone();
+        let turn = deployed.get_or_try_init(|| start(client, observer, options, wanted)).await?;
+        Ok(Turn::shared(turn.clone()).await)
+    }
+
+    /// Takes them away, where the cluster stays.
+    pub(super) async fn remove(self, client: &Client, options: &install::Options) {
+        for name in self.0.into_inner().into_keys() {
+            let driver = install::FurtherDriver { name, args: &[], attacher: true };
+            if let Err(error) = install::remove_objects(client, options, further(options, driver)).await {
+                tracing::error!(%error, name, "a further driver is not removed");
+            }
+        }
+    }
+}
+
+async fn start(
+    client: &Client,
+    observer: &Observer,
+    options: &install::Options,
+    wanted: &FurtherDriver,
+) -> Result<Arc<Mutex<()>>, DeployError> {
+    let name = wanted.name;
+    declare(client, wanted).await?;
+    let driver = install::FurtherDriver { name, args: wanted.args, attacher: wanted.attacher };
+    install::install_objects(client, options, further(options, driver)).await?;
+    let on = [On::Any(Kind::Node), On::Any(Kind::CsiNode)];
+    let what = format!("driver {name} to be registered on all nodes");
+    observer.until(&what, options.patience, &on, |world| registered(world, name)).await?;
+    Ok(Arc::default())
+}

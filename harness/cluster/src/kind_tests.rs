@@ -1,0 +1,215 @@
+//! The life cycle of a cluster of kind, with a `kind` and a `docker` of our own.
+
+use std::{fs, os::unix::fs::PermissionsExt};
+
+use insta::assert_snapshot;
+
+use super::{
+    kind::{Collected, KindCluster, KindError, KindOptions},
+    kind_image::Image,
+};
+use claimcheck_kind::{Controllers, Standing, testing::Fake};
+
+const NAME: &str = "claimcheck-a";
+
+pub(super) fn options(fake: &Fake) -> KindOptions {
+    let logs = fake.path("logs");
+    fs::create_dir_all(&logs).unwrap();
+    fs::write(fake.path("image.tar"), "").unwrap();
+    KindOptions {
+        tools: fake.tools(),
+        store: fake.store(),
+        name: Some("a".to_owned()),
+        workers: None,
+        node_image: Some("kindest/node:v1.36.0".to_owned()),
+        config: None,
+        controllers: Controllers::Ours,
+        kubelet_args: [("v".to_owned(), "4".to_owned())].into(),
+        images: vec![Image::Archive(fake.path("image.tar")), Image::Named("vendor/driver:v1".to_owned())],
+        keep: false,
+        reuse: false,
+        logs,
+        kubeconfig: fake.path("run-kubeconfig"),
+    }
+}
+
+/// What is left of clusters: containers, and records.
+fn left(fake: &Fake) -> (String, Vec<Standing>) {
+    let standings = fake.store().records().into_iter().map(|(_, standing)| standing).collect();
+    (fake.containers(), standings)
+}
+
+const NOTHING: (String, Vec<Standing>) = (String::new(), Vec::new());
+
+#[tokio::test]
+async fn up_and_down() {
+    let fake = Fake::new();
+    let cluster = KindCluster::up(&options(&fake)).await.unwrap();
+    assert_eq!(cluster.name(), NAME);
+    let kubeconfig = fake.path("run-kubeconfig");
+    assert_eq!(fs::read_to_string(&kubeconfig).unwrap(), "apiVersion: v1\n");
+    assert_eq!(kubeconfig.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    let config = fs::read_to_string(fake.path("logs/kind.yaml")).unwrap();
+    assert!(config.contains("image: kindest/node:v1.36.0"), "{config}");
+    cluster.collect().await.unwrap();
+    cluster.down().await.unwrap();
+    assert_eq!(left(&fake), NOTHING);
+    assert_snapshot!(fake.calls());
+}
+
+#[tokio::test]
+async fn a_cluster_that_is_not_created_leaves_its_logs_and_nothing_else() {
+    let fake = Fake::new();
+    let half = format!("echo '{NAME}-worker|{NAME}|Up 1 second|ours' >>\"$FAKE/containers\"");
+    let said = "ERROR: failed to create cluster: failed to join node with kubeadm";
+    fake.rule("kind create", &format!("{half}; echo '{said}' >&2; exit 1"));
+    let error = KindCluster::up(&options(&fake)).await.unwrap_err();
+    let KindError::Create { source, .. } = &error else { panic!("{error}") };
+    assert!(source.to_string().contains("the nodes' logs say why"), "{source}");
+    let told = fake.plain(&error.to_string());
+    assert_eq!(told, "cluster claimcheck-a is not created; its nodes' logs are in [dir]/logs/kind");
+    assert_eq!(left(&fake), NOTHING);
+    let calls = fake.calls();
+    let exported =
+        calls.find("kind export logs [dir]/logs/kind --name claimcheck-a").expect("logs are exported");
+    assert!(exported < calls.find("kind delete").expect("it is deleted"), "{calls}");
+}
+
+/// kind goes on where one thing of a node cannot be had, such as its journal, and fails at its end.
+#[tokio::test]
+async fn what_could_be_collected_is_kept_where_something_could_not() {
+    let fake = Fake::new();
+    let cluster = KindCluster::up(&options(&fake)).await.unwrap();
+    let words = "ERROR: command \"journalctl -u kubelet.service\" failed with error: exit status 1";
+    let some = "mkdir -p \"$3/a-worker\"; : >\"$3/a-worker/empty.log\"; [ -z \"$SOME\" ] || echo a >\"$3/a-worker/pods.log\"";
+    fake.rule("kind export", &format!("{some}; echo '{words}' >&2; exit 1"));
+    let error = cluster.collect().await.unwrap_err();
+    assert!(error.to_string().contains(words), "{error}");
+    fake.rule("kind export", &format!("SOME=1; {some}; echo '{words}' >&2; exit 1"));
+    let Collected { folder, missing } = cluster.collect().await.unwrap();
+    assert_eq!(fs::read_to_string(folder.join("a-worker/pods.log")).unwrap(), "a\n");
+    assert!(missing.unwrap().to_string().contains(words));
+    fake.no_rule("kind export");
+    assert!(cluster.collect().await.unwrap().missing.is_none());
+    cluster.down().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_failed_cluster_stays_if_it_is_to_be_kept() {
+    let fake = Fake::new();
+    let half = format!("echo '{NAME}-worker|{NAME}|Up 1 second|ours' >>\"$FAKE/containers\"");
+    fake.rule("kind create", &format!("{half}; exit 1"));
+    KindCluster::up(&KindOptions { keep: true, ..options(&fake) }).await.unwrap_err();
+    assert_eq!(left(&fake), (format!("{NAME}-worker|{NAME}|Up 1 second|ours\n"), vec![Standing::Kept]));
+}
+
+#[tokio::test]
+async fn an_image_that_does_not_come_ends_it() {
+    let fake = Fake::new();
+    fake.fails("kind load", "ERROR: image: \"vendor/driver:v1\" not present locally");
+    let error = KindCluster::up(&options(&fake)).await.unwrap_err();
+    let KindError::Load { source, .. } = &error else { panic!("{error}") };
+    assert_eq!(source.remedy(), Some("build or pull the image first"));
+    assert_eq!(left(&fake), NOTHING);
+}
+
+/// The kubelet's `losetup` finds no device otherwise, also in nodes that were started again.
+#[tokio::test]
+async fn nodes_have_loop_devices_whether_they_are_new_or_used_again() {
+    let fake = Fake::new();
+    let scripts = || fake.calls().matches("sh -euc parts=").count();
+    KindCluster::up(&KindOptions { keep: true, ..options(&fake) }).await.unwrap().down().await.unwrap();
+    assert_eq!(scripts(), 3, "{}", fake.calls());
+    for node in ["control-plane", "worker", "worker2"] {
+        assert!(fake.calls().contains(&format!("docker exec --privileged {NAME}-{node} sh -euc parts=")));
+    }
+    KindCluster::up(&KindOptions { reuse: true, ..options(&fake) }).await.unwrap().down().await.unwrap();
+    assert_eq!(scripts(), 6, "{}", fake.calls());
+    // An engine without root cannot make them.
+    fake.fails("docker exec", "mknod: /dev/loop0: Operation not permitted");
+    KindCluster::up(&KindOptions { reuse: true, ..options(&fake) }).await.unwrap().down().await.unwrap();
+}
+
+/// It would be minutes until it is missed.
+#[tokio::test]
+async fn an_image_that_is_not_there_is_told_before_anything_is_created() {
+    let fake = Fake::new();
+    fake.fails("docker image", "Error response from daemon: No such image: vendor/driver:v1");
+    let missing = KindCluster::up(&options(&fake)).await.unwrap_err().to_string();
+    assert!(missing.starts_with("docker has no image vendor/driver:v1: build or pull it"), "{missing}");
+    let wanted = options(&fake);
+    fs::remove_file(fake.path("image.tar")).unwrap();
+    let missing = fake.plain(&KindCluster::up(&wanted).await.unwrap_err().to_string());
+    assert_eq!(missing, "there is no image archive [dir]/image.tar: `claimcheck image` makes one");
+    assert!(!fake.calls().contains("kind create"), "{}", fake.calls());
+}
+
+#[tokio::test]
+async fn our_image_is_built_around_this_program_or_taken_as_it_is() {
+    let fake = Fake::new();
+    let built = || Image::Built { name: "claimcheck:dev".to_owned(), base: Some("debian:mine".to_owned()) };
+    let wanted = KindOptions { images: vec![built()], ..options(&fake) };
+    // What the engine is given can be looked at only while it builds.
+    let look = "folder=; for word; do folder=$word; done\n\
+                cmp -s \"$folder/target/release/claimcheck\" /proc/$PPID/exe && grep -q '^FROM' \"$folder/Dockerfile\"";
+    fake.rule("docker build", look);
+    // So that one that was there before does not do.
+    fake.fails("docker image", "Error response from daemon: No such image: claimcheck:dev");
+    KindCluster::up(&wanted).await.unwrap().down().await.unwrap();
+    let calls = fake.calls();
+    let build = calls.lines().find(|line| line.starts_with("docker build")).expect("it is built");
+    assert!(
+        build.contains("--tag claimcheck:dev") && build.contains("--build-arg BASE_IMAGE=debian:mine"),
+        "{build}"
+    );
+    assert!(calls.find("docker build") < calls.find("kind create"), "{calls}");
+
+    fake.fails("docker build", "ERROR: failed to resolve source metadata for docker.io/library/debian");
+    let error = KindCluster::up(&wanted).await.unwrap_err().to_string();
+    assert!(error.starts_with("image claimcheck:dev cannot be built: name another base"), "{error}");
+    fake.rule("docker image", "echo sha256:0");
+    KindCluster::up(&wanted).await.unwrap().down().await.unwrap();
+    assert_eq!(left(&fake), NOTHING);
+}
+
+/// Ctrl-C between any two steps is a dropped future, too.
+#[tokio::test]
+async fn an_interrupt_after_the_creation_leaves_nothing() {
+    let fake = Fake::new();
+    fake.hangs("kind load", "");
+    let options = options(&fake);
+    tokio::select! {
+        _ = KindCluster::up(&options) => panic!("it hangs"),
+        _ = fake.hung() => {}
+    }
+    assert_eq!(left(&fake), NOTHING);
+}
+
+#[tokio::test]
+async fn a_refused_config_creates_nothing() {
+    let fake = Fake::new();
+    let file = fake.path("kind.yaml");
+    fs::write(&file, "kind: Cluster\napiVersion: kind.x-k8s.io/v1alpha4\nname: mine\n").unwrap();
+    let error = KindCluster::up(&KindOptions { config: Some(file), ..options(&fake) }).await.unwrap_err();
+    assert_eq!(error.to_string(), "--kind-config: name cannot be set: give it by --name");
+    assert_eq!(left(&fake), NOTHING);
+    assert!(!fake.calls().contains("kind create"), "{}", fake.calls());
+}
+
+#[tokio::test]
+async fn a_kept_cluster_is_used_again_and_stays() {
+    let fake = Fake::new();
+    let first = KindCluster::up(&KindOptions { keep: true, ..options(&fake) }).await.unwrap();
+    assert!(first.is_kept());
+    first.down().await.unwrap();
+    assert_eq!(left(&fake).1, [Standing::Kept]);
+    let again = KindOptions { reuse: true, ..options(&fake) };
+    let second = KindCluster::up(&again).await.unwrap();
+    assert_eq!(left(&fake).1, [Standing::Living]);
+    second.down().await.unwrap();
+    assert_eq!((left(&fake).0.lines().count(), left(&fake).1), (3, vec![Standing::Kept]));
+    assert_eq!(fake.calls().matches("kind create").count(), 1);
+    // Neither does an interrupt end what an earlier run kept.
+    drop(KindCluster::up(&again).await.unwrap());
+    assert_eq!((left(&fake).0.lines().count(), left(&fake).1), (3, vec![Standing::Kept]));
+}

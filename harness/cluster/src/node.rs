@@ -1,0 +1,186 @@
+//! One virtual node: its runtime, its driver and its agent.
+
+use std::{
+    ffi::OsString,
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use claimcheck_model::ComponentEnd;
+use claimcheck_substrate::{KUBELET_DIR, NodeNamespace, Process, ProcessSpec, STATE_DIR, SpawnError};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    sync::mpsc,
+};
+
+use super::{
+    node_driver::{NodeDriver, NodeDriverError, Plugin},
+    supervisor::Supervised,
+};
+use claimcheck_component::writes::WRITES_ENV;
+use claimcheck_component::{MARKER, logging};
+use claimcheck_report::metrics::Components;
+
+/// Where things of a node are.
+#[derive(Clone, Debug)]
+pub(super) struct Paths {
+    pub name: String,
+    /// In the run's namespace.
+    pub kubelet: PathBuf,
+    pub runtime_socket: PathBuf,
+}
+
+impl Paths {
+    pub(super) fn of(name: &str) -> Self {
+        let dir = Path::new(STATE_DIR).join("n").join(name);
+        Self { name: name.to_owned(), kubelet: dir.join("kubelet"), runtime_socket: dir.join("runtime.sock") }
+    }
+
+    pub(super) fn registry(&self) -> PathBuf {
+        self.kubelet.join("plugins_registry")
+    }
+}
+
+/// What all nodes of a cluster have in common.
+#[derive(Clone, Debug)]
+pub(super) struct Common {
+    pub ourselves: PathBuf,
+    pub logs: PathBuf,
+    pub plugin: Plugin,
+    pub kubeconfig: PathBuf,
+    /// Who may ask nodes for logs without the token of the kubeconfig.
+    pub client_ca: Option<PathBuf>,
+    pub tap: PathBuf,
+    /// Where components tell what they write to the API, if anybody wants to know.
+    pub writes: Option<PathBuf>,
+    /// Where components serve their metrics, where they do.
+    pub metrics: Option<Components>,
+    /// Who is told of components that end by themselves.
+    pub ends: mpsc::UnboundedSender<ComponentEnd>,
+}
+
+impl Common {
+    /// One of our own components as a process.
+    pub(super) fn component(
+        &self,
+        name: String,
+        args: Vec<OsString>,
+        namespace: Option<NodeNamespace>,
+    ) -> ProcessSpec {
+        ProcessSpec {
+            log: self.logs.join(format!("{}.log", name.replace(' ', "-"))),
+            name,
+            program: self.ourselves.clone(),
+            args,
+            env: [(MARKER.into(), "1".into()), ("CLAIMCHECK_TAP".into(), self.tap.clone().into())]
+                .into_iter()
+                .chain(self.writes.as_ref().map(|socket| (WRITES_ENV.into(), socket.clone().into())))
+                .chain(logging::for_components())
+                .collect(),
+            namespace,
+        }
+    }
+
+    /// Arguments with which one of our own components serves its metrics.
+    pub(super) fn metrics_args(&self, component: &str, node: Option<&str>) -> Vec<OsString> {
+        let args = self.metrics.as_ref().map(|metrics| metrics.args(component, node));
+        args.into_iter().flatten().map(OsString::from).collect()
+    }
+
+    /// Starts a component, and keeps it running.
+    pub(super) fn start(&self, spec: ProcessSpec) -> Result<Supervised, SpawnError> {
+        Supervised::start(spec, self.ends.clone())
+    }
+}
+
+/// A virtual node that runs.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub paths: Paths,
+    pub agent: Supervised,
+    pub driver: NodeDriver,
+    pub namespace: NodeNamespace,
+    // Not supervised: without its runtime a node has lost its pods, and the run with it.
+    _runtime: Process,
+}
+
+/// Why a node does not come up.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NodeError {
+    #[error(transparent)]
+    Spawn(#[from] SpawnError),
+    #[error(transparent)]
+    Driver(#[from] NodeDriverError),
+    #[error("cannot prepare {path} for {node}")]
+    Prepare {
+        node: String,
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("the container runtime of {node} does not start: {log}")]
+    Runtime { node: String, log: String },
+}
+
+impl Node {
+    /// Starts a node's processes. It is ready when its agent says so in the API.
+    pub(super) async fn start(common: &Common, name: &str) -> Result<Self, NodeError> {
+        let paths = Paths::of(name);
+        fs::create_dir_all(&paths.kubelet).map_err(|source| NodeError::Prepare {
+            node: name.to_owned(),
+            path: paths.kubelet.clone(),
+            source,
+        })?;
+        let (runtime, namespace) = start_runtime(common, &paths).await?;
+        let driver = NodeDriver::start(common, &paths, namespace.clone(), &common.plugin)?;
+        let mut args = vec![
+            OsString::from("node"),
+            "--name".into(),
+            name.into(),
+            "--kubeconfig".into(),
+            common.kubeconfig.clone().into(),
+            "--root-dir".into(),
+            KUBELET_DIR.into(),
+            "--runtime-socket".into(),
+            paths.runtime_socket.clone().into(),
+        ];
+        if let Some(client_ca) = &common.client_ca {
+            args.extend(["--client-ca-file".into(), client_ca.clone().into()]);
+        }
+        args.extend(common.metrics_args("node", Some(name)));
+        let spec = common.component(format!("agent {name}"), args, Some(namespace.clone()));
+        let agent = common.start(spec)?;
+        Ok(Self { paths, agent, driver, namespace, _runtime: runtime })
+    }
+}
+
+/// Starts the zygote, and catches the node's namespace before it leaves it.
+async fn start_runtime(common: &Common, paths: &Paths) -> Result<(Process, NodeNamespace), NodeError> {
+    let args = [
+        OsString::from("runtime"),
+        "--socket".into(),
+        paths.runtime_socket.clone().into(),
+        "--kubelet-dir".into(),
+        paths.kubelet.clone().into(),
+    ];
+    let spec = common.component(format!("runtime {}", paths.name), args.into(), None);
+    let mut process = spec.spawn_piped()?;
+    match handshake(&mut process).await {
+        Some(namespace) => Ok((process, namespace)),
+        None => {
+            let _ = process.wait().await;
+            let log = fs::read_to_string(&spec.log).unwrap_or_default();
+            Err(NodeError::Runtime { node: paths.name.clone(), log: log.trim().to_owned() })
+        }
+    }
+}
+
+async fn handshake(process: &mut Process) -> Option<NodeNamespace> {
+    let (mut go_on, said) = process.pipes()?;
+    let mut said = BufReader::new(said).lines();
+    said.next_line().await.ok()?.filter(|word| word == "node")?;
+    let namespace = NodeNamespace::of(process.pid()?).ok()?;
+    go_on.write_all(b"\n").await.ok()?;
+    said.next_line().await.ok()?.filter(|word| word == "ready")?;
+    Some(namespace)
+}

@@ -1,0 +1,203 @@
+//! A cluster of kind with our components on it: what `--cluster kind` runs on.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use claimcheck_csi::tap::{FaultRule, write_faults};
+use kube::Client;
+use tokio::sync::Mutex;
+use tracing::{error, info, warn};
+
+use super::{
+    Abilities, NoFaults,
+    call_faults::CallFaults,
+    equip::{EquipError, equip},
+    further::{DeployError, FurtherDriver, Turn},
+    kind::{Collected, KindCluster, KindError, KindOptions},
+    kind_further::FurtherDrivers,
+    objects,
+    observer::Observer,
+    real::{ClassChoice, Real},
+    unregistered::by_kubelets,
+};
+use crate::faults::{self, FaultSpec};
+use claimcheck_component::client::{self, ClientError};
+use claimcheck_deploy::install::{self, Sidecars, Variant};
+use claimcheck_kind::DATA_DIR;
+
+/// The file on the nodes of kind that says which calls are to fail, in the folder that all of them see ([`DATA_DIR`]).
+pub const KIND_FAULTS: &str = "/var/lib/claimcheck/faults.json";
+
+/// Why there is no cluster of kind to run on.
+#[derive(Debug, thiserror::Error)]
+pub enum OnKindError {
+    /// Its nodes do not come up.
+    #[error(transparent)]
+    Nodes(#[from] KindError),
+    /// Its kubeconfig is gone.
+    #[error("the kubeconfig {} cannot be read", .path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Its kubeconfig does not do.
+    #[error("the kubeconfig that kind wrote cannot be used")]
+    Client(#[from] ClientError),
+    /// Our components do not work there.
+    #[error(transparent)]
+    Equip(#[from] EquipError),
+}
+
+impl Real {
+    /// Brings up a cluster of kind with our components. Dropping the future deletes what there is by then.
+    ///
+    /// # Errors
+    /// [`OnKindError`] says what is missing or went wrong. The nodes' logs are then in the folder for them, and
+    /// nothing is left, unless the cluster is to be kept.
+    pub async fn on_kind(options: &KindOptions, components: &install::Options) -> Result<Self, OnKindError> {
+        let kind = Box::pin(KindCluster::up(options)).await?;
+        let components = with_faults(components);
+        let equipped = async {
+            let client = connect(&kind.kubeconfig()).await?;
+            Ok::<_, OnKindError>(equip(client, &components, &ClassChoice::Default).await?)
+        };
+        match Box::pin(equipped).await {
+            Ok(real) => Ok(real.on(OnKind::new(kind, components))),
+            Err(mut error) => {
+                if let OnKindError::Equip(EquipError::Registration { nodes, said, .. }) = &mut error {
+                    said.extend(by_kubelets(kind.engine(), &components.driver_name, nodes).await);
+                }
+                end(kind, true).await;
+                Err(error)
+            }
+        }
+    }
+}
+
+/// The same components, which look for faults where a run writes them.
+pub(super) fn with_faults(components: &install::Options) -> install::Options {
+    install::Options { faults: Some(KIND_FAULTS.to_owned()), ..components.clone() }
+}
+
+/// What a run has on a cluster of kind beside its API.
+pub(super) struct OnKind {
+    nodes: KindCluster,
+    components: install::Options,
+    further: FurtherDrivers,
+    call_faults: Mutex<CallFaults>,
+}
+
+impl OnKind {
+    fn new(nodes: KindCluster, components: install::Options) -> Self {
+        Self { nodes, components, further: FurtherDrivers::default(), call_faults: Mutex::default() }
+    }
+
+    /// What it offers: all that its owner can do.
+    pub(super) fn abilities(&self) -> Abilities {
+        Abilities {
+            retracts: self.components.variant == Variant::Kind,
+            upstream_sidecars: self.components.sidecars == Sidecars::Upstream,
+            ..Real::ABILITIES_ON_KIND
+        }
+    }
+
+    /// Its nodes.
+    pub(super) fn nodes(&self) -> &KindCluster {
+        &self.nodes
+    }
+
+    /// Deploys a further driver, unless it is there already, and waits for its turn.
+    ///
+    /// # Errors
+    /// It does not start, or is not registered on all nodes in time.
+    pub(super) async fn deploy(
+        &self,
+        client: &Client,
+        observer: &Observer,
+        driver: &FurtherDriver,
+    ) -> Result<Turn, DeployError> {
+        self.further.deploy(client, observer, &self.components, driver).await
+    }
+
+    /// Puts these faults in force for the whole run, in place of all others.
+    ///
+    /// # Errors
+    /// Requests to a stock API server cannot be made to fail, or the file for the nodes cannot be written.
+    pub(super) async fn set_faults(&self, specs: &[FaultSpec]) -> Result<(), NoFaults> {
+        let (requests, calls) = faults::split(specs);
+        if !requests.is_empty() {
+            return Err(NoFaults::NotHere { of: "requests to the API server" });
+        }
+        let mut call_faults = self.call_faults.lock().await;
+        *call_faults = CallFaults::of_run(calls.rules);
+        self.arm(&call_faults)
+    }
+
+    /// Puts these faults of a case in place of those that it had.
+    ///
+    /// # Errors
+    /// The file for the nodes cannot be written.
+    pub(super) async fn set_call_faults(&self, case: &str, rules: Vec<FaultRule>) -> Result<(), NoFaults> {
+        let mut call_faults = self.call_faults.lock().await;
+        call_faults.set_case(case, rules);
+        self.arm(&call_faults)
+    }
+
+    /// All drivers look at the file before each call.
+    fn arm(&self, faults: &CallFaults) -> Result<(), NoFaults> {
+        let name = Path::new(KIND_FAULTS).strip_prefix(DATA_DIR).expect("it is in that folder");
+        let path = self.nodes.data().join(name);
+        write_faults(&path, &faults.plan()).map_err(|source| NoFaults::Write { path, source })
+    }
+
+    /// Ends the cluster: with all that it has to say, if something went wrong. Of one that is kept only what was for
+    /// this run alone goes.
+    pub(super) async fn end(self, client: &Client, failed: bool) {
+        if self.nodes.is_kept() {
+            if let Err(error) = self.arm(&CallFaults::default()) {
+                warn!(%error, "the faults of this run stay in force");
+            }
+            self.further.remove(client, &self.components).await;
+        }
+        end(self.nodes, failed).await;
+    }
+}
+
+/// Ends a cluster of kind: with all that it has to say, if something went wrong.
+async fn end(kind: KindCluster, failed: bool) {
+    if failed {
+        collect(&kind).await;
+    }
+    if let Err(left) = kind.down().await {
+        error!("{left}");
+    }
+}
+
+/// The logs of nodes, components and pods, and the objects; as far as they can be had.
+async fn collect(kind: &KindCluster) {
+    match kind.collect().await {
+        Ok(Collected { folder, missing }) => {
+            let folder = folder.display();
+            if let Some(missing) = missing {
+                warn!(%folder, missing = missing.to_string(), "some of what the nodes have said cannot be collected");
+            }
+            info!(%folder, "what the nodes have said is collected");
+        }
+        Err(error) => warn!(%error, "what the nodes have said cannot be collected"),
+    }
+    match connect(&kind.kubeconfig()).await {
+        Ok(client) => objects::write(&client, &kind.logs().join("objects")).await,
+        Err(error) => warn!(%error, "the cluster's objects cannot be collected"),
+    }
+}
+
+async fn connect(kubeconfig: &Path) -> Result<Client, OnKindError> {
+    let text = fs::read_to_string(kubeconfig)
+        .map_err(|source| OnKindError::Read { path: kubeconfig.to_owned(), source })?;
+    Ok(client::client(&text).await?)
+}

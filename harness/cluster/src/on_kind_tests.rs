@@ -1,0 +1,170 @@
+//! A whole cluster of kind for a run: nodes by a `kind` of our own, and our API server for theirs.
+
+use std::fs;
+
+use claimcheck_apiserver as apiserver;
+use k8s_openapi::api::{
+    apps::v1::{DaemonSet, Deployment},
+    core::v1::Node,
+    storage::v1::CSINode,
+};
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+
+use super::{
+    Abilities, Disruption, Victim,
+    equip::{COMPONENTS, EquipError},
+    kind::KindOptions,
+    kind_tests::options,
+    on_kind::{OnKindError, with_faults},
+    real::Real,
+};
+use claimcheck_deploy::install::{self, Variant};
+use claimcheck_kind::testing::Fake;
+
+const DRIVER: &str = "claimcheck.csi.dev";
+
+/// An API server, and a `kind` that leads to it.
+pub(super) struct Machine {
+    pub fake: Fake,
+    pub client: Client,
+    _server: apiserver::Server,
+}
+
+impl Machine {
+    pub async fn new() -> Self {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let server = apiserver::start(apiserver::Config::default()).await.unwrap();
+        let fake = Fake::new();
+        fs::write(fake.path("served"), server.kubeconfig()).unwrap();
+        fake.rule(
+            "kind create",
+            "echo 'claimcheck-a-worker|claimcheck-a|Up 1 second|ours' >>\"$FAKE/containers\"\n\
+             cp \"$FAKE/served\" \"$(after --kubeconfig \"$@\")\"; exit 0",
+        );
+        let client = claimcheck_component::client::client(&server.kubeconfig()).await.unwrap();
+        Self { fake, client, _server: server }
+    }
+
+    fn options(&self) -> KindOptions {
+        KindOptions { images: Vec::new(), ..options(&self.fake) }
+    }
+
+    /// A node as kind makes it, with the driver that its kubelet has registered.
+    pub async fn node(&self, name: &str, taints: Value, driver: bool) {
+        let drivers =
+            if driver { json!([{ "name": DRIVER, "nodeID": name, "topologyKeys": [] }]) } else { json!([]) };
+        let node = json!({ "metadata": { "name": name }, "spec": { "taints": taints } });
+        let node: Node = serde_json::from_value(node).unwrap();
+        let csi_node = json!({ "metadata": { "name": name }, "spec": { "drivers": drivers } });
+        let csi_node: CSINode = serde_json::from_value(csi_node).unwrap();
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        nodes.create(&PostParams::default(), &node).await.unwrap();
+        let ready = json!({ "status": { "conditions": [{ "type": "Ready", "status": "True" }] } });
+        nodes.patch_status(name, &PatchParams::default(), &Patch::Merge(&ready)).await.unwrap();
+        Api::all(self.client.clone()).create(&PostParams::default(), &csi_node).await.unwrap();
+    }
+
+    /// What the controllers of the cluster say of workloads that run; ours were applied before, so that a
+    /// second time changes nothing.
+    pub async fn complete(&self, components: &install::Options) {
+        install::apply(&self.client, components).await.unwrap();
+        let running = json!({ "status": {
+            "observedGeneration": 1, "currentNumberScheduled": 2, "desiredNumberScheduled": 2,
+            "numberMisscheduled": 0, "numberReady": 2, "numberAvailable": 2, "updatedNumberScheduled": 2,
+        }});
+        let sets: Api<DaemonSet> = Api::namespaced(self.client.clone(), COMPONENTS.namespace);
+        for object in install::objects(components) {
+            let name = object.metadata.name.unwrap();
+            if object.types.unwrap().kind == "DaemonSet" {
+                sets.patch_status(&name, &PatchParams::default(), &Patch::Merge(&running)).await.unwrap();
+            }
+        }
+        let running = json!({ "status": {
+            "observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "availableReplicas": 1,
+            "readyReplicas": 1,
+        }});
+        let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), COMPONENTS.namespace);
+        let patch = Patch::Merge(&running);
+        deployments.patch_status(COMPONENTS.controllers, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    fn left(&self) -> (String, usize) {
+        (self.fake.containers(), self.fake.store().records().len())
+    }
+}
+
+const NOTHING: (String, usize) = (String::new(), 0);
+
+#[tokio::test]
+async fn a_run_has_nodes_and_our_driver_and_leaves_nothing() {
+    let machine = Machine::new().await;
+    let control_plane = json!([{ "key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule" }]);
+    machine.node("claimcheck-a-control-plane", control_plane, true).await;
+    machine.node("claimcheck-a-worker", json!([]), true).await;
+    let components = install::Options::new(Variant::Kind);
+    machine.complete(&with_faults(&components)).await;
+    let real = Real::on_kind(&machine.options(), &components).await.unwrap();
+    assert_eq!(
+        (real.driver_name(), &real.reach().nodes),
+        (DRIVER, &["claimcheck-a-worker".to_owned()].to_vec())
+    );
+    assert_eq!(real.abilities(), Abilities { retracts: true, ..Real::ABILITIES_ON_KIND });
+    real.disrupt(&Victim::NodeAgent("claimcheck-a-worker".to_owned()), Disruption::Kill).await.unwrap();
+    real.leave(false).await;
+    assert_eq!(machine.left(), NOTHING);
+    let calls = machine.fake.calls();
+    assert!(calls.contains("sh -euc systemctl kill --signal=KILL kubelet"), "{calls}");
+    assert!(!calls.contains("export logs"), "{calls}");
+}
+
+#[tokio::test]
+async fn components_that_do_not_run_end_it_with_the_nodes_logs() {
+    let machine = Machine::new().await;
+    machine.node("claimcheck-a-worker", json!([]), false).await;
+    let patience = std::time::Duration::from_millis(200);
+    let mut components = install::Options { patience, ..install::Options::new(Variant::Stock) };
+    let error = Real::on_kind(&machine.options(), &components).await.err().unwrap();
+    assert!(matches!(error, OnKindError::Equip(EquipError::Install(_))), "{error}");
+    assert_eq!(machine.left(), NOTHING);
+
+    machine.complete(&with_faults(&components)).await;
+    machine.fake.rule("docker exec", "echo 'E1122 11:00:01 plugin claimcheck.csi.dev: err=refused'; exit 0");
+    let mut runs = 2;
+    loop {
+        let told = Real::on_kind(&machine.options(), &components).await.err().unwrap().to_string();
+        assert_eq!(machine.left(), NOTHING);
+        let why = "last seen: not on claimcheck-a-worker\n  \
+                   node claimcheck-a-worker, registrar: there is no pod of DaemonSet claimcheck-node on it\n  \
+                   node claimcheck-a-worker, kubelet: E1122 11:00:01 plugin claimcheck.csi.dev: err=refused";
+        if told.ends_with(why) {
+            break;
+        }
+        // A busy machine may need longer to see that the components run.
+        assert!(components.patience < std::time::Duration::from_secs(30), "{told}");
+        components.patience *= 4;
+        runs += 1;
+    }
+    let calls = machine.fake.calls();
+    assert_eq!(calls.matches("kind export logs [dir]/logs/kind").count(), runs, "{calls}");
+}
+
+#[tokio::test]
+async fn a_failed_run_leaves_what_its_nodes_have_said() {
+    let machine = Machine::new().await;
+    machine.node("claimcheck-a-worker", json!([]), true).await;
+    let components = install::Options::new(Variant::Kind);
+    machine.complete(&with_faults(&components)).await;
+    let real = Real::on_kind(&machine.options(), &components).await.unwrap();
+    real.leave(true).await;
+    assert_eq!(machine.left(), NOTHING);
+    assert!(machine.fake.calls().contains("kind export logs [dir]/logs/kind --name claimcheck-a"));
+    let nodes = fs::read_to_string(machine.fake.path("logs/objects/nodes.json")).unwrap();
+    let nodes: Vec<Node> = serde_json::from_str(&nodes).unwrap();
+    assert_eq!(nodes[0].metadata.name.as_deref(), Some("claimcheck-a-worker"));
+    assert_eq!(nodes[0].metadata.managed_fields, None);
+    assert!(machine.fake.path("logs/objects/events.json").exists());
+}

@@ -1,0 +1,281 @@
+//! A stock kube-apiserver and etcd, as controller-runtime's envtest starts them: certificates, token and
+//! data made for the run, everything below the run's own namespaces.
+//!
+//! It proves that our controllers and nodes need no favour from our own API server. Where Kubernetes' own
+//! controllers run beside it is `controller_manager.rs`.
+
+use std::{
+    env, fs, io,
+    net::{Ipv4Addr, SocketAddr, TcpListener},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use claimcheck_apiserver::{Certificates, TlsError, kubeconfig};
+use claimcheck_substrate::{Process, ProcessSpec, STATE_DIR, SpawnError};
+use http::Request;
+use kube::Client;
+
+use super::supervisor;
+use claimcheck_component::client::{ClientError, client};
+use claimcheck_deploy::install;
+use claimcheck_kind::Controllers;
+
+/// Names the directory in which the programs are, as for controller-runtime.
+const ASSETS: &str = "KUBEBUILDER_ASSETS";
+const CONTROLLER_MANAGER: &str = "kube-controller-manager";
+/// How long they may take. A stock API server takes seconds on a busy machine.
+pub(super) const READY: Duration = Duration::from_secs(120);
+/// How long to wait between looks at one that starts, which is not on any volume's way.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The stock programs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assets {
+    /// The program `etcd`.
+    pub etcd: PathBuf,
+    /// The program `kube-apiserver`.
+    pub apiserver: PathBuf,
+    /// The program `kube-controller-manager`, where Kubernetes' own controllers are to run.
+    pub controller_manager: Option<PathBuf>,
+}
+
+/// A program that is missing.
+#[derive(Debug, thiserror::Error)]
+#[error("{program} is neither in the directory that KUBEBUILDER_ASSETS names nor on PATH: {}", self.remedy())]
+pub struct AssetsError {
+    program: &'static str,
+}
+
+impl AssetsError {
+    fn remedy(&self) -> &'static str {
+        match self.program {
+            CONTROLLER_MANAGER => {
+                "put the one of your Kubernetes version (https://dl.k8s.io/VERSION/bin/linux/ARCH/) beside etcd and \
+                 kube-apiserver, or leave out --controllers stock"
+            }
+            _ => {
+                "fetch etcd and kube-apiserver, for example with `setup-envtest use`, and set KUBEBUILDER_ASSETS"
+            }
+        }
+    }
+}
+
+impl Assets {
+    /// Finds those that are needed: in `KUBEBUILDER_ASSETS`, else on `PATH`.
+    ///
+    /// # Errors
+    /// Names the program that is missing.
+    pub fn find(controllers: Controllers) -> Result<Self, AssetsError> {
+        let path = env::var_os("PATH").unwrap_or_default();
+        let directories: Vec<PathBuf> =
+            env::var_os(ASSETS).map(PathBuf::from).into_iter().chain(env::split_paths(&path)).collect();
+        let find = |program: &'static str| {
+            let mut candidates = directories.iter().map(|directory| directory.join(program));
+            candidates.find(|candidate| candidate.is_file()).ok_or(AssetsError { program })
+        };
+        let controller_manager = match controllers {
+            Controllers::Ours => None,
+            Controllers::Stock => Some(find(CONTROLLER_MANAGER)?),
+        };
+        Ok(Self { etcd: find("etcd")?, apiserver: find("kube-apiserver")?, controller_manager })
+    }
+}
+
+/// Why they do not run.
+#[derive(Debug, thiserror::Error)]
+pub enum StockError {
+    /// A certificate cannot be made.
+    #[error(transparent)]
+    Certificates(#[from] TlsError),
+    /// A file cannot be written, or no port is free.
+    #[error("cannot prepare {what}")]
+    Prepare {
+        /// What.
+        what: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A program cannot be started.
+    #[error(transparent)]
+    Spawn(#[from] SpawnError),
+    /// What we have made ourselves cannot be used.
+    #[error("the kubeconfig of the API server cannot be used")]
+    Client(#[from] ClientError),
+    /// It has ended, or does not become ready.
+    #[error("{program} does not become ready; the end of {}:\n{said}", log.display())]
+    NotReady {
+        /// Which.
+        program: String,
+        /// Where it says why.
+        log: PathBuf,
+        /// What it said last.
+        said: String,
+    },
+}
+
+/// Both, running. Dropping it kills them.
+pub(super) struct Stock {
+    address: SocketAddr,
+    ca: String,
+    client_ca: PathBuf,
+    controller_manager: Option<PathBuf>,
+    token: String,
+    controllers_token: String,
+    apiserver: Process,
+    etcd: Process,
+}
+
+impl Stock {
+    /// Starts both; returns once the API server is ready.
+    pub(super) async fn start(assets: &Assets, listen: SocketAddr, logs: &Path) -> Result<Self, StockError> {
+        let dir = Path::new(STATE_DIR).join("control-plane");
+        fs::create_dir_all(&dir).map_err(preparing(&dir.display()))?;
+        let store = free_port(0)?;
+        let address = free_port(listen.port())?;
+        let certificates = Certificates::generate(address.ip())?;
+        let [token, controllers_token] = [(); 2].map(|()| uuid::Uuid::new_v4().simple().to_string());
+        let account = install::CONTROLLERS_ACCOUNT;
+        let tokens = format!(
+            "{token},claimcheck,claimcheck,\"system:masters\"\n{controllers_token},{account},{account},\"{}\"\n",
+            install::ACCOUNT_GROUPS.join(",")
+        );
+        for (name, text) in [
+            ("tls.crt", &certificates.certificate),
+            ("tls.key", &certificates.key),
+            ("ca.crt", &certificates.ca),
+            ("kubelet-client.crt", &certificates.client_certificate),
+            ("kubelet-client.key", &certificates.client_key),
+            ("tokens.csv", &tokens),
+        ] {
+            kubeconfig::write(&dir.join(name), text).map_err(preparing(&dir.join(name).display()))?;
+        }
+        let etcd = spec("etcd", &assets.etcd, logs, etcd_arguments(&dir, store));
+        let apiserver =
+            spec("kube-apiserver", &assets.apiserver, logs, apiserver_arguments(&dir, address, store));
+        let mut stock = Self {
+            address,
+            ca: certificates.ca,
+            client_ca: dir.join("ca.crt"),
+            controller_manager: assets.controller_manager.clone(),
+            token,
+            controllers_token,
+            etcd: etcd.spawn()?,
+            apiserver: apiserver.spawn()?,
+        };
+        let client = client(&stock.kubeconfig()).await?;
+        let failed = tokio::select! {
+            () = ready(&client) => return Ok(stock),
+            _ = stock.etcd.wait() => etcd,
+            _ = stock.apiserver.wait() => apiserver,
+            () = tokio::time::sleep(READY) => apiserver,
+        };
+        let said = supervisor::last_lines(&failed.log);
+        Err(StockError::NotReady { program: failed.name, log: failed.log, said })
+    }
+
+    pub(super) fn url(&self) -> String {
+        format!("https://{}", self.address)
+    }
+
+    pub(super) fn kubeconfig(&self) -> String {
+        kubeconfig::render(&self.url(), &self.ca, &self.token)
+    }
+
+    /// The CA of the certificate that the API server shows to kubelets.
+    pub(super) fn client_ca(&self) -> &Path {
+        &self.client_ca
+    }
+
+    /// For the controllers, with the name that their service account has everywhere.
+    pub(super) fn kubeconfig_of_controllers(&self) -> String {
+        kubeconfig::render(&self.url(), &self.ca, &self.controllers_token)
+    }
+
+    /// The program with Kubernetes' own controllers, where they are to run.
+    pub(super) fn controller_manager(&self) -> Option<&Path> {
+        self.controller_manager.as_deref()
+    }
+
+    /// The API server first, so that it need not complain about a store that is gone.
+    pub(super) async fn shutdown(mut self) {
+        supervisor::stop(&mut self.apiserver).await;
+        supervisor::stop(&mut self.etcd).await;
+    }
+}
+
+/// Returns once the API server says that it is ready.
+async fn ready(client: &Client) {
+    loop {
+        let request = Request::get("/readyz").body(Vec::new()).expect("a request without parts from outside");
+        if client.request_text(request).await.is_ok() {
+            return;
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// One of the stock programs as a process.
+pub(super) fn spec(name: &'static str, program: &Path, logs: &Path, args: Vec<String>) -> ProcessSpec {
+    ProcessSpec {
+        name: name.to_owned(),
+        program: program.to_owned(),
+        args: args.into_iter().map(Into::into).collect(),
+        env: Vec::new(),
+        log: logs.join(format!("{name}.log")),
+        namespace: None,
+    }
+}
+
+/// One member, nobody to replicate to, and nothing that has to outlast the run.
+fn etcd_arguments(dir: &Path, store: SocketAddr) -> Vec<String> {
+    vec![
+        format!("--data-dir={}", dir.join("etcd").display()),
+        format!("--listen-client-urls=http://{store}"),
+        format!("--advertise-client-urls=http://{store}"),
+        "--listen-peer-urls=http://127.0.0.1:0".to_owned(),
+        "--unsafe-no-fsync".to_owned(),
+    ]
+}
+
+/// As little as possible differs from what a cluster starts it with: no service accounts are put into pods,
+/// since no controller makes any.
+fn apiserver_arguments(dir: &Path, address: SocketAddr, store: SocketAddr) -> Vec<String> {
+    let file = |name: &str| dir.join(name).display().to_string();
+    vec![
+        format!("--etcd-servers=http://{store}"),
+        format!("--bind-address={}", address.ip()),
+        format!("--advertise-address={}", address.ip()),
+        format!("--secure-port={}", address.port()),
+        format!("--tls-cert-file={}", file("tls.crt")),
+        format!("--tls-private-key-file={}", file("tls.key")),
+        format!("--cert-dir={}", file("certificates")),
+        format!("--kubelet-client-certificate={}", file("kubelet-client.crt")),
+        format!("--kubelet-client-key={}", file("kubelet-client.key")),
+        // Nobody resolves the names of virtual nodes.
+        "--kubelet-preferred-address-types=InternalIP".to_owned(),
+        format!("--token-auth-file={}", file("tokens.csv")),
+        "--authorization-mode=RBAC".to_owned(),
+        format!("--service-account-issuer=https://{address}"),
+        format!("--service-account-key-file={}", file("tls.crt")),
+        format!("--service-account-signing-key-file={}", file("tls.key")),
+        "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
+        "--disable-admission-plugins=ServiceAccount".to_owned(),
+        "--allow-privileged=true".to_owned(),
+        "--endpoint-reconciler-type=none".to_owned(),
+    ]
+}
+
+/// A port of loopback that nobody listens on. Somebody else may take it before the program does; then that
+/// says so in its log.
+fn free_port(wanted: u16) -> Result<SocketAddr, StockError> {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, wanted));
+    let listener = TcpListener::bind(address).map_err(preparing(&format!("a port at {address}")))?;
+    listener.local_addr().map_err(preparing(&format!("a port at {address}")))
+}
+
+fn preparing(what: &impl ToString) -> impl FnOnce(io::Error) -> StockError {
+    let what = what.to_string();
+    move |source| StockError::Prepare { what, source }
+}

@@ -1,0 +1,208 @@
+//! Why a kubelet does not know the driver: what the registrar on its node, and the kubelet itself, have said last.
+
+use std::fmt;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ListParams, LogParams},
+};
+use tracing::debug;
+
+use claimcheck_deploy::install;
+use claimcheck_kind::Engine;
+
+/// Finds the pods with a registrar.
+const PODS: &str = "app.kubernetes.io/part-of=claimcheck,app.kubernetes.io/component=node";
+/// The container, whoever has written it.
+const REGISTRAR: &str = "registrar";
+/// How many lines of a log are looked through.
+const LINES: i64 = 500;
+/// Of how many nodes is told: where it is many, it is of one cause.
+const NODES: usize = 3;
+/// The same of a kubelet's, which says more.
+const JOURNAL: &str = "journalctl --no-pager -u kubelet.service | tail -n 5000";
+/// A registrar only answers: that nobody has asked it is all that it knows.
+const SILENT: &str = "has said nothing: the kubelet's log there says why (journalctl -u kubelet)";
+/// Nobody knows what it has said.
+const UNREAD: &str = "has a log that cannot be read";
+/// Where a kubelet looks for registrars; it names this path or the driver.
+const REGISTRY: &str = "plugins_registry";
+
+/// What was said on a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Said {
+    /// The node.
+    pub node: String,
+    /// By whom.
+    pub who: &'static str,
+    /// Which line of it says most.
+    pub line: String,
+}
+
+impl fmt::Display for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "node {}, {}: {}", self.node, self.who, self.line)
+    }
+}
+
+/// What the registrars on these nodes have said, as far as that can be had.
+pub(super) async fn by_registrars(
+    client: &Client,
+    components: &install::Options,
+    nodes: &[String],
+) -> Vec<Said> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), &components.namespace);
+    let found = match pods.list(&ListParams::default().labels(PODS)).await {
+        Ok(found) => found.items,
+        Err(error) => {
+            debug!(%error, "the registrars' pods cannot be listed");
+            return Vec::new();
+        }
+    };
+    let mut said = Vec::new();
+    for node in nodes.iter().take(NODES) {
+        let on_node = |pod: &&Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref()) == Some(node);
+        let line = match found.iter().find(on_node) {
+            None => format!("there is no pod of DaemonSet {} on it", install::NODE),
+            Some(pod) => said_in(&pods, &pod.name_any()).await,
+        };
+        said.push(Said { node: node.clone(), who: REGISTRAR, line });
+    }
+    said
+}
+
+/// What the registrar of a pod has said.
+async fn said_in(pods: &Api<Pod>, pod: &str) -> String {
+    let Some(now) = log(pods, pod, false).await else { return UNREAD.to_owned() };
+    if let Some(line) = complaint(&now) {
+        return line;
+    }
+    // One that gives up is started again, and has not come to it yet.
+    let before = log(pods, pod, true).await.as_deref().and_then(complaint);
+    before.or_else(|| last(&now)).unwrap_or_else(|| SILENT.to_owned())
+}
+
+async fn log(pods: &Api<Pod>, pod: &str, previous: bool) -> Option<String> {
+    let params = LogParams {
+        container: Some(REGISTRAR.to_owned()),
+        tail_lines: Some(LINES),
+        previous,
+        ..LogParams::default()
+    };
+    let text = pods.logs(pod, &params).await;
+    text.inspect_err(|error| debug!(pod, %error, "the registrar's log cannot be read")).ok()
+}
+
+/// What the kubelets of these nodes of kind have said about the driver or its registration.
+pub(super) async fn by_kubelets(engine: &Engine, driver: &str, nodes: &[String]) -> Vec<Said> {
+    let mut said = Vec::new();
+    for node in nodes.iter().take(NODES) {
+        match engine.exec(node, &["sh", "-c", JOURNAL]).await {
+            Ok(journal) => {
+                let about = |line: &&str| line.contains(driver) || line.contains(REGISTRY);
+                let lines: Vec<&str> = journal.lines().filter(about).collect();
+                let lines = lines.join("\n");
+                let line = complaint(&lines).or_else(|| last(&lines));
+                let line = line.unwrap_or_else(|| format!("says nothing about {driver}"));
+                said.push(Said { node: node.clone(), who: "kubelet", line });
+            }
+            Err(error) => debug!(node, %error, "the kubelet's journal cannot be read"),
+        }
+    }
+    said
+}
+
+/// The last line that says that something is wrong.
+fn complaint(text: &str) -> Option<String> {
+    let words = ["error", "err=", "fail", "refused", "denied", "timed out", "cannot"];
+    let complains = |line: &&str| {
+        let line = line.to_lowercase();
+        words.iter().any(|word| line.contains(word))
+    };
+    text.lines().rev().find(complains).map(|line| line.trim().to_owned())
+}
+
+/// The last line that says something.
+fn last(text: &str) -> Option<String> {
+    text.lines().rev().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+    use claimcheck_kind::testing::Fake;
+
+    #[test]
+    fn the_last_complaint_says_most() {
+        let klog = "I1122 11:00:00 1 main.go:1] registered\nE1122 11:00:01 1 plugin.go:2] \"bad\" err=\"first\"\n\
+                    E1122 11:00:02 1 plugin.go:2] \"bad\" err=\"second\"\nI1122 11:00:03 1 main.go:9] waits\n";
+        assert_eq!(complaint(klog).as_deref(), Some("E1122 11:00:02 1 plugin.go:2] \"bad\" err=\"second\""));
+        assert_eq!(last(klog).as_deref(), Some("I1122 11:00:03 1 main.go:9] waits"));
+        assert_eq!(
+            (complaint("all is well\n\n"), last("all is well\n\n")),
+            (None, Some("all is well".to_owned()))
+        );
+        assert_eq!((complaint(""), last("\n")), (None, None));
+    }
+
+    /// A client of a server with one pod on each of two nodes, whose registrars have written this.
+    fn with_log(text: Option<&'static str>) -> Client {
+        let service = tower::service_fn(move |request: Request<Body>| async move {
+            let is_log = request.uri().path().ends_with("/log");
+            let before = request.uri().query().unwrap_or_default().contains("previous=true");
+            let pod = |name: &str, node: &str| json!({ "metadata": { "name": name }, "spec": { "nodeName": node, "containers": [] } });
+            let answer = match (is_log, text) {
+                (false, _) => {
+                    json!({ "metadata": {}, "items": [pod("p1", "n1"), pod("p2", "n2")] }).to_string()
+                }
+                (true, Some(_)) if before => "I1 began\nE1 cannot listen\n".to_owned(),
+                (true, Some(text)) => text.to_owned(),
+                (true, None) => {
+                    let failed = Response::builder().status(500).body(Body::empty());
+                    return failed.map_err(|error| error.to_string());
+                }
+            };
+            Ok(Response::new(Body::from(answer.into_bytes())))
+        });
+        Client::new(service, "default")
+    }
+
+    #[tokio::test]
+    async fn a_registrar_says_what_it_knows() {
+        let components = install::Options::new(install::Variant::Kind);
+        for (text, expected) in [
+            (Some("I1 began\nE2 registration failed\nI3 waits\n"), "E2 registration failed"),
+            (Some("I1 began\n"), "E1 cannot listen"),
+            (None, UNREAD),
+        ] {
+            let said = by_registrars(&with_log(text), &components, &["n2".to_owned(), "n3".to_owned()]).await;
+            let lines: Vec<String> = said.iter().map(Said::to_string).collect();
+            let missing = "node n3, registrar: there is no pod of DaemonSet claimcheck-node on it";
+            assert_eq!(lines, [format!("node n2, registrar: {expected}"), missing.to_owned()]);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_kubelet_is_asked_about_the_driver_and_its_registration() {
+        let fake = Fake::new();
+        fake.rule(
+            "docker exec",
+            "cat <<'WORDS'\nE1122 11:00:01 plugin d.example: err=\"socket\"\nE1122 11:00:02 another: err=\"other\"\n\
+             I1122 11:00:03 /var/lib/kubelet/plugins_registry is watched\nWORDS\nexit 0",
+        );
+        let nodes: Vec<String> = (0..5).map(|number| format!("n{number}")).collect();
+        let said = by_kubelets(&fake.engine(), "d.example", &nodes).await;
+        assert_eq!(said.len(), 3, "{said:?}");
+        assert_eq!(said[0].to_string(), "node n0, kubelet: E1122 11:00:01 plugin d.example: err=\"socket\"");
+        fake.rule("docker exec", "echo nothing of interest; exit 0");
+        let said = by_kubelets(&fake.engine(), "d.example", &nodes[..1]).await;
+        assert_eq!(said[0].to_string(), "node n0, kubelet: says nothing about d.example");
+        fake.fails("docker exec", "Error: No such container: n0");
+        assert_eq!(by_kubelets(&fake.engine(), "d.example", &nodes).await, []);
+    }
+}

@@ -1,0 +1,152 @@
+//! The components as processes: what an embedded cluster starts, and what runs in a real one.
+//!
+//! Every program that links the harness can play them, so the end-to-end test binary needs no other
+//! binary beside it.
+
+mod api;
+pub mod client;
+mod controller;
+mod endpoint;
+mod liveness;
+pub mod logging;
+mod metered;
+mod meters;
+mod registrar;
+mod requests;
+mod tap;
+pub mod writes;
+
+use std::{convert::Infallible, path::PathBuf, process::ExitCode, time::Duration};
+
+use anyhow::{Context, Result};
+use claimcheck_runtime as runtime;
+use clap::{Args, Parser, Subcommand};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+pub use api::ApiArgs;
+pub use controller::ControllerArgs;
+pub use endpoint::{HttpEndpoint, NoEndpoint};
+pub use liveness::LivenessArgs;
+pub use metered::{DriverArgs, HttpArgs, NodeArgs};
+pub use registrar::RegistrarArgs;
+pub use tap::TapArgs;
+
+/// In the environment of a process that shall play a component.
+pub const MARKER: &str = "CLAIMCHECK_COMPONENT";
+
+/// A component, with its arguments.
+#[derive(Debug, Subcommand)]
+pub enum Component {
+    /// The CSI driver alone
+    Driver(DriverArgs),
+    /// The node agent: the kubelet's volume manager, plugin registration and pods
+    Node(NodeArgs),
+    /// Storage controllers: one by its name, or all
+    Controller(ControllerArgs),
+    /// Watches a node's mount table: when volumes of any driver are staged and published
+    Observe(claimcheck_observe::Args),
+    /// Stands between a driver and whoever calls it, and tells of each call
+    Tap(TapArgs),
+    /// Tells a kubelet that a CSI driver is there, as node-driver-registrar does
+    Registrar(RegistrarArgs),
+    /// Answers health probes by asking a CSI driver, as livenessprobe does
+    #[command(name = "livenessprobe")]
+    Liveness(LivenessArgs),
+    /// The container runtime of a virtual node
+    #[command(hide = true)]
+    Runtime(RuntimeArgs),
+}
+
+/// Arguments of a container runtime.
+#[derive(Debug, Args)]
+pub struct RuntimeArgs {
+    /// The unix socket to listen on
+    #[arg(long)]
+    socket: PathBuf,
+    /// The node's kubelet directory
+    #[arg(long)]
+    kubelet_dir: PathBuf,
+}
+
+#[derive(Debug, Parser)]
+struct Line {
+    #[command(subcommand)]
+    component: Component,
+}
+
+/// Whether these arguments are a component's; the tests of the manifests ask.
+///
+/// # Errors
+/// What clap has against them.
+pub fn check(args: &[String]) -> Result<(), clap::Error> {
+    Line::try_parse_from(["claimcheck"].into_iter().chain(args.iter().map(String::as_str))).map(drop)
+}
+
+/// Plays a component if this process was started as one.
+pub fn play() -> Option<ExitCode> {
+    std::env::var_os(MARKER)?;
+    logging::start(logging::Style::Component, logging::Format::of_environment());
+    Some(Line::parse().component.main())
+}
+
+impl Component {
+    /// Runs the component until it is told to end; to be called before any thread exists.
+    pub fn main(self) -> ExitCode {
+        let result = match self {
+            Self::Runtime(args) => args.run().map(|never| match never {}),
+            Self::Driver(args) => block_on(args.run()),
+            Self::Node(args) => block_on(args.run()),
+            Self::Controller(args) => block_on(args.run()),
+            Self::Observe(args) => block_on(async {
+                let ended = termination()?.cancelled_owned();
+                claimcheck_observe::run(args, ended).await.context("the node cannot be observed")
+            }),
+            Self::Tap(args) => block_on(args.run()),
+            Self::Registrar(args) => block_on(args.run()),
+            Self::Liveness(args) => block_on(args.run()),
+        };
+        match result {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("claimcheck: {error:#}");
+                ExitCode::from(3)
+            }
+        }
+    }
+}
+
+impl RuntimeArgs {
+    fn run(self) -> Result<Infallible> {
+        let args = runtime::Args {
+            socket: self.socket,
+            kubelet_dir: self.kubelet_dir,
+            kubelet_at: claimcheck_substrate::KUBELET_DIR.into(),
+        };
+        runtime::serve(&args).context("the container runtime cannot run")
+    }
+}
+
+fn block_on(run: impl Future<Output = Result<()>>) -> Result<()> {
+    // Two threads: components mostly wait, and a node's machine has better things to do.
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let result = runtime.block_on(run);
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    result
+}
+
+/// Cancelled at SIGTERM or SIGINT.
+fn termination() -> Result<CancellationToken> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let ended = CancellationToken::new();
+    let token = ended.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        token.cancel();
+    });
+    Ok(ended)
+}

@@ -1,0 +1,57 @@
+//! `claimcheck livenessprobe`: a kubelet's HTTP probe becomes a Probe call to the driver.
+
+use std::{path::PathBuf, time::Duration};
+
+use anyhow::Result;
+use claimcheck_csi::{Driver, Endpoint, tap::Tap, v1::ProbeRequest};
+use clap::Args;
+
+use super::{HttpEndpoint, termination};
+use claimcheck_report::serve::{Ask, Page, Site};
+
+/// Arguments of the probe, named as those of livenessprobe.
+#[derive(Debug, Args)]
+pub struct LivenessArgs {
+    /// Path of the CSI driver's socket
+    #[arg(long)]
+    csi_address: PathBuf,
+    /// Serve /healthz here
+    #[arg(long, value_name = "ADDRESS", default_value = ":9808")]
+    http_endpoint: HttpEndpoint,
+    /// How many seconds the driver has for an answer
+    #[arg(long, value_name = "SECONDS", default_value_t = 1)]
+    probe_timeout: u64,
+}
+
+impl LivenessArgs {
+    pub(super) async fn run(self) -> Result<()> {
+        let ended = termination()?;
+        let driver = Driver::new(Endpoint::Unix(self.csi_address), Tap::none(), "livenessprobe")
+            .with_deadline(Duration::from_secs(self.probe_timeout));
+        let _served = self.http_endpoint.serve(Health(driver)).await?;
+        ended.cancelled().await;
+        Ok(())
+    }
+}
+
+/// The health of a driver.
+#[derive(Clone)]
+struct Health(Driver);
+
+impl Site for Health {
+    async fn page(&self, ask: Ask<'_>) -> Option<Page> {
+        if ask.path != "/healthz" {
+            return None;
+        }
+        // Without a word on readiness it is ready: the field is optional.
+        Some(match self.0.identity().probe(ProbeRequest {}).await {
+            Ok(answer) if answer.get_ref().ready.unwrap_or(true) => Page::ok("ok\n"),
+            Ok(_) => Page::unavailable("the driver says that it is not ready\n"),
+            Err(status) => {
+                let why = format!("the driver failed Probe: {:?}: {}\n", status.code(), status.message());
+                tracing::warn!("{}", why.trim());
+                Page::unavailable(why)
+            }
+        })
+    }
+}

@@ -1,0 +1,272 @@
+//! What a component tells probes and scrapers: a registry that is filled through a [`Meter`].
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use claimcheck_csi::tap::{CallId, Edge, TapRecord, code_name};
+use claimcheck_model::{
+    Meter,
+    meter::{Census, Recorder},
+    metric::{self, Metric, MetricKind},
+};
+use futures::future::join_all;
+use prometheus::{GaugeVec, HistogramVec, IntCounterVec, Registry};
+use tokio::sync::mpsc;
+
+use claimcheck_report::metrics::{Register, text};
+use claimcheck_report::serve::{Ask, Page, Site};
+
+/// Health and metrics of one process. Clones are the same.
+#[derive(Clone, Default)]
+pub(super) struct Meters(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    registry: Registry,
+    /// By name: a component has those that it has told of, since an empty one says nothing.
+    families: Mutex<HashMap<&'static str, Family>>,
+    censuses: Mutex<Vec<Census>>,
+    /// Gauges that were counted. Held while they are counted anew.
+    counted: tokio::sync::Mutex<BTreeSet<&'static str>>,
+    /// It works, or waits for its turn to.
+    ready: AtomicBool,
+}
+
+#[derive(Clone)]
+enum Family {
+    Counter(IntCounterVec),
+    Gauge(GaugeVec),
+    Histogram(HistogramVec),
+}
+
+impl Inner {
+    /// The family of a metric.
+    fn family(&self, metric: &'static Metric) -> Family {
+        let register = Register(&self.registry);
+        let make = || match metric.kind {
+            MetricKind::Counter => Family::Counter(register.counter(metric)),
+            MetricKind::Gauge => Family::Gauge(register.gauge(metric)),
+            MetricKind::Histogram(_) => Family::Histogram(register.histogram(metric)),
+        };
+        locked(&self.families).entry(metric.name).or_insert_with(make).clone()
+    }
+
+    fn record(&self, metric: &'static Metric, labels: &[&str], value: f64) {
+        match self.family(metric) {
+            Family::Counter(family) => family.with_label_values(labels).inc_by(value as u64),
+            Family::Gauge(family) => family.with_label_values(labels).set(value),
+            Family::Histogram(family) => family.with_label_values(labels).observe(value),
+        }
+    }
+
+    /// Counts what is counted only when somebody reads; what is gone has no series any longer.
+    async fn take_censuses(&self) {
+        let mut counted = self.counted.lock().await;
+        let censuses = locked(&self.censuses).clone();
+        let readings = join_all(censuses.iter().map(Census::read)).await;
+        for name in counted.iter() {
+            if let Some(Family::Gauge(gauge)) = locked(&self.families).get(name) {
+                gauge.reset();
+            }
+        }
+        for reading in readings.into_iter().flatten() {
+            let labels: Vec<&str> = reading.labels.iter().map(String::as_str).collect();
+            self.record(reading.metric, &labels, reading.value);
+            counted.insert(reading.metric.name);
+        }
+    }
+}
+
+// Nothing panics while one is locked, so a poisoned one is whole.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Recorder for Meters {
+    fn record(&self, metric: &'static Metric, labels: &[&str], value: f64) {
+        self.0.record(metric, labels, value);
+    }
+
+    fn count(&self, census: Census) {
+        locked(&self.0.censuses).push(census);
+    }
+
+    fn ready(&self) {
+        self.0.ready.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Meters {
+    /// Those of a process that has just started.
+    pub(super) fn new() -> Self {
+        let this = Self::default();
+        // A component does not know what its cluster is called: those labels stay empty.
+        this.record(&metric::BUILD_INFO, &[env!("CARGO_PKG_VERSION"), "", ""], 1.0);
+        this
+    }
+
+    /// Whether the process holds the lease.
+    pub(super) fn leads(&self, lease: &str, leads: bool) {
+        self.record(&metric::LEADER_STATUS, &[lease], if leads { 1.0 } else { 0.0 });
+        // A leader is ready when its cache is complete.
+        self.0.ready.store(!leads, Ordering::Relaxed);
+    }
+
+    /// What a component tells goes into these.
+    pub(super) fn meter(&self) -> Meter {
+        Meter::new(self.clone())
+    }
+
+    /// Enters calls to a driver into one of the `csi_*` histograms, for as long as there can be any.
+    pub(super) fn follow(&self, mut records: mpsc::UnboundedReceiver<TapRecord>, metric: &'static Metric) {
+        let mut calls = Calls { meters: self.clone(), metric, began: HashMap::new() };
+        tokio::spawn(async move {
+            while let Some(record) = records.recv().await {
+                calls.enter(&record);
+            }
+        });
+    }
+}
+
+/// Turns the two records of a call into one observation.
+struct Calls {
+    meters: Meters,
+    metric: &'static Metric,
+    /// When each call began that has not ended.
+    began: HashMap<CallId, u64>,
+}
+
+impl Calls {
+    fn enter(&mut self, record: &TapRecord) {
+        let now = record.at.mono_ns;
+        match &record.edge {
+            Edge::Start => drop(self.began.insert(record.id, now)),
+            Edge::End { code, .. } => {
+                let Some(began) = self.began.remove(&record.id) else { return };
+                let seconds = now.saturating_sub(began) as f64 / 1e9;
+                let driver = record.driver.as_deref().unwrap_or("unknown-driver");
+                // The last says that no in-tree plugin was migrated; drivers do not have it.
+                let labels = [driver, record.method.as_str(), code_name(*code), "false"];
+                self.meters.record(self.metric, &labels[..self.metric.labels.len()], seconds);
+            }
+        }
+    }
+}
+
+impl Site for Meters {
+    async fn page(&self, ask: Ask<'_>) -> Option<Page> {
+        match ask.path {
+            // A process that has lost its lease, or its controllers, has ended.
+            "/healthz" | "/livez" => Some(Page::ok("ok\n")),
+            "/readyz" if self.0.ready.load(Ordering::Relaxed) => Some(Page::ok("ok\n")),
+            "/readyz" => Some(Page::unavailable("the cache is not complete yet\n")),
+            "/metrics" => {
+                self.0.take_censuses().await;
+                Some(Page::ok(text(&self.0.registry)))
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+
+    use claimcheck_csi::Code;
+    use claimcheck_model::{Stamp, meter::Reading};
+
+    use super::*;
+
+    fn record(mono_ns: u64, edge: Edge) -> TapRecord {
+        TapRecord {
+            at: Stamp { mono_ns, wall_ns: 0 },
+            id: CallId { pid: 1, seq: 1 },
+            edge,
+            component: "provisioner".into(),
+            method: "/csi.v1.Controller/CreateVolume".into(),
+            driver: Some("d".into()),
+            volume_id: None,
+            volume_name: None,
+            node: None,
+            target: None,
+        }
+    }
+
+    async fn page(meters: &Meters, path: &str) -> Option<Page> {
+        meters.page(Ask { path, host: "" }).await
+    }
+
+    async fn ready(meters: &Meters) -> bool {
+        page(meters, "/readyz").await == Some(Page::ok("ok\n"))
+    }
+
+    #[tokio::test]
+    async fn a_process_is_ready_when_it_works_or_waits_for_its_turn() {
+        let meters = Meters::new();
+        assert!(!ready(&meters).await);
+        meters.leads("lease", false);
+        assert!(ready(&meters).await);
+        meters.leads("lease", true);
+        assert!(!ready(&meters).await, "its cache is empty");
+        meters.meter().ready();
+        assert!(ready(&meters).await);
+        assert_eq!(page(&meters, "/nothing").await, None);
+    }
+
+    #[tokio::test]
+    async fn what_it_did_is_in_its_metrics() {
+        let meters = Meters::new();
+        meters.leads("lease", true);
+        let meter = meters.meter();
+        meter.record(&metric::RECONCILE_DURATION, &["binder", "failed"], 0.003);
+        meter.increment(&metric::FORCED_DETACHES, &["timeout"]);
+        meter.increment(&metric::FORCED_DETACHES, &["timeout"]);
+        for metric in [&metric::CSI_SIDECAR_OPERATIONS, &metric::CSI_PLUGIN_OPERATIONS] {
+            let mut calls = Calls { meters: meters.clone(), metric, began: HashMap::new() };
+            let ended = Edge::End { code: Code::Ok, message: None, injected: false };
+            for record in [record(1_000_000_000, Edge::Start), record(1_250_000_000, ended)] {
+                calls.enter(&record);
+            }
+            assert!(calls.began.is_empty());
+        }
+        let text = text(&meters.0.registry);
+        for line in [
+            "leader_election_master_status{name=\"lease\"} 1",
+            "claimcheck_reconcile_duration_seconds_count{controller=\"binder\",result=\"failed\"} 1",
+            "attach_detach_controller_attachdetach_controller_forced_detaches{reason=\"timeout\"} 2",
+            "csi_sidecar_operations_seconds_sum{driver_name=\"d\",grpc_status_code=\"OK\",method_name=\"/csi.v1.Controller/CreateVolume\",migrated=\"false\"} 0.25",
+            "csi_plugin_operations_seconds_sum{driver_name=\"d\",grpc_status_code=\"OK\",method_name=\"/csi.v1.Controller/CreateVolume\"} 0.25",
+        ] {
+            assert!(text.contains(line), "{line} is not in\n{text}");
+        }
+        assert!(text.contains("claimcheck_build_info"));
+    }
+
+    #[tokio::test]
+    async fn what_is_counted_at_each_reading_goes_when_it_is_gone() {
+        let meters = Meters::new();
+        let seen = Arc::new(AtomicU64::new(0));
+        let counter = seen.clone();
+        meters.meter().count(move || {
+            let nth = counter.fetch_add(1, Ordering::Relaxed);
+            let node = format!("node-{nth}");
+            std::future::ready(vec![Reading::new(&metric::ATTACHABLE_IN_USE, &[node.as_str(), "p"], 2.0)])
+        });
+        for nth in 0..2 {
+            page(&meters, "/metrics").await;
+            let text = text(&meters.0.registry);
+            let of = |nth| {
+                format!(
+                    "storage_count_attachable_volumes_in_use{{node=\"node-{nth}\",volume_plugin=\"p\"}} 2"
+                )
+            };
+            assert!(text.contains(&of(nth)) && !text.contains(&of(1 - nth)), "{text}");
+        }
+    }
+}

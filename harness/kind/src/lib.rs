@@ -1,0 +1,39 @@
+//! Clusters of [kind](https://kind.sigs.k8s.io), through its program and the container engine's.
+//!
+//! ```text
+//! program   runs a program: its answer, or an error of ours with what it said and what helps (remedy)
+//! cli       Kind: `kind`            engine   Engine: `docker`, `podman` or `nerdctl` (answers: what they print)
+//! config    the config file, joined with a user's (kubeadm: what kubeadm is told)
+//! preflight what must hold before a cluster is created, all failures told together (checks: the decision)
+//! owned     which clusters are ours, whose runs still live, and how they are deleted (teardown)
+//! ```
+//!
+//! Start with [`preflight()`], then [`Store::claim`], [`Cluster::generate`] and [`Kind::create`].
+
+mod answers;
+mod checks;
+mod cli;
+mod config;
+mod engine;
+mod kubeadm;
+mod owned;
+mod preflight;
+mod program;
+mod remedy;
+mod teardown;
+pub mod testing;
+#[cfg(test)]
+mod tests;
+mod version;
+
+pub use answers::{Container, Info};
+pub use checks::{Finding, Preflight};
+pub use cli::{Create, Kind};
+pub use config::{Cluster, ConfigError, Controllers, DATA_DIR, DEFAULT_WORKERS, Wanted};
+pub use engine::{CLUSTER_LABEL, Engine, EngineError, NETWORK};
+pub use kubeadm::{JsonPatch, NODE_STATUS_PERIOD_S, StockController};
+pub use owned::{Claim, NAME_PREFIX, OwnedError, Record, Standing, Store, cluster_name};
+pub use preflight::{Needs, Ready, preflight};
+pub use program::{ProgramError, Tools};
+pub use teardown::{Known, Owned, Teardown, TeardownError, down, list, prune};
+pub use version::{NoVersion, OLDEST_KIND, OLDEST_KUBERNETES, Version};

@@ -1,0 +1,62 @@
+//! What is counted on both sides, as means of a run.
+
+use claimcheck_model::TransitionKind;
+use serde::Serialize;
+
+use super::{
+    read::{Run, Side},
+    verdict::Verdict,
+};
+use crate::CallCounts;
+
+/// A count; means of a run, so that sides may have more runs than one.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Count {
+    /// What is counted.
+    pub name: String,
+    /// On each side; none where it is not known.
+    pub per_run: [Option<f64>; 2],
+    /// It is a defect: more of it is worse.
+    pub is_defect: bool,
+}
+
+impl Count {
+    /// More defects are worse; other counts are what they are.
+    pub(super) fn verdict(&self) -> Verdict {
+        match self.per_run {
+            [Some(a), Some(b)] if self.is_defect => Verdict::of(b - a),
+            [Some(_) | None, _] => Verdict::Same,
+        }
+    }
+}
+
+/// Everything that a side has counted.
+pub(super) fn compare(sides: [&Side; 2]) -> Vec<Count> {
+    let mean = |side: &Side, of: &dyn Fn(&Run) -> Option<u64>| {
+        let counts: Option<Vec<u64>> = side.runs.iter().map(of).collect();
+        counts
+            .filter(|counts| !counts.is_empty())
+            .map(|counts| counts.iter().sum::<u64>() as f64 / counts.len() as f64)
+    };
+    let count = |name: String, is_defect, of: &dyn Fn(&Run) -> Option<u64>| Count {
+        name,
+        per_run: sides.map(|side| mean(side, of)),
+        is_defect,
+    };
+    let mut all = Vec::new();
+    for &kind in TransitionKind::ALL {
+        all.push(count(kind.name().to_owned(), false, &|run| Some(run.summary.count(kind))));
+    }
+    let calls = |run: &Run, of: fn(&CallCounts) -> u64| run.summary.calls.values().map(of).sum();
+    all.push(count("calls to the driver".to_owned(), false, &|run| Some(calls(run, |calls| calls.calls))));
+    all.push(count("of these failed".to_owned(), false, &|run| Some(calls(run, |calls| calls.errors))));
+    all.push(count("API requests".to_owned(), false, &|run| run.api_requests));
+    all.push(count("volumes of a load".to_owned(), false, &|run| Some(run.summary.load.as_ref()?.volumes)));
+    all.push(count("volumes that failed".to_owned(), true, &|run| Some(run.summary.load.as_ref()?.failed)));
+    let violations = |run: &Run| Some(run.summary.violations.values().sum());
+    all.push(count("calls out of order".to_owned(), true, &violations));
+    all.push(count("left behind".to_owned(), true, &|run| Some(run.summary.leaks.len() as u64)));
+    // What nobody has counted is nothing to compare.
+    all.retain(|count| count.per_run.iter().any(|mean| mean.is_some_and(|mean| mean > 0.0)));
+    all
+}

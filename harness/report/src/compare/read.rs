@@ -1,0 +1,113 @@
+//! Run folders as they were left: their events, read again.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+};
+
+use claimcheck_model::{Event, LoggedEvent, Outcome, Phase};
+
+use crate::{
+    EventsError, Summary, Tally,
+    events::{self, EVENTS},
+};
+
+/// A line a request, where the API server is ours.
+const AUDIT_LOG: &str = "cluster/api.ndjson";
+
+/// Why a folder cannot be compared.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// There are no runs in it.
+    #[error("{} is no run folder, nor a folder of some: name one that `claimcheck run` or `load` has made (it has {EVENTS})", .0.display())]
+    NoRuns(PathBuf),
+    /// The events of one cannot be had.
+    #[error(transparent)]
+    Events(#[from] EventsError),
+    /// It was killed, or still goes on.
+    #[error("the run in {} has not come to its end: leave it out", .0.display())]
+    Unfinished(PathBuf),
+}
+
+/// How long a phase took once.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Sample {
+    /// When it ended, on the clock of its run.
+    pub end_ns: u64,
+    /// In all; seconds.
+    pub total: f64,
+    /// The driver's part; 0 where nobody heard its calls.
+    pub driver: f64,
+    /// Kubernetes' part.
+    pub overhead: f64,
+}
+
+/// A run, as far as it is compared.
+#[derive(Clone, Debug, Default)]
+pub struct Run {
+    pub(super) summary: Summary,
+    /// In the order in which they ended.
+    pub(super) samples: BTreeMap<Phase, Vec<Sample>>,
+    pub(super) api_requests: Option<u64>,
+}
+
+/// One side of a comparison: a run, or several of the same.
+#[derive(Clone, Debug, Default)]
+pub struct Side {
+    pub(super) runs: Vec<Run>,
+}
+
+impl Side {
+    /// Reads a run folder, or all run folders in a folder.
+    ///
+    /// # Errors
+    /// There is no run, or one cannot be read to its end.
+    pub fn read(folder: &Path) -> Result<Self, ReadError> {
+        if folder.join(EVENTS).is_file() {
+            return Ok(Self { runs: vec![Run::read(folder)?] });
+        }
+        let Ok(entries) = fs::read_dir(folder) else { return Err(ReadError::NoRuns(folder.to_owned())) };
+        let mut folders: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        folders.retain(|folder| folder.join(EVENTS).is_file());
+        folders.sort();
+        let runs: Vec<Run> = folders.iter().map(|folder| Run::read(folder)).collect::<Result<_, _>>()?;
+        if runs.is_empty() { Err(ReadError::NoRuns(folder.to_owned())) } else { Ok(Self { runs }) }
+    }
+}
+
+impl Run {
+    fn read(folder: &Path) -> Result<Self, ReadError> {
+        let mut tally = Tally::default();
+        let mut samples: BTreeMap<Phase, Vec<Sample>> = BTreeMap::new();
+        let mut has_ended = false;
+        events::each(folder, |LoggedEvent { event, .. }| {
+            // Series of metrics are no part of a comparison.
+            tally.observe(&event, || 0);
+            has_ended |= matches!(event, Event::RunFinished { .. });
+            if let Event::Phase(sample) = event
+                && let Outcome::Ok { end, seconds, driver_seconds, overhead_seconds, .. } = sample.outcome
+            {
+                samples.entry(sample.phase).or_default().push(Sample {
+                    end_ns: end.mono_ns,
+                    total: seconds,
+                    driver: driver_seconds.unwrap_or_default(),
+                    overhead: overhead_seconds.unwrap_or(seconds),
+                });
+            }
+        })?;
+        if !has_ended {
+            return Err(ReadError::Unfinished(folder.to_owned()));
+        }
+        samples.values_mut().for_each(|samples| samples.sort_by_key(|sample| sample.end_ns));
+        let summary = tally.finish();
+        // A load says how many fell into it; of cases, all of the run count.
+        let of_load = summary.load.as_ref().map(|load| load.api_requests);
+        let api_requests = of_load.unwrap_or_else(|| {
+            let log = File::open(folder.join(AUDIT_LOG)).ok()?;
+            Some(BufReader::new(log).lines().count() as u64)
+        });
+        Ok(Self { summary, samples, api_requests })
+    }
+}

@@ -1,0 +1,566 @@
+//! Judged by numbers: seeded runs in which nothing, or one phase, was changed; and golden files.
+
+use std::{cell::Cell, collections::BTreeMap};
+
+use claimcheck_model::{CaseId, CaseResult, Leak, LeakKind, Pace, Phase, TransitionKind};
+use fastrand::Rng;
+
+use super::{
+    Comparison, Options, Side, Unit, Verdict, compare,
+    phase::PhasePart,
+    read::{Run, Sample},
+};
+use crate::{CaseLine, LoadSummary, Style, Summary};
+
+/// How long a phase takes, in the made-up runs.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    /// Seconds.
+    median: f64,
+    /// The standard deviation of the logarithm.
+    skew: f64,
+    /// The share of samples that hang, for up to a hundred times as long.
+    hang: f64,
+    /// How much of a sample's chance comes from the one before it: volumes on their way together.
+    memory: f64,
+    /// The standard deviation of the logarithm of what is common to a run.
+    run: f64,
+}
+
+const PLAIN: Shape = Shape { median: 0.02, skew: 0.35, hang: 0.0, memory: 0.0, run: 0.0 };
+
+/// What a life of a volume has: a comparison corrects for all of them.
+const PHASES: usize = 12;
+
+/// A volume comes as often as a phase takes long: as many are under way together as there are phases.
+const STEP_NS: u64 = 20_000_000;
+
+fn normal(rng: &mut Rng) -> f64 {
+    // Box and Muller; the logarithm of 0 is kept out.
+    let radius = (-2.0 * (1.0 - rng.f64()).ln()).sqrt();
+    radius * (std::f64::consts::TAU * rng.f64()).cos()
+}
+
+fn samples(rng: &mut Rng, shape: Shape, count: usize) -> Vec<Sample> {
+    let of_run = shape.run * normal(rng);
+    let mut chance = normal(rng);
+    let sample = |at: usize| {
+        let fresh = (1.0 - shape.memory * shape.memory).sqrt();
+        chance = shape.memory * chance + fresh * normal(rng);
+        let hangs = if rng.f64() < shape.hang { 1.0 + 99.0 * rng.f64() } else { 1.0 };
+        let total = shape.median * (shape.skew * chance + of_run).exp() * hangs;
+        Sample { end_ns: at as u64 * STEP_NS, total, driver: 0.0, overhead: total }
+    };
+    (0..count).map(sample).collect()
+}
+
+fn side(rng: &mut Rng, shape: Shape, count: usize, runs: usize) -> Side {
+    let run = |_| {
+        let phases = Phase::ALL[..PHASES].iter();
+        Run { samples: phases.map(|&phase| (phase, samples(rng, shape, count))).collect(), ..Run::default() }
+    };
+    Side { runs: (0..runs).map(run).collect() }
+}
+
+fn slow_down(side: &mut Side, phase: Phase, by: f64) {
+    for run in &mut side.runs {
+        for sample in run.samples.get_mut(&phase).into_iter().flatten() {
+            sample.total += by;
+            sample.overhead += by;
+        }
+    }
+}
+
+/// Of so many comparisons, the share that satisfies.
+fn share(trials: u64, satisfies: impl Fn(&mut Rng) -> bool) -> f64 {
+    let count = (0..trials).filter(|trial| satisfies(&mut Rng::with_seed(*trial))).count();
+    count as f64 / trials as f64
+}
+
+fn named(comparison: &Comparison) -> Vec<(Phase, Verdict)> {
+    let lines = comparison.phases.iter().map(|line| (line.phase, line.verdict));
+    lines.filter(|(_, verdict)| matches!(verdict, Verdict::Better | Verdict::Worse)).collect()
+}
+
+const TRIALS: u64 = 120;
+/// 19 in 20, less what chance does to so many trials (three standard errors).
+const NINETEEN_IN_TWENTY: f64 = 0.95;
+const LUCK: f64 = 0.06;
+
+#[test]
+fn equals_are_told_apart_once_in_twenty_at_most() {
+    // Without the margin, which only takes from the errors.
+    let options = Options { margin: 0.0, level: NINETEEN_IN_TWENTY };
+    let shapes = [
+        (PLAIN, 200, 1),
+        (PLAIN, 12, 1),
+        (PLAIN, 30, 1),
+        (Shape { skew: 1.0, hang: 0.05, ..PLAIN }, 200, 1),
+        (Shape { skew: 0.6, memory: 0.5, ..PLAIN }, 200, 1),
+        (Shape { run: 0.1, ..PLAIN }, 100, 5),
+        (Shape { run: 0.1, memory: 0.5, ..PLAIN }, 50, 10),
+    ];
+    for (shape, count, runs) in shapes {
+        let apart = share(TRIALS, |rng| {
+            let (a, b) = (side(rng, shape, count, runs), side(rng, shape, count, runs));
+            !named(&compare(&a, &b, options)).is_empty()
+        });
+        assert!(apart <= 1.0 - NINETEEN_IN_TWENTY + LUCK, "{shape:?}, {count} samples x {runs}: {apart}");
+    }
+}
+
+#[test]
+fn a_fifth_of_the_median_in_one_phase_is_caught() {
+    let slow = Phase::Stage;
+    let shapes = [
+        (PLAIN, 200, 1),
+        (Shape { skew: 0.38, hang: 0.02, ..PLAIN }, 200, 1),
+        (Shape { skew: 0.27, memory: 0.3, ..PLAIN }, 200, 1),
+        (Shape { skew: 0.6, ..PLAIN }, 500, 1),
+        (Shape { run: 0.02, ..PLAIN }, 200, 5),
+    ];
+    for (shape, count, runs) in shapes {
+        let caught = share(TRIALS, |rng| {
+            let (a, mut b) = (side(rng, shape, count, runs), side(rng, shape, count, runs));
+            slow_down(&mut b, slow, shape.median / 5.0);
+            named(&compare(&a, &b, Options::default())).contains(&(slow, Verdict::Worse))
+        });
+        assert!(caught >= NINETEEN_IN_TWENTY - LUCK, "{shape:?}, {count} samples x {runs}: {caught}");
+    }
+}
+
+/// With a driver whose part is short and varies less.
+fn driven(rng: &mut Rng, shape: Shape, count: usize) -> Side {
+    let mut side = side(rng, shape, count, 1);
+    for sample in side.runs.iter_mut().flat_map(|run| run.samples.values_mut()).flatten() {
+        sample.driver = shape.median / 20.0 * (0.5 * normal(rng)).exp();
+        sample.total += sample.driver;
+    }
+    side
+}
+
+/// As many volumes as two processors cannot serve at once: nobody finds a fifth of the median in times that vary by
+/// as much as they are, but in the driver's part it stands out.
+#[test]
+fn what_the_driver_adds_is_caught_where_the_phase_varies_too_much() {
+    let shape = Shape { skew: 0.8, memory: 0.6, hang: 0.02, ..PLAIN };
+    let slow = Phase::Attach;
+    let trial = |rng: &mut Rng, by: f64| {
+        let (a, mut b) = (driven(rng, shape, 200), driven(rng, shape, 200));
+        for sample in b.runs[0].samples.get_mut(&slow).unwrap() {
+            sample.total += by;
+            sample.driver += by;
+        }
+        compare(&a, &b, Options::default())
+    };
+    let of_phase = |comparison: &Comparison| {
+        comparison.phases.iter().find(|line| line.phase == slow).cloned().expect("both sides have it")
+    };
+    let by_total = Cell::new(0);
+    let caught = share(TRIALS, |rng| {
+        let line = of_phase(&trial(rng, shape.median / 5.0));
+        by_total.update(|count| count + u64::from(line.total.verdict == Verdict::Worse));
+        line.verdict == Verdict::Worse
+    });
+    assert!(caught >= NINETEEN_IN_TWENTY, "{caught}");
+    assert!(by_total.get() < TRIALS / 2, "the whole of the phase shows it too: {}", by_total.get());
+    let apart = share(TRIALS, |rng| !named(&trial(rng, 0.0)).is_empty());
+    assert!(apart <= 1.0 - NINETEEN_IN_TWENTY + LUCK, "{apart}");
+    let text = trial(&mut Rng::with_seed(8), shape.median / 5.0).to_text(Style { color: false });
+    assert!(
+        text.contains("  driver worse\n") && text.contains("slower: the driver's part of attach"),
+        "{text}"
+    );
+}
+
+fn at_pace(mut side: Side, seconds: f64) -> Side {
+    side.runs[0].summary.pace = Some(Pace { times: 10, seconds, ..Pace::default() });
+    side
+}
+
+fn slower(mut side: Side, by: f64) -> Side {
+    for sample in side.runs.iter_mut().flat_map(|run| run.samples.values_mut()).flatten() {
+        sample.total *= by;
+        sample.overhead *= by;
+    }
+    side
+}
+
+#[test]
+fn what_the_machine_explains_is_no_difference() {
+    let rng = &mut Rng::with_seed(6);
+    let mut new = || side(rng, PLAIN, 200, 1);
+    let (a, b) = (at_pace(new(), 0.001), slower(new(), 1.35));
+    let without = compare(&a, &b, Options::default());
+    assert_eq!((without.pace, named(&without).len()), (None, PHASES));
+    // As slow as the yardstick says, and slower, and faster: only what all of it says counts.
+    for (cost, differ) in [(0.0012, 0), (0.001, PHASES), (0.0008, PHASES)] {
+        let comparison = compare(&a, &at_pace(b.clone(), cost), Options::default());
+        assert_eq!(named(&comparison).len(), differ, "{cost}: {comparison:?}");
+    }
+    let comparison = compare(&a, &at_pace(b.clone(), 0.0012), Options::default());
+    let text = comparison.to_text(Style { color: false });
+    assert!(
+        text.matches("the machine's\n").count() == PHASES && text.contains("but what the machine explains")
+    );
+    assert!(text.contains("up to 26.7% longer in B"), "{text}");
+    // What another yardstick cost says nothing.
+    let mut other = at_pace(b.clone(), 0.0012);
+    other.runs[0].summary.pace.iter_mut().for_each(|pace| pace.work += 1);
+    assert_eq!(compare(&a, &other, Options::default()).pace, None);
+    // A machine that was faster does not make a run better.
+    let faster = slower(new(), 0.7);
+    assert!(named(&compare(&a, &at_pace(faster, 0.0008), Options::default())).is_empty());
+}
+
+/// A run of four seconds on a machine whose pace changes all the time, for all phases alike.
+fn unsteady(rng: &mut Rng, shape: Shape, count: usize) -> Side {
+    const LENGTH_NS: f64 = 4e9;
+    let mut side = side(rng, shape, count, 1);
+    let (of_run, phase) = (0.05 * normal(rng), std::f64::consts::TAU * rng.f64());
+    for samples in side.runs[0].samples.values_mut() {
+        for (at, sample) in samples.iter_mut().enumerate() {
+            let share = (at as f64 + rng.f64()) / count as f64;
+            let pace = (of_run + 0.4 * (3.0 * std::f64::consts::TAU * share + phase).sin()).exp();
+            (sample.total, sample.overhead) = (sample.total * pace, sample.overhead * pace);
+            sample.end_ns = (share * LENGTH_NS) as u64;
+        }
+    }
+    side
+}
+
+#[test]
+fn a_fifth_of_the_median_stands_out_beside_what_an_unsteady_machine_does() {
+    let shape = Shape { skew: 0.2, ..PLAIN };
+    let slow = Phase::Start;
+    let trial = |rng: &mut Rng, by: f64| {
+        let (a, mut b) = (unsteady(rng, shape, 200), unsteady(rng, shape, 200));
+        slow_down(&mut b, slow, by);
+        compare(&a, &b, Options::default())
+    };
+    let (by_itself, finds) = (Cell::new(0), Cell::new(0));
+    let caught = share(TRIALS, |rng| {
+        let comparison = trial(rng, shape.median / 5.0);
+        let line = comparison.phases.iter().find(|line| line.phase == slow).expect("both sides have it");
+        by_itself.update(|count| count + u64::from(line.total.p_holm < Some(0.05)));
+        finds.update(|count| count + u64::from(line.total.beside.is_some_and(|beside| beside.finds < 0.25)));
+        named(&comparison) == [(slow, Verdict::Worse)]
+    });
+    assert!(caught >= NINETEEN_IN_TWENTY - LUCK, "{caught}");
+    assert!(by_itself.get() < TRIALS / 2, "it shows without the others too: {}", by_itself.get());
+    assert!(finds.get() > TRIALS / 2, "it is said that it would not be found: {}", finds.get());
+    let apart = share(TRIALS, |rng| !named(&trial(rng, 0.0)).is_empty());
+    assert!(apart <= 1.0 - NINETEEN_IN_TWENTY + LUCK, "{apart}");
+}
+
+#[test]
+fn phases_that_take_differently_to_a_slow_machine_are_no_difference() {
+    let shape = Shape { skew: 0.25, ..PLAIN };
+    let apart = share(TRIALS, |rng| {
+        let (a, mut b) =
+            (at_pace(side(rng, shape, 200, 1), 0.001), at_pace(side(rng, shape, 200, 1), 0.0014));
+        for (at, samples) in b.runs[0].samples.values_mut().enumerate() {
+            let power = 0.8 + 0.5 * at as f64 / (PHASES - 1) as f64;
+            for sample in samples {
+                let slower = 1.4_f64.powf(power);
+                (sample.total, sample.overhead) = (sample.total * slower, sample.overhead * slower);
+            }
+        }
+        !named(&compare(&a, &b, Options::default())).is_empty()
+    });
+    assert!(apart <= 1.0 - NINETEEN_IN_TWENTY + LUCK, "{apart}");
+}
+
+#[test]
+fn a_driver_that_waits_is_no_faster_on_a_slow_machine() {
+    let shape = Shape { skew: 0.25, ..PLAIN };
+    let apart = share(TRIALS, |rng| {
+        let mut new = |pace: f64| {
+            let mut side = at_pace(slower(side(rng, shape, 200, 1), pace), 0.001 * pace);
+            for sample in side.runs[0].samples.get_mut(&Phase::Stage).into_iter().flatten() {
+                sample.driver = 10.0 * shape.median;
+                sample.total = sample.overhead + sample.driver;
+            }
+            side
+        };
+        let (a, b) = (new(1.0), new(1.2));
+        !named(&compare(&a, &b, Options::default())).is_empty()
+    });
+    assert!(apart <= 1.0 - NINETEEN_IN_TWENTY + LUCK, "{apart}");
+}
+
+/// With a driver that takes most of it, and is never the same.
+#[test]
+fn what_kubernetes_adds_is_caught_where_the_driver_varies_too_much() {
+    let slow = Phase::Unstage;
+    let shape = Shape { median: 0.004, skew: 0.2, ..PLAIN };
+    let new = |rng: &mut Rng| {
+        let mut side = side(rng, shape, 200, 1);
+        for sample in side.runs[0].samples.values_mut().flatten() {
+            sample.driver = 0.02 * (0.9 * normal(rng)).exp();
+            sample.total = sample.overhead + sample.driver;
+        }
+        side
+    };
+    let trial = |rng: &mut Rng| {
+        let (a, mut b) = (new(rng), new(rng));
+        slow_down(&mut b, slow, 0.2 * 0.025);
+        compare(&a, &b, Options::default())
+    };
+    let by_part_alone = Cell::new(0);
+    let caught = share(TRIALS, |rng| {
+        let comparison = trial(rng);
+        if comparison.phases.iter().any(|line| line.only() == Some(PhasePart::Overhead)) {
+            by_part_alone.update(|count| count + 1);
+            let text = comparison.to_text(Style { color: false });
+            assert!(text.contains("  overhead worse\n"), "{text}");
+            assert!(text.contains("Kubernetes' part of unstage"), "{text}");
+        }
+        named(&comparison) == [(slow, Verdict::Worse)]
+    });
+    assert!(caught >= NINETEEN_IN_TWENTY - LUCK, "{caught}");
+    assert!(by_part_alone.get() > TRIALS / 4, "all of it shows it too: {}", by_part_alone.get());
+}
+
+#[test]
+fn what_stays_as_it_was_while_all_else_becomes_faster_is_not_slower() {
+    let stays = Phase::Stage;
+    for seed in 0..20 {
+        let rng = &mut Rng::with_seed(seed);
+        let shape = Shape { skew: 0.2, ..PLAIN };
+        let a = at_pace(side(rng, shape, 200, 1), 0.001);
+        let same = side(rng, shape, 200, 1);
+        let mut b = at_pace(slower(same.clone(), 0.75), 0.001);
+        b.runs[0].samples.insert(stays, same.runs[0].samples[&stays].clone());
+        let comparison = compare(&a, &b, Options::default());
+        let named = named(&comparison);
+        assert!(named.iter().all(|(phase, _)| *phase != stays), "{seed}: {named:?}");
+        assert_eq!(named.len(), PHASES - 1, "{seed}: {named:?}");
+    }
+}
+
+#[test]
+fn a_phase_has_nothing_beside_it_where_there_are_few() {
+    let rng = &mut Rng::with_seed(7);
+    let mut of = |phases: &[Phase]| {
+        let mut side = side(rng, PLAIN, 200, 1);
+        side.runs[0].samples.retain(|phase, _| phases.contains(phase));
+        side
+    };
+    for (phases, judged) in [(&Phase::ALL[..5], 0), (&Phase::ALL[..6], 6)] {
+        let comparison = compare(&of(phases), &of(phases), Options::default());
+        assert_eq!(comparison.phases.iter().filter(|line| line.total.beside.is_some()).count(), judged);
+    }
+}
+
+#[test]
+fn the_interval_holds_the_shift_as_often_as_it_says() {
+    let shape = Shape { skew: 0.7, ..PLAIN };
+    for count in [15, 60, 300] {
+        let held = share(TRIALS, |rng| {
+            let (a, mut b) = (side(rng, shape, count, 1), side(rng, shape, count, 1));
+            slow_down(&mut b, Phase::Provision, 0.01);
+            let line = compare(&a, &b, Options::default()).phases.remove(0);
+            line.total.interval.is_some_and(|[low, high]| (low..high).contains(&0.01))
+        });
+        assert!((held - 0.95).abs() <= LUCK, "{count} samples: {held}");
+    }
+}
+
+#[test]
+fn few_samples_say_nothing_and_equal_ones_are_equal() {
+    let rng = &mut Rng::with_seed(1);
+    let (few, many) = (side(rng, PLAIN, 9, 1), side(rng, PLAIN, 200, 1));
+    let comparison = compare(&few, &many, Options::default());
+    assert!(comparison.phases.iter().all(|line| line.verdict == Verdict::TooFew && line.total.p.is_none()));
+    assert_eq!(comparison.verdict, Verdict::TooFew);
+    let comparison = compare(&many, &many, Options::default());
+    assert!(
+        comparison.phases.iter().all(|line| line.verdict == Verdict::Same && line.total.shift.abs() < 1e-9)
+    );
+    // All the same on each side, but not the same: certain.
+    let constant = |total| Side {
+        runs: vec![Run {
+            samples: BTreeMap::from([(
+                Phase::Bind,
+                (0..50).map(|end_ns| Sample { end_ns, total, driver: 0.0, overhead: total }).collect(),
+            )]),
+            ..Run::default()
+        }],
+    };
+    let line = compare(&constant(1.0), &constant(2.0), Options::default()).phases.remove(0);
+    assert_eq!((line.verdict, line.total.interval), (Verdict::Worse, Some([1.0, 1.0])));
+    assert!(line.driver.is_none() && line.overhead.is_none());
+}
+
+#[test]
+fn runs_are_resampled_where_there_are_enough() {
+    let rng = &mut Rng::with_seed(2);
+    let mut of = |runs| side(rng, PLAIN, 20, runs);
+    assert_eq!(compare(&of(4), &of(5), Options::default()).unit, Unit::Run);
+    assert_eq!(compare(&of(4), &of(3), Options::default()).unit, Unit::Stretch);
+}
+
+/// A run with something of everything.
+fn everything(rng: &mut Rng, results: &[(&str, CaseResult)], controllers: &str) -> Side {
+    let mut side = side(rng, PLAIN, 200, 1);
+    side.runs[0].samples.retain(|phase, _| [Phase::Provision, Phase::Bind, Phase::Stage].contains(phase));
+    for sample in side.runs[0].samples.get_mut(&Phase::Stage).unwrap() {
+        (sample.driver, sample.overhead) = (sample.total / 4.0, sample.total * 0.75);
+    }
+    let line = |(name, result): &(&str, CaseResult)| CaseLine {
+        case: CaseId::new("volumes", *name),
+        result: result.clone(),
+        seconds: 0.1,
+    };
+    let environment = [("controllers", controllers), ("driver", "d.io"), ("cluster", "envtest")];
+    side.runs[0].api_requests = Some(4210);
+    side.runs[0].summary = Summary {
+        environment: environment.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
+        results: results.iter().map(line).collect(),
+        counts: BTreeMap::from([(TransitionKind::Attach, 200), (TransitionKind::Detach, 200)]),
+        ..Summary::default()
+    };
+    side
+}
+
+fn golden() -> Comparison {
+    let rng = &mut Rng::with_seed(3);
+    let (passed, failed) = (CaseResult::Passed, CaseResult::Failed { why: "no".to_owned() });
+    let skipped = CaseResult::Skipped { why: "no".to_owned() };
+    let a = [
+        ("keeps", passed.clone()),
+        ("mends", failed.clone()),
+        ("rests", passed.clone()),
+        ("goes", passed.clone()),
+    ];
+    let b = [("keeps", failed), ("mends", passed.clone()), ("rests", skipped), ("comes", passed)];
+    let (a, mut b) = (everything(rng, &a, "ours"), everything(rng, &b, "stock"));
+    slow_down(&mut b, Phase::Stage, 0.006);
+    slow_down(&mut b, Phase::Bind, -0.005);
+    b.runs[0].api_requests = Some(5000);
+    b.runs[0].summary.leaks.push(Leak { kind: LeakKind::Mount, name: "/m".to_owned(), case: None });
+    compare(&a, &b, Options::default())
+}
+
+#[test]
+fn what_people_and_programs_read() {
+    let comparison = golden();
+    assert_eq!(comparison.verdict, Verdict::Worse);
+    insta::assert_snapshot!("text", comparison.to_text(Style { color: false }));
+    insta::assert_snapshot!("markdown", comparison.to_markdown());
+    insta::assert_snapshot!("json", comparison.to_json());
+    let page = comparison.to_html();
+    for part in ["<!DOCTYPE html>", "stage", "is skipped now", "storage controllers", "+21."] {
+        assert!(page.contains(part), "{part} is not in the page");
+    }
+    assert!(!page.contains("http"), "the page needs something from elsewhere");
+}
+
+#[test]
+fn what_one_side_alone_has_is_said_and_no_time_is_a_time() {
+    let rng = &mut Rng::with_seed(5);
+    let (mut a, mut b) = (side(rng, PLAIN, 20, 1), side(rng, PLAIN, 20, 1));
+    a.runs[0].samples.remove(&Phase::Stage);
+    b.runs[0].samples.retain(|phase, _| ![Phase::Attach, Phase::Unpublish].contains(phase));
+    let schedule = a.runs[0].samples.get_mut(&Phase::Schedule).unwrap();
+    schedule.iter_mut().for_each(|sample| (sample.total, sample.overhead) = (0.0, 0.0));
+    let comparison = compare(&a, &b, Options::default());
+    let text = comparison.to_text(Style { color: false });
+    for line in ["  phases, in A alone: attach, unpublish\n", "  phases, in B alone: stage\n", " 0 → 2"] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    assert!(!text.contains("– →"), "{text}");
+    assert!(comparison.to_html().contains("in B alone: stage"));
+}
+
+#[test]
+fn loads_of_another_kind_are_named() {
+    let rng = &mut Rng::with_seed(4);
+    let load = |rng: &mut Rng, hold, failed| {
+        let mut side = side(rng, PLAIN, 20, 1);
+        side.runs[0].summary.load = Some(LoadSummary { volumes: 20, failed, hold, ..LoadSummary::default() });
+        side
+    };
+    let comparison = compare(&load(rng, false, 0), &load(rng, true, 1), Options::default());
+    assert_eq!(comparison.differences.len(), 1, "{:?}", comparison.differences);
+    assert!(comparison.differences[0].is[1].contains("held"));
+    let run = everything(rng, &[("keeps", CaseResult::Passed)], "ours");
+    assert!(compare(&run, &load(rng, false, 0), Options::default()).cases.is_empty(), "a load has no cases");
+    assert_eq!(comparison.verdict, Verdict::Worse, "a volume failed");
+}
+
+mod folders {
+    //! Reading them.
+
+    use std::fs;
+
+    use claimcheck_model::{
+        Event, LoggedEvent, Outcome, Phase, PhaseSample, Source, Stamp, SubjectIds, VolumeMode,
+    };
+
+    use super::super::{ReadError, Side};
+
+    fn events(samples: u64) -> String {
+        let sample = |n: u64| {
+            // Reported out of order, as from two nodes.
+            let end = Stamp { mono_ns: 1000 - n, wall_ns: 0 };
+            let outcome = Outcome::Ok {
+                start: Stamp::default(),
+                end,
+                source: Source::Watch,
+                seconds: n as f64,
+                driver_seconds: None,
+                overhead_seconds: None,
+            };
+            Event::Phase(PhaseSample {
+                phase: Phase::Bind,
+                subject: SubjectIds::default(),
+                claim: String::new(),
+                handle: String::new(),
+                driver: String::new(),
+                class: String::new(),
+                volume_mode: VolumeMode::Filesystem,
+                outcome,
+            })
+        };
+        let all = (0..samples).map(sample).chain([Event::RunFinished { seconds: 1.0, interrupted: false }]);
+        let line =
+            |event| serde_json::to_string(&LoggedEvent { at: Stamp::default(), event }).unwrap() + "\n";
+        all.map(line).collect()
+    }
+
+    #[test]
+    fn one_run_or_all_in_a_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(matches!(Side::read(folder.path()), Err(ReadError::NoRuns(_))));
+        assert!(matches!(Side::read(&folder.path().join("none")), Err(ReadError::NoRuns(_))));
+        for (name, samples) in [("one", 3), ("two", 5)] {
+            fs::create_dir(folder.path().join(name)).unwrap();
+            fs::write(folder.path().join(name).join("events.ndjson"), events(samples)).unwrap();
+        }
+        fs::create_dir(folder.path().join("notes")).unwrap();
+        let one = Side::read(&folder.path().join("one")).unwrap();
+        let seconds: Vec<f64> = one.runs[0].samples[&Phase::Bind].iter().map(|sample| sample.total).collect();
+        assert_eq!(seconds, [2.0, 1.0, 0.0], "not in the order in which they ended");
+        assert_eq!(one.runs[0].api_requests, None);
+        assert_eq!(Side::read(folder.path()).unwrap().runs.len(), 2);
+
+        let one = folder.path().join("one");
+        fs::create_dir(one.join("cluster")).unwrap();
+        fs::write(one.join("cluster/api.ndjson"), "{}\n{}\n").unwrap();
+        assert_eq!(Side::read(&one).unwrap().runs[0].api_requests, Some(2));
+    }
+
+    #[test]
+    fn what_is_cut_off_or_foreign_is_refused_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |text: &str| fs::write(folder.path().join("events.ndjson"), text).unwrap();
+        let whole = events(2);
+        write(whole.lines().next().unwrap());
+        assert!(matches!(Side::read(folder.path()), Err(ReadError::Unfinished(_))));
+        write(&format!("{whole}{{\"event\":\"of tomorrow\"}}\n"));
+        let error = Side::read(folder.path()).unwrap_err();
+        assert!(error.to_string().contains("events.ndjson line 4 "), "{error}");
+    }
+}

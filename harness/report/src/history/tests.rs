@@ -1,0 +1,190 @@
+//! What goes in comes out, whoever writes at the same time; and how it looks.
+
+use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+
+use claimcheck_model::{CaseId, CaseResult, Phase, Stamp, TransitionKind};
+
+use super::*;
+use crate::slo::{Measure, Quantile};
+use crate::{CaseCounts, CaseLine, LoadSummary, Quantiles, Style, Summary};
+
+const DAY: u64 = 86_400;
+/// 2026-03-01 12:00 UTC.
+const BEGAN: u64 = 1_772_366_400;
+const PLAIN: Style = Style { color: false };
+
+fn at(seconds: u64) -> Stamp {
+    Stamp { mono_ns: 0, wall_ns: seconds * 1_000_000_000 }
+}
+
+fn quantiles(name: &str, p50: f64) -> Quantiles {
+    let (p95, p99) = (p50 * 2.0, p50 * 3.0);
+    Quantiles { name: name.to_owned(), p50, p95, p99, min: p50 / 2.0, max: p50 * 4.0, avg: p50, count: 40 }
+}
+
+fn summary(driver: &str, provision: f64, failed: u64) -> Summary {
+    let of = |total: f64| {
+        vec![quantiles("total", total), quantiles("driver", total / 4.0), quantiles("overhead", total / 2.0)]
+    };
+    let result = CaseResult::Failed { why: "no".to_owned() };
+    let lines = [CaseLine { case: CaseId::new("volumes", "keeps"), result, seconds: 1.5 }];
+    Summary {
+        cases: CaseCounts { passed: 12, failed, skipped: 3 },
+        phases: [(Phase::Provision, of(provision)), (Phase::Attach, of(0.02)), (Phase::Delete, of(0.5))]
+            .into(),
+        counts: [(TransitionKind::Attach, 40)].into(),
+        environment: [("cluster", "embedded"), ("driver", driver), ("claimcheck_version", "0.1.0")]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into(),
+        elapsed_s: 3.25,
+        results: lines.into_iter().cycle().take(failed as usize).collect(),
+        ..Summary::default()
+    }
+}
+
+fn history(folder: &Path) -> History {
+    History::open(&folder.join("state/history.db")).expect("a history")
+}
+
+/// Five runs of one driver and one of another, a day apart.
+fn some_runs(history: &mut History) {
+    let runs = [
+        ("d.io", 0.010, 0),
+        ("d.io", 0.012, 0),
+        ("d.io", 0.011, 2),
+        ("other.example.com", 1.5, 0),
+        ("d.io", 0.0095, 0),
+        ("d.io", 0.0165, 0),
+    ];
+    for (day, (driver, provision, failed)) in (0..).zip(runs) {
+        let summary = summary(driver, provision, failed);
+        history.record(&summary, at(BEGAN + day * DAY), Path::new("/runs/one")).expect("recorded");
+    }
+}
+
+#[test]
+fn what_is_kept_comes_back_and_only_its_user_can_read_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut ours = history(folder.path());
+    let load = LoadSummary { volumes: 7, errors: Vec::new(), ..LoadSummary::default() };
+    let mut kept = summary("d.io", 0.01, 2);
+    kept.load = Some(load);
+    let entry = ours.record(&kept, at(BEGAN), Path::new("runs/1")).expect("recorded");
+    assert!(Path::new(&entry.folder).is_absolute(), "{}", entry.folder);
+    assert!(!entry.good, "two cases failed");
+    let again = history(folder.path());
+    assert_eq!(again.runs(&Selection::default()).expect("runs"), [entry]);
+    for file in fs::read_dir(folder.path().join("state")).expect("a folder").flatten() {
+        let mode = file.metadata().expect("a file").permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{:?} is {mode:o}", file.file_name());
+    }
+}
+
+#[test]
+fn runs_that_end_at_once_are_all_kept() {
+    const WRITERS: u64 = 8;
+    const EACH: u64 = 6;
+    let folder = tempfile::tempdir().expect("a folder");
+    std::thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let folder = folder.path();
+            // Each opens it anew, and the first make it, as processes of their own would.
+            scope.spawn(move || {
+                for run in 0..EACH {
+                    let mut ours = history(folder);
+                    let recorded =
+                        ours.record(&summary("d.io", 0.01, 1), at(BEGAN + writer * EACH + run), folder);
+                    recorded.expect("each waits for its turn");
+                    ours.runs(&Selection::default()).expect("a reader waits for nobody");
+                }
+            });
+        }
+    });
+    let runs = history(folder.path()).runs(&Selection::default()).expect("runs");
+    assert_eq!(runs.len() as u64, WRITERS * EACH);
+    assert!(runs.is_sorted_by(|a, b| a.began_ns < b.began_ns), "the newest last");
+    assert!(runs.iter().all(|run| run.phases.len() == 3), "each with all that is of it");
+}
+
+#[test]
+fn a_history_that_is_none_of_ours_is_named_and_left_as_it_is() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (newer, foreign) = (folder.path().join("newer.db"), folder.path().join("foreign.db"));
+    drop(History::open(&newer).expect("a history"));
+    let sql = |path: &Path, text: &str| {
+        rusqlite::Connection::open(path)
+            .and_then(|database| database.execute_batch(text))
+            .expect("it is SQL");
+    };
+    sql(&newer, "PRAGMA user_version = 7");
+    sql(&foreign, "CREATE TABLE songs (name TEXT)");
+    let error = History::open(&newer).expect_err("it is newer");
+    assert!(matches!(error.problem, Problem::Newer { version: 7, known: 1 }), "{error}");
+    let error = History::open(&foreign).expect_err("it is somebody's");
+    assert!(matches!(error.problem, Problem::Foreign), "{error}");
+    let text = folder.path().join("text.db");
+    fs::write(&text, "no database at all, but long enough to be taken for one: ".repeat(20))
+        .expect("written");
+    let error = History::open(&text).expect_err("it is no database");
+    assert!(matches!(error.problem, Problem::Broken(_)), "{error}");
+    let said = error.to_string();
+    assert!(said.contains(&text.display().to_string()) && said.contains("move it away"), "{said}");
+    let cut = folder.path().join("cut.db");
+    let whole = fs::read(&newer).expect("a file");
+    fs::write(&cut, &whole[..whole.len() / 2]).expect("written");
+    let broken = History::open(&cut).and_then(|cut| cut.runs(&Selection::default()));
+    let error = broken.expect_err("half of it is missing");
+    assert!(error.to_string().contains("cut.db"), "{error}");
+    let absent = folder.path().join("absent.db");
+    assert!(matches!(History::open_existing(&absent), Ok(None)) && !absent.exists(), "looking makes nothing");
+}
+
+#[test]
+fn runs_are_chosen_and_forgotten() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut ours = history(folder.path());
+    some_runs(&mut ours);
+    let count = |ours: &History, of: Selection| ours.runs(&of).expect("runs").len();
+    let of = |driver: &str| Selection { driver: Some(driver.to_owned()), ..Selection::default() };
+    assert_eq!(count(&ours, of("d.io")), 5);
+    assert_eq!(count(&ours, Selection { last: Some(2), ..of("d.io") }), 2);
+    assert_eq!(count(&ours, Selection { phase: Some(Phase::Stage), ..Selection::default() }), 0);
+    assert_eq!(count(&ours, Selection { cluster: Some("kind".to_owned()), ..Selection::default() }), 0);
+    let before = ours.before(&summary("d.io", 1.0, 0), at(BEGAN + 2 * DAY), 9).expect("runs");
+    assert_eq!(
+        before.iter().map(|run| run.began_ns / 1_000_000_000).collect::<Vec<_>>(),
+        [BEGAN, BEGAN + DAY].map(|s| s as i64)
+    );
+    assert_eq!(ours.forget((BEGAN + 2 * DAY) as i64 * 1_000_000_000).expect("forgotten"), 2);
+    assert_eq!(count(&ours, Selection::default()), 4);
+    drop(ours);
+    let database = rusqlite::Connection::open(folder.path().join("state/history.db")).expect("a database");
+    let left = |table: &str| -> i64 {
+        let sql = format!("SELECT count(*) FROM {table} WHERE run NOT IN (SELECT id FROM run)");
+        database.query_row(&sql, [], |row| row.get(0)).expect("a number")
+    };
+    assert_eq!((left("phase"), left("result")), (0, 0), "what is of a run goes with it");
+    let results = "SELECT count(*) FROM result WHERE result = 'failed' AND name = 'keeps'";
+    assert_eq!(database.query_row(results, [], |row| row.get(0)), Ok(2), "and the others' stays");
+}
+
+#[test]
+fn people_read_it_in_100_columns() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut ours = history(folder.path());
+    some_runs(&mut ours);
+    let runs = ours.runs(&Selection::default()).expect("runs");
+    let (measure, quantile) = (Measure::Total, Quantile::P50);
+    let all = plots(&runs, Phase::Provision, measure, quantile, 4);
+    let drawn: Vec<String> =
+        all.iter().map(|plot| plot.to_text(Phase::Provision, measure, quantile, PLAIN)).collect();
+    let text = to_text(&runs, PLAIN) + &drawn.concat();
+    assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+    assert!(!text.contains('\x1b'), "no colours where none are wanted");
+    insta::assert_snapshot!("text", text);
+    let colored = all[0].to_text(Phase::Provision, measure, quantile, Style { color: true });
+    assert!(colored.contains("\x1b["), "{colored}");
+    let json: serde_json::Value = serde_json::from_str(&to_json("plots", &all)).expect("JSON");
+    assert_eq!(json["plots"][1]["points"].as_array().map(Vec::len), Some(4), "{json}");
+    assert_eq!(json["plots"][1]["change"]["runs"], 3, "{json}");
+}

@@ -1,0 +1,106 @@
+//! The history for people at a terminal, at most 100 columns wide, and for programs.
+
+use claimcheck_model::Phase;
+use comfy_table::{Cell, Color};
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::{Change, Entry, Plot};
+use crate::slo::{Measure, Quantile};
+use crate::{Paint, Style, human, number, short, table};
+
+/// The version of the schema of the JSON. Fields may be added under the same version.
+const SCHEMA: u32 = 1;
+/// How many columns the longest bar has: with all that stands before it, fewer than 100.
+const BAR: f64 = 50.0;
+/// The part of a column that a bar ends with, in eighths.
+const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+/// How many columns a driver's name has in the table of runs.
+const NAME: usize = 30;
+
+/// A document of what there is under this name, for programs.
+pub fn to_json<T: Serialize>(name: &str, content: &[T]) -> String {
+    let document = serde_json::json!({ "version": SCHEMA, name: content });
+    serde_json::to_string_pretty(&document).expect("a history has string keys only") + "\n"
+}
+
+/// A line a run, the newest last.
+pub fn to_text(runs: &[Entry], style: Style) -> String {
+    let header = ["when (UTC)", "cluster", "driver", "passed", "failed", "elapsed", "up", "down"];
+    let mut table = table(style, &header);
+    for run in runs {
+        let failed = run.cases.failed + run.load.as_ref().map_or(0, |load| load.failed);
+        let passed = run.cases.passed + run.load.as_ref().map_or(0, |load| load.volumes - load.failed);
+        let time = |seconds: Option<f64>| number(seconds.map_or_else(|| "–".to_owned(), human));
+        let failed = number(failed.to_string());
+        table.add_row(vec![
+            Cell::new(when(run.began_ns)),
+            number(run.cluster.clone()),
+            number(short(&run.driver, NAME)),
+            number(passed.to_string()),
+            if run.good { failed } else { failed.fg(Color::Red) },
+            number(human(run.elapsed_s)),
+            time(run.up_s()),
+            time(run.down_s()),
+        ]);
+    }
+    let note = " up: from claim to running pod, down: back to nothing; sums of the medians of all steps";
+    format!("\n{}\n\n{}\n", table.trim_fmt(), Paint { color: style.color }.dim(note))
+}
+
+impl Plot {
+    /// A bar a run, the newest last, and how that differs from those before.
+    pub fn to_text(&self, phase: Phase, measure: Measure, quantile: Quantile, style: Style) -> String {
+        let paint = Paint { color: style.color };
+        let part = match measure {
+            Measure::Total => "",
+            Measure::Driver => ", the driver's part",
+            Measure::Overhead => ", Kubernetes' part",
+        };
+        let (name, quantile) = (phase.name(), quantile.name());
+        let title = format!(" {name} {quantile}{part} · {} · {}", self.cluster, self.driver);
+        let mut lines = vec![String::new(), paint.bold(&title)];
+        let longest = self.points.iter().map(|point| point.seconds).fold(0.0, f64::max);
+        for (i, point) in self.points.iter().enumerate() {
+            let samples = format!("n={}", point.samples);
+            let drawn = bar(if longest > 0.0 { point.seconds / longest } else { 0.0 });
+            let drawn = if i + 1 == self.points.len() { drawn } else { paint.dim(&drawn) };
+            let mark = if point.good { " " } else { "✗" };
+            let mark = if point.good { mark.to_owned() } else { paint.red(mark) };
+            let line =
+                format!(" {} {mark} {:>8}  {samples:<8} {drawn}", when(point.began_ns), human(point.seconds));
+            lines.push(line.trim_end().to_owned());
+        }
+        lines.push(String::new());
+        lines.push(format!(
+            " {}",
+            self.change.map_or_else(|| "One run: nothing to hold it against.".to_owned(), words)
+        ));
+        lines.join("\n") + "\n"
+    }
+}
+
+/// How the last run differs, in words.
+fn words(change: Change) -> String {
+    let Change { before, runs, shift_ratio, .. } = change;
+    let those =
+        if runs == 1 { "the one before".to_owned() } else { format!("the median of the {runs} before") };
+    let differs = match shift_ratio.map(|ratio| (ratio * 100.0).round()) {
+        Some(percent) if percent > 0.0 => format!("is {percent} % above"),
+        Some(percent) if percent < 0.0 => format!("is {} % below", -percent),
+        Some(_) => "equals".to_owned(),
+        None => "stands against".to_owned(),
+    };
+    format!("The last {differs} {those}, {}.", human(before))
+}
+
+fn bar(share: f64) -> String {
+    let eighths = (share * BAR * 8.0).round() as usize;
+    "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
+}
+
+/// A moment, for people.
+pub(crate) fn when(nanos: i64) -> String {
+    let stamp = Timestamp::from_nanosecond(nanos.into());
+    stamp.map(|stamp| stamp.strftime("%Y-%m-%d %H:%M").to_string()).unwrap_or_default()
+}

@@ -1,0 +1,200 @@
+//! The metrics of an embedded cluster's components, each of which serves its own at a unix socket: one port, that
+//! of the run, leads to all of them.
+//!
+//! ```text
+//! Prometheus ──/targets──────────────────────> which there are, as http_sd wants it
+//!            ──/components/node@node-1/metrics─> /cc/m/node@node-1.sock ──> the node agent
+//! ```
+//!
+//! What there is stands in the directory of the sockets, so components that start later, or again, are found
+//! without being told of.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use claimcheck_model::{METRICS_SOCKETS, RunInfo};
+use http::{Request, header::HOST};
+use http_body_util::{BodyExt, Empty};
+use hyper::{body::Bytes, client::conn::http1};
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::{net::UnixStream, time::timeout};
+
+use crate::serve::{Ask, Page};
+
+/// How long a component has for an answer: one that hangs, maybe on purpose, must not hold up the scraper.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// What stands between a component and its node in the name of a socket.
+const AT: char = '@';
+
+/// Where the components of a cluster serve their metrics.
+#[derive(Clone, Debug)]
+pub struct Components {
+    sockets: PathBuf,
+}
+
+/// Why a component does not answer.
+#[derive(Debug, thiserror::Error)]
+enum AskError {
+    #[error("cannot connect to it: {0}")]
+    Connect(#[from] io::Error),
+    #[error("it does not answer: {0}")]
+    Answer(#[from] hyper::Error),
+    #[error("its answer is not text")]
+    Text,
+    #[error("it has not answered within {} s", PATIENCE.as_secs())]
+    Late,
+}
+
+impl Default for Components {
+    /// Those of this run's embedded cluster, if it has one.
+    fn default() -> Self {
+        Self { sockets: METRICS_SOCKETS.into() }
+    }
+}
+
+impl Components {
+    /// Makes the place for the sockets.
+    pub fn prepare(&self) -> io::Result<()> {
+        fs::create_dir_all(&self.sockets)
+    }
+
+    /// What a component is started with so that it serves its metrics here.
+    pub fn args(&self, component: &str, node: Option<&str>) -> [String; 2] {
+        let name = match node {
+            Some(node) => format!("{component}{AT}{node}"),
+            None => component.to_owned(),
+        };
+        let socket = self.sockets.join(format!("{name}.sock"));
+        ["--http-endpoint".to_owned(), format!("unix://{}", socket.display())]
+    }
+
+    /// The names of those that serve, in order.
+    fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.sockets).into_iter().flatten().filter_map(Result::ok);
+        let name = |file: String| Some(file.strip_suffix(".sock")?.to_owned());
+        let mut names: Vec<String> =
+            entries.filter_map(|entry| name(entry.file_name().into_string().ok()?)).collect();
+        names.sort();
+        names
+    }
+
+    /// What Prometheus' `http_sd_configs` reads; `host` is where it found us. A component does not know of which
+    /// cluster it is; until we do, there is none to be read.
+    fn targets(&self, host: &str, run: &RunInfo) -> Value {
+        if run.driver.is_empty() {
+            return Value::Array(Vec::new());
+        }
+        let target = |name: &String| {
+            let (component, node) = name.split_once(AT).unwrap_or((name, ""));
+            let path = format!("/components/{name}/metrics");
+            json!({
+                "targets": [host],
+                "labels": {
+                    "cluster": run.cluster.name(),
+                    "component": component,
+                    "node": node,
+                    "__metrics_path__": path,
+                },
+            })
+        };
+        self.names().iter().map(target).collect()
+    }
+
+    /// The page that is asked for, if it is one of these.
+    pub async fn page(&self, ask: Ask<'_>, run: &RunInfo) -> Option<Page> {
+        if ask.path == "/targets" {
+            return Some(Page::json(&self.targets(ask.host, run)));
+        }
+        let name = ask.path.strip_prefix("/components/")?.strip_suffix("/metrics")?;
+        if !self.names().iter().any(|known| known == name) {
+            return None;
+        }
+        let socket = self.sockets.join(format!("{name}.sock"));
+        let answer = timeout(PATIENCE, get(&socket)).await.unwrap_or(Err(AskError::Late));
+        Some(answer.map_or_else(|why| Page::unavailable(format!("{name}: {why}\n")), Page::ok))
+    }
+}
+
+/// A component's metrics.
+async fn get(socket: &Path) -> Result<String, AskError> {
+    let stream = TokioIo::new(UnixStream::connect(socket).await?);
+    let (mut sender, connection) = http1::handshake(stream).await?;
+    let request = Request::get("/metrics").header(HOST, "component").body(Empty::<Bytes>::new());
+    let asked = async {
+        let answer = sender.send_request(request.expect("a request")).await?;
+        let body = answer.into_body().collect().await?.to_bytes();
+        String::from_utf8(body.into()).map_err(|_| AskError::Text)
+    };
+    tokio::select! {
+        answer = asked => answer,
+        Err(error) = connection => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use claimcheck_model::ClusterKind;
+
+    use super::*;
+    use crate::serve::{Site, serve_unix};
+
+    /// A component that says who it is.
+    #[derive(Clone)]
+    struct Named(&'static str);
+
+    impl Site for Named {
+        async fn page(&self, ask: Ask<'_>) -> Option<Page> {
+            (ask.path == "/metrics").then(|| Page::ok(self.0))
+        }
+    }
+
+    #[tokio::test]
+    async fn those_that_serve_are_listed_and_reached() {
+        let folder = tempfile::tempdir().unwrap();
+        let components = Components { sockets: folder.path().join("m") };
+        let run = RunInfo { driver: "d".into(), cluster: ClusterKind::Envtest, ..RunInfo::default() };
+        let page = async |path: &str| components.page(Ask { path, host: "h:1" }, &run).await;
+        assert_eq!(page("/targets").await, Some(Page::json(&json!([]))), "there is no cluster yet");
+        components.prepare().unwrap();
+        let serve = |component: &str, node, says| {
+            let [_, endpoint] = components.args(component, node);
+            serve_unix(Path::new(endpoint.strip_prefix("unix://").unwrap()), Named(says)).unwrap()
+        };
+        let _controllers = serve("controllers", None, "c");
+        let node = serve("node", Some("node-1"), "n");
+        let target = |component, node, path| {
+            let labels = json!({ "cluster": "envtest", "component": component, "node": node, "__metrics_path__": path });
+            json!({ "targets": ["h:1"], "labels": labels })
+        };
+        let expected = json!([
+            target("controllers", "", "/components/controllers/metrics"),
+            target("node", "node-1", "/components/node@node-1/metrics"),
+        ]);
+        assert_eq!(page("/targets").await, Some(Page::json(&expected)));
+        let nobody = components.page(Ask { path: "/targets", host: "h:1" }, &RunInfo::default()).await;
+        assert_eq!(nobody, Some(Page::json(&json!([]))), "nobody knows yet of which cluster they are");
+        assert_eq!(page("/components/controllers/metrics").await, Some(Page::ok("c")));
+        assert_eq!(page("/components/node@node-1/metrics").await, Some(Page::ok("n")));
+        for absent in
+            ["/components/node@node-2/metrics", "/components/../m/controllers/metrics", "/components/"]
+        {
+            assert_eq!(page(absent).await, None, "{absent}");
+        }
+        drop(node);
+        let gone = page("/components/node@node-1/metrics").await.unwrap();
+        assert!(
+            format!("{gone:?}").contains("503") && format!("{gone:?}").contains("cannot connect"),
+            "{gone:?}"
+        );
+        let _again = serve("node", Some("node-1"), "n2");
+        assert_eq!(
+            page("/components/node@node-1/metrics").await,
+            Some(Page::ok("n2")),
+            "it was started again"
+        );
+    }
+}

@@ -1,0 +1,201 @@
+//! Plain HTTP for machines: `/metrics` of a run, and health and metrics of its components.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::task::JoinSet;
+use tokio_util::task::AbortOnDropHandle;
+
+/// What is served.
+pub trait Site: Clone + Send + Sync + 'static {
+    /// The page that is asked for, if there is one.
+    fn page(&self, ask: Ask<'_>) -> impl Future<Output = Option<Page>> + Send;
+}
+
+/// What a client wants.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask<'a> {
+    /// The page.
+    pub path: &'a str,
+    /// How the client calls us: `<host>:<port>`, or nothing if it does not say.
+    pub host: &'a str,
+}
+
+/// The text format of Prometheus.
+const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    status: StatusCode,
+    kind: &'static str,
+    text: String,
+}
+
+impl Page {
+    fn new(status: StatusCode, text: impl Into<String>) -> Self {
+        Self { status, kind: METRICS, text: text.into() }
+    }
+
+    /// All is well.
+    pub fn ok(text: impl Into<String>) -> Self {
+        Self::new(StatusCode::OK, text)
+    }
+
+    /// All is well, and this is JSON.
+    pub fn json(value: &serde_json::Value) -> Self {
+        Self { kind: "application/json", ..Self::ok(value.to_string()) }
+    }
+
+    /// Not now, with the reason.
+    pub fn unavailable(why: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, why)
+    }
+}
+
+/// Why nothing can be served.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// Somebody else listens there.
+    #[error(
+        "cannot serve metrics on {address}: the port is taken; choose another with --metrics-addr (components: --http-endpoint), or port 0 for any that is free"
+    )]
+    Occupied {
+        /// Where.
+        address: SocketAddr,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The socket cannot be made.
+    #[error("cannot serve metrics on {}: choose another place with --http-endpoint unix://PATH", path.display())]
+    Socket {
+        /// Where.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The address is not ours, or we may not listen there.
+    #[error(
+        "cannot serve metrics on {address}: choose an address of this machine with --metrics-addr (components: --http-endpoint)"
+    )]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// A server; dropping it ends it.
+#[derive(Debug)]
+pub struct Serving {
+    /// Where it listens: the port is a real one even where 0 was asked for.
+    pub address: SocketAddr,
+    _task: AbortOnDropHandle<()>,
+}
+
+/// Serves a site at `http://<address>/`.
+///
+/// # Errors
+/// If it cannot listen there; see [`ServeError`].
+pub async fn serve(address: SocketAddr, site: impl Site) -> Result<Serving, ServeError> {
+    let refused = |source: io::Error| match source.kind() {
+        io::ErrorKind::AddrInUse => ServeError::Occupied { address, source },
+        _ => ServeError::Listen { address, source },
+    };
+    let listener = TcpListener::bind(address).await.map_err(refused)?;
+    let address = listener.local_addr().map_err(refused)?;
+    let task = AbortOnDropHandle::new(tokio::spawn(accept(listener, site)));
+    Ok(Serving { address, _task: task })
+}
+
+/// Serves a site at a unix socket, in place of whoever listened there before. The task ends with the handle.
+///
+/// # Errors
+/// If the socket cannot be made.
+pub fn serve_unix(path: &Path, site: impl Site) -> Result<AbortOnDropHandle<()>, ServeError> {
+    let failed = |source| ServeError::Socket { path: path.to_owned(), source };
+    // That of a process that was killed.
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+        Ok(()) | Err(_) => {}
+    }
+    let listener = UnixListener::bind(path).map_err(failed)?;
+    Ok(AbortOnDropHandle::new(tokio::spawn(accept(listener, site))))
+}
+
+/// What clients connect to.
+trait Listener: Send + 'static {
+    type Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static;
+
+    fn next(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
+}
+
+impl Listener for TcpListener {
+    type Stream = tokio::net::TcpStream;
+
+    async fn next(&self) -> io::Result<Self::Stream> {
+        self.accept().await.map(|(stream, _)| stream)
+    }
+}
+
+impl Listener for UnixListener {
+    type Stream = tokio::net::UnixStream;
+
+    async fn next(&self) -> io::Result<Self::Stream> {
+        self.accept().await.map(|(stream, _)| stream)
+    }
+}
+
+async fn accept(listener: impl Listener, site: impl Site) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.next() => match accepted {
+                Ok(stream) => drop(connections.spawn(attend(stream, site.clone()))),
+                // A connection that broke before it was ours, or too many open files: they come again.
+                Err(error) => tracing::debug!(%error, "a client could not connect"),
+            },
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+async fn attend(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, site: impl Site) {
+    let service = service_fn(move |request| {
+        let site = site.clone();
+        async move { Ok::<_, Infallible>(answer(&request, &site).await) }
+    });
+    let mut server = http1::Builder::new();
+    if let Err(error) = server.timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service).await
+    {
+        tracing::debug!(%error, "a client went away");
+    }
+}
+
+async fn answer(request: &Request<Incoming>, site: &impl Site) -> Response<Full<Bytes>> {
+    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let page = match *request.method() {
+        Method::GET | Method::HEAD => site.page(Ask { path: request.uri().path(), host }).await,
+        _ => Some(Page::new(StatusCode::METHOD_NOT_ALLOWED, "only GET\n")),
+    };
+    let missing = || Page::new(StatusCode::NOT_FOUND, "nothing is here\n");
+    let Page { status, kind, text } = page.unwrap_or_else(missing);
+    let mut response = Response::new(Full::new(Bytes::from(text)));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
+    response
+}

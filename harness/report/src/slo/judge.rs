@@ -1,0 +1,174 @@
+//! Holds thresholds against the events of a run. Pure; what it keeps does not grow with the run.
+
+use claimcheck_model::{Event, Outcome};
+use serde::{Deserialize, Serialize};
+
+use super::{Counted, Measure, Objective};
+use crate::{Durations, human};
+
+/// Distributions are kept to three digits: what is within that of a threshold keeps it.
+const PRECISION: f64 = 0.001;
+
+/// Thresholds, and what the run has come to so far.
+#[derive(Debug, Default)]
+pub struct Judge(Vec<Held>);
+
+/// A threshold and what is held against it: times for a phase, a number for a count.
+#[derive(Debug)]
+struct Held {
+    objective: Objective,
+    times: Durations,
+    count: u64,
+}
+
+/// What became of a threshold.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Judgement {
+    /// The threshold: `provision P99`.
+    pub slo: String,
+    /// What it allows, with its unit.
+    pub max: String,
+    /// What was measured, with its unit; none where nothing was.
+    pub measured: Option<String>,
+    /// How many samples that stands on, or how often it was counted.
+    pub count: u64,
+    /// Whether it was kept. One that nothing was measured for was not: it says nothing about the run.
+    pub kept: bool,
+    /// By how much it was broken, or why it says nothing; empty where it was kept.
+    pub broken: String,
+}
+
+impl Judge {
+    /// A judge of these.
+    pub fn new(objectives: Vec<Objective>) -> Self {
+        let held = |objective| Held { objective, times: Durations::default(), count: 0 };
+        Self(objectives.into_iter().map(held).collect())
+    }
+
+    /// Enters an event.
+    pub fn observe(&mut self, event: &Event) {
+        for Held { objective, times, count } in &mut self.0 {
+            match objective {
+                Objective::Phase { of, measure, .. } => {
+                    if let Event::Phase(sample) = event
+                        && of.have(sample)
+                        && let Outcome::Ok { seconds, driver_seconds, overhead_seconds, .. } = sample.outcome
+                    {
+                        let measured = match measure {
+                            Measure::Total => Some(seconds),
+                            Measure::Driver => driver_seconds,
+                            Measure::Overhead => overhead_seconds,
+                        };
+                        measured.into_iter().for_each(|seconds| times.add(seconds));
+                    }
+                }
+                Objective::Count { what, .. } => *count += u64::from(counts(*what, event)),
+            }
+        }
+    }
+
+    /// What became of each, in the order of the file.
+    pub fn finish(&self) -> Vec<Judgement> {
+        self.0.iter().map(judge).collect()
+    }
+}
+
+fn counts(what: Counted, event: &Event) -> bool {
+    match (what, event) {
+        (Counted::Transitions(kind), Event::Transition(transition)) => transition.kind == kind,
+        (Counted::Errors, Event::Rpc(call)) => call.code != "OK",
+        (Counted::Retries, Event::Rpc(call)) => call.retry,
+        (Counted::Violations, Event::Violation { .. }) | (Counted::Leaks, Event::Leak(_)) => true,
+        _ => false,
+    }
+}
+
+fn judge(held: &Held) -> Judgement {
+    let slo = held.objective.to_string();
+    match &held.objective {
+        Objective::Phase { quantile, max, .. } => {
+            let quantiles = held.times.quantiles("");
+            let measured = quantile.of(&quantiles);
+            let count = quantiles.count;
+            let kept = count > 0 && measured <= *max * (1.0 + PRECISION);
+            let broken = match (kept, count) {
+                (true, _) => String::new(),
+                (false, 0) => "nothing was measured: no such phase ended in this run".to_owned(),
+                (false, _) => {
+                    format!("{} over, {:+.0} %", human(measured - max), (measured / max - 1.0) * 100.0)
+                }
+            };
+            let measured = (count > 0).then(|| human(measured));
+            Judgement { slo, max: human(*max), measured, count, kept, broken }
+        }
+        Objective::Count { max, .. } => {
+            let count = held.count;
+            let kept = count <= *max;
+            let broken = if kept { String::new() } else { format!("{} over", count - max) };
+            Judgement { slo, max: max.to_string(), measured: Some(count.to_string()), count, kept, broken }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use claimcheck_model::{Leak, LeakKind, Phase, PhaseSample, Source, Stamp, SubjectIds, VolumeMode};
+
+    use super::*;
+    use crate::slo::parse;
+
+    fn sample(phase: Phase, class: &str, ms: f64) -> Event {
+        let (seconds, at) = (ms / 1e3, Stamp::default());
+        Event::Phase(PhaseSample {
+            phase,
+            subject: SubjectIds::default(),
+            claim: String::new(),
+            handle: String::new(),
+            driver: "d.io".into(),
+            class: class.into(),
+            volume_mode: VolumeMode::Filesystem,
+            outcome: Outcome::Ok {
+                start: at,
+                end: at,
+                source: Source::Watch,
+                seconds,
+                driver_seconds: Some(seconds / 4.0),
+                overhead_seconds: Some(seconds * 0.75),
+            },
+        })
+    }
+
+    fn judged(slos: &str, events: &[Event]) -> Vec<Judgement> {
+        let mut judge = Judge::new(parse(slos).unwrap());
+        events.iter().for_each(|event| judge.observe(event));
+        judge.finish()
+    }
+
+    #[test]
+    fn each_threshold_has_its_own_samples() {
+        let events: Vec<Event> = (1..=100)
+            .flat_map(|i| [sample(Phase::Attach, "fast", f64::from(i)), sample(Phase::Attach, "slow", 1e4)])
+            .collect();
+        let judged = judged(
+            "slos:\n- {phase: attach, quantile: P99, class: fast, max: 99ms}\n- {phase: attach, quantile: P95, \
+             measure: driver, class: fast, max: 20ms}\n- {phase: attach, quantile: max, class: slow, max: 11s}\n\
+             - {phase: attach, quantile: P50, driver: other.io, max: 1h}\n- {phase: stage, quantile: avg, max: 1s}\n",
+            &events,
+        );
+        let kept: Vec<bool> = judged.iter().map(|judgement| judgement.kept).collect();
+        assert_eq!(kept, [true, false, true, false, false]);
+        assert_eq!(judged[1].measured.as_deref(), Some("23.8 ms"));
+        assert_eq!(judged[1].broken, "3.76 ms over, +19 %");
+        assert_eq!((judged[0].count, judged[2].count, judged[3].count), (100, 100, 0));
+        assert!(judged[4].broken.starts_with("nothing was measured"), "{}", judged[4].broken);
+    }
+
+    #[test]
+    fn counts_may_reach_their_limit_and_no_more() {
+        let leak = || Event::Leak(Leak { kind: LeakKind::Mount, name: "/m".into(), case: None });
+        let slos = "slos:\n- {count: leaks, max: 1}\n- {count: errors, max: 0}\n";
+        assert!(judged(slos, &[leak()]).iter().all(|judgement| judgement.kept));
+        let judged = judged(slos, &[leak(), leak()]);
+        assert_eq!((judged[0].kept, judged[0].broken.as_str()), (false, "1 over"));
+    }
+}

@@ -1,0 +1,213 @@
+//! Thresholds that a run has to keep: `--slo FILE`.
+//!
+//! ```yaml
+//! slos:
+//!   - {phase: provision, quantile: P99, max: 500ms}
+//!   - {phase: stage, quantile: P95, measure: driver, driver: csi.example.com, class: fast, max: 2s}
+//!   - {count: attach, max: 200}
+//!   - {count: leaks, max: 0}
+//! ```
+
+mod judge;
+mod parse;
+
+pub use judge::{Judge, Judgement};
+pub use parse::{SloError, load, parse};
+
+use std::fmt;
+
+use claimcheck_model::{Phase, PhaseSample, TransitionKind};
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+use crate::Quantiles;
+
+/// One threshold.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Objective {
+    /// How long a phase may take.
+    Phase {
+        /// Which samples count.
+        of: Samples,
+        /// Which part of them.
+        measure: Measure,
+        /// Where in their distribution.
+        quantile: Quantile,
+        /// Seconds.
+        max: f64,
+    },
+    /// How often something may happen.
+    Count {
+        /// What.
+        what: Counted,
+        /// How often.
+        max: u64,
+    },
+}
+
+/// Which samples an objective is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Samples {
+    /// Of this phase.
+    pub phase: Phase,
+    /// Of volumes of this driver; of all where none is named.
+    pub driver: Option<String>,
+    /// Of claims of this class; of all where none is named.
+    pub class: Option<String>,
+}
+
+impl Samples {
+    fn have(&self, sample: &PhaseSample) -> bool {
+        let is = |wanted: &Option<String>, have: &str| wanted.as_deref().is_none_or(|wanted| wanted == have);
+        self.phase == sample.phase && is(&self.driver, &sample.driver) && is(&self.class, &sample.class)
+    }
+}
+
+/// Which part of a phase.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Measure {
+    /// All of it.
+    #[default]
+    Total,
+    /// The driver's calls in it.
+    Driver,
+    /// The rest: Kubernetes' own.
+    Overhead,
+}
+
+/// Where in a distribution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+pub enum Quantile {
+    /// The median.
+    #[value(name = "P50")]
+    P50,
+    /// What 95 of 100 do not exceed.
+    #[value(name = "P95")]
+    P95,
+    /// What 99 of 100 do not exceed.
+    #[value(name = "P99")]
+    P99,
+    /// The greatest.
+    #[serde(rename = "max")]
+    Max,
+    /// The mean.
+    #[serde(rename = "avg")]
+    #[value(name = "avg")]
+    Mean,
+}
+
+impl Measure {
+    /// As [`Quantiles::name`] has it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Total => "total",
+            Self::Driver => "driver",
+            Self::Overhead => "overhead",
+        }
+    }
+}
+
+impl Quantile {
+    /// As people and files write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::P50 => "P50",
+            Self::P95 => "P95",
+            Self::P99 => "P99",
+            Self::Max => "max",
+            Self::Mean => "avg",
+        }
+    }
+
+    /// Its value in a distribution, seconds.
+    pub const fn of(self, quantiles: &Quantiles) -> f64 {
+        match self {
+            Self::P50 => quantiles.p50,
+            Self::P95 => quantiles.p95,
+            Self::P99 => quantiles.p99,
+            Self::Max => quantiles.max,
+            Self::Mean => quantiles.avg,
+        }
+    }
+}
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// Volumes that were attached, staged, mounted, or the reverse.
+    Transitions(TransitionKind),
+    /// Calls to the driver that failed.
+    Errors,
+    /// Calls after a failure on the same object.
+    Retries,
+    /// Calls out of order.
+    Violations,
+    /// Things left behind.
+    Leaks,
+}
+
+impl Counted {
+    /// All of them.
+    fn all() -> impl Iterator<Item = Self> {
+        let others = [Self::Errors, Self::Retries, Self::Violations, Self::Leaks];
+        TransitionKind::ALL.iter().copied().map(Self::Transitions).chain(others)
+    }
+
+    /// As files spell it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Transitions(kind) => kind.name(),
+            Self::Errors => "errors",
+            Self::Retries => "retries",
+            Self::Violations => "violations",
+            Self::Leaks => "leaks",
+        }
+    }
+}
+
+impl fmt::Display for Measure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Total => "total",
+            Self::Driver => "driver",
+            Self::Overhead => "overhead",
+        })
+    }
+}
+
+impl fmt::Display for Quantile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::P50 => "P50",
+            Self::P95 => "P95",
+            Self::P99 => "P99",
+            Self::Max => "max",
+            Self::Mean => "avg",
+        })
+    }
+}
+
+/// As reports call it: `stage P95 of the driver (driver csi.example.com, class fast)`.
+impl fmt::Display for Objective {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Phase { of, measure, quantile, .. } => {
+                write!(f, "{} {quantile}", of.phase.name())?;
+                if *measure != Measure::Total {
+                    write!(f, " of the {measure}")?;
+                }
+                let only = [("driver", &of.driver), ("class", &of.class)];
+                let only: Vec<String> = only
+                    .iter()
+                    .filter_map(|(name, value)| Some(format!("{name} {}", value.as_ref()?)))
+                    .collect();
+                if !only.is_empty() {
+                    write!(f, " ({})", only.join(", "))?;
+                }
+                Ok(())
+            }
+            Self::Count { what, .. } => f.write_str(what.name()),
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Records out of the logs of pods in a real cluster, followed through the API server: each once, in order, for
+//! as long as the pod is there.
+
+use std::{collections::HashSet, time::Duration};
+
+use claimcheck_model::{Backoff, Stamp};
+use futures::{AsyncBufReadExt, TryStreamExt};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api, Client,
+    api::LogParams,
+    runtime::{WatchStreamExt, watcher},
+};
+use serde::de::DeserializeOwned;
+use tokio::{
+    task::JoinSet,
+    time::{Instant, timeout},
+};
+
+/// A log that is silent for so long is asked for again: a connection may die without a word.
+const SILENCE: Duration = Duration::from_secs(60);
+/// How long a line may be on its way: a log that is read again is read from so long before its last line.
+const OVERLAP: Duration = Duration::from_secs(10);
+/// Short: a case waits for the records of what a node did after its kubelet came back.
+const BACKOFF: Backoff = Backoff { base: Duration::from_millis(200), max: Duration::from_secs(2) };
+
+/// A line that is a record, and how it is told from others.
+pub(super) trait Line: DeserializeOwned {
+    /// When it was written, by the node's clocks.
+    fn written(&self) -> Stamp;
+    /// Its number, among those of one process.
+    fn seq(&self) -> u64;
+    /// Whether a line that is no record is for whoever runs this.
+    fn is_warning(_line: &str) -> bool {
+        false
+    }
+}
+
+/// Runs what `follow` makes of each pod once it runs, until `closed` resolves.
+pub(super) async fn each_running<F>(
+    pods: Api<Pod>,
+    selector: &str,
+    closed: impl Future<Output = ()>,
+    mut follow: impl FnMut(&Pod) -> Vec<F>,
+) where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let config = watcher::Config::default().labels(selector);
+    let mut changes = std::pin::pin!(watcher(pods, config).default_backoff());
+    let mut closed = std::pin::pin!(closed);
+    let mut followed = HashSet::new();
+    // They end with this task.
+    let mut follows = JoinSet::new();
+    loop {
+        let changed = tokio::select! {
+            changed = changes.try_next() => changed,
+            Some(_) = follows.join_next() => continue,
+            () = &mut closed => return,
+        };
+        let pod = match changed {
+            Ok(Some(watcher::Event::Apply(pod) | watcher::Event::InitApply(pod))) => pod,
+            Ok(Some(watcher::Event::Delete(_) | watcher::Event::Init | watcher::Event::InitDone)) => continue,
+            Ok(None) => return,
+            Err(error) => {
+                tracing::warn!(%error, selector, "the watch for pods whose logs are followed is taken up again");
+                continue;
+            }
+        };
+        let runs = pod.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Running"));
+        if runs && followed.insert(pod.metadata.uid.clone()) {
+            for following in follow(&pod) {
+                follows.spawn(following);
+            }
+        }
+    }
+}
+
+/// The log of a container.
+pub(super) struct Log {
+    pub client: Client,
+    pub namespace: String,
+    pub pod: String,
+    pub uid: Option<String>,
+    /// None for a pod that has only one.
+    pub container: Option<String>,
+}
+
+/// A log that is followed has ended.
+enum End {
+    /// It may go on: the container starts again, or a connection broke.
+    ForNow,
+    /// The pod is gone, or nobody listens.
+    ForEver,
+}
+
+impl Log {
+    /// Hands each record to `take`, from those on that were written after `began`, until that says no or the pod
+    /// is gone. A log that breaks off is read again from a little before there.
+    pub async fn follow<L: Line>(&self, began: Instant, mut take: impl FnMut(L) -> bool) {
+        let mut newest = Newest::default();
+        let mut since = began;
+        let mut failures = 0;
+        loop {
+            match self.read(&mut since, &mut newest, &mut take).await {
+                Ok(End::ForEver) => return,
+                Ok(End::ForNow) => failures = 0,
+                Err(error) => {
+                    tracing::debug!(%error, pod = self.pod, "a log that is followed ended");
+                    failures += 1;
+                }
+            }
+            tokio::time::sleep(BACKOFF.delay(failures)).await;
+        }
+    }
+
+    /// Whether the pod is no longer there. A kubelet that has just started answers 404 for pods that it has not
+    /// heard of yet (`getContainerLogs` in its `server.go`).
+    async fn is_gone(&self, pods: &Api<Pod>) -> kube::Result<bool> {
+        let pod = pods.get_metadata_opt(&self.pod).await?;
+        Ok(pod.is_none_or(|pod| pod.metadata.uid != self.uid))
+    }
+
+    /// Reads the log to its end. Lines that are no records are what the component has to say otherwise.
+    async fn read<L: Line>(
+        &self,
+        since: &mut Instant,
+        newest: &mut Newest,
+        take: &mut impl FnMut(L) -> bool,
+    ) -> kube::Result<End> {
+        let pods = Api::<Pod>::namespaced(self.client.clone(), &self.namespace);
+        // In seconds of the kubelet's clock, whatever that shows.
+        let ago = i64::try_from((since.elapsed() + OVERLAP).as_secs()).unwrap_or(i64::MAX);
+        let container = self.container.clone();
+        let params = LogParams { container, follow: true, since_seconds: Some(ago), ..LogParams::default() };
+        let mut lines = match pods.log_stream(&self.pod, &params).await {
+            Ok(log) => log.lines(),
+            Err(kube::Error::Api(status)) if status.code == 404 && self.is_gone(&pods).await? => {
+                return Ok(End::ForEver);
+            }
+            Err(error) => return Err(error),
+        };
+        loop {
+            let line = match timeout(SILENCE, lines.try_next()).await {
+                Ok(Ok(Some(line))) => line,
+                Ok(Ok(None)) | Err(_) => return Ok(End::ForNow),
+                Ok(Err(error)) => return Err(kube::Error::Service(error.into())),
+            };
+            *since = Instant::now();
+            let Ok(record) = serde_json::from_str::<L>(&line) else {
+                match L::is_warning(&line) {
+                    true => tracing::warn!(line, pod = self.pod, "an observer says"),
+                    false => tracing::debug!(line, pod = self.pod, "a component says"),
+                }
+                continue;
+            };
+            if newest.advance(record.written(), record.seq()) && !take(record) {
+                return Ok(End::ForEver);
+            }
+        }
+    }
+}
+
+/// The newest record that was taken. A log that is read again repeats some.
+#[derive(Debug, Default)]
+struct Newest {
+    at: Stamp,
+    seq: u64,
+}
+
+impl Newest {
+    /// Whether a record is new. Both clocks are looked at: the wall clock may be set back, and the monotonic
+    /// one begins anew when the node does.
+    fn advance(&mut self, at: Stamp, seq: u64) -> bool {
+        let later = (at.mono_ns, seq) > (self.at.mono_ns, self.seq);
+        let new = later || (at.wall_ns, seq) > (self.at.wall_ns, self.seq) || self.at == Stamp::default();
+        if new {
+            *self = Self { at, seq };
+        }
+        new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_newer_records_are_new() {
+        let mut newest = Newest::default();
+        let mut new = |mono_ns, wall_ns, seq| newest.advance(Stamp { mono_ns, wall_ns }, seq);
+        assert!(new(50, 1000, 0));
+        assert!(!new(50, 1000, 0), "the same again");
+        assert!(new(50, 1000, 1), "noticed at the same moment");
+        assert!(!new(49, 999, 5), "an older one, of an earlier process");
+        assert!(new(60, 900, 2), "the wall clock was set back");
+        assert!(new(3, 5000, 0), "the node was started anew");
+    }
+}

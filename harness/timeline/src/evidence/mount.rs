@@ -1,0 +1,178 @@
+//! Mounts on the nodes of a real cluster, as `claimcheck observe` sees them there: its pods' logs are followed
+//! through the API server, and the nodes' times are moved onto our clocks.
+
+use std::time::Duration;
+
+use claimcheck_model::{ClockState, Event, NodeClock, Stamp};
+use claimcheck_observe::{CLOCK_PATH, Change, ELSEWHERE, Record};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, Client};
+use tokio::{
+    sync::mpsc::UnboundedSender,
+    time::{Instant, timeout},
+};
+
+use super::{
+    Evidence, Mount,
+    clock::{Clocks, Reading, SharedClock},
+    logs::{Line, Log, each_running},
+    reason,
+};
+
+/// How long a node may take to say what time it is.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often the clock is asked at first: the quickest answer says most.
+const FIRST_QUESTIONS: usize = 5;
+/// The time between two questions after that: a clock drifts.
+const QUESTIONS: Duration = Duration::from_secs(30);
+
+/// Where the observers are: the pods of `manifests/observe`.
+#[derive(Clone, Debug)]
+pub struct Observers {
+    /// Their namespace.
+    pub namespace: String,
+    /// The label selector that finds them.
+    pub selector: String,
+    /// The port of their clock.
+    pub port: u16,
+}
+
+impl Default for Observers {
+    fn default() -> Self {
+        let selector = "app.kubernetes.io/name=claimcheck,app.kubernetes.io/component=observe".to_owned();
+        Self { namespace: claimcheck_model::NAMESPACE.to_owned(), selector, port: 9465 }
+    }
+}
+
+impl Line for Record {
+    fn written(&self) -> Stamp {
+        self.at
+    }
+
+    fn seq(&self) -> u64 {
+        self.seq
+    }
+
+    fn is_warning(line: &str) -> bool {
+        line.contains(ELSEWHERE)
+    }
+}
+
+/// Follows all observers that there are and that will come, until the receiver of `evidence` is dropped; tells
+/// `events` how the nodes' clocks stand to ours, and `clocks` too.
+pub(super) async fn mounts<I>(
+    client: Client,
+    observers: Observers,
+    clocks: Clocks,
+    evidence: UnboundedSender<I>,
+    events: UnboundedSender<Event>,
+) where
+    I: From<Evidence> + Send + 'static,
+{
+    let pods = Api::<Pod>::namespaced(client.clone(), &observers.namespace);
+    let began = Instant::now();
+    each_running(pods, &observers.selector, evidence.closed(), |pod| {
+        let observer = Observer::of(&client, &observers, &clocks, pod);
+        let follow = |observer: Observer| observer.follow(began, evidence.clone(), events.clone());
+        observer.map(follow).into_iter().collect()
+    })
+    .await;
+}
+
+/// One observer.
+struct Observer {
+    log: Log,
+    node: String,
+    port: u16,
+    clock: SharedClock,
+}
+
+impl Observer {
+    fn of(client: &Client, observers: &Observers, clocks: &Clocks, pod: &Pod) -> Option<Self> {
+        let (name, node) = (pod.metadata.name.clone()?, pod.spec.as_ref()?.node_name.clone()?);
+        let (client, namespace) = (client.clone(), observers.namespace.clone());
+        let clock = clocks.of(&node);
+        let uid = pod.metadata.uid.clone();
+        let log = Log { client, namespace, pod: name, uid, container: None };
+        Some(Self { log, node, port: observers.port, clock })
+    }
+
+    async fn follow<I: From<Evidence>>(
+        self,
+        began: Instant,
+        evidence: UnboundedSender<I>,
+        events: UnboundedSender<Event>,
+    ) {
+        // Before the first record: what has been in the log for long says nothing of when it was written.
+        self.learn(FIRST_QUESTIONS, &events).await;
+        let take = |record| match self.mount(record, Stamp::now()) {
+            Some(mount) => evidence.send(Evidence::Mount(mount).into()).is_ok(),
+            None => true,
+        };
+        tokio::select! {
+            () = self.log.follow(began, take) => {}
+            () = self.ask_on(&events) => {}
+        }
+    }
+
+    /// The evidence that a record is; none if it says nothing about a time.
+    fn mount(&self, record: Record, now: Stamp) -> Option<Mount> {
+        self.clock.lock().arrived(record.at, now);
+        let at = self.clock.lock().ours(record.at, now)?;
+        let mounted = match record.change {
+            Change::Mounted => true,
+            Change::Unmounted => false,
+            // It came at some time before.
+            Change::Found => return None,
+        };
+        Some(Mount { at, node: record.node, place: record.place, mounted })
+    }
+
+    /// Asks what time it is, for ever.
+    async fn ask_on(&self, events: &UnboundedSender<Event>) {
+        loop {
+            tokio::time::sleep(QUESTIONS).await;
+            self.learn(1, events).await;
+        }
+    }
+
+    /// Asks what time it is, until nobody answers, and tells what is known then.
+    async fn learn(&self, questions: usize, events: &UnboundedSender<Event>) {
+        let mut state = None;
+        for _ in 0..questions {
+            match self.ask().await {
+                Ok(reading) => {
+                    let mut clock = self.clock.lock();
+                    clock.asked(reading);
+                    state = clock.known(reading.answered);
+                }
+                Err(why) => {
+                    // What was known is known still, if less well.
+                    let clock = self.clock.lock();
+                    state = clock.known(Stamp::now()).or(Some(ClockState::Unknown { why }));
+                    break;
+                }
+            }
+        }
+        if let Some(state) = state {
+            // Without listeners there is nobody to tell.
+            let _ = events.send(Event::Clock(NodeClock { node: self.node.clone(), state }));
+        }
+    }
+
+    async fn ask(&self) -> Result<Reading, String> {
+        let (Log { client, namespace, pod, .. }, port) = (&self.log, self.port);
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}:{port}/proxy{CLOCK_PATH}");
+        let request = http::Request::get(path).body(Vec::new()).expect("names of objects need no escapes");
+        let asked = Stamp::now();
+        match timeout(PATIENCE, client.request::<Stamp>(request)).await {
+            Ok(Ok(node)) => Ok(Reading { asked, node, answered: Stamp::now() }),
+            Ok(Err(error)) => Err(reason(&error)),
+            Err(_) => Err(format!("no answer within {} s", PATIENCE.as_secs())),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "mount_tests.rs"]
+mod tests;

@@ -1,0 +1,214 @@
+//! Calls to drivers in a real cluster, as `claimcheck tap` hears them there: its containers' logs are followed
+//! through the API server, and the nodes' times are moved onto our clocks.
+
+use claimcheck_csi::tap::{TapLine, TapRecord};
+use claimcheck_model::Stamp;
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, Client, api::ListParams};
+use tokio::{sync::mpsc::UnboundedSender, time::Instant};
+
+use super::{
+    Evidence, InFlight,
+    clock::{Clocks, SharedClock},
+    logs::{Line, Log, each_running},
+    tap::Pairs,
+};
+
+/// The label of pods with a tap: its value is the name of the container that tells of calls, that of a tap or of
+/// a driver of ours.
+const LABEL: &str = "claimcheck.dev/tap";
+
+impl Line for TapLine {
+    fn written(&self) -> Stamp {
+        self.written
+    }
+
+    fn seq(&self) -> u64 {
+        self.seq
+    }
+}
+
+/// Whether there are taps, so that volumes are counted by calls. Who may not look at all pods has none.
+pub async fn is_tapped(client: &Client) -> bool {
+    let pods = Api::<Pod>::all(client.clone());
+    match pods.list(&ListParams::default().labels(LABEL).limit(1)).await {
+        Ok(found) => !found.items.is_empty(),
+        Err(error) => {
+            tracing::warn!(%error, "whether there are taps cannot be seen");
+            false
+        }
+    }
+}
+
+/// Follows all taps that there are and that will come, until the receiver of `evidence` is dropped.
+pub(super) async fn taps<I>(client: Client, clocks: Clocks, in_flight: InFlight, evidence: UnboundedSender<I>)
+where
+    I: From<Evidence> + Send + 'static,
+{
+    let began = Instant::now();
+    each_running(Api::<Pod>::all(client.clone()), LABEL, evidence.closed(), |pod| {
+        let tap = log(&client, pod)
+            .map(|(log, node)| follow(log, clocks.of(&node), in_flight.clone(), began, evidence.clone()));
+        tap.into_iter().collect()
+    })
+    .await;
+}
+
+/// The log of a pod's tap, and the pod's node.
+fn log(client: &Client, pod: &Pod) -> Option<(Log, String)> {
+    let (metadata, client) = (&pod.metadata, client.clone());
+    let container = Some(metadata.labels.as_ref()?.get(LABEL)?.clone());
+    let (namespace, pod_name) = (metadata.namespace.clone()?, metadata.name.clone()?);
+    let node = pod.spec.as_ref()?.node_name.clone()?;
+    let uid = metadata.uid.clone();
+    Some((Log { client, namespace, pod: pod_name, uid, container }, node))
+}
+
+async fn follow<I: From<Evidence>>(
+    log: Log,
+    clock: SharedClock,
+    in_flight: InFlight,
+    began: Instant,
+    evidence: UnboundedSender<I>,
+) {
+    // Processes in a container come one after the other, under one id.
+    let mut pairs = Pairs::new(|_| true);
+    log.follow(began, |line: TapLine| {
+        // A process that writes its first line is another than before: what that had under way died with it.
+        let dead = (line.seq == 0).then(|| std::mem::replace(&mut pairs, Pairs::new(|_| true)));
+        let mut dead = dead.into_iter().flat_map(Pairs::unfinished);
+        if !dead.all(|call| evidence.send(Evidence::Rpc(call).into()).is_ok()) {
+            return false;
+        }
+        let calls = match ours(&clock, line, Stamp::now()) {
+            Some(record) => {
+                in_flight.saw(&record);
+                pairs.take(record)
+            }
+            None => Vec::new(),
+        };
+        calls.into_iter().all(|call| evidence.send(Evidence::Rpc(call).into()).is_ok())
+    })
+    .await;
+    for call in pairs.unfinished() {
+        // The run is over: whoever no longer listens has no use for it.
+        let _ = evidence.send(Evidence::Rpc(call).into());
+    }
+}
+
+/// The record, with its time on our clocks.
+fn ours(clock: &SharedClock, line: TapLine, now: Stamp) -> Option<TapRecord> {
+    let mut clock = clock.lock();
+    clock.arrived(line.written, now);
+    Some(TapRecord { at: clock.ours(line.record.at, now)?, ..line.record })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    };
+
+    use claimcheck_csi::{
+        Code,
+        tap::{CallId, Edge},
+    };
+    use serde_json::json;
+    use tokio::sync::mpsc::unbounded_channel;
+
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn line(seq: u64, edge: Edge, at: Stamp) -> String {
+        let record = TapRecord {
+            at,
+            id: CallId { pid: 1, seq: 1 },
+            edge,
+            component: "node/n1".into(),
+            method: "/csi.v1.Node/NodeStageVolume".into(),
+            driver: Some("d.io".into()),
+            volume_id: Some("v".into()),
+            volume_name: None,
+            node: None,
+            target: Some("/staging".into()),
+        };
+        serde_json::to_string(&TapLine { written: at, seq, record }).unwrap() + "\n"
+    }
+
+    /// A node that booted 100 s after us.
+    fn node_time(now: Stamp) -> Stamp {
+        Stamp { mono_ns: now.mono_ns - 100 * SECOND, wall_ns: now.wall_ns }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_calls_two_lines_become_evidence_on_our_clocks() {
+        calls_become_evidence(0).await;
+    }
+
+    /// The kubelet has just started and does not know its pods.
+    #[tokio::test(start_paused = true)]
+    async fn a_log_that_is_not_found_is_read_again_while_its_pod_is_there() {
+        calls_become_evidence(3).await;
+    }
+
+    /// The kubelet answers 404 so often before it serves the log.
+    async fn calls_become_evidence(unknown: usize) {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let before = Stamp::now();
+        let start = line(0, Edge::Start, node_time(before));
+        let end = Edge::End { code: Code::Ok, message: None, injected: false };
+        let end = line(1, end, node_time(Stamp::now()));
+        let log = format!("{start}some other line\n{end}");
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let (path, query) =
+                (request.uri().path().to_owned(), request.uri().query().unwrap_or_default().to_owned());
+            let (log, asked) = (log.clone(), asked.clone());
+            async move {
+                let pod = json!({
+                    "metadata": {
+                        "name": "driver-0", "namespace": "vendor", "uid": "u", "resourceVersion": "1",
+                        "labels": { "claimcheck.dev/tap": "claimcheck-tap" },
+                    },
+                    "spec": { "nodeName": "n1", "containers": [{ "name": "driver" }, { "name": "claimcheck-tap" }] },
+                    "status": { "phase": "Running" },
+                });
+                let not_found =
+                    json!({ "kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404 });
+                let mut code = 200;
+                let text = match &*path {
+                    "/api/v1/pods" if query.contains("watch=true") => std::future::pending().await,
+                    "/api/v1/pods" => {
+                        assert!(query.contains("labelSelector=claimcheck.dev"), "{query}");
+                        json!({ "kind": "PodList", "apiVersion": "v1", "metadata": { "resourceVersion": "1" }, "items": [pod] }).to_string()
+                    }
+                    "/api/v1/namespaces/vendor/pods/driver-0" => pod.to_string(),
+                    "/api/v1/namespaces/vendor/pods/driver-0/log" => {
+                        assert!(query.contains("container=claimcheck-tap"), "{query}");
+                        if asked.fetch_add(1, Ordering::Relaxed) < unknown {
+                            code = 404;
+                            not_found.to_string()
+                        } else {
+                            log
+                        }
+                    }
+                    other => panic!("{other}"),
+                };
+                let body = kube::client::Body::from(text.into_bytes());
+                let answer = http::Response::builder().status(code).body(body).expect("a status and a body");
+                Ok::<_, std::convert::Infallible>(answer)
+            }
+        });
+        let client = Client::new(service, "default");
+        assert!(is_tapped(&client).await);
+        let (evidence, mut seen) = unbounded_channel::<Evidence>();
+        let (clocks, in_flight) = (Clocks::default(), InFlight::default());
+        let following = tokio::spawn(taps(client, clocks, in_flight, evidence));
+        let Some(Evidence::Rpc(call)) = seen.recv().await else { panic!("no call") };
+        following.abort();
+        assert_eq!((call.driver.as_str(), call.volume.as_str(), call.node.as_str()), ("d.io", "v", "n1"));
+        let end = call.succeeded().unwrap();
+        assert!(call.start <= end && before <= end && end <= Stamp::now(), "{call:?}");
+    }
+}

@@ -1,0 +1,317 @@
+//! Evidence in, events out: which phase of whose life began and ended when, and what is attached and
+//! mounted. A pure state machine; [`start`] is the task around it.
+//!
+//! ```text
+//! Evidence ─> state (objects), calls (driver): facts ─> measure: start and end per phase ─> samples
+//!          └> sets: what is attached, staged, mounted ─> transitions, violations
+//! ```
+//!
+//! Facts are independent of the order in which they arrive: a sample is reported as soon as both ends of
+//! its phase are known, whichever came first. What lacks one when no more evidence will come is reported
+//! by [`Timeline::finish`] as aborted (no end) or unobserved (no start).
+
+mod balance;
+mod calls;
+pub mod evidence;
+mod fact;
+mod measure;
+mod objects;
+mod run;
+mod sets;
+mod snapshots;
+mod state;
+
+pub use balance::{Balance, OpenPhase};
+pub use run::{Closed, Handle, Input, start};
+pub use sets::Counts;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use claimcheck_informer::DataSource;
+use claimcheck_model::{Event, Outcome, Place, Rule, Stamp, TransitionKind};
+
+use calls::{CallLog, NodeVolumeKey};
+use measure::{Done, Facts, Whose};
+use sets::Sets;
+use state::{State, Touched};
+
+use crate::evidence::{Evidence, Mount, Object, Rpc};
+
+/// Whether the driver's calls are recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tap {
+    /// They are: stage and publish are timed, and everything is counted, by the calls.
+    Present,
+    /// They are not: times come from mount tables, attachments are counted by their objects, and mounts
+    /// are not counted, since a polled table coalesces.
+    Absent,
+}
+
+/// The life of every volume so far.
+#[derive(Debug)]
+pub struct Timeline {
+    tap: Tap,
+    state: State,
+    calls: CallLog,
+    sets: Sets,
+    done: Done,
+    /// Mounts for staging whose volume no watch has shown yet.
+    early: BTreeMap<Place, Vec<Mount>>,
+}
+
+impl Timeline {
+    /// A timeline that has seen nothing.
+    pub fn new(tap: Tap) -> Self {
+        let (state, calls, sets, done, early) = Default::default();
+        Self { tap, state, calls, sets, done, early }
+    }
+
+    /// The same, where callers may repeat these calls: kubelets do when they were started again, and sidecars whose
+    /// cache is behind. CSI has drivers answer such a call with success.
+    #[must_use]
+    pub fn with_repeats_of(mut self, rules: &'static [Rule]) -> Self {
+        self.sets.repeatable = rules;
+        self
+    }
+
+    /// Enters one piece of evidence; returns what it completes. Costs as much as the claim it is about has
+    /// pods, however many other claims there are.
+    pub fn feed(&mut self, evidence: &Evidence) -> Vec<Event> {
+        let mut events = Vec::new();
+        let whose = match evidence {
+            Evidence::Watch(change) => {
+                let touched = self.state.saw(change);
+                if let (Tap::Absent, Touched::Attachment(uid)) = (self.tap, &touched) {
+                    events.extend(self.count_attachment(uid));
+                }
+                let early = self.no_longer_early(&change.object);
+                let mut whose = self.concerned(&touched);
+                whose.extend(early.iter().flat_map(|mount| self.mounted(mount)));
+                whose
+            }
+            Evidence::Rpc(rpc) => {
+                let node = self.state.node_name(&rpc.driver, &rpc.node).to_owned();
+                events.push(self.calls.called(rpc, &node));
+                events.extend(self.sets.apply(rpc, &node, self.state.is_lost(&node)));
+                self.concerned_by_call(rpc)
+            }
+            Evidence::Mount(mount) if self.tap == Tap::Absent => self.mounted(mount),
+            Evidence::Mount(_) => BTreeSet::new(),
+        };
+        events.extend(self.settle(&whose, false));
+        events
+    }
+
+    /// No more evidence will come: reports what began and did not end as aborted, and what ended but was
+    /// not seen to begin as unobserved.
+    pub fn finish(&mut self) -> Vec<Event> {
+        let mut events = self.sets.finish();
+        let whose: BTreeSet<Whose> = (self.state.claims.keys().cloned().map(Whose::Claim))
+            .chain(self.state.attachments.keys().cloned().map(Whose::Attachment))
+            .chain(self.calls.on_nodes.keys().cloned().map(Whose::NodeVolume))
+            .chain(self.state.pods.keys().cloned().map(Whose::Pod))
+            .chain(self.state.snapshots.snapshots.keys().cloned().map(Whose::Snapshot))
+            .collect();
+        events.extend(self.settle(&whose, true));
+        events
+    }
+
+    /// Lets go of all that is known of these claims, by uid: their pods, volumes, attachments, calls. Costs as
+    /// much as they have, however many others there are. What is seen of them later counts as new.
+    pub fn forget(&mut self, claims: &[String]) {
+        for claim in claims {
+            let Some(forgotten) = self.state.forget(claim) else { continue };
+            self.done.remove(&Whose::Claim(claim.clone()));
+            for handle in &forgotten.handles {
+                for on_node in self.calls.forget(handle) {
+                    self.done.remove(&Whose::NodeVolume(on_node));
+                }
+                self.sets.counts.remove(handle);
+            }
+            for snapshot in forgotten.snapshots {
+                self.done.remove(&Whose::Snapshot(snapshot));
+            }
+            for attachment in forgotten.attachments {
+                self.done.remove(&Whose::Attachment(attachment));
+            }
+            for pod in forgotten.pods {
+                self.calls.forget_pod(&pod);
+                self.done.remove(&Whose::Pod(pod));
+            }
+        }
+    }
+
+    fn facts(&self) -> Facts<'_> {
+        Facts { state: &self.state, calls: &self.calls, done: &self.done }
+    }
+
+    /// Reports the phases of some subjects whose outcome is known.
+    fn settle(&mut self, whose: &BTreeSet<Whose>, last: bool) -> Vec<Event> {
+        let facts = self.facts();
+        let mut settled = Vec::new();
+        let measured =
+            whose.iter().flat_map(|whose| facts.phases(whose).into_iter().map(move |phase| (whose, phase)));
+        for (whose, measured) in measured {
+            let outcome = match (measured.start, measured.end) {
+                (Some(start), Some(end)) => facts.outcome(&measured, start, end),
+                (Some(start), None) if last => Outcome::Aborted { start: start.at },
+                (None, Some(_)) if last => Outcome::Unobserved,
+                (_, None) | (None, Some(_)) => continue,
+            };
+            let sample = facts.sample(&measured, outcome);
+            settled.push((measured.occurrence, whose, sample));
+        }
+        settled.sort_by(|(a, ..), (b, ..)| a.cmp(b));
+        let report = |(occurrence, whose, sample): (_, &Whose, _)| {
+            self.done.entry(whose.clone()).or_default().insert(occurrence);
+            Event::Phase(sample)
+        };
+        settled.into_iter().map(report).collect()
+    }
+
+    /// Whose phases a changed object bears on.
+    fn concerned(&self, touched: &Touched) -> BTreeSet<Whose> {
+        match touched {
+            Touched::Claim(uid) => self.concerned_by_claim(uid),
+            Touched::Attachment(uid) => {
+                let mut whose = BTreeSet::from([Whose::Attachment(uid.clone())]);
+                let volume = self.state.attachments.get(uid).map(|attachment| attachment.volume.as_str());
+                let claim = volume.and_then(|volume| self.state.claim_of_volume(volume));
+                whose.extend(claim.into_iter().flat_map(|(uid, _)| self.concerned_by_claim(uid)));
+                whose
+            }
+            Touched::Pod(uid) => {
+                let mut whose = BTreeSet::from([Whose::Pod(uid.clone())]);
+                let Some(pod) = self.state.pods.get(uid) else { return whose };
+                for claim in self.state.claims_of(pod).flatten() {
+                    whose.extend(self.on_node(&claim.volume, &pod.node));
+                }
+                whose
+            }
+            Touched::Snapshot(uid) => {
+                let mut whose = BTreeSet::from([Whose::Snapshot(uid.clone())]);
+                let snapshot = self.state.snapshots.snapshots.get(uid);
+                let source = snapshot.map(|snapshot| DataSource::Snapshot(snapshot.key.clone()));
+                whose.extend(source.into_iter().flat_map(|source| self.made_from(&source)));
+                whose
+            }
+            Touched::Nothing => BTreeSet::new(),
+        }
+    }
+
+    fn concerned_by_claim(&self, uid: &str) -> BTreeSet<Whose> {
+        let mut whose = BTreeSet::from([Whose::Claim(uid.to_owned())]);
+        let Some(claim) = self.state.claims.get(uid) else { return whose };
+        whose.extend(claim.pods.iter().cloned().map(Whose::Pod));
+        whose.extend(self.state.snapshots.of(&claim.key).map(|(uid, _)| Whose::Snapshot(uid.clone())));
+        whose.extend(self.made_from(&DataSource::Claim(claim.key.clone())));
+        let attachments = self.state.attachments_of.get(&claim.volume);
+        whose.extend(attachments.into_iter().flatten().cloned().map(Whose::Attachment));
+        if let Some(volume) = self.state.volumes.get(&claim.volume) {
+            let handle = (volume.driver.clone(), volume.handle.clone());
+            let nodes = self.calls.on_nodes.range((handle.clone(), String::new())..);
+            let nodes = nodes.take_while(|((other, _), _)| *other == handle);
+            whose.extend(nodes.map(|(key, _)| Whose::NodeVolume(key.clone())));
+        }
+        whose
+    }
+
+    /// The claims that are made from something.
+    fn made_from(&self, source: &DataSource) -> Vec<Whose> {
+        self.state.snapshots.made_from(source).cloned().map(Whose::Claim).collect()
+    }
+
+    /// A volume on one node: as the control plane and as the node see it.
+    fn on_node(&self, volume: &str, node: &str) -> Vec<Whose> {
+        let attachments = self.state.attachments_of.get(volume).into_iter().flatten();
+        let here = attachments.filter(|uid| self.state.attachments.get(*uid).is_some_and(|a| a.node == node));
+        let mut whose: Vec<Whose> = here.cloned().map(Whose::Attachment).collect();
+        if let Some(volume) = self.state.volumes.get(volume) {
+            let handle = (volume.driver.clone(), volume.handle.clone());
+            whose.push(Whose::NodeVolume((handle, node.to_owned())));
+        }
+        whose
+    }
+
+    /// Whose phases a call bears on. The controller's calls end no phase: the objects that follow do.
+    fn concerned_by_call(&self, rpc: &Rpc) -> BTreeSet<Whose> {
+        let on_node = ((rpc.driver.clone(), rpc.volume.clone()), rpc.node.clone());
+        let mut whose = BTreeSet::new();
+        match rpc.method.as_str() {
+            "NodePublishVolume" | "NodeUnpublishVolume" => {
+                if let Some(Place::Publish { pod, .. }) = Place::of(Path::new(&rpc.target)) {
+                    whose.insert(Whose::Pod(pod));
+                }
+            }
+            "NodeStageVolume" | "NodeUnstageVolume" => {
+                whose.extend(self.concerned_by_stage(&on_node, rpc.start));
+            }
+            _ => return whose,
+        }
+        whose.insert(Whose::NodeVolume(on_node));
+        whose
+    }
+
+    /// Whose phases bear on a volume that was staged or unstaged.
+    fn concerned_by_stage(&self, (handle, node): &NodeVolumeKey, at: Stamp) -> Vec<Whose> {
+        let volume = self.state.volume_at(&handle.0, &handle.1, at);
+        let claim = volume.and_then(|name| self.state.claim_of_volume(name));
+        let of_claim = claim.into_iter().flat_map(|(_, claim)| {
+            let pods = claim.pods.iter().cloned().map(Whose::Pod);
+            pods.chain(self.on_node(&claim.volume, node))
+        });
+        of_claim.collect()
+    }
+
+    /// Enters a mount, or keeps it until its volume is known.
+    fn mounted(&mut self, mount: &Mount) -> BTreeSet<Whose> {
+        let mut whose = BTreeSet::new();
+        match &mount.place {
+            Place::Publish { pod, volume } => {
+                self.calls.mounted_in_pod((pod.clone(), volume.clone()), mount);
+                whose.extend(self.on_node(volume, &mount.node));
+                whose.insert(Whose::Pod(pod.clone()));
+            }
+            place @ (Place::Stage { .. } | Place::StageOf { .. }) => match self.state.handle_at(place) {
+                Some(handle) => {
+                    let key = (handle, mount.node.clone());
+                    self.calls.mounted_on_node(key.clone(), mount);
+                    whose.extend(self.concerned_by_stage(&key, mount.at));
+                    whose.insert(Whose::NodeVolume(key));
+                }
+                None if mount.mounted || self.early.contains_key(place) => {
+                    self.early.entry(place.clone()).or_default().push(mount.clone());
+                }
+                // One that was forgotten.
+                None => {}
+            },
+        }
+        whose
+    }
+
+    /// The mounts that were seen before the volume was: watches and mount tables are not ordered among each
+    /// other.
+    fn no_longer_early(&mut self, object: &Object) -> Vec<Mount> {
+        let (Object::Volume(_), false) = (object, self.early.is_empty()) else { return Vec::new() };
+        let state = &self.state;
+        let known = self.early.extract_if(.., |place, _| state.handle_at(place).is_some());
+        known.flat_map(|(_, mounts)| mounts).collect()
+    }
+
+    /// Without calls an attachment's own object says when its volume is attached.
+    fn count_attachment(&mut self, uid: &str) -> Option<Event> {
+        let attachment = self.state.attachments.get(uid)?;
+        let volume = self.state.volumes.get(&attachment.volume)?;
+        let (kind, fact) = match (attachment.attached, attachment.gone) {
+            (Some(_), Some(gone)) => (TransitionKind::Detach, gone),
+            (Some(attached), None) => (TransitionKind::Attach, attached),
+            (None, _) => return None,
+        };
+        let handle = (volume.driver.clone(), volume.handle.clone());
+        self.sets.watched(kind, handle, &attachment.node, fact.at)
+    }
+}
+
+#[cfg(test)]
+mod tests;

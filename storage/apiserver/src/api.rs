@@ -1,0 +1,221 @@
+//! The way of a request: path, token, body, handler, counters.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use http::header::{AUTHORIZATION, USER_AGENT};
+use http::request::Parts;
+use http::{Method, Request, StatusCode};
+use http_body_util::{BodyExt, Either, Limited};
+use hyper::body::{Body as _, Bytes, Incoming};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::audit::{Audit, Entry, RequestCount};
+use crate::faults::Faults;
+use crate::handlers::{self, Call};
+use crate::request::{ObjectPath, Query, Target};
+use crate::response::{self, Answer};
+use crate::status::{Result, Status};
+use crate::store::Store;
+use crate::tokens::Signer;
+use crate::{discovery, furniture, openapi};
+
+/// The largest body that is read; upstream allows 3 MiB.
+const BODY_LIMIT: usize = 3 << 20;
+
+/// Everything that connections share.
+pub struct Api {
+    /// All objects.
+    pub store: Arc<Store>,
+    /// Ends watches when the server stops.
+    pub stop: CancellationToken,
+    /// What shall go wrong.
+    pub faults: Faults,
+    /// Signs the tokens of service accounts.
+    pub signer: Signer,
+    /// The CA that clients trust.
+    pub ca_pem: String,
+    address: SocketAddr,
+    /// What the `Authorization` header must be; it opens the kubelets too.
+    pub authorization: String,
+    git_version: String,
+    audit: Audit,
+}
+
+/// Where a server is found, and what it is known by.
+pub struct Issued {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// The bearer token that may do everything.
+    pub token: String,
+    /// The CA that clients trust, PEM.
+    pub ca_pem: String,
+    /// Signs the tokens of service accounts.
+    pub signer: Signer,
+}
+
+impl Api {
+    /// An API over `store`, furnished as every cluster is.
+    pub fn new(
+        store: Arc<Store>,
+        identity: Issued,
+        git_version: String,
+        audit: Audit,
+        stop: CancellationToken,
+    ) -> Self {
+        let Issued { address, token, ca_pem, signer } = identity;
+        furniture::furnish_cluster(&store, &ca_pem);
+        Self {
+            store,
+            stop,
+            faults: Faults::default(),
+            signer,
+            ca_pem,
+            address,
+            authorization: format!("Bearer {token}"),
+            git_version,
+            audit,
+        }
+    }
+
+    /// The counters of requests.
+    pub fn requests(&self) -> Vec<RequestCount> {
+        self.audit.counts()
+    }
+
+    /// Answers one request.
+    pub async fn answer(&self, request: Request<Incoming>) -> Answer {
+        let began = Instant::now();
+        let (head, body) = request.into_parts();
+        let target = Target::parse(head.uri.path());
+        let query = Query::parse(head.uri.query());
+        let verb = verb(&head.method, &target, &query);
+        let resource = match &target {
+            Target::Objects(ObjectPath { resource, subresource: None, .. }) => resource.qualified_plural(),
+            Target::Objects(ObjectPath { resource, subresource: Some(subresource), .. }) => {
+                format!("{}/{subresource}", resource.qualified_plural())
+            }
+            _ => head.uri.path().to_owned(),
+        };
+        let agent = head.headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
+        let agent = agent.split([' ', '/']).next().unwrap_or_default();
+        self.audit.count(agent, verb, &resource);
+        let mut received = Bytes::new();
+        let answer = match self.dispatch(&head, &target, query, verb, body, &mut received).await {
+            Ok(answer) => answer,
+            Err(status) => status.into_answer(),
+        };
+        self.audit.log(Entry {
+            agent,
+            verb,
+            resource: &resource,
+            uri: head.uri.path_and_query().map_or("", |uri| uri.as_str()),
+            code: answer.status().as_u16(),
+            request_bytes: received.len() as u64,
+            response_bytes: match answer.body() {
+                Either::Left(whole) => whole.size_hint().exact().unwrap_or_default(),
+                Either::Right(_) => 0,
+            },
+            took: began.elapsed(),
+        });
+        answer
+    }
+
+    async fn dispatch(
+        &self,
+        head: &Parts,
+        target: &Target,
+        query: Query,
+        verb: &'static str,
+        body: Incoming,
+        received: &mut Bytes,
+    ) -> Result<Answer> {
+        // As upstream, health and version are for everybody.
+        if !matches!(target, Target::Health | Target::Version) {
+            self.authorize(head, target, verb)?;
+        }
+        match target {
+            Target::Health => Ok(response::text(StatusCode::OK, "ok")),
+            Target::Version => Ok(response::json(StatusCode::OK, &self.version())),
+            Target::Objects(path) => {
+                if let Some(fault) = self.faults.on_request(verb, path.resource.plural) {
+                    fault.strike().await?;
+                }
+                let body = read(body).await?;
+                received.clone_from(&body);
+                let call = Call { api: self, path, query, head, body };
+                handlers::dispatch(call, verb).await
+            }
+            Target::UnknownResource => Err(Status::unknown_resource()),
+            Target::Unknown => Ok(response::text(StatusCode::NOT_FOUND, "404 page not found\n")),
+            _ if head.method != Method::GET => Err(Status::method_not_allowed()),
+            Target::KeySet => Ok(response::json(StatusCode::OK, &self.signer.key_set())),
+            Target::CoreVersions => Ok(discovery::core(head, self.address)),
+            Target::Groups => Ok(discovery::groups(head)),
+            Target::Group(group) => discovery::group(group),
+            Target::GroupVersion(group, version) => discovery::resources(group, version),
+            Target::OpenApi => Ok(openapi::index()),
+            Target::OpenApiDocument(group, version) => openapi::document(group, version),
+        }
+    }
+
+    fn authorize(&self, head: &Parts, target: &Target, verb: &str) -> Result<()> {
+        match head.headers.get(AUTHORIZATION) {
+            Some(presented) if presented.as_bytes() == self.authorization.as_bytes() => Ok(()),
+            Some(_) => Err(Status::unauthorized()),
+            None => Err(match target {
+                Target::Objects(path) => Status::anonymous(verb, path),
+                _ => Status::anonymous_path(verb, head.uri.path()),
+            }),
+        }
+    }
+
+    fn version(&self) -> Value {
+        let mut numbers = self.git_version.trim_start_matches('v').split('.');
+        let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
+        let before = minor
+            .parse::<u32>()
+            .map_or_else(|_| minor.to_owned(), |minor| minor.saturating_sub(1).to_string());
+        json!({
+            "major": major,
+            "minor": minor,
+            "emulationMajor": major,
+            "emulationMinor": minor,
+            "minCompatibilityMajor": major,
+            "minCompatibilityMinor": before,
+            "gitVersion": self.git_version,
+            "gitCommit": "",
+            "gitTreeState": "clean",
+            "buildDate": "1970-01-01T00:00:00Z",
+            "goVersion": concat!("claimcheck ", env!("CARGO_PKG_VERSION")),
+            "compiler": "rustc",
+            "platform": "linux/amd64",
+        })
+    }
+}
+
+async fn read(body: Incoming) -> Result<Bytes> {
+    match Limited::new(body, BODY_LIMIT).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(Status::too_large(BODY_LIMIT)),
+        Err(error) => Err(Status::bad_request(format!("could not read the body: {error}"))),
+    }
+}
+
+/// The Kubernetes verb of a request.
+fn verb(method: &Method, target: &Target, query: &Query) -> &'static str {
+    let Target::Objects(path) = target else { return if method == Method::GET { "get" } else { "other" } };
+    match (method.as_str(), &path.name) {
+        ("GET" | "HEAD", Some(_)) => "get",
+        ("GET" | "HEAD", None) if query.flag("watch") => "watch",
+        ("GET" | "HEAD", None) => "list",
+        ("POST", _) => "create",
+        ("PUT", Some(_)) => "update",
+        ("PATCH", Some(_)) => "patch",
+        ("DELETE", Some(_)) => "delete",
+        ("DELETE", None) => "deletecollection",
+        _ => "other",
+    }
+}

@@ -1,0 +1,218 @@
+//! create: a new object, or a pod's binding.
+
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::update::Written;
+use super::{Call, evict, ownership, token, warn};
+use crate::resources::{Resource, Shelf};
+use crate::response::{self, Answer};
+use crate::status::{FieldError, Result, Status};
+use crate::store::{CreateError, Key};
+use crate::{admission, furniture, names, time};
+
+/// How often a generated name that is taken is replaced by another.
+const GENERATE_ATTEMPTS: usize = 8;
+
+/// Stores the object in the body.
+pub fn handle(call: &Call<'_>) -> Result<Answer> {
+    match call.path.subresource.as_deref() {
+        None => create(call),
+        Some("binding") => bind(call),
+        Some("eviction") => evict::handle(call),
+        Some("token") => token::handle(call),
+        Some(_) => Err(Status::method_not_allowed()),
+    }
+}
+
+fn create(call: &Call<'_>) -> Result<Answer> {
+    if call.path.name.is_some() {
+        return Err(Status::method_not_allowed());
+    }
+    let decoded = call.decode_body()?;
+    let mut object = decoded.value;
+    check_namespace(call, &mut object)?;
+    let base = object["metadata"]["generateName"].as_str().map(str::to_owned).filter(|base| !base.is_empty());
+    let given = object["metadata"]["name"].as_str().is_some_and(|name| !name.is_empty());
+    let mut attempts = if given || base.is_none() { 1 } else { GENERATE_ATTEMPTS };
+    loop {
+        attempts -= 1;
+        if let (false, Some(base)) = (given, &base) {
+            object["metadata"]["name"] = names::generate(base).into();
+        }
+        let object = prepare(call, object.clone(), None)?;
+        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        match enter(call, &name, object) {
+            Ok(written) => {
+                let mut answer = written.answer(call, StatusCode::CREATED);
+                warn(&mut answer, &decoded.faults);
+                return Ok(answer);
+            }
+            Err(CreateError::Exists) if attempts > 0 => {}
+            Err(error) => return Err(refusal(call, &name, &error)),
+        }
+    }
+}
+
+/// Stores an object that was applied, and whose owners are known; `None` if there is one by now.
+pub(super) fn apply(call: &Call<'_>, object: Value, owners: Value) -> Result<Option<Written>> {
+    let object = prepare(call, object, Some(owners))?;
+    let name = call.name()?;
+    match enter(call, name, object) {
+        Ok(written) => Ok(Some(written)),
+        Err(CreateError::Exists) => Ok(None),
+        Err(error) => Err(refusal(call, name, &error)),
+    }
+}
+
+/// Stores a new object, with what comes with it.
+fn enter(call: &Call<'_>, name: &str, object: Value) -> Result<Written, CreateError> {
+    let shelf = call.path.resource.shelf;
+    let key = Key::new(call.path.namespace.as_deref().unwrap_or_default(), name);
+    if call.query.dry_run() {
+        call.store().check_create(shelf, &key)?;
+        return Ok(Written::DryRun(object));
+    }
+    let object = call.store().create(shelf, key, object)?;
+    if shelf == Shelf::Namespaces {
+        furniture::furnish_namespace(call.store(), name, &call.api.ca_pem);
+    }
+    Ok(Written::Stored(object))
+}
+
+fn refusal(call: &Call<'_>, name: &str, error: &CreateError) -> Status {
+    let namespace = call.path.namespace.as_deref().unwrap_or_default();
+    match error {
+        CreateError::Exists => Status::already_exists(call.path.resource, name),
+        CreateError::NamespaceMissing => {
+            let namespaces = crate::resources::stored(Shelf::Namespaces);
+            Status::not_found(namespaces, namespace)
+        }
+        CreateError::NamespaceTerminating => {
+            Status::namespace_terminating(call.path.resource, name, namespace)
+        }
+    }
+}
+
+/// The body may leave the namespace out, but not name another.
+pub(super) fn check_namespace(call: &Call<'_>, object: &mut Value) -> Result<()> {
+    let Some(namespace) = &call.path.namespace else {
+        if let Value::Object(metadata) = &mut object["metadata"] {
+            metadata.shift_remove("namespace");
+        }
+        return Ok(());
+    };
+    let given = &object["metadata"]["namespace"];
+    if !given.is_null() && given != "" && given != namespace.as_str() {
+        let message = "the namespace of the provided object does not match the namespace sent on the request";
+        return Err(Status::bad_request(message));
+    }
+    object["metadata"]["namespace"] = namespace.as_str().into();
+    Ok(())
+}
+
+/// Completes a new object and checks it, up to the point of storing. Who owns its fields is what `owners`
+/// says, or else the caller does.
+fn prepare(call: &Call<'_>, mut object: Value, owners: Option<Value>) -> Result<Value> {
+    let resource = call.path.resource;
+    let metadata = &mut object["metadata"];
+    if let Value::Object(metadata) = metadata {
+        // What only the server says.
+        for field in
+            ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields", "generation"]
+        {
+            metadata.shift_remove(field);
+        }
+        if metadata.get("resourceVersion").is_some_and(|version| version != "") {
+            return Err(Status::bad_request("resourceVersion should not be set on objects to be created"));
+        }
+        metadata.shift_remove("uid");
+    }
+    (resource.default)(&mut object);
+    let owners = owners.unwrap_or_else(|| ownership::create(call, &object));
+    (resource.begin)(&mut object);
+    admission::create(call.store(), call.path, &mut object)?;
+    let metadata = &mut object["metadata"];
+    metadata["uid"] = uuid::Uuid::new_v4().to_string().into();
+    metadata["creationTimestamp"] = time::now().into();
+    if resource.generation {
+        metadata["generation"] = 1.into();
+    }
+    if !owners.is_null() {
+        metadata["managedFields"] = owners;
+    }
+    let name = metadata["name"].as_str().unwrap_or_default().to_owned();
+    let mut errors = check_metadata(resource, &object);
+    errors.extend((resource.validate)(&object));
+    if errors.is_empty() { Ok(object) } else { Err(Status::invalid(resource, &name, &errors)) }
+}
+
+fn check_metadata(resource: &Resource, object: &Value) -> Vec<FieldError> {
+    let metadata = &object["metadata"];
+    let name = metadata["name"].as_str().unwrap_or_default();
+    if name.is_empty() {
+        return vec![FieldError::required("metadata.name", "name or generateName is required")];
+    }
+    let fault = names::fault(name, resource.label_names);
+    fault.map(|fault| FieldError::invalid("metadata.name", &metadata["name"], fault)).into_iter().collect()
+}
+
+/// Puts a pod on a node, once.
+///
+/// Mirrors BindingREST in pkg/registry/core/pod/storage.
+fn bind(call: &Call<'_>) -> Result<Answer> {
+    let resource = call.path.resource;
+    let name = call.name()?;
+    let binding = call.parse("Binding")?;
+    let target = binding["target"]["name"].as_str().unwrap_or_default();
+    if target.is_empty() {
+        let errors = [FieldError::required("target.name", "")];
+        return Err(Status::invalid_kind("Binding", "", "Binding", name, &errors));
+    }
+    loop {
+        let pod = call.object()?;
+        let expected = &binding["metadata"]["uid"];
+        if expected.as_str().is_some_and(|uid| !uid.is_empty() && uid != pod.uid()) {
+            let why = format!(
+                "the UID in the precondition ({}) does not match the UID in record ({})",
+                expected.as_str().unwrap_or_default(),
+                pod.uid()
+            );
+            return Err(Status::precondition(resource, name, &why));
+        }
+        if pod.is_deleting() {
+            let why = format!("pod {name} is being deleted, cannot be assigned to a host");
+            return Err(Status::refused(resource, "binding", name, &why));
+        }
+        if let Some(node) = pod.value["spec"]["nodeName"].as_str().filter(|node| !node.is_empty()) {
+            let why = format!("pod {name} is already assigned to node \"{node}\"");
+            return Err(Status::refused(resource, "binding", name, &why));
+        }
+        let mut bound = pod.value.clone();
+        bound["spec"]["nodeName"] = target.into();
+        if let Value::Object(annotations) = &binding["metadata"]["annotations"] {
+            for (key, value) in annotations {
+                bound["metadata"]["annotations"][key] = value.clone();
+            }
+        }
+        // The nomination has served its purpose (KEP-5278).
+        if let Value::Object(status) = &mut bound["status"] {
+            status.shift_remove("nominatedNodeName");
+        }
+        let scheduled =
+            json!({ "type": "PodScheduled", "status": "True", "lastTransitionTime": time::now() });
+        match &mut bound["status"]["conditions"] {
+            Value::Array(conditions) => {
+                conditions.retain(|condition| condition["type"] != "PodScheduled");
+                conditions.push(scheduled);
+            }
+            unset => *unset = json!([scheduled]),
+        }
+        if call.query.dry_run() || call.store().replace(resource.shelf, &pod, bound).is_ok() {
+            let success = json!({
+                "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201,
+            });
+            return Ok(response::json(StatusCode::CREATED, &success));
+        }
+    }
+}

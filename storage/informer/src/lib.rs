@@ -1,0 +1,39 @@
+//! Watch caches with indexes, and the reconcile queue, shared by controllers and node.
+//!
+//! ```text
+//! API server ──watch per kind──> Informer ──> World (Store per kind, with indexes) ──&World──> planners
+//!      ^                            │                    ^
+//!      │                         Change                  │ write-through: Informer::apply, forget
+//!      │                            v                    │
+//!      └──────writes── shells <── Queue<Key> (dedupe, one at a time, backoff)
+//! ```
+//!
+//! Where to start: [`World`] is what planners see and knows nothing of networks or time; [`Informer`]
+//! keeps one up to date; [`Queue`] runs a reconciler over keys; [`EventRecorder`] writes Events.
+//! One process needs one [`Informer`], however many controllers it runs.
+
+mod events;
+pub mod growth;
+mod index;
+mod informer;
+pub mod modification;
+pub mod quantity;
+mod queue;
+mod source;
+mod store;
+#[cfg(feature = "testing")]
+pub mod testing;
+mod world;
+
+pub use claimcheck_model::Backoff;
+pub use events::{EventRecorder, EventType, reference};
+pub use index::{
+    AttachmentBy, CapacityBy, ClaimBy, ClassBy, ContentBy, DEFAULT_CLASSES, Indexed, NoIndex, PodBy,
+    PodClaim, Slot, SnapshotBy, Term, UNREADY, UNSCHEDULED, VolumeBy, attributes_classes, is_terminal,
+    pod_claims,
+};
+pub use informer::{Informer, Options, Watchable, is_unserved};
+pub use queue::{Outcome, Queue};
+pub use source::{DataSource, data_source};
+pub use store::{Delta, Store, is_newer, key_of};
+pub use world::{Cached, Change, Kind, KindSet, Object, World};

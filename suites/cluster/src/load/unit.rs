@@ -1,0 +1,235 @@
+//! The life of a few volumes that belong together: claims, the pods that use all of them, and their way
+//! back. Everything is waited for in the session's one cache, so that a wait costs the API server nothing.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+use claimcheck_cluster::{On, Seen};
+use claimcheck_harness::Session;
+use claimcheck_informer::Kind;
+use claimcheck_model::{Event, Leak, LoadEvent, ObjectKey, VolumeStep};
+use futures::future::try_join_all;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, PostParams},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{Spec, objects};
+use crate::fixture::{delete, readiness};
+
+/// How long records of calls may take to come, once the API shows nothing any more.
+const SETTLE: Duration = Duration::from_secs(5);
+
+/// Where volumes are made.
+pub(super) struct Ground {
+    pub session: Arc<Session>,
+    pub spec: Spec,
+    pub namespace: String,
+    pub interrupted: CancellationToken,
+}
+
+/// A few volumes that belong together.
+pub(super) struct Unit {
+    /// Names of the claims.
+    claims: Vec<String>,
+    pods: Vec<String>,
+    /// Uids of those claims that there are.
+    uids: Vec<String>,
+    began: Instant,
+    failed: bool,
+}
+
+impl Unit {
+    /// The `nth` unit, whose claims are numbered from `first`.
+    pub fn new(nth: usize, first: usize, volumes: usize, pods: usize) -> Self {
+        let claims = (first..first + volumes).map(|number| format!("claim-{number}")).collect();
+        let pods = (0..pods).map(|pod| format!("pod-{nth}-{pod}")).collect();
+        Self { claims, pods, uids: Vec::new(), began: Instant::now(), failed: false }
+    }
+
+    /// How many volumes.
+    pub fn volumes(&self) -> usize {
+        self.claims.len()
+    }
+
+    /// They got, or have got, where they should.
+    pub fn is_good(&self) -> bool {
+        !self.failed
+    }
+}
+
+impl Ground {
+    /// Makes claims and pods and waits until they are up, it has failed, or the load is interrupted.
+    pub async fn up(&self, mut unit: Unit) -> Unit {
+        unit.began = Instant::now();
+        self.reached(&unit, VolumeStep::Created);
+        let interrupted = self.interrupted.clone();
+        tokio::select! {
+            rose = self.rise(&mut unit) => match rose {
+                Ok(()) => self.reached(&unit, VolumeStep::Up),
+                Err(error) => self.failed(&mut unit, &error),
+            },
+            () = interrupted.cancelled() => {}
+        }
+        unit
+    }
+
+    /// Removes what there is of a unit, also of one that has failed, and waits until it is gone.
+    pub async fn down(&self, mut unit: Unit) -> Unit {
+        if unit.is_good() {
+            self.reached(&unit, VolumeStep::Going);
+        }
+        match self.fall(&unit).await {
+            Ok(()) if unit.is_good() => self.reached(&unit, VolumeStep::Gone),
+            Ok(()) => {}
+            Err(error) => self.failed(&mut unit, &error),
+        }
+        // The timeline has ended only where the whole run has.
+        if let Ok(balance) = self.session.timeline().settled(unit.uids.clone(), SETTLE).await {
+            for (kind, name) in balance.left {
+                self.session.tell(Event::Leak(Leak { kind, name, case: None }));
+            }
+        }
+        self.session.timeline().forget(std::mem::take(&mut unit.uids));
+        unit
+    }
+
+    async fn rise(&self, unit: &mut Unit) -> Result<()> {
+        for claim in &unit.claims {
+            let made = self.claims().create(&PostParams::default(), &objects::claim(claim, &self.spec)).await;
+            let made = made.with_context(|| format!("claim {claim} cannot be made"))?;
+            unit.uids.push(made.uid().context("the API server gave the claim no uid")?);
+        }
+        let Some((first, others)) = unit.pods.split_first() else { return self.bound(&unit.claims).await };
+        self.pod(first, &unit.claims, None).await?;
+        if !others.is_empty() {
+            // ReadWriteOnce is once per node, and the scheduler does not look for the node itself.
+            let node = self.node_of(first).await?;
+            try_join_all(others.iter().map(|pod| self.pod(pod, &unit.claims, Some(&node)))).await?;
+        }
+        self.ready(&unit.pods).await
+    }
+
+    async fn fall(&self, unit: &Unit) -> Result<()> {
+        let all = DeleteParams::default();
+        let (pods, claims) = (self.pods(), self.claims());
+        try_join_all(unit.pods.iter().map(|pod| delete::<Pod>(&pods, pod, &all))).await?;
+        let theirs = |kind: Kind, names: &[String]| -> Vec<(Kind, ObjectKey)> {
+            names.iter().map(|name| (kind, self.key(name))).collect()
+        };
+        self.gone(&theirs(Kind::Pod, &unit.pods)).await?;
+        let volumes: Vec<String> = self.session.observer().look(|world| {
+            let claims = unit.claims.iter().filter_map(|claim| world.claims.get(&self.key(claim)));
+            claims.filter_map(|claim| claim.spec.as_ref()?.volume_name.clone()).collect()
+        });
+        try_join_all(unit.claims.iter().map(|name| delete::<PersistentVolumeClaim>(&claims, name, &all)))
+            .await?;
+        let mut left = theirs(Kind::Claim, &unit.claims);
+        left.extend(volumes.into_iter().map(|name| (Kind::Volume, ObjectKey::cluster(name))));
+        self.gone(&left).await
+    }
+
+    async fn pod(&self, name: &str, claims: &[String], node: Option<&str>) -> Result<()> {
+        let mut pod = objects::pod(name, claims, node);
+        self.spec.workload.dress(&mut pod);
+        let made = self.pods().create(&PostParams::default(), &pod).await;
+        made.map(drop).with_context(|| format!("pod {name} cannot be made"))
+    }
+
+    async fn bound(&self, claims: &[String]) -> Result<()> {
+        self.each(Kind::Claim, claims, "to be Bound", |world, key| {
+            let Some(claim) = world.claims.get(key) else { return Seen::NotYet("it is not there".into()) };
+            match claim.status.as_ref().and_then(|status| status.phase.as_deref()) {
+                Some("Bound") => Seen::Yes(()),
+                Some("Lost") => Seen::Never("it is Lost".into()),
+                phase => Seen::NotYet(format!("phase {}", phase.unwrap_or("none"))),
+            }
+        })
+        .await
+    }
+
+    async fn ready(&self, pods: &[String]) -> Result<()> {
+        self.each(Kind::Pod, pods, "to be Ready", |world, key| match world.pods.get(key) {
+            Some(pod) => readiness(pod),
+            None => Seen::NotYet("it is not there".into()),
+        })
+        .await
+    }
+
+    /// The node that a pod was given to.
+    async fn node_of(&self, pod: &str) -> Result<String> {
+        let key = self.key(pod);
+        let on = [On::Object(Kind::Pod, key.clone())];
+        let what = format!("pod {key} to be scheduled");
+        let node = self.session.observer().until(&what, self.spec.timeout, &on, |world| {
+            let node = world.pods.get(&key).and_then(|pod| pod.spec.as_ref()?.node_name.clone());
+            node.map_or_else(|| Seen::NotYet("it has no node".into()), Seen::Yes)
+        });
+        Ok(node.await?)
+    }
+
+    async fn gone(&self, objects: &[(Kind, ObjectKey)]) -> Result<()> {
+        for (kind, key) in objects {
+            let on = [On::Object(*kind, key.clone())];
+            let what = format!("{} {key} to be gone", kind.name());
+            let gone = self.session.observer().until(&what, self.spec.timeout, &on, |world| {
+                let there = match kind {
+                    Kind::Claim => world.claims.get(key).is_some(),
+                    Kind::Pod => world.pods.get(key).is_some(),
+                    Kind::Volume => world.volumes.get(key).is_some(),
+                    kind => unreachable!("a load makes no {}", kind.name()),
+                };
+                if there { Seen::NotYet("it is still there".into()) } else { Seen::Yes(()) }
+            });
+            gone.await?;
+        }
+        Ok(())
+    }
+
+    /// Waits for one object after another: each wakes nobody but its own waiter.
+    async fn each(
+        &self,
+        kind: Kind,
+        names: &[String],
+        what: &str,
+        look: impl Fn(&claimcheck_informer::World, &ObjectKey) -> Seen<()>,
+    ) -> Result<()> {
+        for name in names {
+            let key = self.key(name);
+            let what = format!("{} {key} {what}", kind.name());
+            let on = [On::Object(kind, key.clone())];
+            self.session.observer().until(&what, self.spec.timeout, &on, |world| look(world, &key)).await?;
+        }
+        Ok(())
+    }
+
+    fn reached(&self, unit: &Unit, reached: VolumeStep) {
+        let (volumes, seconds) = (unit.volumes() as u64, unit.began.elapsed().as_secs_f64());
+        self.session.tell(Event::Load(LoadEvent::Volumes { reached, volumes, seconds }));
+    }
+
+    /// Names a failure, once per unit.
+    fn failed(&self, unit: &mut Unit, error: &anyhow::Error) {
+        if !std::mem::replace(&mut unit.failed, true) {
+            let claims = unit.claims.iter().map(|claim| self.key(claim).to_string()).collect();
+            self.session.tell(Event::Load(LoadEvent::Failed { claims, why: format!("{error:#}") }));
+        }
+    }
+
+    fn key(&self, name: &str) -> ObjectKey {
+        ObjectKey::new(&self.namespace, name)
+    }
+
+    fn claims(&self) -> Api<PersistentVolumeClaim> {
+        Api::namespaced(self.session.client(), &self.namespace)
+    }
+
+    fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.session.client(), &self.namespace)
+    }
+}

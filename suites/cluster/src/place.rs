@@ -1,0 +1,362 @@
+//! Where a run takes place: which cluster, how it is brought up, and what it offers to cases.
+
+use std::{collections::BTreeMap, net::SocketAddr, path::Path, sync::Arc};
+
+use crate::testdriver::{Class, TestDriver};
+use anyhow::{Context, Result, bail};
+use claimcheck_cluster::{
+    Abilities, Api, ClassChoice, Cluster, DriverCommand, DriverPolicy, Embedded, Options, Real, Takes,
+    Telling,
+};
+use claimcheck_harness::Lane;
+use claimcheck_kind::Controllers;
+use claimcheck_model::{Capability, ClusterKind};
+use claimcheck_report::RunFolder;
+use k8s_openapi::api::storage::v1::StorageClass;
+
+use crate::{
+    case::FsType,
+    existing_place::ExistingPlace,
+    kind_place::KindPlace,
+    plan::{Environment, FileSystems},
+    pod_security::PodSecurity,
+};
+
+/// Where a run takes place.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// On virtual nodes of this machine, with all components ours.
+    Embedded {
+        /// Ours, or a stock one.
+        api: Api,
+        /// How many nodes.
+        nodes: usize,
+        /// Which driver.
+        driver: Driver,
+    },
+    /// On a cluster that kind makes for it, with our driver.
+    Kind {
+        /// Which cluster.
+        place: KindPlace,
+        /// What a file says of the driver.
+        config: Option<Arc<TestDriver>>,
+    },
+    /// On somebody's cluster, with the driver that is there.
+    Existing {
+        /// Which cluster.
+        place: ExistingPlace,
+        /// What a file says of the driver.
+        config: Option<Arc<TestDriver>>,
+    },
+}
+
+/// Which driver virtual nodes have.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Driver {
+    /// How it is started on a node.
+    pub command: DriverCommand,
+    /// How its controller is started, where that is a process of its own.
+    pub controller: Option<DriverCommand>,
+    /// The parameters of its classes.
+    pub class_parameters: BTreeMap<String, String>,
+    /// The file systems that it can make, where it is not ours.
+    pub file_systems: Vec<FsType>,
+    /// What a file says of it.
+    pub config: Option<Arc<TestDriver>>,
+}
+
+impl Driver {
+    /// Whether it is our own, of which everything is known.
+    fn is_ours(&self) -> bool {
+        self.command == DriverCommand::Builtin
+    }
+
+    /// What its CSIDriver object says beside what it declares itself.
+    fn policy(&self) -> DriverPolicy {
+        let Some(config) = &self.config else {
+            return DriverPolicy { inline: self.is_ours(), ..DriverPolicy::default() };
+        };
+        let can = config.capabilities();
+        let can = |capability| can.get(&capability) == Some(&true);
+        DriverPolicy {
+            inline: !config.file().inline_volumes.is_empty(),
+            fs_group: can(Capability::FsGroup),
+            capacity: can(Capability::Capacity),
+            se_linux: can(Capability::SeLinuxMount),
+        }
+    }
+
+    /// How to bring up a cluster with it.
+    ///
+    /// # Errors
+    /// The run folder cannot be written.
+    pub fn on(&self, api: Api, nodes: usize, listen: SocketAddr, folder: &RunFolder) -> Result<Options> {
+        Ok(Options {
+            nodes,
+            driver: self.command.clone(),
+            controller: self.controller.clone(),
+            class_parameters: self.class_parameters.clone(),
+            policy: self.policy(),
+            api,
+            logs: folder.cluster_dir()?,
+            listen,
+            kubeconfig: folder.kubeconfig(),
+            telling: Telling::default(),
+        })
+    }
+}
+
+/// The class that a driver file speaks of.
+pub(crate) fn choice(config: &TestDriver) -> ClassChoice {
+    match config.class() {
+        Class::Existing(name) => ClassChoice::Named(name.clone()),
+        Class::Object(class) => ClassChoice::Given(class.clone()),
+        Class::Name | Class::None => ClassChoice::Given(Box::new(StorageClass {
+            provisioner: config.name().to_owned(),
+            ..StorageClass::default()
+        })),
+    }
+}
+
+impl Place {
+    /// What a file says of the driver.
+    pub fn config(&self) -> Option<&Arc<TestDriver>> {
+        match self {
+            Self::Embedded { driver, .. } => driver.config.as_ref(),
+            Self::Kind { config, .. } | Self::Existing { config, .. } => config.as_ref(),
+        }
+    }
+
+    /// As reports name it.
+    pub fn kind(&self) -> ClusterKind {
+        match self {
+            Self::Embedded { api: Api::Ours, .. } => ClusterKind::Embedded,
+            Self::Embedded { api: Api::Stock(_), .. } => ClusterKind::Envtest,
+            Self::Kind { .. } => ClusterKind::Kind,
+            Self::Existing { .. } => ClusterKind::Existing,
+        }
+    }
+
+    /// What to tell people before it is brought up, if that takes long.
+    pub fn foreword(&self) -> Option<String> {
+        let idle = self.config().map(|config| config.without_effect()).filter(|fields| !fields.is_empty());
+        let idle =
+            idle.map(|fields| format!("no case looks at these of --driver-config: {}", fields.join(", ")));
+        let wait = match self {
+            Self::Kind { place, .. } => Some(place.foreword()),
+            Self::Existing { place, .. } => place.foreword(),
+            Self::Embedded { .. } => None,
+        };
+        let lines: Vec<String> = idle.into_iter().chain(wait).collect();
+        (!lines.is_empty()).then(|| lines.join("\n"))
+    }
+
+    /// What to tell people at the end, if something is to stay.
+    pub fn afterword(&self) -> Option<String> {
+        match self {
+            Self::Kind { place, .. } => place.afterword(),
+            Self::Existing { place, .. } => place.afterword(),
+            Self::Embedded { .. } => None,
+        }
+    }
+
+    /// Whose storage controllers run, where that is ours to choose.
+    pub fn controllers(&self) -> Option<Controllers> {
+        match self {
+            Self::Embedded { api: Api::Ours, .. } => Some(Controllers::Ours),
+            Self::Embedded { api: Api::Stock(assets), .. } => {
+                let stock = assets.controller_manager.is_some();
+                Some(if stock { Controllers::Stock } else { Controllers::Ours })
+            }
+            Self::Kind { place, .. } => Some(place.controllers()),
+            Self::Existing { .. } => None,
+        }
+    }
+
+    /// How often real kubelets report the status of their node, where the run configures them.
+    pub fn node_status_period(&self) -> Option<String> {
+        match self {
+            Self::Kind { place, .. } => Some(place.node_status_period()),
+            Self::Embedded { .. } | Self::Existing { .. } => None,
+        }
+    }
+
+    /// Whether its nodes are virtual.
+    pub fn is_virtual(&self) -> bool {
+        matches!(self, Self::Embedded { .. })
+    }
+
+    /// Brings the cluster up, or looks at the one that is there. Components tell what is asked for, where the run
+    /// starts them.
+    ///
+    /// # Errors
+    /// It does not come up, or cannot be used.
+    pub async fn bring_up(&self, folder: &RunFolder, telling: Telling) -> Result<Cluster> {
+        let cluster = self.start(folder, telling).await?;
+        match self.config() {
+            Some(config) if config.name() != cluster.driver_name() => {
+                let (wanted, is) = (config.name().to_owned(), cluster.driver_name().to_owned());
+                cluster.down(true).await;
+                bail!("DriverInfo.Name of --driver-config is {wanted}, the driver calls itself {is}")
+            }
+            Some(_) | None => Ok(cluster),
+        }
+    }
+
+    async fn start(&self, folder: &RunFolder, telling: Telling) -> Result<Cluster> {
+        let failed = || format!("the {} cluster cannot be started", self.kind().name());
+        match self {
+            Self::Embedded { api, nodes, driver } => {
+                let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+                let options = Options { telling, ..driver.on(api.clone(), *nodes, listen, folder)? };
+                // Boxed: bringing up a cluster is a large future, and is awaited once.
+                let embedded = Box::pin(Embedded::up(&options)).await.with_context(failed)?;
+                Ok(Cluster::Embedded(Box::new(embedded)))
+            }
+            Self::Kind { place, config } => {
+                let real = place.bring_up(folder).await.with_context(failed)?;
+                let real = match config {
+                    Some(config) => real.choosing(&choice(config))?,
+                    None => real,
+                };
+                Ok(Cluster::Real(Box::new(real)))
+            }
+            Self::Existing { place, .. } => place.bring_up(folder).await,
+        }
+    }
+
+    /// What is known of it before it is there: enough to say which cases exist, and for virtual nodes which of
+    /// them will run.
+    pub fn expected(&self, lane: Option<Lane>) -> Environment {
+        self.described(self.by_kind(lane))
+    }
+
+    /// The same with what a driver file says.
+    fn described(&self, environment: Environment) -> Environment {
+        match self.config() {
+            Some(config) => described(environment, config),
+            None => environment,
+        }
+    }
+
+    fn by_kind(&self, lane: Option<Lane>) -> Environment {
+        match self {
+            Self::Embedded { nodes, driver, .. } => {
+                let builtin = driver.is_ours();
+                let file_systems = if builtin {
+                    FileSystems {
+                        ext3: loop_devices(lane).and(program("mkfs.ext3", E2FSPROGS)),
+                        ext4: loop_devices(lane).and(program("mkfs.ext4", E2FSPROGS)),
+                        xfs: loop_devices(lane).and(program("mkfs.xfs", XFSPROGS)),
+                        block: loop_devices(lane),
+                    }
+                } else {
+                    FileSystems::told(&driver.file_systems)
+                };
+                let ours = self.controllers() == Some(Controllers::Ours);
+                let abilities = Abilities { retracts: ours, ..Embedded::ABILITIES };
+                let inline = if builtin { Ok(()) } else { Err(NO_INLINE) };
+                Environment { nodes: *nodes, builtin, inline, abilities, file_systems, ..UNKNOWN }
+            }
+            Self::Kind { place, .. } => Environment {
+                nodes: place.workers(),
+                builtin: true,
+                inline: Ok(()),
+                abilities: Abilities {
+                    retracts: place.controllers() == Controllers::Ours,
+                    upstream_sidecars: place.has_upstream_sidecars(),
+                    ..Real::ABILITIES_ON_KIND
+                },
+                // The image of our driver brings the programs.
+                file_systems: FileSystems {
+                    ext3: loop_devices(None),
+                    ext4: loop_devices(None),
+                    xfs: loop_devices(None),
+                    block: loop_devices(None),
+                },
+                ..UNKNOWN
+            },
+            Self::Existing { place, .. } => place.expected(UNKNOWN),
+        }
+    }
+
+    /// What it offers, now that it is there.
+    pub fn environment(&self, lane: Lane, cluster: &Cluster) -> Environment {
+        let declared = cluster.declared();
+        self.described(Environment {
+            nodes: cluster.nodes().len(),
+            apart: cluster.reach().apart(),
+            takes: declared.takes,
+            declared: declared.capabilities.clone(),
+            ..self.by_kind(Some(lane))
+        })
+    }
+}
+
+/// What a driver file says of the driver counts for more than what it says itself.
+fn described(environment: Environment, config: &TestDriver) -> Environment {
+    let file = config.file();
+    let known =
+        |name: &str, why| if config.file_systems().any(|known| known == name) { Ok(()) } else { Err(why) };
+    let classes = match config.class() {
+        Class::None => Err("--driver-config has no StorageClass, so no volumes are made for claims"),
+        Class::Name | Class::Object(_) | Class::Existing(_) => Ok(()),
+    };
+    let inline = match file.inline_volumes.is_empty() {
+        true => Err("--driver-config has no InlineVolumes"),
+        false => Ok(()),
+    };
+    Environment {
+        nodes: if file.client_node_name.is_empty() { environment.nodes } else { 1 },
+        declared: config.capabilities(),
+        classes,
+        inline,
+        largest_file: (file.driver_info.max_file_size > 0).then_some(file.driver_info.max_file_size),
+        file_systems: FileSystems {
+            ext3: known("ext3", "SupportedFsType of --driver-config has no ext3"),
+            ext4: known("ext4", "SupportedFsType of --driver-config has no ext4"),
+            xfs: known("xfs", "SupportedFsType of --driver-config has no xfs"),
+            block: match config.capabilities().get(&Capability::Block) {
+                Some(true) => Ok(()),
+                Some(false) | None => Err("--driver-config does not declare block"),
+            },
+        },
+        ..environment
+    }
+}
+
+const NO_INLINE: &str =
+    "which volumes can be part of a pod must be said: use --driver-config with InlineVolumes";
+
+/// A cluster and a driver of which nothing is known yet: all is tried that can be tried anywhere.
+const UNKNOWN: Environment = Environment {
+    nodes: usize::MAX,
+    builtin: false,
+    apart: None,
+    takes: Takes::ALL,
+    declared: BTreeMap::new(),
+    pod_security: PodSecurity::Privileged,
+    classes: Ok(()),
+    inline: Err(NO_INLINE),
+    largest_file: None,
+    abilities: Real::ABILITIES,
+    file_systems: FileSystems { ext3: Ok(()), ext4: Ok(()), xfs: Ok(()), block: Ok(()) },
+};
+
+const E2FSPROGS: &str = "needs mkfs: apt-get install e2fsprogs";
+const XFSPROGS: &str = "needs mkfs.xfs: apt-get install xfsprogs";
+
+/// Whether volumes with a file system of their own can be made on this machine.
+fn loop_devices(lane: Option<Lane>) -> Result<(), &'static str> {
+    match lane {
+        Some(Lane::User) => Err("needs root: an ordinary user has no loop devices"),
+        _ if !Path::new("/dev/loop-control").exists() => Err("needs loop devices: modprobe loop"),
+        Some(Lane::Root) | None => Ok(()),
+    }
+}
+
+fn program(name: &str, remedy: &'static str) -> Result<(), &'static str> {
+    let directories = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
+    let found = directories.iter().any(|directory| Path::new(directory).join(name).exists());
+    if found { Ok(()) } else { Err(remedy) }
+}

@@ -1,0 +1,302 @@
+//! Where a run takes place, as arguments: of `claimcheck run` and `load`, and, as environment variables, of
+//! `cargo test --test e2e`.
+
+use std::{collections::BTreeMap, path::PathBuf, process::ExitCode, sync::Arc};
+
+use crate::testdriver::{Class, TestDriver};
+use claimcheck_cluster::{Api, Assets, DriverCommand};
+use claimcheck_kind::Controllers;
+use clap::{Args, ValueEnum};
+
+use crate::{
+    case::FsType,
+    component_args::ComponentArgs,
+    existing_place::ExistingArgs,
+    kind_place::KindArgs,
+    place::{Driver, Place, choice},
+    pod_security::PodSecurity,
+    workload::{IMAGE, PullSecret, Workload},
+};
+
+/// Which cluster.
+#[derive(Clone, Debug, Args)]
+pub struct PlaceArgs {
+    /// Where the cluster comes from
+    #[arg(long, value_enum, default_value_t, env = "CLAIMCHECK_CLUSTER")]
+    cluster: Which,
+    /// `builtin`, or `exec:COMMAND` for a driver of your own, started once per node, with {endpoint} or {socket},
+    /// {node_id}, {state_dir} and {node_root} filled in; embedded and envtest
+    #[arg(long, default_value = "builtin", env = "CLAIMCHECK_DRIVER")]
+    driver: DriverCommand,
+    /// `exec:COMMAND` for the driver's controller, where that is a process of its own; started once
+    #[arg(long, env = "CLAIMCHECK_DRIVER_CONTROLLER")]
+    driver_controller: Option<DriverCommand>,
+    /// A parameter of the driver's storage classes; can be repeated
+    #[arg(long = "driver-param", value_name = "KEY=VALUE", value_parser = parameter)]
+    driver_params: Vec<(String, String)>,
+    /// What is known of the driver: a file as upstream's suite takes with -storage.testdriver, read strictly
+    #[arg(long, value_name = "FILE", conflicts_with = "fs_types", env = "CLAIMCHECK_DRIVER_CONFIG")]
+    driver_config: Option<PathBuf>,
+    /// How many nodes; on kind beside one of the control plane [default: 2]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64), env = "CLAIMCHECK_NODES")]
+    nodes: Option<u16>,
+    /// Whose storage controllers run; envtest and kind [default: ours]
+    #[arg(long, value_enum, env = "CLAIMCHECK_CONTROLLERS")]
+    controllers: Option<Whose>,
+    /// A file system that the driver can make, where it is not ours: ext3, ext4, xfs, or block for
+    /// raw block volumes; can be repeated
+    #[arg(long = "fs-type", value_name = "NAME", value_enum)]
+    fs_types: Vec<FsKind>,
+    /// The image of pods on real nodes: any with sh and what busybox brings [default: busybox:stable; that of
+    /// our components where they are installed]
+    #[arg(long, value_name = "IMAGE", env = "CLAIMCHECK_WORKLOAD_IMAGE")]
+    workload_image: Option<String>,
+    /// The secret with which it is pulled; it is copied to the namespaces of the cases
+    #[arg(long, value_name = "NAMESPACE/NAME")]
+    image_pull_secret: Option<PullSecret>,
+    /// The Pod Security level of the cases' namespaces and pods; cases that need more are skipped
+    #[arg(long, value_enum, default_value_t, value_name = "LEVEL", env = "CLAIMCHECK_POD_SECURITY")]
+    pod_security: PodSecurity,
+    #[command(flatten)]
+    existing: ExistingArgs,
+    #[command(flatten)]
+    components: ComponentArgs,
+    #[command(flatten)]
+    kind: KindArgs,
+}
+
+fn parameter(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("write KEY=VALUE".to_owned()),
+    }
+}
+
+/// How many nodes there are if nobody says another number: cases that move a volume need two.
+const NODES: u16 = 2;
+
+/// File systems that somebody's driver may make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum FsKind {
+    /// ext3
+    Ext3,
+    /// ext4
+    Ext4,
+    /// xfs
+    Xfs,
+    /// none: raw block volumes
+    Block,
+}
+
+impl From<FsKind> for FsType {
+    fn from(kind: FsKind) -> Self {
+        match kind {
+            FsKind::Ext3 => Self::Ext3,
+            FsKind::Ext4 => Self::Ext4,
+            FsKind::Xfs => Self::Xfs,
+            FsKind::Block => Self::Block,
+        }
+    }
+}
+
+/// Whose storage controllers run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Whose {
+    /// Ours in place of those of Kubernetes that they can replace
+    #[default]
+    Ours,
+    /// Those of Kubernetes; envtest takes its kube-controller-manager from where it takes kube-apiserver
+    Stock,
+}
+
+impl From<Whose> for Controllers {
+    fn from(whose: Whose) -> Self {
+        match whose {
+            Whose::Ours => Self::Ours,
+            Whose::Stock => Self::Stock,
+        }
+    }
+}
+
+/// The kinds of clusters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Which {
+    /// Everything ours, on this machine, without Docker
+    #[default]
+    Embedded,
+    /// A stock kube-apiserver and etcd below our controllers and nodes, from KUBEBUILDER_ASSETS or PATH
+    Envtest,
+    /// Containers of this machine as nodes of a stock Kubernetes, with our controllers and our driver
+    Kind,
+    /// Whatever a kubeconfig points to, with the driver that is there
+    Existing,
+}
+
+/// Arguments that do not fit each other.
+#[derive(Debug, thiserror::Error)]
+pub enum PlaceError {
+    /// One that only another kind of cluster takes.
+    #[error("{argument} is for --cluster {wanted}, not {given}")]
+    Misplaced {
+        /// The argument.
+        argument: &'static str,
+        /// The kind that takes it.
+        wanted: &'static str,
+        /// The kind that was given.
+        given: &'static str,
+    },
+    /// One that is about a driver that is not ours.
+    #[error("{argument} is for a driver of your own: add --driver exec:COMMAND")]
+    Lonely {
+        /// The argument.
+        argument: &'static str,
+    },
+    /// Nobody says which pods are the components of others.
+    #[error("--allow-disruptive is for --install: it hits our components, and never those of others")]
+    NotOurs,
+    /// Nodes that are not ours are brought no image.
+    #[error(
+        "--install needs --image NAME: an image of ours (ci/Dockerfile, `claimcheck image`) that the nodes can pull"
+    )]
+    NoImage,
+    /// kind would not take the name.
+    #[error(transparent)]
+    Name(#[from] claimcheck_kind::OwnedError),
+    /// The driver file cannot be used.
+    #[error(transparent)]
+    Config(#[from] crate::testdriver::TestDriverError),
+    /// The driver file names a class of a cluster that is not there yet.
+    #[error(
+        "StorageClass.FromExistingClassName {0}: a cluster of virtual nodes begins without classes: use FromFile or FromName"
+    )]
+    NoClassYet(String),
+    /// The stock programs are missing.
+    #[error(transparent)]
+    Assets(#[from] claimcheck_cluster::AssetsError),
+}
+
+fn file_systems(kinds: &[FsKind]) -> Vec<FsType> {
+    kinds.iter().copied().map(FsType::from).collect()
+}
+
+impl PlaceError {
+    /// With what a program ends that meets it: 2 for a command line that cannot be used, 3 for a cluster that
+    /// cannot be started.
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Misplaced { .. }
+            | Self::Lonely { .. }
+            | Self::NotOurs
+            | Self::NoImage
+            | Self::Name(_)
+            | Self::Config(_)
+            | Self::NoClassYet(_) => ExitCode::from(2),
+            Self::Assets(_) => ExitCode::from(3),
+        }
+    }
+}
+
+impl PlaceArgs {
+    /// What pods run there.
+    pub fn workload(&self) -> Workload {
+        let there = match self.cluster {
+            Which::Kind => self.components.image_name().to_owned(),
+            Which::Existing if self.existing.installs() => self.components.image_name().to_owned(),
+            Which::Embedded | Which::Envtest | Which::Existing => IMAGE.to_owned(),
+        };
+        let image = self.workload_image.clone().unwrap_or(there);
+        let pull_secret = self.image_pull_secret.clone();
+        Workload { image, pull_secret, security: self.pod_security, ..Workload::default() }
+    }
+
+    /// Whether its nodes are virtual, so that the run needs private namespaces.
+    pub fn is_virtual(&self) -> bool {
+        match self.cluster {
+            Which::Embedded | Which::Envtest => true,
+            Which::Kind | Which::Existing => false,
+        }
+    }
+
+    /// The place that they name.
+    ///
+    /// # Errors
+    /// They do not fit each other, or name programs that are not there.
+    pub fn place(self) -> Result<Place, PlaceError> {
+        self.fit()?;
+        let config = self.driver_config.as_deref().map(TestDriver::read).transpose()?.map(Arc::new);
+        let class = config.as_deref().map(TestDriver::class);
+        if let (true, Some(Class::Existing(name))) = (self.is_virtual(), class) {
+            return Err(PlaceError::NoClassYet(name.clone()));
+        }
+        let nodes = usize::from(self.nodes.unwrap_or(NODES));
+        let controllers = Controllers::from(self.controllers.unwrap_or_default());
+        Ok(match self.cluster {
+            Which::Embedded => Place::Embedded { api: Api::Ours, nodes, driver: self.virtual_driver(config) },
+            Which::Envtest => Place::Embedded {
+                api: Api::Stock(Assets::find(controllers)?),
+                nodes,
+                driver: self.virtual_driver(config),
+            },
+            Which::Kind => {
+                let place = self.kind.place(self.nodes.map(usize::from), self.components, controllers)?;
+                Place::Kind { place, config }
+            }
+            Which::Existing => {
+                let class = config.as_deref().map(choice);
+                let place = self.existing.place(class, file_systems(&self.fs_types), &self.components);
+                Place::Existing { place, config }
+            }
+        })
+    }
+
+    fn virtual_driver(self, config: Option<Arc<TestDriver>>) -> Driver {
+        let of_file = match config.as_deref().map(TestDriver::class) {
+            Some(Class::Object(class)) => class.parameters.clone().unwrap_or_default(),
+            Some(Class::None | Class::Name | Class::Existing(_)) | None => BTreeMap::new(),
+        };
+        Driver {
+            command: self.driver,
+            controller: self.driver_controller,
+            class_parameters: of_file.into_iter().chain(self.driver_params).collect(),
+            file_systems: file_systems(&self.fs_types),
+            config,
+        }
+    }
+
+    /// Each argument is for a kind of cluster that takes it.
+    fn fit(&self) -> Result<(), PlaceError> {
+        let is_theirs = self.driver != DriverCommand::Builtin;
+        if self.driver_controller.is_some() && self.is_virtual() && !is_theirs {
+            return Err(PlaceError::Lonely { argument: "--driver-controller" });
+        }
+        if !self.fs_types.is_empty() && self.cluster != Which::Existing && !is_theirs {
+            return Err(PlaceError::Lonely { argument: "--fs-type" });
+        }
+        let (on_kind, existing) = (self.cluster == Which::Kind, self.cluster == Which::Existing);
+        let has_stock = matches!(self.cluster, Which::Envtest | Which::Kind);
+        let takes = [
+            ("--driver", is_theirs, self.is_virtual(), "embedded"),
+            ("--driver-controller", self.driver_controller.is_some(), self.is_virtual(), "embedded"),
+            ("--driver-param", !self.driver_params.is_empty(), self.is_virtual(), "embedded"),
+            ("--controllers", self.controllers.is_some(), has_stock, "envtest or kind"),
+        ];
+        let misplaced = takes.into_iter().find(|(_, is_given, fits, _)| *is_given && !fits);
+        let misplaced = misplaced.map(|(argument, _, _, wanted)| (argument, wanted));
+        let of_existing = self.existing.given().filter(|_| !existing).map(|argument| (argument, "existing"));
+        let of_kind = self.kind.given().filter(|_| !on_kind).map(|argument| (argument, "kind"));
+        let of_either = self.components.given().filter(|_| !on_kind && !self.existing.installs());
+        let of_either = of_either.map(|argument| (argument, "kind, or existing with --install"));
+        let given = match self.cluster {
+            Which::Embedded => "embedded",
+            Which::Envtest => "envtest",
+            Which::Kind => "kind",
+            Which::Existing => "existing",
+        };
+        match misplaced.or(of_existing).or(of_kind).or(of_either) {
+            Some((argument, wanted)) => Err(PlaceError::Misplaced { argument, wanted, given }),
+            None if self.existing.disrupts_others() => Err(PlaceError::NotOurs),
+            None if self.existing.installs() && !self.components.names_image() => Err(PlaceError::NoImage),
+            None => Ok(()),
+        }
+    }
+}

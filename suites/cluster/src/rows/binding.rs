@@ -1,0 +1,284 @@
+//! Which volume a claim gets: volumes made by hand, and claims that take them.
+
+use std::sync::Arc;
+
+use anyhow::{Result, ensure};
+use futures::future::try_join_all;
+use k8s_openapi::api::core::v1::PersistentVolume;
+use kube::ResourceExt;
+use serde_json::{Value, json};
+
+use super::{case, row};
+use crate::{
+    case::{Case, Needs, Pattern, Run, Skip},
+    fixture::{Claim, Fixture, Wanted},
+};
+
+const SUITE: &str = "binding";
+
+const fn binding(name: &'static str, run: Run) -> Case {
+    row(SUITE, name, "PersistentVolumes", Pattern::STATIC, Needs::NOTHING, run)
+}
+
+pub(super) const ROWS: &[Case] = &[
+    binding("a claim gets the smallest volume that is large enough", case!(smallest_that_fits)),
+    binding("a claim gets a volume that has its access modes", case!(access_modes)),
+    binding("a claim gets a volume of its class only", case!(class)),
+    binding("a claim gets a volume that its selector chooses", case!(selector)),
+    row(
+        SUITE,
+        "a block volume and a claim for a filesystem do not bind",
+        "volumeMode",
+        Pattern::STATIC,
+        Needs::NOTHING,
+        case!(volume_mode),
+    ),
+    binding("a claim that names its volume gets it, and no better one", case!(claim_names_volume)),
+    binding("a volume that names its claim waits for it", case!(volume_names_claim)),
+    binding("a claim that names a volume too small for it is told so", case!(named_volume_is_too_small)),
+    binding("two claims want one volume: one gets it, the other waits for the next", case!(two_claims_race)),
+    binding("ten claims and ten volumes that come at once become ten pairs", case!(many_pairs)),
+    binding("a claim whose volume is gone is Lost", case!(lost)),
+    binding("a volume is not bound again when its claim has gone", case!(released_stays_released)),
+    binding(
+        "a claim that no class can serve is told so, and bound when a volume comes",
+        case!(volume_comes_later),
+    ),
+    row(
+        SUITE,
+        "claims and volumes that come while no controller runs are bound afterwards",
+        "PersistentVolumes",
+        Pattern::STATIC,
+        Needs::DISRUPT,
+        case!(controllers_were_away),
+    ),
+    row(
+        SUITE,
+        "a late claim takes the free volume that its pod's node reaches, and none is made",
+        "PersistentVolumes-local",
+        Pattern::LATE,
+        Needs::TWO_NODES,
+        case!(late_claim_takes_free_volume),
+    ),
+];
+
+/// The volume that a claim is bound to, both ways.
+async fn bound_to(t: &Fixture, claim: &Claim) -> Result<String> {
+    let volume = t.bound(claim).await?;
+    let volume = t.volume_in_phase(&volume.name_any(), "Bound").await?;
+    let pointed = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
+    ensure!(
+        pointed.and_then(|claim| claim.uid.as_ref()) == Some(&claim.uid),
+        "volume {} points to {pointed:?} instead of claim {}",
+        volume.name_any(),
+        claim.name
+    );
+    Ok(volume.name_any())
+}
+
+async fn expect(t: &Fixture, claim: &Claim, volume: &str) -> Result<()> {
+    let bound = bound_to(t, claim).await?;
+    ensure!(bound == t.global(volume), "claim {} got {bound} instead of {volume}", claim.name);
+    Ok(())
+}
+
+async fn volumes(t: &Fixture, wanted: &[(&str, Value)]) -> Result<Vec<PersistentVolume>> {
+    let made = try_join_all(wanted.iter().map(|(name, spec)| t.static_volume(name, spec.clone()))).await?;
+    for volume in &made {
+        t.volume_in_phase(&volume.name_any(), "Available").await?;
+    }
+    Ok(made)
+}
+
+fn size(size: &str) -> Value {
+    json!({ "capacity": { "storage": size } })
+}
+
+async fn smallest_that_fits(t: Arc<Fixture>) -> Result<()> {
+    let sizes = [("small", "1Gi"), ("medium", "3Gi"), ("large", "10Gi")];
+    volumes(&t, &sizes.map(|(name, wanted)| (name, size(wanted)))).await?;
+    for (name, wanted, volume) in [("a", "2Gi", "medium"), ("b", "2Gi", "large"), ("c", "1Gi", "small")] {
+        let claim = t.manual_claim(name, wanted, json!({})).await?;
+        expect(&t, &claim, volume).await?;
+    }
+    Ok(())
+}
+
+async fn access_modes(t: Arc<Fixture>) -> Result<()> {
+    let many = json!({ "accessModes": ["ReadWriteOnce", "ReadWriteMany"], "capacity": { "storage": "5Gi" } });
+    volumes(&t, &[("one", json!({})), ("many", many)]).await?;
+    let claim = t.manual_claim("claim", "1Gi", json!({ "accessModes": ["ReadWriteMany"] })).await?;
+    expect(&t, &claim, "many").await
+}
+
+async fn class(t: Arc<Fixture>) -> Result<()> {
+    let other = json!({ "storageClassName": t.global("other") });
+    volumes(&t, &[("other", other), ("ours", size("9Gi"))]).await?;
+    let claim = t.manual_claim("claim", "1Gi", json!({})).await?;
+    expect(&t, &claim, "ours").await
+}
+
+async fn selector(t: Arc<Fixture>) -> Result<()> {
+    volumes(&t, &[("small", size("1Gi")), ("chosen", size("9Gi"))]).await?;
+    let selector = json!({ "selector": { "matchLabels": { "name": t.global("chosen") } } });
+    let claim = t.manual_claim("claim", "1Gi", selector).await?;
+    expect(&t, &claim, "chosen").await
+}
+
+async fn volume_mode(t: Arc<Fixture>) -> Result<()> {
+    volumes(&t, &[("block", json!({ "volumeMode": "Block" }))]).await?;
+    let claim = t.manual_claim("claim", "1Gi", json!({})).await?;
+    t.event("claim", "ProvisioningFailed").await?;
+    // Nobody sees it Available: the claim waits for it.
+    t.static_volume("filesystem", size("9Gi")).await?;
+    expect(&t, &claim, "filesystem").await?;
+    let phase = t.volume_now(&t.global("block")).await?.status.and_then(|status| status.phase);
+    ensure!(phase.as_deref() == Some("Available"), "the block volume is {phase:?}");
+    Ok(())
+}
+
+async fn claim_names_volume(t: Arc<Fixture>) -> Result<()> {
+    volumes(&t, &[("fitting", size("1Gi")), ("named", size("9Gi"))]).await?;
+    let claim = t.manual_claim("claim", "1Gi", json!({ "volumeName": t.global("named") })).await?;
+    expect(&t, &claim, "named").await
+}
+
+async fn volume_names_claim(t: Arc<Fixture>) -> Result<()> {
+    let reserved = json!({ "claimRef": { "namespace": t.namespace(), "name": "awaited" } });
+    volumes(&t, &[("reserved", reserved), ("large", size("9Gi"))]).await?;
+    let other = t.manual_claim("other", "1Gi", json!({})).await?;
+    expect(&t, &other, "large").await?;
+    let awaited = t.manual_claim("awaited", "1Gi", json!({})).await?;
+    expect(&t, &awaited, "reserved").await
+}
+
+async fn named_volume_is_too_small(t: Arc<Fixture>) -> Result<()> {
+    volumes(&t, &[("small", size("1Gi"))]).await?;
+    let claim = t.manual_claim("claim", "2Gi", json!({ "volumeName": t.global("small") })).await?;
+    t.event_saying("claim", &["VolumeMismatch"], "Cannot bind to requested volume").await?;
+    t.claim_in_phase(&claim, "Pending").await?;
+    Ok(())
+}
+
+async fn two_claims_race(t: Arc<Fixture>) -> Result<()> {
+    let claims = ["first", "second"].map(|name| t.manual_claim(name, "1Gi", json!({})));
+    let claims = try_join_all(claims).await?;
+    for claim in &claims {
+        t.event(&claim.name, "ProvisioningFailed").await?;
+    }
+    t.static_volume("one", json!({})).await?;
+    let volume = t.volume_in_phase(&t.global("one"), "Bound").await?;
+    let taker = volume.spec.and_then(|spec| spec.claim_ref).and_then(|claim| claim.uid);
+    let (winner, loser) = if taker.as_ref() == Some(&claims[0].uid) { (0, 1) } else { (1, 0) };
+    expect(&t, &claims[winner], "one").await?;
+    t.claim_in_phase(&claims[loser], "Pending").await?;
+    t.static_volume("two", json!({})).await?;
+    expect(&t, &claims[loser], "two").await
+}
+
+async fn many_pairs(t: Arc<Fixture>) -> Result<()> {
+    let names: Vec<String> = (0..10).map(|n| format!("n{n}")).collect();
+    let pairs = names.iter().map(|name| async {
+        let (_, claim) =
+            futures::try_join!(t.static_volume(name, json!({})), t.manual_claim(name, "1Gi", json!({})))?;
+        anyhow::Ok(claim)
+    });
+    let claims = try_join_all(pairs).await?;
+    let mut taken = try_join_all(claims.iter().map(|claim| bound_to(&t, claim))).await?;
+    taken.sort();
+    taken.dedup();
+    ensure!(taken.len() == 10, "ten claims share {} volumes", taken.len());
+    Ok(())
+}
+
+async fn lost(t: Arc<Fixture>) -> Result<()> {
+    volumes(&t, &[("volume", json!({}))]).await?;
+    let claim = t.manual_claim("claim", "1Gi", json!({})).await?;
+    expect(&t, &claim, "volume").await?;
+    let name = t.global("volume");
+    t.delete_volume(&name).await?;
+    // An administrator who knows better takes the protection away.
+    t.patch_volume(&name, json!({ "metadata": { "finalizers": null } })).await?;
+    t.volume_gone(&name).await?;
+    t.claim_in_phase(&claim, "Lost").await?;
+    t.event_saying("claim", &["ClaimLost"], "Data on the volume is lost").await?;
+    Ok(())
+}
+
+async fn released_stays_released(t: Arc<Fixture>) -> Result<()> {
+    volumes(&t, &[("volume", json!({}))]).await?;
+    let claim = t.manual_claim("claim", "1Gi", json!({})).await?;
+    expect(&t, &claim, "volume").await?;
+    t.delete_claim(&claim).await?;
+    t.volume_in_phase(&t.global("volume"), "Released").await?;
+    // The same name, but another claim: whoever made it must not find the data of the first.
+    let again = t.manual_claim("claim", "1Gi", json!({})).await?;
+    t.event("claim", "ProvisioningFailed").await?;
+    t.claim_in_phase(&again, "Pending").await?;
+    t.volume_in_phase(&t.global("volume"), "Released").await?;
+    // Until an administrator has seen to the data.
+    t.patch_volume(&t.global("volume"), json!({ "spec": { "claimRef": null } })).await?;
+    expect(&t, &again, "volume").await
+}
+
+async fn volume_comes_later(t: Arc<Fixture>) -> Result<()> {
+    let claim = t.manual_claim("claim", "1Gi", json!({})).await?;
+    t.event_saying("claim", &["ProvisioningFailed"], "not found").await?;
+    t.static_volume("volume", json!({})).await?;
+    expect(&t, &claim, "volume").await
+}
+
+async fn controllers_were_away(t: Arc<Fixture>) -> Result<()> {
+    use claimcheck_cluster::{Disruption, Victim};
+    t.disrupt(Victim::Controllers, Disruption::Stop).await?;
+    t.static_volume("fits", json!({})).await?;
+    t.static_volume("doomed", json!({})).await?;
+    let claim = t.manual_claim("claim", "1Gi", json!({})).await?;
+    let gone = t.manual_claim("gone", "1Gi", json!({})).await?;
+    t.delete_volume(&t.global("doomed")).await?;
+    t.delete_claim(&gone).await?;
+    t.disrupt(Victim::Controllers, Disruption::Start).await?;
+    expect(&t, &claim, "fits").await
+}
+
+async fn late_claim_takes_free_volume(t: Arc<Fixture>) -> Result<()> {
+    let nodes = t.nodes();
+    let mut volumes = Vec::new();
+    for node in &nodes[..2] {
+        volumes.push(volume_freed_on(&t, node).await?);
+    }
+    // In the other order, so that the first volume is the wrong one.
+    for (node, volume) in nodes[..2].iter().zip(&volumes).rev() {
+        let claim = t.claim(&format!("late-{node}")).await?;
+        let reader = format!("reader-{node}");
+        let said = t.output(&Wanted::ending(&reader, &claim, "cat /data/node").on(node)).await?;
+        ensure!(&said == node, "the pod on {node} reads {said:?}");
+        let taken = t.bound(&claim).await?.name_any();
+        ensure!(&taken == volume, "the claim for {node} took {taken}, not {volume}");
+        t.remove_named_pod(&reader).await?;
+        t.set_policy(volume, "Delete").await?;
+        t.remove_claim(&claim).await?;
+    }
+    t.expect_called(&t.balance().await?, "CreateVolume", 2)
+}
+
+/// A free volume with a file in it that names the only node which reaches it.
+async fn volume_freed_on(t: &Fixture, node: &str) -> Result<String> {
+    let claim = t.claim(&format!("first-{node}")).await?;
+    let writer = format!("writer-{node}");
+    t.output(&Wanted::ending(&writer, &claim, &format!("echo {node} > /data/node")).on(node)).await?;
+    let volume = t.bound(&claim).await?;
+    if volume.spec.as_ref().is_some_and(|spec| spec.node_affinity.is_some()) {
+        return Err(Skip("the driver says itself which nodes reach its volumes".to_owned()).into());
+    }
+    let volume = volume.name_any();
+    t.set_policy(&volume, "Retain").await?;
+    t.remove_named_pod(&writer).await?;
+    t.delete_claim(&claim).await?;
+    t.volume_in_phase(&volume, "Released").await?;
+    let host = json!({ "key": "kubernetes.io/hostname", "operator": "In", "values": [node] });
+    let affinity = json!({ "required": { "nodeSelectorTerms": [{ "matchExpressions": [host] }] } });
+    t.patch_volume(&volume, json!({ "spec": { "claimRef": null, "nodeAffinity": affinity } })).await?;
+    t.volume_in_phase(&volume, "Available").await?;
+    Ok(volume)
+}

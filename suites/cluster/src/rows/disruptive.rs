@@ -1,0 +1,235 @@
+//! Components stopped and killed under running pods.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use claimcheck_cluster::{Disruption, Victim};
+use claimcheck_informer::Kind;
+use claimcheck_model::OUT_OF_SERVICE;
+use k8s_openapi::api::core::v1::Pod as PodObject;
+use serde_json::json;
+
+use super::{case, row};
+use crate::{
+    case::{Case, Needs, Pattern},
+    fixture::{Claim, Fixture, Pod, Wanted},
+};
+
+const SUITE: &str = "disruptive";
+
+pub(super) const ROWS: &[Case] = &[
+    row(
+        SUITE,
+        "a pod outlives its node agent, and cleans up after it is back",
+        "disruptive",
+        Pattern::EXT4,
+        Needs::AGENTS,
+        case!(pod_outlives_agent),
+    ),
+    row(
+        SUITE,
+        "a pod deleted while its node agent is down is cleaned up later",
+        "disruptive",
+        Pattern::IMMEDIATE,
+        Needs::AGENTS,
+        case!(deleted_while_agent_is_down),
+    ),
+    row(
+        SUITE,
+        "a pod force-deleted while its node agent is down is cleaned up later",
+        "disruptive",
+        Pattern::EXT4,
+        Needs::AGENTS,
+        case!(force_deleted_while_agent_is_down),
+    ),
+    row(
+        SUITE,
+        "a volume waits while its node does not let the controller attach, and its pod says why",
+        "CSI Mock volume attach",
+        Pattern::IMMEDIATE,
+        Needs::CONFIGURE.attaching(),
+        case!(controller_may_not_attach),
+    ),
+    row(
+        SUITE,
+        "a node out of service loses its pods at once, and its volumes move on",
+        "NodeOutOfService",
+        Pattern::IMMEDIATE,
+        Needs::AGENTS.on_two_nodes().attaching(),
+        case!(out_of_service),
+    ),
+    row(
+        SUITE,
+        "a driver killed during stage is asked again",
+        "CSI Mock volume node stage",
+        Pattern::EXT4,
+        // The first node's driver is the cluster's controller too, and a paused one attaches nothing.
+        Needs { tap: true, ..Needs::DISRUPT }.on_two_nodes().staging(),
+        case!(driver_killed_during_stage),
+    ),
+    row(
+        SUITE,
+        "controllers killed during provisioning lose nothing and make nothing twice",
+        "none",
+        Pattern::IMMEDIATE,
+        Needs::DISRUPT,
+        case!(controllers_killed),
+    ),
+];
+
+async fn pod_outlives_agent(t: Arc<Fixture>) -> Result<()> {
+    let node = t.nodes().remove(0);
+    let claim = t.claim("claim").await?;
+    let pod = t.ready_pod(&Wanted::staying("pod", &claim, "echo here > /data/ticket").on(&node)).await?;
+    let before = container(&t.pod_now(&pod).await?)?;
+    t.disrupt(Victim::NodeAgent(node.clone()), Disruption::Kill).await?;
+    // The new agent has taken over once it serves another pod on the same volume.
+    let other = t.output(&Wanted::ending("other", &claim, "cat /data/ticket").on(&node)).await?;
+    ensure!(other == "here", "the other pod read {other:?}");
+    let after = container(&t.pod_now(&pod).await?)?;
+    ensure!(before == after, "the pod's container was {before:?}, and is {after:?} after the restart");
+    t.expect_called(&t.balance_now().await?, "NodeStageVolume", 1)
+        .context("the new agent did not see what is mounted")?;
+    t.remove_pod(&pod).await
+}
+
+/// Which container it is: its id and how often it was restarted.
+fn container(pod: &PodObject) -> Result<(Option<String>, i32)> {
+    let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
+    let status = statuses.and_then(|statuses| statuses.first()).context("the pod has no container status")?;
+    Ok((status.container_id.clone(), status.restart_count))
+}
+
+async fn deleted_while_agent_is_down(t: Arc<Fixture>) -> Result<()> {
+    let node = t.nodes().remove(0);
+    let claim = t.claim("claim").await?;
+    let pod = t.ready_pod(&Wanted::staying("pod", &claim, "").on(&node)).await?;
+    t.disrupt(Victim::NodeAgent(node.clone()), Disruption::Stop).await?;
+    let deleted = t.delete_pod(&pod).await;
+    // In any case, or the cases after this one have a node less.
+    let seen = t.pod_now(&pod).await;
+    t.disrupt(Victim::NodeAgent(node), Disruption::Start).await?;
+    deleted?;
+    let seen = seen.context("the pod is gone although nobody has unmounted its volume")?;
+    ensure!(seen.metadata.deletion_timestamp.is_some(), "the pod was deleted and does not say so");
+    t.gone(Kind::Pod, &pod.name).await
+}
+
+async fn force_deleted_while_agent_is_down(t: Arc<Fixture>) -> Result<()> {
+    let node = t.nodes().remove(0);
+    let claim = t.claim("claim").await?;
+    let pod = t.ready_pod(&Wanted::staying("pod", &claim, "echo here > /data/ticket").on(&node)).await?;
+    let volume = t.bound(&claim).await?;
+    t.disrupt(Victim::NodeAgent(node.clone()), Disruption::Stop).await?;
+    let deleted = t.force_delete_pod(&pod).await;
+    // In any case, or the cases after this one have a node less.
+    t.disrupt(Victim::NodeAgent(node.clone()), Disruption::Start).await?;
+    deleted?;
+    t.attachments_gone(&volume).await?;
+    // What is left is a volume like any other.
+    let said = t.output(&Wanted::ending("next", &claim, "cat /data/ticket").on(&node)).await?;
+    ensure!(said == "here", "the next pod read {said:?}");
+    Ok(())
+}
+
+async fn controller_may_not_attach(t: Arc<Fixture>) -> Result<()> {
+    let node = t.nodes().remove(0);
+    let agent = Victim::NodeAgent(node.clone());
+    let claim = t.claim("claim").await?;
+    let volume = t.bound(&claim).await?;
+    t.disrupt(agent.clone(), Disruption::Configure(&["--enable-controller-attach-detach=false"])).await?;
+    let waiting = pod_waits_for_attachment(&t, &claim, &node).await;
+    // In any case, or the cases after this one have another kind of node.
+    t.disrupt(agent, Disruption::Configure(&[])).await?;
+    t.node_annotated(&node, MANAGED, true).await?;
+    let pod = waiting?;
+    t.ready(&pod).await?;
+    t.remove_pod(&pod).await?;
+    t.attachments_gone(&volume).await?;
+    t.remove_claim(&claim).await
+}
+
+async fn out_of_service(t: Arc<Fixture>) -> Result<()> {
+    let (dead, living) = (t.nodes().remove(1), t.nodes().remove(0));
+    let agent = Victim::NodeAgent(dead.clone());
+    let claim = t.claim("claim").await?;
+    // What is not on the disk yet dies with the node.
+    t.ready_pod(&Wanted::staying("pod", &claim, "echo here > /data/ticket && sync").on(&dead)).await?;
+    t.disrupt(agent.clone(), Disruption::Stop).await?;
+    let moved = volume_moves_on(&t, &claim, &dead, &living).await;
+    // In any case, or the cases after this one have a node less.
+    t.taint_node(&dead, &[]).await?;
+    t.disrupt(agent, Disruption::Start).await?;
+    t.node_ready(&dead).await?;
+    moved
+}
+
+/// What an administrator does who knows that a node is down.
+async fn volume_moves_on(t: &Fixture, claim: &Claim, dead: &str, living: &str) -> Result<()> {
+    // What the control plane would find out by itself, after most of a minute.
+    t.lose_node(dead).await?;
+    let next = t.pod(&Wanted::ending("next", claim, "cat /data/ticket").on(living)).await?;
+    t.event("next", "FailedAttachVolume").await?;
+    t.taint_node(dead, &[json!({ "key": OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoExecute" })])
+        .await?;
+    t.gone(Kind::Pod, "pod").await?;
+    let said = t.ended(&next).await?;
+    ensure!(said == "here", "the next pod read {said:?}");
+    Ok(())
+}
+
+const MANAGED: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
+
+/// A pod on a node that is to attach by itself, which no kubelet does for CSI volumes. Whether there is an attachment
+/// nevertheless is up to the controller: upstream's goes on with a node that it has once seen with the annotation
+/// (`addNodeToDswp` in `attach_detach_controller.go`). The kubelet does not look for one.
+async fn pod_waits_for_attachment(t: &Fixture, claim: &Claim, node: &str) -> Result<Pod> {
+    t.node_annotated(node, MANAGED, false).await?;
+    let pod = t.pod(&Wanted::staying("pod", claim, "echo here > /data/ticket").on(node)).await?;
+    let refused = "attaching volumes from the kubelet is not supported";
+    t.event_saying("pod", &["FailedAttachVolume"], refused).await?;
+    let staged = t.balance_now().await?.calls.get("NodeStageVolume").copied().unwrap_or_default();
+    ensure!(staged == 0, "the volume was staged although its node refused to attach it");
+    Ok(pod)
+}
+
+async fn driver_killed_during_stage(t: Arc<Fixture>) -> Result<()> {
+    let node = t.nodes().pop().context("the cluster has no nodes")?;
+    let claim = t.claim("claim").await?;
+    let volume = t.bound(&claim).await?;
+    // The kill falls into the middle of the call, since that has begun and cannot end.
+    t.hold_call(&node, &volume, "NodeStageVolume").await?;
+    let script = "echo staged > /data/ticket; cat /data/ticket";
+    let pod = t.pod(&Wanted::ending("pod", &claim, script).on(&node)).await;
+    let in_stage = t.call_begun(&volume, "NodeStageVolume").await;
+    t.end_faults().await;
+    t.disrupt(Victim::Driver(node), Disruption::Kill).await?;
+    in_stage?;
+    let said = t.ended(&pod?).await?;
+    ensure!(said == "staged", "the pod said {said:?}");
+    t.called("NodeStageVolume").await.context("the driver was not asked again")
+}
+
+async fn controllers_killed(t: Arc<Fixture>) -> Result<()> {
+    t.class().await?;
+    for round in 0..3 {
+        let claim = t.claim(&format!("claim-{round}")).await?;
+        t.disrupt(Victim::Controllers, Disruption::Kill).await?;
+        let pod = t.ready_pod(&Wanted::staying(&format!("pod-{round}"), &claim, "")).await?;
+        t.remove_pod(&pod).await?;
+        t.remove_claim(&claim).await?;
+    }
+    let balance = t.balance().await?;
+    ensure!(balance.is_clean(), "left behind: {:?}", balance.left);
+    let mounted = [
+        ("NodeStageVolume", 3),
+        ("NodePublishVolume", 3),
+        ("NodeUnpublishVolume", 3),
+        ("NodeUnstageVolume", 3),
+    ];
+    let node_calls =
+        balance.calls.iter().filter(|(name, _)| name.starts_with("Node")).map(|(n, c)| (n.clone(), *c));
+    let only_node = claimcheck_timeline::Balance { calls: node_calls.collect(), ..balance.clone() };
+    // The controllers' own calls may be repeated after a kill; the node's may not.
+    t.check_calls(&only_node, &mounted)
+}

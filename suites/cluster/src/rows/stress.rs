@@ -1,0 +1,57 @@
+//! Many at once.
+
+use std::sync::Arc;
+
+use crate::testdriver::StressTestOptions;
+use anyhow::Result;
+use futures::future::try_join_all;
+
+use super::{case, row};
+use crate::{
+    case::{Case, Needs, Pattern},
+    fixture::{Fixture, Wanted},
+};
+
+const SUITE: &str = "stress";
+/// How many, unless a driver file says another number.
+const VOLUMES: usize = 50;
+
+pub(super) const ROWS: &[Case] = &[row(
+    SUITE,
+    "many volumes with a pod each, up and gone at once",
+    "volume-stress",
+    Pattern::LATE,
+    Needs::NOTHING,
+    case!(many_at_once),
+)];
+
+async fn many_at_once(t: Arc<Fixture>) -> Result<()> {
+    // Before the crowd, or they would race for it.
+    t.class().await?;
+    let scale = t.stress().filter(|scale| scale.num_pods > 0);
+    let scale = scale.unwrap_or(StressTestOptions { num_pods: VOLUMES, num_restarts: 0 });
+    let names: Vec<String> = (0..scale.num_pods).map(|n| format!("v{n}")).collect();
+    try_join_all(names.iter().map(|name| one(&t, name, scale.num_restarts))).await?;
+    let balance = t.balance().await?;
+    let volumes = scale.num_pods as u64;
+    let pods = volumes * (scale.num_restarts as u64 + 1);
+    let called = |method: &str, times: u64| t.expect_called(&balance, method, times);
+    called("CreateVolume", volumes)?;
+    called("ControllerPublishVolume", pods)?;
+    called("NodeStageVolume", pods)?;
+    called("NodePublishVolume", pods)?;
+    called("DeleteVolume", volumes)
+}
+
+/// A volume, and its pod, which is made again so many times.
+async fn one(t: &Fixture, name: &str, restarts: usize) -> Result<()> {
+    let claim = t.claim(name).await?;
+    let script = format!("echo {name} > /data/name && test \"$(cat /data/name)\" = {name}");
+    for _ in 0..=restarts {
+        let pod = t.ready_pod(&Wanted::staying(name, &claim, &script)).await?;
+        let volume = t.bound(&claim).await?;
+        t.remove_pod(&pod).await?;
+        t.attachments_gone(&volume).await?;
+    }
+    t.remove_claim(&claim).await
+}

@@ -1,0 +1,226 @@
+//! Raw block volumes: data on them, pods that take one mode for the other, both modes in one pod.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use claimcheck_cluster::{Disruption, Victim};
+use claimcheck_model::Capability;
+
+use super::{case, row};
+use crate::{
+    case::{Case, Needs, Pattern},
+    fixture::{Claim, Fixture, Wanted},
+};
+
+const SUITE: &str = "volume_mode";
+const UPSTREAM: &str = "volumeMode";
+const BLOCK: Needs = Needs::NOTHING.exercising(&[Capability::Block]);
+const KEEPS: Needs = Needs::NOTHING.exercising(&[Capability::Block, Capability::Persistence]);
+
+pub(super) const ROWS: &[Case] = &[
+    row(
+        SUITE,
+        "data on a block volume is kept for the next pod",
+        "volumes",
+        Pattern::BLOCK_LATE,
+        KEEPS,
+        case!(kept_on_same_node),
+    ),
+    row(
+        SUITE,
+        "data on a block volume is kept for the next pod on another node",
+        "multiVolume",
+        Pattern::BLOCK,
+        KEEPS.on_two_nodes(),
+        case!(kept_on_other_node),
+    ),
+    row(
+        SUITE,
+        "a block volume is as large as it was claimed",
+        UPSTREAM,
+        Pattern::BLOCK,
+        BLOCK,
+        case!(as_large_as_claimed),
+    ),
+    row(
+        SUITE,
+        "a block volume is not mounted as a file system, and the pod says so",
+        UPSTREAM,
+        Pattern::BLOCK,
+        BLOCK,
+        case!(block_as_file_system),
+    ),
+    row(
+        SUITE,
+        "a file system is not handed over as a device, and the pod says so",
+        UPSTREAM,
+        Pattern::IMMEDIATE,
+        Needs::NOTHING,
+        case!(file_system_as_block),
+    ),
+    row(
+        SUITE,
+        "a block volume that no container uses is not published",
+        UPSTREAM,
+        Pattern::BLOCK,
+        BLOCK,
+        case!(unused),
+    ),
+    row(
+        SUITE,
+        "a pod has file systems and devices side by side, and so has the next",
+        "multiVolume",
+        Pattern::BLOCK,
+        KEEPS,
+        case!(both_on_same_node),
+    ),
+    row(
+        SUITE,
+        "a pod has file systems and devices side by side, and so has the next on another node",
+        "multiVolume",
+        Pattern::BLOCK_LATE,
+        KEEPS.on_two_nodes(),
+        case!(both_on_other_node),
+    ),
+    row(
+        SUITE,
+        "two pods of a node share a block volume",
+        "multiVolume",
+        Pattern::BLOCK_LATE,
+        Needs::NOTHING.exercising(&[Capability::Block, Capability::Multipods]),
+        case!(two_pods),
+    ),
+    row(
+        SUITE,
+        "a pod keeps its block volume when its node agent is killed",
+        "disruptive",
+        Pattern::BLOCK,
+        Needs::DISRUPT.exercising(&[Capability::Block]),
+        case!(outlives_agent),
+    ),
+];
+
+/// Writes four MiB in the middle of a device, and prints their checksum.
+const WRITE: &str = "dd if=/dev/urandom of=/tmp/blob bs=1048576 count=4 2> /dev/null
+dd if=/tmp/blob of=/dev/data bs=1048576 seek=32 conv=notrunc,fsync 2> /dev/null
+sha256sum < /tmp/blob";
+/// Prints the checksum of what is there.
+const READ: &str = "dd if=/dev/data bs=1048576 skip=32 count=4 2> /dev/null | sha256sum";
+
+async fn kept_on_same_node(t: Arc<Fixture>) -> Result<()> {
+    let node = t.nodes().pop().context("the cluster has no nodes")?;
+    kept_between(&t, &node, &node).await
+}
+
+async fn kept_on_other_node(t: Arc<Fixture>) -> Result<()> {
+    let nodes = t.nodes();
+    kept_between(&t, &nodes[0], &nodes[1]).await
+}
+
+async fn kept_between(t: &Fixture, first: &str, second: &str) -> Result<()> {
+    let claim = t.claim("claim").await?;
+    let written = t.output(&Wanted::ending("writer", &claim, WRITE).on(first)).await?;
+    ensure!(written.len() >= 64, "the writer printed {written:?} instead of a checksum");
+    t.remove_named_pod("writer").await?;
+    let read = t.output(&Wanted::ending("reader", &claim, READ).on(second)).await?;
+    ensure!(read == written, "written {written} on {first}, read {read} on {second}");
+    Ok(())
+}
+
+async fn as_large_as_claimed(t: Arc<Fixture>) -> Result<()> {
+    let claim = t.claim("claim").await?;
+    let script = "test -b /dev/data && blockdev --getsize64 /dev/data";
+    let said = t.output(&Wanted::ending("pod", &claim, script)).await?;
+    let bytes: u64 = said.parse().with_context(|| format!("the pod said {said:?}"))?;
+    ensure!(bytes >= 64 << 20, "it has {bytes} bytes");
+    Ok(())
+}
+
+async fn block_as_file_system(t: Arc<Fixture>) -> Result<()> {
+    mistaken(&t, "has volumeMode Block, but is specified in volumeMounts").await
+}
+
+async fn file_system_as_block(t: Arc<Fixture>) -> Result<()> {
+    mistaken(&t, "has volumeMode Filesystem, but is specified in volumeDevices").await
+}
+
+async fn mistaken(t: &Fixture, why: &str) -> Result<()> {
+    let claim = t.claim("claim").await?;
+    let pod = t.pod(&Wanted::staying("pod", &claim, "").mistaken()).await?;
+    t.event_saying("pod", &["FailedMount"], why).await?;
+    t.event_saying("pod", &["FailedMount"], "Unable to attach or mount volumes").await?;
+    t.remove_pod(&pod).await
+}
+
+async fn unused(t: Arc<Fixture>) -> Result<()> {
+    let claim = t.claim("claim").await?;
+    let pod = t.ready_pod(&Wanted::staying("pod", &claim, "").unmounted()).await?;
+    t.remove_pod(&pod).await?;
+    t.remove_claim(&claim).await?;
+    let calls = t.balance().await?.calls;
+    let published = calls.get("NodePublishVolume").copied().unwrap_or_default();
+    ensure!(published == 0, "the driver was asked to publish it");
+    Ok(())
+}
+
+async fn both_on_same_node(t: Arc<Fixture>) -> Result<()> {
+    let node = t.nodes().pop().context("the cluster has no nodes")?;
+    both(&t, &node, &node).await
+}
+
+async fn both_on_other_node(t: Arc<Fixture>) -> Result<()> {
+    let nodes = t.nodes();
+    both(&t, &nodes[0], &nodes[1]).await
+}
+
+async fn both(t: &Fixture, first: &str, second: &str) -> Result<()> {
+    let (device, files) = (t.claim("device").await?, file_system(t).await?);
+    let write = format!("{WRITE} | tee /data1/sum");
+    let written = t.output(&Wanted::ending("writer", &device, &write).also(&files).on(first)).await?;
+    t.remove_named_pod("writer").await?;
+    let read = format!("{READ} | cmp - /data1/sum && cat /data1/sum");
+    let read = t.output(&Wanted::ending("reader", &device, &read).also(&files).on(second)).await?;
+    ensure!(
+        written.len() >= 64 && read == written,
+        "written {written:?} on {first}, read {read:?} on {second}"
+    );
+    Ok(())
+}
+
+/// A claim of the case's class for a file system.
+async fn file_system(t: &Fixture) -> Result<Claim> {
+    t.claim_like(serde_json::json!({
+        "metadata": { "name": "files" },
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": t.class().await?,
+            "resources": { "requests": { "storage": "64Mi" } },
+        },
+    }))
+    .await
+}
+
+async fn two_pods(t: Arc<Fixture>) -> Result<()> {
+    let node = t.nodes().pop().context("the cluster has no nodes")?;
+    let claim = t.claim("claim").await?;
+    let writer = t.ready_pod(&Wanted::staying("writer", &claim, "echo here > /dev/data").on(&node)).await?;
+    let reader = Wanted::staying("reader", &claim, "test \"$(head -c 4 /dev/data)\" = here").on(&node);
+    let reader = t.ready_pod(&reader).await?;
+    t.remove_pod(&writer).await?;
+    let still = t.output(&Wanted::ending("third", &claim, "head -c 4 /dev/data").on(&node)).await?;
+    ensure!(still == "here", "the third pod read {still:?}");
+    t.remove_pod(&reader).await
+}
+
+async fn outlives_agent(t: Arc<Fixture>) -> Result<()> {
+    let node = t.nodes().remove(0);
+    let claim = t.claim("claim").await?;
+    let pod = t.ready_pod(&Wanted::staying("pod", &claim, "echo here > /dev/data").on(&node)).await?;
+    t.disrupt(Victim::NodeAgent(node.clone()), Disruption::Kill).await?;
+    // The new agent has taken over once it serves another pod on the same volume.
+    let other = t.output(&Wanted::ending("other", &claim, "head -c 4 /dev/data").on(&node)).await?;
+    ensure!(other == "here", "the other pod read {other:?}");
+    t.remove_named_pod("other").await?;
+    t.remove_pod(&pod).await?;
+    t.remove_claim(&claim).await
+}

@@ -1,0 +1,377 @@
+//! A driver file from what a driver declares: each capability with where its value comes from.
+//!
+//! ```text
+//! Asked (calls) ─┐
+//! Wishes (flags) ┼─ draft ──> Draft: File, and an Origin per capability ── Display ──> YAML with comments
+//! Content (ours) ┘
+//! ```
+//!
+//! What nobody says is false, as upstream takes a capability that a file does not name, unless there is a reason to
+//! assume it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
+
+use claimcheck_model::Capability;
+use serde_json::{Map, Value};
+
+use super::{
+    file::{
+        AttributesSource, ClassSource, DriverInfo, Empty, File, InlineVolume, SizeRange,
+        SnapshotStressTestOptions, StressTestOptions,
+    },
+    ours::{self, Content},
+};
+use claimcheck_cluster::{Asked, declared_by};
+
+/// `FileSizeMedium` of upstream's `test/e2e/storage/framework`, which its own CSI drivers give: its volumeIO suite
+/// writes nothing where there is no MaxFileSize.
+const LARGEST_FILE: i64 = 100 << 20;
+
+/// What storage classes are made from, where a driver makes volumes at all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ClassWish {
+    /// The driver's name alone.
+    #[default]
+    Name,
+    /// One that the cluster has.
+    Existing(String),
+    /// The object in this file.
+    File(String),
+}
+
+/// What no call to a driver answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wishes {
+    /// What storage classes are made from.
+    pub class: ClassWish,
+    /// A snapshot class that the cluster has.
+    pub snapshot_class: Option<String>,
+    /// The same of group snapshots.
+    pub group_snapshot_class: Option<String>,
+    /// A VolumeAttributesClass that the cluster has.
+    pub attributes_class: Option<String>,
+    /// File systems that a class can ask for.
+    pub file_systems: BTreeSet<String>,
+    /// Mount options that a class can ask for.
+    pub mount_options: BTreeSet<String>,
+    /// The smallest volume, as a quantity.
+    pub smallest: Option<String>,
+    /// The largest.
+    pub largest: Option<String>,
+    /// The largest file, bytes.
+    pub largest_file: Option<i64>,
+    /// The attributes of volumes that are part of a pod.
+    pub inline_volumes: Vec<BTreeMap<String, String>>,
+    /// The only node that pods run on.
+    pub client_node: Option<String>,
+    /// How many pods the stress suites have, and how often each is repeated.
+    pub stress: Option<usize>,
+    /// Capabilities, whatever the driver declares.
+    pub capabilities: BTreeMap<Capability, bool>,
+}
+
+/// Where the value of a capability comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The driver declares it so.
+    Declared(&'static str),
+    /// The driver leaves it out there.
+    NotDeclared(&'static str),
+    /// It is known of our own driver.
+    Known(&'static str),
+    /// There is a reason to think so.
+    Assumed(&'static str),
+    /// Nobody says; what it depends on.
+    Unknown(&'static str),
+    /// The caller says so.
+    Override,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Declared(by) => write!(f, "declared: {by}"),
+            Self::NotDeclared(by) => write!(f, "not declared: {by}"),
+            Self::Known(why) => write!(f, "our driver: {why}"),
+            Self::Assumed(why) => write!(f, "assumed: {why}"),
+            Self::Unknown(what) => write!(f, "cannot be asked: {what}"),
+            Self::Override => f.write_str("given by --capability"),
+        }
+    }
+}
+
+/// A driver file to be written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Draft {
+    /// Its fields.
+    pub file: File,
+    /// Where each capability's value comes from.
+    pub origins: BTreeMap<Capability, Origin>,
+    /// What it leaves out, and why.
+    pub left_out: Vec<&'static str>,
+}
+
+/// The file of a driver; `ours` if it is our own.
+pub fn draft(asked: &Asked, wishes: &Wishes, ours: Option<Content>) -> Draft {
+    let settled = Capability::ALL.iter().map(|&of| (of, settle(of, asked, wishes, ours)));
+    let (mut capabilities, mut origins) = (BTreeMap::new(), BTreeMap::new());
+    for (capability, (value, origin)) in settled {
+        capabilities.insert(capability, value);
+        origins.insert(capability, origin);
+    }
+    let can = |capability| capabilities.get(&capability) == Some(&true);
+    let storage_class = match &wishes.class {
+        ClassWish::Existing(name) => existing(name),
+        ClassWish::File(path) => ClassSource { from_file: path.clone(), ..ClassSource::default() },
+        ClassWish::Name => from_name(asked.declared.takes.create),
+    };
+    let of_snapshots = |named: &Option<String>, needs| match named {
+        Some(name) => existing(name),
+        None => from_name(can(needs)),
+    };
+    let stress = wishes.stress.map(|n| StressTestOptions { num_pods: n, num_restarts: n });
+    let snapshot_stress = wishes.stress.map(|n| SnapshotStressTestOptions { num_pods: n, num_snapshots: n });
+    let driver_info = DriverInfo {
+        name: asked.name.clone(),
+        max_file_size: wishes.largest_file.unwrap_or(LARGEST_FILE),
+        supported_size_range: SizeRange {
+            min: wishes.smallest.clone().or(ours.map(|_| ours::SMALLEST.to_owned())).unwrap_or_default(),
+            max: wishes.largest.clone().unwrap_or_default(),
+            ..SizeRange::default()
+        },
+        supported_fs_type: set([String::new()]
+            .into_iter()
+            .chain(wishes.file_systems.iter().cloned())
+            .chain(ours.map(Content::file_systems).unwrap_or_default())),
+        supported_mount_option: set(wishes
+            .mount_options
+            .iter()
+            .cloned()
+            .chain(ours.map(|_| ours::MOUNT_OPTION.to_owned()))),
+        topology_keys: asked.topology_keys.clone(),
+        stress_test_options: stress,
+        volume_snapshot_stress_test_options: snapshot_stress.filter(|_| can(Capability::SnapshotDataSource)),
+        ..DriverInfo::default()
+    };
+    let file = File {
+        storage_class,
+        snapshot_class: of_snapshots(&wishes.snapshot_class, Capability::SnapshotDataSource),
+        group_snapshot_class: of_snapshots(&wishes.group_snapshot_class, Capability::GroupSnapshot),
+        volume_attributes_class: AttributesSource {
+            from_existing_class_name: wishes.attributes_class.clone().unwrap_or_default(),
+            ..AttributesSource::default()
+        },
+        inline_volumes: inline_volumes(wishes, ours.is_some()),
+        client_node_name: wishes.client_node.clone().unwrap_or_default(),
+        driver_info: DriverInfo { capabilities, ..driver_info },
+        ..File::default()
+    };
+    let left_out = left_out(&file);
+    Draft { file, origins, left_out }
+}
+
+/// The volumes that can be part of a pod. Those of our driver need no attributes.
+fn inline_volumes(wishes: &Wishes, is_ours: bool) -> Vec<InlineVolume> {
+    let plain = (is_ours && wishes.inline_volumes.is_empty()).then(InlineVolume::default);
+    let wished = wishes.inline_volumes.iter();
+    let wished =
+        wished.map(|attributes| InlineVolume { attributes: attributes.clone(), ..InlineVolume::default() });
+    wished.chain(plain).collect()
+}
+
+/// What a file leaves out that others have, and why.
+fn left_out(file: &File) -> Vec<&'static str> {
+    let info = &file.driver_info;
+    let none = ClassSource::default();
+    let is_zoned = info.capabilities.get(&Capability::Topology) == Some(&true);
+    let table = [
+        (file.storage_class == none, "StorageClass: the driver does not declare CREATE_DELETE_VOLUME"),
+        (file.snapshot_class == none, "SnapshotClass: snapshotDataSource is false"),
+        (file.group_snapshot_class == none, "GroupSnapshotClass: groupSnapshot is false"),
+        (
+            file.volume_attributes_class == AttributesSource::default(),
+            "VolumeAttributesClass: which parameters can be changed cannot be asked; --volume-attributes-class",
+        ),
+        (
+            file.inline_volumes.is_empty(),
+            "InlineVolumes: which volumes can be part of a pod cannot be asked; --inline-volume",
+        ),
+        (
+            info.supported_size_range == SizeRange::default(),
+            "SupportedSizeRange: cannot be asked; upstream takes 5Gi and more; --min-size, --max-size",
+        ),
+        (
+            is_zoned && info.topology_keys.is_empty(),
+            "TopologyKeys: NodeGetInfo names none, so upstream skips its topology suite",
+        ),
+        (
+            info.stress_test_options.is_none(),
+            "StressTestOptions and those of snapshots: upstream skips its stress suites; --stress",
+        ),
+    ];
+    table.into_iter().filter(|(is, _)| *is).map(|(_, what)| what).collect()
+}
+
+/// As Go has a set.
+fn set(names: impl Iterator<Item = String>) -> BTreeMap<String, Option<Empty>> {
+    names.map(|name| (name, Some(Empty {}))).collect()
+}
+
+fn from_name(from_name: bool) -> ClassSource {
+    ClassSource { from_name, ..ClassSource::default() }
+}
+
+fn existing(name: &str) -> ClassSource {
+    ClassSource { from_existing_class_name: name.to_owned(), ..ClassSource::default() }
+}
+
+/// The value of a capability: what the caller says, then what is known, declared, assumed; else false.
+fn settle(capability: Capability, asked: &Asked, wishes: &Wishes, ours: Option<Content>) -> (bool, Origin) {
+    if let Some(&value) = wishes.capabilities.get(&capability) {
+        return (value, Origin::Override);
+    }
+    if let Some((value, why)) = ours.and_then(|content| ours::known(content, capability)) {
+        return (value, Origin::Known(why));
+    }
+    let declared = asked.declared.capabilities.get(&capability);
+    match (declared, declared_by(capability)) {
+        (Some(true), Some(by)) => (true, Origin::Declared(by)),
+        (Some(false), Some(by)) => (false, Origin::NotDeclared(by)),
+        (Some(_) | None, _) => guess(capability, asked, wishes, ours),
+    }
+}
+
+/// The value of a capability that the driver says nothing of.
+fn guess(capability: Capability, asked: &Asked, wishes: &Wishes, ours: Option<Content>) -> (bool, Origin) {
+    let assumed = |why| (true, Origin::Assumed(why));
+    let unknown = |what| (false, Origin::Unknown(what));
+    let can = |other| settle(other, asked, wishes, ours).0;
+    match capability {
+        Capability::Persistence => assumed("what a persistent volume is for"),
+        Capability::Exec => assumed("file systems are mounted without noexec"),
+        Capability::MultiplePvsSameId => assumed("a driver that keeps to CSI sees no PersistentVolume"),
+        Capability::Multipods if asked.declared.takes.stage => {
+            assumed("with STAGE_UNSTAGE_VOLUME a volume is staged once and published for each pod")
+        }
+        Capability::Multipods => unknown("whether NodePublishVolume of one volume works for a second pod"),
+        Capability::FsGroup if can(Capability::VolumeMountGroup) => {
+            assumed("upstream wants it with volumeMountGroup")
+        }
+        Capability::FsGroup if !wishes.file_systems.is_empty() => assumed(
+            "the kubelet changes the group in file systems, unless fsGroupPolicy of the CSIDriver is None",
+        ),
+        Capability::FsGroup => unknown("depends on fsGroupPolicy of the CSIDriver"),
+        // Upstream's own default.
+        Capability::OnlineExpansion | Capability::OfflineExpansion => (
+            can(Capability::ControllerExpansion),
+            Origin::Assumed("as controllerExpansion, since the driver declares no VolumeExpansion"),
+        ),
+        Capability::Block => unknown("whether volumes can be raw devices"),
+        Capability::Rwx => unknown("whether pods of several nodes can write to a volume"),
+        Capability::CapReadOnlyMany => unknown("whether pods of several nodes can read a volume"),
+        Capability::SingleNodeVolume => unknown("true if a volume can never be on a second node"),
+        Capability::FsResizeFromSourceNotSupported => {
+            unknown("true if a restored file system stays as small as its source")
+        }
+        Capability::SeLinuxMount => unknown("depends on seLinuxMount of the CSIDriver"),
+        Capability::VolumeMountGroup
+        | Capability::SnapshotDataSource
+        | Capability::SnapshotMetadata
+        | Capability::GroupSnapshot
+        | Capability::PvcDataSource
+        | Capability::ControllerExpansion
+        | Capability::NodeExpansion
+        | Capability::VolumeLimits
+        | Capability::Topology
+        | Capability::Capacity
+        | Capability::ReadWriteOncePod => unknown("the driver was not asked"),
+    }
+}
+
+/// What a capability takes beside the driver, if it is true.
+fn takes_besides(capability: Capability) -> Option<&'static str> {
+    Some(match capability {
+        Capability::SnapshotDataSource => "needs the snapshot CRDs and controllers",
+        Capability::GroupSnapshot => "needs the group snapshot CRDs and controllers",
+        Capability::SnapshotMetadata => "needs external-snapshot-metadata",
+        Capability::Capacity => "needs storageCapacity of the CSIDriver",
+        Capability::VolumeLimits => "slow",
+        _ => return None,
+    })
+}
+
+impl Draft {
+    /// What is behind a capability's line.
+    fn comment(&self, capability: Capability) -> Option<String> {
+        let origin = self.origins.get(&capability)?;
+        let is = self.file.driver_info.capabilities.get(&capability) == Some(&true);
+        let besides = takes_besides(capability).filter(|_| is);
+        Some(besides.map_or(origin.to_string(), |besides| format!("{origin}; {besides}")))
+    }
+}
+
+impl fmt::Display for Draft {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "# For Kubernetes' own e2e storage suite (e2e.test -storage.testdriver=FILE) and")?;
+        writeln!(f, "# `claimcheck run --driver-config FILE`; written by `claimcheck testdriver`.")?;
+        if !self.left_out.is_empty() {
+            writeln!(f, "#\n# Not here:")?;
+            self.left_out.iter().try_for_each(|what| writeln!(f, "#   {what}"))?;
+        }
+        let text = yaml(&self.file);
+        let Some((before, after)) = text.split_once(CAPABILITIES) else { return f.write_str(&text) };
+        write!(f, "{before}{CAPABILITIES}")?;
+        // The names of capabilities need no quotes, so that each line begins with one.
+        for line in after.lines() {
+            let name = line.strip_prefix("    ").and_then(|line| line.split(':').next());
+            let comment =
+                name.and_then(|name| name.parse().ok()).and_then(|capability| self.comment(capability));
+            match comment {
+                Some(comment) => writeln!(f, "{line:<43} # {comment}")?,
+                None => writeln!(f, "{line}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where capabilities begin in the text. No value has a line break in it, so nothing else looks so.
+const CAPABILITIES: &str = "\n  Capabilities:\n";
+
+/// The fields that are not as they are anyway.
+fn yaml(file: &File) -> String {
+    let value = |file: &File| serde_json::to_value(file).expect("maps with names for keys");
+    let mut fields = value(file);
+    if let (Value::Object(fields), Value::Object(defaults)) = (&mut fields, value(&File::default())) {
+        prune(fields, &defaults);
+    }
+    let options = serde_saphyr::ser_options! { prefer_block_scalars: false, compact_list_indent: true };
+    serde_saphyr::to_string_with_options(&fields, options).expect("maps with names for keys")
+}
+
+/// Takes out what is as it is by default.
+fn prune(fields: &mut Map<String, Value>, defaults: &Map<String, Value>) {
+    fields.retain(|name, value| match (value, defaults.get(name)) {
+        (Value::Object(fields), Some(Value::Object(defaults))) => {
+            prune(fields, defaults);
+            !fields.is_empty()
+        }
+        (value, default) => Some(&*value) != default,
+    });
+}
+
+/// A storage class of the driver with parameters, for [`ClassWish::File`].
+pub fn class(driver: &str, parameters: &BTreeMap<String, String>) -> String {
+    let class = serde_json::json!({
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": { "name": "testdriver" },
+        "provisioner": driver,
+        "parameters": parameters,
+    });
+    let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
+    serde_saphyr::to_string_with_options(&class, options).expect("maps with names for keys")
+}
