@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use claimcheck_cluster::{Api, Embedded, Options};
 use claimcheck_model::ClusterKind;
 use claimcheck_report::RunFolder;
-use claimcheck_suites::{KindPlace, Place, PlaceArgs, interrupt};
+use claimcheck_run::{KindPlace, Place, PlaceArgs, interrupt};
 
 use crate::kind;
 

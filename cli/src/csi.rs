@@ -14,7 +14,7 @@ use claimcheck_harness::{Lane, STATE_DIR};
 use claimcheck_model::{ClusterKind, Event, RunInfo, Stamp};
 use claimcheck_report::metrics::Metrics;
 use claimcheck_report::{Reporter, RunFolder};
-use claimcheck_suites::interrupt;
+use claimcheck_run::interrupt;
 use comfy_table::{ContentArrangement, Table, TableStyle};
 use tokio::sync::{Mutex, mpsc};
 

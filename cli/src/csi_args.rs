@@ -7,7 +7,7 @@ use claimcheck_cluster::DriverCommand;
 use claimcheck_conformance::{Access, Config, PathCommands, Secrets};
 use claimcheck_csi::Endpoint;
 use claimcheck_harness::Lane;
-use claimcheck_suites::HistoryArgs;
+use claimcheck_run::HistoryArgs;
 use clap::{ArgGroup, ValueEnum};
 
 /// What `csi` takes.

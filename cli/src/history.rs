@@ -7,7 +7,7 @@ use claimcheck_model::{Phase, Stamp};
 use claimcheck_report::Style;
 use claimcheck_report::history::{History, Selection, plots, to_json, to_text};
 use claimcheck_report::slo::{Measure, Quantile};
-use claimcheck_suites::HistoryFile;
+use claimcheck_run::HistoryFile;
 use clap::{
     ValueEnum,
     builder::{PossibleValuesParser, TypedValueParser},

@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use claimcheck_suites::{PlaceArgs, Planned, catalogue, plan};
+use claimcheck_run::PlaceArgs;
+use claimcheck_suites::{Planned, catalogue, plan};
 use clap::ValueEnum;
 use comfy_table::{ContentArrangement, Table, TableStyle};
 

@@ -6,10 +6,8 @@ use anyhow::Result;
 use claimcheck_cluster::faults::FaultSpec;
 use claimcheck_harness::Lane;
 use claimcheck_model::Stamp;
-use claimcheck_suites::{
-    Options, Output, OutputArgs, PlaceArgs, Run, interrupt,
-    load::{ClassError, Spec},
-};
+use claimcheck_run::{Options, Output, OutputArgs, PlaceArgs, Run, interrupt};
+use claimcheck_suites::load::{ClassError, Spec};
 use jiff::SignedDuration;
 
 /// How many volumes, where neither their number nor a time is given.

@@ -22,7 +22,7 @@ use claimcheck_component::{Component, logging};
 use claimcheck_harness::Lane;
 use claimcheck_harness::{Entry, entry};
 use claimcheck_model::Stamp;
-use claimcheck_suites::PlaceError;
+use claimcheck_run::PlaceError;
 use clap::{Parser, Subcommand};
 
 const EXIT_CODES: &str = "\

@@ -5,7 +5,7 @@ use std::{path::PathBuf, process::ExitCode};
 use anyhow::Result;
 use claimcheck_report::history::History;
 use claimcheck_report::{EventsError, RebuildError, rebuild};
-use claimcheck_suites::HistoryArgs;
+use claimcheck_run::HistoryArgs;
 
 /// What `report` takes.
 #[derive(Debug, clap::Args)]

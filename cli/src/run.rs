@@ -6,7 +6,7 @@ use anyhow::Result;
 use claimcheck_cluster::faults::FaultSpec;
 use claimcheck_harness::Lane;
 use claimcheck_model::Stamp;
-use claimcheck_suites::{Options, Output, OutputArgs, PlaceArgs, Run, interrupt};
+use claimcheck_run::{Options, Output, OutputArgs, PlaceArgs, Run, interrupt};
 
 use crate::findings::{Expected, Level};
 
@@ -68,7 +68,7 @@ impl Args {
             terminal: true,
             began,
         };
-        if claimcheck_suites::planned(&options, lane).is_empty() {
+        if claimcheck_run::planned(&options, lane).is_empty() {
             eprintln!(
                 "claimcheck: no case is called like {}: see `claimcheck list`",
                 options.filters.join(" or ")

@@ -14,8 +14,9 @@ use claimcheck_conformance::Endpoints;
 use claimcheck_csi::{Driver, Endpoint, tap::Tap};
 use claimcheck_harness::STATE_DIR;
 use claimcheck_model::Capability;
+use claimcheck_run::interrupt;
+use claimcheck_suites::load::bytes;
 use claimcheck_suites::testdriver::{ClassWish, Content, Origin, Wishes, class, draft};
-use claimcheck_suites::{interrupt, load::bytes};
 use clap::ArgGroup;
 
 use crate::{

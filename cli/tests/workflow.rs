@@ -83,7 +83,7 @@ fn the_variables_are_ours() {
     #[derive(clap::Parser)]
     struct Line {
         #[command(flatten)]
-        _place: claimcheck_suites::PlaceArgs,
+        _place: claimcheck_run::PlaceArgs,
     }
     let command = Line::command();
     let workflow = workflow();

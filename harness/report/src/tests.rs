@@ -116,7 +116,7 @@ fn a_broken_threshold_is_told_everywhere_and_a_good_run_is_not_good_enough() {
     let events =
         [sample(Phase::Provision, 21.0, 3.0), Event::RunFinished { seconds: 0.9, interrupted: false }];
     let slos = "slos:\n- {phase: provision, quantile: P99, max: 15ms}\n- {count: leaks, max: 0}\n";
-    let mut judge = Judge::new(crate::slo::parse(slos).unwrap());
+    let mut judge = Judge::new(slo::parse(slos).unwrap());
     events.iter().for_each(|event| judge.observe(event));
     let summary = Summary { slos: judge.finish(), ..summary_of(&events) };
     assert!(summary.passed(), "nothing failed");

@@ -17,39 +17,17 @@
 //! To add a case, add a row to the file of its suite in `rows/`.
 
 mod case;
-mod component_args;
-pub mod e2e;
-mod existing_place;
 mod fixture;
-mod history_args;
-pub mod interrupt;
-mod kind_place;
 pub mod load;
-mod otlp_args;
-mod output_args;
-mod place;
-mod place_args;
 mod plan;
-mod pod_security;
-mod push_args;
+pub mod pod_security;
 mod rows;
-mod run;
 mod runner;
 pub mod testdriver;
-mod unshown;
 mod workload;
 
 pub use case::{Binding, Case, FsType, Needs, Pattern};
-pub use history_args::{HistoryArgs, HistoryFile};
-pub use kind_place::{KindArgs, KindPlace};
-pub use otlp_args::OtlpError;
-pub use output_args::{Output, OutputArgs, OutputError};
-pub use place::{Driver, Place};
-pub use place_args::{PlaceArgs, PlaceError};
-pub use plan::{Environment, Planned, plan};
-pub use push_args::PushError;
+pub use plan::{Environment, FileSystems, Planned, plan};
 pub use rows::catalogue;
-pub use run::{Options, Outcome, Run, planned};
 pub use runner::Runner;
-pub use unshown::BadArgument;
-pub use workload::{PullSecret, Workload};
+pub use workload::{IMAGE, PullSecret, Workload};

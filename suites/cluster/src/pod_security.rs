@@ -40,7 +40,7 @@ impl PodSecurity {
     }
 
     /// Makes a pod one that this level admits, where its case does not ask for something itself.
-    pub(crate) fn dress(self, spec: &mut PodSpec) {
+    pub fn dress(self, spec: &mut PodSpec) {
         match self {
             Self::Privileged | Self::Baseline => {}
             Self::Restricted => restrict(spec),

@@ -865,7 +865,7 @@ fn the_observers_are_where_the_timeline_looks_for_them() {
         component: claimcheck_component::Component,
     }
     let text = include_str!("../../../../manifests/observe/daemonset.yaml");
-    let set: k8s_openapi::api::apps::v1::DaemonSet = serde_saphyr::from_str(text).unwrap();
+    let set: DaemonSet = serde_saphyr::from_str(text).unwrap();
     let observers = claimcheck_timeline::evidence::Observers::default();
     assert_eq!(set.metadata.namespace, Some(observers.namespace));
     let template = set.spec.template;

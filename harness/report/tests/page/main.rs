@@ -2,12 +2,12 @@
 
 use std::{fs, path::Path, process::Command};
 
-use claimcheck_report::history::History;
-use claimcheck_report::{Quantiles, Summary, rebuild};
 use claimcheck_model::{
     CaseId, CaseResult, ClusterKind, Event, Evidence, Leak, LeakKind, Log, LoggedEvent, Outcome, Phase,
     PhaseSample, RpcSummary, RunInfo, Source, Stamp, SubjectIds, Told, VolumeMode,
 };
+use claimcheck_report::history::History;
+use claimcheck_report::{Quantiles, Summary, rebuild};
 use serde_json::{Value, json};
 
 /// A name that would break a page that trusted it.

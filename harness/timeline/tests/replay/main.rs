@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::LazyLock;
 
+use claimcheck_model::{Event, Outcome, Phase, PhaseSample, Source, TransitionKind};
 use claimcheck_timeline::evidence::{Evidence, Object};
 use claimcheck_timeline::{Tap, Timeline};
-use claimcheck_model::{Event, Outcome, Phase, PhaseSample, Source, TransitionKind};
 use proptest::prelude::*;
 use recording::Recording;
 

@@ -8,8 +8,8 @@
 
 use std::{io::Read, path::Path};
 
-use claimcheck_timeline::evidence::{Change, Evidence, Mount, Object, Rpc, RpcEnd};
 use claimcheck_model::{Place, Stamp};
+use claimcheck_timeline::evidence::{Change, Evidence, Mount, Object, Rpc, RpcEnd};
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -3,7 +3,6 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, sync::Arc};
 
-use crate::testdriver::TestDriver;
 use anyhow::{Context, Result};
 use claimcheck_cluster::faults::FaultSpec;
 use claimcheck_cluster::{Cluster, Declared, Telling};
@@ -16,17 +15,16 @@ use claimcheck_report::metrics::{
 use claimcheck_report::slo::Objective;
 use claimcheck_report::trace::Collector;
 use claimcheck_report::{ReportError, Reporter, RunFolder, Summary};
+use claimcheck_suites::testdriver::TestDriver;
 use tokio::{sync::mpsc, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    load::{Spec, load},
-    place::Place,
-    plan::{Environment, Planned, plan},
-    rows::catalogue,
-    runner::Runner,
-    workload::Workload,
-};
+use crate::place::Place;
+use claimcheck_suites::Runner;
+use claimcheck_suites::Workload;
+use claimcheck_suites::catalogue;
+use claimcheck_suites::load::{Spec, load};
+use claimcheck_suites::{Environment, Planned, plan};
 
 /// How to run.
 #[derive(Clone, Debug)]
@@ -247,7 +245,7 @@ impl Run {
         Self::bring_up(options, Work::Load, lane, interrupted).await
     }
 
-    /// Runs a load; see [`load`](crate::load::load()).
+    /// Runs a load; see [`load`](claimcheck_suites::load::load()).
     ///
     /// # Errors
     /// It cannot begin.

@@ -5,6 +5,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use crate::workspace;
+
 /// What a planner must not name, each with why.
 const FORBIDDEN: [(&str, &str); 6] = [
     ("tokio", "it would wait"),
@@ -32,10 +34,8 @@ fn planners(folder: &Path, found: &mut Vec<PathBuf>) {
 
 #[test]
 fn planners_are_pure() {
-    let workspace =
-        Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the crate lies in the workspace");
     let mut files = Vec::new();
-    planners(workspace, &mut files);
+    planners(workspace(), &mut files);
     assert!(files.len() >= 4, "only {files:?}: the search itself is broken");
     let mut offences = Vec::new();
     for file in files {

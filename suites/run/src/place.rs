@@ -2,7 +2,6 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, path::Path, sync::Arc};
 
-use crate::testdriver::{Class, TestDriver};
 use anyhow::{Context, Result, bail};
 use claimcheck_cluster::{
     Abilities, Api, ClassChoice, Cluster, DriverCommand, DriverPolicy, Embedded, Options, Real, Takes,
@@ -12,15 +11,14 @@ use claimcheck_harness::Lane;
 use claimcheck_kind::Controllers;
 use claimcheck_model::{Capability, ClusterKind};
 use claimcheck_report::RunFolder;
+use claimcheck_suites::testdriver::{Class, TestDriver};
 use k8s_openapi::api::storage::v1::StorageClass;
 
-use crate::{
-    case::FsType,
-    existing_place::ExistingPlace,
-    kind_place::KindPlace,
-    plan::{Environment, FileSystems},
-    pod_security::PodSecurity,
-};
+use crate::existing_place::ExistingPlace;
+use crate::kind_place::KindPlace;
+use claimcheck_suites::FsType;
+use claimcheck_suites::pod_security::PodSecurity;
+use claimcheck_suites::{Environment, FileSystems};
 
 /// Where a run takes place.
 #[derive(Clone, Debug)]

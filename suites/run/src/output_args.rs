@@ -6,11 +6,9 @@ use claimcheck_report::metrics::push::PushOptions;
 use claimcheck_report::slo::{Objective, SloError, load};
 use claimcheck_report::trace::Collector;
 
-use crate::{
-    history_args::HistoryArgs,
-    otlp_args::{OtlpArgs, OtlpError},
-    push_args::{PushArgs, PushError},
-};
+use crate::history_args::HistoryArgs;
+use crate::otlp_args::{OtlpArgs, OtlpError};
+use crate::push_args::{PushArgs, PushError};
 
 /// Where the numbers go.
 #[derive(Debug, clap::Args)]

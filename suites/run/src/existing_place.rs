@@ -8,11 +8,9 @@ use claimcheck_deploy::install::Variant;
 use claimcheck_report::RunFolder;
 use clap::{Args, ValueEnum};
 
-use crate::{
-    case::FsType,
-    component_args::ComponentArgs,
-    plan::{Environment, FileSystems},
-};
+use crate::component_args::ComponentArgs;
+use claimcheck_suites::FsType;
+use claimcheck_suites::{Environment, FileSystems};
 
 /// Arguments of `--cluster existing`.
 #[derive(Clone, Debug, Args)]

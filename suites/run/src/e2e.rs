@@ -17,14 +17,12 @@ use clap::Parser;
 use libtest_mimic::{Arguments, Conclusion, Failed, Trial};
 use tokio::runtime::Runtime;
 
-use crate::{
-    interrupt,
-    output_args::{Output, OutputArgs},
-    place_args::PlaceArgs,
-    plan::{Planned, plan},
-    rows::catalogue,
-    run::{Options, Run},
-};
+use crate::interrupt;
+use crate::output_args::{Output, OutputArgs};
+use crate::place_args::PlaceArgs;
+use crate::run::{Options, Run};
+use claimcheck_suites::catalogue;
+use claimcheck_suites::{Planned, plan};
 
 /// Where the tests run: their arguments are libtest's, so this is told by environment variables alone.
 #[derive(Debug, Parser)]

@@ -3,20 +3,18 @@
 
 use std::{collections::BTreeMap, path::PathBuf, process::ExitCode, sync::Arc};
 
-use crate::testdriver::{Class, TestDriver};
 use claimcheck_cluster::{Api, Assets, DriverCommand};
 use claimcheck_kind::Controllers;
+use claimcheck_suites::testdriver::{Class, TestDriver};
 use clap::{Args, ValueEnum};
 
-use crate::{
-    case::FsType,
-    component_args::ComponentArgs,
-    existing_place::ExistingArgs,
-    kind_place::KindArgs,
-    place::{Driver, Place, choice},
-    pod_security::PodSecurity,
-    workload::{IMAGE, PullSecret, Workload},
-};
+use crate::component_args::ComponentArgs;
+use crate::existing_place::ExistingArgs;
+use crate::kind_place::KindArgs;
+use crate::place::{Driver, Place, choice};
+use claimcheck_suites::FsType;
+use claimcheck_suites::pod_security::PodSecurity;
+use claimcheck_suites::{IMAGE, PullSecret, Workload};
 
 /// Which cluster.
 #[derive(Clone, Debug, Args)]
@@ -164,7 +162,7 @@ pub enum PlaceError {
     Name(#[from] claimcheck_kind::OwnedError),
     /// The driver file cannot be used.
     #[error(transparent)]
-    Config(#[from] crate::testdriver::TestDriverError),
+    Config(#[from] claimcheck_suites::testdriver::TestDriverError),
     /// The driver file names a class of a cluster that is not there yet.
     #[error(
         "StorageClass.FromExistingClassName {0}: a cluster of virtual nodes begins without classes: use FromFile or FromName"

@@ -1,0 +1,75 @@
+//! Dependencies between crates point down only.
+
+use std::{collections::BTreeMap, process::Command};
+
+use serde_json::Value;
+
+use crate::workspace;
+
+/// The crates by floor: each depends on crates of lower floors alone.
+const FLOORS: [&[&str]; 9] = [
+    &["model", "substrate", "kind"],
+    &["csi", "informer", "apiserver", "observe", "runtime"],
+    &["controllers", "node", "driver"],
+    &["timeline", "report", "conformance", "deploy"],
+    &["component"],
+    &["cluster"],
+    &["harness"],
+    &["suites"],
+    &["run"],
+];
+/// Crates that more crates wait for, or that stand alone on purpose, with all that they may depend on.
+const NARROW: [(&str, &[&str]); 5] = [
+    // It forks, and holds nearly all of the `unsafe`.
+    ("substrate", &[]),
+    // A program driven as a user would.
+    ("kind", &[]),
+    // Compiled beside the components, and without a cluster of any kind.
+    ("report", &["model"]),
+    ("timeline", &["model", "csi", "informer", "observe"]),
+    // No cluster is needed to speak to a driver.
+    ("conformance", &["model", "csi", "observe"]),
+];
+
+/// What each crate of the workspace depends on in the workspace, without the prefix of their names.
+fn dependencies() -> BTreeMap<String, Vec<String>> {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["metadata", "--no-deps", "--offline", "--locked", "--format-version", "1"]);
+    let output = cargo.current_dir(workspace()).output().expect("cargo starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo prints JSON");
+    let short =
+        |name: &Value| name.as_str().unwrap_or_default().strip_prefix("claimcheck-").map(str::to_owned);
+    let packages = metadata["packages"].as_array().expect("there are packages").iter();
+    let of_package = packages.map(|package| {
+        let listed = package["dependencies"].as_array().expect("a package lists its dependencies").iter();
+        // Tests may look further.
+        let normal = listed.filter(|dependency| dependency["kind"].is_null());
+        let name = short(&package["name"]).unwrap_or_else(|| "cli".to_owned());
+        (name, normal.filter_map(|dependency| short(&dependency["name"])).collect())
+    });
+    of_package.collect()
+}
+
+#[test]
+fn dependencies_point_down() {
+    let floor = |name: &str| {
+        let floor = FLOORS.iter().position(|crates| crates.contains(&name));
+        floor.unwrap_or_else(|| panic!("{name} has no floor in this test"))
+    };
+    for (name, of) in dependencies() {
+        for other in of.iter().filter(|_| name != "cli") {
+            assert!(floor(other) < floor(&name), "{name} must not depend on {other}: see FLOORS");
+        }
+    }
+}
+
+#[test]
+fn narrow_crates_stay_narrow() {
+    let dependencies = dependencies();
+    for (name, allowed) in NARROW {
+        let of = dependencies.get(name).unwrap_or_else(|| panic!("there is no crate {name}"));
+        let more: Vec<_> = of.iter().filter(|other| !allowed.contains(&other.as_str())).collect();
+        assert!(more.is_empty(), "{name} depends on {more:?}: see NARROW");
+    }
+}

@@ -1,0 +1,11 @@
+//! Rules of the workspace that no compiler checks.
+
+mod dependencies;
+mod planners;
+
+use std::path::Path;
+
+/// The root of the workspace.
+fn workspace() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate lies in the workspace")
+}

@@ -1,0 +1,31 @@
+//! A run of the catalogue, from arguments to the exit code: the front end that `claimcheck run`, `claimcheck load` and
+//! `cargo test --test e2e` share.
+//!
+//! ```text
+//! PlaceArgs ──> Place (which cluster) ──┐
+//! OutputArgs ─> Output (thresholds, ..) ├──> Run::bring_up ──> Runner, load ──> Reporter ──> Outcome
+//! ```
+
+mod component_args;
+pub mod e2e;
+mod existing_place;
+mod history_args;
+pub mod interrupt;
+mod kind_place;
+mod otlp_args;
+mod output_args;
+mod place;
+mod place_args;
+mod push_args;
+mod run;
+mod unshown;
+
+pub use history_args::{HistoryArgs, HistoryFile};
+pub use kind_place::{KindArgs, KindPlace};
+pub use otlp_args::OtlpError;
+pub use output_args::{Output, OutputArgs, OutputError};
+pub use place::{Driver, Place};
+pub use place_args::{PlaceArgs, PlaceError};
+pub use push_args::PushError;
+pub use run::{Options, Outcome, Run, planned};
+pub use unshown::BadArgument;
