@@ -1,4 +1,4 @@
-//! What claims and volumes say about themselves, as binder and scheduler read it.
+//! Accessors of claims and volumes, used by binder and scheduler.
 //!
 //! Upstream: `component-helpers/storage/volume/pv_helpers.go`.
 
@@ -12,7 +12,7 @@ use k8s_openapi::api::{
 
 use crate::selector;
 
-/// The older way to say a class, which still wins over the field.
+/// The older annotation for the class, which takes precedence over the field.
 const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
 /// An annotation's value.
@@ -25,8 +25,8 @@ pub fn is_deleting<K: Cached>(object: &K) -> bool {
     object.metadata().deletion_timestamp.is_some()
 }
 
-/// Whether a claim was there before an object that it is made from began to be deleted: then the object waits
-/// for the claim; a later claim came too late.
+/// Whether a claim existed before an object that it is made from began to be deleted: then the object waits for
+/// the claim; a later claim came too late.
 pub fn precedes_deletion<K: Cached>(claim: &PersistentVolumeClaim, source: &K) -> bool {
     let created = claim.metadata.creation_timestamp.as_ref().map(|time| time.0);
     source.metadata().deletion_timestamp.as_ref().is_none_or(|deleted| created <= Some(deleted.0))
@@ -37,7 +37,7 @@ pub fn name<K: Cached>(object: &K) -> &str {
     object.metadata().name.as_deref().unwrap_or_default()
 }
 
-/// The class a claim asks for; empty if it asks for a volume without class.
+/// The claim's class; empty for a volume without class.
 pub fn class_name(claim: &PersistentVolumeClaim) -> &str {
     annotation(claim, BETA_CLASS)
         .or_else(|| claim.spec.as_ref()?.storage_class_name.as_deref())
@@ -66,17 +66,17 @@ pub fn binds_late(class: &StorageClass) -> bool {
     class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer")
 }
 
-/// The node that the scheduler chose for a claim that binds late.
+/// The node that the scheduler selected for a claim with WaitForFirstConsumer.
 pub fn selected_node(claim: &PersistentVolumeClaim) -> Option<&str> {
     annotation(claim, SELECTED_NODE).filter(|node| !node.is_empty())
 }
 
-/// The volume a claim names; none if it names none yet.
+/// The claim's volumeName; `None` if it has none yet.
 pub fn volume_name(claim: &PersistentVolumeClaim) -> Option<&str> {
     claim.spec.as_ref()?.volume_name.as_deref().filter(|name| !name.is_empty())
 }
 
-/// Whether the binder finished its side of the claim.
+/// Whether the binder has completed its part of the claim (bind-completed).
 pub fn is_bound(claim: &PersistentVolumeClaim) -> bool {
     volume_name(claim).is_some() && annotation(claim, BIND_COMPLETED).is_some()
 }
@@ -91,17 +91,17 @@ pub fn volume_phase(volume: &PersistentVolume) -> &str {
     volume.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }
 
-/// The claim that a volume is bound to, or meant for.
+/// The claimRef: the claim that a volume is bound to, or reserved for.
 pub fn claim_ref(volume: &PersistentVolume) -> Option<&ObjectReference> {
     volume.spec.as_ref()?.claim_ref.as_ref()
 }
 
-/// The uid in a reference; none if it was left out, as in a claimRef that an admin wrote.
+/// The uid in a reference; `None` if it was omitted, as in a claimRef that an admin wrote.
 pub fn ref_uid(reference: &ObjectReference) -> Option<&str> {
     reference.uid.as_deref().filter(|uid| !uid.is_empty())
 }
 
-/// The key that a reference names.
+/// The key of the referenced object.
 pub fn ref_key(reference: &ObjectReference) -> ObjectKey {
     ObjectKey::new(
         reference.namespace.as_deref().unwrap_or_default(),
@@ -109,8 +109,8 @@ pub fn ref_key(reference: &ObjectReference) -> ObjectKey {
     )
 }
 
-/// Whether a volume is bound to, or meant for, this claim: the names agree, and the uids if the volume
-/// names one.
+/// Whether a volume is bound to, or reserved for, this claim: the names agree, and the uids if the volume has
+/// one.
 pub fn is_meant_for(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
     claim_ref(volume).is_some_and(|reference| {
         reference.namespace == claim.metadata.namespace
@@ -119,10 +119,10 @@ pub fn is_meant_for(volume: &PersistentVolume, claim: &PersistentVolumeClaim) ->
     })
 }
 
-/// The access mode of a volume that one pod has for itself.
+/// The access mode for exclusive use by one pod.
 pub const ONCE_POD: &str = "ReadWriteOncePod";
 
-/// Whether the claim asks for an access mode.
+/// Whether the claim requests an access mode.
 pub fn wants_mode(claim: &PersistentVolumeClaim, mode: &str) -> bool {
     claim.spec.iter().flat_map(|spec| spec.access_modes.iter().flatten()).any(|wanted| wanted == mode)
 }
@@ -157,16 +157,25 @@ impl std::fmt::Display for Mismatch {
     }
 }
 
-/// Whether a volume that the user tied to the claim can serve it. The selector is not asked: the tie is
-/// the more explicit wish (`checkVolumeSatisfyClaim` in pv_controller.go).
+/// Whether a volume that a claim names can serve it; the selector is not checked, since the name is more explicit
+/// (`checkVolumeSatisfyClaim` in pv_controller.go).
 pub fn satisfies(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> Result<(), Mismatch> {
+    let class = volume.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref()).unwrap_or_default();
+    match serves(volume, claim) {
+        Err(Mismatch::TooSmall) => Err(Mismatch::TooSmall),
+        _ if class != class_name(claim) => Err(Mismatch::Class),
+        served => served,
+    }
+}
+
+/// Whether a volume reserved for a claim by `claimRef` can serve it: of whatever class and labels it is
+/// (`FindMatchingVolume` in pv_helpers.go returns it before it compares these).
+pub fn serves(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> Result<(), Mismatch> {
     let (Some(has), Some(wants)) = (&volume.spec, &claim.spec) else { return Err(Mismatch::TooSmall) };
     let modes = has.access_modes.as_deref().unwrap_or_default();
     let set = |name: &Option<String>| name.clone().filter(|name| !name.is_empty());
     if capacity(volume) < requested(claim) {
         Err(Mismatch::TooSmall)
-    } else if has.storage_class_name.as_deref().unwrap_or_default() != class_name(claim) {
-        Err(Mismatch::Class)
     } else if volume_mode(has.volume_mode.as_deref()) != volume_mode(wants.volume_mode.as_deref()) {
         Err(Mismatch::VolumeMode)
     } else if set(&has.volume_attributes_class_name) != set(&wants.volume_attributes_class_name) {
@@ -191,7 +200,7 @@ pub fn volume_mode(mode: Option<&str>) -> &str {
     mode.unwrap_or("Filesystem")
 }
 
-/// Whether the claim was made for this pod: `VolumeIsForPod` in `k8s.io/component-helpers/storage/ephemeral`.
+/// Whether the claim belongs to this pod: `VolumeIsForPod` in `k8s.io/component-helpers/storage/ephemeral`.
 pub fn is_owned_by(claim: &PersistentVolumeClaim, pod: &Pod) -> bool {
     let mut owners = claim.metadata.owner_references.iter().flatten();
     owners.any(|owner| owner.controller == Some(true) && Some(&owner.uid) == pod.metadata.uid.as_ref())

@@ -1,4 +1,4 @@
-//! The desired state of world: on which nodes pods want a volume.
+//! The desired state of world: the nodes on which pods use a volume.
 //!
 //! Upstream: `pkg/controller/volume/attachdetach/util/util.go` and `populator/`.
 
@@ -9,20 +9,36 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Node, PersistentVolumeClaim, P
 
 use super::volume::CsiVolume;
 
-/// On a node: volumes of ended pods stay attached (kubelet's `--keep-terminated-pod-volumes`).
+/// On a Node: volumes of ended pods stay attached (kubelet's `--keep-terminated-pod-volumes`).
 const KEEP_TERMINATED: &str = "volumes.kubernetes.io/keep-terminated-pod-volumes";
 
-/// Who wants a volume.
+/// The users of a volume.
 #[derive(Debug, Default)]
 pub struct Desired {
-    /// The pods that keep the volume where it is, by node. Never an empty list.
+    /// The pods that keep the volume attached, by node. Never an empty list.
     pub pods: BTreeMap<String, Vec<Arc<Pod>>>,
-    /// Claim and volume are bound to each other, so that the volume may be attached anew. A claim that
-    /// vanished under a running pod takes nothing away from it, but brings nothing either.
-    pub bound: bool,
+    /// By node: the volume to attach, if its pods' claims are bound. A claim that was deleted under a running
+    /// pod keeps an existing attachment, but causes no new one.
+    pub sources: BTreeMap<String, String>,
 }
 
 impl Desired {
+    /// The users of one volume of the driver, by whichever of these objects they use it.
+    pub fn of_all(volumes: &[CsiVolume<'_>], world: &World) -> Self {
+        let mut all = Self::default();
+        for volume in volumes {
+            let one = Self::of(volume, world);
+            for (node, pods) in one.pods {
+                all.pods.entry(node).or_default().extend(pods);
+            }
+            for (node, source) in one.sources {
+                all.sources.entry(node).or_insert(source);
+            }
+        }
+        all
+    }
+
+    /// The users of a volume by this object of it.
     pub fn of(volume: &CsiVolume<'_>, world: &World) -> Self {
         let Some(key) = volume.claim_key() else { return Self::default() };
         let claim = world.claims.get(&key);
@@ -31,8 +47,8 @@ impl Desired {
             // The name is another claim's now, and so are the pods that use it.
             return Self::default();
         }
-        let mut desired =
-            Self { pods: BTreeMap::new(), bound: claim.is_some_and(|claim| is_bound(claim, volume.name)) };
+        let bound = claim.is_some_and(|claim| is_bound(claim, volume.name));
+        let mut desired = Self::default();
         for pod in world.pods.by(PodBy::Claim, &key.to_string()) {
             let Some(node) = node_of(pod) else { continue };
             let keeps = world.nodes.named(node).is_some_and(|node| keeps_terminated(node));
@@ -41,6 +57,10 @@ impl Desired {
             if (keeps || !is_terminated(pod)) && !foreign {
                 desired.pods.entry(node.to_owned()).or_default().push(pod.clone());
             }
+        }
+        if bound {
+            let nodes = desired.pods.keys().cloned();
+            desired.sources = nodes.map(|node| (node, volume.name.to_owned())).collect();
         }
         desired
     }
@@ -62,16 +82,16 @@ fn keeps_terminated(node: &Node) -> bool {
     annotations.and_then(|all| all.get(KEEP_TERMINATED)).is_some_and(|value| value == "true")
 }
 
-/// A claim of a generic ephemeral volume belongs to the pod it was made for; one of the same name that
-/// somebody else made is not to be touched. Upstream: `VolumeIsForPod` in component-helpers.
+/// Whether the claim of a generic ephemeral volume belongs to the pod; an unrelated claim with the same name
+/// must not be used. Upstream: `VolumeIsForPod` in component-helpers.
 fn is_owned_by(claim: &PersistentVolumeClaim, pod: &Pod) -> bool {
     let mut owners = claim.metadata.owner_references.iter().flatten();
     owners.any(|owner| owner.controller == Some(true) && Some(&owner.uid) == pod.metadata.uid.as_ref())
 }
 
-/// Whether the pod's containers run no more. One that is being deleted counts as ended as soon as none
-/// runs; whether its volumes are unmounted is for `volumesInUse` to say.
-/// Upstream: `IsPodTerminated` in `pkg/volume/util/util.go`.
+/// Whether the pod's containers have ended. One that is being deleted counts as ended as soon as none runs;
+/// `volumesInUse` shows whether its volumes are unmounted. Upstream: `IsPodTerminated` in
+/// `pkg/volume/util/util.go`.
 fn is_terminated(pod: &Pod) -> bool {
     let running = |statuses: &Option<Vec<ContainerStatus>>| {
         statuses.iter().flatten().any(|container| {

@@ -1,5 +1,5 @@
-//! Writes `node.status.volumesAttached`: one write at a time per node, each taking along every edit that
-//! came up while the last was under way (a group commit).
+//! Writes `node.status.volumesAttached`: one write at a time per node, each including all edits that were
+//! requested while the previous one was in progress (a group commit).
 //!
 //! Volumes are planned one by one, but a node's list is one field of one object; without this, a hundred
 //! volumes that become ready together would cost a hundred writes of a growing list.
@@ -19,9 +19,9 @@ use tokio::sync::oneshot;
 
 use crate::context::Context;
 
-/// A node's list that could not be written. One write serves many volumes, so the error is shared.
+/// A node's list that could not be written. One write covers many volumes, so the error is shared.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("cannot write volumesAttached of node {node}; nothing will be detached from it until that works")]
+#[error("cannot write volumesAttached of node {node}; nothing will be detached from it until this succeeds")]
 pub struct WriteError {
     node: String,
     #[source]
@@ -33,9 +33,9 @@ pub struct WriteError {
 pub struct Edit {
     /// The volume's name in the list.
     pub unique: String,
-    /// Whether it shall be in it.
+    /// Whether it must be in the list.
     pub listed: bool,
-    /// To be written even if the cache says that nothing would change: the cache is in doubt.
+    /// Write even if the cache shows no difference: the cache may be outdated.
     pub doubtful: bool,
 }
 
@@ -57,22 +57,22 @@ struct Waiting {
 }
 
 impl Lists {
-    /// Returns once the edit is written and the answer is in the cache. A node that is gone has no list.
+    /// Returns once the edit is written and the response is in the cache. A deleted node has no list.
     ///
-    /// No resourceVersion goes along: the field has this one writer, while the node itself writes other
-    /// fields of its status all the time, and each of those writes would make this one fail.
+    /// No resourceVersion is sent: this is the only writer of the field, while the node itself writes other
+    /// fields of its status all the time, each of which would cause a conflict.
     pub async fn edit(&self, context: &Context, node: &str, edit: Edit) -> Result<(), WriteError> {
         let list = lock(&self.nodes).entry(node.to_owned()).or_default().clone();
         let (done, mut written) = oneshot::channel();
         lock(&list.waiting).push(Waiting { edit, done });
         let _writer = list.writer.lock().await;
         if let Ok(result) = written.try_recv() {
-            return result; // Somebody took ours along.
+            return result; // Another write included this edit.
         }
         let batch = std::mem::take(&mut *lock(&list.waiting));
         let result = write(context, node, &batch).await;
         for Waiting { done, .. } in batch {
-            // Whoever gave up waiting will plan anew anyhow.
+            // A caller that stopped waiting will plan again anyway.
             let _ = done.send(result.clone());
         }
         result
@@ -98,7 +98,7 @@ async fn write(context: &Context, node: &str, batch: &[Waiting]) -> Result<(), W
     }
 }
 
-/// The node's list with the edits made; none if that changes nothing.
+/// The node's list with the edits applied; `None` if nothing changes.
 fn edited<'e>(node: &Node, edits: impl Iterator<Item = &'e Edit>) -> Option<Vec<AttachedVolume>> {
     let old = node.status.as_ref().and_then(|status| status.volumes_attached.as_ref());
     let mut list = old.cloned().unwrap_or_default();

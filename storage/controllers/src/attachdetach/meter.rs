@@ -1,5 +1,5 @@
-//! What attach/detach tells of itself, as upstream's controller does (`pkg/controller/volume/attachdetach/metrics`,
-//! `pkg/volume/util/metrics.go`).
+//! Metrics of attach/detach, with the names of upstream's controller
+//! (`pkg/controller/volume/attachdetach/metrics`, `pkg/volume/util/metrics.go`).
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -14,14 +14,14 @@ use k8s_openapi::api::storage::v1::VolumeAttachment;
 use super::{desired::Desired, plan::is_out_of_service, volume::CsiVolume};
 use crate::{context::Context, under_way::UnderWay};
 
-/// What is done with an attachment, which is told by its name.
+/// Operations on an attachment, by its name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Operation {
     Attach(String),
     Detach(String),
 }
 
-/// Times attaching and detaching.
+/// Measures attach and detach operations.
 #[derive(Default)]
 pub(super) struct Measured {
     meter: Meter,
@@ -29,13 +29,13 @@ pub(super) struct Measured {
 }
 
 impl Measured {
-    /// Tells the context's meter, also how many volumes there are.
+    /// Registers with the context's meter, including the numbers of volumes.
     pub(super) fn new(context: &Context) -> Self {
         context.count(readings);
         Self { meter: context.meter.clone(), under_way: UnderWay::default() }
     }
 
-    /// An attachment is about to be made.
+    /// An attachment is about to be created.
     pub(super) fn attaches(&self, attachment: &VolumeAttachment) {
         self.under_way.begin(Operation::Attach(name(attachment)));
     }
@@ -56,7 +56,7 @@ impl Measured {
         }
     }
 
-    /// The API server did not take a new attachment.
+    /// The API server rejected a new attachment.
     pub(super) fn not_attached(&self, attachment: &VolumeAttachment) {
         if let Some(took) = self.under_way.end(&Operation::Attach(name(attachment))) {
             self.told(attachment, StorageOperation::Attach, false, took);
@@ -70,7 +70,7 @@ impl Measured {
         }
     }
 
-    /// Errors of the attacher, which goes on trying, and detachments that are over.
+    /// Errors of the attacher, which retries, and completed detachments.
     pub(super) fn changed(&self, change: &Change) {
         let (old, new) = change.both::<VolumeAttachment>();
         match (old, new) {
@@ -112,7 +112,7 @@ fn name(attachment: &VolumeAttachment) -> String {
     attachment.metadata.name.clone().unwrap_or_default()
 }
 
-/// Volumes as pods want them and as they are attached, and how many pods use them on each node.
+/// Desired and attached volumes, and the number of pods that use them on each node.
 fn readings(world: &World) -> Vec<Reading> {
     let mut total: BTreeMap<(String, &str), u64> = BTreeMap::new();
     let mut used: BTreeMap<(String, String), u64> = BTreeMap::new();
@@ -150,7 +150,7 @@ mod tests {
 
     const PLUGIN: &str = "kubernetes.io/csi:csi.test";
 
-    /// What was told, without how long it took.
+    /// The recorded metrics, without durations.
     fn told(notes: &Notes) -> Vec<(&'static str, String)> {
         notes.told().into_iter().map(|(metric, labels, _)| (metric, labels)).collect()
     }

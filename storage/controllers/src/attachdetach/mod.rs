@@ -1,20 +1,21 @@
-//! The attach/detach controller: sees to it that a volume is attached to the nodes whose pods use it, and
-//! to no other.
+//! The attach/detach controller: attaches each volume to the nodes with pods that use it, and detaches it from all
+//! others.
 //!
 //! ```text
 //!  pods, claims ──desired──┐                              ┌──> VolumeAttachment created, deleted
 //!  VolumeAttachments ──────┼──> plan (per volume) ────────┼──> events on pods
 //!  node.status ────────────┘         ^                    └──> Lists ──(per node, batched)──> node.status
-//!                                    └── Memory: since when a detach waits, who was told what
+//!                                    └── Memory: since when a detach waits, which events were emitted
 //! ```
 //!
 //! The protocol with the node (upstream `pkg/controller/volume/attachdetach/reconciler/reconciler.go`) rests
 //! on two fields of the Node, each written by one side and read by the other afterwards. The node writes
 //! `volumesInUse`, then mounts only if `volumesAttached` has the volume; the controller takes the volume
-//! out of `volumesAttached`, then detaches only if `volumesInUse` does not have it. Whoever comes second
-//! sees the other. The answer to the controller's write shows both fields, so no further read is needed.
+//! out of `volumesAttached`, then detaches only if `volumesInUse` does not have it. The second writer always
+//! sees the first one's write. The response to the controller's write has both fields, so no further read is
+//! needed.
 //!
-//! Start with `plan.rs`; `run.rs` carries its plans out, `lists.rs` writes the nodes' lists.
+//! Start with `plan.rs`; `run.rs` carries out its plans, `lists.rs` writes the nodes' lists.
 
 mod desired;
 mod lists;
@@ -33,7 +34,7 @@ pub(crate) use plan::is_out_of_service;
 
 use crate::{Options, context::Context, shell};
 
-/// Works until the future is dropped.
+/// Runs until the future is dropped.
 pub(crate) async fn run(
     context: Context,
     _: Options,

@@ -1,4 +1,4 @@
-//! What to attach, report and detach of one volume, decided from the world.
+//! Plans attachment, reporting and detachment of one volume.
 //!
 //! Upstream: `reconciler.go` and `metrics`-free parts of `operationexecutor/operation_generator.go` in
 //! `pkg/controller/volume/attachdetach` and `pkg/volume/util`.
@@ -26,26 +26,26 @@ use super::{
     volume::{CsiVolume, attachment_name},
 };
 
-/// How long a node that is not Ready may keep a volume that no pod wants, before it is taken away.
-/// Upstream: `ReconcilerMaxWaitForUnmountDuration` in `pkg/controller/volume/attachdetach/config`.
+/// How long a node that is not Ready may keep an unused volume before it is force-detached. Upstream:
+/// `ReconcilerMaxWaitForUnmountDuration` in `pkg/controller/volume/attachdetach/config`.
 pub const MAX_WAIT_FOR_UNMOUNT: SignedDuration = SignedDuration::from_mins(6);
 
-/// What the controller remembers of a volume between plans; lost with the process, as upstream.
+/// State of a volume between plans; lost with the process, as upstream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// By node: since when the volume is not wanted there but in use.
+    /// By node: since when the volume is not desired there but in use.
     unwanted_since: BTreeMap<String, Timestamp>,
-    /// Uids of the pods that were told that the volume is on another node.
+    /// Uids of the pods with a Multi-Attach event.
     refused: BTreeSet<String>,
-    /// By node: the attach error that its pods were told of last.
+    /// By node: the attach error in the last event on its pods.
     errors: BTreeMap<String, String>,
-    /// Nodes whose list was written with an unknown outcome: it may have the volume, whatever the world
-    /// says.
+    /// Nodes with a list write of unknown outcome: the list may contain the volume, whatever the cache
+    /// contains.
     doubtful: BTreeSet<String>,
 }
 
 impl Memory {
-    /// Notes how a write of the node's list went.
+    /// Records the result of a write of the node's list.
     pub fn note_write(&mut self, node: &str, succeeded: bool) {
         if succeeded {
             self.doubtful.remove(node);
@@ -55,33 +55,33 @@ impl Memory {
     }
 }
 
-/// Something to do.
+/// An action.
 #[derive(Clone, Debug)]
 pub enum Action {
     /// Create this attachment.
     Attach {
-        /// What to create.
+        /// The object.
         attachment: Box<VolumeAttachment>,
         /// The pods that wait for it.
         pods: Vec<Arc<Pod>>,
     },
-    /// Delete this attachment; the node does not use the volume, or lost the right to.
+    /// Delete this attachment; the node does not use the volume, or is force-detached.
     Detach {
-        /// What to delete, in the version that was looked at.
+        /// The object, in the version of the plan.
         attachment: Arc<VolumeAttachment>,
     },
-    /// Bring `node.status.volumesAttached` to have the volume, or not to have it.
+    /// Add the volume to `node.status.volumesAttached`, or remove it.
     List {
         /// The node's name.
         node: String,
         /// The volume's name in the list.
         unique: String,
-        /// The pods that may mount it then, and are to be told so; none to take it out.
+        /// The pods that may then mount it, for their events; `None` to remove it.
         waiting: Option<Vec<Arc<Pod>>>,
-        /// Write it even if the cached list is as it should be.
+        /// Write even if the cached list is up to date.
         doubtful: bool,
     },
-    /// Tell a pod's owner with a Warning event of reason `FailedAttachVolume`.
+    /// Emit a Warning event with reason `FailedAttachVolume` on a pod.
     Warn {
         /// The pod.
         pod: Box<ObjectReference>,
@@ -90,26 +90,35 @@ pub enum Action {
     },
 }
 
-/// The outcome of planning a volume.
+/// The result of planning a volume.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    /// What to do now, in this order.
+    /// Actions, in this order.
     pub actions: Vec<Action>,
-    /// What to remember until the next plan.
+    /// State for the next plan.
     pub memory: Memory,
     /// When to plan again even if nothing changes.
     pub wake_at: Option<Timestamp>,
 }
 
-/// Plans the volume of this name.
+/// Plans the volume with this name.
 pub fn plan(volume: &str, world: &World, memory: &Memory, now: Timestamp) -> Plan {
     let object = world.volumes.named(volume);
-    let Some(volume) = object.and_then(|object| CsiVolume::of(object)) else { return Plan::default() };
-    let desired = Desired::of(&volume, world);
-    let mut planner = Planner { volume, world, memory, now, warnings: Vec::new(), plan: Plan::default() };
+    let Some(one) = object.and_then(|object| CsiVolume::of(object)) else { return Plan::default() };
+    let mut volumes = one.sharing(world);
+    // Planned under the first name.
+    if volumes.first().is_none_or(|first| first.name != one.name) {
+        return Plan::default();
+    }
+    let desired = Desired::of_all(&volumes, world);
+    let names: Vec<&str> = volumes.iter().map(|volume| volume.name).collect();
+    let shared = volumes.iter().all(|volume| volume.shared);
+    let volume = CsiVolume { shared, ..volumes.swap_remove(0) };
+    let mut planner =
+        Planner { volume, names, world, memory, now, warnings: Vec::new(), plan: Plan::default() };
     planner.plan.memory.doubtful.clone_from(&memory.doubtful);
     let attachments = planner.attachments();
-    // A driver that has come to say that nothing need be attached leaves no pod that wants an attachment
+    // If a driver's attachRequired was changed to false, no pod needs an attachment any more
     // (`findAndRemoveDeletedPods` in `populator/desired_state_of_world_populator.go`).
     let attachable = planner.volume.attachable(world);
     for (node, attachment) in &attachments {
@@ -143,7 +152,10 @@ impl<'w> Stage<'w> {
 }
 
 struct Planner<'w> {
+    /// The first object of the volume; whether any of its objects permits several nodes.
     volume: CsiVolume<'w>,
+    /// The names of all its objects.
+    names: Vec<&'w str>,
     world: &'w World,
     memory: &'w Memory,
     now: Timestamp,
@@ -154,15 +166,16 @@ struct Planner<'w> {
 impl<'w> Planner<'w> {
     /// The volume's attachments by node.
     fn attachments(&self) -> BTreeMap<&'w str, &'w Arc<VolumeAttachment>> {
-        let all = self.world.attachments.by(AttachmentBy::Volume, self.volume.name);
+        let of_name = |name: &&'w str| self.world.attachments.by(AttachmentBy::Volume, name);
+        let all = self.names.iter().flat_map(of_name);
         all.map(|attachment| (attachment.spec.node_name.as_str(), attachment)).collect()
     }
 
-    /// A node that has an attachment of the volume.
+    /// A node with an attachment of the volume.
     fn attached(&mut self, node: &str, attachment: &'w Arc<VolumeAttachment>, pods: Option<&Vec<Arc<Pod>>>) {
         let ours = attachment_name(self.volume.handle, self.volume.driver, node);
         if attachment.metadata.name.as_deref() != Some(&ours) {
-            return; // Somebody made it by hand: it blocks the volume, but is theirs to delete.
+            return; // Created by a user: it blocks the volume, and only the user may delete it.
         }
         let Some(object) = self.world.nodes.named(node) else {
             return self.attached_to_lost_node(attachment, pods);
@@ -181,7 +194,7 @@ impl<'w> Planner<'w> {
         }
     }
 
-    /// Nothing runs on a node that is not there, so its volumes are free as soon as its pods are gone.
+    /// Nothing runs on a node that does not exist, so its volumes can be detached as soon as its pods are gone.
     fn attached_to_lost_node(&mut self, attachment: &Arc<VolumeAttachment>, pods: Option<&Vec<Arc<Pod>>>) {
         match Stage::of(attachment) {
             Stage::Attached | Stage::Attaching { .. } if pods.is_none() => {
@@ -191,8 +204,8 @@ impl<'w> Planner<'w> {
         }
     }
 
-    /// No pod wants the volume here: wait until the node has let go of it, take it off the node's list,
-    /// then detach.
+    /// No pod uses the volume here: wait until the node has unmounted it, remove it from the node's list, then
+    /// detach.
     fn unwanted(&mut self, object: &Node, node: &str, attachment: &Arc<VolumeAttachment>) {
         if self.is_in_use(object) && !self.may_force(object, node) {
             return;
@@ -204,8 +217,8 @@ impl<'w> Planner<'w> {
         }
     }
 
-    /// Whether the volume may be taken from a node that still uses it: at once if it is certainly shut
-    /// down, else after a time if it is not Ready. A healthy node is waited for as long as it takes.
+    /// Whether the volume may be detached from a node that still uses it: at once with an out-of-service taint,
+    /// else after a timeout if it is not Ready. A Ready node is waited for indefinitely.
     fn may_force(&mut self, object: &Node, node: &str) -> bool {
         let since = *self.memory.unwanted_since.get(node).unwrap_or(&self.now);
         self.plan.memory.unwanted_since.insert(node.to_owned(), since);
@@ -219,25 +232,27 @@ impl<'w> Planner<'w> {
         self.now >= until && !is_ready(object)
     }
 
-    /// Nodes that have no attachment of the volume but pods that want it.
+    /// Nodes without an attachment of the volume but with pods that use it.
     fn attach_missing(&mut self, desired: &Desired, attachments: &BTreeMap<&str, &Arc<VolumeAttachment>>) {
-        if !desired.bound || !self.volume.attachable(self.world) {
+        if !self.volume.attachable(self.world) {
             return;
         }
-        let mut missing: Vec<(&String, &Vec<Arc<Pod>>)> =
-            desired.pods.iter().filter(|(node, _)| !attachments.contains_key(node.as_str())).collect();
+        let mut missing: Vec<(&String, &Vec<Arc<Pod>>)> = desired.pods.iter().collect();
+        missing.retain(|(node, _)| {
+            desired.sources.contains_key(*node) && !attachments.contains_key(node.as_str())
+        });
         missing.retain(|(node, _)| self.world.nodes.named(node).is_some_and(|node| is_managed(node)));
-        // First come, first served, as far as creation times can tell.
+        // In order of the pods' creation times.
         missing.sort_by_key(|(_, pods)| pods.iter().map(|pod| created(pod)).min());
         let mut holders: Vec<&str> = attachments.keys().copied().collect();
         for (node, pods) in missing {
             if let Some(object) = self.world.nodes.named(node) {
-                // Its attachment vanished behind our back: the node must not take it for attached.
+                // Its attachment was deleted by another client: the node must not treat it as attached.
                 self.list(object, node, None);
             }
             if self.volume.shared || holders.is_empty() {
                 holders.push(node);
-                let attachment = Box::new(self.attachment(node));
+                let attachment = Box::new(self.attachment(node, &desired.sources[node]));
                 self.plan.actions.push(Action::Attach { attachment, pods: pods.clone() });
             } else {
                 self.refuse(pods, &holders, desired);
@@ -245,10 +260,10 @@ impl<'w> Planner<'w> {
         }
     }
 
-    fn attachment(&self, node: &str) -> VolumeAttachment {
+    fn attachment(&self, node: &str, of: &str) -> VolumeAttachment {
         let name = attachment_name(self.volume.handle, self.volume.driver, node);
         let source = VolumeAttachmentSource {
-            persistent_volume_name: Some(self.volume.name.to_owned()),
+            persistent_volume_name: Some(of.to_owned()),
             ..VolumeAttachmentSource::default()
         };
         VolumeAttachment {
@@ -262,7 +277,7 @@ impl<'w> Planner<'w> {
         }
     }
 
-    /// Tells each pod once that the volume is on another node.
+    /// Emits one Multi-Attach event per pod.
     fn refuse(&mut self, pods: &[Arc<Pod>], holders: &[&str], desired: &Desired) {
         let users: Vec<&Arc<Pod>> =
             holders.iter().filter_map(|node| desired.pods.get(*node)).flatten().collect();
@@ -277,7 +292,7 @@ impl<'w> Planner<'w> {
         }
     }
 
-    /// Tells the pods of a failed attach once per error. The attacher tries again by itself.
+    /// Emits one event per attach error on the pods. The attacher retries by itself.
     fn tell_error(&mut self, node: &str, error: Option<&str>, pods: &[Arc<Pod>]) {
         let Some(error) = error else { return };
         if self.memory.errors.get(node).map(String::as_str) != Some(error) {
@@ -290,7 +305,7 @@ impl<'w> Planner<'w> {
         self.plan.memory.errors.insert(node.to_owned(), error.to_owned());
     }
 
-    /// Brings the node's list to have the volume, for these pods, or to not have it.
+    /// Adds the volume to the node's list, for these pods, or removes it.
     fn list(&mut self, object: &Node, node: &str, pods: Option<&Vec<Arc<Pod>>>) {
         let doubtful = self.memory.doubtful.contains(node);
         if pods.is_some() != self.is_listed(object) || doubtful {
@@ -314,8 +329,8 @@ impl<'w> Planner<'w> {
     }
 }
 
-/// The half of the message that names the culprits, without naming pods of other namespaces.
-/// Upstream: `reportMultiAttachError` in `reconciler.go`.
+/// The part of the message that names the other users, without naming pods of other namespaces. Upstream:
+/// `reportMultiAttachError` in `reconciler.go`.
 fn who_uses(pod: &Pod, users: &[&Arc<Pod>]) -> String {
     let local: Vec<&str> = users
         .iter()
@@ -336,9 +351,9 @@ fn who_uses(pod: &Pod, users: &[&Arc<Pod>]) -> String {
     }
 }
 
-/// Whether attaching on this node is the controller's business: the kubelet says so by the mere presence
-/// of the annotation. Upstream: `addNodeToDswp` in `attach_detach_controller.go`, which keeps a node that it has once
-/// added, though the annotation goes.
+/// Whether the controller attaches volumes on this node: the kubelet sets the annotation. Upstream:
+/// `addNodeToDswp` in `attach_detach_controller.go`, which keeps a node that it has once added, even if the
+/// annotation is removed.
 pub(super) fn is_managed(node: &Node) -> bool {
     node.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(CONTROLLER_MANAGED_ATTACH))
 }

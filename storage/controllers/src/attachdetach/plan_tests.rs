@@ -30,7 +30,7 @@ pub(super) fn bound(modes: &[&str]) -> (PersistentVolumeClaim, PersistentVolume)
     (claim, volume)
 }
 
-/// A node whose lists have the volume or not.
+/// A node with or without the volume in its lists.
 pub(super) fn node(name: &str, attached: bool, in_use: bool) -> Node {
     let mut node = testing::node(name);
     testing::annotate(&mut node.metadata, CONTROLLER_MANAGED_ATTACH, "true");
@@ -119,10 +119,47 @@ macro_rules! world {
     }};
 }
 
+/// A second object of the same volume, bound to a claim of its own that pod `q` on node `a` uses.
+fn twin() -> (PersistentVolumeClaim, PersistentVolume, Pod) {
+    let mut claim = testing::claim("data-2", "fast", "1Gi");
+    let mut volume = testing::volume("pv-2", "fast", "1Gi");
+    testing::bind(&mut claim, &mut volume);
+    let spec = volume.spec.get_or_insert_default();
+    spec.csi.get_or_insert_default().volume_handle = "handle-pv".into();
+    (claim, volume, testing::pod("q", "a", &["data-2"]))
+}
+
+#[test]
+fn two_objects_of_one_volume_are_attached_once() {
+    let run_as = |name: &str, world: &World| shorts(&plan(name, world, &Memory::default(), NOW));
+    let (claim, volume, q) = twin();
+    let mut world = world![node("a", false, false), pod("p", "a"), claim, volume, q];
+    assert_eq!(run_as("pv", &world), ["attach a"]);
+    assert_eq!(run_as("pv-2", &world), [""; 0], "planned under the first name");
+    world.apply(attachment("a", true));
+    assert_eq!(run_as("pv", &world), ["list on a for 2"]);
+    world.apply(node("a", true, true));
+    assert_eq!(run_as("pv", &world), [""; 0]);
+    let ended_p = ended("p", "a");
+    world.apply(ended_p);
+    assert_eq!(run_as("pv", &world), [""; 0], "the other pod still uses it");
+
+    // The first object is deleted: the second keeps its attachment, and is planned by itself.
+    let (claim, volume, q) = twin();
+    let mut world = World::default();
+    let of_pv_2 = testing::attachment(&attachment_name("handle-pv", testing::DRIVER, "a"), "pv-2", "a", true);
+    world.apply(claim);
+    world.apply(volume);
+    world.apply(q);
+    world.apply(of_pv_2);
+    world.apply(node("a", false, false));
+    assert_eq!(run_as("pv-2", &world), ["list on a for 1"]);
+}
+
 #[test]
 fn attach_and_report() {
     for (what, world, expected) in [
-        ("nobody wants it", world![node("a", false, false)], vec![]),
+        ("no pod uses it", world![node("a", false, false)], vec![]),
         ("a pod wants it", world![node("a", false, false), pod("p", "a")], vec!["attach a"]),
         ("not scheduled", world![node("a", false, false), pod("p", "")], vec![]),
         ("the pod has ended", world![node("a", false, false), ended("p", "a")], vec![]),
@@ -194,12 +231,12 @@ fn detach_in_order() {
             vec!["unlist on a"],
         ),
         (
-            "somebody deletes it",
+            "deleted by a user",
             world![node("a", true, false), testing::deleting(attachment("a", true), &["f"])],
             vec!["unlist on a"],
         ),
         (
-            "somebody deletes it while wanted",
+            "deleted by a user while in use",
             world![node("a", true, true), testing::deleting(attachment("a", true), &["f"]), pod("p", "a")],
             vec!["unlist on a"],
         ),
@@ -211,7 +248,7 @@ fn detach_in_order() {
         ("node gone", world![attachment("a", true)], vec!["detach a"]),
         ("node gone, pod not", world![attachment("a", true), pod("p", "a")], vec![]),
         ("the kubelet detaches", world![testing::node("a"), attachment("a", true)], vec![]),
-        ("not ours", world![node("a", false, false), testing::attachment("x", "pv", "a", true)], vec![]),
+        ("user-created", world![node("a", false, false), testing::attachment("x", "pv", "a", true)], vec![]),
         (
             "shut down for certain",
             world![out_of_service(node("a", true, true)), attachment("a", true)],
@@ -226,14 +263,14 @@ fn detach_in_order() {
 fn a_driver_that_stops_needing_attachments_loses_those_it_has() {
     for (what, world, expected) in [
         (
-            "attaching, which nobody does",
+            "attaching, without a user",
             world![node("a", false, false), pod("p", "a"), attachment("a", false)],
             vec!["detach a"],
         ),
         ("in use", world![node("a", true, true), pod("p", "a"), attachment("a", true)], vec![]),
         ("let go", world![node("a", true, false), pod("p", "a"), attachment("a", true)], vec!["unlist on a"]),
         (
-            "not ours",
+            "user-created",
             world![node("a", false, false), pod("p", "a"), testing::attachment("x", "pv", "a", true)],
             vec![],
         ),
@@ -263,7 +300,7 @@ fn a_volume_in_use_is_waited_for_unless_its_node_is_dead() {
     assert_eq!(shorts(&plan("pv", &unlisted, &late.memory, limit)), ["detach a"]);
     let alive = world![node("a", true, true), attachment("a", true)];
     assert_eq!(shorts(&plan("pv", &alive, &late.memory, limit)), Vec::<String>::new());
-    // Wanted in between, the wait begins anew.
+    // Used in between, the wait restarts.
     let wanted = world![not_ready(node("a", true, true)), attachment("a", true), pod("p", "a")];
     assert_eq!(plan("pv", &wanted, &late.memory, limit).memory, Memory::default());
 }

@@ -189,7 +189,7 @@ impl Simulation {
         }
     }
 
-    /// Lets everybody catch up, without users and without losses.
+    /// Lets all components catch up, without users and without losses.
     fn settle(&mut self) {
         for _ in 0..12 {
             for index in 0..NODES.len() {

@@ -1,8 +1,8 @@
 //! Carries out the plans of attach/detach.
 //!
-//! Keys are volumes, and a key is never worked on twice at a time: so a volume that only one node may
-//! have is never given to two. A plan's step is awaited before the volume is planned again, so the world
-//! that a detach is decided on has the answer to the write that took the volume off the node's list.
+//! Keys are volumes, and a key is never processed twice at a time: so a single-node volume is never attached to
+//! two nodes. A plan's action is awaited before the volume is planned again, so the state that a detach is
+//! decided on includes the response to the write that removed the volume from the node's list.
 
 use std::{
     collections::HashMap,
@@ -30,7 +30,7 @@ use crate::{
 /// The attach/detach controller.
 pub struct AttachDetach {
     lists: Lists,
-    /// By volume; only those with something to remember.
+    /// State by volume; only for those that have any.
     memories: Mutex<HashMap<String, Memory>>,
     measured: Measured,
 }
@@ -40,7 +40,7 @@ impl Controller for AttachDetach {
     type Action = Action;
 
     const NAME: &'static str = "attach-detach";
-    /// Many, since most of them wait for a node's list to be written, which then serves all of them.
+    /// Many, since most of them wait for a write of a node's list, which covers all of them.
     const WORKERS: usize = 64;
 
     fn about(key: &String) -> About<'_> {

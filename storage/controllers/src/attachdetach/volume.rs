@@ -1,6 +1,6 @@
 //! A PersistentVolume as attach/detach sees it.
 
-use claimcheck_informer::World;
+use claimcheck_informer::{VolumeBy, World};
 use claimcheck_model::{ObjectKey, unique_volume_name};
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume};
 use sha2::{Digest, Sha256};
@@ -12,7 +12,7 @@ pub fn attachment_name(handle: &str, driver: &str, node: &str) -> String {
     digest.iter().fold(String::from("csi-"), |name, byte| name + &format!("{byte:02x}"))
 }
 
-/// What counts of a CSI volume.
+/// The relevant parts of a CSI volume.
 #[derive(Debug)]
 pub struct CsiVolume<'w> {
     pub name: &'w str,
@@ -26,7 +26,7 @@ pub struct CsiVolume<'w> {
 }
 
 impl<'w> CsiVolume<'w> {
-    /// None if the volume is not of CSI.
+    /// `None` if it is not a CSI volume.
     pub fn of(volume: &'w PersistentVolume) -> Option<Self> {
         let spec = volume.spec.as_ref()?;
         let csi = spec.csi.as_ref()?;
@@ -40,14 +40,24 @@ impl<'w> CsiVolume<'w> {
         })
     }
 
+    /// All objects of the same volume of the driver, by name. Attachments and nodes' lists refer to the volume,
+    /// so these are planned together (upstream keys its state by `GetUniqueVolumeNameFromSpec`).
+    pub fn sharing(&self, world: &'w World) -> Vec<Self> {
+        let handle = format!("{}^{}", self.driver, self.handle);
+        let mut all: Vec<Self> =
+            world.volumes.by(VolumeBy::Handle, &handle).filter_map(|volume| Self::of(volume)).collect();
+        all.sort_by_key(|volume| volume.name);
+        all
+    }
+
     /// The key of the claim that the volume is bound to.
     pub fn claim_key(&self) -> Option<ObjectKey> {
         let claim = self.claim?;
         Some(ObjectKey::new(claim.namespace.clone().unwrap_or_default(), claim.name.clone()?))
     }
 
-    /// Whether the driver takes part in attaching at all. One without a CSIDriver object does.
-    /// Upstream: `CanAttach` in `pkg/volume/csi/csi_plugin.go`.
+    /// Whether the driver requires attachment. One without a CSIDriver object does. Upstream: `CanAttach` in
+    /// `pkg/volume/csi/csi_plugin.go`.
     pub fn attachable(&self, world: &World) -> bool {
         let driver = world.csi_drivers.named(self.driver);
         driver.and_then(|driver| driver.spec.attach_required).unwrap_or(true)

@@ -1,4 +1,4 @@
-//! Which volumes a change concerns.
+//! The volumes that a change concerns.
 
 use std::collections::BTreeSet;
 
@@ -8,15 +8,18 @@ use k8s_openapi::api::{
     storage::v1::{CSIDriver, VolumeAttachment},
 };
 
-use super::plan::{is_managed, is_out_of_service, is_ready};
+use super::{
+    plan::{is_managed, is_out_of_service, is_ready},
+    volume::CsiVolume,
+};
 
-/// The kinds whose changes concern volumes.
+/// The kinds of objects that concern volumes.
 pub(super) const KINDS: &[Kind] =
     &[Kind::Pod, Kind::Claim, Kind::Volume, Kind::Node, Kind::Attachment, Kind::CsiDriver];
 
-/// The names of the volumes to plan anew. The cost is that of what the change touches; only a node that
-/// comes, goes or changes its health costs as much as it has volumes and pods, and a driver whose
-/// `attachRequired` changes as much as there are volumes.
+/// The names of the volumes to plan again. The cost is proportional to the objects affected; only a node that
+/// is added, removed or changes its health costs as much as it has volumes and pods, and a driver with a
+/// changed `attachRequired` as much as there are volumes.
 pub(super) fn concerned(change: &Change, world: &World) -> BTreeSet<String> {
     let mut volumes = BTreeSet::new();
     match change.kind {
@@ -31,7 +34,14 @@ pub(super) fn concerned(change: &Change, world: &World) -> BTreeSet<String> {
                 volumes.extend(claim.spec.as_ref().and_then(|spec| spec.volume_name.clone()));
             }
         }
-        Kind::Volume => volumes.extend(change.object::<PersistentVolume>().map(|_| change.key.name.clone())),
+        Kind::Volume => {
+            for volume in change.states::<PersistentVolume>() {
+                volumes.insert(change.key.name.clone());
+                // Another may be the first of its handle now.
+                let sharing = CsiVolume::of(volume).map(|volume| volume.sharing(world)).unwrap_or_default();
+                volumes.extend(sharing.first().map(|first| first.name.to_owned()));
+            }
+        }
         Kind::Attachment => {
             let attachment = change.object::<VolumeAttachment>();
             volumes.extend(attachment.and_then(|object| object.spec.source.persistent_volume_name.clone()));
@@ -60,10 +70,20 @@ pub(super) fn concerned(change: &Change, world: &World) -> BTreeSet<String> {
         | Kind::SnapshotClass
         | Kind::AttributesClass => {}
     }
-    volumes
+    volumes.into_iter().map(|volume| planned_as(volume, world)).collect()
 }
 
-/// What of a node counts for all its volumes.
+/// The name under which a volume is planned: the first of those with its handle.
+fn planned_as(volume: String, world: &World) -> String {
+    let first = || {
+        let object = world.volumes.named(&volume)?;
+        let sharing = CsiVolume::of(object)?.sharing(world);
+        Some(sharing.first()?.name.to_owned())
+    };
+    first().unwrap_or(volume)
+}
+
+/// The part of a node that matters for all its volumes.
 fn character(node: &Node) -> (bool, bool, bool) {
     (is_managed(node), is_ready(node), is_out_of_service(node))
 }
@@ -96,7 +116,7 @@ fn add_of_driver(volumes: &mut BTreeSet<String>, driver: &str, world: &World) {
     }
 }
 
-/// The volumes that came into or left one of the node's two lists.
+/// The volumes that were added to or removed from one of the node's two lists.
 fn add_of_lists(volumes: &mut BTreeSet<String>, old: Option<&Node>, new: Option<&Node>, world: &World) {
     let sets = |node: Option<&Node>| {
         let status = node.and_then(|node| node.status.as_ref());
@@ -137,6 +157,18 @@ mod tests {
     fn woken<K: claimcheck_informer::Cached>(world: &mut World, object: K) -> Vec<String> {
         let change = world.apply(object).expect("an object without version is always new");
         concerned(&change, world).into_iter().collect()
+    }
+
+    #[test]
+    fn objects_of_one_volume_are_planned_under_the_first_name() {
+        let mut world = world();
+        let mut other = testing::volume("other", "fast", "1Gi");
+        other.spec.get_or_insert_default().csi.get_or_insert_default().volume_handle = "handle-pv".into();
+        assert_eq!(woken(&mut world, other.clone()), ["other"]);
+        assert_eq!(woken(&mut world, testing::pod("q", "b", &["data"])), ["other"]);
+        let change = world.volumes.remove(&other);
+        drop(change);
+        assert_eq!(woken(&mut world, testing::pod("r", "b", &["data"])), ["pv"]);
     }
 
     #[test]

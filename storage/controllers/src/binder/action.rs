@@ -1,31 +1,32 @@
-//! The binder's steps, and the patches that they are.
+//! The binder's actions, and their patches.
 
 use std::sync::Arc;
 
 use claimcheck_informer::{EventType, reference};
 use claimcheck_model::{
-    BIND_COMPLETED, BOUND_BY_CONTROLLER, ObjectKey, STORAGE_PROVISIONER, STORAGE_PROVISIONER_BETA,
+    BIND_COMPLETED, BOUND_BY_CONTROLLER, ObjectKey, PRE_RESIZE_CAPACITY, STORAGE_PROVISIONER,
+    STORAGE_PROVISIONER_BETA,
 };
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use serde_json::{Value, json};
 
 use crate::claims::{annotation, claim_phase, claim_ref, volume_name};
 
-/// A phase that the binder gives a volume.
+/// A volume's phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VolumePhase {
-    /// Free for a claim, or reserved by name for one that does not exist yet.
+    /// Free for any claim, or reserved by name for one that does not exist yet.
     Available,
     /// Its claim is bound to it.
     Bound,
-    /// Its claim is gone.
+    /// Its claim was deleted.
     Released,
-    /// What its reclaim policy asks for cannot be done.
+    /// Its reclaim policy could not be carried out.
     Failed,
 }
 
 impl VolumePhase {
-    /// As in `status.phase`.
+    /// The value of `status.phase`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Available => "Available",
@@ -36,17 +37,17 @@ impl VolumePhase {
     }
 }
 
-/// What an object must be made sure of before a step, by asking the API server: the caches of the two
-/// kinds are not of the same moment, and these steps cost a user data if taken wrongly.
+/// A precondition to verify with the API server before an action: the caches of the two kinds are not
+/// consistent with each other, and these actions lose user data if they are wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Absent {
-    /// This claim does not exist (any more), or is another one than that of this uid.
+    /// This claim does not exist (any more), or has another uid.
     Claim(ObjectKey, Option<String>),
     /// This volume does not exist.
     Volume(ObjectKey),
 }
 
-/// What an event is about.
+/// The object of an event.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Subject {
     /// A claim.
@@ -55,56 +56,56 @@ pub enum Subject {
     Volume(Arc<PersistentVolume>),
 }
 
-/// A step of the binder.
+/// An action of the binder.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Goes on only if the object is indeed absent.
+    /// Continue only if the object is indeed absent.
     Confirm(Absent),
-    /// Points the volume to the claim.
+    /// Set the volume's claimRef.
     PointVolume(Arc<PersistentVolume>, Arc<PersistentVolumeClaim>),
-    /// Takes the volume back from a claim that is bound to another one: wholly if the binder had pointed
-    /// it there, else only the uid, so that the admin's reservation stands.
+    /// Clear the claimRef of a volume that points to a claim bound to another volume: wholly if the binder had
+    /// set it, else only the uid, so that the admin's reservation stays.
     UnpointVolume(Arc<PersistentVolume>),
-    /// Writes the volume's phase.
+    /// Write the volume's phase.
     SetVolumePhase(Arc<PersistentVolume>, VolumePhase),
-    /// Points the claim to the volume.
+    /// Set the claim's volumeName.
     PointClaim(Arc<PersistentVolumeClaim>, Arc<PersistentVolume>),
-    /// Writes that the claim is bound, and what it got.
+    /// Write the claim's status as Bound, with its capacity and access modes.
     SetClaimBound(Arc<PersistentVolumeClaim>, Arc<PersistentVolume>),
-    /// Writes that the claim is not bound.
+    /// Write the claim's status as Pending.
     SetClaimPending(Arc<PersistentVolumeClaim>),
-    /// Writes that the claim's volume is lost.
+    /// Write the claim's status as Lost.
     SetClaimLost(Arc<PersistentVolumeClaim>),
-    /// Asks a provisioner for a volume.
+    /// Request a volume from a provisioner.
     AskProvisioner(Arc<PersistentVolumeClaim>, String),
-    /// Gives the claim the default class, which was not there when it was created.
+    /// Set the claim's class to the default class, which did not exist when the claim was created.
     AssignClass(Arc<PersistentVolumeClaim>, String),
-    /// Records an event.
+    /// Emit an event.
     Event(Subject, EventType, &'static str, String),
 }
 
-/// A merge patch, and what it goes to.
+/// A merge patch and its target.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Write {
-    /// The claim itself.
+    /// The claim.
     Claim(Arc<PersistentVolumeClaim>, Value),
     /// The claim's status.
     ClaimStatus(Arc<PersistentVolumeClaim>, Value),
-    /// The volume itself.
+    /// The volume.
     Volume(Arc<PersistentVolume>, Value),
     /// The volume's status.
     VolumeStatus(Arc<PersistentVolume>, Value),
 }
 
 impl Action {
-    /// The patch that carries out the step; none for those that write nothing to claim or volume.
+    /// The patch of the action; `None` for those that do not write to claim or volume.
     pub fn write(&self) -> Option<Write> {
         Some(match self {
             Self::Confirm(_) | Self::Event(..) => return None,
             Self::PointVolume(volume, claim) => Write::Volume(volume.clone(), point_volume(volume, claim)),
             Self::UnpointVolume(volume) => Write::Volume(volume.clone(), unpoint_volume(volume)),
             Self::SetVolumePhase(volume, phase) => {
-                // The reason of an earlier failure goes with it.
+                // This also clears the reason of an earlier failure.
                 let status = json!({"phase": phase.name(), "message": null, "reason": null});
                 Write::VolumeStatus(volume.clone(), status)
             }
@@ -127,7 +128,7 @@ impl Action {
     }
 }
 
-/// The patch that points a volume to a claim.
+/// The patch that sets a volume's claimRef.
 pub fn point_volume(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> Value {
     let mut patch = json!({"spec": {"claimRef": reference(claim)}});
     if claim_ref(volume).is_none() {
@@ -161,6 +162,10 @@ fn bound_status(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> Val
     // the node write.
     if claim_phase(claim) != "Bound" {
         status["capacity"] = json!(spec.and_then(|spec| spec.capacity.as_ref()));
+        // Its file system still has this size: resizer and node finish the expansion (`updateClaimStatus`).
+        if let Some(size) = annotation(volume, PRE_RESIZE_CAPACITY) {
+            status["capacity"]["storage"] = json!(size);
+        }
         if let Some(class) = spec.and_then(|spec| spec.volume_attributes_class_name.as_ref()) {
             status["currentVolumeAttributesClassName"] = json!(class);
         }
@@ -169,5 +174,7 @@ fn bound_status(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> Val
 }
 
 fn unbound_status(phase: &str) -> Value {
-    json!({"phase": phase, "accessModes": null, "capacity": null})
+    json!({
+        "phase": phase, "accessModes": null, "capacity": null, "currentVolumeAttributesClassName": null,
+    })
 }

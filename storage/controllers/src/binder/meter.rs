@@ -1,4 +1,4 @@
-//! What the binder tells of itself, as upstream's persistent volume controller does
+//! Metrics of the binder, with the names of upstream's persistent volume controller
 //! (`pkg/controller/volume/persistentvolume/metrics/metrics.go`).
 
 use std::{collections::BTreeMap, time::Duration};
@@ -18,8 +18,8 @@ use crate::{
     under_way::UnderWay,
 };
 
-/// Times from when a provisioner is asked until the claim is bound, and from when a volume is released until
-/// it is gone: what users wait for, whoever does it.
+/// Measures provisioning, from the request to a provisioner until the claim is bound, and deletion, from the
+/// release of a volume until its object is deleted: the latency that users see, whichever component causes it.
 #[derive(Default)]
 pub(super) struct Measured {
     meter: Meter,
@@ -28,13 +28,13 @@ pub(super) struct Measured {
 }
 
 impl Measured {
-    /// Tells the context's meter, also how many claims and volumes there are.
+    /// Registers with the context's meter, including the numbers of claims and volumes.
     pub(super) fn new(context: &Context) -> Self {
         context.count(readings);
         Self { meter: context.meter.clone(), ..Self::default() }
     }
 
-    /// An action has been carried out.
+    /// An action was carried out.
     pub(super) fn acted(&self, action: &Action) {
         match action {
             Action::AskProvisioner(claim, _) => self.provisioned.begin(key_of(&**claim)),
@@ -50,7 +50,7 @@ impl Measured {
         }
     }
 
-    /// What is gone is over.
+    /// Ends the operations of deleted objects.
     pub(super) fn changed(&self, change: &Change) {
         if change.new.is_some() {
             return;
@@ -71,7 +71,7 @@ impl Measured {
     }
 }
 
-/// How many claims and volumes there are. Upstream: `pvAndPVCCountCollector`.
+/// Numbers of claims and volumes. Upstream: `pvAndPVCCountCollector`.
 fn readings(world: &World) -> Vec<Reading> {
     let mut counts: BTreeMap<(&str, Vec<String>), Reading> = BTreeMap::new();
     let mut add = |metric: &'static Metric, labels: &[&str]| {

@@ -24,7 +24,7 @@ use crate::claims::{
 type Claim = Arc<PersistentVolumeClaim>;
 type Volume = Arc<PersistentVolume>;
 
-/// The next steps for a claim; none if it is as it should be, or waits for something.
+/// The next steps for a claim; none if it is up to date, or waits for another component.
 pub fn plan_claim(key: &ObjectKey, world: &World) -> Vec<Action> {
     let Some(claim) = world.claims.get(key) else { return Vec::new() };
     if annotation(&**claim, BIND_COMPLETED).is_some() {
@@ -32,7 +32,7 @@ pub fn plan_claim(key: &ObjectKey, world: &World) -> Vec<Action> {
     }
     match volume_name(claim) {
         Some(wanted) => plan_requested(claim, wanted, world),
-        // Who deletes a claim wants no volume for it. One that is half bound needs no more either: its
+        // A claim that is being deleted needs no volume. One that is half bound needs no more either: its
         // volume becomes Released with the claim's end.
         None if is_deleting(&**claim) => Vec::new(),
         None => plan_open(claim, world),
@@ -56,7 +56,7 @@ fn plan_completed(claim: &Claim, world: &World) -> Vec<Action> {
     lost(claim, None, "ClaimMisbound", message)
 }
 
-/// A claim whose user asked for a certain volume.
+/// A claim with a user-provided volumeName.
 fn plan_requested(claim: &Claim, wanted: &str, world: &World) -> Vec<Action> {
     let Some(volume) = world.volumes.named(wanted) else { return pending(claim) };
     if is_meant_for(volume, claim) {
@@ -65,6 +65,12 @@ fn plan_requested(claim: &Claim, wanted: &str, world: &World) -> Vec<Action> {
     if claim_ref(volume).is_some() {
         let message = format!("volume \"{wanted}\" already bound to a different claim.");
         return with_event(pending(claim), claim, EventType::Warning, "FailedBinding", message);
+    }
+    if is_deleting(&**volume) {
+        let message = format!(
+            "Cannot bind to requested volume \"{wanted}\": the volume is marked for deletion \"{wanted}\""
+        );
+        return with_event(pending(claim), claim, EventType::Warning, "VolumeMismatch", message);
     }
     match satisfies(volume, claim) {
         Ok(()) => bind(claim, volume),
@@ -75,7 +81,7 @@ fn plan_requested(claim: &Claim, wanted: &str, world: &World) -> Vec<Action> {
     }
 }
 
-/// A claim that takes any volume that fits.
+/// A claim without volumeName: any volume that fits.
 fn plan_open(claim: &Claim, world: &World) -> Vec<Action> {
     if let Some(volume) = fit::meant_for(claim, world) {
         return bind(claim, volume);
@@ -98,8 +104,8 @@ fn plan_open(claim: &Claim, world: &World) -> Vec<Action> {
     }
 }
 
-/// No volume fits, and there is no class to make one. A claim that said nothing about a class gets the
-/// default one as soon as there is one (KEP-3333).
+/// No volume fits, and the claim has no class to provision one. A claim without a class gets the default one as
+/// soon as it exists (KEP-3333).
 fn plan_classless(claim: &Claim, world: &World) -> Vec<Action> {
     if lacks_class(claim)
         && let Some(class) = default_class(world)
@@ -110,7 +116,7 @@ fn plan_classless(claim: &Claim, world: &World) -> Vec<Action> {
     with_event(pending(claim), claim, EventType::Normal, "FailedBinding", message.to_owned())
 }
 
-/// The scheduler has not chosen a node yet.
+/// The scheduler has not selected a node yet.
 fn wait_for_pod(claim: &Claim, world: &World) -> Vec<Action> {
     let mut pods = world.pods.by(PodBy::Claim, &key_of(&**claim).to_string());
     let (reason, message) = match pods.next() {
@@ -122,7 +128,7 @@ fn wait_for_pod(claim: &Claim, world: &World) -> Vec<Action> {
     with_event(pending(claim), claim, EventType::Normal, reason, message)
 }
 
-/// Asks the class's provisioner, once.
+/// Requests a volume from the class's provisioner, once.
 fn plan_provisioning(claim: &Claim, class: &StorageClass) -> Vec<Action> {
     let provisioner = &class.provisioner;
     if provisioner == "kubernetes.io/no-provisioner" {
@@ -141,7 +147,7 @@ fn plan_provisioning(claim: &Claim, class: &StorageClass) -> Vec<Action> {
     with_event(ask, claim, EventType::Normal, "ExternalProvisioning", message)
 }
 
-/// The first step that is missing of a binding.
+/// The first missing step of a binding.
 fn bind(claim: &Claim, volume: &Volume) -> Vec<Action> {
     let pointed = claim_ref(volume).is_some_and(|reference| {
         is_meant_for(volume, claim) && ref_uid(reference) == claim.metadata.uid.as_deref()
@@ -162,7 +168,7 @@ fn bind(claim: &Claim, volume: &Volume) -> Vec<Action> {
     }
 }
 
-/// The claim is not bound, and says so.
+/// Sets the claim's phase to Pending.
 fn pending(claim: &Claim) -> Vec<Action> {
     match claim_phase(claim) {
         "Pending" => Vec::new(),

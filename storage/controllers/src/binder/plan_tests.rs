@@ -1,4 +1,4 @@
-//! The binder's plans as tables: a world, and the steps that it asks for.
+//! The binder's plans as tables: a world, and the planned steps.
 
 use std::sync::Arc;
 
@@ -181,16 +181,47 @@ fn the_smallest_volume_that_fits_is_taken() {
 }
 
 #[test]
+fn a_volume_reserved_for_a_claim_is_bound_whatever_its_class() {
+    let reserved = |class: &str, size: &str| {
+        let mut volume = volume("v", class, size);
+        volume_spec(&mut volume).claim_ref = Some(claim_ref(&claim("c", "fast", "1Gi")));
+        volume_spec(&mut volume).claim_ref.as_mut().unwrap().uid = None;
+        volume
+    };
+    for (volume, expected) in [
+        (reserved("", "1Gi"), &["v -> c"][..]),
+        (reserved("other", "2Gi"), &["v -> c"]),
+        (reserved("other", "512Mi"), &["c asks csi.test", "event ExternalProvisioning"]),
+        (
+            deleting(reserved("other", "1Gi"), &["example.com/held"]),
+            &["c asks csi.test", "event ExternalProvisioning"],
+        ),
+    ] {
+        let world = world([
+            claim("c", "fast", "1Gi").into(),
+            class("fast", "csi.test").into(),
+            volume.clone().into(),
+        ]);
+        assert_eq!(claim_steps(&world), expected, "{volume:?}");
+    }
+}
+
+#[test]
 fn a_claim_that_names_its_volume_gets_that_one_or_waits() {
     let mut asking = claim("c", "fast", "2Gi");
     claim_spec(&mut asking).volume_name = Some("v".into());
     let mut taken = volume("v", "fast", "2Gi");
     volume_spec(&mut taken).claim_ref = Some(claim_ref(&claim("other", "fast", "2Gi")));
-    let cases: [(&str, Option<PersistentVolume>, &[&str]); 4] = [
+    let cases: [(&str, Option<PersistentVolume>, &[&str]); 5] = [
         ("there is none", None, &[]),
         ("it fits", Some(volume("v", "fast", "2Gi")), &["v -> c"]),
         ("it is too small", Some(volume("v", "fast", "1Gi")), &["event VolumeMismatch"]),
         ("it is taken", Some(taken), &["event FailedBinding"]),
+        (
+            "it is being deleted",
+            Some(deleting(volume("v", "fast", "2Gi"), &["example.com/held"])),
+            &["event VolumeMismatch"],
+        ),
     ];
     for (what, volume, expected) in cases {
         let mut world = world([asking.clone().into(), class("fast", "csi.test").into()]);
@@ -214,7 +245,7 @@ fn a_claim_that_cannot_be_served_says_why() {
         ("no class said", world([classless.into(), default.clone().into()]), &["c of class standard"]),
         ("no class wanted", world([claim("c", "", "1Gi").into(), default.into()]), &["event FailedBinding"]),
         (
-            "nobody to make one",
+            "no provisioner",
             world([claim("c", "manual", "1Gi").into(), unprovisioned.into()]),
             &["event ProvisioningFailed"],
         ),
@@ -316,17 +347,22 @@ fn a_volume_is_released_when_its_claim_is_gone() {
 
 #[test]
 fn the_reclaim_policy_decides_what_becomes_of_a_released_volume() {
-    let cases: [(&str, bool, &[&str]); 5] = [
-        ("Retain", false, &[]),
-        ("Delete", true, &[]),
-        ("Delete", false, &["v Failed", "event VolumeFailedDelete"]),
-        ("Recycle", false, &["v Failed", "event VolumeFailedRecycle"]),
-        ("Shred", false, &["v Failed", "event VolumeUnknownReclaimPolicy"]),
+    // The policy, whether a provisioner made it, whether it is of CSI.
+    let cases: [(&str, bool, bool, &[&str]); 6] = [
+        ("Retain", false, true, &[]),
+        ("Delete", true, true, &[]),
+        ("Delete", false, true, &[]),
+        ("Delete", false, false, &["v Failed", "event VolumeFailedDelete"]),
+        ("Recycle", false, true, &["v Failed", "event VolumeFailedRecycle"]),
+        ("Shred", false, true, &["v Failed", "event VolumeUnknownReclaimPolicy"]),
     ];
-    for (policy, provisioned, expected) in cases {
+    for (policy, provisioned, csi, expected) in cases {
         let (_, volume) = bound(|_, volume| {
             set_volume_phase(volume, "Released");
             volume_spec(volume).persistent_volume_reclaim_policy = Some(policy.into());
+            if !csi {
+                volume_spec(volume).csi = None;
+            }
             if provisioned {
                 annotate(&mut volume.metadata, PROVISIONED_BY, "csi.test");
             }

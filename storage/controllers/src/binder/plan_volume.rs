@@ -1,4 +1,4 @@
-//! Decides the next step for a volume: its phase, and what becomes of it when its claim is gone.
+//! Decides the next step for a volume: its phase, and its reclaim policy when its claim was deleted.
 //!
 //! Upstream: `syncVolume` and `reclaimVolume` in
 //! `pkg/controller/volume/persistentvolume/pv_controller.go`.
@@ -11,12 +11,12 @@ use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume};
 
 use super::action::{Absent, Action, Subject, VolumePhase};
 use crate::claims::{
-    Mismatch, annotation, claim_ref, name, ref_key, ref_uid, satisfies, volume_name, volume_phase,
+    Mismatch, annotation, claim_ref, name, ref_key, ref_uid, serves, volume_name, volume_phase,
 };
 
 type Volume = Arc<PersistentVolume>;
 
-/// The next steps for a volume; none if it is as it should be, or its claim's plan is to act.
+/// The next steps for a volume; none if it is up to date, or its claim's plan must act.
 pub fn plan_volume(key: &ObjectKey, world: &World) -> Vec<Action> {
     let Some(volume) = world.volumes.get(key) else { return Vec::new() };
     let Some(reference) = claim_ref(volume) else { return set_phase(volume, VolumePhase::Available) };
@@ -29,7 +29,7 @@ pub fn plan_volume(key: &ObjectKey, world: &World) -> Vec<Action> {
     match volume_name(claim) {
         Some(bound) if bound == name(&**volume) => set_phase(volume, VolumePhase::Bound),
         Some(_) => plan_unwanted(volume),
-        None if satisfies(volume, claim) == Err(Mismatch::VolumeMode) => {
+        None if serves(volume, claim) == Err(Mismatch::VolumeMode) => {
             let message = "Cannot bind PersistentVolume to requested PersistentVolumeClaim due to incompatible \
                            volumeMode.";
             let event =
@@ -41,7 +41,7 @@ pub fn plan_volume(key: &ObjectKey, world: &World) -> Vec<Action> {
     }
 }
 
-/// The claim took another volume. One made for the claim is of no use to anybody else.
+/// The claim is bound to another volume. A volume provisioned for the claim is of no use to other claims.
 fn plan_unwanted(volume: &Volume) -> Vec<Action> {
     let made_for_claim = annotation(&**volume, PROVISIONED_BY).is_some();
     match reclaim_policy(volume) {
@@ -55,13 +55,13 @@ fn plan_unwanted(volume: &Volume) -> Vec<Action> {
     }
 }
 
-/// The claim is gone.
+/// The claim was deleted.
 fn plan_released(volume: &Volume, reference: &ObjectReference, world: &World) -> Vec<Action> {
     match volume_phase(volume) {
         "Failed" => Vec::new(),
         "Released" => plan_reclaim(volume),
         _ => {
-            // A claim whose end was seen needs no question to the API server.
+            // An observed deletion of the claim needs no request to the API server.
             let seen = ref_uid(reference).is_some_and(|uid| world.claims.saw_deletion(uid));
             let absent = Absent::Claim(ref_key(reference), reference.uid.clone());
             let confirm = (!seen).then_some(Action::Confirm(absent));
@@ -70,12 +70,14 @@ fn plan_released(volume: &Volume, reference: &ObjectReference, world: &World) ->
     }
 }
 
-/// What the reclaim policy asks for. The provisioner deletes the volumes that it made; there is nobody to
-/// delete others or to scrub them.
+/// Applies the reclaim policy. The provisioner deletes the volumes that it created; no component exists that
+/// deletes others or scrubs them.
 fn plan_reclaim(volume: &Volume) -> Vec<Action> {
     let (reason, message) = match reclaim_policy(volume) {
         Policy::Retain => return Vec::new(),
         Policy::Delete if annotation(&**volume, PROVISIONED_BY).is_some() => return Vec::new(),
+        // Also one that an administrator made: its driver's provisioner deletes it (`findDeletablePlugin`).
+        Policy::Delete if volume.spec.as_ref().is_some_and(|spec| spec.csi.is_some()) => return Vec::new(),
         Policy::Delete => (
             "VolumeFailedDelete",
             "the volume was not made by a provisioner, so there is none to delete it: delete the storage by \
@@ -95,7 +97,7 @@ fn plan_reclaim(volume: &Volume) -> Vec<Action> {
     set_phase(volume, VolumePhase::Failed).into_iter().chain([event]).collect()
 }
 
-/// What shall become of a volume without its claim.
+/// The reclaim policy of a volume after the deletion of its claim.
 enum Policy {
     Retain,
     Delete,

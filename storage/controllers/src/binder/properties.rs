@@ -1,5 +1,5 @@
-//! What must hold for any claims and volumes: matching agrees with a naive search, and binding comes to
-//! the same end however often and wherever it is cut short.
+//! Properties for arbitrary claims and volumes: matching equals a naive search, and binding has the same result
+//! however often and wherever it is interrupted.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -189,8 +189,8 @@ proptest! {
         prop_assert_eq!(found, naive(&claims[0], &volumes));
     }
 
-    /// A binder that dies after any number of writes is followed by one that looks at things in another
-    /// order: it completes what was begun, and changes nothing of it.
+    /// A binder that crashes after any number of writes is followed by one that processes objects in another
+    /// order: it completes the pending bindings, and changes none of them.
     #[test]
     fn a_crash_in_between_leaves_no_half_binding(
         volumes in volumes(4),

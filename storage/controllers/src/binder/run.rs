@@ -1,4 +1,4 @@
-//! Wakes claims and volumes, and carries the binder's steps out.
+//! Wakes claims and volumes, and carries out the binder's actions.
 
 use claimcheck_informer::{Change, ClaimBy, Kind, KindSet, VolumeBy, World, key_of};
 use claimcheck_model::ObjectKey;
@@ -17,7 +17,7 @@ use crate::{
     shell::{About, Controller, Done, Plan},
 };
 
-/// What a reconciliation is about.
+/// A key of the reconciler.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Key {
     /// A claim.
@@ -115,7 +115,7 @@ fn wakes_of_claim(change: &Change, world: &World) -> Vec<Key> {
     [Key::Claim(change.key.clone())].into_iter().chain(pointing).chain(named).collect()
 }
 
-/// The volume, the claims it points (or pointed) to, those that point to it, and those that could take it.
+/// The volume, the claims it points (or pointed) to, those that point to it, and those that could use it.
 fn wakes_of_volume(change: &Change, world: &World) -> Vec<Key> {
     let referenced = change.states::<PersistentVolume>().filter_map(|volume| claim_ref(volume)).map(ref_key);
     let bound = world.claims.by(ClaimBy::Volume, &change.key.name).map(|claim| key_of(&**claim));

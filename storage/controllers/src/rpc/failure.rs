@@ -1,26 +1,26 @@
-//! What a failed call tells about the volume: surely nothing happens any more, or perhaps it does.
+//! The consequence of a failed call: final, or perhaps still in progress.
 
 use tonic::{Code, Status};
 
-/// Whether the operation may still be going on in the driver.
+/// Whether the operation may still be in progress in the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Certainty {
-    /// The driver refused: nothing was done and nothing is being done.
+    /// Final: nothing was done and no operation is in progress.
     Final,
-    /// The driver refused for want of room: another node or topology may have some.
+    /// Final, for lack of capacity: another node or topology may have some.
     Exhausted,
-    /// The driver refused because the request itself is wrong; it will not get better by itself.
+    /// Final, because the request itself is invalid; retries will not succeed.
     Infeasible,
-    /// Nobody knows: the call timed out, the connection broke, or the driver says it is still busy.
-    /// The same call must be repeated until it ends one way or the other.
+    /// Unknown: the call timed out, the connection broke, or the driver is still busy. The same call must be
+    /// repeated until its result is known.
     Unknown,
 }
 
-/// A call that did not succeed.
+/// A failed call.
 #[derive(Debug, thiserror::Error)]
 #[error("rpc error: code = {code} desc = {message}")]
 pub struct RpcFailure {
-    /// What it tells about the volume.
+    /// Its consequence.
     pub certainty: Certainty,
     /// The gRPC status code's number.
     pub number: i32,
@@ -30,16 +30,14 @@ pub struct RpcFailure {
 }
 
 impl From<Status> for RpcFailure {
-    /// Upstream: `checkError` in external-provisioner `pkg/controller/controller.go`. Beyond it, a status
-    /// that tonic itself made of a broken connection counts as unknown, whatever code it chose: the
-    /// driver may have got the request.
+    /// Upstream: `checkError` in external-provisioner `pkg/controller/controller.go`. In addition, a status
+    /// that tonic itself generated from a broken connection counts as unknown, whatever its code: the driver
+    /// may have received the request.
     fn from(status: Status) -> Self {
         let local = std::error::Error::source(&status).is_some();
         let certainty = match status.code() {
             _ if local => Certainty::Unknown,
-            Code::Cancelled | Code::DeadlineExceeded | Code::Unavailable | Code::Aborted | Code::Unknown => {
-                Certainty::Unknown
-            }
+            Code::Cancelled | Code::DeadlineExceeded | Code::Unavailable | Code::Aborted => Certainty::Unknown,
             Code::ResourceExhausted => Certainty::Exhausted,
             Code::InvalidArgument => Certainty::Infeasible,
             Code::Ok
@@ -51,7 +49,9 @@ impl From<Status> for RpcFailure {
             | Code::Unimplemented
             | Code::Internal
             | Code::DataLoss
-            | Code::Unauthenticated => Certainty::Final,
+            | Code::Unauthenticated
+            // What a Go driver answers that returns an error without a status: it has finished.
+            | Code::Unknown => Certainty::Final,
         };
         let number = i32::from(status.code());
         Self { certainty, number, code: format!("{:?}", status.code()), message: status.message().to_owned() }
@@ -66,6 +66,7 @@ mod tests {
     fn only_a_driver_that_answered_is_final() {
         for (status, certainty) in [
             (Status::internal("disk on fire"), Certainty::Final),
+            (Status::unknown("disk on fire"), Certainty::Final),
             (Status::already_exists("other size"), Certainty::Final),
             (Status::resource_exhausted("full"), Certainty::Exhausted),
             (Status::invalid_argument("what?"), Certainty::Infeasible),

@@ -1,4 +1,4 @@
-//! Unmakes released volumes. `plan.rs` decides the next step, `run.rs` takes it.
+//! Deletes released volumes. `plan.rs` decides the next step, `run.rs` executes it.
 
 pub(crate) mod plan;
 mod run;

@@ -1,4 +1,4 @@
-//! The next step of a volume on its way out, and its finalizer.
+//! The next step of a released volume, and its finalizer.
 //!
 //! Upstream: `syncVolume`, `handleProtectionFinalizer`, `shouldDelete` and `deleteVolumeOperation` in
 //! sig-storage-lib-external-provisioner `controller/controller.go`; `canDeleteVolume` in
@@ -12,31 +12,31 @@ use k8s_openapi::api::core::v1::{PersistentVolume, SecretReference};
 
 use crate::provisioner::{DELETION_SECRET_NAME, DELETION_SECRET_NAMESPACE, noted_secret};
 
-/// A step.
+/// An action.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Hold the object until the driver deleted the volume.
+    /// Add the finalizer, until the driver has deleted the volume.
     AddFinalizer(Arc<PersistentVolume>),
-    /// Let go of the object.
+    /// Remove the finalizer.
     RemoveFinalizer(Arc<PersistentVolume>),
-    /// Have the driver delete the volume.
+    /// Call DeleteVolume.
     DeleteVolume {
         /// The object.
         volume: Arc<PersistentVolume>,
-        /// What the driver calls it.
+        /// The driver's volume id.
         handle: String,
-        /// The secret that the call needs.
+        /// The secret that the call requires.
         secret: Option<SecretReference>,
     },
     /// Delete the object.
     DeleteObject(Arc<PersistentVolume>),
 }
 
-/// Plans the volume of this name. `is_deleted`: the driver deleted it already.
+/// Plans the volume with this name. `is_deleted`: the driver has deleted it already.
 ///
-/// The finalizer goes before the object is deleted, not after as upstream: so the write cannot make that of the
-/// protection controller outdated, which comes with the deletion. A crash in between is harmless: the volume is
-/// Released still, and DeleteVolume of a volume that is gone succeeds.
+/// The finalizer is removed before the object is deleted, not after as upstream: so the write cannot conflict
+/// with that of the protection controller, which follows the deletion. A crash in between is harmless: the
+/// volume is still Released, and DeleteVolume of a deleted volume succeeds.
 pub fn plan(
     name: &str,
     world: &World,
@@ -63,7 +63,7 @@ pub fn plan(
             (false, false) => Some(Action::DeleteObject(volume.clone())),
             (false, true) => None,
         },
-        // Without the finalizer and being deleted: somebody deleted the volume before.
+        // Without the finalizer and being deleted: the volume was deleted before.
         Some("Released") if held || !deleting => {
             let attached = world.attachments.count(AttachmentBy::Volume, name) > 0;
             let handle = csi.volume_handle.clone();
@@ -77,7 +77,7 @@ pub fn plan(
     }
 }
 
-/// A volume that says who made it is theirs; one that does not is the driver's whose volume it is.
+/// A volume with a provisioner annotation belongs to that provisioner; one without belongs to its driver.
 /// Upstream: `isProvisionerForVolume`.
 fn is_ours(volume: &PersistentVolume, driver: &str, source: &str) -> bool {
     let annotations = volume.metadata.annotations.as_ref();

@@ -1,4 +1,4 @@
-//! Calls DeleteVolume and takes PersistentVolume objects away.
+//! Calls DeleteVolume and deletes PersistentVolume objects.
 
 use std::{
     collections::HashSet,
@@ -12,7 +12,7 @@ use claimcheck_model::PROVISIONER_FINALIZER;
 use jiff::Timestamp;
 use k8s_openapi::api::{core::v1::PersistentVolume, storage::v1::VolumeAttachment};
 use serde_json::json;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::plan::{Action, plan};
 use crate::{
@@ -23,11 +23,11 @@ use crate::{
     shell::{About, Controller, Done, Plan},
 };
 
-/// The controller that unmakes volumes.
+/// The controller that deletes volumes.
 pub struct Volumes {
     driver: Driver,
     settings: Settings,
-    /// Uids of the volumes that the driver deleted and whose objects are still there.
+    /// Uids of the volumes that the driver has deleted but not yet their objects.
     deleted: Mutex<HashSet<String>>,
 }
 
@@ -36,7 +36,7 @@ impl Controller for Volumes {
     type Action = Action;
 
     const NAME: &'static str = "provisioner-deletion";
-    /// As many DeleteVolume at a time.
+    /// Number of concurrent DeleteVolume calls.
     const WORKERS: usize = 32;
     const BACKOFF: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(60) };
 
@@ -99,7 +99,12 @@ impl Controller for Volumes {
             Action::DeleteVolume { volume, handle, secret } => {
                 let began = Instant::now();
                 let deleted = async {
-                    let secrets = credentials(&context.client, secret.as_ref()).await?;
+                    // The secret may have been deleted with its namespace (`handleSecretsForDeletion`).
+                    let secrets =
+                        credentials(&context.client, secret.as_ref()).await.unwrap_or_else(|error| {
+                            warn!(volume = volume.metadata.name, "deleting it without secrets: {error}");
+                            Default::default()
+                        });
                     let request = DeleteVolumeRequest { volume_id: handle, secrets };
                     self.driver.controller().delete_volume(request).await.map_err(RpcFailure::from)?;
                     Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
