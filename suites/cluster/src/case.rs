@@ -1,4 +1,4 @@
-//! What a case is: a row that says what it needs, and a function.
+//! Test cases: a row of the catalogue with its requirements, and a function.
 
 use std::{fmt, sync::Arc};
 
@@ -7,11 +7,11 @@ use futures::future::BoxFuture;
 
 use crate::fixture::{Fixture, Variant};
 
-/// What a case returns that finds out by trying that what it is about cannot be had here. It counts as skipped.
+/// Returned by a case that detects at run time that the environment lacks what it tests. It counts as skipped.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Skip(
-    /// Why.
+    /// The reason.
     pub String,
 );
 
@@ -21,65 +21,65 @@ pub type Run = fn(Arc<Fixture>) -> BoxFuture<'static, anyhow::Result<()>>;
 /// A row of the catalogue.
 #[derive(Clone, Copy)]
 pub struct Case {
-    /// Our suite.
+    /// The suite.
     pub suite: &'static str,
-    /// What must hold, in words.
+    /// The condition and the expected result. Users select and skip cases by name, so names are stable.
     pub name: &'static str,
-    /// The Kubernetes e2e storage suite that vendors know it by.
+    /// The corresponding suite of Kubernetes' e2e storage tests.
     pub upstream: &'static str,
-    /// How the volumes of the case are made.
+    /// How the volumes of the case are provisioned, formatted and bound.
     pub pattern: Pattern,
-    /// Without what it is skipped.
+    /// Requirements; without one of them the case is skipped.
     pub needs: Needs,
-    /// The case itself.
+    /// The function of the case.
     pub run: Run,
 }
 
 impl Case {
-    /// Its name in reports: `suite::name[pattern]`.
+    /// Its name in reports: `suite::name [pattern]`.
     pub fn id(&self) -> CaseId {
         CaseId::new(self.suite, format!("{} [{}]", self.name, self.pattern))
     }
 }
 
-/// How the volumes of a case are made.
+/// How the volumes of a case are provisioned, formatted and bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pattern {
-    /// Who makes them.
+    /// How the volumes are provisioned.
     pub provisioning: Provisioning,
     /// The file system.
     pub fs: FsType,
-    /// When claims are bound.
+    /// The volume binding mode of the claims.
     pub binding: Binding,
 }
 
 impl Pattern {
-    /// Dynamic provisioning as soon as the claim is there, the driver's default file system.
+    /// Dynamic provisioning, binding mode Immediate, the driver's default file system.
     pub const IMMEDIATE: Self = Self::dynamic(FsType::Default, Binding::Immediate);
-    /// The same, once a pod is scheduled.
+    /// The same with binding mode WaitForFirstConsumer.
     pub const LATE: Self = Self::dynamic(FsType::Default, Binding::Late);
-    /// Dynamic provisioning at once, with ext4.
+    /// Dynamic provisioning, Immediate, ext4.
     pub const EXT4: Self = Self::dynamic(FsType::Ext4, Binding::Immediate);
-    /// The same, once a pod is scheduled.
+    /// The same with WaitForFirstConsumer.
     pub const EXT4_LATE: Self = Self::dynamic(FsType::Ext4, Binding::Late);
-    /// Dynamic provisioning at once, with ext3.
+    /// Dynamic provisioning, Immediate, ext3.
     pub const EXT3: Self = Self::dynamic(FsType::Ext3, Binding::Immediate);
-    /// Dynamic provisioning once a pod is scheduled, with xfs.
+    /// Dynamic provisioning, WaitForFirstConsumer, xfs.
     pub const XFS_LATE: Self = Self::dynamic(FsType::Xfs, Binding::Late);
-    /// Dynamic provisioning at once, with xfs.
+    /// Dynamic provisioning, Immediate, xfs.
     pub const XFS: Self = Self::dynamic(FsType::Xfs, Binding::Immediate);
-    /// Raw block volumes, provisioned at once.
+    /// Dynamic provisioning, Immediate, raw block volumes.
     pub const BLOCK: Self = Self::dynamic(FsType::Block, Binding::Immediate);
-    /// The same, once a pod is scheduled.
+    /// The same with WaitForFirstConsumer.
     pub const BLOCK_LATE: Self = Self::dynamic(FsType::Block, Binding::Late);
-    /// Volumes made by hand.
+    /// Pre-provisioned volumes.
     pub const STATIC: Self =
         Self { provisioning: Provisioning::PreProvisioned, fs: FsType::Default, binding: Binding::Immediate };
 
-    /// Volumes that are part of a pod.
+    /// Volumes in the pod spec that Kubernetes itself provides, for example emptyDir.
     pub const IN_POD: Self = Self { provisioning: Provisioning::InPod, ..Self::STATIC };
 
-    /// Volumes of the driver that are part of a pod.
+    /// CSI inline volumes of the driver.
     pub const INLINE: Self = Self { provisioning: Provisioning::Inline, ..Self::STATIC };
 
     /// Dynamic provisioning.
@@ -90,40 +90,40 @@ impl Pattern {
 
 impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A file system and a time of binding are a claim's.
+        // File system and binding mode apply to claims only.
         if matches!(self.provisioning, Provisioning::InPod | Provisioning::Inline) {
             return f.write_str(self.provisioning.name());
         }
         let binding = match self.binding {
-            Binding::Immediate => "immediate",
-            Binding::Late => "late binding",
+            Binding::Immediate => "Immediate",
+            Binding::Late => "WaitForFirstConsumer",
         };
         write!(f, "{}, {}, {binding}", self.provisioning.name(), self.fs.name())
     }
 }
 
-/// Who makes the volumes of a case.
+/// How the volumes of a case are provisioned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Provisioning {
-    /// The driver's provisioner, for a claim.
+    /// Dynamically: by the driver's provisioner, for a claim.
     #[default]
     Dynamic,
-    /// An administrator, beforehand.
+    /// By an administrator, in advance.
     PreProvisioned,
-    /// Nobody: they are part of their pod.
+    /// Not at all: Kubernetes itself provides them for their pod, for example emptyDir.
     InPod,
-    /// The driver, when it publishes them: they are part of their pod.
+    /// By the driver's NodePublishVolume: CSI inline volumes.
     Inline,
 }
 
 impl Provisioning {
-    /// As patterns spell it.
+    /// The name in patterns.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Dynamic => "dynamic",
             Self::PreProvisioned => "pre-provisioned",
-            Self::InPod => "part of the pod",
-            Self::Inline => "csi inline",
+            Self::InPod => "pod volume",
+            Self::Inline => "CSI inline",
         }
     }
 }
@@ -131,7 +131,7 @@ impl Provisioning {
 /// The file system of a volume, if it has one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FsType {
-    /// Whatever the driver takes where nobody asks.
+    /// The driver's default.
     #[default]
     Default,
     /// ext3.
@@ -140,12 +140,12 @@ pub enum FsType {
     Ext4,
     /// xfs.
     Xfs,
-    /// None: the volume is a device, of `volumeMode: Block`.
+    /// No file system: a raw block volume (`volumeMode: Block`).
     Block,
 }
 
 impl FsType {
-    /// As patterns and storage classes spell it.
+    /// The name in patterns and storage classes.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Default => "default fs",
@@ -157,49 +157,49 @@ impl FsType {
     }
 }
 
-/// When a claim is bound.
+/// The volume binding mode of a claim.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Binding {
-    /// As soon as it is there.
+    /// `Immediate`: as soon as the claim exists.
     #[default]
     Immediate,
-    /// Once a pod that uses it is scheduled: `WaitForFirstConsumer`.
+    /// `WaitForFirstConsumer`: once a pod that uses it is scheduled.
     Late,
 }
 
-/// Without what a case is skipped.
+/// Requirements of a case; without one of them it is skipped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// How many nodes.
+    /// The number of nodes.
     pub nodes: usize,
-    /// The cluster lets itself be disrupted. Such a case runs alone, since it hits others too.
+    /// The cluster allows its components to be disrupted. Such a case runs alone, since it affects other cases too.
     pub disrupt: bool,
-    /// So do its node agents.
+    /// The cluster allows its node agents to be disrupted.
     pub agents: bool,
-    /// Pods may have volumes of their node.
+    /// Pods may have hostPath volumes.
     pub host_paths: bool,
-    /// Components can be started again with other arguments.
+    /// Components can be restarted with other arguments.
     pub configure: bool,
-    /// Every call to the driver is seen, and can be made to fail.
+    /// Every CSI call can be observed and made to fail.
     pub tap: bool,
-    /// Our own driver in another shape, deployed beside the cluster's, which one case has at a time.
+    /// A variant of the built-in driver, deployed in addition to the cluster's driver; one case uses it at a time.
     pub variant: Option<Variant>,
-    /// Attachments that nobody makes are taken back.
+    /// The controllers remove VolumeAttachments that no attacher handles, once the driver needs no attachment.
     pub retract: bool,
-    /// The sidecars are ours: what the case is about is among the differences that ARCHITECTURE.md lists.
+    /// The sidecars are the built-in ones: upstream's behave differently, as ARCHITECTURE.md lists.
     pub our_sidecars: bool,
-    /// The driver attaches volumes: what the case is about does not happen else.
+    /// The driver attaches volumes; otherwise there is nothing to test.
     pub attach: bool,
     /// The driver stages volumes.
     pub stage: bool,
-    /// The size of the largest file that it writes to a volume, bytes.
+    /// The size of the largest file that the case writes to a volume, in bytes.
     pub file: i64,
-    /// Capabilities of the driver that it exercises.
+    /// Capabilities of the driver that the case exercises.
     pub exercises: &'static [Capability],
 }
 
 impl Needs {
-    /// Nothing but one node.
+    /// One node and nothing else.
     pub const NOTHING: Self = Self {
         nodes: 1,
         disrupt: false,
@@ -221,14 +221,14 @@ impl Needs {
     pub const DISRUPT: Self = Self { disrupt: true, ..Self::NOTHING };
     /// Node agents that may be disrupted.
     pub const AGENTS: Self = Self { agents: true, ..Self::DISRUPT };
-    /// Pods with volumes of their node.
+    /// Pods with hostPath volumes.
     pub const HOST_PATHS: Self = Self { host_paths: true, ..Self::NOTHING };
-    /// Components that take other arguments; such a case runs alone.
+    /// Components that can be restarted with other arguments; such a case runs alone.
     pub const CONFIGURE: Self = Self { configure: true, ..Self::AGENTS };
-    /// Calls that can be made to fail.
+    /// CSI calls that can be made to fail.
     pub const FAULTS: Self = Self { tap: true, ..Self::NOTHING };
 
-    /// Our own driver in another shape.
+    /// A variant of the built-in driver.
     pub const fn variant(variant: Variant) -> Self {
         Self { variant: Some(variant), ..Self::NOTHING }
     }
@@ -248,7 +248,7 @@ impl Needs {
         Self { stage: true, ..self }
     }
 
-    /// The same, and the case writes a file of so many MiB.
+    /// The same, and the case writes a file of this many MiB.
     pub const fn writing(self, mebibytes: i64) -> Self {
         Self { file: mebibytes << 20, ..self }
     }

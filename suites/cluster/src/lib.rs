@@ -1,4 +1,4 @@
-//! The catalogue: a case is a row.
+//! The catalogue of test cases: each case is a row.
 //!
 //! ```text
 //! rows/*.rs (Case: name, pattern, needs, upstream suite, function) ──> catalogue()
@@ -8,11 +8,11 @@
 //! ```
 //!
 //! `claimcheck run` and `cargo test --test e2e` run the same rows through the same [`Runner`]. A case
-//! sees the cluster through the API alone and, where it needs to stop or kill something, through
-//! `Session::disrupt`; it cannot tell which kind of cluster it is on. After every case everything that
-//! it made is deleted, and what is still there then fails it by name.
+//! uses only the cluster's API and, to stop or kill components, `Session::disrupt`; it does not depend on the
+//! kind of cluster. After every case all objects that it created are deleted; leaked objects fail the case by
+//! name.
 //!
-//! `claimcheck load` ([`load`](mod@load)) drives many volumes at a time instead, through the same session.
+//! `claimcheck load` ([`load`](mod@load)) creates many volumes at a time instead, through the same session.
 //!
 //! To add a case, add a row to the file of its suite in `rows/`.
 

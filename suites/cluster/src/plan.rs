@@ -1,4 +1,4 @@
-//! Which cases run, and why the others do not: decided before anything starts.
+//! Selects the cases to run and gives the skip reason of the others, before anything starts.
 
 use std::collections::BTreeMap;
 
@@ -11,34 +11,34 @@ use crate::{
     pod_security::PodSecurity,
 };
 
-/// What the cluster, the host and the driver offer.
+/// Capabilities of the cluster, the host and the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Environment {
-    /// How many nodes.
+    /// Number of nodes.
     pub nodes: usize,
-    /// The driver is our own, so that it can be deployed in other shapes too.
+    /// The driver is the built-in one, so that variants of it can be deployed too.
     pub builtin: bool,
-    /// The topology keys by which the driver keeps further nodes from its volumes, where it does.
+    /// The topology keys by which the driver restricts its volumes to fewer nodes, if it does.
     pub apart: Option<String>,
-    /// Which calls the driver takes.
+    /// The optional CSI calls that the driver implements.
     pub takes: Takes,
-    /// Whether volumes are made for claims, or why nobody wants that.
+    /// Whether volumes are provisioned dynamically, or the reason why not.
     pub classes: Result<(), &'static str>,
-    /// Whether it is known which volumes of the driver can be part of a pod.
+    /// Whether CSI inline volumes of the driver are known, or the reason why not.
     pub inline: Result<(), &'static str>,
-    /// The largest file that volumes take, bytes; any where absent.
+    /// The maximum file size on a volume, in bytes; `None` means unlimited.
     pub largest_file: Option<i64>,
-    /// What the driver declares, as far as it is known. What is not known of is tried.
+    /// Capabilities that the driver declares, as far as known. Cases for unknown ones run.
     pub declared: BTreeMap<Capability, bool>,
-    /// Which Pod Security level pods have.
+    /// The Pod Security level of the pods.
     pub pod_security: PodSecurity,
-    /// What the cluster offers beside its API.
+    /// What the cluster supports in addition to its API.
     pub abilities: Abilities,
-    /// Volumes with which file systems can be made.
+    /// The file systems that volumes can have.
     pub file_systems: FileSystems,
 }
 
-/// Which file systems can be asked for, and whether volumes without any can, or why not.
+/// Support for each file system and for raw block volumes, or the reason why it is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileSystems {
     /// ext3.
@@ -47,12 +47,12 @@ pub struct FileSystems {
     pub ext4: Result<(), &'static str>,
     /// xfs.
     pub xfs: Result<(), &'static str>,
-    /// None: raw block volumes.
+    /// No file system: raw block volumes.
     pub block: Result<(), &'static str>,
 }
 
 impl FileSystems {
-    /// Those of a driver that is not ours: what was said that it can make.
+    /// File systems of a user-provided driver: those that the user named.
     pub fn told(file_systems: &[FsType]) -> Self {
         let known = |wanted, why| if file_systems.contains(&wanted) { Ok(()) } else { Err(why) };
         Self {
@@ -69,25 +69,25 @@ impl FileSystems {
 pub struct Planned {
     /// The case.
     pub case: Case,
-    /// Why it does not run; none if it does.
+    /// The skip reason; `None` if the case runs.
     pub skip: Option<String>,
 }
 
 /// A planned case as `claimcheck list --format json` prints it.
 #[derive(Debug, Serialize)]
 pub struct Listed {
-    /// Our name.
+    /// The case's name.
     pub case: CaseId,
     /// The upstream suite.
     pub upstream: &'static str,
-    /// What it needs, in words.
+    /// Requirements, as short texts.
     pub needs: Vec<String>,
-    /// Why it would be skipped.
+    /// The skip reason, if it would be skipped.
     pub skip: Option<String>,
 }
 
 impl Planned {
-    /// For people and programs that want to know the catalogue.
+    /// The entry of the case in `claimcheck list`.
     pub fn listed(&self) -> Listed {
         let needs = self.case.needs;
         let mut words = Vec::new();
@@ -101,7 +101,7 @@ impl Planned {
             words.push("node agents".to_owned());
         }
         if needs.host_paths {
-            words.push("volumes of the host".to_owned());
+            words.push("hostPath volumes".to_owned());
         }
         if needs.configure {
             words.push("configure".to_owned());
@@ -110,13 +110,13 @@ impl Planned {
             words.push("tap".to_owned());
         }
         if needs.variant.is_some() {
-            words.push("builtin driver".to_owned());
+            words.push("built-in driver".to_owned());
         }
         if needs.attach {
-            words.push("a driver that attaches".to_owned());
+            words.push("driver with attach".to_owned());
         }
         if needs.stage {
-            words.push("a driver that stages".to_owned());
+            words.push("driver with stage".to_owned());
         }
         words.extend(needs.exercises.iter().map(|capability| capability.name().to_owned()));
         match self.case.pattern.fs {
@@ -130,7 +130,7 @@ impl Planned {
     }
 }
 
-/// The cases whose name contains one of `filters` (all, if there is none), with the reasons for skips.
+/// The cases with a name that contains one of `filters` (all cases if there are no filters), with skip reasons.
 pub fn plan(cases: &[Case], filters: &[String], environment: &Environment) -> Vec<Planned> {
     let wanted = |case: &Case| {
         let id = case.id().to_string();
@@ -145,14 +145,14 @@ pub fn plan(cases: &[Case], filters: &[String], environment: &Environment) -> Ve
 
 fn skip(case: &Case, environment: &Environment) -> Option<String> {
     if case.needs.variant.is_some() && !environment.abilities.further {
-        return Some("the cluster takes no further drivers: use --cluster embedded or kind".to_owned());
+        return Some("the cluster supports no additional drivers: use --cluster embedded or kind".to_owned());
     }
     if case.needs.variant.is_some() && !environment.builtin {
-        return Some("tries claimcheck's own driver in another shape: use --driver builtin".to_owned());
+        return Some("needs a variant of the built-in driver: use --driver builtin".to_owned());
     }
     if let (true, Some(keys)) = (case.needs.nodes > environment.nodes, &environment.apart) {
         return Some(format!(
-            "needs {} nodes that one volume can be on, the driver's topology ({keys}) keeps them apart",
+            "needs {} nodes that can access the same volume, but the driver's topology ({keys}) separates the nodes",
             case.needs.nodes
         ));
     }
@@ -161,36 +161,39 @@ fn skip(case: &Case, environment: &Environment) -> Option<String> {
     }
     if case.needs.retract && !environment.abilities.retracts {
         return Some(
-            "Kubernetes' own controllers leave such an attachment behind: use --controllers ours".to_owned(),
+            "the upstream controllers do not remove such a VolumeAttachment: use --controllers ours"
+                .to_owned(),
         );
     }
     if case.needs.our_sidecars && environment.abilities.upstream_sidecars {
         return Some(
-            "kubernetes-csi's sidecars do otherwise, as ARCHITECTURE.md lists: use --sidecars ours"
+            "kubernetes-csi's sidecars behave differently, see ARCHITECTURE.md: use --sidecars ours"
                 .to_owned(),
         );
     }
     if case.needs.disrupt && !environment.abilities.disrupt {
         return Some(
-            "the cluster does not let its components be disrupted: an existing one takes --install and \
-             --allow-disruptive"
+            "the cluster does not allow its components to be disrupted: an existing cluster requires --install \
+             and --allow-disruptive"
                 .to_owned(),
         );
     }
     if case.needs.agents && !environment.abilities.agents {
-        return Some("the cluster does not let its node agents be stopped: use --cluster kind".to_owned());
+        return Some(
+            "the cluster does not allow its node agents to be stopped: use --cluster kind".to_owned(),
+        );
     }
     if case.needs.host_paths && !environment.pod_security.admits_host_paths() {
         let level = environment.pod_security.name();
-        return Some(format!("--pod-security {level} admits no pods with volumes of the host"));
+        return Some(format!("--pod-security {level} does not admit pods with hostPath volumes"));
     }
     if case.needs.configure && !environment.abilities.configure {
-        return Some("the cluster's components keep the arguments that they have".to_owned());
+        return Some("the arguments of the cluster's components cannot be changed".to_owned());
     }
     if case.needs.tap && !environment.abilities.tap {
-        return Some("calls to the driver are not seen here, nor made to fail".to_owned());
+        return Some("CSI calls cannot be observed or made to fail on this cluster".to_owned());
     }
-    // A variant of our own driver has what its case needs.
+    // A variant of the built-in driver has what its case needs.
     if let (None, Some(why)) = (case.needs.variant, lack_of_driver(case, environment)) {
         return Some(why);
     }
@@ -204,13 +207,13 @@ fn skip(case: &Case, environment: &Environment) -> Option<String> {
     can_be_made.err().map(str::to_owned)
 }
 
-/// What the driver does not do that the case is about.
+/// The capability that the case needs and the driver lacks.
 fn lack_of_driver(case: &Case, environment: &Environment) -> Option<String> {
     let Environment { takes, declared, .. } = environment;
     let leaves_out =
-        |what: &str, capability: &str| Some(format!("the driver {what} (it declares no {capability})"));
+        |what: &str, capability: &str| Some(format!("the driver {what} (it does not declare {capability})"));
     if case.pattern.provisioning == Provisioning::Dynamic && !takes.create {
-        return leaves_out("makes no volumes", "CREATE_DELETE_VOLUME");
+        return leaves_out("does not create volumes", "CREATE_DELETE_VOLUME");
     }
     let volumes = match case.pattern.provisioning {
         Provisioning::Dynamic => environment.classes,
@@ -221,13 +224,13 @@ fn lack_of_driver(case: &Case, environment: &Environment) -> Option<String> {
         return Some(why.to_owned());
     }
     if environment.largest_file.is_some_and(|largest| largest < case.needs.file) {
-        return Some(format!("writes a file of {} MiB, MaxFileSize is less", case.needs.file >> 20));
+        return Some(format!("writes a file of {} MiB, which exceeds MaxFileSize", case.needs.file >> 20));
     }
     if case.needs.attach && !takes.attach {
-        return leaves_out("attaches no volumes", "PUBLISH_UNPUBLISH_VOLUME");
+        return leaves_out("does not attach volumes", "PUBLISH_UNPUBLISH_VOLUME");
     }
     if case.needs.stage && !takes.stage {
-        return leaves_out("stages no volumes", "STAGE_UNSTAGE_VOLUME");
+        return leaves_out("does not stage volumes", "STAGE_UNSTAGE_VOLUME");
     }
     let lacks = |capability: &&Capability| declared.get(*capability) == Some(&false);
     let lacking = case.needs.exercises.iter().find(lacks)?;
@@ -274,28 +277,40 @@ mod tests {
         let with = |file_systems| Environment { file_systems, ..ALL };
         let lacks = [
             (Environment { nodes: 1, ..ALL }, "needs 2 nodes, the cluster has 1"),
-            (Environment { nodes: 1, apart: Some("zone".into()), ..ALL }, "topology (zone) keeps them apart"),
-            (Environment { builtin: false, ..ALL }, "another shape"),
-            (Environment { abilities: Abilities { disrupt: false, ..ALL.abilities }, ..ALL }, "does not let"),
+            (
+                Environment { nodes: 1, apart: Some("zone".into()), ..ALL },
+                "topology (zone) separates the nodes",
+            ),
+            (Environment { builtin: false, ..ALL }, "variant of the built-in driver"),
+            (
+                Environment { abilities: Abilities { disrupt: false, ..ALL.abilities }, ..ALL },
+                "does not allow",
+            ),
             (
                 Environment { abilities: Abilities { configure: false, ..ALL.abilities }, ..ALL },
-                "keep the arg",
+                "cannot be changed",
             ),
             (Environment { abilities: Abilities { agents: false, ..ALL.abilities }, ..ALL }, "node agents"),
             (Environment { pod_security: PodSecurity::Baseline, ..ALL }, "--pod-security baseline"),
-            (Environment { abilities: Abilities { further: false, ..ALL.abilities }, ..ALL }, "no further"),
+            (
+                Environment { abilities: Abilities { further: false, ..ALL.abilities }, ..ALL },
+                "no additional",
+            ),
             (
                 Environment { abilities: Abilities { retracts: false, ..ALL.abilities }, ..ALL },
-                "leave such an attachment",
+                "do not remove such",
             ),
             (
                 Environment { abilities: Abilities { upstream_sidecars: true, ..ALL.abilities }, ..ALL },
-                "kubernetes-csi's sidecars do otherwise",
+                "kubernetes-csi's sidecars behave differently",
             ),
-            (Environment { abilities: Abilities { tap: false, ..ALL.abilities }, ..ALL }, "not seen"),
-            (Environment { takes: Takes { create: false, ..Takes::ALL }, ..ALL }, "makes no volumes"),
-            (Environment { takes: Takes { attach: false, ..Takes::ALL }, ..ALL }, "attaches no volumes"),
-            (Environment { takes: Takes { stage: false, ..Takes::ALL }, ..ALL }, "stages no volumes"),
+            (
+                Environment { abilities: Abilities { tap: false, ..ALL.abilities }, ..ALL },
+                "cannot be observed",
+            ),
+            (Environment { takes: Takes { create: false, ..Takes::ALL }, ..ALL }, "does not create volumes"),
+            (Environment { takes: Takes { attach: false, ..Takes::ALL }, ..ALL }, "does not attach volumes"),
+            (Environment { takes: Takes { stage: false, ..Takes::ALL }, ..ALL }, "does not stage volumes"),
             (Environment { classes: Err("no classes"), ..ALL }, "no classes"),
             (Environment { inline: Err("no inline"), ..ALL }, "no inline"),
             (Environment { largest_file: Some(1 << 20), ..ALL }, "writes a file of 100 MiB"),

@@ -1,4 +1,4 @@
-//! What pods of cases ask for, so that the Pod Security level of a cluster admits them
+//! Security settings of the cases' pods, so that the Pod Security level of a cluster admits them
 //! (kubernetes.io/docs/concepts/security/pod-security-standards).
 
 use clap::ValueEnum;
@@ -6,23 +6,23 @@ use k8s_openapi::api::core::v1::{
     Capabilities, Container, PodSecurityContext, PodSpec, SeccompProfile, SecurityContext,
 };
 
-/// The user and the group of pods that may not be root: nobody's in particular.
+/// The user and group ID of pods that may not run as root: an arbitrary one.
 const USER: i64 = 65532;
 
 /// A level of the Pod Security Standards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum PodSecurity {
-    /// Whatever a case is about
+    /// No restrictions: all cases can run
     #[default]
     Privileged,
-    /// Nothing of the node's: no volumes of the host
+    /// No access to the node: no hostPath volumes
     Baseline,
-    /// An ordinary user without capabilities; volumes are opened to its group
+    /// Pods run as non-root without capabilities, with fsGroup set on volumes
     Restricted,
 }
 
 impl PodSecurity {
-    /// As labels of namespaces have it.
+    /// The value in namespace labels.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Privileged => "privileged",
@@ -31,7 +31,7 @@ impl PodSecurity {
         }
     }
 
-    /// Whether pods may have volumes of their node.
+    /// Whether pods may have hostPath volumes.
     pub const fn admits_host_paths(self) -> bool {
         match self {
             Self::Privileged => true,
@@ -39,7 +39,7 @@ impl PodSecurity {
         }
     }
 
-    /// Makes a pod one that this level admits, where its case does not ask for something itself.
+    /// Sets the fields that this level requires, unless the case has set them.
     pub fn dress(self, spec: &mut PodSpec) {
         match self {
             Self::Privileged | Self::Baseline => {}
@@ -52,7 +52,7 @@ fn restrict(spec: &mut PodSpec) {
     let pod = spec.security_context.get_or_insert_with(PodSecurityContext::default);
     pod.run_as_non_root.get_or_insert(true);
     let user = *pod.run_as_user.get_or_insert(USER);
-    // Else a new volume could not be written: it is root's.
+    // Otherwise a new volume could not be written, since it belongs to root.
     pod.fs_group.get_or_insert(user);
     pod.seccomp_profile.get_or_insert_with(|| SeccompProfile {
         type_: "RuntimeDefault".to_owned(),
@@ -76,7 +76,7 @@ mod tests {
 
     use super::*;
 
-    /// The checks of `k8s.io/pod-security-admission/policy` that pods of cases can fail: by level, what is wrong.
+    /// The checks of `k8s.io/pod-security-admission/policy` that pods of cases can fail: the violations at a level.
     fn refused(level: PodSecurity, spec: &Value) -> Vec<&'static str> {
         let list = |name: &str| spec[name].as_array().cloned().unwrap_or_default();
         let containers = [list("containers"), list("initContainers")].concat();

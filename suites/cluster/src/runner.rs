@@ -1,4 +1,4 @@
-//! Runs cases: many at a time, those that disrupt alone; each with its own fixture, cleaned up and checked.
+//! Runs cases: ordinary ones in parallel, disruptive ones serially, each with its own fixture, cleanup and leak check.
 
 use std::{
     panic::AssertUnwindSafe,
@@ -25,17 +25,17 @@ use crate::{
     workload::Workload,
 };
 
-/// How many steps' time a case may take in all.
+/// The time limit of a case, as a multiple of the limit of one step.
 const STEPS: u32 = 3;
 
 /// Runs cases on one cluster.
 pub struct Runner {
     session: Arc<Session>,
-    /// Held for reading by ordinary cases, for writing by one that disrupts: it would hit the others.
+    /// Ordinary cases hold it for reading, a disruptive one for writing, since it would affect the others.
     alone: RwLock<()>,
     parallel: usize,
     started: AtomicUsize,
-    /// Before the names of all namespaces of this run, so that another run on the same cluster has others.
+    /// Prefix of all namespaces of this run, so that they differ from those of another run on the same cluster.
     prefix: String,
     workload: Workload,
     config: Option<Arc<TestDriver>>,
@@ -43,8 +43,8 @@ pub struct Runner {
 }
 
 impl Runner {
-    /// A runner that runs all of its cases at most `parallel` at a time. Once `interrupted`, cases clean up and
-    /// fail, and no more begin.
+    /// A runner that runs at most `parallel` cases at a time. Once `interrupted`, running cases clean up and
+    /// fail, and no more are started.
     pub fn new(
         session: Arc<Session>,
         parallel: usize,
@@ -58,7 +58,7 @@ impl Runner {
         Self { session, alone, parallel, started, prefix, workload, config, interrupted }
     }
 
-    /// Runs all of them: ordinary ones first, then those that run alone. Returns the results as they come.
+    /// Runs all cases: ordinary ones first, then those that run alone. Returns the results in the order of completion.
     pub async fn run_all(&self, planned: &[Planned]) -> Vec<(CaseId, CaseResult)> {
         let (alone, mut waiting): (Vec<_>, Vec<_>) =
             planned.iter().partition(|planned| planned.case.needs.disrupt);
@@ -84,7 +84,7 @@ impl Runner {
         results
     }
 
-    /// Runs one case, or skips it; everything that there is to say goes to the reporters.
+    /// Runs or skips one case, and emits its events to the reporters.
     pub async fn run(&self, planned: &Planned) -> (CaseId, CaseResult) {
         let case = planned.case.id();
         let skip = match &planned.skip {
@@ -132,7 +132,7 @@ impl Runner {
         let outcome = match self.bounded(case, fixture.clone()).await {
             Ok(()) => Ok(()),
             Err(skip) if skip.is::<Skip>() => Err(skip),
-            // While its objects are there: a driver's own words stand in their events.
+            // Before the cleanup, since the Events of the objects contain the driver's error messages.
             Err(error) => {
                 let evidence = fixture.evidence().await;
                 let warnings: String =
@@ -141,9 +141,9 @@ impl Runner {
                 Err(anyhow!("{error:#}{warnings}"))
             }
         };
-        // Also after a failure: the next case shall find a clean house.
-        let cleaned = fixture.clean_up().await.context("the case could not be cleaned up");
-        // Who interrupts a run does not wait for things to settle.
+        // Also after a failure, so that the next case finds a clean cluster.
+        let cleaned = fixture.clean_up().await.context("cleanup of the case failed");
+        // An interrupted run does not wait for the cluster to settle.
         let leaks = tokio::select! {
             leaks = fixture.leaks() => leaks?,
             () = self.interrupted.cancelled() => Vec::new(),
@@ -156,7 +156,7 @@ impl Runner {
             let names: Vec<String> =
                 leaks.iter().map(|leak| format!("{} {}", leak.kind.name(), leak.name)).collect();
             bail!(
-                "{} left behind after {} s of settling, the first a {}: {}",
+                "{} leaked objects after {} s of settling time, the first of kind {}: {}",
                 leaks.len(),
                 self.session.cluster().settling_time().as_secs(),
                 first.kind.name(),
@@ -166,7 +166,7 @@ impl Runner {
         Ok(())
     }
 
-    /// The case's own function, bounded in time and with its panics caught.
+    /// Runs the case's function with a time limit and catches its panics.
     async fn bounded(&self, case: &Case, fixture: Arc<Fixture>) -> Result<()> {
         let limit = self.session.cluster().patience() * STEPS;
         let run = AssertUnwindSafe((case.run)(fixture)).catch_unwind();
@@ -181,7 +181,7 @@ impl Runner {
     }
 }
 
-/// The first case that need not wait for a driver that another has: it would hold a place and do nothing.
+/// The first case that does not have to wait for a driver in use: a waiting case would occupy a slot and do nothing.
 fn next(waiting: &[&Planned], taken: &[Variant]) -> Option<usize> {
     let waits = |planned: &&Planned| planned.case.needs.variant.is_some_and(|wanted| taken.contains(&wanted));
     waiting.iter().position(|planned| !waits(planned))

@@ -1,4 +1,4 @@
-//! What a pod of ours runs on nodes that have images: any with `sh` and what busybox brings.
+//! The workload of the harness' pods: an image with `sh` and the tools of busybox.
 
 use std::{collections::BTreeMap, str::FromStr, time::Duration};
 
@@ -20,24 +20,24 @@ use serde_json::json;
 
 use crate::pod_security::PodSecurity;
 
-/// The image of pods; virtual nodes have none and run the host's shell.
+/// The image of pods. Virtual nodes have no images and run the host's shell.
 pub const IMAGE: &str = "busybox:stable";
 
 /// How long a node may take to pull the image and start a container.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Which image pods have, and with what it is pulled.
+/// The image of pods, its pull secret, and the nodes and security level of pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workload {
     /// The image.
     pub image: String,
-    /// The secret with which it is pulled.
+    /// The image pull secret.
     pub pull_secret: Option<PullSecret>,
-    /// Which Pod Security level admits them.
+    /// The Pod Security level that must admit the pods.
     pub security: PodSecurity,
     /// The labels of nodes that pods may run on.
     pub node_labels: BTreeMap<String, String>,
-    /// The names of the nodes that pods may run on; all of them, where there are none.
+    /// The names of the nodes that pods may run on; empty means all nodes.
     pub nodes: Vec<String>,
 }
 
@@ -53,7 +53,7 @@ impl Default for Workload {
     }
 }
 
-/// A secret of an existing namespace, which is copied to those of the cases.
+/// A secret in an existing namespace, which is copied to the namespaces of the cases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PullSecret {
     /// Its namespace.
@@ -62,9 +62,9 @@ pub struct PullSecret {
     pub name: String,
 }
 
-/// Something else than `NAMESPACE/NAME`.
+/// The argument is not `NAMESPACE/NAME`.
 #[derive(Debug, thiserror::Error)]
-#[error("write NAMESPACE/NAME of a secret of type kubernetes.io/dockerconfigjson")]
+#[error("expected NAMESPACE/NAME of a secret of type kubernetes.io/dockerconfigjson")]
 pub struct PullSecretError;
 
 impl FromStr for PullSecret {
@@ -81,7 +81,7 @@ impl FromStr for PullSecret {
 }
 
 impl Workload {
-    /// The same, on the nodes that a driver file wants.
+    /// The same, restricted to the nodes that a driver file names.
     #[must_use]
     pub fn on_nodes_of(mut self, config: Option<&TestDriver>) -> Self {
         if let Some(file) = config.map(TestDriver::file) {
@@ -92,8 +92,8 @@ impl Workload {
         self
     }
 
-    /// The same, on the nodes that have the driver: a scheduler does not look at that before it lets a volume be made
-    /// for a pod, if the driver has no topology.
+    /// The same, restricted to the nodes that have the driver: without topology, the scheduler does not check that
+    /// before a volume is provisioned for a pod.
     #[must_use]
     pub fn where_driver_is(mut self, cluster: &Cluster) -> Self {
         if !cluster.nodes_without_driver().is_empty() {
@@ -102,14 +102,15 @@ impl Workload {
         self
     }
 
-    /// Gives the pod's containers the image, unless they ask for another, and what their level asks for.
+    /// Sets the image of the pod's containers, unless they name another, and the fields that the Pod Security level
+    /// requires.
     pub fn dress(&self, pod: &mut Pod) {
         let Some(spec) = &mut pod.spec else { return };
         self.security.dress(spec);
         let dress = |container: &mut Container| {
             if container.image.as_deref() == Some(IMAGE) {
                 container.image = Some(self.image.clone());
-                // One that was brought to the nodes need not be in a registry, whatever its tag is.
+                // An image that was loaded onto the nodes need not exist in a registry, whatever its tag is.
                 container.image_pull_policy.get_or_insert_with(|| "IfNotPresent".to_owned());
             }
         };
@@ -126,7 +127,7 @@ impl Workload {
         }
     }
 
-    /// Makes what pods of a new namespace need to pull the image.
+    /// Creates the pull secret in a new namespace.
     pub async fn prepare(&self, client: &kube::Client, namespace: &str) -> Result<()> {
         let Some(wanted) = &self.pull_secret else { return Ok(()) };
         let original = Api::<Secret>::namespaced(client.clone(), &wanted.namespace).get(&wanted.name).await;
@@ -138,7 +139,7 @@ impl Workload {
         made.map(drop).with_context(|| format!("the image pull secret cannot be copied to {namespace}"))
     }
 
-    /// A namespace for one case, of the level that its pods have.
+    /// A namespace for one case, with the Pod Security level of its pods.
     pub fn namespace(&self, name: &str) -> Namespace {
         serde_json::from_value(json!({
             "metadata": {
@@ -152,16 +153,16 @@ impl Workload {
         .expect("a Namespace")
     }
 
-    /// Starts a pod on every node, before the first case does: an image that cannot be pulled, or pods that
-    /// are not admitted, would fail every one of them.
+    /// Starts a pod on every node before the first case runs: an image that cannot be pulled, or pods that
+    /// are not admitted, would fail every case.
     ///
     /// # Errors
-    /// Says which node cannot run the pod, and which argument may help.
+    /// Names the node that cannot run the pod, and the argument that may help.
     pub async fn try_on(&self, cluster: &Cluster, namespace: &str) -> Result<()> {
         let client = cluster.client();
         let api = Api::<Namespace>::all(client.clone());
         let made = api.create(&PostParams::default(), &self.namespace(namespace)).await;
-        made.with_context(|| format!("namespace {namespace} cannot be made"))?;
+        made.with_context(|| format!("namespace {namespace} cannot be created"))?;
         let tried = async {
             self.prepare(&client, namespace).await?;
             try_join_all(cluster.nodes().iter().map(|node| self.try_on_node(cluster, namespace, node))).await
@@ -186,23 +187,23 @@ impl Workload {
         let made = api.create(&PostParams::default(), &pod).await;
         let made = made.with_context(|| {
             let level = self.security.name();
-            format!("pods of level {level} are not admitted: name another with --pod-security, or look at the policies")
+            format!("pods of Pod Security level {level} are not admitted: choose another with --pod-security, or check the cluster's policies")
         })?;
         let key = ObjectKey::new(namespace, made.metadata.name.as_deref().unwrap_or_default());
-        let what = format!("a pod with image {} to end on {node}", self.image);
+        let what = format!("a pod with image {} to complete on node {node}", self.image);
         let on = [On::Object(Kind::Pod, key.clone())];
         let ended = cluster.observer().until(&what, PATIENCE, &on, |world| match world.pods.get(&key) {
             Some(pod) => state(pod),
-            None => Seen::NotYet("it is not there".to_owned()),
+            None => Seen::NotYet("the pod does not exist".to_owned()),
         });
         match ended.await {
             Ok(()) => Ok(()),
-            Err(error) => bail!("{error}: name an image that {node} can run with --workload-image"),
+            Err(error) => bail!("{error}: set --workload-image to an image that node {node} can run"),
         }
     }
 }
 
-/// Has a pod scheduled to these nodes only. Its own terms, of which one must hold, hold for each of them.
+/// Restricts a pod to these nodes. The pod's own terms, which are alternatives, are combined with each node.
 fn keep_to(nodes: &[String], spec: &mut PodSpec) {
     let affinity = spec.affinity.get_or_insert_default().node_affinity.get_or_insert_default();
     let required = affinity.required_during_scheduling_ignored_during_execution.get_or_insert_default();
@@ -210,7 +211,7 @@ fn keep_to(nodes: &[String], spec: &mut PodSpec) {
     let terms = if terms.is_empty() { vec![NodeSelectorTerm::default()] } else { terms };
     for (term, node) in terms.iter().flat_map(|term| nodes.iter().map(move |node| (term, node))) {
         let mut term = term.clone();
-        // Of fields there is one value at most.
+        // matchFields accepts one value at most.
         term.match_fields.get_or_insert_default().push(NodeSelectorRequirement {
             key: "metadata.name".to_owned(),
             operator: "In".to_owned(),
@@ -220,7 +221,7 @@ fn keep_to(nodes: &[String], spec: &mut PodSpec) {
     }
 }
 
-/// How far a pod has come that is to end at once.
+/// The progress of a pod that is expected to complete immediately.
 fn state(pod: &Pod) -> Seen<()> {
     let status = pod.status.clone().unwrap_or_default();
     let waiting = status.container_statuses.iter().flatten().find_map(|status| status.state.clone()?.waiting);
@@ -232,7 +233,7 @@ fn state(pod: &Pod) -> Seen<()> {
             let reason = waiting.reason.unwrap_or_default();
             let words = said(&reason, waiting.message.as_deref());
             match &*reason {
-                // Others may pass: a registry that is busy.
+                // Other reasons may be temporary, for example a busy registry.
                 "InvalidImageName"
                 | "ErrImageNeverPull"
                 | "ImagePullBackOff"

@@ -1,30 +1,30 @@
-//! Whether a storage class will do for a load: found out before the first claim waits for ever.
+//! Checks that a storage class is suitable for a load, before the first claim would wait forever.
 
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::{Api, Client, api::ListParams};
 
 use super::Spec;
 
-/// Why a class will not do.
+/// The reason why a storage class is not suitable.
 #[derive(Debug, thiserror::Error)]
 pub enum ClassError {
-    /// There is none of this name.
-    #[error("there is no storage class {name}: give --class one of {there}")]
+    /// No class has this name.
+    #[error("storage class {name} does not exist: set --class to one of {there}")]
     Unknown {
         /// The name.
         name: String,
-        /// Those that are there.
+        /// The existing classes.
         there: String,
     },
-    /// None was named, and none is the default.
-    #[error("the cluster has no default storage class: give --class one of {there}")]
+    /// No class was named, and the cluster has no default.
+    #[error("the cluster has no default storage class: set --class to one of {there}")]
     NoDefault {
-        /// Those that are there.
+        /// The existing classes.
         there: String,
     },
-    /// Its volumes outlive their claims.
+    /// Its volumes are kept when their claims are deleted.
     #[error(
-        "storage class {name} keeps volumes (reclaimPolicy {policy}), and the load would leave them behind: give --class one with Delete"
+        "storage class {name} has reclaimPolicy {policy}, so the load would leak its volumes: set --class to one with reclaimPolicy Delete"
     )]
     Keeps {
         /// The class.
@@ -32,15 +32,15 @@ pub enum ClassError {
         /// Its reclaim policy.
         policy: String,
     },
-    /// Its claims are bound when a pod uses them.
+    /// Its volumeBindingMode is WaitForFirstConsumer, and the load has no pods.
     #[error(
-        "storage class {name} binds a claim when a pod uses it: give --class one with volumeBindingMode Immediate, or leave out --no-pods"
+        "storage class {name} has volumeBindingMode WaitForFirstConsumer: set --class to one with Immediate, or omit --no-pods"
     )]
     Late {
         /// The class.
         name: String,
     },
-    /// The API server refuses to list them.
+    /// The API server rejects the list request.
     #[error("storage classes cannot be listed")]
     List(#[source] kube::Error),
 }
@@ -103,11 +103,16 @@ mod tests {
         ];
         let table = [
             (&classes[..], None, 1, ""),
-            (&classes[..], None, 0, "binds a claim when a pod uses it"),
-            (&classes[1..], None, 1, "no default storage class: give --class one of now, kept"),
+            (&classes[..], None, 0, "volumeBindingMode WaitForFirstConsumer"),
+            (&classes[1..], None, 1, "no default storage class: set --class to one of now, kept"),
             (&classes[..], Some("now"), 0, ""),
             (&classes[..], Some("kept"), 1, "reclaimPolicy Retain"),
-            (&classes[..], Some("nwo"), 1, "no storage class nwo: give --class one of late, now, kept"),
+            (
+                &classes[..],
+                Some("nwo"),
+                1,
+                "storage class nwo does not exist: set --class to one of late, now, kept",
+            ),
         ];
         for (classes, class, pods_per_volume, expected) in table {
             let spec =

@@ -1,13 +1,13 @@
-//! A load: many volumes and pods at a time, up and gone, measured.
+//! A load: creates, deletes and measures many volumes and pods concurrently.
 //!
 //! ```text
-//! plan (pure: create, remove, wait, done) ──> unit (claims and pods that belong together: up, down)
+//! plan (pure: create, remove, wait, done) ──> unit (claims and pods created and deleted together)
 //!      ^  numbers of volumes                        │
 //!      └────────────── a unit is up, is gone <──────┘ ──> Events ──> live view, tables, summary.json
 //! ```
 //!
-//! It reaches the cluster through the API alone, with one watch per kind, so it works on every kind of
-//! cluster and costs little itself.
+//! It uses only the cluster's API, with one watch per kind, so it works on every kind of cluster and has little
+//! overhead.
 
 mod class;
 mod objects;
@@ -37,53 +37,53 @@ use unit::{Ground, Unit};
 
 pub use class::ClassError;
 
-/// How often usage is looked at in the beginning; the longer a load lasts, the seldomer.
+/// The initial interval of resource usage samples; it increases with the duration of the load.
 const LOOK: Duration = Duration::from_secs(1);
-/// After so many looks they become half as often.
+/// The interval doubles after this many samples.
 const LOOKS: u32 = 30;
 
-/// What a load is to do.
+/// The specification of a load.
 #[derive(Clone, Debug)]
 pub struct Spec {
-    /// Volumes to make; at least, where it churns.
+    /// The number of volumes to create; with churn, the minimum.
     pub volumes: usize,
-    /// Volumes at a time.
+    /// The number of concurrent volumes.
     pub concurrency: usize,
-    /// Pods that use each volume; 0 for claims alone.
+    /// Pods that use each volume; 0 means claims without pods.
     pub pods_per_volume: usize,
     /// Volumes that each pod uses.
     pub volumes_per_pod: usize,
-    /// Keep all volumes until all are up; then [`Self::concurrency`] is how many are on their way.
+    /// Keep all volumes until all are up; [`Self::concurrency`] then limits the volumes in progress.
     pub hold: bool,
-    /// Go on making and removing volumes for so long.
+    /// Continue to create and delete volumes for this duration.
     pub churn: Option<Duration>,
-    /// What pods run.
+    /// The workload of the pods.
     pub workload: Workload,
     /// The size of a claim, a Kubernetes quantity.
     pub size: String,
-    /// The storage class; the cluster's default where absent.
+    /// The storage class; `None` means the cluster's default.
     pub class: Option<String>,
-    /// How long a volume may take to be up, or to be gone.
+    /// The time limit for a volume to be up, or to be gone.
     pub timeout: Duration,
 }
 
-/// The bytes of a Kubernetes quantity; none where it is malformed.
+/// The bytes of a Kubernetes quantity; `None` if it is malformed.
 pub fn bytes(quantity: &str) -> Option<i64> {
     claimcheck_informer::quantity::bytes(&Quantity(quantity.to_owned()))
 }
 
-/// Runs a load; all that there is to say goes to the session's reporters. Once `interrupted`, what is there
-/// is removed and nothing more is made.
+/// Runs a load and emits its events to the session's reporters. Once `interrupted`, existing volumes are deleted
+/// and no more are created.
 ///
 /// # Errors
-/// It cannot begin: [`ClassError`] where the class will not do. What fails later is reported by volume.
+/// The load cannot start: [`ClassError`] if the class is not suitable. Later failures are reported per volume.
 pub async fn load(session: Arc<Session>, spec: Spec, interrupted: CancellationToken) -> Result<()> {
     class::check(&session.client(), &spec).await?;
     let seconds = std::time::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs();
     let namespace = format!("claimcheck-load-{seconds}");
     let namespaces: Api<Namespace> = Api::all(session.client());
     let made = namespaces.create(&PostParams::default(), &objects::namespace(&namespace)).await;
-    made.with_context(|| format!("namespace {namespace} cannot be made"))?;
+    made.with_context(|| format!("namespace {namespace} cannot be created"))?;
     spec.workload.prepare(&session.client(), &namespace).await?;
 
     let ground = Ground { session: session.clone(), spec, namespace: namespace.clone(), interrupted };
@@ -95,7 +95,7 @@ pub async fn load(session: Arc<Session>, spec: Spec, interrupted: CancellationTo
     let up = Load::new(ground, began).run().await;
     let seconds = began.elapsed().as_secs_f64();
     over.cancel();
-    // It ends when it is told to.
+    // It ends when `over` is cancelled.
     let _ = looking.await;
     look(&session, began).await;
     let up_seconds = up.map(|up| up.duration_since(began).as_secs_f64());
@@ -122,22 +122,22 @@ impl Spec {
     }
 }
 
-/// A load under way: carries out what the plan says.
+/// A running load: carries out the plan's steps.
 struct Load {
     ground: Arc<Ground>,
     goal: Goal,
     now: Now,
-    /// Units so far.
+    /// Units created so far.
     units: usize,
     standing: VecDeque<Unit>,
     tasks: JoinSet<Arrived>,
-    /// When the time is over, of a load that churns.
+    /// The end of the churn time, with churn.
     over: Option<tokio::time::Instant>,
-    /// When the newest unit was up.
+    /// The time at which the newest unit was up.
     up: Option<Instant>,
 }
 
-/// Where a unit has got.
+/// The result of a unit's task.
 enum Arrived {
     Up(Unit),
     Gone(Unit),
@@ -159,7 +159,7 @@ impl Load {
         }
     }
 
-    /// Until all is gone; when the last unit was up, if any was.
+    /// Runs until all volumes are gone; returns the time at which the last unit was up, if any was.
     async fn run(mut self) -> Option<Instant> {
         loop {
             match plan::next(&self.goal, &self.now) {
@@ -181,7 +181,7 @@ impl Load {
     }
 
     fn remove(&mut self) {
-        let unit = self.standing.pop_front().expect("as many units stand as the plan was told");
+        let unit = self.standing.pop_front().expect("the number of units matches the plan's state");
         self.now.standing -= unit.volumes();
         self.now.going += unit.volumes();
         let ground = self.ground.clone();
@@ -221,7 +221,7 @@ impl Load {
     }
 }
 
-/// Looks at usage now and then, until `over`.
+/// Samples resource usage periodically, until `over`.
 fn watch_usage(session: Arc<Session>, began: Instant, over: CancellationToken) -> JoinHandle<()> {
     tokio::spawn(async move {
         let (mut pause, mut looks) = (LOOK, 0);
@@ -235,7 +235,7 @@ fn watch_usage(session: Arc<Session>, began: Instant, over: CancellationToken) -
     })
 }
 
-/// Tells what everything uses now.
+/// Emits the current resource usage.
 async fn look(session: &Arc<Session>, began: Instant) {
     let looking = session.clone();
     let usage = tokio::task::spawn_blocking(move || looking.usage()).await;

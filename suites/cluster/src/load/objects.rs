@@ -1,4 +1,4 @@
-//! What a load makes: claims, and pods that use them and do nothing.
+//! The objects of a load: claims, and idle pods that use them.
 
 use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Pod};
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ pub(super) fn namespace(name: &str) -> Namespace {
     .expect("a Namespace")
 }
 
-/// A claim; of the default class where the load names none.
+/// A claim, of the default class if the load names none.
 pub(super) fn claim(name: &str, spec: &Spec) -> PersistentVolumeClaim {
     let mut claim = json!({
         "metadata": { "name": name },
@@ -29,7 +29,7 @@ pub(super) fn claim(name: &str, spec: &Spec) -> PersistentVolumeClaim {
     serde_json::from_value(claim).expect("a PersistentVolumeClaim")
 }
 
-/// A pod that has all these claims mounted; on `node`, where it has to be where another one is.
+/// A pod that mounts all these claims; on `node`, if it must run on the same node as another pod.
 pub(super) fn pod(name: &str, claims: &[String], node: Option<&str>) -> Pod {
     let each = |object: fn(usize, &String) -> Value| -> Vec<Value> {
         claims.iter().enumerate().map(|(nth, claim)| object(nth, claim)).collect()
@@ -41,7 +41,7 @@ pub(super) fn pod(name: &str, claims: &[String], node: Option<&str>) -> Pod {
     let mut pod = json!({
         "metadata": { "name": name },
         "spec": {
-            // Short: a pod that is deleted before its shell has set the trap waits for all of it.
+            // Short: a pod that is deleted before its shell has set the trap uses the whole period.
             "terminationGracePeriodSeconds": 2,
             "containers": [{
                 "name": "main",

@@ -1,51 +1,51 @@
-//! What a load does next. Pure: it looks at the numbers of volumes and decides.
+//! Decides the next step of a load from the numbers of volumes. Pure.
 
-/// What the load is for.
+/// The target of the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Goal {
-    /// Volumes to make at least.
+    /// The minimum number of volumes to create.
     pub volumes: usize,
-    /// Volumes at a time.
+    /// The number of concurrent volumes.
     pub concurrency: usize,
-    /// Volumes that come and go together, because a pod uses all of them.
+    /// The number of volumes per unit, created and deleted together because a pod uses all of them.
     pub together: usize,
-    /// Until all volumes are up none is removed, and [`Self::concurrency`] bounds how many are on their way.
+    /// No volume is deleted until all are up, and [`Self::concurrency`] limits the volumes in progress.
     pub hold: bool,
-    /// There are to be volumes until the time is over.
+    /// Volumes are created until the time is over.
     pub churn: bool,
 }
 
-/// Volumes by where they are.
+/// Numbers of volumes by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Now {
-    /// All that were ever begun.
+    /// Created so far.
     pub created: usize,
-    /// On their way up.
+    /// Being brought up.
     pub rising: usize,
-    /// Up, or given up, and not being removed yet.
+    /// Up, or failed, and not being deleted yet.
     pub standing: usize,
-    /// Being removed.
+    /// Being deleted.
     pub going: usize,
-    /// Of a load that churns, the time is not over.
+    /// With churn: the time is not over.
     pub time_left: bool,
-    /// Somebody wants it to end.
+    /// The load was interrupted.
     pub interrupted: bool,
 }
 
-/// What to do.
+/// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Make so many volumes that belong together.
+    /// Create a unit of this many volumes.
     Create(usize),
-    /// Remove those that have been standing longest.
+    /// Delete the oldest unit that is up.
     Remove,
-    /// Nothing, until something has happened.
+    /// Wait for the next event.
     Wait,
     /// All is done.
     Done,
 }
 
-/// The next step. What can be removed goes first: it makes room.
+/// Decides the next step. Deletion has priority, since it frees capacity.
 pub(super) fn next(goal: &Goal, now: &Now) -> Step {
     let missing = goal.volumes.saturating_sub(now.created);
     let churns = goal.churn && now.time_left;
@@ -56,7 +56,7 @@ pub(super) fn next(goal: &Goal, now: &Now) -> Step {
     }
     let volumes = if churns { goal.together } else { goal.together.min(missing) };
     let busy = if goal.hold { now.rising } else { now.rising + now.standing + now.going };
-    // Those that belong together start even where they are more than may be at a time: else none ever would.
+    // A unit starts even if it exceeds the concurrency limit; otherwise it would never start.
     if more && (busy == 0 || busy + volumes <= goal.concurrency) {
         return Step::Create(volumes);
     }
@@ -79,53 +79,58 @@ mod tests {
         let churn = Goal { volumes: 0, churn: true, ..TEN };
         let time_left = Now { time_left: true, ..FROM };
         let table = [
-            ("nothing is there", TEN, FROM, Create(1)),
-            ("there is room", TEN, Now { created: 3, rising: 2, going: 1, ..FROM }, Create(1)),
-            ("there is no room", TEN, Now { created: 4, rising: 3, going: 1, ..FROM }, Wait),
+            ("no volumes exist", TEN, FROM, Create(1)),
+            ("below the limit", TEN, Now { created: 3, rising: 2, going: 1, ..FROM }, Create(1)),
+            ("at the limit", TEN, Now { created: 4, rising: 3, going: 1, ..FROM }, Wait),
             ("one is up", TEN, Now { created: 4, rising: 3, standing: 1, ..FROM }, Remove),
-            ("all are made", TEN, Now { created: 10, going: 1, ..FROM }, Wait),
+            ("all are created", TEN, Now { created: 10, going: 1, ..FROM }, Wait),
             ("all are gone", TEN, Now { created: 10, ..FROM }, Done),
-            ("no volumes are wanted", Goal { volumes: 0, ..TEN }, FROM, Done),
-            ("three of a pod fit not beside two", three, Now { created: 2, rising: 2, ..FROM }, Wait),
-            ("the last pod has fewer", three, Now { created: 9, rising: 3, ..FROM }, Create(1)),
-            ("a pod has more than may be at a time", Goal { together: 9, ..TEN }, FROM, Create(9)),
+            ("no volumes are requested", Goal { volumes: 0, ..TEN }, FROM, Done),
             (
-                "hold: who stands takes no room",
+                "a unit of three does not fit in addition to two",
+                three,
+                Now { created: 2, rising: 2, ..FROM },
+                Wait,
+            ),
+            ("the last pod has fewer", three, Now { created: 9, rising: 3, ..FROM }, Create(1)),
+            ("a unit exceeds the limit", Goal { together: 9, ..TEN }, FROM, Create(9)),
+            (
+                "hold: volumes that are up do not count",
                 hold,
                 Now { created: 8, rising: 3, standing: 5, ..FROM },
                 Create(1),
             ),
             (
-                "hold: nobody goes before all are up",
+                "hold: no deletion before all are up",
                 hold,
                 Now { created: 10, rising: 1, standing: 9, ..FROM },
                 Wait,
             ),
             ("hold: all are up", hold, Now { created: 10, standing: 10, ..FROM }, Remove),
             (
-                "hold: so many at a time go too",
+                "hold: the limit applies to deletion too",
                 hold,
                 Now { created: 10, standing: 6, going: 4, ..FROM },
                 Wait,
             ),
             ("hold: interrupted", hold, Now { created: 5, standing: 5, interrupted: true, ..FROM }, Remove),
-            ("churn goes on", churn, Now { created: 99, going: 3, ..time_left }, Create(1)),
+            ("churn continues", churn, Now { created: 99, going: 3, ..time_left }, Create(1)),
             ("the time is over", churn, Now { created: 99, going: 3, ..FROM }, Wait),
-            ("the time is over, too few were made", Goal { churn: true, ..TEN }, FROM, Create(1)),
+            ("the time is over, too few were created", Goal { churn: true, ..TEN }, FROM, Create(1)),
             ("churn ends", churn, Now { created: 99, ..FROM }, Done),
             (
-                "interrupted: those there go",
+                "interrupted: existing volumes are deleted",
                 TEN,
                 Now { created: 4, standing: 1, interrupted: true, ..FROM },
                 Remove,
             ),
             (
-                "interrupted: those rising are waited for",
+                "interrupted: volumes in progress are waited for",
                 TEN,
                 Now { created: 4, rising: 1, interrupted: true, ..FROM },
                 Wait,
             ),
-            ("interrupted: no more are made", churn, Now { interrupted: true, ..time_left }, Done),
+            ("interrupted: no more are created", churn, Now { interrupted: true, ..time_left }, Done),
         ];
         for (what, goal, now, expected) in table {
             assert_eq!(next(&goal, &now), expected, "{what}");

@@ -1,5 +1,5 @@
-//! The life of a few volumes that belong together: claims, the pods that use all of them, and their way
-//! back. Everything is waited for in the session's one cache, so that a wait costs the API server nothing.
+//! The life cycle of a unit, a group of volumes that are created and deleted together: claims, and the pods that use
+//! all of them. Waits use the session's cache, so they cause no load on the API server.
 
 use std::{
     sync::Arc,
@@ -22,10 +22,10 @@ use tokio_util::sync::CancellationToken;
 use super::{Spec, objects};
 use crate::fixture::{delete, readiness};
 
-/// How long records of calls may take to come, once the API shows nothing any more.
+/// The time limit for call records to arrive after the objects are gone from the API.
 const SETTLE: Duration = Duration::from_secs(5);
 
-/// Where volumes are made.
+/// The context in which volumes are created.
 pub(super) struct Ground {
     pub session: Arc<Session>,
     pub spec: Spec,
@@ -33,38 +33,38 @@ pub(super) struct Ground {
     pub interrupted: CancellationToken,
 }
 
-/// A few volumes that belong together.
+/// A group of volumes that are created and deleted together.
 pub(super) struct Unit {
     /// Names of the claims.
     claims: Vec<String>,
     pods: Vec<String>,
-    /// Uids of those claims that there are.
+    /// UIDs of the claims created so far.
     uids: Vec<String>,
     began: Instant,
     failed: bool,
 }
 
 impl Unit {
-    /// The `nth` unit, whose claims are numbered from `first`.
+    /// The `nth` unit, with claims numbered from `first`.
     pub fn new(nth: usize, first: usize, volumes: usize, pods: usize) -> Self {
         let claims = (first..first + volumes).map(|number| format!("claim-{number}")).collect();
         let pods = (0..pods).map(|pod| format!("pod-{nth}-{pod}")).collect();
         Self { claims, pods, uids: Vec::new(), began: Instant::now(), failed: false }
     }
 
-    /// How many volumes.
+    /// The number of volumes.
     pub fn volumes(&self) -> usize {
         self.claims.len()
     }
 
-    /// They got, or have got, where they should.
+    /// No step of the unit has failed.
     pub fn is_good(&self) -> bool {
         !self.failed
     }
 }
 
 impl Ground {
-    /// Makes claims and pods and waits until they are up, it has failed, or the load is interrupted.
+    /// Creates claims and pods and waits until they are up, the unit has failed, or the load is interrupted.
     pub async fn up(&self, mut unit: Unit) -> Unit {
         unit.began = Instant::now();
         self.reached(&unit, VolumeStep::Created);
@@ -79,7 +79,7 @@ impl Ground {
         unit
     }
 
-    /// Removes what there is of a unit, also of one that has failed, and waits until it is gone.
+    /// Deletes the objects of a unit, including a failed one, and waits until they are gone.
     pub async fn down(&self, mut unit: Unit) -> Unit {
         if unit.is_good() {
             self.reached(&unit, VolumeStep::Going);
@@ -89,7 +89,7 @@ impl Ground {
             Ok(()) => {}
             Err(error) => self.failed(&mut unit, &error),
         }
-        // The timeline has ended only where the whole run has.
+        // The timeline ends only at the end of the whole run.
         if let Ok(balance) = self.session.timeline().settled(unit.uids.clone(), SETTLE).await {
             for (kind, name) in balance.left {
                 self.session.tell(Event::Leak(Leak { kind, name, case: None }));
@@ -102,13 +102,13 @@ impl Ground {
     async fn rise(&self, unit: &mut Unit) -> Result<()> {
         for claim in &unit.claims {
             let made = self.claims().create(&PostParams::default(), &objects::claim(claim, &self.spec)).await;
-            let made = made.with_context(|| format!("claim {claim} cannot be made"))?;
-            unit.uids.push(made.uid().context("the API server gave the claim no uid")?);
+            let made = made.with_context(|| format!("claim {claim} cannot be created"))?;
+            unit.uids.push(made.uid().context("the API server returned the claim without a UID")?);
         }
         let Some((first, others)) = unit.pods.split_first() else { return self.bound(&unit.claims).await };
         self.pod(first, &unit.claims, None).await?;
         if !others.is_empty() {
-            // ReadWriteOnce is once per node, and the scheduler does not look for the node itself.
+            // ReadWriteOnce allows one node, and the scheduler does not choose that node for the other pods.
             let node = self.node_of(first).await?;
             try_join_all(others.iter().map(|pod| self.pod(pod, &unit.claims, Some(&node)))).await?;
         }
@@ -138,12 +138,14 @@ impl Ground {
         let mut pod = objects::pod(name, claims, node);
         self.spec.workload.dress(&mut pod);
         let made = self.pods().create(&PostParams::default(), &pod).await;
-        made.map(drop).with_context(|| format!("pod {name} cannot be made"))
+        made.map(drop).with_context(|| format!("pod {name} cannot be created"))
     }
 
     async fn bound(&self, claims: &[String]) -> Result<()> {
         self.each(Kind::Claim, claims, "to be Bound", |world, key| {
-            let Some(claim) = world.claims.get(key) else { return Seen::NotYet("it is not there".into()) };
+            let Some(claim) = world.claims.get(key) else {
+                return Seen::NotYet("the claim does not exist".into());
+            };
             match claim.status.as_ref().and_then(|status| status.phase.as_deref()) {
                 Some("Bound") => Seen::Yes(()),
                 Some("Lost") => Seen::Never("it is Lost".into()),
@@ -156,19 +158,19 @@ impl Ground {
     async fn ready(&self, pods: &[String]) -> Result<()> {
         self.each(Kind::Pod, pods, "to be Ready", |world, key| match world.pods.get(key) {
             Some(pod) => readiness(pod),
-            None => Seen::NotYet("it is not there".into()),
+            None => Seen::NotYet("the pod does not exist".into()),
         })
         .await
     }
 
-    /// The node that a pod was given to.
+    /// The node that a pod was scheduled to.
     async fn node_of(&self, pod: &str) -> Result<String> {
         let key = self.key(pod);
         let on = [On::Object(Kind::Pod, key.clone())];
         let what = format!("pod {key} to be scheduled");
         let node = self.session.observer().until(&what, self.spec.timeout, &on, |world| {
             let node = world.pods.get(&key).and_then(|pod| pod.spec.as_ref()?.node_name.clone());
-            node.map_or_else(|| Seen::NotYet("it has no node".into()), Seen::Yes)
+            node.map_or_else(|| Seen::NotYet("no node assigned".into()), Seen::Yes)
         });
         Ok(node.await?)
     }
@@ -182,16 +184,16 @@ impl Ground {
                     Kind::Claim => world.claims.get(key).is_some(),
                     Kind::Pod => world.pods.get(key).is_some(),
                     Kind::Volume => world.volumes.get(key).is_some(),
-                    kind => unreachable!("a load makes no {}", kind.name()),
+                    kind => unreachable!("a load creates no {}", kind.name()),
                 };
-                if there { Seen::NotYet("it is still there".into()) } else { Seen::Yes(()) }
+                if there { Seen::NotYet("it still exists".into()) } else { Seen::Yes(()) }
             });
             gone.await?;
         }
         Ok(())
     }
 
-    /// Waits for one object after another: each wakes nobody but its own waiter.
+    /// Waits for one object after another, so that a change wakes only the waiter of its object.
     async fn each(
         &self,
         kind: Kind,
@@ -213,7 +215,7 @@ impl Ground {
         self.session.tell(Event::Load(LoadEvent::Volumes { reached, volumes, seconds }));
     }
 
-    /// Names a failure, once per unit.
+    /// Reports a failure, once per unit.
     fn failed(&self, unit: &mut Unit, error: &anyhow::Error) {
         if !std::mem::replace(&mut unit.failed, true) {
             let claims = unit.claims.iter().map(|claim| self.key(claim).to_string()).collect();

@@ -1,4 +1,4 @@
-//! One volume, two nodes.
+//! Attaching one volume to two nodes.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ const SUITE: &str = "attach";
 pub(super) const ROWS: &[Case] = &[
     row(
         SUITE,
-        "a second node waits for a ReadWriteOnce volume, then gets it",
+        "a ReadWriteOnce volume attaches to a second node only after it is detached from the first",
         "CSI Mock volume attach",
         Pattern::IMMEDIATE,
         Needs::TWO_NODES.attaching(),
@@ -23,7 +23,7 @@ pub(super) const ROWS: &[Case] = &[
     ),
     row(
         SUITE,
-        "a second node waits for a ReadWriteOnce volume, then gets it",
+        "a ReadWriteOnce volume attaches to a second node only after it is detached from the first",
         "CSI Mock volume attach",
         Pattern::EXT4,
         Needs::TWO_NODES.attaching(),

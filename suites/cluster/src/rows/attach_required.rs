@@ -1,5 +1,4 @@
-//! Whether a driver's volumes are attached at all: what its CSIDriver object says, and what happens
-//! without one.
+//! Attachment depending on the CSIDriver object: `attachRequired`, and drivers without a CSIDriver object.
 
 use std::sync::Arc;
 
@@ -20,7 +19,7 @@ const SCRIPT: &str = "echo here > /data/file && test \"$(cat /data/file)\" = her
 pub(super) const ROWS: &[Case] = &[
     row(
         SUITE,
-        "volumes that need no attaching get no VolumeAttachment",
+        "no VolumeAttachment is created when CSIDriver has attachRequired false",
         UPSTREAM,
         Pattern::IMMEDIATE,
         Needs::variant(Variant::NotAttached),
@@ -28,7 +27,7 @@ pub(super) const ROWS: &[Case] = &[
     ),
     row(
         SUITE,
-        "volumes of a driver without CSIDriver object are attached",
+        "volumes are attached when the driver has no CSIDriver object",
         UPSTREAM,
         Pattern::IMMEDIATE,
         Needs::variant(Variant::Undeclared),
@@ -36,7 +35,7 @@ pub(super) const ROWS: &[Case] = &[
     ),
     row(
         SUITE,
-        "a pod waits for an attachment that nobody makes, until the driver says that none is needed",
+        "a pod waiting for attachment starts once CSIDriver sets attachRequired to false",
         UPSTREAM,
         Pattern::IMMEDIATE,
         Needs { retract: true, ..Needs::variant(Variant::Unattended) },
@@ -50,7 +49,7 @@ async fn not_attached(t: Arc<Fixture>) -> Result<()> {
     let pod = t.ready_pod(&Wanted::staying("pod", &claim, SCRIPT)).await?;
     let volume = t.bound(&claim).await?;
     let attachments = t.attachments_of(&volume);
-    ensure!(attachments.is_empty(), "the volume has attachments: {attachments:?}");
+    ensure!(attachments.is_empty(), "the volume has unexpected VolumeAttachments: {attachments:?}");
     t.remove_pod(&pod).await?;
     t.remove_claim(&claim).await?;
     let expected = [
@@ -70,7 +69,7 @@ async fn undeclared(t: Arc<Fixture>) -> Result<()> {
     let pod = t.ready_pod(&Wanted::staying("pod", &claim, SCRIPT)).await?;
     let volume = t.bound(&claim).await?;
     let attachments = t.attachments_of(&volume);
-    ensure!(attachments.len() == 1, "the volume has attachments: {attachments:?}");
+    ensure!(attachments.len() == 1, "the volume has unexpected VolumeAttachments: {attachments:?}");
     t.remove_pod(&pod).await?;
     t.remove_claim(&claim).await?;
     let balance = t.balance().await?;

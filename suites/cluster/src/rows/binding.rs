@@ -1,4 +1,4 @@
-//! Which volume a claim gets: volumes made by hand, and claims that take them.
+//! Binding of claims to pre-provisioned volumes.
 
 use std::sync::Arc;
 
@@ -21,32 +21,44 @@ const fn binding(name: &'static str, run: Run) -> Case {
 }
 
 pub(super) const ROWS: &[Case] = &[
-    binding("a claim gets the smallest volume that is large enough", case!(smallest_that_fits)),
-    binding("a claim gets a volume that has its access modes", case!(access_modes)),
-    binding("a claim gets a volume of its class only", case!(class)),
-    binding("a claim gets a volume that its selector chooses", case!(selector)),
+    binding("a PVC binds to the smallest PV that satisfies its request", case!(smallest_that_fits)),
+    binding("a PVC binds to a PV that supports its access modes", case!(access_modes)),
+    binding("a PVC binds only to a PV of its StorageClass", case!(class)),
+    binding("a PVC with a selector binds to a PV with matching labels", case!(selector)),
     row(
         SUITE,
-        "a block volume and a claim for a filesystem do not bind",
+        "a filesystem PVC does not bind to a block PV",
         "volumeMode",
         Pattern::STATIC,
         Needs::NOTHING,
         case!(volume_mode),
     ),
-    binding("a claim that names its volume gets it, and no better one", case!(claim_names_volume)),
-    binding("a volume that names its claim waits for it", case!(volume_names_claim)),
-    binding("a claim that names a volume too small for it is told so", case!(named_volume_is_too_small)),
-    binding("two claims want one volume: one gets it, the other waits for the next", case!(two_claims_race)),
-    binding("ten claims and ten volumes that come at once become ten pairs", case!(many_pairs)),
-    binding("a claim whose volume is gone is Lost", case!(lost)),
-    binding("a volume is not bound again when its claim has gone", case!(released_stays_released)),
     binding(
-        "a claim that no class can serve is told so, and bound when a volume comes",
+        "a PVC with volumeName binds to that PV even if another PV fits better",
+        case!(claim_names_volume),
+    ),
+    binding("a PV with claimRef stays reserved for that PVC", case!(volume_names_claim)),
+    binding(
+        "a PVC with volumeName stays Pending with event VolumeMismatch if that PV is too small",
+        case!(named_volume_is_too_small),
+    ),
+    binding(
+        "of two PVCs competing for one PV, one binds and the other waits for the next PV",
+        case!(two_claims_race),
+    ),
+    binding("ten PVCs and ten PVs created at the same time bind one to one", case!(many_pairs)),
+    binding("a bound PVC becomes Lost when its PV is deleted", case!(lost)),
+    binding(
+        "a Released PV does not bind to a new PVC until its claimRef is cleared",
+        case!(released_stays_released),
+    ),
+    binding(
+        "a PVC of a missing StorageClass gets event ProvisioningFailed, then binds to a new PV",
         case!(volume_comes_later),
     ),
     row(
         SUITE,
-        "claims and volumes that come while no controller runs are bound afterwards",
+        "PVCs and PVs created while the controllers are down bind after the controllers restart",
         "PersistentVolumes",
         Pattern::STATIC,
         Needs::DISRUPT,
@@ -54,7 +66,7 @@ pub(super) const ROWS: &[Case] = &[
     ),
     row(
         SUITE,
-        "a late claim takes the free volume that its pod's node reaches, and none is made",
+        "a WaitForFirstConsumer PVC binds to an existing PV accessible from the pod's node",
         "PersistentVolumes-local",
         Pattern::LATE,
         Needs::TWO_NODES,
@@ -62,7 +74,7 @@ pub(super) const ROWS: &[Case] = &[
     ),
 ];
 
-/// The volume that a claim is bound to, both ways.
+/// The volume that a claim is bound to, after checking both references.
 async fn bound_to(t: &Fixture, claim: &Claim) -> Result<String> {
     let volume = t.bound(claim).await?;
     let volume = t.volume_in_phase(&volume.name_any(), "Bound").await?;
@@ -78,7 +90,7 @@ async fn bound_to(t: &Fixture, claim: &Claim) -> Result<String> {
 
 async fn expect(t: &Fixture, claim: &Claim, volume: &str) -> Result<()> {
     let bound = bound_to(t, claim).await?;
-    ensure!(bound == t.global(volume), "claim {} got {bound} instead of {volume}", claim.name);
+    ensure!(bound == t.global(volume), "claim {} is bound to {bound} instead of {volume}", claim.name);
     Ok(())
 }
 
@@ -129,7 +141,7 @@ async fn volume_mode(t: Arc<Fixture>) -> Result<()> {
     volumes(&t, &[("block", json!({ "volumeMode": "Block" }))]).await?;
     let claim = t.manual_claim("claim", "1Gi", json!({})).await?;
     t.event("claim", "ProvisioningFailed").await?;
-    // Nobody sees it Available: the claim waits for it.
+    // It is never Available, since the claim is already waiting for it.
     t.static_volume("filesystem", size("9Gi")).await?;
     expect(&t, &claim, "filesystem").await?;
     let phase = t.volume_now(&t.global("block")).await?.status.and_then(|status| status.phase);
@@ -197,7 +209,7 @@ async fn lost(t: Arc<Fixture>) -> Result<()> {
     expect(&t, &claim, "volume").await?;
     let name = t.global("volume");
     t.delete_volume(&name).await?;
-    // An administrator who knows better takes the protection away.
+    // As an administrator who removes the protection finalizer by force.
     t.patch_volume(&name, json!({ "metadata": { "finalizers": null } })).await?;
     t.volume_gone(&name).await?;
     t.claim_in_phase(&claim, "Lost").await?;
@@ -211,12 +223,12 @@ async fn released_stays_released(t: Arc<Fixture>) -> Result<()> {
     expect(&t, &claim, "volume").await?;
     t.delete_claim(&claim).await?;
     t.volume_in_phase(&t.global("volume"), "Released").await?;
-    // The same name, but another claim: whoever made it must not find the data of the first.
+    // Another claim of the same name must not get access to the data of the first.
     let again = t.manual_claim("claim", "1Gi", json!({})).await?;
     t.event("claim", "ProvisioningFailed").await?;
     t.claim_in_phase(&again, "Pending").await?;
     t.volume_in_phase(&t.global("volume"), "Released").await?;
-    // Until an administrator has seen to the data.
+    // Until an administrator has handled the data and clears the claimRef.
     t.patch_volume(&t.global("volume"), json!({ "spec": { "claimRef": null } })).await?;
     expect(&t, &again, "volume").await
 }
@@ -247,14 +259,14 @@ async fn late_claim_takes_free_volume(t: Arc<Fixture>) -> Result<()> {
     for node in &nodes[..2] {
         volumes.push(volume_freed_on(&t, node).await?);
     }
-    // In the other order, so that the first volume is the wrong one.
+    // In reverse order, so that the first volume is the wrong one.
     for (node, volume) in nodes[..2].iter().zip(&volumes).rev() {
         let claim = t.claim(&format!("late-{node}")).await?;
         let reader = format!("reader-{node}");
         let said = t.output(&Wanted::ending(&reader, &claim, "cat /data/node").on(node)).await?;
-        ensure!(&said == node, "the pod on {node} reads {said:?}");
+        ensure!(&said == node, "the pod on {node} read {said:?}");
         let taken = t.bound(&claim).await?.name_any();
-        ensure!(&taken == volume, "the claim for {node} took {taken}, not {volume}");
+        ensure!(&taken == volume, "the claim for {node} is bound to {taken} instead of {volume}");
         t.remove_named_pod(&reader).await?;
         t.set_policy(volume, "Delete").await?;
         t.remove_claim(&claim).await?;
@@ -262,14 +274,14 @@ async fn late_claim_takes_free_volume(t: Arc<Fixture>) -> Result<()> {
     t.expect_called(&t.balance().await?, "CreateVolume", 2)
 }
 
-/// A free volume with a file in it that names the only node which reaches it.
+/// An Available volume that is accessible from one node only and contains a file with the name of that node.
 async fn volume_freed_on(t: &Fixture, node: &str) -> Result<String> {
     let claim = t.claim(&format!("first-{node}")).await?;
     let writer = format!("writer-{node}");
     t.output(&Wanted::ending(&writer, &claim, &format!("echo {node} > /data/node")).on(node)).await?;
     let volume = t.bound(&claim).await?;
     if volume.spec.as_ref().is_some_and(|spec| spec.node_affinity.is_some()) {
-        return Err(Skip("the driver says itself which nodes reach its volumes".to_owned()).into());
+        return Err(Skip("the driver sets the node affinity of its volumes itself".to_owned()).into());
     }
     let volume = volume.name_any();
     t.set_policy(&volume, "Retain").await?;

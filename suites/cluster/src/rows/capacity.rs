@@ -1,4 +1,4 @@
-//! How much room is left for volumes: published by zone, and used to place pods.
+//! Storage capacity tracking: CSIStorageCapacity per zone, and its use by the scheduler.
 
 use std::sync::Arc;
 
@@ -21,12 +21,28 @@ const fn capacity(name: &'static str, pattern: Pattern, run: Run) -> Case {
 }
 
 pub(super) const ROWS: &[Case] = &[
-    capacity("the capacity of each zone is published for a class", Pattern::LATE, case!(published)),
-    capacity("what a volume takes is no longer published as free", Pattern::LATE, case!(used_up)),
-    capacity("a pod whose volume fits nowhere waits, and says so", Pattern::LATE, case!(fits_nowhere)),
-    capacity("a pod goes where there is room for its volume", Pattern::LATE, case!(where_there_is_room)),
     capacity(
-        "a claim for more than there is stays Pending, and says so",
+        "CSIStorageCapacity is published for each zone and StorageClass",
+        Pattern::LATE,
+        case!(published),
+    ),
+    capacity(
+        "CSIStorageCapacity decreases when a volume is created and increases when it is deleted",
+        Pattern::LATE,
+        case!(used_up),
+    ),
+    capacity(
+        "a pod stays Pending with event FailedScheduling if no node has capacity for its volume",
+        Pattern::LATE,
+        case!(fits_nowhere),
+    ),
+    capacity(
+        "a pod is scheduled to a node with enough capacity for its volume",
+        Pattern::LATE,
+        case!(where_there_is_room),
+    ),
+    capacity(
+        "an Immediate PVC larger than the capacity stays Pending with event ProvisioningFailed",
         Pattern::IMMEDIATE,
         case!(exhausted),
     ),
@@ -67,7 +83,7 @@ async fn where_there_is_room(t: Arc<Fixture>) -> Result<()> {
     let second = t.further_claim(&small, "second", "200Mi").await?;
     let pod = t.ready_pod(&Wanted::staying("second", &second, "")).await?;
     let node = t.node_of(&pod);
-    ensure!(node.as_ref() != Some(&nodes[0]), "the pod is on {node:?}, where there is no room");
+    ensure!(node.as_ref() != Some(&nodes[0]), "the pod is on node {node:?}, which has no capacity left");
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! Claims that are made from other claims.
+//! Volume cloning: claims with another claim as data source.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ const fn cloned(name: &'static str, upstream: &'static str, pattern: Pattern, ru
 }
 
 const fn independent(pattern: Pattern) -> Case {
-    let name = "a clone has the data of its source, and does not share them";
+    let name = "a clone has the data of its source and is independent of it";
     cloned(name, "provisioning", pattern, case!(does_not_share))
 }
 
@@ -36,22 +36,32 @@ pub(super) const ROWS: &[Case] = &[
     independent(Pattern::EXT4),
     independent(Pattern::XFS),
     cloned(
-        "several clones are made of one claim at once",
+        "several clones of one PVC are created at the same time",
         "provisioning",
         Pattern::IMMEDIATE,
         case!(several),
     ),
-    cloned("a clone and its source are used at once", "multiVolume", Pattern::EXT4, case!(beside_source)),
-    cloned("a clone waits for its source to be bound", "provisioning", Pattern::LATE, case!(waits)),
     cloned(
-        "a clone smaller than its source is refused and says why",
+        "a clone and its source are mounted in one pod with independent data",
+        "multiVolume",
+        Pattern::EXT4,
+        case!(beside_source),
+    ),
+    cloned(
+        "a clone stays Pending until its source PVC is Bound",
+        "provisioning",
+        Pattern::LATE,
+        case!(waits),
+    ),
+    cloned(
+        "a clone smaller than its source is rejected with event ProvisioningFailed",
         "provisioning",
         Pattern::IMMEDIATE,
         case!(too_small),
     ),
     row(
         SUITE,
-        "a source that is deleted stays while a clone of it is to be made",
+        "deletion of a source PVC is deferred while a clone of it is pending",
         "provisioning",
         Pattern::IMMEDIATE,
         Needs::FAULTS.exercising(CLONES),
@@ -88,7 +98,7 @@ async fn beside_source(t: Arc<Fixture>) -> Result<()> {
     let script = "cat /data1/file && echo source > /data/file && echo clone > /data1/file && sync\n\
                   cat /data/file /data1/file";
     let said = t.output(&Wanted::ending("pod", &claim, script).also(&clone)).await?;
-    ensure!(said == "before\nsource\nclone", "the pod said {said:?}");
+    ensure!(said == "before\nsource\nclone", "unexpected pod output {said:?}");
     Ok(())
 }
 
@@ -110,7 +120,7 @@ async fn too_small(t: Arc<Fixture>) -> Result<()> {
 
 async fn source_deleted(t: Arc<Fixture>) -> Result<()> {
     let claim = written(&t, "claim", "kept").await?;
-    // It waits for its class until its creation is made to fail.
+    // The clone waits for its class until CreateVolume is made to fail.
     let source = json!({ "dataSource": From::Claim(&claim).source() });
     let clone = t.manual_claim("clone", &t.usual_size(), source).await?;
     t.event("clone", "ProvisioningFailed").await?;
@@ -118,9 +128,10 @@ async fn source_deleted(t: Arc<Fixture>) -> Result<()> {
     t.manual_class().await?;
     t.event_saying("clone", &["ProvisioningFailed"], "Internal").await?;
     t.delete_claim(&claim).await?;
-    let source = t.claim_now(&claim).await.context("the source went while a clone of it is to be made")?;
-    ensure!(source.metadata.deletion_timestamp.is_some(), "the source was deleted and does not say so");
-    // Whether it would still be made is left open: upstream's provisioner refuses a source that is being deleted.
+    let source =
+        t.claim_now(&claim).await.context("the source PVC was removed while a clone of it is pending")?;
+    ensure!(source.metadata.deletion_timestamp.is_some(), "the deleted source PVC has no deletionTimestamp");
+    // Whether the clone would still be created is unspecified: upstream's provisioner rejects a source in deletion.
     t.remove_claim(&clone).await?;
     t.gone(Kind::Claim, &claim.name).await
 }

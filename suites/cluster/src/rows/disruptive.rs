@@ -1,4 +1,4 @@
-//! Components stopped and killed under running pods.
+//! Components that are stopped and killed while pods run.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ const SUITE: &str = "disruptive";
 pub(super) const ROWS: &[Case] = &[
     row(
         SUITE,
-        "a pod outlives its node agent, and cleans up after it is back",
+        "a running pod and its mount survive a kubelet restart and are cleaned up afterwards",
         "disruptive",
         Pattern::EXT4,
         Needs::AGENTS,
@@ -28,7 +28,7 @@ pub(super) const ROWS: &[Case] = &[
     ),
     row(
         SUITE,
-        "a pod deleted while its node agent is down is cleaned up later",
+        "a pod deleted while the kubelet is down is cleaned up when the kubelet returns",
         "disruptive",
         Pattern::IMMEDIATE,
         Needs::AGENTS,
@@ -36,7 +36,7 @@ pub(super) const ROWS: &[Case] = &[
     ),
     row(
         SUITE,
-        "a pod force-deleted while its node agent is down is cleaned up later",
+        "a pod force-deleted while the kubelet is down is cleaned up when the kubelet returns",
         "disruptive",
         Pattern::EXT4,
         Needs::AGENTS,
@@ -44,7 +44,7 @@ pub(super) const ROWS: &[Case] = &[
     ),
     row(
         SUITE,
-        "a volume waits while its node does not let the controller attach, and its pod says why",
+        "a pod waits with event FailedAttachVolume while its node disables controller attach-detach",
         "CSI Mock volume attach",
         Pattern::IMMEDIATE,
         Needs::CONFIGURE.attaching(),
@@ -52,7 +52,7 @@ pub(super) const ROWS: &[Case] = &[
     ),
     row(
         SUITE,
-        "a node out of service loses its pods at once, and its volumes move on",
+        "pods on a node tainted out-of-service are deleted and their volumes attach to another node",
         "NodeOutOfService",
         Pattern::IMMEDIATE,
         Needs::AGENTS.on_two_nodes().attaching(),
@@ -60,16 +60,16 @@ pub(super) const ROWS: &[Case] = &[
     ),
     row(
         SUITE,
-        "a driver killed during stage is asked again",
+        "NodeStageVolume is retried after the driver is killed during the call",
         "CSI Mock volume node stage",
         Pattern::EXT4,
-        // The first node's driver is the cluster's controller too, and a paused one attaches nothing.
+        // The first node's driver is also the cluster's controller, which attaches nothing while it is paused.
         Needs { tap: true, ..Needs::DISRUPT }.on_two_nodes().staging(),
         case!(driver_killed_during_stage),
     ),
     row(
         SUITE,
-        "controllers killed during provisioning lose nothing and make nothing twice",
+        "killing the controllers during provisioning leaks no volumes and repeats no node calls",
         "none",
         Pattern::IMMEDIATE,
         Needs::DISRUPT,
@@ -83,17 +83,17 @@ async fn pod_outlives_agent(t: Arc<Fixture>) -> Result<()> {
     let pod = t.ready_pod(&Wanted::staying("pod", &claim, "echo here > /data/ticket").on(&node)).await?;
     let before = container(&t.pod_now(&pod).await?)?;
     t.disrupt(Victim::NodeAgent(node.clone()), Disruption::Kill).await?;
-    // The new agent has taken over once it serves another pod on the same volume.
+    // The new kubelet has taken over once it runs another pod with the same volume.
     let other = t.output(&Wanted::ending("other", &claim, "cat /data/ticket").on(&node)).await?;
     ensure!(other == "here", "the other pod read {other:?}");
     let after = container(&t.pod_now(&pod).await?)?;
-    ensure!(before == after, "the pod's container was {before:?}, and is {after:?} after the restart");
+    ensure!(before == after, "the pod's container changed from {before:?} to {after:?} in the restart");
     t.expect_called(&t.balance_now().await?, "NodeStageVolume", 1)
-        .context("the new agent did not see what is mounted")?;
+        .context("the new kubelet did not reconstruct the existing mounts")?;
     t.remove_pod(&pod).await
 }
 
-/// Which container it is: its id and how often it was restarted.
+/// The identity of a container: its ID and restart count.
 fn container(pod: &PodObject) -> Result<(Option<String>, i32)> {
     let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
     let status = statuses.and_then(|statuses| statuses.first()).context("the pod has no container status")?;
@@ -106,12 +106,12 @@ async fn deleted_while_agent_is_down(t: Arc<Fixture>) -> Result<()> {
     let pod = t.ready_pod(&Wanted::staying("pod", &claim, "").on(&node)).await?;
     t.disrupt(Victim::NodeAgent(node.clone()), Disruption::Stop).await?;
     let deleted = t.delete_pod(&pod).await;
-    // In any case, or the cases after this one have a node less.
+    // Also after a failure, since the next cases need the node.
     let seen = t.pod_now(&pod).await;
     t.disrupt(Victim::NodeAgent(node), Disruption::Start).await?;
     deleted?;
-    let seen = seen.context("the pod is gone although nobody has unmounted its volume")?;
-    ensure!(seen.metadata.deletion_timestamp.is_some(), "the pod was deleted and does not say so");
+    let seen = seen.context("the pod is gone although its volume is still mounted")?;
+    ensure!(seen.metadata.deletion_timestamp.is_some(), "the deleted pod has no deletionTimestamp");
     t.gone(Kind::Pod, &pod.name).await
 }
 
@@ -122,11 +122,11 @@ async fn force_deleted_while_agent_is_down(t: Arc<Fixture>) -> Result<()> {
     let volume = t.bound(&claim).await?;
     t.disrupt(Victim::NodeAgent(node.clone()), Disruption::Stop).await?;
     let deleted = t.force_delete_pod(&pod).await;
-    // In any case, or the cases after this one have a node less.
+    // Also after a failure, since the next cases need the node.
     t.disrupt(Victim::NodeAgent(node.clone()), Disruption::Start).await?;
     deleted?;
     t.attachments_gone(&volume).await?;
-    // What is left is a volume like any other.
+    // Afterwards the volume is usable as usual.
     let said = t.output(&Wanted::ending("next", &claim, "cat /data/ticket").on(&node)).await?;
     ensure!(said == "here", "the next pod read {said:?}");
     Ok(())
@@ -139,7 +139,7 @@ async fn controller_may_not_attach(t: Arc<Fixture>) -> Result<()> {
     let volume = t.bound(&claim).await?;
     t.disrupt(agent.clone(), Disruption::Configure(&["--enable-controller-attach-detach=false"])).await?;
     let waiting = pod_waits_for_attachment(&t, &claim, &node).await;
-    // In any case, or the cases after this one have another kind of node.
+    // Also after a failure, since the next cases need the default arguments.
     t.disrupt(agent, Disruption::Configure(&[])).await?;
     t.node_annotated(&node, MANAGED, true).await?;
     let pod = waiting?;
@@ -153,20 +153,20 @@ async fn out_of_service(t: Arc<Fixture>) -> Result<()> {
     let (dead, living) = (t.nodes().remove(1), t.nodes().remove(0));
     let agent = Victim::NodeAgent(dead.clone());
     let claim = t.claim("claim").await?;
-    // What is not on the disk yet dies with the node.
+    // Data that is not synced would be lost with the node.
     t.ready_pod(&Wanted::staying("pod", &claim, "echo here > /data/ticket && sync").on(&dead)).await?;
     t.disrupt(agent.clone(), Disruption::Stop).await?;
     let moved = volume_moves_on(&t, &claim, &dead, &living).await;
-    // In any case, or the cases after this one have a node less.
+    // Also after a failure, since the next cases need the node.
     t.taint_node(&dead, &[]).await?;
     t.disrupt(agent, Disruption::Start).await?;
     t.node_ready(&dead).await?;
     moved
 }
 
-/// What an administrator does who knows that a node is down.
+/// The steps of an administrator who knows that a node is down.
 async fn volume_moves_on(t: &Fixture, claim: &Claim, dead: &str, living: &str) -> Result<()> {
-    // What the control plane would find out by itself, after most of a minute.
+    // The control plane would detect this itself after most of a minute.
     t.lose_node(dead).await?;
     let next = t.pod(&Wanted::ending("next", claim, "cat /data/ticket").on(living)).await?;
     t.event("next", "FailedAttachVolume").await?;
@@ -180,16 +180,16 @@ async fn volume_moves_on(t: &Fixture, claim: &Claim, dead: &str, living: &str) -
 
 const MANAGED: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
 
-/// A pod on a node that is to attach by itself, which no kubelet does for CSI volumes. Whether there is an attachment
-/// nevertheless is up to the controller: upstream's goes on with a node that it has once seen with the annotation
-/// (`addNodeToDswp` in `attach_detach_controller.go`). The kubelet does not look for one.
+/// A pod on a node with controller attach-detach disabled: a kubelet cannot attach CSI volumes itself. A
+/// VolumeAttachment may exist nevertheless: upstream's controller continues with a node that had the annotation once
+/// (`addNodeToDswp` in `attach_detach_controller.go`). The kubelet does not look for it.
 async fn pod_waits_for_attachment(t: &Fixture, claim: &Claim, node: &str) -> Result<Pod> {
     t.node_annotated(node, MANAGED, false).await?;
     let pod = t.pod(&Wanted::staying("pod", claim, "echo here > /data/ticket").on(node)).await?;
     let refused = "attaching volumes from the kubelet is not supported";
     t.event_saying("pod", &["FailedAttachVolume"], refused).await?;
     let staged = t.balance_now().await?.calls.get("NodeStageVolume").copied().unwrap_or_default();
-    ensure!(staged == 0, "the volume was staged although its node refused to attach it");
+    ensure!(staged == 0, "the volume was staged although its node rejected the attachment");
     Ok(pod)
 }
 
@@ -197,7 +197,7 @@ async fn driver_killed_during_stage(t: Arc<Fixture>) -> Result<()> {
     let node = t.nodes().pop().context("the cluster has no nodes")?;
     let claim = t.claim("claim").await?;
     let volume = t.bound(&claim).await?;
-    // The kill falls into the middle of the call, since that has begun and cannot end.
+    // The driver is killed during the call, since the call has started and is blocked.
     t.hold_call(&node, &volume, "NodeStageVolume").await?;
     let script = "echo staged > /data/ticket; cat /data/ticket";
     let pod = t.pod(&Wanted::ending("pod", &claim, script).on(&node)).await;
@@ -206,8 +206,8 @@ async fn driver_killed_during_stage(t: Arc<Fixture>) -> Result<()> {
     t.disrupt(Victim::Driver(node), Disruption::Kill).await?;
     in_stage?;
     let said = t.ended(&pod?).await?;
-    ensure!(said == "staged", "the pod said {said:?}");
-    t.called("NodeStageVolume").await.context("the driver was not asked again")
+    ensure!(said == "staged", "unexpected pod output {said:?}");
+    t.called("NodeStageVolume").await.context("NodeStageVolume was not retried")
 }
 
 async fn controllers_killed(t: Arc<Fixture>) -> Result<()> {
@@ -220,7 +220,7 @@ async fn controllers_killed(t: Arc<Fixture>) -> Result<()> {
         t.remove_claim(&claim).await?;
     }
     let balance = t.balance().await?;
-    ensure!(balance.is_clean(), "left behind: {:?}", balance.left);
+    ensure!(balance.is_clean(), "leaked objects: {:?}", balance.left);
     let mounted = [
         ("NodeStageVolume", 3),
         ("NodePublishVolume", 3),
@@ -230,6 +230,6 @@ async fn controllers_killed(t: Arc<Fixture>) -> Result<()> {
     let node_calls =
         balance.calls.iter().filter(|(name, _)| name.starts_with("Node")).map(|(n, c)| (n.clone(), *c));
     let only_node = claimcheck_timeline::Balance { calls: node_calls.collect(), ..balance.clone() };
-    // The controllers' own calls may be repeated after a kill; the node's may not.
+    // The controllers' calls may be repeated after a kill; the node's calls may not.
     t.check_calls(&only_node, &mounted)
 }

@@ -1,4 +1,4 @@
-//! Claims that a pod brings with it: generic ephemeral volumes.
+//! Generic ephemeral volumes: claims that are created for a pod.
 
 use std::sync::Arc;
 
@@ -19,19 +19,31 @@ const fn generic(name: &'static str, pattern: Pattern, run: Run) -> Case {
 }
 
 pub(super) const ROWS: &[Case] = &[
-    generic("a pod's own claim is made with it, and goes with it", Pattern::IMMEDIATE, case!(comes_and_goes)),
-    generic("a pod's own claim is made with it, and goes with it", Pattern::LATE, case!(comes_and_goes)),
-    generic("a pod's own volume can be mounted read-only", Pattern::EXT4, case!(read_only)),
-    generic("two pods of one kind have a volume each", Pattern::LATE, case!(two_pods)),
-    generic("a pod has several volumes of its own", Pattern::IMMEDIATE, case!(several)),
     generic(
-        "a claim of somebody else's is not taken for the pod's own",
+        "the PVC of a generic ephemeral volume is created and deleted with its pod",
+        Pattern::IMMEDIATE,
+        case!(comes_and_goes),
+    ),
+    generic(
+        "the PVC of a generic ephemeral volume is created and deleted with its pod",
+        Pattern::LATE,
+        case!(comes_and_goes),
+    ),
+    generic("a generic ephemeral volume can be mounted read-only", Pattern::EXT4, case!(read_only)),
+    generic(
+        "two pods with the same volumeClaimTemplate get separate volumes",
+        Pattern::LATE,
+        case!(two_pods),
+    ),
+    generic("a pod can have several generic ephemeral volumes", Pattern::IMMEDIATE, case!(several)),
+    generic(
+        "an existing PVC that the pod does not own is not used as its ephemeral volume",
         Pattern::IMMEDIATE,
         case!(foreign_claim),
     ),
 ];
 
-/// A volume that asks for a claim of the case's class.
+/// A generic ephemeral volume of the case's class.
 async fn source(t: &Fixture) -> Result<Value> {
     let spec = json!({
         "accessModes": t.access_modes(),
@@ -62,7 +74,7 @@ async fn read_only(t: Arc<Fixture>) -> Result<()> {
     let source = source(&t).await?;
     let said =
         t.said(&Script::ending("pod", script).mounted("data", source, json!({ "readOnly": true }))).await?;
-    ensure!(said == "Read-only file system", "the pod said {said:?}");
+    ensure!(said == "Read-only file system", "unexpected pod output {said:?}");
     t.adopt_claim("pod-data").await.map(drop)
 }
 
@@ -81,7 +93,7 @@ async fn several(t: Arc<Fixture>) -> Result<()> {
     let wanted =
         Script::ending("pod", script).volume("first", source(&t).await?).volume("second", source(&t).await?);
     let said = t.said(&wanted).await?;
-    ensure!(said == "1\n2", "the pod said {said:?}");
+    ensure!(said == "1\n2", "unexpected pod output {said:?}");
     for name in ["pod-first", "pod-second"] {
         t.adopt_claim(name).await?;
     }

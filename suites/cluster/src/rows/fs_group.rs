@@ -1,4 +1,4 @@
-//! Whose a volume's files are.
+//! Group ownership of files: fsGroup and fsGroupChangePolicy.
 
 use std::sync::Arc;
 
@@ -20,14 +20,22 @@ const fn group(name: &'static str, pattern: Pattern, run: Run) -> Case {
 }
 
 pub(super) const ROWS: &[Case] = &[
-    group("a volume gets the group of its pod", Pattern::EXT4, case!(first_pod)),
-    group("a later pod of another group gets all files", Pattern::EXT4, case!(always)),
+    group("a volume and its new files get the fsGroup of the pod", Pattern::EXT4, case!(first_pod)),
     group(
-        "with OnRootMismatch, files are left alone where the root fits",
+        "with the default policy Always, all files get the fsGroup of the next pod",
+        Pattern::EXT4,
+        case!(always),
+    ),
+    group(
+        "with OnRootMismatch, files keep their group if the volume root has the pod's fsGroup",
         Pattern::EXT4,
         case!(on_root_mismatch),
     ),
-    group("with OnRootMismatch, another group gets all files", Pattern::EXT4, case!(root_mismatches)),
+    group(
+        "with OnRootMismatch, all files get the pod's fsGroup if the volume root has another group",
+        Pattern::EXT4,
+        case!(root_mismatches),
+    ),
 ];
 
 fn pod<'a>(name: &'a str, script: &'a str, claim: &Claim, context: Value) -> Script<'a> {
@@ -35,7 +43,7 @@ fn pod<'a>(name: &'a str, script: &'a str, claim: &Claim, context: Value) -> Scr
     Script::ending(name, script).volume("data", source).spec(json!({ "securityContext": context }))
 }
 
-/// Makes a file, gives it away, and looks at it from a second pod.
+/// Creates a file, changes its group, and returns the groups of volume root and file as seen by a second pod.
 async fn seen_by_second(t: &Fixture, first: Value, second: Value) -> Result<String> {
     let claim = t.claim("claim").await?;
     let script = "echo x > /v/data/file && chgrp 77 /v/data/file";
@@ -46,17 +54,17 @@ async fn seen_by_second(t: &Fixture, first: Value, second: Value) -> Result<Stri
 
 async fn first_pod(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
-    // The directory hands its group down to new files.
+    // New files inherit the group of the directory (setgid).
     let script =
         "stat -c %g /v/data; touch /v/data/new; stat -c %g /v/data/new; test -g /v/data && echo setgid";
     let said = t.said(&pod("pod", script, &claim, json!({ "fsGroup": 1234 }))).await?;
-    ensure!(said == "1234\n1234\nsetgid", "the pod said {said:?}");
+    ensure!(said == "1234\n1234\nsetgid", "unexpected pod output {said:?}");
     Ok(())
 }
 
 async fn always(t: Arc<Fixture>) -> Result<()> {
     let said = seen_by_second(&t, json!({ "fsGroup": 1000 }), json!({ "fsGroup": 2000 })).await?;
-    ensure!(said == "2000 2000", "volume and file have {said:?}");
+    ensure!(said == "2000 2000", "volume root and file have the groups {said:?}");
     Ok(())
 }
 
@@ -66,12 +74,12 @@ fn on_mismatch(group: u32) -> Value {
 
 async fn on_root_mismatch(t: Arc<Fixture>) -> Result<()> {
     let said = seen_by_second(&t, on_mismatch(1000), on_mismatch(1000)).await?;
-    ensure!(said == "1000 77", "volume and file have {said:?}");
+    ensure!(said == "1000 77", "volume root and file have the groups {said:?}");
     Ok(())
 }
 
 async fn root_mismatches(t: Arc<Fixture>) -> Result<()> {
     let said = seen_by_second(&t, on_mismatch(1000), on_mismatch(2000)).await?;
-    ensure!(said == "2000 2000", "volume and file have {said:?}");
+    ensure!(said == "2000 2000", "volume root and file have the groups {said:?}");
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Volumes of a driver that are part of a pod: no claim, no provisioner, no attachment; the node's call to publish
-//! makes them, and its call to unpublish takes them away.
+//! CSI ephemeral inline volumes: no claim, no provisioner, no attachment; NodePublishVolume creates them, and
+//! NodeUnpublishVolume deletes them.
 
 use std::sync::Arc;
 
@@ -19,10 +19,13 @@ const fn inline(name: &'static str, run: Run) -> Case {
 }
 
 pub(super) const ROWS: &[Case] = &[
-    inline("a volume of the pod's own is made with it, and goes with it", case!(comes_and_goes)),
-    inline("a volume of the pod's own can be mounted read-only", case!(read_only)),
-    inline("two pods with the same volume have one each, unless it is shared", case!(two_pods)),
-    inline("a pod has several volumes of its own", case!(several)),
+    inline("a CSI inline volume is created and deleted with its pod", case!(comes_and_goes)),
+    inline("a CSI inline volume can be mounted read-only", case!(read_only)),
+    inline(
+        "two pods with the same CSI inline volume get separate volumes unless it is shared",
+        case!(two_pods),
+    ),
+    inline("a pod can have several CSI inline volumes", case!(several)),
 ];
 
 const WRITES: &str = "echo mine > /v/data/file && test \"$(cat /v/data/file)\" = mine";
@@ -41,7 +44,7 @@ async fn read_only(t: Arc<Fixture>) -> Result<()> {
     let script = "touch /v/data/file 2>&1 | grep -o 'Read-only file system'";
     let wanted = Script::ending("pod", script).mounted("data", source, json!({ "readOnly": true }));
     let said = t.said(&wanted).await?;
-    ensure!(said == "Read-only file system", "the pod said {said:?}");
+    ensure!(said == "Read-only file system", "unexpected pod output {said:?}");
     Ok(())
 }
 
@@ -62,6 +65,6 @@ async fn several(t: Arc<Fixture>) -> Result<()> {
     let writable = ![one, two].iter().any(|volume| volume.read_only || volume.shared);
     let script = if writable { writes } else { "ls /v/first /v/second > /dev/null; echo 1; echo 2" };
     let said = t.said(&Script::ending("pod", script).volume("first", first).volume("second", second)).await?;
-    ensure!(said == "1\n2", "the pod said {said:?}");
+    ensure!(said == "1\n2", "unexpected pod output {said:?}");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The rows, a file per suite.
+//! The rows of the catalogue, one file per suite.
 
 mod attach;
 mod attach_required;
@@ -31,7 +31,7 @@ mod volumes;
 
 use crate::case::{Case, Needs, Pattern, Run};
 
-/// Every case there is.
+/// All cases.
 pub fn catalogue() -> Vec<Case> {
     [
         provisioning::ROWS,
@@ -66,7 +66,7 @@ pub fn catalogue() -> Vec<Case> {
     .concat()
 }
 
-/// Every call of a life cycle with one pod, once.
+/// Each CSI call of a volume's life cycle with one pod, once.
 const EACH_ONCE: [(&str, u64); 8] = [
     ("CreateVolume", 1),
     ("ControllerPublishVolume", 1),
@@ -78,7 +78,7 @@ const EACH_ONCE: [(&str, u64); 8] = [
     ("DeleteVolume", 1),
 ];
 
-/// A row of `suite`, known upstream as `upstream`.
+/// A row of `suite` that corresponds to the upstream suite `upstream`.
 const fn row(
     suite: &'static str,
     name: &'static str,
@@ -90,7 +90,7 @@ const fn row(
     Case { suite, name, upstream, pattern, needs, run }
 }
 
-/// Turns an async function over a fixture into what a row holds.
+/// Converts an async function of a fixture into the function type of a row.
 macro_rules! case {
     ($function:path) => {
         |fixture| Box::pin($function(fixture))

@@ -1,4 +1,4 @@
-//! Several volumes in a pod, several pods on a volume.
+//! Several volumes in one pod, and several pods with one volume.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ const UPSTREAM: &str = "multiVolume";
 pub(super) const ROWS: &[Case] = &[
     row(
         SUITE,
-        "two volumes of a pod keep their data for the next pod",
+        "data on two volumes of a pod persists across pod recreation",
         UPSTREAM,
         Pattern::LATE,
         KEEPS,
@@ -27,7 +27,7 @@ pub(super) const ROWS: &[Case] = &[
     ),
     row(
         SUITE,
-        "two volumes of a pod keep their data for the next pod on another node",
+        "data on two volumes of a pod persists across pod recreation on another node",
         UPSTREAM,
         Pattern::EXT4,
         KEEPS.on_two_nodes(),
@@ -35,7 +35,7 @@ pub(super) const ROWS: &[Case] = &[
     ),
     row(
         SUITE,
-        "a pod that reads and one that writes share a volume",
+        "a read-write pod and a read-only pod on one node share a volume",
         UPSTREAM,
         Pattern::IMMEDIATE,
         MANY,
@@ -43,7 +43,7 @@ pub(super) const ROWS: &[Case] = &[
     ),
     row(
         SUITE,
-        "a volume mounted read-only cannot be written",
+        "a volume mounted read-only rejects writes",
         UPSTREAM,
         Pattern::EXT4,
         Needs::NOTHING,
@@ -51,7 +51,7 @@ pub(super) const ROWS: &[Case] = &[
     ),
     row(
         SUITE,
-        "a volume that no container mounts is not mounted",
+        "a filesystem volume that no container mounts is not published",
         "volumeMode",
         Pattern::IMMEDIATE,
         Needs::NOTHING,
@@ -59,7 +59,7 @@ pub(super) const ROWS: &[Case] = &[
     ),
     row(
         SUITE,
-        "five pods on a volume share one attachment and one stage",
+        "five pods on one node share one attachment and one NodeStageVolume call of a volume",
         UPSTREAM,
         Pattern::IMMEDIATE,
         MANY,
@@ -82,10 +82,10 @@ async fn two_volumes(t: &Fixture, first: &str, second: &str) -> Result<()> {
     let write = "echo on-a > /data/file; echo on-b > /data1/file";
     t.output(&Wanted::ending("writer", &a, write).also(&b).on(first)).await?;
     t.remove_named_pod("writer").await?;
-    // The other way round, so that neither path finds its data by luck.
+    // In reverse order, so that no path finds its data by chance.
     let said =
         t.output(&Wanted::ending("reader", &b, "cat /data/file /data1/file").also(&a).on(second)).await?;
-    ensure!(said == "on-b\non-a", "the reader said {said:?}");
+    ensure!(said == "on-b\non-a", "unexpected output of the reader {said:?}");
     Ok(())
 }
 
@@ -95,7 +95,7 @@ async fn reader_beside_writer(t: Arc<Fixture>) -> Result<()> {
     t.ready_pod(&Wanted::staying("writer", &claim, "echo shared > /data/file").on(&node)).await?;
     let script = "cat /data/file; touch /data/other 2> /dev/null && echo written || echo refused";
     let said = t.output(&Wanted::ending("reader", &claim, script).read_only().on(&node)).await?;
-    ensure!(said == "shared\nrefused", "the reader said {said:?}");
+    ensure!(said == "shared\nrefused", "unexpected output of the reader {said:?}");
     Ok(())
 }
 
@@ -103,7 +103,7 @@ async fn read_only(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
     let script = "touch /data/file 2>&1 | grep -o 'Read-only file system'";
     let said = t.output(&Wanted::ending("pod", &claim, script).read_only()).await?;
-    ensure!(said == "Read-only file system", "the pod said {said:?}");
+    ensure!(said == "Read-only file system", "unexpected pod output {said:?}");
     Ok(())
 }
 
@@ -117,7 +117,7 @@ async fn unused(t: Arc<Fixture>) -> Result<()> {
         .keys()
         .filter(|method| method.ends_with("PublishVolume") && method.starts_with("Node"))
         .collect();
-    ensure!(mounted.is_empty(), "the driver was asked for {mounted:?}");
+    ensure!(mounted.is_empty(), "unexpected CSI calls {mounted:?}");
     Ok(())
 }
 
@@ -133,7 +133,7 @@ async fn five_pods(t: Arc<Fixture>) -> Result<()> {
     });
     let pods = futures::future::try_join_all(pods).await?;
     let count = t.output(&Wanted::ending("count", &claim, "ls /data | grep -c pod-").on(&node)).await?;
-    ensure!(count == "5", "the pods left {count} files");
+    ensure!(count == "5", "the pods wrote {count} files instead of 5");
     t.remove_named_pod("count").await?;
     futures::future::try_join_all(pods.iter().map(|pod| t.remove_pod(pod))).await?;
     t.remove_claim(&claim).await?;

@@ -1,4 +1,4 @@
-//! Volumes that are part of a pod: directories that live as long as it, objects as files, paths of the node.
+//! Volume types that Kubernetes provides itself: emptyDir, ConfigMap, Secret, downwardAPI, projected and hostPath.
 
 use std::sync::Arc;
 
@@ -22,22 +22,42 @@ const fn of_host(name: &'static str, upstream: &'static str, run: Run) -> Case {
 }
 
 pub(super) const ROWS: &[Case] = &[
-    kind("an emptyDir is empty, and shared by the containers of a pod", "EmptyDir volumes", case!(empty_dir)),
     kind(
-        "an emptyDir in memory is a tmpfs of its size limit",
+        "an emptyDir starts empty and is shared by the containers of its pod",
+        "EmptyDir volumes",
+        case!(empty_dir),
+    ),
+    kind(
+        "an emptyDir with medium Memory is a tmpfs limited by sizeLimit",
         "EmptyDir volumes",
         case!(empty_dir_in_memory),
     ),
-    kind("a ConfigMap becomes files, with the modes that are asked for", "ConfigMap", case!(config_map)),
-    kind("a ConfigMap's change reaches a running pod", "ConfigMap", case!(config_map_changes)),
-    kind("a pod waits for its ConfigMap, and says so", "ConfigMap", case!(config_map_comes_later)),
-    kind("an optional ConfigMap need not be there", "ConfigMap", case!(optional_config_map)),
-    kind("a Secret becomes files that others cannot write", "Secrets", case!(secret)),
-    kind("a pod reads its own name, labels and namespace", "Downward API volume", case!(downward_api)),
-    kind("a projected volume joins objects in one directory", "Projected combined", case!(projected)),
-    of_host("a path of the node is there", "HostPath", case!(host_path)),
+    kind("a ConfigMap volume has the selected keys, paths and file modes", "ConfigMap", case!(config_map)),
+    kind("a ConfigMap update appears in the volume of a running pod", "ConfigMap", case!(config_map_changes)),
+    kind(
+        "a pod waits with event FailedMount until its ConfigMap exists",
+        "ConfigMap",
+        case!(config_map_comes_later),
+    ),
+    kind(
+        "a pod starts with an empty volume if its optional ConfigMap does not exist",
+        "ConfigMap",
+        case!(optional_config_map),
+    ),
+    kind("a Secret volume is a read-only tmpfs with the requested file mode", "Secrets", case!(secret)),
+    kind(
+        "a downwardAPI volume contains the pod's name, namespace and labels",
+        "Downward API volume",
+        case!(downward_api),
+    ),
+    kind(
+        "a projected volume combines ConfigMap, Secret and downwardAPI in one directory",
+        "Projected combined",
+        case!(projected),
+    ),
+    of_host("a hostPath volume gives access to a directory of the node", "HostPath", case!(host_path)),
     of_host(
-        "a path of the node of another type is refused, and the pod says why",
+        "a hostPath volume of the wrong type is rejected with event FailedMount",
         "HostPathType",
         case!(host_path_type),
     ),
@@ -45,7 +65,7 @@ pub(super) const ROWS: &[Case] = &[
 
 async fn equal(t: &Fixture, wanted: &Script<'_>, expected: &str) -> Result<()> {
     let said = t.said(wanted).await?;
-    ensure!(said == expected, "the pod said {said:?} instead of {expected:?}");
+    ensure!(said == expected, "pod output {said:?} instead of {expected:?}");
     Ok(())
 }
 
@@ -57,7 +77,7 @@ async fn empty_dir(t: Arc<Fixture>) -> Result<()> {
         "volumeMounts": [{ "name": "dir", "mountPath": "/v/dir" }],
     }]);
     let script = "test -z \"$(ls -A /v/dir)\" && echo from-init > /v/dir/from-init";
-    // `staying` puts the script into an init container; the main one reads what it left.
+    // `staying` runs the script in an init container; the main container reads its file.
     let wanted = Script::staying("pod", script)
         .volume("dir", json!({ "emptyDir": {} }))
         .spec(json!({ "containers": main, "restartPolicy": "Never" }));
@@ -75,7 +95,7 @@ async fn empty_dir_in_memory(t: Arc<Fixture>) -> Result<()> {
 
 async fn config_map(t: Arc<Fixture>) -> Result<()> {
     t.config_map("map", json!({ "plain": "one", "secretive": "two", "unwanted": "three" })).await?;
-    // A group that may read, since files are opened to the group of a pod that has one.
+    // Readable by the group, since fsGroup adds group permissions to files.
     let items = json!([
         { "key": "plain", "path": "plain" },
         { "key": "secretive", "path": "below/secretive", "mode": 0o440 },
@@ -89,7 +109,7 @@ async fn config_map(t: Arc<Fixture>) -> Result<()> {
 async fn config_map_changes(t: Arc<Fixture>) -> Result<()> {
     t.config_map("map", json!({ "key": "old" })).await?;
     let source = json!({ "configMap": { "name": "map" } });
-    // The init container has read the old value when the main one runs, which waits for the new.
+    // The init container has read the old value before the main container runs, which waits for the new value.
     let script = "until grep -q new /v/map/key; do sleep 0.02; done\n\
                   cat /v/dir/seen /v/map/key > /dev/termination-log";
     let main = json!([{
@@ -106,7 +126,7 @@ async fn config_map_changes(t: Arc<Fixture>) -> Result<()> {
     t.running(&pod).await?;
     t.update_config_map("map", json!({ "key": "new" })).await?;
     let said = t.ended(&pod).await?;
-    ensure!(said == "old\nnew", "the pod said {said:?}");
+    ensure!(said == "old\nnew", "unexpected pod output {said:?}");
     Ok(())
 }
 
@@ -116,7 +136,7 @@ async fn config_map_comes_later(t: Arc<Fixture>) -> Result<()> {
     t.event_saying("pod", &["FailedMount"], "configmap \"map\" not found").await?;
     t.config_map("map", json!({ "key": "late" })).await?;
     let said = t.ended(&pod).await?;
-    ensure!(said == "late", "the pod said {said:?}");
+    ensure!(said == "late", "unexpected pod output {said:?}");
     Ok(())
 }
 

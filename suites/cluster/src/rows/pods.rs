@@ -1,4 +1,4 @@
-//! What containers do to a pod's volumes, and what is told of them: order, restarts, ends.
+//! Containers and the volumes of their pod: order, restarts, termination, logs and status.
 
 use std::sync::Arc;
 
@@ -26,46 +26,74 @@ const fn alone(name: &'static str, upstream: &'static str, run: Run) -> Case {
 }
 
 pub(super) const ROWS: &[Case] = &[
-    alone(
-        "init containers run one after the other, before the others",
-        "InitContainer",
-        case!(init_in_order),
-    ),
+    alone("init containers run in order before the main containers", "InitContainer", case!(init_in_order)),
     on_claim(
-        "a pod whose init container fails for good gives its volume up",
+        "a pod that fails in an init container has its volume unmounted and detached",
         "InitContainer",
         case!(init_fails),
     ),
     on_claim(
-        "an init container that fails is tried again on the mounted volume",
+        "a failed init container is restarted without remounting the volume",
         "InitContainer",
         case!(init_tried_again),
     ),
-    alone("a sidecar runs before the others, and ends after them", "Sidecar containers", case!(sidecar)),
-    on_claim("containers share a volume that one of them must not write", "volumes", case!(shared)),
+    alone(
+        "a sidecar container starts before the main container and ends after it",
+        "Sidecar containers",
+        case!(sidecar),
+    ),
     on_claim(
-        "a container that fails is restarted on the mounted volume",
+        "two containers share a volume mounted read-write in one and read-only in the other",
+        "volumes",
+        case!(shared),
+    ),
+    on_claim(
+        "a failed container is restarted without remounting the volume",
         "Container Runtime",
         case!(restarted),
     ),
-    alone("an emptyDir outlives a restart of its container", "EmptyDir volumes", case!(empty_dir_outlives)),
-    alone("a pod of the same name begins with an empty emptyDir", "EmptyDir volumes", case!(fresh_empty_dir)),
-    alone("a failed pod tells exit codes and messages", "Container Runtime", case!(exit_codes)),
-    alone("the end of the log stands in for a message", "Container Runtime", case!(log_as_message)),
+    alone("an emptyDir survives a container restart", "EmptyDir volumes", case!(empty_dir_outlives)),
     alone(
-        "logs of a running and of an ended container are read through the API",
+        "an emptyDir is empty again when the pod is recreated with the same name",
+        "EmptyDir volumes",
+        case!(fresh_empty_dir),
+    ),
+    alone(
+        "a failed pod reports exit codes, reasons and termination messages",
+        "Container Runtime",
+        case!(exit_codes),
+    ),
+    alone(
+        "with FallbackToLogsOnError, the end of the log becomes the termination message",
+        "Container Runtime",
+        case!(log_as_message),
+    ),
+    alone(
+        "logs of a running and of a terminated container are available through the API",
         "Kubectl logs",
         case!(logs),
     ),
-    alone("the log of a container before its restart is kept", "Kubectl logs", case!(previous_log)),
-    on_claim("a program that is not there is told, and the volume is given up", "none", case!(no_program)),
-    on_claim("what a container writes while it is stopped is kept", "volumes", case!(last_words)),
-    on_claim("an evicted pod leaves its volume to the next", "none", case!(evicted)),
-    on_claim("a pod that names its node needs no scheduler", "none", case!(named_node)),
-    on_claim("a part named by a variable is each pod's own", "Variable Expansion", case!(named_part)),
+    alone(
+        "the log of the previous container is available after a restart",
+        "Kubectl logs",
+        case!(previous_log),
+    ),
+    on_claim(
+        "event Failed reports a missing executable, and pod deletion unmounts the volume",
+        "none",
+        case!(no_program),
+    ),
+    on_claim("data written during the termination grace period is kept", "volumes", case!(last_words)),
+    on_claim("the next pod finds the data on the volume of an evicted pod", "none", case!(evicted)),
+    on_claim("a pod with nodeName starts without the scheduler", "none", case!(named_node)),
+    on_claim(
+        "subPathExpr with the pod's name gives each pod its own directory",
+        "Variable Expansion",
+        case!(named_part),
+    ),
     row(
         SUITE,
-        "a pod that has ended gives its volume up while its object is there",
+        "the volume of a completed pod is detached while the pod object still exists",
         "multiVolume",
         Pattern::IMMEDIATE,
         Needs::TWO_NODES,
@@ -73,7 +101,7 @@ pub(super) const ROWS: &[Case] = &[
     ),
     row(
         SUITE,
-        "files belong to the user of their container and the group of their pod",
+        "files belong to the container's runAsUser and the pod's fsGroup",
         "Security Context",
         Pattern::EXT4,
         Needs::NOTHING.exercising(&[Capability::FsGroup]),
@@ -81,7 +109,7 @@ pub(super) const ROWS: &[Case] = &[
     ),
 ];
 
-/// Fails at first; ends well where it finds a file of the first time.
+/// A script that fails the first time, and succeeds if it finds the file of the first attempt.
 const FAILS_ONCE: &str = "test ! -e /data/tried || exit 0\ntouch /data/tried\nexit 7";
 
 /// A container that runs a script with the pod's volume at `/data`.
@@ -94,7 +122,7 @@ fn container(name: &str, script: &str) -> Value {
     })
 }
 
-/// The pod `pod` of these containers, with one volume.
+/// The pod `pod` with these containers and one volume.
 fn pod(restart_policy: &str, volume: Value, init: &[Value], containers: &[Value]) -> Value {
     let mut volume = volume;
     volume["name"] = json!("data");
@@ -128,17 +156,17 @@ fn status<'a>(pod: &'a PodObject, container: &str) -> Result<&'a ContainerStatus
     all.find(|status| status.name == container).with_context(|| format!("no status of container {container}"))
 }
 
-/// How a container ended.
+/// The terminated state of a container.
 fn end<'a>(pod: &'a PodObject, container: &str) -> Result<&'a ContainerStateTerminated> {
     let state = status(pod, container)?.state.as_ref().and_then(|state| state.terminated.as_ref());
-    state.with_context(|| format!("container {container} has not ended"))
+    state.with_context(|| format!("container {container} has not terminated"))
 }
 
 fn message<'a>(pod: &'a PodObject, container: &str) -> Result<&'a str> {
     Ok(end(pod, container)?.message.as_deref().unwrap_or_default().trim())
 }
 
-/// Removes the pod and its claim, whose volume must have been mounted once.
+/// Deletes the pod and its claim, and checks that the volume was mounted exactly once.
 async fn mounted_once(t: &Fixture, claim: &Claim) -> Result<()> {
     t.remove_named_pod("pod").await?;
     t.remove_claim(claim).await?;
@@ -151,9 +179,9 @@ async fn init_in_order(t: Arc<Fixture>) -> Result<()> {
     let pod = t.pod_like(pod("Never", empty_dir(), &init, &[main])).await?;
     let pod = t.over(&pod).await?;
     let said = message(&pod, "main")?;
-    ensure!(said == "one\ntwo\nthree", "the main container saw {said:?}");
+    ensure!(said == "one\ntwo\nthree", "the main container read {said:?}");
     for name in ["one", "two", "three"] {
-        ensure!(end(&pod, name)?.exit_code == 0, "{name} ended with {}", end(&pod, name)?.exit_code);
+        ensure!(end(&pod, name)?.exit_code == 0, "{name} exited with {}", end(&pod, name)?.exit_code);
     }
     Ok(())
 }
@@ -165,7 +193,11 @@ async fn init_fails(t: Arc<Fixture>) -> Result<()> {
     let volume = t.bound(&claim).await?;
     let pod = t.over(&pod).await?;
     let code = end(&pod, "init")?.exit_code;
-    ensure!(phase(&pod) == "Failed" && code == 3, "the pod has {}, its init container {code}", phase(&pod));
+    ensure!(
+        phase(&pod) == "Failed" && code == 3,
+        "the pod is {}, its init container exited with {code}",
+        phase(&pod)
+    );
     ensure!(end(&pod, "main").is_err(), "the main container ran");
     t.attachments_gone(&volume).await?;
     mounted_once(&t, &claim).await
@@ -177,19 +209,23 @@ async fn init_tried_again(t: Arc<Fixture>) -> Result<()> {
     let pod = t.pod_like(pod("OnFailure", of(&claim), &[container("init", FAILS_ONCE)], &containers)).await?;
     let pod = t.over(&pod).await?;
     let restarts = status(&pod, "init")?.restart_count;
-    ensure!(phase(&pod) == "Succeeded" && restarts == 1, "{} after {restarts} restarts", phase(&pod));
+    ensure!(
+        phase(&pod) == "Succeeded" && restarts == 1,
+        "the pod is {} after {restarts} restarts",
+        phase(&pod)
+    );
     mounted_once(&t, &claim).await
 }
 
 async fn sidecar(t: Arc<Fixture>) -> Result<()> {
     let mut sidecar = container("sidecar", "echo up > /data/new\nmv /data/new /data/up\nexec sleep 3600");
     sidecar["restartPolicy"] = json!("Always");
-    // A sidecar has begun when the next one begins; what it does first may take a while longer.
+    // The sidecar has started when the next container starts, but may not have written its file yet.
     let main = "until test -e /data/up; do sleep 0.02; done\ncat /data/up > /dev/termination-log";
     let pod = t.pod_like(pod("Never", empty_dir(), &[sidecar], &[container("main", main)])).await?;
     let pod = t.over(&pod).await?;
-    ensure!(phase(&pod) == "Succeeded", "the pod has {}", phase(&pod));
-    ensure!(message(&pod, "main")? == "up", "the main container saw {:?}", message(&pod, "main")?);
+    ensure!(phase(&pod) == "Succeeded", "the pod is {}", phase(&pod));
+    ensure!(message(&pod, "main")? == "up", "the main container read {:?}", message(&pod, "main")?);
     let (sidecar, main) = (end(&pod, "sidecar")?, end(&pod, "main")?);
     ensure!(sidecar.started_at <= main.started_at, "the sidecar was started after the main container");
     ensure!(sidecar.finished_at >= main.finished_at, "the sidecar ended before the main container");
@@ -209,7 +245,7 @@ async fn shared(t: Arc<Fixture>) -> Result<()> {
     let pod = t.pod_like(pod("Never", of(&claim), &[], &[reader, writer])).await?;
     let pod = t.over(&pod).await?;
     let said = message(&pod, "reader")?;
-    ensure!(said == "written\nrefused", "the reader said {said:?}");
+    ensure!(said == "written\nrefused", "unexpected output of the reader {said:?}");
     mounted_once(&t, &claim).await
 }
 
@@ -225,14 +261,14 @@ async fn empty_dir_outlives(t: Arc<Fixture>) -> Result<()> {
     failed_once(&t.over(&pod).await?)
 }
 
-/// Whether the main container has failed once, and ended well then.
+/// Checks that the main container has failed once and succeeded afterwards.
 fn failed_once(pod: &PodObject) -> Result<()> {
     let (phase, status) = (phase(pod), status(pod, "main")?);
     let restarts = status.restart_count;
-    ensure!(phase == "Succeeded" && restarts == 1, "{phase} after {restarts} restarts");
+    ensure!(phase == "Succeeded" && restarts == 1, "the pod is {phase} after {restarts} restarts");
     let last = status.last_state.as_ref().and_then(|state| state.terminated.as_ref());
     let code = last.map(|last| last.exit_code);
-    ensure!(code == Some(7), "the first attempt ended with {code:?}");
+    ensure!(code == Some(7), "the first attempt exited with {code:?}");
     Ok(())
 }
 
@@ -254,11 +290,11 @@ async fn exit_codes(t: Arc<Fixture>) -> Result<()> {
     ];
     let pod = t.pod_like(pod("Never", empty_dir(), &[], &containers)).await?;
     let pod = t.over(&pod).await?;
-    ensure!(phase(&pod) == "Failed", "the pod has {}", phase(&pod));
+    ensure!(phase(&pod) == "Failed", "the pod is {}", phase(&pod));
     for (name, code, reason, said) in [("bad", 42, "Error", "broken"), ("good", 0, "Completed", "done")] {
         let seen = end(&pod, name)?;
         let told = (seen.exit_code, seen.reason.as_deref(), message(&pod, name)?);
-        ensure!(told == (code, Some(reason), said), "{name} ended with {told:?}");
+        ensure!(told == (code, Some(reason), said), "{name} terminated with {told:?}");
     }
     Ok(())
 }
@@ -278,7 +314,7 @@ async fn log_as_message(t: Arc<Fixture>) -> Result<()> {
     let pod = t.over(&pod).await?;
     for (name, expected) in [("bad", "to the log"), ("good", ""), ("telling", "told")] {
         let said = message(&pod, name)?;
-        ensure!(said == expected, "{name} said {said:?} instead of {expected:?}");
+        ensure!(said == expected, "{name} has message {said:?} instead of {expected:?}");
     }
     Ok(())
 }
@@ -291,10 +327,10 @@ async fn logs(t: Arc<Fixture>) -> Result<()> {
     let pod = t.pod_like(pod("Never", empty_dir(), &[], &containers)).await?;
     t.running(&pod).await?;
     let seen = t.follow(&pod, "stays", 2).await?;
-    ensure!(seen == ["one", "two"], "the first lines of the one that stays are {seen:?}");
+    ensure!(seen == ["one", "two"], "the first log lines of the running container are {seen:?}");
     // The stream ends with the container.
     let seen = t.follow(&pod, "ends", usize::MAX).await?;
-    ensure!(seen == ["over"], "the lines of the one that ends are {seen:?}");
+    ensure!(seen == ["over"], "the log lines of the terminated container are {seen:?}");
     let recent = LogParams { since_seconds: Some(3600), ..LogParams::default() };
     let tail = LogParams { tail_lines: Some(1), ..LogParams::default() };
     let bytes = LogParams { limit_bytes: Some(5), ..LogParams::default() };
@@ -306,17 +342,20 @@ async fn logs(t: Arc<Fixture>) -> Result<()> {
     ] {
         let asked = format!("{options:?}");
         let said = t.log(&pod, container, options).await?;
-        ensure!(said == expected, "{container} said {said:?}, asked with {asked}");
+        ensure!(said == expected, "the log of {container} is {said:?} with {asked}");
     }
     let stamped = t.log(&pod, "stays", LogParams { timestamps: true, ..LogParams::default() }).await?;
     let dated = |line: &str| line.split_once(' ')?.0.parse::<jiff::Timestamp>().ok();
     let times: Option<Vec<jiff::Timestamp>> = stamped.lines().map(dated).collect();
-    ensure!(times.is_some_and(|times| times.len() == 2 && times.is_sorted()), "the times are in {stamped:?}");
+    ensure!(
+        times.is_some_and(|times| times.len() == 2 && times.is_sorted()),
+        "missing or unsorted timestamps in {stamped:?}"
+    );
     Ok(())
 }
 
 async fn previous_log(t: Arc<Fixture>) -> Result<()> {
-    // The second attempt stays: of containers that have ended, a kubelet may keep the last one only
+    // The second attempt keeps running, since a kubelet may keep only the last terminated container
     // (`pod_container_deletor.go`).
     let script =
         "test ! -e /data/tried || { echo second; exec sleep 3600; }\ntouch /data/tried\necho first\nexit 7";
@@ -345,7 +384,7 @@ async fn last_words(t: Arc<Fixture>) -> Result<()> {
                   while :; do sleep 3600 & wait $!; done";
     let mut wanted = pod("Always", of(&claim), &[], &[container("main", script)]);
     wanted["spec"]["nodeSelector"] = json!({ "kubernetes.io/hostname": node });
-    // Enough for a shell on a machine that has much else to do.
+    // Sufficient for a shell on a busy machine.
     wanted["spec"]["terminationGracePeriodSeconds"] = json!(20);
     let pod = t.pod_like(wanted).await?;
     let watch = "until test -e /data/armed; do sleep 0.02; done";
@@ -400,11 +439,11 @@ async fn ended_gives_up(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
     let first = t.pod(&Wanted::ending("first", &claim, "echo kept > /data/file").on(&nodes[0])).await?;
     t.ended(&first).await?;
-    // Nobody deletes the first pod; its node has the volume no longer all the same.
+    // The first pod is not deleted, but its node has released the volume.
     let said = t.output(&Wanted::ending("second", &claim, "cat /data/file").on(&nodes[1])).await?;
     ensure!(said == "kept", "the second pod found {said:?}");
     let seen = t.pod_now(&first).await?;
-    ensure!(phase(&seen) == "Succeeded", "the first pod has {}", phase(&seen));
+    ensure!(phase(&seen) == "Succeeded", "the first pod is {}", phase(&seen));
     Ok(())
 }
 
@@ -416,6 +455,6 @@ async fn user(t: Arc<Fixture>) -> Result<()> {
     wanted["spec"]["securityContext"] = json!({ "runAsUser": 1000, "runAsGroup": 2000, "fsGroup": 3000 });
     let pod = t.pod_like(wanted).await?;
     let said = t.ended(&pod).await?;
-    ensure!(said == "1000\n2000\n1000 3000", "the pod said {said:?}");
+    ensure!(said == "1000\n2000\n1000 3000", "unexpected pod output {said:?}");
     mounted_once(&t, &claim).await
 }

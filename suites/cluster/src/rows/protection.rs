@@ -1,4 +1,4 @@
-//! What is in use is not taken away.
+//! Deletion protection of claims and volumes in use.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ const SUITE: &str = "protection";
 pub(super) const ROWS: &[Case] = &[
     row(
         SUITE,
-        "a new claim is protected, and goes at once while nobody uses it",
+        "an unused PVC has the pvc-protection finalizer and is deleted immediately",
         "PVC Protection",
         Pattern::IMMEDIATE,
         Needs::NOTHING,
@@ -26,7 +26,7 @@ pub(super) const ROWS: &[Case] = &[
     ),
     row(
         SUITE,
-        "a claim that is being deleted takes no new pod",
+        "a PVC that is being deleted cannot be used by a new pod",
         "PVC Protection",
         Pattern::IMMEDIATE,
         Needs::NOTHING,
@@ -34,7 +34,7 @@ pub(super) const ROWS: &[Case] = &[
     ),
     row(
         SUITE,
-        "a claim is not held by a pod that has ended and is gone",
+        "deletion of a PVC completes after its completed pod is deleted",
         "PVC Protection",
         Pattern::LATE,
         Needs::NOTHING,
@@ -42,7 +42,7 @@ pub(super) const ROWS: &[Case] = &[
     ),
     row(
         SUITE,
-        "a bound volume outlives its deletion until its claim has gone",
+        "deletion of a bound PV is deferred until its PVC is deleted",
         "PV Protection",
         Pattern::STATIC,
         Needs::NOTHING,
@@ -50,7 +50,7 @@ pub(super) const ROWS: &[Case] = &[
     ),
     row(
         SUITE,
-        "a volume without a claim goes at once",
+        "an unbound PV is deleted immediately",
         "PV Protection",
         Pattern::STATIC,
         Needs::NOTHING,
@@ -71,10 +71,10 @@ async fn no_new_pod(t: Arc<Fixture>) -> Result<()> {
     let first = t.ready_pod(&Wanted::staying("first", &claim, "")).await?;
     t.delete_claim(&claim).await?;
     let second = t.pod(&Wanted::staying("second", &claim, "")).await?;
-    // A scheduler whose cache is behind gives the pod a node, and the node says it instead.
+    // With a stale cache the scheduler binds the pod to a node, and the kubelet reports the error instead.
     t.event_saying("second", &["FailedScheduling", "FailedMount"], "is being deleted").await?;
     t.remove_pod(&first).await?;
-    // With a node it has the claim in use, though it never gets to see the volume; without one it has not.
+    // Once scheduled, the pod counts as a user of the claim, although it never mounts the volume.
     if t.node_of(&second).is_some() {
         t.remove_pod(&second).await?;
     }

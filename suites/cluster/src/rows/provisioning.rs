@@ -1,4 +1,4 @@
-//! From a claim to data in a pod's hands and back: each step once, nothing left.
+//! The full life cycle of a dynamically provisioned volume: each CSI call once, no leaks.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub(super) const ROWS: &[Case] = &[
     life_cycle(Pattern::XFS_LATE),
     row(
         SUITE,
-        "a late claim waits for its first pod",
+        "a WaitForFirstConsumer PVC stays Pending until a pod uses it",
         "provisioning",
         Pattern::LATE,
         Needs::TWO_NODES,
@@ -31,7 +31,7 @@ pub(super) const ROWS: &[Case] = &[
     ),
     row(
         SUITE,
-        "a claim in use outlives its deletion until the pod is gone",
+        "deletion of a PVC in use is deferred until its pod is deleted",
         "PVC Protection",
         Pattern::IMMEDIATE,
         Needs::NOTHING,
@@ -42,7 +42,7 @@ pub(super) const ROWS: &[Case] = &[
 const fn life_cycle(pattern: Pattern) -> Case {
     row(
         SUITE,
-        "a claim becomes data in a pod and goes, each step once",
+        "a volume is provisioned, used by a pod and deleted with each CSI call exactly once",
         "provisioning",
         pattern,
         Needs::NOTHING,
@@ -73,11 +73,11 @@ async fn late_claim_waits(t: Arc<Fixture>) -> Result<()> {
     t.event("claim", "WaitForFirstConsumer").await?;
     let now = t.claim_now(&claim).await?;
     let volume = now.spec.and_then(|spec| spec.volume_name);
-    ensure!(volume.is_none(), "the claim has volume {volume:?} before any pod asked for it");
+    ensure!(volume.is_none(), "the claim has volume {volume:?} before any pod uses it");
     let node = t.nodes().pop().context("the cluster has no nodes")?;
     let pod = t.ready_pod(&Wanted::staying("pod", &claim, "").on(&node)).await?;
     let selected = t.claim_now(&claim).await?.metadata.annotations.unwrap_or_default().remove(SELECTED_NODE);
-    ensure!(selected.as_ref() == Some(&node), "selected-node is {selected:?}, the pod wanted {node}");
+    ensure!(selected.as_ref() == Some(&node), "selected-node is {selected:?}, expected {node}");
     t.remove_pod(&pod).await
 }
 
@@ -87,7 +87,7 @@ async fn claim_in_use_is_protected(t: Arc<Fixture>) -> Result<()> {
     t.bound(&claim).await?;
     t.delete_claim(&claim).await?;
     let now = t.claim_now(&claim).await.context("the claim is gone although a pod uses it")?;
-    ensure!(now.metadata.deletion_timestamp.is_some(), "the claim was deleted and does not say so");
+    ensure!(now.metadata.deletion_timestamp.is_some(), "the deleted claim has no deletionTimestamp");
     t.remove_pod(&pod).await?;
     t.gone(claimcheck_informer::Kind::Claim, &claim.name).await
 }

@@ -1,4 +1,4 @@
-//! Claims for exactly one pod (`ReadWriteOncePod`, KEP-2485).
+//! Access mode `ReadWriteOncePod` (KEP-2485).
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ const ALONE: Needs = Needs::NOTHING.exercising(&[Capability::ReadWriteOncePod]);
 pub(super) const ROWS: &[Case] = &[
     row(
         SUITE,
-        "a second pod waits until the first is gone, and says why",
+        "a second pod on the same node stays Pending until the first pod is deleted",
         UPSTREAM,
         Pattern::LATE,
         ALONE,
@@ -27,7 +27,7 @@ pub(super) const ROWS: &[Case] = &[
     ),
     row(
         SUITE,
-        "a second pod on another node waits, too",
+        "a second pod on another node stays Pending until the first pod is deleted",
         UPSTREAM,
         Pattern::IMMEDIATE,
         ALONE.on_two_nodes(),
@@ -61,7 +61,7 @@ async fn waits_between(t: &Fixture, first: &str, second: &str) -> Result<()> {
     let claim = claim(t).await?;
     let holder = t.ready_pod(&Wanted::staying("holder", &claim, "").on(first)).await?;
     let waiter = t.pod(&Wanted::staying("waiter", &claim, "").on(second)).await?;
-    // The words around these differ from one version of Kubernetes to the next.
+    // The rest of the message differs between versions of Kubernetes.
     t.event_saying("waiter", &["FailedScheduling"], "ReadWriteOncePod access mode").await?;
     t.remove_pod(&holder).await?;
     t.ready(&waiter).await?;

@@ -1,4 +1,4 @@
-//! What becomes of a volume when its claim goes.
+//! Reclaim policies: the handling of a volume after its claim is deleted.
 
 use std::sync::Arc;
 
@@ -21,28 +21,40 @@ const fn reclaim(name: &'static str, pattern: Pattern, run: Run) -> Case {
 
 pub(super) const ROWS: &[Case] = &[
     reclaim(
-        "a dynamic volume of policy Delete goes with its claim",
+        "a dynamically provisioned PV with policy Delete is deleted with its PVC",
         Pattern::IMMEDIATE,
         case!(dynamic_delete),
     ),
     reclaim(
-        "a volume set to Retain keeps its data for the next claim",
+        "a PV changed to policy Retain keeps its data for a new PVC",
         Pattern::IMMEDIATE,
         case!(retained_data),
     ),
     reclaim(
-        "a volume set from Retain to Delete goes with its claim",
+        "a PV changed from policy Retain to Delete is deleted with its PVC",
         Pattern::IMMEDIATE,
         case!(changed_to_delete),
     ),
-    reclaim("a Released volume set to Delete goes", Pattern::IMMEDIATE, case!(changed_when_released)),
     reclaim(
-        "a volume deleted before its claim waits for it",
+        "a Released PV changed to policy Delete is deleted",
+        Pattern::IMMEDIATE,
+        case!(changed_when_released),
+    ),
+    reclaim(
+        "a dynamically provisioned PV deleted before its PVC remains until the PVC is deleted",
         Pattern::IMMEDIATE,
         case!(volume_deleted_first),
     ),
-    reclaim("a volume made by hand stays with policy Retain", Pattern::STATIC, case!(static_retain)),
-    reclaim("a volume of the deprecated policy Recycle fails and says why", Pattern::STATIC, case!(recycle)),
+    reclaim(
+        "a pre-provisioned PV with policy Retain becomes Released when its PVC is deleted",
+        Pattern::STATIC,
+        case!(static_retain),
+    ),
+    reclaim(
+        "a PV with deprecated policy Recycle becomes Failed with event VolumeFailedRecycle",
+        Pattern::STATIC,
+        case!(recycle),
+    ),
 ];
 
 /// A claim, and its volume's name.
@@ -74,7 +86,7 @@ async fn retained_data(t: Arc<Fixture>) -> Result<()> {
         t.manual_claim("second", "64Mi", json!({ "storageClassName": class, "volumeName": name })).await?;
     t.bound(&second).await?;
     let said = t.output(&Wanted::ending("reader", &second, "cat /data/file")).await?;
-    ensure!(said == "kept", "the second claim finds {said:?}");
+    ensure!(said == "kept", "the second claim's volume contains {said:?}");
     t.remove_named_pod("reader").await?;
     t.set_policy(&name, "Delete").await?;
     t.remove_claim(&second).await
@@ -100,7 +112,7 @@ async fn changed_when_released(t: Arc<Fixture>) -> Result<()> {
 
 async fn volume_deleted_first(t: Arc<Fixture>) -> Result<()> {
     let (claim, name) = claimed(&t).await?;
-    // Before the deletion: the attacher attaches no volume that is being deleted.
+    // Before the deletion, since the attacher does not attach a volume that is being deleted.
     let pod = t.ready_pod(&Wanted::staying("pod", &claim, "echo still > /data/here")).await?;
     t.delete_volume(&name).await?;
     let volume = t.volume_now(&name).await?;
@@ -118,8 +130,9 @@ async fn static_retain(t: Arc<Fixture>) -> Result<()> {
     t.bound(&claim).await?;
     t.delete_claim(&claim).await?;
     let released = t.volume_in_phase(&volume, "Released").await?;
-    let pointed = released.spec.and_then(|spec| spec.claim_ref).context("it has forgotten its claim")?;
-    ensure!(pointed.uid.as_ref() == Some(&claim.uid), "it points to {pointed:?}");
+    let pointed =
+        released.spec.and_then(|spec| spec.claim_ref).context("the Released volume has no claimRef")?;
+    ensure!(pointed.uid.as_ref() == Some(&claim.uid), "claimRef is {pointed:?}");
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! Claims that are made from snapshots.
+//! Claims that are restored from snapshots.
 
 use std::sync::Arc;
 
@@ -24,11 +24,15 @@ const fn restore(name: &'static str, pattern: Pattern, run: Run) -> Case {
 }
 
 const fn as_of(pattern: Pattern) -> Case {
-    restore("a restored volume has the data as of the snapshot", pattern, case!(data_as_of))
+    restore("a restored volume has the data from the time of the snapshot", pattern, case!(data_as_of))
 }
 
 const fn larger(pattern: Pattern) -> Case {
-    restore("a volume larger than its snapshot has a file system as large as itself", pattern, case!(grows))
+    restore(
+        "a volume restored larger than its snapshot has a filesystem of its full size",
+        pattern,
+        case!(grows),
+    )
 }
 
 pub(super) const ROWS: &[Case] = &[
@@ -38,13 +42,25 @@ pub(super) const ROWS: &[Case] = &[
     as_of(Pattern::XFS),
     larger(Pattern::EXT4),
     larger(Pattern::XFS),
-    restore("a claim smaller than its snapshot is refused and says why", Pattern::EXT4, case!(too_small)),
-    restore("a claim waits for its snapshot", Pattern::IMMEDIATE, case!(waits)),
-    restore("a snapshot outlives the claim that it was made of", Pattern::IMMEDIATE, case!(source_gone)),
-    restore("several claims are made from one snapshot at once", Pattern::IMMEDIATE, case!(several)),
+    restore(
+        "a PVC smaller than its source snapshot is rejected with event ProvisioningFailed",
+        Pattern::EXT4,
+        case!(too_small),
+    ),
+    restore("a PVC stays Pending until its source snapshot is ready", Pattern::IMMEDIATE, case!(waits)),
+    restore(
+        "a snapshot can be restored after its source PVC is deleted",
+        Pattern::IMMEDIATE,
+        case!(source_gone),
+    ),
+    restore(
+        "several PVCs are restored from one snapshot at the same time",
+        Pattern::IMMEDIATE,
+        case!(several),
+    ),
     row(
         SUITE,
-        "a restored volume and its source are used at once, and do not share",
+        "a restored volume and its source are mounted in one pod with independent data",
         "multiVolume",
         Pattern::EXT4,
         NEEDS,
@@ -52,7 +68,7 @@ pub(super) const ROWS: &[Case] = &[
     ),
     row(
         SUITE,
-        "pods of two nodes read a volume that was restored to be read",
+        "a volume restored as ReadOnlyMany is readable by pods on two nodes",
         "provisioning",
         Pattern::IMMEDIATE,
         Needs::TWO_NODES.exercising(&[Capability::SnapshotDataSource, Capability::CapReadOnlyMany]),
@@ -77,12 +93,12 @@ async fn grows(t: Arc<Fixture>) -> Result<()> {
         "cat /data/file && df -kP /data | tail -n 1 | while read -r _ size _; do echo \"$size\"; done";
     let said = t.output(&Wanted::ending("reader", &restored, script)).await?;
     let (text, size) = said.split_once('\n').unwrap_or((said.as_str(), ""));
-    ensure!(text == "grown", "the restored volume has {text:?}");
-    // What a file system itself takes is left out of its size.
+    ensure!(text == "grown", "the restored volume contains {text:?}");
+    // The size of a file system does not include its own metadata.
     let size: u64 = size.trim().parse()?;
     let larger = claimcheck_informer::quantity::parse(&t.larger_size()).context("not a size")?;
     let due = u64::try_from(larger)? / 1024 * 3 / 4;
-    ensure!(size > due, "the file system has {size} KiB of a volume of {}", t.larger_size());
+    ensure!(size > due, "the file system has {size} KiB on a volume of {}", t.larger_size());
     Ok(())
 }
 
@@ -130,7 +146,7 @@ async fn beside_source(t: Arc<Fixture>) -> Result<()> {
     let script = "cat /data1/file && echo source > /data/file && echo restored > /data1/file && sync\n\
                   cat /data/file /data1/file";
     let said = t.output(&Wanted::ending("pod", &claim, script).also(&restored)).await?;
-    ensure!(said == "before\nsource\nrestored", "the pod said {said:?}");
+    ensure!(said == "before\nsource\nrestored", "unexpected pod output {said:?}");
     Ok(())
 }
 
@@ -152,6 +168,6 @@ async fn read_by_many(t: Arc<Fixture>) -> Result<()> {
         }
     });
     let said = try_join_all(readers).await?;
-    ensure!(said.iter().all(|said| said == "read\nrefused"), "the readers said {said:?}");
+    ensure!(said.iter().all(|said| said == "read\nrefused"), "unexpected output of the readers {said:?}");
     Ok(())
 }

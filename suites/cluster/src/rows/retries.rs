@@ -1,6 +1,6 @@
-//! Calls that fail: what is tried again, what is cleaned up, and what people are told.
+//! Failing CSI calls: retries, cleanup, and the Events for users.
 //!
-//! Faults are injected between Kubernetes and the driver, so any driver passes here that passes elsewhere.
+//! Faults are injected between Kubernetes and the driver, so the result does not depend on the driver.
 
 use std::sync::Arc;
 
@@ -27,51 +27,66 @@ const STAGES: Needs = Needs::FAULTS.staging();
 
 pub(super) const ROWS: &[Case] = &[
     retry(
-        "a volume that cannot be made is tried again, and its claim says why",
+        "CreateVolume is retried after failure, and the PVC gets event ProvisioningFailed",
         "provisioning",
         ANY,
         case!(create_fails),
     ),
     retry(
-        "a volume that cannot be deleted is tried again, and says why",
+        "DeleteVolume is retried after failure, and the PV gets event VolumeFailedDelete",
         "provisioning",
         ANY,
         case!(delete_fails),
     ),
     retry(
-        "an attach that fails is tried again, and the pod says why",
+        "ControllerPublishVolume is retried after failure, and the pod gets event FailedAttachVolume",
         "CSI Mock volume attach",
         ATTACHES,
         case!(attach_fails),
     ),
-    retry("a detach that fails is tried again", "CSI Mock volume attach", ATTACHES, case!(detach_fails)),
     retry(
-        "a stage that fails for good is tried again, and the pod says why",
+        "ControllerUnpublishVolume is retried after failure",
+        "CSI Mock volume attach",
+        ATTACHES,
+        case!(detach_fails),
+    ),
+    retry(
+        "NodeStageVolume is retried after InvalidArgument, and the pod gets event FailedMount",
         STAGE,
         STAGES,
         case!(stage_fails),
     ),
-    retry("a stage that fails for a moment is tried again", STAGE, STAGES, case!(stage_is_busy)),
+    retry("NodeStageVolume is retried after Aborted", STAGE, STAGES, case!(stage_is_busy)),
     retry(
-        "a stage that may have worked is undone when the pod goes",
+        "NodeUnstageVolume is called on pod deletion if NodeStageVolume timed out",
         STAGE,
         STAGES,
         case!(uncertain_stage_is_undone),
     ),
     retry(
-        "a stage that has certainly failed is not undone",
+        "NodeUnstageVolume is not called if NodeStageVolume failed with a final error",
         STAGE,
         STAGES,
         case!(failed_stage_is_not_undone),
     ),
-    retry("a publish that fails is tried again, and the pod says why", STAGE, ANY, case!(publish_fails)),
-    retry("an unpublish that fails is tried again before the pod goes", STAGE, ANY, case!(unpublish_fails)),
+    retry(
+        "NodePublishVolume is retried after failure, and the pod gets event FailedMount",
+        STAGE,
+        ANY,
+        case!(publish_fails),
+    ),
+    retry(
+        "NodeUnpublishVolume is retried after failure before the pod is removed",
+        STAGE,
+        ANY,
+        case!(unpublish_fails),
+    ),
 ];
 
 const SCRIPT: &str = "echo here > /data/file && test \"$(cat /data/file)\" = here";
 
 async fn create_fails(t: Arc<Fixture>) -> Result<()> {
-    // The claim must exist before its volume's name is known: it waits for a class.
+    // The volume's name is derived from the claim, so the claim must exist first: it waits for its class.
     let claim = t.manual_claim("claim", "64Mi", serde_json::json!({})).await?;
     t.event("claim", "ProvisioningFailed").await?;
     t.fail_creation(&claim, Code::Internal, 2).await;
@@ -88,15 +103,15 @@ async fn delete_fails(t: Arc<Fixture>) -> Result<()> {
     t.delete_claim(&claim).await?;
     let name = volume.metadata.name.unwrap_or_default();
     let said = t.volume_event(&name, "VolumeFailedDelete").await?;
-    ensure!(said.contains("Internal"), "the event says {said:?}");
+    ensure!(said.contains("Internal"), "the Event message is {said:?}");
     t.volume_gone(&name).await
 }
 
 async fn attach_fails(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
     let volume = t.bound(&claim).await?;
-    // Until it is told: Kubernetes looks at an attachment twice a second, and so may miss an error that is gone
-    // again (`waitForVolumeAttachmentWithLister` of its CSI plugin).
+    // The fault persists until the Event is seen: Kubernetes checks an attachment twice a second, and may miss a
+    // short-lived error (`waitForVolumeAttachmentWithLister` of its CSI plugin).
     t.fail_calls(&volume, "ControllerPublishVolume", Code::Internal, None).await?;
     let pod = t.pod(&Wanted::staying("pod", &claim, SCRIPT)).await?;
     t.event_saying("pod", &["FailedAttachVolume"], "Internal").await?;
@@ -137,17 +152,19 @@ async fn stage_recovers(t: &Fixture, code: Code) -> Result<()> {
 
 async fn uncertain_stage_is_undone(t: Arc<Fixture>) -> Result<()> {
     unstaged_after(&t, Code::DeadlineExceeded).await?;
-    // Where nothing is attached, nobody waits for it.
-    t.called("NodeUnstageVolume").await.context("a stage that timed out was never undone")
+    // Without attachment, no component waits for NodeUnstageVolume.
+    t.called("NodeUnstageVolume")
+        .await
+        .context("NodeUnstageVolume was not called after NodeStageVolume timed out")
 }
 
 async fn failed_stage_is_not_undone(t: Arc<Fixture>) -> Result<()> {
     let undone = unstaged_after(&t, Code::InvalidArgument).await?;
-    ensure!(undone == 0, "a stage that failed was undone {undone} times");
+    ensure!(undone == 0, "NodeUnstageVolume was called {undone} times after NodeStageVolume failed");
     Ok(())
 }
 
-/// How often NodeUnstageVolume was called for a volume whose stage never succeeded.
+/// The number of NodeUnstageVolume calls for a volume for which NodeStageVolume never succeeded.
 async fn unstaged_after(t: &Fixture, code: Code) -> Result<u64> {
     let claim = t.claim("claim").await?;
     let volume = t.bound(&claim).await?;

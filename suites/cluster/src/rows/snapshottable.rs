@@ -1,4 +1,4 @@
-//! Snapshots: made of claims, kept or deleted, taken in again.
+//! Snapshots of claims: creation, deletion policies, and import of existing snapshots.
 
 use std::sync::Arc;
 
@@ -29,49 +29,71 @@ const fn failing(name: &'static str, run: Run) -> Case {
 }
 
 pub(super) const ROWS: &[Case] = &[
-    snapshot("a snapshot and its content say what they are", Pattern::IMMEDIATE, case!(fields)),
-    snapshot("a snapshot of policy Delete goes with its object", Pattern::IMMEDIATE, case!(deleted)),
     snapshot(
-        "a snapshot of policy Retain is kept, and can be taken in again",
+        "a snapshot and its VolumeSnapshotContent are bound to each other with complete status",
+        Pattern::IMMEDIATE,
+        case!(fields),
+    ),
+    snapshot(
+        "a snapshot with deletionPolicy Delete is deleted with its VolumeSnapshot",
+        Pattern::IMMEDIATE,
+        case!(deleted),
+    ),
+    snapshot(
+        "a snapshot with deletionPolicy Retain is kept and can be imported and restored",
         Pattern::IMMEDIATE,
         case!(retained),
     ),
     snapshot(
-        "a snapshot that the driver has already is bound and restored",
+        "a snapshot imported by a pre-provisioned VolumeSnapshotContent becomes ready",
         Pattern::IMMEDIATE,
         case!(pre_provisioned),
     ),
-    snapshot("a snapshot is made of a volume in use", Pattern::IMMEDIATE, case!(in_use)),
-    snapshot("a snapshot is made of a volume in use", Pattern::EXT4, case!(in_use)),
-    snapshot("a snapshot of a pod's own volume outlives the pod", Pattern::LATE, case!(of_ephemeral)),
-    snapshot("a snapshot waits for its claim to be bound", Pattern::LATE, case!(of_unbound)),
-    snapshot("a snapshot without its class says so, and is then made", Pattern::IMMEDIATE, case!(no_class)),
+    snapshot("a snapshot of a volume in use can be created and restored", Pattern::IMMEDIATE, case!(in_use)),
+    snapshot("a snapshot of a volume in use can be created and restored", Pattern::EXT4, case!(in_use)),
     snapshot(
-        "a snapshot that a claim is to be made from stays until the claim is gone",
+        "a snapshot of a generic ephemeral volume can be restored after the pod is deleted",
+        Pattern::LATE,
+        case!(of_ephemeral),
+    ),
+    snapshot("a snapshot reports an error until its source PVC is Bound", Pattern::LATE, case!(of_unbound)),
+    snapshot(
+        "a snapshot reports an error until its VolumeSnapshotClass exists",
+        Pattern::IMMEDIATE,
+        case!(no_class),
+    ),
+    snapshot(
+        "a snapshot deleted while a PVC restores from it remains until that PVC is deleted",
         Pattern::LATE,
         case!(used),
     ),
     row(
         SUITE,
-        "many snapshots of many volumes hold each its own data",
+        "many snapshots of several volumes each restore their own data",
         "snapshottable-stress",
         Pattern::IMMEDIATE,
         Needs::NOTHING.exercising(SNAPSHOTS),
         case!(many),
     ),
-    failing("a snapshot that cannot be made is tried again, and says why", case!(create_fails)),
-    failing("a snapshot whose making nobody heard of is made once", case!(answer_lost)),
-    failing("a snapshot that cannot be deleted is tried again, and says why", case!(delete_fails)),
+    failing(
+        "a snapshot is retried after CreateSnapshot fails, and its status reports the error",
+        case!(create_fails),
+    ),
+    failing("a snapshot is created only once if the response of CreateSnapshot is lost", case!(answer_lost)),
+    failing(
+        "a snapshot's deletion is retried after failure with event SnapshotDeleteError",
+        case!(delete_fails),
+    ),
 ];
 
-/// A claim with this text on it.
+/// A claim with this text on its volume.
 pub(super) async fn written(t: &Fixture, name: &str, text: &str) -> Result<Claim> {
     let claim = t.claim(name).await?;
     write(t, &claim, text).await?;
     Ok(claim)
 }
 
-/// Writes this text to a claim.
+/// Writes this text to a claim's volume.
 pub(super) async fn write(t: &Fixture, claim: &Claim, text: &str) -> Result<()> {
     let pod = format!("writer-of-{}", claim.name);
     let script = format!("echo {text} > /data/file && sync");
@@ -79,11 +101,11 @@ pub(super) async fn write(t: &Fixture, claim: &Claim, text: &str) -> Result<()> 
     t.remove_named_pod(&pod).await
 }
 
-/// Whether a claim has this text on it.
+/// Checks that a claim's volume contains this text.
 pub(super) async fn expect(t: &Fixture, claim: &Claim, text: &str) -> Result<()> {
     let pod = format!("reader-of-{}", claim.name);
     let read = t.output(&Wanted::ending(&pod, claim, "cat /data/file")).await?;
-    ensure!(read == text, "claim {} has {read:?}, not {text:?}", claim.name);
+    ensure!(read == text, "the volume of claim {} contains {read:?} instead of {text:?}", claim.name);
     t.remove_named_pod(&pod).await
 }
 
@@ -95,14 +117,25 @@ async fn fields(t: Arc<Fixture>) -> Result<()> {
     let content = t.content_of(&snapshot).await?;
     let class = snapshot.spec.volume_snapshot_class_name.clone();
     ensure!(content.is_bound_to(&snapshot), "the content is bound to {:?}", content.spec.volume_snapshot_ref);
-    ensure!(content.spec.volume_snapshot_class_name == class, "the content is of another class");
-    ensure!(content.spec.source.volume_handle == handle, "the content is of {:?}", content.spec.source);
-    ensure!(content.spec.deletion_policy == "Delete", "the policy is {}", content.spec.deletion_policy);
-    ensure!(content.is_ready() && content.handle().is_some(), "the content says {:?}", content.status);
+    ensure!(content.spec.volume_snapshot_class_name == class, "the content has another class");
+    ensure!(
+        content.spec.source.volume_handle == handle,
+        "the source of the content is {:?}",
+        content.spec.source
+    );
+    ensure!(content.spec.deletion_policy == "Delete", "deletionPolicy is {}", content.spec.deletion_policy);
+    ensure!(
+        content.is_ready() && content.handle().is_some(),
+        "the status of the content is {:?}",
+        content.status
+    );
     let status = snapshot.status.clone().context("the snapshot has no status")?;
-    ensure!(status.error.is_none() && status.creation_time.is_some(), "the snapshot says {status:?}");
+    ensure!(
+        status.error.is_none() && status.creation_time.is_some(),
+        "the status of the snapshot is {status:?}"
+    );
     let said = t.event("snapshot", "SnapshotReady").await?;
-    ensure!(said.contains("is ready to use"), "the event says {said:?}");
+    ensure!(said.contains("is ready to use"), "the Event message is {said:?}");
     t.remove_snapshot(&snapshot).await?;
     t.remove_claim(&claim).await
 }
@@ -117,7 +150,7 @@ async fn deleted(t: Arc<Fixture>) -> Result<()> {
     t.expect_calls(&calls).await
 }
 
-/// A snapshot that only the driver knows; its handle.
+/// Creates a snapshot that exists in the driver only; returns its handle.
 async fn only_in_the_driver(t: &Fixture, claim: &Claim) -> Result<String> {
     let class = t.snapshot_class(Policy::Retain).await?;
     t.snapshot("first", claim, &class).await?;
@@ -129,7 +162,7 @@ async fn only_in_the_driver(t: &Fixture, claim: &Claim) -> Result<String> {
     Ok(handle)
 }
 
-/// Takes in a snapshot that the driver has, by a content of policy Delete.
+/// Imports a snapshot that exists in the driver, with a content of policy Delete.
 async fn take_in(t: &Fixture, handle: &str) -> Result<()> {
     let content = t.content_like("content", handle, "second", Policy::Delete).await?;
     t.snapshot_like("second", json!({ "source": { "volumeSnapshotContentName": content } })).await?;
@@ -141,7 +174,10 @@ async fn retained(t: Arc<Fixture>) -> Result<()> {
     let claim = written(&t, "claim", "kept").await?;
     let handle = only_in_the_driver(&t, &claim).await?;
     let calls = t.balance_now().await?.calls;
-    ensure!(!calls.contains_key("DeleteSnapshot"), "it was to be kept, and the driver was called {calls:?}");
+    ensure!(
+        !calls.contains_key("DeleteSnapshot"),
+        "DeleteSnapshot was called although the policy is Retain: {calls:?}"
+    );
     take_in(&t, &handle).await?;
     let restored = t.claim_from("restored", From::Snapshot("second"), &t.usual_size()).await?;
     expect(&t, &restored, "kept").await
@@ -155,7 +191,10 @@ async fn pre_provisioned(t: Arc<Fixture>) -> Result<()> {
     t.snapshot_says("second", "VolumeSnapshotContent is missing").await?;
     t.content_like("content", &handle, "second", Policy::Delete).await?;
     let snapshot = t.ready_snapshot("second").await?;
-    ensure!(t.content_of(&snapshot).await?.handle() == Some(handle.as_str()), "it is another snapshot");
+    ensure!(
+        t.content_of(&snapshot).await?.handle() == Some(handle.as_str()),
+        "the snapshot has another handle"
+    );
     t.remove_snapshot(&snapshot).await
 }
 
@@ -201,20 +240,20 @@ async fn no_class(t: Arc<Fixture>) -> Result<()> {
     t.bound(&claim).await?;
     t.snapshot("snapshot", &claim, &t.global("delete")).await?;
     let snapshot = t.snapshot_says("snapshot", "not found").await?;
-    ensure!(snapshot.content().is_none(), "a content was made without a class");
+    ensure!(snapshot.content().is_none(), "a content was created without a class");
     t.event("snapshot", "GetSnapshotClassFailed").await?;
     t.snapshot_class(Policy::Delete).await?;
     let snapshot = t.ready_snapshot("snapshot").await?;
     let error = snapshot.status.and_then(|status| status.error);
-    ensure!(error.is_none(), "the snapshot is ready and says {error:?}");
+    ensure!(error.is_none(), "the snapshot is ready but reports {error:?}");
     Ok(())
 }
 
 async fn used(t: Arc<Fixture>) -> Result<()> {
     let claim = written(&t, "claim", "used").await?;
     t.taken("snapshot", &claim).await?;
-    // It binds late, so it is Pending until a pod comes; no pod does. Whether a volume would still be made for one is
-    // left open: upstream's provisioner refuses what it has not begun (`getSnapshotSource` in its `controller.go`).
+    // The PVC is WaitForFirstConsumer and no pod uses it, so it stays Pending. Whether it could still be provisioned
+    // is unspecified: upstream's provisioner rejects it (`getSnapshotSource` in its `controller.go`).
     let restored = t.claim_from("restored", From::Snapshot("snapshot"), &t.usual_size()).await?;
     t.claim_in_phase(&restored, "Pending").await?;
     t.delete_snapshot("snapshot").await?;
@@ -277,7 +316,7 @@ async fn delete_fails(t: Arc<Fixture>) -> Result<()> {
     t.fail_snapshot_deletion(&content, Code::Internal, 2).await;
     t.delete_snapshot("snapshot").await?;
     let said = t.volume_event(&content.name_any(), "SnapshotDeleteError").await?;
-    ensure!(said.contains("Failed to delete snapshot"), "the event says {said:?}");
+    ensure!(said.contains("Failed to delete snapshot"), "the Event message is {said:?}");
     t.content_gone(&content.name_any()).await?;
     t.gone(Kind::Snapshot, "snapshot").await
 }

@@ -1,4 +1,4 @@
-//! Many at once.
+//! Many volumes and pods at the same time.
 
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ use crate::{
 };
 
 const SUITE: &str = "stress";
-/// How many, unless a driver file says another number.
+/// The number of volumes, unless the driver file sets another.
 const VOLUMES: usize = 50;
 
 pub(super) const ROWS: &[Case] = &[row(
     SUITE,
-    "many volumes with a pod each, up and gone at once",
+    "many volumes with one pod each are created and deleted concurrently",
     "volume-stress",
     Pattern::LATE,
     Needs::NOTHING,
@@ -26,7 +26,7 @@ pub(super) const ROWS: &[Case] = &[row(
 )];
 
 async fn many_at_once(t: Arc<Fixture>) -> Result<()> {
-    // Before the crowd, or they would race for it.
+    // In advance, to avoid a race between the tasks.
     t.class().await?;
     let scale = t.stress().filter(|scale| scale.num_pods > 0);
     let scale = scale.unwrap_or(StressTestOptions { num_pods: VOLUMES, num_restarts: 0 });
@@ -43,7 +43,7 @@ async fn many_at_once(t: Arc<Fixture>) -> Result<()> {
     called("DeleteVolume", volumes)
 }
 
-/// A volume, and its pod, which is made again so many times.
+/// One volume and its pod, which is recreated this many times.
 async fn one(t: &Fixture, name: &str, restarts: usize) -> Result<()> {
     let claim = t.claim(name).await?;
     let script = format!("echo {name} > /data/name && test \"$(cat /data/name)\" = {name}");

@@ -1,4 +1,4 @@
-//! Parts of volumes: a directory or a file of a volume in a container's place for it.
+//! subPath: mounts of a directory or file of a volume.
 
 use std::sync::Arc;
 
@@ -18,22 +18,22 @@ const fn part(name: &'static str, run: Run) -> Case {
 }
 
 pub(super) const ROWS: &[Case] = &[
-    part("a directory that is not there is made", case!(made)),
-    part("an existing directory is found", case!(existing_directory)),
-    part("an existing file is found", case!(existing_file)),
-    part("two parts of a volume are two directories", case!(two_parts)),
-    part("a part mounted read-only cannot be written", case!(read_only)),
-    part("a link that leads out of the volume is refused", case!(link_outside)),
-    part("a path with .. is refused by the API", case!(dots)),
-    part("a part whose directory is gone is unmounted", case!(directory_gone)),
+    part("a missing subPath directory is created", case!(made)),
+    part("an existing directory can be mounted as subPath", case!(existing_directory)),
+    part("an existing file can be mounted as subPath", case!(existing_file)),
+    part("two subPaths of a volume are separate directories", case!(two_parts)),
+    part("a subPath mounted read-only rejects writes", case!(read_only)),
+    part("a subPath symlink that points outside the volume is rejected", case!(link_outside)),
+    part("a subPath that contains .. is rejected by the API server", case!(dots)),
+    part("a subPath is unmounted even if its directory was deleted", case!(directory_gone)),
 ];
 
-/// The claim as a volume.
+/// The claim as a volume source.
 fn source(claim: &Claim) -> Value {
     json!({ "persistentVolumeClaim": { "claimName": claim.name } })
 }
 
-/// A claim whose volume this script has prepared; the volume is at `/v/data`.
+/// A claim with a volume prepared by this script; the volume is at `/v/data`.
 async fn prepared(t: &Fixture, script: &str) -> Result<Claim> {
     let claim = t.claim("claim").await?;
     t.said(&Script::ending("prepare", script).volume("data", source(&claim))).await?;
@@ -50,21 +50,21 @@ async fn made(t: Arc<Fixture>) -> Result<()> {
     t.said(&with_part("pod", "echo deep > /v/data/file", &claim, "a/b")).await?;
     let said =
         t.said(&Script::ending("reader", "cat /v/data/a/b/file").volume("data", source(&claim))).await?;
-    ensure!(said == "deep", "the whole volume shows {said:?}");
+    ensure!(said == "deep", "the whole volume contains {said:?}");
     Ok(())
 }
 
 async fn existing_directory(t: Arc<Fixture>) -> Result<()> {
     let claim = prepared(&t, "mkdir /v/data/dir && echo there > /v/data/dir/file").await?;
     let said = t.said(&with_part("pod", "cd /v/data; ls; cat file", &claim, "dir")).await?;
-    ensure!(said == "file\nthere", "the pod said {said:?}");
+    ensure!(said == "file\nthere", "unexpected pod output {said:?}");
     Ok(())
 }
 
 async fn existing_file(t: Arc<Fixture>) -> Result<()> {
     let claim = prepared(&t, "echo there > /v/data/file").await?;
     let said = t.said(&with_part("pod", "test -f /v/data && cat /v/data", &claim, "file")).await?;
-    ensure!(said == "there", "the pod said {said:?}");
+    ensure!(said == "there", "unexpected pod output {said:?}");
     Ok(())
 }
 
@@ -73,7 +73,7 @@ async fn two_parts(t: Arc<Fixture>) -> Result<()> {
     t.said(&with_part("one", "echo 1 > /v/data/file", &claim, "one")).await?;
     t.said(&with_part("two", "test ! -e /v/data/file; echo 2 > /v/data/file", &claim, "two")).await?;
     let said = t.said(&with_part("reader", "cat /v/data/file", &claim, "one")).await?;
-    ensure!(said == "1", "the first part has {said:?}");
+    ensure!(said == "1", "the first subPath contains {said:?}");
     Ok(())
 }
 
@@ -82,7 +82,7 @@ async fn read_only(t: Arc<Fixture>) -> Result<()> {
     let mount = json!({ "subPath": "dir", "readOnly": true });
     let script = "touch /v/data/file 2> /dev/null && echo written || echo refused";
     let said = t.said(&Script::ending("pod", script).mounted("data", source(&claim), mount)).await?;
-    ensure!(said == "refused", "the pod said {said:?}");
+    ensure!(said == "refused", "unexpected pod output {said:?}");
     Ok(())
 }
 
@@ -96,7 +96,7 @@ async fn dots(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
     let refused = t.script(&with_part("pod", "true", &claim, "../out")).await;
     let said = refused.err().map(|error| format!("{error:#}")).unwrap_or_default();
-    ensure!(said.contains("must not contain '..'"), "the API server said {said:?}");
+    ensure!(said.contains("must not contain '..'"), "unexpected answer of the API server {said:?}");
     Ok(())
 }
 

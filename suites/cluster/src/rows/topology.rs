@@ -1,4 +1,4 @@
-//! Volumes that are to be had in one zone only.
+//! Topology: volumes that are accessible in one zone only.
 
 use std::sync::Arc;
 
@@ -22,21 +22,37 @@ const fn topology(name: &'static str, pattern: Pattern, run: Run) -> Case {
 }
 
 pub(super) const ROWS: &[Case] = &[
-    topology("a late volume is made in the zone of its pod", Pattern::LATE, case!(volume_follows_pod)),
-    topology("a pod goes to the zone of its volume", Pattern::IMMEDIATE, case!(pod_follows_volume)),
     topology(
-        "a late volume and its pod keep to the zones that the class allows",
+        "a WaitForFirstConsumer volume is provisioned in the zone of its pod",
+        Pattern::LATE,
+        case!(volume_follows_pod),
+    ),
+    topology("a pod is scheduled to the zone of its volume", Pattern::IMMEDIATE, case!(pod_follows_volume)),
+    topology(
+        "a WaitForFirstConsumer volume and its pod stay within allowedTopologies",
         Pattern::LATE,
         case!(allowed_late),
     ),
-    topology("a volume is made in a zone that its class allows", Pattern::IMMEDIATE, case!(allowed_at_once)),
-    topology("a pod that must not go to its volume's zone is told so", Pattern::IMMEDIATE, case!(conflict)),
-    topology("two late volumes of one pod are made in one zone", Pattern::LATE, case!(two_volumes)),
+    topology(
+        "an Immediate volume is provisioned within allowedTopologies",
+        Pattern::IMMEDIATE,
+        case!(allowed_at_once),
+    ),
+    topology(
+        "a pod that cannot run in its volume's zone gets event FailedScheduling",
+        Pattern::IMMEDIATE,
+        case!(conflict),
+    ),
+    topology(
+        "two WaitForFirstConsumer volumes of one pod are provisioned in the same zone",
+        Pattern::LATE,
+        case!(two_volumes),
+    ),
 ];
 
 const LATE: &str = "WaitForFirstConsumer";
 
-/// The only zone that a volume can be reached from.
+/// The only zone from which a volume is accessible.
 fn zone_of(volume: &PersistentVolume) -> Option<&str> {
     let terms = &volume.spec.as_ref()?.node_affinity.as_ref()?.required.as_ref()?.node_selector_terms;
     let [term] = &terms[..] else { return None };
@@ -79,12 +95,8 @@ async fn allowed_late(t: Arc<Fixture>) -> Result<()> {
         let claim = t.further_claim(&zoned, &zone, "1Mi").await?;
         let pod = t.ready_pod(&Wanted::staying(&zone, &claim, SCRIPT)).await?;
         let volume = t.bound(&claim).await?;
-        ensure!(zone_of(&volume) == Some(&zone), "{zone} is allowed, the volume in {:?}", zone_of(&volume));
-        ensure!(
-            t.node_of(&pod).as_ref() == Some(&zone),
-            "{zone} is allowed, the pod on {:?}",
-            t.node_of(&pod)
-        );
+        ensure!(zone_of(&volume) == Some(&zone), "allowed zone {zone}, volume in {:?}", zone_of(&volume));
+        ensure!(t.node_of(&pod).as_ref() == Some(&zone), "allowed zone {zone}, pod on {:?}", t.node_of(&pod));
     }
     Ok(())
 }
@@ -94,7 +106,7 @@ async fn allowed_at_once(t: Arc<Fixture>) -> Result<()> {
         let zoned = t.further(Variant::Zoned, allowing(&zone, "Immediate")).await?;
         let claim = t.further_claim(&zoned, &zone, "1Mi").await?;
         let volume = t.bound(&claim).await?;
-        ensure!(zone_of(&volume) == Some(&zone), "{zone} is allowed, the volume in {:?}", zone_of(&volume));
+        ensure!(zone_of(&volume) == Some(&zone), "allowed zone {zone}, volume in {:?}", zone_of(&volume));
     }
     Ok(())
 }
@@ -106,9 +118,9 @@ async fn conflict(t: Arc<Fixture>) -> Result<()> {
     t.bound(&claim).await?;
     t.pod(&Wanted::staying("pod", &claim, "").on(&nodes[1])).await?;
     let said = t.event("pod", "FailedScheduling").await?;
-    // The words up to Kubernetes 1.33, and those since.
+    // The message up to Kubernetes 1.33, and since.
     let known = ["volume node affinity conflict", "didn't match PersistentVolume's node affinity"];
-    ensure!(known.iter().any(|words| said.contains(words)), "the event says {said:?}");
+    ensure!(known.iter().any(|words| said.contains(words)), "the Event message is {said:?}");
     Ok(())
 }
 

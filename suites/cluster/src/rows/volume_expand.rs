@@ -1,4 +1,4 @@
-//! Claims that grow: used and unused, refused, and recovered from what the driver cannot give.
+//! Volume expansion: offline and online, rejected requests, and recovery from failures.
 
 use std::sync::Arc;
 
@@ -31,8 +31,13 @@ const fn recovers(name: &'static str, pattern: Pattern, needs: Needs, run: Run) 
 }
 
 pub(super) const ROWS: &[Case] = &[
-    grows("a claim does not grow unless its class lets it", Pattern::IMMEDIATE, UNUSED, case!(not_allowed)),
-    grows("a claim never becomes smaller", Pattern::IMMEDIATE, UNUSED, case!(never_smaller)),
+    grows(
+        "expansion is rejected unless the StorageClass allows it",
+        Pattern::IMMEDIATE,
+        UNUSED,
+        case!(not_allowed),
+    ),
+    grows("shrinking a PVC is rejected", Pattern::IMMEDIATE, UNUSED, case!(never_smaller)),
     grows(UNUSED_VOLUME, Pattern::IMMEDIATE, UNUSED, case!(unused)),
     grows(UNUSED_VOLUME, Pattern::EXT4_LATE, UNUSED, case!(unused)),
     grows(UNUSED_VOLUME, Pattern::XFS, UNUSED, case!(unused)),
@@ -42,49 +47,59 @@ pub(super) const ROWS: &[Case] = &[
     grows(USED_VOLUME, Pattern::XFS_LATE, USED, case!(used)),
     grows(USED_VOLUME, Pattern::BLOCK_LATE, USED, case!(used)),
     grows(
-        "what does not grow under one pod does so under the next",
+        "a pending filesystem expansion completes when the next pod mounts the volume",
         Pattern::EXT4,
         UNUSED,
         case!(under_the_next_pod),
     ),
-    grows("a claim that grows twice in a row has the last size", Pattern::IMMEDIATE, UNUSED, case!(twice)),
-    grows("the claim of an ephemeral volume grows", Pattern::IMMEDIATE, USED, case!(ephemeral)),
+    grows(
+        "a PVC resized twice in a row reaches the last requested size",
+        Pattern::IMMEDIATE,
+        UNUSED,
+        case!(twice),
+    ),
+    grows(
+        "the PVC of a generic ephemeral volume can be expanded",
+        Pattern::IMMEDIATE,
+        USED,
+        case!(ephemeral),
+    ),
     recovers(
-        "a volume that cannot grow is tried again, and its claim says why",
+        "ControllerExpandVolume is retried after failure, and the PVC gets event VolumeResizeFailed",
         Pattern::IMMEDIATE,
         CONTROLLER,
         case!(controller_fails),
     ),
     recovers(
-        "a claim that asked for too much has what it asks for then",
+        "a PVC recovers from an infeasible resize when a smaller size is requested",
         Pattern::IMMEDIATE,
         CONTROLLER,
         case!(controller_refuses),
     ),
     recovers(
-        "a node that cannot grow a volume tries again, and the pod says why",
+        "NodeExpandVolume is retried after failure, and the pod gets event VolumeResizeFailed",
         Pattern::XFS,
         NODE,
         case!(node_fails),
     ),
     recovers(
-        "what a node refuses for good is looked at by the controller again",
+        "ControllerExpandVolume is called again after NodeExpandVolume fails with a final error",
         Pattern::XFS,
         NODE,
         case!(node_refuses),
     ),
     recovers(
-        "a driver that grows unused volumes only is asked again once the pod is gone",
+        "with an offline-only driver, expansion is retried after the pod is deleted",
         Pattern::IMMEDIATE,
         Needs::variant(Variant::GrowsUnused).exercising(&[Capability::OfflineExpansion]),
         case!(waits_until_unused),
     ),
 ];
 
-const UNUSED_VOLUME: &str = "an unused volume grows, and its data stays";
-const USED_VOLUME: &str = "a volume grows under its pod";
+const UNUSED_VOLUME: &str = "an unused volume is expanded and keeps its data";
+const USED_VOLUME: &str = "a volume is expanded while a pod uses it";
 
-/// A claim of the case's, bound if it can be without a pod.
+/// A claim of the case's class.
 async fn claim(t: &Fixture) -> Result<Claim> {
     t.claim("claim").await
 }
@@ -94,20 +109,20 @@ async fn not_allowed(t: Arc<Fixture>) -> Result<()> {
     t.bound(&claim).await?;
     t.allow_growth(&claim, false).await?;
     let said = refusal(t.resize(&claim, &t.larger_size()).await)?;
-    ensure!(said.contains("only dynamically provisioned pvc can be resized"), "refused with {said:?}");
+    ensure!(said.contains("only dynamically provisioned pvc can be resized"), "rejected with {said:?}");
     t.allow_growth(&claim, true).await?;
-    t.resize(&claim, &t.larger_size()).await.context("the class lets it, but it cannot grow")
+    t.resize(&claim, &t.larger_size()).await.context("expansion was rejected although the class allows it")
 }
 
 async fn never_smaller(t: Arc<Fixture>) -> Result<()> {
     let claim = claim(&t).await?;
     t.bound(&claim).await?;
     let said = refusal(t.resize(&claim, "1Mi").await)?;
-    ensure!(said.contains("field can not be less than status.capacity"), "refused with {said:?}");
+    ensure!(said.contains("field can not be less than status.capacity"), "rejected with {said:?}");
     Ok(())
 }
 
-/// What leaves a mark on a volume, and what prints it.
+/// The commands that write and print a marker on a volume.
 fn mark(t: &Fixture) -> (&'static str, &'static str) {
     match t.pattern().fs {
         FsType::Block => ("echo kept | dd of=/dev/data conv=notrunc,fsync", "head -c 5 /dev/data"),
@@ -115,7 +130,7 @@ fn mark(t: &Fixture) -> (&'static str, &'static str) {
     }
 }
 
-/// Prints how many KiB a volume has, as its pods see it.
+/// The command that prints the size of a volume in KiB, as seen by its pods.
 fn size(t: &Fixture) -> &'static str {
     match t.pattern().fs {
         FsType::Block => "echo $(($(blockdev --getsize64 /dev/data) / 1024))",
@@ -123,18 +138,21 @@ fn size(t: &Fixture) -> &'static str {
     }
 }
 
-/// Checks in a pod that the mark is there, and that the volume is larger than before. A file system takes some
-/// of its device for itself, and the driver's default may be a directory that has no size of its own.
+/// Checks in a pod that the marker exists, and that the volume is larger than before. A file system uses part of its
+/// device for metadata, and the driver's default may be a directory without its own size.
 async fn is_larger(t: &Fixture, name: &str, claim: &Claim, node: &str) -> Result<()> {
     let script = format!("{} && {}", mark(t).1, size(t));
     let said = t.output(&Wanted::ending(name, claim, &script).on(node)).await?;
     let words: Vec<&str> = said.split_whitespace().collect();
-    let [mark, kib] = words[..] else { anyhow::bail!("pod {name} said {said:?}") };
-    ensure!(mark == "kept", "the data is gone: pod {name} read {mark:?}");
-    let kib: u64 = kib.parse().with_context(|| format!("pod {name} said {said:?}"))?;
+    let [mark, kib] = words[..] else { anyhow::bail!("unexpected output of pod {name}: {said:?}") };
+    ensure!(mark == "kept", "the data is lost: pod {name} read {mark:?}");
+    let kib: u64 = kib.parse().with_context(|| format!("unexpected output of pod {name}: {said:?}"))?;
     let before = claimcheck_informer::quantity::parse(&t.usual_size()).context("not a size")?;
     let before = u64::try_from(before)? / 1024;
-    ensure!(t.pattern().fs == FsType::Default || kib > before, "it has {kib} KiB, no more than {before}");
+    ensure!(
+        t.pattern().fs == FsType::Default || kib > before,
+        "the volume has {kib} KiB, not more than {before}"
+    );
     Ok(())
 }
 
@@ -183,7 +201,7 @@ async fn twice(t: Arc<Fixture>) -> Result<()> {
     t.bound(&claim).await?;
     t.grow(&claim).await?;
     t.resize(&claim, &t.times_usual(3)).await?;
-    // The second wish may have to wait until a node has fulfilled the first.
+    // The second resize may have to wait until a node has completed the first.
     t.ready_pod(&Wanted::staying("pod", &claim, mark(&t).0).on(&node)).await?;
     t.grown_at_last(&claim, &t.times_usual(3)).await
 }
@@ -222,7 +240,9 @@ async fn controller_refuses(t: Arc<Fixture>) -> Result<()> {
     t.resize(&claim, "1Ti").await?;
     t.growth_is(&claim, Progress::ControllerInfeasible).await?;
     t.event_saying("claim", &["VolumeResizeFailed"], "OutOfRange").await?;
-    t.resize(&claim, &t.larger_size()).await.context("it cannot go back to a size above what it has")?;
+    t.resize(&claim, &t.larger_size())
+        .await
+        .context("the request for a smaller size above the capacity was rejected")?;
     t.volume_has(&name, &t.larger_size()).await?;
     t.grown(&claim, &t.larger_size()).await
 }
@@ -245,9 +265,9 @@ async fn node_refuses(t: Arc<Fixture>) -> Result<()> {
     t.grow(&claim).await?;
     t.event_saying("pod", &["VolumeResizeFailed"], "OutOfRange").await?;
     t.grown(&claim, &t.larger_size()).await?;
-    // Once at first, and once more before the node was let try again.
+    // Once at first, and once more before the node may retry.
     let calls = t.balance_now().await?.calls.get("ControllerExpandVolume").copied().unwrap_or_default();
-    ensure!(calls >= 2, "the controller was asked {calls} times");
+    ensure!(calls >= 2, "ControllerExpandVolume was called {calls} times, expected at least 2");
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! How many volumes a node takes: what the driver says, the node tells and the scheduler keeps to.
+//! Volume limits per node: reported by the driver and CSINode, enforced by the scheduler.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ const LIMITED: Needs = Needs::variant(Variant::Limited).exercising(&[Capability:
 pub(super) const ROWS: &[Case] = &[
     row(
         SUITE,
-        "a node reports its driver's limit",
+        "CSINode reports the driver's volume limit",
         "volumeLimits",
         Pattern::IMMEDIATE,
         LIMITED,
@@ -26,7 +26,7 @@ pub(super) const ROWS: &[Case] = &[
     ),
     row(
         SUITE,
-        "a pod beyond its node's limit waits until a volume has left",
+        "a pod beyond its node's volume limit stays Pending until another volume is detached",
         "volumeLimits",
         Pattern::IMMEDIATE,
         LIMITED,
@@ -34,7 +34,7 @@ pub(super) const ROWS: &[Case] = &[
     ),
     row(
         SUITE,
-        "pods go where there is still room for their volumes",
+        "pods are scheduled to nodes below the volume limit",
         "volumeLimits",
         Pattern::LATE,
         LIMITED.on_two_nodes(),
@@ -61,7 +61,7 @@ async fn beyond_the_limit(t: Arc<Fixture>) -> Result<()> {
     }
     let claim = t.further_claim(&limited, "third", "1Mi").await?;
     let third = t.pod(&Wanted::staying("third", &claim, "").on(&node)).await?;
-    // Until its claim is bound, that is what it waits for.
+    // Before its claim is bound, the pod waits for the claim instead.
     t.event_saying("third", &["FailedScheduling"], "exceed max volume count").await?;
     t.remove_pod(&pods[0]).await?;
     t.ready(&third).await?;
@@ -80,7 +80,7 @@ async fn where_there_is_room(t: Arc<Fixture>) -> Result<()> {
         let claim = t.further_claim(&limited, name, "1Mi").await?;
         let pod = t.ready_pod(&Wanted::staying(name, &claim, "")).await?;
         let node = t.node_of(&pod);
-        ensure!(node.as_ref() != Some(full), "{name} is on {full}, which has no room");
+        ensure!(node.as_ref() != Some(full), "{name} is on {full}, which has reached its limit");
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Raw block volumes: data on them, pods that take one mode for the other, both modes in one pod.
+//! Raw block volumes: data, pods with the wrong volume mode, and both modes in one pod.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ const KEEPS: Needs = Needs::NOTHING.exercising(&[Capability::Block, Capability::
 pub(super) const ROWS: &[Case] = &[
     row(
         SUITE,
-        "data on a block volume is kept for the next pod",
+        "data on a block volume persists across pod recreation",
         "volumes",
         Pattern::BLOCK_LATE,
         KEEPS,
@@ -28,7 +28,7 @@ pub(super) const ROWS: &[Case] = &[
     ),
     row(
         SUITE,
-        "data on a block volume is kept for the next pod on another node",
+        "data on a block volume persists across pod recreation on another node",
         "multiVolume",
         Pattern::BLOCK,
         KEEPS.on_two_nodes(),
@@ -36,7 +36,7 @@ pub(super) const ROWS: &[Case] = &[
     ),
     row(
         SUITE,
-        "a block volume is as large as it was claimed",
+        "a block volume has at least the requested size",
         UPSTREAM,
         Pattern::BLOCK,
         BLOCK,
@@ -44,7 +44,7 @@ pub(super) const ROWS: &[Case] = &[
     ),
     row(
         SUITE,
-        "a block volume is not mounted as a file system, and the pod says so",
+        "a block volume in volumeMounts is rejected with event FailedMount",
         UPSTREAM,
         Pattern::BLOCK,
         BLOCK,
@@ -52,7 +52,7 @@ pub(super) const ROWS: &[Case] = &[
     ),
     row(
         SUITE,
-        "a file system is not handed over as a device, and the pod says so",
+        "a filesystem volume in volumeDevices is rejected with event FailedMount",
         UPSTREAM,
         Pattern::IMMEDIATE,
         Needs::NOTHING,
@@ -68,7 +68,7 @@ pub(super) const ROWS: &[Case] = &[
     ),
     row(
         SUITE,
-        "a pod has file systems and devices side by side, and so has the next",
+        "a pod with filesystem and block volumes finds its data after recreation",
         "multiVolume",
         Pattern::BLOCK,
         KEEPS,
@@ -76,7 +76,7 @@ pub(super) const ROWS: &[Case] = &[
     ),
     row(
         SUITE,
-        "a pod has file systems and devices side by side, and so has the next on another node",
+        "a pod with filesystem and block volumes finds its data after recreation on another node",
         "multiVolume",
         Pattern::BLOCK_LATE,
         KEEPS.on_two_nodes(),
@@ -84,7 +84,7 @@ pub(super) const ROWS: &[Case] = &[
     ),
     row(
         SUITE,
-        "two pods of a node share a block volume",
+        "two pods on one node share a block volume",
         "multiVolume",
         Pattern::BLOCK_LATE,
         Needs::NOTHING.exercising(&[Capability::Block, Capability::Multipods]),
@@ -92,7 +92,7 @@ pub(super) const ROWS: &[Case] = &[
     ),
     row(
         SUITE,
-        "a pod keeps its block volume when its node agent is killed",
+        "a running pod keeps its block volume across a kubelet restart",
         "disruptive",
         Pattern::BLOCK,
         Needs::DISRUPT.exercising(&[Capability::Block]),
@@ -100,11 +100,11 @@ pub(super) const ROWS: &[Case] = &[
     ),
 ];
 
-/// Writes four MiB in the middle of a device, and prints their checksum.
+/// Writes four MiB to the middle of a device, and prints their checksum.
 const WRITE: &str = "dd if=/dev/urandom of=/tmp/blob bs=1048576 count=4 2> /dev/null
 dd if=/tmp/blob of=/dev/data bs=1048576 seek=32 conv=notrunc,fsync 2> /dev/null
 sha256sum < /tmp/blob";
-/// Prints the checksum of what is there.
+/// Prints the checksum of the same four MiB.
 const READ: &str = "dd if=/dev/data bs=1048576 skip=32 count=4 2> /dev/null | sha256sum";
 
 async fn kept_on_same_node(t: Arc<Fixture>) -> Result<()> {
@@ -131,8 +131,8 @@ async fn as_large_as_claimed(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
     let script = "test -b /dev/data && blockdev --getsize64 /dev/data";
     let said = t.output(&Wanted::ending("pod", &claim, script)).await?;
-    let bytes: u64 = said.parse().with_context(|| format!("the pod said {said:?}"))?;
-    ensure!(bytes >= 64 << 20, "it has {bytes} bytes");
+    let bytes: u64 = said.parse().with_context(|| format!("unexpected pod output {said:?}"))?;
+    ensure!(bytes >= 64 << 20, "the device has {bytes} bytes");
     Ok(())
 }
 
@@ -159,7 +159,7 @@ async fn unused(t: Arc<Fixture>) -> Result<()> {
     t.remove_claim(&claim).await?;
     let calls = t.balance().await?.calls;
     let published = calls.get("NodePublishVolume").copied().unwrap_or_default();
-    ensure!(published == 0, "the driver was asked to publish it");
+    ensure!(published == 0, "NodePublishVolume was called");
     Ok(())
 }
 
@@ -217,7 +217,7 @@ async fn outlives_agent(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
     let pod = t.ready_pod(&Wanted::staying("pod", &claim, "echo here > /dev/data").on(&node)).await?;
     t.disrupt(Victim::NodeAgent(node.clone()), Disruption::Kill).await?;
-    // The new agent has taken over once it serves another pod on the same volume.
+    // The new kubelet has taken over once it runs another pod with the same volume.
     let other = t.output(&Wanted::ending("other", &claim, "head -c 4 /dev/data").on(&node)).await?;
     ensure!(other == "here", "the other pod read {other:?}");
     t.remove_named_pod("other").await?;

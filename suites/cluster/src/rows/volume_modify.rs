@@ -1,6 +1,6 @@
-//! Volumes that are given other attributes: VolumeAttributesClasses (KEP-3751).
+//! Modification of volumes with VolumeAttributesClasses (KEP-3751).
 //!
-//! Which parameters a vendor's driver knows nobody can guess, so that these cases have a driver of ours beside it.
+//! The mutable parameters of a vendor's driver are unknown, so these cases use a variant of the built-in driver.
 
 use std::sync::Arc;
 
@@ -24,28 +24,34 @@ const fn modifies(name: &'static str, run: Run) -> Case {
 }
 
 pub(super) const ROWS: &[Case] = &[
-    modifies("a volume is made with the attributes that its claim names", case!(made_with)),
-    modifies("a claim waits for attributes that are not there yet", case!(made_late)),
-    modifies("no volume is made with attributes that the driver refuses", case!(made_with_invalid)),
-    modifies("a volume without attributes is given some", case!(given)),
-    modifies("a volume's attributes change under its pod, and its data stays", case!(changed)),
+    modifies("a volume is created with the VolumeAttributesClass of its PVC", case!(made_with)),
+    modifies("a PVC stays Pending until its VolumeAttributesClass exists", case!(made_late)),
     modifies(
-        "a volume keeps its attributes while others are not there, and is then given those that are",
+        "provisioning fails if the driver rejects the parameters of the VolumeAttributesClass",
+        case!(made_with_invalid),
+    ),
+    modifies("an existing volume can be given a VolumeAttributesClass", case!(given)),
+    modifies(
+        "a volume in use is modified to another VolumeAttributesClass and keeps its data",
+        case!(changed),
+    ),
+    modifies(
+        "modification to a missing VolumeAttributesClass stays Pending until another one is set",
         case!(waits),
     ),
     row(
         SUITE,
-        "attributes of another driver are never given",
+        "a VolumeAttributesClass of another driver is never applied",
         UPSTREAM,
         Pattern::IMMEDIATE,
         Needs { our_sidecars: true, ..Needs::variant(Variant::Modified) },
         case!(foreign),
     ),
-    modifies("a claim recovers from attributes that its driver refuses", case!(recovers)),
-    modifies("attributes are kept from being deleted while a volume has them", case!(protected)),
+    modifies("a PVC recovers from a VolumeAttributesClass that the driver rejects", case!(recovers)),
+    modifies("deletion of a VolumeAttributesClass is deferred while a volume uses it", case!(protected)),
     row(
         SUITE,
-        "many volumes change their attributes again and again",
+        "many volumes are modified repeatedly and concurrently",
         STRESS,
         Pattern::IMMEDIATE,
         Needs::variant(Variant::Modified),
@@ -63,12 +69,12 @@ async fn class(t: &Fixture, name: &str, iops: &str) -> Result<String> {
     t.attributes_class(Variant::Modified, name, iops).await
 }
 
-/// A claim that names an attributes class from the start.
+/// A claim that is created with a VolumeAttributesClass.
 async fn with(t: &Fixture, further: &Further, class: &str) -> Result<Claim> {
     t.further_claim_with(further, "claim", SIZE, json!({ "volumeAttributesClassName": class })).await
 }
 
-/// A claim that has one already.
+/// A claim with a volume that has a VolumeAttributesClass already.
 async fn having(t: &Fixture, further: &Further, class: &str) -> Result<Claim> {
     let claim = with(t, further, class).await?;
     t.modified(&claim, class).await?;
@@ -115,7 +121,7 @@ async fn changed(t: Arc<Fixture>) -> Result<()> {
     t.modified(&claim, &gold).await?;
     t.remove_pod(&pod).await?;
     let said = t.output(&Wanted::ending("reader", &claim, "cat /data/ticket")).await?;
-    ensure!(said.trim() == "kept", "the volume was modified, and its next pod reads {said:?}");
+    ensure!(said.trim() == "kept", "after the modification the next pod read {said:?}");
     Ok(())
 }
 
@@ -126,7 +132,7 @@ async fn waits(t: Arc<Fixture>) -> Result<()> {
     t.modify(&claim, &t.global("missing")).await?;
     t.modification_is(&claim, Progress::Pending).await?;
     t.event_saying("claim", &["VolumeModifyFailed"], "does not exist").await?;
-    // Not by making the missing one: upstream's resizer looks again when the claim changes, and only then.
+    // Not by creating the missing class: upstream's resizer retries only when the claim changes.
     t.modify(&claim, &gold).await?;
     t.modified(&claim, &gold).await
 }
@@ -162,7 +168,7 @@ async fn protected(t: Arc<Fixture>) -> Result<()> {
     let claim = having(&t, &driver, &silver).await?;
     t.attributes_class_is_protected(&silver).await?;
     t.delete_attributes_class(&silver).await?;
-    ensure!(t.attributes_class_is_going(&silver).await?, "{silver} went while a volume has it");
+    ensure!(t.attributes_class_is_going(&silver).await?, "{silver} was removed while a volume uses it");
     t.modify(&claim, &gold).await?;
     t.modified(&claim, &gold).await?;
     t.attributes_class_is_gone(&silver).await

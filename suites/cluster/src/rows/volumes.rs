@@ -1,4 +1,4 @@
-//! Data on volumes: kept, shared between pods, bounded.
+//! Data on volumes: persistence, sharing between pods, and size limits.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub(super) const ROWS: &[Case] = &[
     kept_elsewhere(Pattern::XFS),
     row(
         SUITE,
-        "two pods on one claim share one stage",
+        "two pods with the same PVC on one node share one NodeStageVolume call",
         "multiVolume",
         Pattern::LATE,
         Needs::NOTHING.exercising(&[Capability::Multipods]),
@@ -32,7 +32,7 @@ pub(super) const ROWS: &[Case] = &[
     ),
     row(
         SUITE,
-        "a volume is as large as it was claimed, and no larger",
+        "a volume has the requested size, and writes beyond it fail with ENOSPC",
         "provisioning",
         Pattern::EXT4,
         Needs::NOTHING,
@@ -41,11 +41,11 @@ pub(super) const ROWS: &[Case] = &[
 ];
 
 const fn kept(pattern: Pattern) -> Case {
-    row(SUITE, "data is kept for the next pod", "volumes", pattern, KEEPS, case!(kept_on_same_node))
+    row(SUITE, "data persists across pod recreation", "volumes", pattern, KEEPS, case!(kept_on_same_node))
 }
 
 const fn kept_elsewhere(pattern: Pattern) -> Case {
-    let name = "data is kept for the next pod on another node";
+    let name = "data persists across pod recreation on another node";
     row(SUITE, name, "multiVolume", pattern, KEEPS.on_two_nodes(), case!(kept_on_other_node))
 }
 
@@ -79,9 +79,12 @@ async fn two_pods_one_stage(t: Arc<Fixture>) -> Result<()> {
     let read = "test \"$(cat /data/a)\" = from-a && echo from-b > /data/b";
     let b = t.ready_pod(&Wanted::staying("b", &claim, read).on(&node)).await?;
     t.remove_pod(&a).await?;
-    // The volume stays staged and published for the other pod.
+    // The volume remains staged and published for the other pod.
     let seen = t.balance_now().await?.calls;
-    ensure!(!seen.contains_key("NodeUnstageVolume"), "unstaged under a running pod: {seen:?}");
+    ensure!(
+        !seen.contains_key("NodeUnstageVolume"),
+        "NodeUnstageVolume was called while a pod uses the volume: {seen:?}"
+    );
     t.remove_pod(&b).await?;
     t.remove_claim(&claim).await?;
     let expected = [
@@ -99,7 +102,7 @@ async fn two_pods_one_stage(t: Arc<Fixture>) -> Result<()> {
 
 async fn size_is_enforced(t: Arc<Fixture>) -> Result<()> {
     let claim = t.claim("claim").await?;
-    // Three quarters fit beside what the file system itself takes; a quarter more than the whole does not.
+    // Three quarters fit in addition to file system metadata; a quarter more than the volume does not.
     let mebibytes = quantity::parse(&t.usual_size()).context("not a size")? >> 20;
     let (less, more) = (mebibytes * 3 / 4, mebibytes * 5 / 4);
     let script = format!(
@@ -109,6 +112,6 @@ async fn size_is_enforced(t: Arc<Fixture>) -> Result<()> {
          rm -f /data/large"
     );
     let said = t.output(&Wanted::ending("pod", &claim, &script)).await?;
-    ensure!(said == "fits\nNo space left on device", "the pod said {said:?}");
+    ensure!(said == "fits\nNo space left on device", "unexpected pod output {said:?}");
     Ok(())
 }

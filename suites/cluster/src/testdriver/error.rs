@@ -1,4 +1,4 @@
-//! What is wrong with a driver file: where, and what was probably meant.
+//! Errors of driver files, with the position and a suggestion.
 
 use std::{
     io,
@@ -8,39 +8,39 @@ use std::{
 use claimcheck_model::nearest;
 use serde_saphyr::Error as Yaml;
 
-/// Why a driver file cannot be used.
+/// The reason why a driver file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TestDriverError {
-    /// It, or a file that it names, cannot be read.
+    /// The file, or a file that it names, cannot be read.
     #[error("--driver-config: cannot read {}", .path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// It is not what upstream's suite reads.
+    /// It is not a valid driver file of upstream's suite.
     #[error("{}:{line}: {what}", .path.display())]
     Form {
         /// The file.
         path: PathBuf,
         /// The line, from 1.
         line: u64,
-        /// What is wrong, and what was probably meant.
+        /// The error and a suggestion.
         what: String,
     },
-    /// A value that says nothing, or contradicts another.
+    /// A value that is invalid or contradicts another.
     #[error("{}: {what}", .path.display())]
     Value {
         /// The file.
         path: PathBuf,
-        /// Which, and what it should be.
+        /// The field, and the expected value.
         what: String,
     },
 }
 
-/// Names that belong elsewhere in the file: as they are misplaced, and where they belong.
+/// Names that are often misplaced, and the fields that they belong to.
 const ELSEWHERE: [(&str, &str); 4] = [
     ("NumSnapshots", "VolumeSnapshotStressTestOptions or VolumeGroupSnapshotStressTestOptions"),
     ("FromName", "StorageClass, SnapshotClass and GroupSnapshotClass"),
@@ -48,7 +48,7 @@ const ELSEWHERE: [(&str, &str); 4] = [
     ("SupportedFsType", "DriverInfo"),
 ];
 
-/// What the parser found, in words for those who wrote the file.
+/// The parser's error as a message for the author of the file.
 pub(super) fn form(path: &Path, error: &Yaml) -> TestDriverError {
     let error = error.without_snippet();
     let line = error.location().map_or(0, |location| location.line());
@@ -67,8 +67,8 @@ fn unknown(kind: &str, name: &str, known: &[&str]) -> String {
         ELSEWHERE.iter().find(|(misplaced, _)| *misplaced == name),
     ) {
         (Some(nearest), _) => format!("did you mean {nearest}?"),
-        (None, Some((_, home))) => format!("it belongs to {home}; here are known {all}"),
+        (None, Some((_, home))) => format!("it belongs to {home}; known here are {all}"),
         (None, None) => format!("known are {all}"),
     };
-    format!("there is no {kind} {name} here: {meant}")
+    format!("unknown {kind} {name}: {meant}")
 }

@@ -2,8 +2,7 @@
 //!
 //! Upstream: `driverDefinition` in `test/e2e/storage/external/external.go`, `DriverInfo` and what it holds in
 //! `test/e2e/storage/framework/testdriver.go`, `SizeRange` in `test/e2e/framework/volume/fixtures.go`. Upstream
-//! takes unknown fields for nothing; here each is an error, since a field that nobody reads is a case that
-//! nobody runs.
+//! ignores unknown fields; here each is an error, since an ignored field may silently disable cases.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,118 +15,118 @@ use super::timeouts::Timeout;
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields, default)]
 pub struct File {
-    /// What storage classes are made from.
+    /// The source of storage classes.
     pub storage_class: ClassSource,
-    /// The same of snapshots.
+    /// The source of snapshot classes.
     pub snapshot_class: ClassSource,
-    /// The same of group snapshots.
+    /// The source of group snapshot classes.
     pub group_snapshot_class: ClassSource,
-    /// The same of what volumes can be changed to.
+    /// The source of VolumeAttributesClasses.
     pub volume_attributes_class: AttributesSource,
-    /// Volumes that are part of a pod.
+    /// CSI inline volumes.
     pub inline_volumes: Vec<InlineVolume>,
     /// The only node that pods run on.
     pub client_node_name: String,
     /// Labels of the nodes that pods run on.
     pub node_selectors: BTreeMap<String, String>,
-    /// How long steps may take, as Go writes durations.
+    /// Timeouts of steps, as Go durations.
     pub timeouts: BTreeMap<Timeout, String>,
-    /// The driver itself.
+    /// The driver's properties.
     pub driver_info: DriverInfo,
 }
 
-/// Where a class comes from; nowhere where all is empty.
+/// The source of a class; all fields empty means none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields, default)]
 pub struct ClassSource {
-    /// Made from the driver's name, without parameters.
+    /// Created from the driver's name, without parameters.
     pub from_name: bool,
     /// An object in a file.
     pub from_file: String,
-    /// A copy of one that the cluster has.
+    /// A copy of an existing class of the cluster.
     pub from_existing_class_name: String,
 }
 
-/// Where a VolumeAttributesClass comes from: never from the driver's name alone.
+/// The source of a VolumeAttributesClass: the driver's name is not sufficient.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields, default)]
 pub struct AttributesSource {
     /// An object in a file.
     pub from_file: String,
-    /// A copy of one that the cluster has.
+    /// A copy of an existing class of the cluster.
     pub from_existing_class_name: String,
 }
 
-/// A volume that is part of a pod.
+/// A CSI inline volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields, default)]
 pub struct InlineVolume {
-    /// What the driver is given as volume context.
+    /// The volume context for the driver.
     pub attributes: BTreeMap<String, String>,
-    /// All pods see one and the same volume.
+    /// All pods share one volume.
     pub shared: bool,
     /// The driver cannot mount it for writing.
     pub read_only: bool,
 }
 
-/// What is known of the driver.
+/// Properties of the driver.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields, default)]
 pub struct DriverInfo {
-    /// Its name, as GetPluginInfo says it.
+    /// Its name, as returned by GetPluginInfo.
     pub name: String,
-    /// The plugin that it replaces.
+    /// The in-tree plugin that it replaces.
     pub in_tree_plugin_name: String,
     /// Labels of upstream's test runner.
     pub test_tags: Vec<serde_json::Value>,
-    /// The largest file that it takes, bytes; any where zero.
+    /// The maximum file size in bytes; zero means unlimited.
     pub max_file_size: i64,
     /// The sizes of its volumes.
     pub supported_size_range: SizeRange,
-    /// Its file systems; the empty name is the driver's own choice.
+    /// Its file systems; the empty name is the driver's default.
     pub supported_fs_type: BTreeMap<String, Option<Empty>>,
-    /// Mount options that it can be given.
+    /// Mount options that it supports.
     pub supported_mount_option: BTreeMap<String, Option<Empty>>,
-    /// Mount options that it must be given.
+    /// Mount options that it requires.
     pub required_mount_option: BTreeMap<String, Option<Empty>>,
-    /// What it can do; what is not named it cannot.
+    /// Its capabilities; those not named are false.
     pub capabilities: BTreeMap<Capability, bool>,
     /// The access modes of claims.
     pub required_access_modes: BTreeSet<AccessMode>,
-    /// Labels that say where a volume can be reached.
+    /// Topology keys of its volumes.
     pub topology_keys: Vec<String>,
-    /// How many places a volume is made in.
+    /// The number of topology segments of a volume.
     pub num_allowed_topologies: u32,
     /// The scale of stress.
     pub stress_test_options: Option<StressTestOptions>,
-    /// The same of snapshots.
+    /// The scale of stress with snapshots.
     pub volume_snapshot_stress_test_options: Option<SnapshotStressTestOptions>,
-    /// The same of changes.
+    /// The scale of stress with modifications.
     pub volume_modify_stress_test_options: Option<ModifyStressTestOptions>,
-    /// The same of group snapshots.
+    /// The scale of stress with group snapshots.
     pub volume_group_snapshot_stress_test_options: Option<SnapshotStressTestOptions>,
-    /// What is expected of its speed.
+    /// Expected performance.
     pub performance_test_options: Option<PerformanceTestOptions>,
 }
 
-/// What Go writes for a member of a set: `ext4: {}`.
+/// A member of a Go set in YAML: `ext4: {}`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Empty {}
 
-/// Sizes of volumes, as Kubernetes quantities; unlimited where empty.
+/// Volume sizes, as Kubernetes quantities; empty means unlimited.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields, default)]
 pub struct SizeRange {
-    /// The largest.
+    /// The maximum.
     pub max: String,
-    /// The smallest.
+    /// The minimum.
     pub min: String,
-    /// What sizes are multiples of.
+    /// The step between sizes.
     pub step: String,
 }
 
-/// Who may use a volume at once.
+/// The access mode of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[expect(clippy::enum_variant_names, reason = "the names are Kubernetes'")]
 pub enum AccessMode {
@@ -147,7 +146,7 @@ pub enum AccessMode {
 pub struct StressTestOptions {
     /// How many pods, each with a volume.
     pub num_pods: usize,
-    /// How often each is made again.
+    /// How often each pod is recreated.
     pub num_restarts: usize,
 }
 
@@ -161,7 +160,7 @@ pub struct SnapshotStressTestOptions {
     pub num_snapshots: usize,
 }
 
-/// The scale of stress with changes.
+/// The scale of stress with modifications.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields, default)]
 pub struct ModifyStressTestOptions {
@@ -169,32 +168,32 @@ pub struct ModifyStressTestOptions {
     pub num_pods: usize,
 }
 
-/// What is expected of its speed.
+/// Expected performance.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields, default)]
 pub struct PerformanceTestOptions {
-    /// When volumes are made.
+    /// Expected performance of provisioning.
     pub provisioning_options: Option<ProvisioningOptions>,
 }
 
-/// What is expected when volumes are made.
+/// Expected performance of provisioning.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields, default)]
 pub struct ProvisioningOptions {
-    /// The size of each.
+    /// The size of each volume.
     pub volume_size: String,
-    /// How many.
+    /// The number of volumes.
     pub count: usize,
-    /// How fast.
+    /// Expected latency and throughput.
     pub expected_metrics: Option<ExpectedMetrics>,
 }
 
-/// How fast volumes are made.
+/// Expected latency and throughput of provisioning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase", deny_unknown_fields, default)]
 pub struct ExpectedMetrics {
-    /// Nanoseconds, as Go writes a duration that is a number.
+    /// In nanoseconds, the numeric form of a Go duration.
     pub avg_latency: i64,
-    /// Claims bound in a second.
+    /// Claims bound per second.
     pub throughput: f64,
 }

@@ -1,13 +1,13 @@
-//! Driver files: the YAML (or JSON) that vendors have for upstream's external storage suite
-//! (`-storage.testdriver`), and what our cases make of it.
+//! Driver files: the YAML (or JSON) test driver definition of upstream's external storage suite
+//! (`-storage.testdriver`), and how the cases use it.
 //!
 //! ```text
 //! text ──file──> File (strict) ──TestDriver::parse──> checked values ──> plan: which rows run
 //!                                                                    └─> fixture: classes, claims, pods
 //! ```
 //!
-//! Every field has an effect on cases, or [`TestDriver::without_effect`] names it. The way back, from what a driver
-//! declares to such a file, is [`draft`].
+//! Every field affects cases, or [`TestDriver::without_effect`] lists it. [`draft`] generates such a file from the
+//! capabilities that a driver declares.
 
 mod error;
 mod file;
@@ -35,10 +35,10 @@ pub use file::{AccessMode, ClassSource, File, InlineVolume, StressTestOptions};
 pub use ours::Content;
 pub use write::{ClassWish, Draft, Origin, Wishes, class, draft};
 
-/// The smallest volume of a driver whose file names none (`loadDriverDefinition` in upstream's `external.go`).
+/// The default minimum volume size (`loadDriverDefinition` in upstream's `external.go`).
 const SMALLEST: &str = "5Gi";
 
-/// A driver as its file describes it.
+/// A driver as described by its driver file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TestDriver {
     file: File,
@@ -48,24 +48,24 @@ pub struct TestDriver {
     patience: Option<Duration>,
 }
 
-/// What the driver's storage classes are made from.
+/// The source of the driver's storage classes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Class {
-    /// There is none: volumes are not made for claims.
+    /// No class: no dynamic provisioning.
     None,
-    /// The driver's name alone.
+    /// Only the driver's name.
     Name,
     /// This object.
     Object(Box<StorageClass>),
-    /// One that the cluster has.
+    /// An existing class of the cluster.
     Existing(String),
 }
 
 impl TestDriver {
-    /// Reads a driver file, and the files that it names: those that are not absolute lie beside it.
+    /// Reads a driver file and the files that it names; relative paths are resolved against its directory.
     ///
     /// # Errors
-    /// [`TestDriverError`] says where the mistake is, and what was probably meant.
+    /// [`TestDriverError`] contains the position of the mistake and a suggestion.
     pub fn read(path: &Path) -> Result<Self, TestDriverError> {
         let read = |path: &Path| {
             fs::read_to_string(path).map_err(|source| TestDriverError::Read { path: path.to_owned(), source })
@@ -76,7 +76,7 @@ impl TestDriver {
         })
     }
 
-    /// The same of a text; `beside` reads the files that it names.
+    /// The same for a text; `beside` reads the files that it names.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -89,7 +89,7 @@ impl TestDriver {
         let value = |what: String| TestDriverError::Value { path: path.to_owned(), what };
         if file.driver_info.name.is_empty() {
             return Err(value(
-                "DriverInfo.Name is missing: write the name that GetPluginInfo answers".into(),
+                "DriverInfo.Name is missing: set it to the name that GetPluginInfo returns".into(),
             ));
         }
         let class = match &file.storage_class {
@@ -100,7 +100,7 @@ impl TestDriver {
                     serde_saphyr::from_str(&text).map_err(|error| error::form(&path, &error))?;
                 if class.provisioner != file.driver_info.name {
                     let what = format!(
-                        "its provisioner is {:?}, the driver is {:?}",
+                        "its provisioner is {:?}, but the driver is {:?}",
                         class.provisioner, file.driver_info.name
                     );
                     return Err(TestDriverError::Value { path, what });
@@ -116,7 +116,7 @@ impl TestDriver {
         let size = |field: &str, text: &str| {
             let bytes = quantity::bytes(&Quantity(text.to_owned())).filter(|bytes| *bytes > 0);
             bytes.ok_or_else(|| {
-                value(format!("SupportedSizeRange.{field} is {text:?}: write a quantity, for example 1Gi"))
+                value(format!("SupportedSizeRange.{field} {text:?} is not a quantity: use for example 1Gi"))
             })
         };
         let no_range = range.min.is_empty() && range.max.is_empty();
@@ -132,7 +132,7 @@ impl TestDriver {
         let mut patience = None;
         for (name, text) in &file.timeouts {
             let time = timeouts::duration(text).ok_or_else(|| {
-                value(format!("Timeouts: {text:?} is no duration: write it as Go does, for example 5m"))
+                value(format!("Timeouts: {text:?} is not a Go duration: use for example 5m"))
             })?;
             patience = patience.max(name.is_waited().then_some(time));
         }
@@ -144,18 +144,18 @@ impl TestDriver {
         &self.file.driver_info.name
     }
 
-    /// What its storage classes are made from.
+    /// The source of its storage classes.
     pub fn class(&self) -> &Class {
         &self.class
     }
 
-    /// All fields, as they are written.
+    /// All fields, as written in the file.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// What it can do. A capability that the file does not name it lacks; expansion is online and offline where
-    /// the file does not say otherwise, as upstream has it.
+    /// Its capabilities. A capability that the file does not name is false; expansion is both online and offline
+    /// unless the file states otherwise, as upstream does.
     pub fn capabilities(&self) -> BTreeMap<Capability, bool> {
         let named = &self.file.driver_info.capabilities;
         let grows = named.get(&Capability::ControllerExpansion).copied().unwrap_or_default();
@@ -167,12 +167,12 @@ impl TestDriver {
         Capability::ALL.iter().map(|&capability| (capability, value(capability))).collect()
     }
 
-    /// A size that the driver makes, as near to the wanted one as can be; bytes.
+    /// The supported size closest to the requested one, in bytes.
     pub fn fit(&self, bytes: i64) -> i64 {
         bytes.max(self.smallest).min(self.largest.unwrap_or(i64::MAX))
     }
 
-    /// The access modes that claims ask for.
+    /// The access modes that claims request.
     pub fn access_modes(&self) -> BTreeSet<AccessMode> {
         match &self.file.driver_info.required_access_modes {
             none if none.is_empty() => BTreeSet::from([AccessMode::ReadWriteOnce]),
@@ -180,22 +180,22 @@ impl TestDriver {
         }
     }
 
-    /// Mount options without which nothing works.
+    /// Required mount options.
     pub fn mount_options(&self) -> Vec<String> {
         self.file.driver_info.required_mount_option.keys().cloned().collect()
     }
 
-    /// The file systems that it can make, beside its own choice.
+    /// The file systems that it supports, in addition to its default.
     pub fn file_systems(&self) -> impl Iterator<Item = &str> {
         self.file.driver_info.supported_fs_type.keys().map(String::as_str).filter(|name| !name.is_empty())
     }
 
-    /// How long a step may take, where the file gives one more time than it has anyway.
+    /// The longest timeout in the file that applies to a step.
     pub fn patience(&self) -> Option<Duration> {
         self.patience
     }
 
-    /// Fields that the file has and that no case looks at.
+    /// Fields of the file that no case uses.
     pub fn without_effect(&self) -> Vec<&'static str> {
         let File { storage_class: class, snapshot_class, group_snapshot_class, .. } = &self.file;
         let info = &self.file.driver_info;
@@ -207,7 +207,7 @@ impl TestDriver {
             ("SnapshotClass", given(snapshot_class)),
             ("GroupSnapshotClass", given(group_snapshot_class)),
             ("VolumeAttributesClass", self.file.volume_attributes_class != file::AttributesSource::default()),
-            ("Timeouts of what no case waits for", self.file.timeouts.keys().any(|name| !name.is_waited())),
+            ("Timeouts that no case uses", self.file.timeouts.keys().any(|name| !name.is_waited())),
             ("InTreePluginName", !info.in_tree_plugin_name.is_empty()),
             ("TestTags", !info.test_tags.is_empty()),
             ("SupportedMountOption", !info.supported_mount_option.is_empty()),
@@ -230,5 +230,5 @@ impl TestDriver {
     }
 }
 
-/// File systems that cases ask for.
+/// File systems that cases request.
 const KNOWN: [&str; 3] = ["ext3", "ext4", "xfs"];

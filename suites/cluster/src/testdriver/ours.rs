@@ -1,15 +1,15 @@
-//! What is known of our own driver, as `manifests/` installs it, that its calls do not say; checked against the
-//! driver and the manifests in `write_tests.rs`.
+//! Properties of the built-in driver, as installed by `manifests/`, that its CSI calls do not report; checked against
+//! the driver and the manifests in `write_tests.rs`.
 
 use std::collections::BTreeMap;
 
 use claimcheck_driver::{filesystem::FsType, parameters::Kind};
 use claimcheck_model::Capability;
 
-/// What the volumes of a class of ours are made of.
+/// The backend of volumes of a built-in storage class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// Directories, and images where a raw block volume is asked for: a class without parameters.
+    /// Directories, and images for raw block volumes: a class without parameters.
     Either,
     /// Directories, always.
     Directory,
@@ -18,7 +18,7 @@ pub enum Content {
 }
 
 impl Content {
-    /// That of a class, by its name among `manifests/classes` or its parameters.
+    /// The backend of a class, by its name in `manifests/classes` or its parameters.
     pub fn of_class(name: Option<&str>, parameters: &BTreeMap<String, String>) -> Self {
         let named = |kind: Kind| {
             let class = format!("claimcheck-{kind}");
@@ -34,7 +34,7 @@ impl Content {
         }
     }
 
-    /// The file systems that a class can ask for. One asked of a directory is ignored.
+    /// The file systems that a class can request. A directory ignores the request.
     pub(super) fn file_systems(self) -> Vec<String> {
         match self {
             Self::Either | Self::Directory => Vec::new(),
@@ -43,41 +43,43 @@ impl Content {
     }
 }
 
-/// Enough for the largest file of upstream's volumeIO suite; images are sparse.
+/// Sufficient for the largest file of upstream's volumeIO suite; images are sparse.
 pub(super) const SMALLEST: &str = "1Gi";
-/// A mount option that volumes of both kinds take.
+/// A mount option that both backends support.
 pub(super) const MOUNT_OPTION: &str = "noatime";
 
-/// Whether our driver can do it, and why that is so; none where what it declares says all.
+/// Whether the built-in driver has the capability, and the reason; `None` if its declaration is sufficient.
 pub(super) fn known(content: Content, capability: Capability) -> Option<(bool, &'static str)> {
     use Content::{Directory, Either, Image};
     Some(match (capability, content) {
-        (Capability::Persistence, _) => (true, "volumes are in --state-dir, whichever pods come and go"),
+        (Capability::Persistence, _) => (true, "volumes are in --state-dir, independent of pods"),
         (Capability::Block, Either | Image) => (true, "images are loop devices"),
-        (Capability::Block, Directory) => (false, "a directory is no device"),
+        (Capability::Block, Directory) => (false, "a directory is not a block device"),
         (Capability::FsGroup, _) => (true, "manifests/csidriver: fsGroupPolicy File"),
         (Capability::Exec, _) => (true, "mounted without noexec"),
-        (Capability::Multipods, _) => (true, "staged once on a node, bind mounted for each pod"),
+        (Capability::Multipods, _) => (true, "staged once per node, bind-mounted for each pod"),
         (Capability::Rwx, Either) => (true, "directories, and raw block volumes"),
-        (Capability::Rwx, Directory) => (true, "all nodes see one directory"),
-        (Capability::Rwx, Image) => {
-            (false, "the file system of an image is of one node; raw block volumes alone can")
-        }
-        (Capability::SingleNodeVolume, _) => (false, "all nodes see one --state-dir"),
+        (Capability::Rwx, Directory) => (true, "all nodes share one directory"),
+        (Capability::Rwx, Image) => (
+            false,
+            "the file system of an image can be mounted on one node only; raw block volumes support it",
+        ),
+        (Capability::SingleNodeVolume, _) => (false, "all nodes share one --state-dir"),
         (Capability::FsResizeFromSourceNotSupported, Either | Directory) => {
-            (true, "a directory has no size of its own to be seen")
+            (true, "a directory has no visible size of its own")
         }
-        (Capability::FsResizeFromSourceNotSupported, Image) => (false, "grown when it is staged"),
-        (Capability::MultiplePvsSameId, _) => (true, "looks at no Kubernetes object"),
-        (Capability::CapReadOnlyMany, _) => (true, "MULTI_NODE_READER_ONLY is taken for both kinds"),
-        (Capability::SeLinuxMount, _) => (false, "manifests/csidriver: no seLinuxMount"),
+        (Capability::FsResizeFromSourceNotSupported, Image) => (false, "expanded in NodeStageVolume"),
+        (Capability::MultiplePvsSameId, _) => (true, "uses no Kubernetes objects"),
+        (Capability::CapReadOnlyMany, _) => (true, "MULTI_NODE_READER_ONLY is supported by both backends"),
+        (Capability::SeLinuxMount, _) => (false, "manifests/csidriver: seLinuxMount is not set"),
         (Capability::GroupSnapshot, _) => (
             false,
-            "declares GROUP_CONTROLLER_SERVICE, but manifests/ bring neither CRDs nor controllers for it",
+            "declares GROUP_CONTROLLER_SERVICE, but manifests/ contain neither CRDs nor controllers for it",
         ),
-        (Capability::SnapshotMetadata, _) => {
-            (false, "declares SNAPSHOT_METADATA_SERVICE, but manifests/ bring neither CRD nor sidecar for it")
-        }
+        (Capability::SnapshotMetadata, _) => (
+            false,
+            "declares SNAPSHOT_METADATA_SERVICE, but manifests/ contain neither CRD nor sidecar for it",
+        ),
         (Capability::Capacity, _) => {
             (false, "declares GET_CAPACITY, but only overlays/existing of manifests/ set storageCapacity")
         }

@@ -93,40 +93,43 @@ fn what_a_file_does_not_say_is_as_upstream_has_it() {
 #[test]
 fn mistakes_are_told_with_their_line_and_what_was_meant() {
     let table = [
-        // The two that stand in files of well-known drivers.
+        // Two mistakes in files of well-known drivers.
         (
             format!("{NAME}  StressTestOptions:\n    NumPods: 1\n    NumSnapshots: 2\n"),
-            "driver.yaml:5: there is no field NumSnapshots here: it belongs to VolumeSnapshotStressTestOptions",
+            "driver.yaml:5: unknown field NumSnapshots: it belongs to VolumeSnapshotStressTestOptions",
         ),
         (
             format!("VolumeAttributeClass:\n  FromFile: a\n{NAME}"),
-            "driver.yaml:1: there is no field VolumeAttributeClass here: did you mean VolumeAttributesClass?",
+            "driver.yaml:1: unknown field VolumeAttributeClass: did you mean VolumeAttributesClass?",
         ),
         (
             format!("{NAME}InlineVolumes:\n- shared: true\n"),
-            "driver.yaml:4: there is no field shared here: did you mean Shared?",
+            "driver.yaml:4: unknown field shared: did you mean Shared?",
         ),
         (
             format!("{NAME}  Capabilities:\n    presistence: true\n"),
-            "driver.yaml:4: there is no name presistence here: did you mean persistence?",
+            "driver.yaml:4: unknown name presistence: did you mean persistence?",
         ),
         (
             format!("{NAME}VolumeAttributesClass:\n  FromName: true\n"),
-            "driver.yaml:4: there is no field FromName here: it belongs to StorageClass, SnapshotClass",
+            "driver.yaml:4: unknown field FromName: it belongs to StorageClass, SnapshotClass",
         ),
         (
             format!("{NAME}Timeouts:\n  PodStrt: 5m\n"),
-            "driver.yaml:4: there is no name PodStrt here: did you mean PodStart?",
+            "driver.yaml:4: unknown name PodStrt: did you mean PodStart?",
         ),
         (
             format!("{NAME}  RequiredAccessModes: [RWX]\n"),
-            "driver.yaml:3: there is no name RWX here: known are ReadWriteOnce",
+            "driver.yaml:3: unknown name RWX: known are ReadWriteOnce",
         ),
         ("StorageClass: {FromName: true}\n".to_owned(), "driver.yaml: DriverInfo.Name is missing"),
-        (format!("{NAME}Timeouts: {{PodStart: soon}}\n"), "driver.yaml: Timeouts: \"soon\" is no duration"),
+        (
+            format!("{NAME}Timeouts: {{PodStart: soon}}\n"),
+            "driver.yaml: Timeouts: \"soon\" is not a Go duration",
+        ),
         (
             format!("{NAME}  SupportedSizeRange: {{Min: much}}\n"),
-            "driver.yaml: SupportedSizeRange.Min is \"much\"",
+            "driver.yaml: SupportedSizeRange.Min \"much\" is not a quantity",
         ),
         (
             format!("{NAME}  SupportedSizeRange: {{Min: 2Gi, Max: 1Gi}}\n"),
@@ -134,7 +137,7 @@ fn mistakes_are_told_with_their_line_and_what_was_meant() {
         ),
         (
             "StorageClass: {FromFile: class.yaml}\nDriverInfo: {Name: other}\n".to_owned(),
-            "class.yaml: its provisioner is \"d.example.com\", the driver is \"other\"",
+            "class.yaml: its provisioner is \"d.example.com\", but the driver is \"other\"",
         ),
     ];
     for (text, expected) in table {

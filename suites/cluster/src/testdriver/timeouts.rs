@@ -1,11 +1,11 @@
-//! How long steps may take: the names of upstream's `TimeoutContext` (`test/e2e/framework/timeouts.go`).
+//! Timeouts of steps, with the names of upstream's `TimeoutContext` (`test/e2e/framework/timeouts.go`).
 
 use std::time::Duration;
 
 use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 
-/// A step that a file can give time to.
+/// A timeout that a driver file can set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 pub enum Timeout {
     Poll,
@@ -37,7 +37,7 @@ pub enum Timeout {
 }
 
 impl Timeout {
-    /// Whether a case ever waits so. Nobody here polls, nor waits for the cluster itself.
+    /// Whether a case uses this timeout. Cases neither poll nor wait for the cluster itself.
     pub(super) fn is_waited(self) -> bool {
         match self {
             Self::Poll
@@ -65,7 +65,7 @@ impl Timeout {
     }
 }
 
-/// A duration as Go writes it: `90s`, `5m`, `1h30m`.
+/// Parses a Go duration: `90s`, `5m`, `1h30m`.
 pub(super) fn duration(text: &str) -> Option<Duration> {
     text.parse::<SignedDuration>().ok().and_then(|duration| Duration::try_from(duration).ok())
 }

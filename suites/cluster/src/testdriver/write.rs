@@ -1,4 +1,4 @@
-//! A driver file from what a driver declares: each capability with where its value comes from.
+//! Generates a driver file from the capabilities that a driver declares, with the origin of each value.
 //!
 //! ```text
 //! Asked (calls) ─┐
@@ -6,8 +6,8 @@
 //! Content (ours) ┘
 //! ```
 //!
-//! What nobody says is false, as upstream takes a capability that a file does not name, unless there is a reason to
-//! assume it.
+//! Unknown capabilities are false, as upstream treats a capability that a file does not name, unless there is a reason
+//! to assume true.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,67 +26,67 @@ use super::{
 };
 use claimcheck_cluster::{Asked, declared_by};
 
-/// `FileSizeMedium` of upstream's `test/e2e/storage/framework`, which its own CSI drivers give: its volumeIO suite
-/// writes nothing where there is no MaxFileSize.
+/// `FileSizeMedium` of upstream's `test/e2e/storage/framework`, which upstream's CSI drivers use: its volumeIO suite
+/// writes nothing without MaxFileSize.
 const LARGEST_FILE: i64 = 100 << 20;
 
-/// What storage classes are made from, where a driver makes volumes at all.
+/// The source of storage classes, if the driver creates volumes at all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ClassWish {
-    /// The driver's name alone.
+    /// Only the driver's name.
     #[default]
     Name,
-    /// One that the cluster has.
+    /// An existing class of the cluster.
     Existing(String),
     /// The object in this file.
     File(String),
 }
 
-/// What no call to a driver answers.
+/// Settings that CSI calls do not report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wishes {
-    /// What storage classes are made from.
+    /// The source of storage classes.
     pub class: ClassWish,
-    /// A snapshot class that the cluster has.
+    /// An existing snapshot class of the cluster.
     pub snapshot_class: Option<String>,
-    /// The same of group snapshots.
+    /// An existing group snapshot class of the cluster.
     pub group_snapshot_class: Option<String>,
-    /// A VolumeAttributesClass that the cluster has.
+    /// An existing VolumeAttributesClass of the cluster.
     pub attributes_class: Option<String>,
-    /// File systems that a class can ask for.
+    /// File systems that a class can request.
     pub file_systems: BTreeSet<String>,
-    /// Mount options that a class can ask for.
+    /// Mount options that a class can request.
     pub mount_options: BTreeSet<String>,
-    /// The smallest volume, as a quantity.
+    /// The minimum volume size, as a quantity.
     pub smallest: Option<String>,
-    /// The largest.
+    /// The maximum volume size, as a quantity.
     pub largest: Option<String>,
-    /// The largest file, bytes.
+    /// The maximum file size, in bytes.
     pub largest_file: Option<i64>,
-    /// The attributes of volumes that are part of a pod.
+    /// The attributes of CSI inline volumes.
     pub inline_volumes: Vec<BTreeMap<String, String>>,
     /// The only node that pods run on.
     pub client_node: Option<String>,
-    /// How many pods the stress suites have, and how often each is repeated.
+    /// The number of pods and of restarts in the stress suites.
     pub stress: Option<usize>,
-    /// Capabilities, whatever the driver declares.
+    /// Capabilities that override the driver's declaration.
     pub capabilities: BTreeMap<Capability, bool>,
 }
 
-/// Where the value of a capability comes from.
+/// The origin of a capability's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// The driver declares it so.
+    /// The driver declares it.
     Declared(&'static str),
-    /// The driver leaves it out there.
+    /// The driver does not declare it.
     NotDeclared(&'static str),
-    /// It is known of our own driver.
+    /// Known for the built-in driver.
     Known(&'static str),
-    /// There is a reason to think so.
+    /// Assumed, with a reason.
     Assumed(&'static str),
-    /// Nobody says; what it depends on.
+    /// Unknown; what it depends on.
     Unknown(&'static str),
-    /// The caller says so.
+    /// Set by the caller.
     Override,
 }
 
@@ -95,9 +95,9 @@ impl fmt::Display for Origin {
         match self {
             Self::Declared(by) => write!(f, "declared: {by}"),
             Self::NotDeclared(by) => write!(f, "not declared: {by}"),
-            Self::Known(why) => write!(f, "our driver: {why}"),
+            Self::Known(why) => write!(f, "built-in driver: {why}"),
             Self::Assumed(why) => write!(f, "assumed: {why}"),
-            Self::Unknown(what) => write!(f, "cannot be asked: {what}"),
+            Self::Unknown(what) => write!(f, "unknown: {what}"),
             Self::Override => f.write_str("given by --capability"),
         }
     }
@@ -108,13 +108,13 @@ impl fmt::Display for Origin {
 pub struct Draft {
     /// Its fields.
     pub file: File,
-    /// Where each capability's value comes from.
+    /// The origin of each capability's value.
     pub origins: BTreeMap<Capability, Origin>,
-    /// What it leaves out, and why.
+    /// Omitted fields, and the reasons.
     pub left_out: Vec<&'static str>,
 }
 
-/// The file of a driver; `ours` if it is our own.
+/// The file of a driver; `ours` is the backend of the built-in driver, if it is that one.
 pub fn draft(asked: &Asked, wishes: &Wishes, ours: Option<Content>) -> Draft {
     let settled = Capability::ALL.iter().map(|&of| (of, settle(of, asked, wishes, ours)));
     let (mut capabilities, mut origins) = (BTreeMap::new(), BTreeMap::new());
@@ -173,7 +173,7 @@ pub fn draft(asked: &Asked, wishes: &Wishes, ours: Option<Content>) -> Draft {
     Draft { file, origins, left_out }
 }
 
-/// The volumes that can be part of a pod. Those of our driver need no attributes.
+/// The CSI inline volumes. Those of the built-in driver need no attributes.
 fn inline_volumes(wishes: &Wishes, is_ours: bool) -> Vec<InlineVolume> {
     let plain = (is_ours && wishes.inline_volumes.is_empty()).then(InlineVolume::default);
     let wished = wishes.inline_volumes.iter();
@@ -182,7 +182,7 @@ fn inline_volumes(wishes: &Wishes, is_ours: bool) -> Vec<InlineVolume> {
     wished.chain(plain).collect()
 }
 
-/// What a file leaves out that others have, and why.
+/// Fields that the file omits, and the reasons.
 fn left_out(file: &File) -> Vec<&'static str> {
     let info = &file.driver_info;
     let none = ClassSource::default();
@@ -193,29 +193,29 @@ fn left_out(file: &File) -> Vec<&'static str> {
         (file.group_snapshot_class == none, "GroupSnapshotClass: groupSnapshot is false"),
         (
             file.volume_attributes_class == AttributesSource::default(),
-            "VolumeAttributesClass: which parameters can be changed cannot be asked; --volume-attributes-class",
+            "VolumeAttributesClass: mutable parameters are not available through CSI; use --volume-attributes-class",
         ),
         (
             file.inline_volumes.is_empty(),
-            "InlineVolumes: which volumes can be part of a pod cannot be asked; --inline-volume",
+            "InlineVolumes: supported attributes are not available through CSI; use --inline-volume",
         ),
         (
             info.supported_size_range == SizeRange::default(),
-            "SupportedSizeRange: cannot be asked; upstream takes 5Gi and more; --min-size, --max-size",
+            "SupportedSizeRange: not available through CSI; upstream assumes at least 5Gi; use --min-size, --max-size",
         ),
         (
             is_zoned && info.topology_keys.is_empty(),
-            "TopologyKeys: NodeGetInfo names none, so upstream skips its topology suite",
+            "TopologyKeys: NodeGetInfo returns none, so upstream skips its topology suite",
         ),
         (
             info.stress_test_options.is_none(),
-            "StressTestOptions and those of snapshots: upstream skips its stress suites; --stress",
+            "StressTestOptions, VolumeSnapshotStressTestOptions: upstream skips its stress suites; use --stress",
         ),
     ];
     table.into_iter().filter(|(is, _)| *is).map(|(_, what)| what).collect()
 }
 
-/// As Go has a set.
+/// A Go set.
 fn set(names: impl Iterator<Item = String>) -> BTreeMap<String, Option<Empty>> {
     names.map(|name| (name, Some(Empty {}))).collect()
 }
@@ -228,7 +228,7 @@ fn existing(name: &str) -> ClassSource {
     ClassSource { from_existing_class_name: name.to_owned(), ..ClassSource::default() }
 }
 
-/// The value of a capability: what the caller says, then what is known, declared, assumed; else false.
+/// The value of a capability, by precedence: set by the caller, known, declared, assumed; otherwise false.
 fn settle(capability: Capability, asked: &Asked, wishes: &Wishes, ours: Option<Content>) -> (bool, Origin) {
     if let Some(&value) = wishes.capabilities.get(&capability) {
         return (value, Origin::Override);
@@ -244,27 +244,27 @@ fn settle(capability: Capability, asked: &Asked, wishes: &Wishes, ours: Option<C
     }
 }
 
-/// The value of a capability that the driver says nothing of.
+/// The value of a capability that the driver does not report.
 fn guess(capability: Capability, asked: &Asked, wishes: &Wishes, ours: Option<Content>) -> (bool, Origin) {
     let assumed = |why| (true, Origin::Assumed(why));
     let unknown = |what| (false, Origin::Unknown(what));
     let can = |other| settle(other, asked, wishes, ours).0;
     match capability {
-        Capability::Persistence => assumed("what a persistent volume is for"),
+        Capability::Persistence => assumed("expected of persistent volumes"),
         Capability::Exec => assumed("file systems are mounted without noexec"),
-        Capability::MultiplePvsSameId => assumed("a driver that keeps to CSI sees no PersistentVolume"),
+        Capability::MultiplePvsSameId => assumed("a CSI driver does not see PersistentVolumes"),
         Capability::Multipods if asked.declared.takes.stage => {
             assumed("with STAGE_UNSTAGE_VOLUME a volume is staged once and published for each pod")
         }
         Capability::Multipods => unknown("whether NodePublishVolume of one volume works for a second pod"),
         Capability::FsGroup if can(Capability::VolumeMountGroup) => {
-            assumed("upstream wants it with volumeMountGroup")
+            assumed("upstream requires it with volumeMountGroup")
         }
         Capability::FsGroup if !wishes.file_systems.is_empty() => assumed(
             "the kubelet changes the group in file systems, unless fsGroupPolicy of the CSIDriver is None",
         ),
         Capability::FsGroup => unknown("depends on fsGroupPolicy of the CSIDriver"),
-        // Upstream's own default.
+        // Upstream's default.
         Capability::OnlineExpansion | Capability::OfflineExpansion => (
             can(Capability::ControllerExpansion),
             Origin::Assumed("as controllerExpansion, since the driver declares no VolumeExpansion"),
@@ -274,7 +274,7 @@ fn guess(capability: Capability, asked: &Asked, wishes: &Wishes, ours: Option<Co
         Capability::CapReadOnlyMany => unknown("whether pods of several nodes can read a volume"),
         Capability::SingleNodeVolume => unknown("true if a volume can never be on a second node"),
         Capability::FsResizeFromSourceNotSupported => {
-            unknown("true if a restored file system stays as small as its source")
+            unknown("true if a restored file system keeps the size of its source")
         }
         Capability::SeLinuxMount => unknown("depends on seLinuxMount of the CSIDriver"),
         Capability::VolumeMountGroup
@@ -287,11 +287,11 @@ fn guess(capability: Capability, asked: &Asked, wishes: &Wishes, ours: Option<Co
         | Capability::VolumeLimits
         | Capability::Topology
         | Capability::Capacity
-        | Capability::ReadWriteOncePod => unknown("the driver was not asked"),
+        | Capability::ReadWriteOncePod => unknown("the driver was not queried"),
     }
 }
 
-/// What a capability takes beside the driver, if it is true.
+/// Requirements of a capability in addition to the driver, if it is true.
 fn takes_besides(capability: Capability) -> Option<&'static str> {
     Some(match capability {
         Capability::SnapshotDataSource => "needs the snapshot CRDs and controllers",
@@ -304,7 +304,7 @@ fn takes_besides(capability: Capability) -> Option<&'static str> {
 }
 
 impl Draft {
-    /// What is behind a capability's line.
+    /// The comment of a capability's line.
     fn comment(&self, capability: Capability) -> Option<String> {
         let origin = self.origins.get(&capability)?;
         let is = self.file.driver_info.capabilities.get(&capability) == Some(&true);
@@ -315,16 +315,16 @@ impl Draft {
 
 impl fmt::Display for Draft {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "# For Kubernetes' own e2e storage suite (e2e.test -storage.testdriver=FILE) and")?;
-        writeln!(f, "# `claimcheck run --driver-config FILE`; written by `claimcheck testdriver`.")?;
+        writeln!(f, "# For Kubernetes' e2e storage suite (e2e.test -storage.testdriver=FILE) and")?;
+        writeln!(f, "# `claimcheck run --driver-config FILE`; generated by `claimcheck testdriver`.")?;
         if !self.left_out.is_empty() {
-            writeln!(f, "#\n# Not here:")?;
+            writeln!(f, "#\n# Omitted:")?;
             self.left_out.iter().try_for_each(|what| writeln!(f, "#   {what}"))?;
         }
         let text = yaml(&self.file);
         let Some((before, after)) = text.split_once(CAPABILITIES) else { return f.write_str(&text) };
         write!(f, "{before}{CAPABILITIES}")?;
-        // The names of capabilities need no quotes, so that each line begins with one.
+        // Names of capabilities need no quotes, so each line begins with one.
         for line in after.lines() {
             let name = line.strip_prefix("    ").and_then(|line| line.split(':').next());
             let comment =
@@ -338,10 +338,10 @@ impl fmt::Display for Draft {
     }
 }
 
-/// Where capabilities begin in the text. No value has a line break in it, so nothing else looks so.
+/// The start of the capabilities in the text. Values contain no line breaks, so the match is unambiguous.
 const CAPABILITIES: &str = "\n  Capabilities:\n";
 
-/// The fields that are not as they are anyway.
+/// The fields that differ from the defaults.
 fn yaml(file: &File) -> String {
     let value = |file: &File| serde_json::to_value(file).expect("maps with names for keys");
     let mut fields = value(file);
@@ -352,7 +352,7 @@ fn yaml(file: &File) -> String {
     serde_saphyr::to_string_with_options(&fields, options).expect("maps with names for keys")
 }
 
-/// Takes out what is as it is by default.
+/// Removes fields that equal the defaults.
 fn prune(fields: &mut Map<String, Value>, defaults: &Map<String, Value>) {
     fields.retain(|name, value| match (value, defaults.get(name)) {
         (Value::Object(fields), Some(Value::Object(defaults))) => {

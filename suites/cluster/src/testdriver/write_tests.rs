@@ -1,4 +1,4 @@
-//! Driver files as they are written: read again they are the same, and what they say of our driver is so.
+//! Generated driver files: they can be read back unchanged, and their entries for the built-in driver are correct.
 
 use std::path::Path;
 
@@ -13,8 +13,8 @@ use super::{
 };
 use claimcheck_cluster::{Asked, Declared, Takes};
 
-/// A driver that declares these, of those that can be declared. One that grows volumes and declares neither online
-/// nor offline growth does not say when.
+/// A driver that declares these capabilities, as far as they can be declared. A driver that expands volumes and
+/// declares neither online nor offline expansion reports neither.
 fn asked(name: &str, declares: &[Capability], takes: Takes) -> Asked {
     let when = [Capability::OnlineExpansion, Capability::OfflineExpansion];
     let silent =
@@ -25,7 +25,7 @@ fn asked(name: &str, declares: &[Capability], takes: Takes) -> Asked {
     Asked { name: name.to_owned(), declared: Declared { capabilities, takes }, topology_keys: Vec::new() }
 }
 
-/// What our driver declares with the arguments of a cluster.
+/// The capabilities that the built-in driver declares with the arguments of a cluster.
 fn our_driver() -> Asked {
     let declares = [
         Capability::SnapshotDataSource,
@@ -122,7 +122,7 @@ fn the_content_of_a_class_is_known_by_its_name_or_its_parameters() {
     assert_eq!(of(None, Some("directory")), Content::Directory);
 }
 
-/// What our driver says of itself here it also does: which access it takes for which kind of volume.
+/// The known properties of the built-in driver match its behaviour: the supported access modes of each backend.
 #[test]
 fn what_is_known_of_our_driver_is_what_it_takes() {
     let takes = |kind, mode: &str, volume_mode: &str| {
@@ -144,7 +144,7 @@ fn what_is_known_of_our_driver_is_what_it_takes() {
     }
 }
 
-/// What manifests/ install with it is what the file speaks of.
+/// The known properties of the installation match manifests/.
 #[test]
 fn what_is_known_of_our_installation_is_what_the_manifests_say() {
     let manifest = include_str!("../../../../manifests/csidriver/csidriver.yaml");
@@ -173,7 +173,7 @@ fn group_ownership_follows_from_what_is_known_of_it() {
     assert!(matches!(fs_group(&[Capability::VolumeMountGroup], &[]), (true, Origin::Assumed(_))));
 }
 
-/// Text that YAML could take for something else, and any other without line breaks.
+/// Text that YAML could misinterpret, and any other text without line breaks.
 fn text() -> impl Strategy<Value = String> {
     prop_oneof![
         sample::select(vec![
