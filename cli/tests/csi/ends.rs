@@ -1,5 +1,5 @@
-//! Drivers that hang, go away or answer at several places, each under a run of the real binary: one case tells what
-//! happened, and the others go on, or say why they do not.
+//! Drivers that hang, exit or have several endpoints, each under a run of the real binary: one case reports the
+//! failure, and the others run, or report why they are skipped.
 
 use std::{path::Path, process::Command};
 
@@ -7,11 +7,11 @@ use serde_json::Value;
 
 use super::{csi, ended, is_root, outcome};
 
-/// Asks for the statistics of a volume that does not exist, which is where our driver's defects strike.
-const STRIKES: &str = "node_stats::statistics of what is not there are refused";
-/// Cases that are begun after it, some at its side and some alone.
+/// Calls NodeGetVolumeStats of a volume that does not exist, which triggers the defects of the built-in driver.
+const STRIKES: &str = "node_stats::NodeGetVolumeStats of a nonexistent volume returns NotFound";
+/// Cases that start after it, some in parallel with it and some serially.
 const OTHERS: [&str; 4] = [STRIKES, "identity::", "controller_create::", "upkeep::"];
-/// A driver of ours in a folder, with a defect or none, as a line of a shell script.
+/// The built-in driver in a folder, optionally with a defect, as a line of a shell script.
 fn driver(socket: &str, more: &str) -> String {
     let program = env!("CARGO_BIN_EXE_claimcheck");
     format!(
@@ -19,10 +19,10 @@ fn driver(socket: &str, more: &str) -> String {
     )
 }
 
-/// Runs `claimcheck csi` beside the drivers that a script has started, in a folder of their own: on the first of
-/// these sockets the node's, on the second, if there is one, the controller's.
+/// Runs `claimcheck csi` with drivers started by a script, in a separate folder: the first socket is the node's, the
+/// optional second one the controller's.
 ///
-/// The namespaces are for what goes wrong: the processes and mounts of drivers end with them.
+/// The namespaces limit the effects of failures: processes and mounts of drivers end with them.
 fn beside(script: &str, sockets: &[&str], arguments: &[&str], folder: &Path) -> (Option<i32>, Value) {
     let mut unshare = Command::new("unshare");
     if !is_root() {
@@ -37,16 +37,16 @@ fn beside(script: &str, sockets: &[&str], arguments: &[&str], folder: &Path) -> 
     outcome(unshare.current_dir(folder).env("TMPDIR", folder))
 }
 
-/// Cases that were skipped though what they need is there.
+/// Cases that were skipped although their requirements are met.
 fn passed_over(summary: &Value) -> Vec<(String, String)> {
     let lacks = |why: &str| super::is_expected(why) || why.contains("--driver start it");
     ended(summary, "skipped").into_iter().filter(|(_, why)| !lacks(why)).collect()
 }
 
-/// The run went on after what struck it: one case tells of it in these words, and no other is the worse for it.
+/// Checks that the run continued after the failure: one case reports it with these words, and no other case fails.
 fn told_once(summary: &Value, words: &str) {
     let failed = ended(summary, "failed");
-    let [(case, why)] = &failed[..] else { panic!("{words:?} is to be the one finding: {failed:#?}") };
+    let [(case, why)] = &failed[..] else { panic!("{words:?} must be the only finding: {failed:#?}") };
     assert_eq!(case, STRIKES);
     assert!(why.starts_with(words), "{why}");
     assert_eq!(passed_over(summary), []);
@@ -64,7 +64,7 @@ fn a_driver_that_hangs_is_told_once_and_started_anew() {
     let (code, summary) = csi(&[&arguments[..], &OTHERS].concat(), &folder.path().join("out"));
     told_once(
         &summary,
-        "the driver hangs in a call of NodeGetVolumeStats (it does not answer Probe within 5 s)",
+        "the driver hangs during a call of NodeGetVolumeStats (no response to Probe within 5 s)",
     );
     assert_eq!(code, Some(1));
 }
@@ -79,7 +79,10 @@ fn a_driver_that_goes_away_below_its_wrapper_is_told_once_and_started_anew() {
     );
     let arguments = ["--driver", &command, "--access-type", "mount"];
     let (code, summary) = csi(&[&arguments[..], &OTHERS].concat(), &folder.path().join("out"));
-    told_once(&summary, "the driver went away in a call of NodeGetVolumeStats (nobody listens at unix://");
+    told_once(
+        &summary,
+        "the driver went away during a call of NodeGetVolumeStats (no process listens at unix://",
+    );
     assert_eq!(code, Some(1));
 }
 
@@ -87,15 +90,15 @@ fn a_driver_that_goes_away_below_its_wrapper_is_told_once_and_started_anew() {
 fn a_driver_that_goes_away_for_good_ends_the_run() {
     let folder = tempfile::tempdir().unwrap();
     let script = format!("{} &", driver("csi.sock", "--defect crash-in-call"));
-    // One at a time, so that it is known which cases come after.
+    // One at a time, so that the order of cases is known.
     let arguments = ["--parallel", "1"];
     let (code, summary) = beside(&script, &["csi.sock"], &[&arguments[..], &OTHERS].concat(), folder.path());
     let failed = ended(&summary, "failed");
-    let [(case, why)] = &failed[..] else { panic!("one case is to tell it: {failed:#?}") };
+    let [(case, why)] = &failed[..] else { panic!("one case must report it: {failed:#?}") };
     assert_eq!(case, STRIKES);
     let gone = why.lines().next().unwrap();
-    assert!(gone.starts_with("the driver went away in a call of NodeGetVolumeStats"), "{why}");
-    assert!(gone.contains("and does not come back"), "{why}");
+    assert!(gone.starts_with("the driver went away during a call of NodeGetVolumeStats"), "{why}");
+    assert!(gone.contains("and does not become ready again"), "{why}");
     let after = passed_over(&summary);
     assert!(!after.is_empty() && after.iter().all(|(_, why)| why == gone), "{after:#?}");
     assert_eq!(code, Some(1));
@@ -106,7 +109,7 @@ fn a_driver_that_comes_back_by_itself_is_told_once() {
     let folder = tempfile::tempdir().unwrap();
     let script = format!("while :; do {} || :; done &", driver("csi.sock", "--defect crash-in-call"));
     let (code, summary) = beside(&script, &["csi.sock"], &OTHERS, folder.path());
-    told_once(&summary, "the driver went away in a call of NodeGetVolumeStats (");
+    told_once(&summary, "the driver went away during a call of NodeGetVolumeStats (");
     assert_eq!(code, Some(1));
 }
 
@@ -117,7 +120,10 @@ fn a_driver_that_somebody_else_starts_is_restarted_by_their_command() {
     let restart = format!("kill -9 $(cat pid); {start}");
     let arguments = ["--restart-command", &restart, "replays::"];
     let (code, summary) = beside(&start, &["csi.sock"], &[&arguments[..], &OTHERS].concat(), folder.path());
-    told_once(&summary, "the driver went away in a call of NodeGetVolumeStats (nobody listens at unix://");
+    told_once(
+        &summary,
+        "the driver went away during a call of NodeGetVolumeStats (no process listens at unix://",
+    );
     assert_eq!(code, Some(1));
 }
 
@@ -147,7 +153,7 @@ fn of_two_endpoints_the_one_that_went_away_is_named() {
     let (code, summary) = beside(&script, &["node.sock", "controller.sock"], &OTHERS, folder.path());
     let node = folder.path().join("node.sock");
     let words = format!(
-        "the driver went away in a call of NodeGetVolumeStats (nobody listens at unix://{}",
+        "the driver went away during a call of NodeGetVolumeStats (no process listens at unix://{}",
         node.display()
     );
     told_once(&summary, &words);

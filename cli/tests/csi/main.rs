@@ -1,4 +1,4 @@
-//! `claimcheck csi` against our own driver: everything that can run passes, and defects are told as what they are.
+//! `claimcheck csi` against the built-in driver: all cases that can run pass, and defects are reported correctly.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot do its work shall end at once")]
 
@@ -13,7 +13,7 @@ fn csi(arguments: &[&str], out: &Path) -> (Option<i32>, Value) {
     outcome(command.args(["csi", "--format", "json", "--out"]).arg(out).args(arguments))
 }
 
-/// What a run ends with, and its summary.
+/// The exit code of a run, and its summary.
 fn outcome(command: &mut Command) -> (Option<i32>, Value) {
     let output = command.env("CLAIMCHECK_NO_HISTORY", "1").output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -21,7 +21,7 @@ fn outcome(command: &mut Command) -> (Option<i32>, Value) {
     (output.status.code(), summary)
 }
 
-/// Names and words of the cases that ended so.
+/// Names and messages of the cases with this result.
 fn ended(summary: &Value, result: &str) -> Vec<(String, String)> {
     let lines = summary["results"].as_array().unwrap().iter().filter(|line| line["result"] == result);
     let text = |line: &Value, key: &str| line[key].as_str().unwrap_or_default().to_owned();
@@ -30,26 +30,26 @@ fn ended(summary: &Value, result: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Why a case of our own driver may be skipped: the driver leaves it out on purpose, or there is nothing to it.
+/// Expected skip reasons for the built-in driver.
 fn is_expected(why: &str) -> bool {
     [
-        "controller and node answer at one endpoint",
+        "controller and node share one endpoint",
         "the driver does not declare OFFLINE expansion",
         "the driver does not declare ONLINE expansion",
         "the driver does not declare VOLUME_ACCESSIBILITY_CONSTRAINTS",
-        "the node names no limit",
+        "the node reports no limit",
         "volumes share a file system",
-        "no mutable parameters are known",
-        "the driver takes no block volumes",
-        "the driver wants no tokens",
+        "no mutable parameters are configured",
+        "the driver supports no block volumes",
+        "the driver requests no tokens",
         "the driver's node does not declare VOLUME_MOUNT_GROUP",
-        "the driver's volumes lie on no loop devices",
+        "the driver's volumes are not on loop devices",
     ]
     .iter()
     .any(|expected| why.starts_with(expected))
 }
 
-/// Our own driver, with a limit, topology, and growth only where no kernel stands in the way.
+/// The built-in driver with a limit, topology, and offline expansion only, which needs no kernel support.
 fn images() -> Vec<String> {
     let driver = format!(
         "exec:{} driver --endpoint {{endpoint}} --node-id {{node_id}} --state-dir {{state_dir}} --topology rack=1 \
@@ -115,7 +115,7 @@ fn a_lesser_driver_is_asked_for_less() {
 fn mounts_are_shared_where_volumes_are_staged_and_published() {
     let folder = tempfile::tempdir().unwrap();
     let seen = folder.path().join("seen");
-    // What csi-digitalocean asks before each call: is the mount at the staging path a shared one?
+    // csi-digitalocean checks before each call whether the mount at the staging path is shared.
     let command = format!(
         "exec:sh -c 'd=/cc/csi/staging/tried; mkdir -p $d; mount -t tmpfs none $d; grep \" $d \" /proc/self/mountinfo \
          > {}; umount $d; exec {} driver --endpoint {{endpoint}} --node-id {{node_id}} --state-dir {{state_dir}}'",
@@ -151,7 +151,7 @@ fn what_cannot_be_used_is_a_usage_error() {
     let config = config.to_str().unwrap();
     for (arguments, words) in [
         (&["csi", "--endpoint", "unix:///csi.sock", "--config", config][..], "did you mean `volume-size`?"),
-        (&["csi", "--endpoint", "unix:///csi.sock", "no such case"], "no case is called like"),
+        (&["csi", "--endpoint", "unix:///csi.sock", "no such case"], "no test case matches"),
         (&["csi"], "--endpoint"),
         (&["csi", "--endpoint", "unix:///csi.sock", "--volume-size", "0"], "volume-size"),
     ] {

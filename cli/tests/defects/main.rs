@@ -1,8 +1,8 @@
-//! The suite on trial: each defect that our driver can be given is caught by `claimcheck csi`, by a case whose
-//! message names the defect's effect.
+//! Mutation testing of the suite: `claimcheck csi` catches each defect of the built-in driver, with a case and a
+//! message that names the defect's effect.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot do its work shall end at once")]
-#![expect(clippy::print_stdout, reason = "the matrix is for people: see ci/defects")]
+#![expect(clippy::print_stdout, reason = "the matrix is printed for users: see ci/defects")]
 
 mod due;
 mod matrix;
@@ -14,12 +14,12 @@ use serde_json::Value;
 
 use self::due::{As, Devices, Directories, Due, Images, Volumes, due_of};
 
-/// How many drivers are tried at a time.
+/// The number of drivers that are tested at a time.
 const AT_ONCE: usize = 4;
-/// Failures that may come of the machine being busy, in a run of all cases.
+/// Failures that a busy machine may cause in a run of all cases.
 const SLACK: usize = 2;
 
-/// What a case found.
+/// A finding of a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Finding {
     case: String,
@@ -27,10 +27,10 @@ struct Finding {
     message: String,
 }
 
-/// What came of a defect.
+/// The result of a defect.
 struct Trial {
     defect: Defect,
-    /// What cases found, the failures first.
+    /// The findings of cases, failures first.
     found: Vec<Finding>,
     /// Why the defect does not count as caught; none if it does.
     missed: Option<String>,
@@ -39,7 +39,7 @@ struct Trial {
 impl Trial {
     fn of(defect: Defect, whole: bool) -> Self {
         let due = due_of(defect);
-        // What judges a whole run needs something to judge.
+        // A case that checks a whole run needs other cases.
         let only = ["robustness::", due.case];
         let only = if due.case.starts_with("robustness::") { &only[..] } else { &only[1..] };
         let found = try_driver(Some(defect), due.volumes, if whole { &[] } else { only });
@@ -47,7 +47,7 @@ impl Trial {
         Self { defect, found, missed }
     }
 
-    /// What the case found that was to catch the defect.
+    /// The finding of the case that must catch the defect.
     fn caught(&self) -> Option<&Finding> {
         self.found.iter().find(|finding| due_of(self.defect).is_told_by(finding))
     }
@@ -59,7 +59,7 @@ impl Due {
     }
 }
 
-/// Runs cases (all of them, if there is none) against a driver, sound or not.
+/// Runs cases (all, if none are given) against a driver with or without a defect.
 fn try_driver(defect: Option<Defect>, volumes: Volumes, cases: &[&str]) -> Vec<Finding> {
     let folder = tempfile::tempdir().unwrap();
     let mut driver = format!(
@@ -75,7 +75,7 @@ fn try_driver(defect: Option<Defect>, volumes: Volumes, cases: &[&str]) -> Vec<F
         }
         Devices => &["--access-type", "block"],
     };
-    // What hangs is waited for, again and again.
+    // Hanging calls run into the timeout repeatedly.
     let patience = if defect == Some(Defect::HangInCall) { "3" } else { "30" };
     if let Some(defect) = defect {
         driver = format!("{driver} --defect {}", defect.name());
@@ -118,15 +118,15 @@ fn missed(due: &Due, found: &[Finding], most: usize) -> Option<String> {
         return Some(format!("not caught by {:?}", due.case));
     };
     if !message.contains(due.words) {
-        return Some(format!("the message does not say {:?}: {message}", due.words));
+        return Some(format!("the message does not contain {:?}: {message}", due.words));
     }
     let failed = found.iter().filter(|finding| finding.as_what == As::Failure);
     let failed: Vec<&str> = failed.map(|finding| finding.case.as_str()).collect();
     (failed.len() > most)
-        .then(|| format!("fails {} cases, at most {most} are its matter: {failed:?}", failed.len()))
+        .then(|| format!("fails {} cases, at most {most} are expected: {failed:?}", failed.len()))
 }
 
-/// Tries all defects, several at a time; in their order.
+/// Tests all defects, several at a time; returns the results in order.
 fn try_all(whole: bool) -> Vec<Trial> {
     let waiting = Mutex::new(Defect::all().iter());
     let done = Mutex::new(Vec::new());
@@ -136,7 +136,7 @@ fn try_all(whole: bool) -> Vec<Trial> {
                 loop {
                     let Some(&defect) = waiting.lock().unwrap().next() else { return };
                     if due_of(defect).volumes != Directories && !nix::unistd::geteuid().is_root() {
-                        println!("{}: left out, since loop devices need root", defect.name());
+                        println!("{}: omitted, since loop devices require root", defect.name());
                         continue;
                     }
                     let trial = Trial::of(defect, whole);
@@ -160,7 +160,7 @@ fn every_defect_is_caught_in_words_that_name_its_effect() {
     assert!(missed.is_empty(), "{}", missed.join("\n"));
 }
 
-/// All cases against each defect, and against none: minutes, so that `ci/defects` alone asks for it.
+/// All cases against each defect, and against no defect: this takes minutes, so only `ci/defects` runs it.
 #[test]
 #[ignore = "ci/defects runs it"]
 fn the_defect_matrix() {
@@ -172,13 +172,17 @@ fn the_defect_matrix() {
         let told = |defect: &Defect| due_of(*defect).is_told_by(finding);
         finding.as_what == As::Failure || Defect::all().iter().any(told)
     };
-    assert_eq!(sound.iter().filter(wrong).collect::<Vec<_>>(), [] as [&Finding; 0], "of the sound driver");
+    assert_eq!(
+        sound.iter().filter(wrong).collect::<Vec<_>>(),
+        [] as [&Finding; 0],
+        "of the driver without defects"
+    );
     let mut trials = try_all(true);
-    // What there is to remark of the sound driver catches no defect.
+    // Warnings about the driver without defects catch no defect.
     trials.iter_mut().for_each(|trial| trial.found.retain(|finding| !sound.contains(finding)));
     println!("{}", matrix::table(&trials));
     let complete = trials.iter().filter(|trial| trial.missed.is_none()).count();
-    println!("{complete} of {} defects caught, in words that name their effect", Defect::all().len());
+    println!("{complete} of {} defects caught, with messages that name their effects", Defect::all().len());
     assert_eq!(complete, Defect::all().len());
     matrix::write(&trials);
 }

@@ -1,4 +1,4 @@
-//! What a case is: a row that names its rule, says what it needs, and a function.
+//! The definition of a case: a row with a name, a rule, requirements and a function.
 
 use std::{fmt, pin::Pin, sync::Arc};
 
@@ -12,23 +12,23 @@ use claimcheck_model::CaseId;
 
 use crate::fixture::Fixture;
 
-/// What the function of a row gives.
+/// The future that the function of a row returns.
 pub type Running = Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send>>;
 /// The function of a row.
 pub type Run = fn(Arc<Fixture>) -> Running;
 
-/// How a volume is accessed.
+/// The access type of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Access {
-    /// Through a file system.
+    /// As a mounted file system.
     Mount,
-    /// As a device.
+    /// As a block device.
     Block,
 }
 
 impl Access {
-    /// As the command line spells it.
+    /// The value on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Mount => "mount",
@@ -43,37 +43,36 @@ impl fmt::Display for Access {
     }
 }
 
-/// With which kinds of volume a row runs.
+/// The access types with which a row runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accesses {
-    /// Whatever the driver takes: the row does not look at it.
+    /// Any that the driver supports: the row does not depend on it.
     Any,
-    /// One of them only.
+    /// Only this one.
     Only(Access),
     /// Once with each.
     Each,
 }
 
-/// When a case runs.
+/// The phase of a run in which a case runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum When {
-    /// Before all others, and alone: what does not work here is a finding once, and not in every case that
-    /// builds on it.
+    /// Before all others, serially: a failure here is reported once, and not by every case that depends on it.
     First,
-    /// Together with others.
+    /// In parallel with others.
     Together,
-    /// With no other case at the same time: it restarts the driver, or looks at all that it has.
+    /// Serially: the case restarts the driver, or checks all of its objects.
     Alone,
-    /// After all others: it judges what they have seen.
+    /// After all others: the case checks their observations.
     Last,
 }
 
-/// Without what a row is skipped.
+/// A requirement without which a row is skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// A service, or topology, that the plugin declares.
     Plugin(ServiceType),
-    /// When volumes may grow.
+    /// A VolumeExpansion capability of the plugin.
     Expansion(ExpansionType),
     /// A capability of the controller.
     Controller(ControllerType),
@@ -81,75 +80,75 @@ pub enum Need {
     Node(NodeType),
     /// A capability of the group controller.
     Group(GroupType),
-    /// Volumes of this kind.
+    /// Volumes with this access type.
     Access(Access),
-    /// Paths of the driver are ours too, so that what is mounted there can be looked at.
+    /// The driver's paths are accessible locally, so that mounts can be checked.
     Files,
-    /// The driver can be started anew.
+    /// The driver can be restarted.
     Restart,
     /// A second node of the driver.
     SecondNode,
-    /// The controller answers at an endpoint of its own.
+    /// The controller has a separate endpoint.
     TwoEndpoints,
-    /// Mutable parameters that the driver takes are configured.
+    /// Mutable parameters that the driver accepts are configured.
     MutableParameters,
-    /// Mutable parameters that the driver refuses are configured.
+    /// Mutable parameters that the driver rejects are configured.
     InvalidMutableParameters,
-    /// An audience of tokens is configured.
+    /// A token audience is configured.
     Tokens,
 }
 
 /// A row of the catalogue; with [`Accesses::Each`] it is two cases.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
-    /// What must hold, in words.
+    /// Its name: call, condition and expected result.
     pub name: &'static str,
-    /// The section of the CSI specification that says so.
+    /// The section of the CSI specification that requires it.
     pub rule: &'static str,
-    /// Without what it is skipped.
+    /// Its requirements.
     pub needs: &'static [Need],
-    /// The test of csi-sanity (kubernetes-csi/csi-test, pkg/sanity) that checks the same.
+    /// The equivalent csi-sanity test (kubernetes-csi/csi-test, pkg/sanity).
     pub upstream: Option<&'static str>,
-    /// With which kinds of volume.
+    /// The access types with which it runs.
     pub accesses: Accesses,
-    /// When.
+    /// The phase in which it runs.
     pub when: When,
-    /// The case itself.
+    /// The function.
     pub run: Run,
 }
 
 impl Row {
-    /// A row that needs nothing.
+    /// A row without requirements.
     pub(crate) const fn new(name: &'static str, rule: &'static str, run: Run) -> Self {
         Self { name, rule, needs: &[], upstream: None, accesses: Accesses::Any, when: When::Together, run }
     }
 
-    /// The same, for drivers with these only.
+    /// Adds requirements.
     pub(crate) const fn needs(self, needs: &'static [Need]) -> Self {
         Self { needs, ..self }
     }
 
-    /// The same, known to users of csi-sanity as this.
+    /// Adds the name of the equivalent csi-sanity test.
     pub(crate) const fn upstream(self, upstream: &'static str) -> Self {
         Self { upstream: Some(upstream), ..self }
     }
 
-    /// The same, with each kind of volume.
+    /// Runs with each access type.
     pub(crate) const fn each(self) -> Self {
         Self { accesses: Accesses::Each, ..self }
     }
 
-    /// The same, with one kind of volume.
+    /// Runs with one access type only.
     pub(crate) const fn only(self, access: Access) -> Self {
         Self { accesses: Accesses::Only(access), ..self }
     }
 
-    /// The same, at another time than most.
+    /// Runs in a different phase than most.
     pub(crate) const fn when(self, when: When) -> Self {
         Self { when, ..self }
     }
 
-    /// The cases that it is, in this suite.
+    /// The cases of this row in a suite.
     pub(crate) fn cases(self, suite: &'static str) -> Vec<Case> {
         let case = |access| Case { suite, row: self, access };
         match self.accesses {
@@ -160,19 +159,19 @@ impl Row {
     }
 }
 
-/// A row with one kind of volume.
+/// A row with one access type.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
-    /// Our suite.
+    /// The suite.
     pub suite: &'static str,
     /// The row.
     pub row: Row,
-    /// The kind of volume, where the row looks at it.
+    /// The access type, where the row depends on it.
     pub access: Option<Access>,
 }
 
 impl Case {
-    /// Its name in reports.
+    /// The name in reports.
     pub fn id(&self) -> CaseId {
         let name = match (self.row.accesses, self.access) {
             (Accesses::Each, Some(access)) => format!("{} [{access}]", self.row.name),
@@ -181,17 +180,17 @@ impl Case {
         CaseId::new(self.suite, name)
     }
 
-    /// Everything without what it is skipped.
+    /// All requirements.
     pub fn needs(&self) -> impl Iterator<Item = Need> {
         self.row.needs.iter().copied().chain(self.access.map(Need::Access))
     }
 }
 
 impl Need {
-    /// Volumes may grow while they are used.
+    /// Expansion of volumes in use.
     pub(crate) const ONLINE_EXPANSION: Self = Self::Expansion(ExpansionType::Online);
 
-    /// In words, for lists.
+    /// As text, for lists.
     pub fn name(self) -> String {
         match self {
             Self::Plugin(service) => service.as_str_name().to_owned(),

@@ -1,4 +1,4 @@
-//! How a driver wants to be tried: one strict file, or the flags of the same names.
+//! The configuration of a conformance run: one strictly parsed file, or the flags of the same names.
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
@@ -11,82 +11,82 @@ use crate::case::Access;
 /// Parameters, secrets, segments.
 pub type Map = BTreeMap<String, String>;
 
-/// How a driver wants to be tried. Whatever is left out has the value of [`Config::default`].
+/// The configuration of a conformance run. Omitted fields have the values of [`Config::default`].
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Config {
     /// The size of volumes, in bytes.
     pub volume_size: i64,
-    /// The size that they grow to; twice the size if zero.
+    /// The size to expand volumes to; twice the size if zero.
     pub expand_size: i64,
-    /// The largest size to ask for, in bytes; zero for none.
+    /// The limit_bytes of requests; zero for none.
     pub volume_limit: i64,
-    /// The kinds of volume to try; those that the driver takes, if empty.
+    /// The access types to test; those that the driver supports, if empty.
     pub access_types: Vec<Access>,
-    /// The file system; the driver's own choice, if empty.
+    /// The file system; the driver's default, if empty.
     pub fs_type: String,
     /// Mount flags for every volume.
     pub mount_flags: Vec<String>,
     /// Parameters of CreateVolume.
     pub volume_parameters: Map,
-    /// Further ones for block volumes, where they differ.
+    /// Additional parameters of CreateVolume for block volumes.
     pub block_parameters: Map,
     /// Parameters of CreateSnapshot.
     pub snapshot_parameters: Map,
     /// Parameters of CreateVolumeGroupSnapshot.
     pub group_snapshot_parameters: Map,
-    /// Mutable parameters that the driver takes.
+    /// Mutable parameters that the driver accepts.
     pub mutable_parameters: Map,
-    /// Mutable parameters that it refuses.
+    /// Mutable parameters that the driver rejects.
     pub invalid_mutable_parameters: Map,
     /// Secrets, per call.
     pub secrets: Secrets,
-    /// Passes a secret with every call whose value must show up in no error.
+    /// Adds a secret to every call, the value of which must not appear in any error.
     pub marker_secret: bool,
-    /// The audience for which every NodePublishVolume carries a token of a service account, as the kubelet sends
-    /// it for a driver that asks for one; none, if empty.
+    /// The audience of the service account token that is passed to every NodePublishVolume, as the kubelet does for a
+    /// driver that requests tokens; no token, if empty.
     pub token_audience: String,
-    /// Where volumes shall be accessible: the segments of one topology. Where the driver has topology and
-    /// this is empty, its node's own.
+    /// The topology segments in which volumes must be accessible. If empty, the topology of the driver's node, if the
+    /// driver supports topology.
     pub topology: Map,
-    /// An id that the driver takes for one of a volume's, and that is none: `{unique}` is replaced.
+    /// A well-formed volume id that does not exist; `{unique}` is replaced.
     pub unknown_volume_id: String,
     /// The same for snapshots.
     pub unknown_snapshot_id: String,
     /// The same for nodes.
     pub unknown_node_id: String,
-    /// What names of volumes and snapshots begin with.
+    /// The prefix of names of volumes and snapshots.
     pub name_prefix: String,
-    /// How long a name may be, in bytes; the specification says 128.
+    /// The maximum length of a name in bytes; 128 in the specification.
     pub name_length: usize,
-    /// Below which directory volumes are staged.
+    /// The directory for staging paths.
     pub staging_dir: Option<PathBuf>,
-    /// Below which directory volumes are published.
+    /// The directory for target paths.
     pub target_dir: Option<PathBuf>,
-    /// Commands for the driver's paths, where they are in another mount namespace.
+    /// Commands for the driver's paths, if they are in a different mount namespace.
     pub paths: Option<PathCommands>,
-    /// For how many seconds a snapshot may become ready.
+    /// Timeout in seconds for a snapshot to become ready.
     pub ready_timeout: u64,
-    /// After how many seconds a call counts as hanging.
+    /// Timeout of a call in seconds.
     pub call_timeout: u64,
-    /// Up to how many volumes are attached to find a node's limit.
+    /// Maximum number of volumes that are attached to test a node's limit.
     pub attach_limit: i64,
 }
 
-/// Commands that take a path as their last argument, for drivers in another mount namespace. They are run by
+/// Commands that accept a path as their last argument, for drivers in a different mount namespace. They are run by
 /// `sh -c`, with the path as `$1`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct PathCommands {
-    /// Makes a directory.
+    /// Creates a directory.
     pub create: String,
-    /// Removes it.
+    /// Removes a directory.
     pub remove: String,
     /// Prints `directory`, `file`, `other` or `not_found`.
     pub check: String,
 }
 
-/// Secrets, per call; the names of csi-sanity's `-csi.secrets` file do too.
+/// Secrets, per call; the names of csi-sanity's `-csi.secrets` file are also accepted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 #[expect(missing_docs, reason = "each is named like its call")]
@@ -125,7 +125,7 @@ pub struct Secrets {
 }
 
 impl Secrets {
-    /// Each call's.
+    /// The secrets of each call.
     pub(crate) fn all_mut(&mut self) -> [&mut Map; 16] {
         [
             &mut self.create_volume,
@@ -185,34 +185,34 @@ impl Default for Config {
 /// A configuration that cannot be used.
 #[derive(Debug, Error)]
 pub enum ConfigError {
-    /// No YAML, or not of this shape.
-    #[error("{what} cannot be understood: {why}{hint}")]
+    /// Not valid YAML, or an unknown field or type.
+    #[error("cannot parse {what}: {why}{hint}")]
     Parse {
-        /// What was read.
+        /// The source.
         what: &'static str,
-        /// Where and why.
+        /// The position and the reason.
         why: String,
-        /// A field that may have been meant.
+        /// A similar field.
         hint: String,
     },
-    /// The value of a field makes no sense.
+    /// The value of a field is invalid.
     #[error("{0}")]
     Value(String),
 }
 
 impl Config {
-    /// Reads a file's text; an unknown or misspelt field is an error.
+    /// Parses a file's text; an unknown or misspelt field is an error.
     ///
     /// # Errors
-    /// [`ConfigError`] says which field, and which one may have been meant.
+    /// [`ConfigError`] names the field, and a similar one.
     pub fn parse(yaml: &str) -> Result<Self, ConfigError> {
         read("the configuration", yaml)
     }
 
-    /// Checks what cannot be said in types.
+    /// Validates values.
     ///
     /// # Errors
-    /// The field and what is wrong with it.
+    /// The invalid field and the reason.
     pub fn check(&self) -> Result<(), ConfigError> {
         let wrong = |text: &str| Err(ConfigError::Value(text.to_owned()));
         if self.volume_size <= 0 {
@@ -222,17 +222,15 @@ impl Config {
             return wrong("expand-size must be more than volume-size");
         }
         if self.volume_limit != 0 && self.volume_limit < self.grown() {
-            return wrong(
-                "volume-limit must leave room for expand-size (twice volume-size unless it is given)",
-            );
+            return wrong("volume-limit must be at least expand-size (twice volume-size unless it is set)");
         }
         if self.name_length < self.name_prefix.len() + 40 {
-            return wrong("name-length must leave 40 bytes behind name-prefix, to tell names apart");
+            return wrong("name-length must leave 40 bytes after name-prefix, so that names are unique");
         }
         Ok(())
     }
 
-    /// The size that volumes grow to.
+    /// The size to expand volumes to.
     pub fn grown(&self) -> i64 {
         if self.expand_size == 0 { self.volume_size.saturating_mul(2) } else { self.expand_size }
     }
@@ -243,7 +241,7 @@ impl Config {
 }
 
 impl Secrets {
-    /// Reads a file of secrets only.
+    /// Parses a file of secrets.
     ///
     /// # Errors
     /// As [`Config::parse`].
@@ -254,7 +252,7 @@ impl Secrets {
 
 fn read<T: for<'a> Deserialize<'a>>(what: &'static str, yaml: &str) -> Result<T, ConfigError> {
     serde_saphyr::from_str(yaml).map_err(|error| {
-        // Its first line says what and where; the others quote the file, which may hold secrets.
+        // The first line has the reason and the position; the others quote the file, which may contain secrets.
         let text = error.without_snippet().to_string();
         let why = text.lines().next().unwrap_or_default().to_owned();
         let hint = suggestion(&why).map(|name| format!("; did you mean `{name}`?")).unwrap_or_default();
@@ -262,7 +260,7 @@ fn read<T: for<'a> Deserialize<'a>>(what: &'static str, yaml: &str) -> Result<T,
     })
 }
 
-/// Of the fields that a message lists as expected, the one most like the unknown one.
+/// The expected field of an error message that is most similar to the unknown one.
 fn suggestion(message: &str) -> Option<&str> {
     let (head, expected) = message.split_once(", expected ")?;
     let unknown = head.split('`').nth(1)?;

@@ -1,4 +1,4 @@
-//! What a call must answer, and how it is told when it does not.
+//! Expected results of calls, and the error messages for unexpected ones.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -7,7 +7,7 @@ use claimcheck_csi::{Code, Status, tap::code_name};
 
 use crate::fixture::Fixture;
 
-/// As many characters of a driver's message are quoted.
+/// Maximum number of characters quoted from a driver's message.
 const QUOTED: usize = 300;
 
 /// The case found that it cannot run with this driver.
@@ -27,23 +27,23 @@ pub(crate) fn skip(why: impl Into<String>) -> anyhow::Error {
     anyhow!(Skip(why.into()))
 }
 
-/// What a call answered, in words: `Internal ("the message")`.
+/// The status of a call as text: `Internal ("the message")`.
 pub(crate) fn said(status: &Status) -> String {
     let message: String = status.message().chars().take(QUOTED).collect();
     format!("{} ({message:?})", code_name(status.code()))
 }
 
-/// Judges an answer.
+/// Checks the result of a call.
 pub(crate) trait Answer<T> {
-    /// The answer of a call that must work; `what` completes "... answered".
+    /// The response of a call that must succeed; `what` completes "... returned".
     fn works(self, what: &str) -> Result<T>;
-    /// A call that must be refused with one of these codes.
+    /// A call that must return one of these codes.
     fn refused(self, what: &str, codes: &[Code]) -> Result<()>;
 }
 
 impl<T> Answer<T> for Result<T, Status> {
     fn works(self, what: &str) -> Result<T> {
-        self.map_err(|status| anyhow!("{what} answered {} where OK is due", said(&status)))
+        self.map_err(|status| anyhow!("{what} returned {}, expected OK", said(&status)))
     }
 
     fn refused(self, what: &str, codes: &[Code]) -> Result<()> {
@@ -51,13 +51,13 @@ impl<T> Answer<T> for Result<T, Status> {
         let due = due.join(" or ");
         match self {
             Err(status) if codes.contains(&status.code()) => Ok(()),
-            Err(status) => bail!("{what} answered {} where {due} is due", said(&status)),
-            Ok(_) => bail!("{what} answered OK where {due} is due"),
+            Err(status) => bail!("{what} returned {}, expected {due}", said(&status)),
+            Ok(_) => bail!("{what} returned OK, expected {due}"),
         }
     }
 }
 
-/// Two judgements of one row; both are told where both failed.
+/// Combines two checks of one row; if both fail, both errors are reported.
 pub(crate) fn both(one: Result<()>, other: Result<()>) -> Result<()> {
     match (one, other) {
         (Err(one), Err(other)) => bail!("{one:#}, and {other:#}"),
@@ -65,12 +65,12 @@ pub(crate) fn both(one: Result<()>, other: Result<()>) -> Result<()> {
     }
 }
 
-/// Judges the answers of calls that raced, and returns those that were OK. Due are OK, `Aborted` ("operation
-/// pending") and `also`; that a driver is no more graceful than to answer anything else is a remark, since it shows
-/// in some runs only.
+/// Checks the results of concurrent calls, and returns the successful responses. Expected are OK, `Aborted`
+/// ("operation pending") and `also`; any other code is a warning rather than a failure, since it does not show in
+/// every run.
 ///
 /// # Errors
-/// None was OK although `also` is empty: one must go through.
+/// No call returned OK although `also` is empty: at least one call must succeed.
 pub(crate) fn raced<T>(
     f: &Fixture,
     what: &str,
@@ -88,28 +88,28 @@ pub(crate) fn raced<T>(
     let Some(odd) = odd else {
         ensure!(
             !fine.is_empty() || !also.is_empty(),
-            "of several calls of {what} at once all answered Aborted: one must go through"
+            "all of several concurrent {what} calls returned Aborted: at least one must succeed"
         );
         return Ok(fine);
     };
     let odd =
-        format!("one of several calls of {what} at once answered {} where OK or Aborted is due", said(&odd));
-    ensure!(!fine.is_empty() || !also.is_empty(), "{odd}, and none answered OK");
+        format!("one of several concurrent {what} calls returned {}, expected OK or Aborted", said(&odd));
+    ensure!(!fine.is_empty() || !also.is_empty(), "{odd}, and none returned OK");
     f.remark(odd);
     Ok(fine)
 }
 
-/// That all of these are the same, and which.
+/// Checks that all values are equal, and returns that value.
 pub(crate) fn same<T: Ord + fmt::Debug + Clone>(what: &str, all: impl IntoIterator<Item = T>) -> Result<T> {
     let distinct: BTreeSet<T> = all.into_iter().collect();
     match distinct.len() {
-        1 => Ok(distinct.into_iter().next().expect("there is one")),
-        0 => bail!("{what}: there is none"),
-        _ => bail!("{what} differ where they must be one: {distinct:?}"),
+        1 => Ok(distinct.into_iter().next().expect("it has one element")),
+        0 => bail!("{what}: no values"),
+        _ => bail!("{what} must be equal, and differ: {distinct:?}"),
     }
 }
 
-/// The codes for what is not a valid argument, however the driver looks at it: refused as such, or not known.
+/// The codes for an id that is not valid: a driver may report it as invalid or as not found.
 pub(crate) const NO_SUCH: &[Code] = &[Code::InvalidArgument, Code::NotFound];
 /// A missing or invalid argument.
 pub(crate) const INVALID: &[Code] = &[Code::InvalidArgument];
@@ -133,9 +133,9 @@ mod tests {
         let wrong = Err::<(), _>(Status::internal("boom")).refused("CreateVolume without a name", INVALID);
         assert_eq!(
             wrong.unwrap_err().to_string(),
-            r#"CreateVolume without a name answered Internal ("boom") where InvalidArgument is due"#
+            r#"CreateVolume without a name returned Internal ("boom"), expected InvalidArgument"#
         );
         let accepted = Ok::<_, Status>(()).refused("x", NO_SUCH).unwrap_err().to_string();
-        assert_eq!(accepted, "x answered OK where InvalidArgument or NotFound is due");
+        assert_eq!(accepted, "x returned OK, expected InvalidArgument or NotFound");
     }
 }

@@ -1,14 +1,14 @@
-//! RPC-level conformance of a CSI driver: rows that speak to its sockets, without a cluster.
+//! RPC-level conformance tests of a CSI driver, which call its endpoints without a cluster.
 //!
 //! ```text
 //! Config ──┐
-//! Suite::connect ── asks the driver ──> Offers ── plan ──> Planned (runs, or is skipped and why)
-//!    │ tap: a record per call                                  │
-//!    └──────────> Event stream <── Runner ── Fixture ── row ───┘
+//! Suite::connect ── capabilities ──> Offers ── plan ──> Planned (runs, or is skipped with a reason)
+//!    │ tap: a record per call                               │
+//!    └───────> Event stream <── Runner ── Fixture ── row ───┘
 //! ```
 //!
-//! Start at [`rows`](catalogue) for what is checked, at [`Case`] for what a row is, and at [`Suite`] to run
-//! them. What a reporter needs goes down the channel of [`Event`](claimcheck_model::Event)s.
+//! Start at [`rows`](catalogue) for the checks, at [`Case`] for the definition of a row, and at [`Suite`] to run
+//! them. Reporters receive [`Event`](claimcheck_model::Event)s.
 
 mod case;
 mod config;

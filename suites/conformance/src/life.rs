@@ -1,9 +1,9 @@
-//! The driver's life under trial: whether it is still there after a case, and what is done if it is not.
+//! Driver health: whether the driver still runs after a case, and how it is restarted if it does not.
 //!
 //! ```text
-//! a process of ours has ended ───────────────────────┐            ┌─> it is there again: one case tells its end
-//! calls are lost, if nobody listens any more ────────┼─> started ─┤
-//! a call is late, and Probe is not answered either ──┘   anew     └─> it is gone: no more cases begin
+//! a process started by claimcheck exited ────────────┐             ┌─> it is ready: one case reports the failure
+//! calls are lost, and no process listens ────────────┼─> restarted ┤
+//! a call times out, and so does Probe ───────────────┘             └─> it is lost: no more cases start
 //! ```
 
 use std::{
@@ -20,67 +20,67 @@ use crate::{
     suite::{ConnectError, Known, Suite},
 };
 
-/// How long it takes at the most to see that nobody listens.
+/// Maximum time to detect that no process listens.
 const LOOK: Duration = Duration::from_millis(200);
-/// A driver that does not answer Probe for so long hangs.
+/// A driver that does not respond to Probe within this time hangs.
 const HANGS: Duration = Duration::from_secs(5);
-/// How long a driver that nobody here starts may take to come back by itself.
+/// Time for a driver that claimcheck does not restart to become ready again.
 const COMES_BACK: Duration = Duration::from_secs(10);
 
-/// Calls that the driver has not answered.
+/// Calls without a response from the driver.
 pub(crate) type Unanswered = BTreeSet<(&'static str, NoAnswer)>;
 
-/// How a driver has ended that was not told to.
+/// How a driver failed unexpectedly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// Its process, which we have started, with this status.
+    /// Its process, started by claimcheck, exited with this status.
     Exited(String),
-    /// Nobody listens at its endpoint.
+    /// No process listens at its endpoint.
     Refuses(Endpoint),
-    /// Calls were lost, and yet it is there: whoever minds it was faster than we are.
+    /// Calls were lost, but it listens: it was already restarted externally.
     Returned,
-    /// It is there, and answers nothing.
+    /// It runs, but does not respond.
     Hangs,
 }
 
 impl End {
-    /// In a sentence, with the calls that were under way.
+    /// As a sentence, with the calls that were in progress.
     pub(crate) fn told(&self, calls: &Unanswered) -> String {
         let calls: BTreeSet<&str> = calls.iter().map(|(call, _)| *call).collect();
         let during = match calls.into_iter().collect::<Vec<_>>().join(" or ") {
-            none if none.is_empty() => "while no call was under way".to_owned(),
-            calls => format!("in a call of {calls}"),
+            none if none.is_empty() => "while no call was in progress".to_owned(),
+            calls => format!("during a call of {calls}"),
         };
         match self {
-            Self::Exited(status) => format!("the driver's process ended by itself {during} ({status})"),
-            Self::Refuses(at) => format!("the driver went away {during} (nobody listens at {at} any more)"),
+            Self::Exited(status) => format!("the driver process exited unexpectedly {during} ({status})"),
+            Self::Refuses(at) => format!("the driver went away {during} (no process listens at {at})"),
             Self::Returned => {
-                format!("the driver went away {during} (the connection broke, and it listens again by now)")
+                format!("the driver went away {during} (the connection was lost, and it listens again)")
             }
             Self::Hangs => {
-                format!("the driver hangs {during} (it does not answer Probe within {} s)", HANGS.as_secs())
+                format!("the driver hangs {during} (no response to Probe within {} s)", HANGS.as_secs())
             }
         }
     }
 }
 
-/// What became of the driver during a case.
+/// The state of the driver after a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Life {
-    /// It is there.
+    /// It runs.
     Well,
-    /// It has ended, and is there again.
+    /// It failed, and was restarted.
     Ended(End),
-    /// It has ended and does not come back; this case is the first to see it.
+    /// It failed and did not become ready again; this case is the first to detect it.
     Gone(End, String),
-    /// It has been gone for a while.
+    /// An earlier case has found that it is lost.
     NotThere(String),
 }
 
-/// What is known of the driver's ends.
+/// The known failures of the driver.
 #[derive(Debug, Default)]
 pub(crate) struct Ends {
-    /// Lets one case at a time look, and start the driver anew.
+    /// Lets one case at a time check and restart the driver.
     looking: Mutex<()>,
     seen: std::sync::Mutex<Seen>,
 }
@@ -96,20 +96,20 @@ impl Ends {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How the driver has ended since then, if it has.
+    /// How the driver failed since then, if it did.
     fn since(&self, then: Instant) -> Option<End> {
         self.seen().ends.iter().find(|(when, _)| *when > then).map(|(_, end)| end.clone())
     }
 
-    /// Why no more cases can run, if none can.
+    /// The reason why no more cases can run, if the driver is lost.
     pub(crate) fn gone(&self) -> Option<String> {
         self.seen().gone.clone()
     }
 }
 
 impl Suite {
-    /// What became of the driver since then, given the calls that it has not answered. If it has ended, it is
-    /// started anew, by us or by whoever does.
+    /// The state of the driver since then, given the calls without a response. If it failed, it is restarted, or
+    /// expected to be restarted externally.
     pub(crate) async fn life_since(&self, then: Instant, calls: &Unanswered) -> Life {
         let _looking = self.ends.looking.lock().await;
         if let Some(why) = self.ends.gone() {
@@ -121,7 +121,7 @@ impl Suite {
             let mut seen = self.ends.seen();
             seen.ends.push((Instant::now(), end.clone()));
             if let Err(error) = again {
-                let why = format!("{} and does not come back: {error}", end.told(calls));
+                let why = format!("{} and does not become ready again: {error}", end.told(calls));
                 seen.gone = Some(why.clone());
                 return Life::Gone(end, why);
             }
@@ -129,7 +129,7 @@ impl Suite {
         self.ends.since(then).map_or(Life::Well, Life::Ended)
     }
 
-    /// How the driver has ended, if it has and that is not known yet.
+    /// How the driver failed, if it did and the failure is not yet known.
     async fn end(&self, calls: &Unanswered, then: Instant) -> Option<End> {
         let any = |why| calls.iter().any(|(_, no_answer)| *no_answer == why);
         if let Some(Restart::Processes(processes)) = &self.restart {
@@ -139,7 +139,7 @@ impl Suite {
                 }
             }
         }
-        // A process of ours may also be a mere wrapper, which outlives the driver.
+        // The started process may be a wrapper that outlives the driver.
         if any(NoAnswer::Broken) {
             for driver in self.drivers() {
                 if let Err(NotReady { last: NotReadyCause::Connect(_), .. }) = driver.wait_ready(LOOK).await {
@@ -154,7 +154,7 @@ impl Suite {
                 }
             }
         }
-        // Unless the calls were lost with an end that another case has seen.
+        // Unless the calls were lost in a failure that another case has detected.
         (any(NoAnswer::Broken) && self.ends.since(then).is_none()).then_some(End::Returned)
     }
 
@@ -165,13 +165,13 @@ impl Suite {
         }
     }
 
-    /// What was late while the driver hung need not be so again, but for what is known to hang.
+    /// Forgets timeouts from while the driver hung, except of calls that are known to hang.
     fn forget_late(&self) {
         let Known { late, unanswered, .. } = &mut *self.known();
         late.retain(|call| unanswered.contains_key(call));
     }
 
-    /// Kills the driver, starts it, and waits until it is ready again.
+    /// Kills and restarts the driver, and waits until it is ready.
     pub(crate) async fn restart(&self) -> Result<(), ConnectError> {
         let Some(restart) = &self.restart else { return Ok(()) };
         restart.restart().await?;
@@ -189,7 +189,7 @@ impl Suite {
         [Some(&self.node), Some(&self.controller), self.second.as_ref()].into_iter().flatten()
     }
 
-    /// The process of the node's driver, if we have started it.
+    /// The process id of the node's driver, if claimcheck started it.
     pub(crate) async fn process(&self) -> Option<u32> {
         match self.restart.as_ref()? {
             Restart::Processes(processes) => processes.lock().await.first()?.id(),
@@ -211,10 +211,13 @@ mod tests {
         ]);
         assert_eq!(
             End::Exited("exit status: 1".to_owned()).told(&calls),
-            "the driver's process ended by itself in a call of CreateSnapshot or CreateVolume (exit status: 1)"
+            "the driver process exited unexpectedly during a call of CreateSnapshot or CreateVolume (exit status: 1)"
         );
         let refuses = End::Refuses(Endpoint::Tcp("x:1".to_owned())).told(&Unanswered::new());
-        assert!(refuses.contains("while no call was under way (nobody listens at tcp://x:1"), "{refuses}");
-        assert!(End::Hangs.told(&calls).contains("hangs in a call of"));
+        assert!(
+            refuses.contains("while no call was in progress (no process listens at tcp://x:1"),
+            "{refuses}"
+        );
+        assert!(End::Hangs.told(&calls).contains("hangs during a call of"));
     }
 }

@@ -1,4 +1,4 @@
-//! What a driver offers: what it declares, as it declares it, and what the configuration adds.
+//! The capabilities of a driver: declared ones, as declared, and those that depend on the configuration.
 
 use claimcheck_csi::{
     Code, Driver, Status,
@@ -12,43 +12,43 @@ use claimcheck_csi::{
 
 use crate::case::{Access, Need};
 
-/// What there is to run cases with. Lists are as the driver sent them: what is in one twice was sent twice.
+/// The capabilities of a driver. Lists are as the driver sent them, including duplicates.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Offers {
     /// The driver's name.
     pub name: String,
-    /// What the plugin as a whole declares.
+    /// Declared by the plugin.
     pub services: Vec<i32>,
-    /// When volumes may grow.
+    /// VolumeExpansion capabilities.
     pub expansion: Vec<i32>,
-    /// What its controller declares; empty where there is none.
+    /// Declared by the controller; empty if the driver has none.
     pub controller: Vec<i32>,
-    /// What its node declares.
+    /// Declared by the node.
     pub node: Vec<i32>,
-    /// What its group controller declares; empty where there is none.
+    /// Declared by the group controller; empty if the driver has none.
     pub group: Vec<i32>,
-    /// What the node says of itself.
+    /// The NodeGetInfo response.
     pub info: NodeGetInfoResponse,
-    /// What a second node says of itself.
+    /// The NodeGetInfo response of a second node.
     pub second: Option<NodeGetInfoResponse>,
-    /// The kinds of volume to try.
+    /// The access types to test.
     pub accesses: Vec<Access>,
-    /// Paths of the driver are ours too.
+    /// The driver's paths are accessible locally.
     pub files: bool,
-    /// The driver can be started anew.
+    /// The driver can be restarted.
     pub restart: bool,
-    /// The controller is at an endpoint of its own.
+    /// The controller has a separate endpoint.
     pub two_endpoints: bool,
-    /// Mutable parameters that it takes are known.
+    /// Mutable parameters that the driver accepts are configured.
     pub mutable: bool,
-    /// Mutable parameters that it refuses are known.
+    /// Mutable parameters that the driver rejects are configured.
     pub invalid_mutable: bool,
-    /// It wants tokens, and for whom is known.
+    /// A token audience is configured.
     pub tokens: bool,
 }
 
 impl Offers {
-    /// How many volumes the node takes at a time; more than anybody wants, where it names no limit.
+    /// The maximum number of volumes of the node; `usize::MAX` if it reports no limit.
     pub(crate) fn node_limit(&self) -> usize {
         match usize::try_from(self.info.max_volumes_per_node) {
             Ok(limit) if limit > 0 => limit,
@@ -56,10 +56,10 @@ impl Offers {
         }
     }
 
-    /// Asks a driver what it declares. A service that is not there (`Unimplemented`) declares nothing.
+    /// Reads the declared capabilities of a driver. A service that is missing (`Unimplemented`) declares nothing.
     ///
     /// # Errors
-    /// The call that a driver must answer and did not.
+    /// A mandatory call that failed.
     pub(crate) async fn ask(controller: &Driver, node: &Driver) -> Result<Self, (&'static str, Status)> {
         let failed = |rpc| move |status| (rpc, status);
         let info = controller.identity().get_plugin_info(GetPluginInfoRequest {}).await;
@@ -111,7 +111,7 @@ impl Offers {
         })
     }
 
-    /// Whether it is there.
+    /// Whether a requirement is met.
     pub fn has(&self, need: Need) -> bool {
         match need {
             Need::Plugin(service) => self.services.contains(&(service as i32)),
@@ -131,7 +131,7 @@ impl Offers {
     }
 }
 
-/// The answer, or none where the plugin leaves the service out.
+/// The response, or none if the plugin does not implement the service.
 fn absent_is_none<T>(answer: Result<tonic::Response<T>, Status>) -> Result<Option<T>, Status> {
     match answer {
         Ok(answer) => Ok(Some(answer.into_inner())),

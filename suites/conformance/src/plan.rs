@@ -1,4 +1,4 @@
-//! Which cases run, and why the others do not: decided before the first begins.
+//! The selection of cases, and the skip reasons of the others: decided before the first case starts.
 
 use claimcheck_model::CaseId;
 use serde::Serialize;
@@ -13,32 +13,32 @@ use crate::{
 pub struct Planned {
     /// The case.
     pub case: Case,
-    /// The first thing that is missing; none if it runs.
+    /// The first missing requirement; none if the case runs.
     pub missing: Option<Need>,
 }
 
 /// A planned case as `claimcheck csi --list --format json` prints it.
 #[derive(Debug, Serialize)]
 pub struct Listed {
-    /// Our name.
+    /// The name of the case.
     pub case: CaseId,
     /// The section of the CSI specification.
     pub rule: &'static str,
     /// The test of csi-sanity that checks the same.
     pub upstream: Option<&'static str>,
-    /// What it needs, in words.
+    /// Its requirements, as text.
     pub needs: Vec<String>,
-    /// Why it would be skipped.
+    /// The skip reason.
     pub skip: Option<String>,
 }
 
 impl Planned {
-    /// Why it does not run.
+    /// The skip reason.
     pub fn skip(&self) -> Option<String> {
         self.missing.map(why)
     }
 
-    /// For people and programs that want to know the catalogue.
+    /// The entry in the list of cases.
     pub fn listed(&self) -> Listed {
         let row = self.case.row;
         let needs = self.case.needs().map(Need::name).collect();
@@ -46,7 +46,7 @@ impl Planned {
     }
 }
 
-/// The cases whose name contains one of `filters` (all, if there is none); without `offers` none is skipped.
+/// The cases with a name that contains one of `filters` (all cases without filters); without `offers` none is skipped.
 pub fn plan(cases: &[Case], filters: &[String], offers: Option<&Offers>) -> Vec<Planned> {
     let wanted = |case: &&Case| {
         let id = case.id().to_string();
@@ -59,7 +59,7 @@ pub fn plan(cases: &[Case], filters: &[String], offers: Option<&Offers>) -> Vec<
     cases.iter().filter(wanted).map(planned).collect()
 }
 
-/// Why a case is skipped that needs this.
+/// The skip reason for a missing requirement.
 fn why(missing: Need) -> String {
     match missing {
         Need::Plugin(_) | Need::Expansion(_) => format!("the driver does not declare {}", missing.name()),
@@ -70,20 +70,20 @@ fn why(missing: Need) -> String {
             format!("the driver's node does not declare {}", capability.as_str_name())
         }
         Need::Access(access) => {
-            format!("the driver takes no {access} volumes, or --access-type leaves them out")
+            format!("the driver supports no {access} volumes, or --access-type excludes them")
         }
-        Need::Files => "the driver's paths are not visible here (path commands are configured)".to_owned(),
+        Need::Files => "the driver's paths are not accessible here (path commands are configured)".to_owned(),
         Need::Restart => {
-            "the driver cannot be restarted from here: give --restart-command, or let --driver start it"
+            "the driver cannot be restarted: set --restart-command, or let --driver start it".to_owned()
+        }
+        Need::SecondNode => "no second node: set --second-endpoint".to_owned(),
+        Need::TwoEndpoints => "controller and node share one endpoint".to_owned(),
+        Need::MutableParameters => "no mutable parameters are configured: set --mutable-parameter".to_owned(),
+        Need::InvalidMutableParameters => {
+            "no mutable parameters are configured that the driver rejects: set --invalid-mutable-parameter"
                 .to_owned()
         }
-        Need::SecondNode => "there is no second node: give --second-endpoint".to_owned(),
-        Need::TwoEndpoints => "controller and node answer at one endpoint".to_owned(),
-        Need::MutableParameters => "no mutable parameters are known: give --mutable-parameter".to_owned(),
-        Need::InvalidMutableParameters => {
-            "no mutable parameters are known to be refused: give --invalid-mutable-parameter".to_owned()
-        }
-        Need::Tokens => "the driver wants no tokens, or --token-audience is not given".to_owned(),
+        Need::Tokens => "the driver requests no tokens, or --token-audience is not set".to_owned(),
     }
 }
 

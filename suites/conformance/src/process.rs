@@ -1,4 +1,4 @@
-//! The driver's process, where we start it, and how it is started anew.
+//! The driver process, if claimcheck starts it, and its restart.
 
 use std::{
     ffi::OsString,
@@ -18,10 +18,10 @@ use tokio::{
     time::timeout,
 };
 
-/// How long a process may take to end after its connections have.
+/// Time for a process to exit after its connections are closed.
 const MOMENT: Duration = Duration::from_millis(100);
 
-/// A driver that we start: in a process group of its own, its output in a file.
+/// A driver started by claimcheck: in a separate process group, with its output in a file.
 #[derive(Debug)]
 pub struct DriverProcess {
     program: PathBuf,
@@ -36,25 +36,25 @@ pub enum ProcessError {
     /// No such program, or not to be executed.
     #[error("cannot start the driver ({}): check that it exists and may be executed", .program.display())]
     Start {
-        /// Which.
+        /// The program.
         program: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
-    /// Its output has no place to go.
+    /// Its log file cannot be written.
     #[error("cannot write the driver's output to {}", .path.display())]
     Log {
-        /// Where.
+        /// The log file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
     /// The command that restarts it failed.
     #[error("--restart-command ended with {0}")]
     Command(ExitStatus),
-    /// It could not be run at all.
+    /// It could not be run.
     #[error("--restart-command cannot be run")]
     Shell(#[source] io::Error),
 }
@@ -86,26 +86,26 @@ impl DriverProcess {
         Ok(())
     }
 
-    /// Kills it as a power failure would, with all that it started, and starts it again.
+    /// Kills its process group with SIGKILL, and starts it again.
     ///
     /// # Errors
     /// It cannot be started.
     pub async fn restart(&mut self) -> Result<(), ProcessError> {
         self.kill();
         if let Some(mut child) = self.child.take() {
-            // It is dead or dying: what there is to know of it is that it is gone.
+            // It was killed; its exit status is irrelevant.
             let _ = child.wait().await;
         }
         self.spawn()
     }
 
-    /// Its number; none once it has ended.
+    /// The process id; none once it has exited.
     pub fn id(&self) -> Option<u32> {
         self.child.as_ref()?.id()
     }
 
-    /// Why it does not run, if it has ended. One that is about to end closes its connections first: after a
-    /// `lost` call it is given a moment.
+    /// The exit status, if it has exited. An exiting process closes its connections first, so after a `lost` call it
+    /// is awaited briefly.
     pub async fn ended(&mut self, lost: bool) -> Option<ExitStatus> {
         let child = self.child.as_mut()?;
         match lost {
@@ -117,7 +117,7 @@ impl DriverProcess {
     fn kill(&self) {
         let pid = self.child.as_ref().and_then(Child::id).and_then(|id| Pid::from_raw(id.cast_signed()));
         if let Some(pid) = pid {
-            // Not waited for yet, so the number is still its group's; an error says that all of it is gone.
+            // Not reaped yet, so the id is still valid; an error means that the whole group has exited.
             let _ = kill_process_group(pid, Signal::KILL);
         }
     }
@@ -129,17 +129,17 @@ impl Drop for DriverProcess {
     }
 }
 
-/// How a driver is started anew.
+/// How a driver is restarted.
 #[derive(Clone, Debug)]
 pub enum Restart {
-    /// These are ours.
+    /// Processes started by claimcheck.
     Processes(Arc<Mutex<Vec<DriverProcess>>>),
-    /// A shell command does it.
+    /// A shell command.
     Command(String),
 }
 
 impl Restart {
-    /// Kills the driver and starts it. Returns before it listens.
+    /// Kills and starts the driver. Returns before it listens.
     ///
     /// # Errors
     /// It cannot be started, or the command fails.

@@ -1,4 +1,4 @@
-//! Runs cases: most of them many at a time; each with its own fixture, cleaned up whatever happened.
+//! Runs cases: most of them in parallel, each with its own fixture, which is always cleaned up.
 
 use std::{
     sync::{
@@ -27,10 +27,10 @@ use crate::{
     suite::Suite,
 };
 
-/// As many times the deadline of a call may a case take, beside the wait for snapshots.
+/// The time limit of a case, as a multiple of the deadline of a call, in addition to the wait for snapshots.
 const CALLS: u32 = 10;
 
-/// Runs cases on one driver.
+/// Runs cases against one driver.
 #[derive(Debug)]
 pub struct Runner {
     suite: Arc<Suite>,
@@ -40,28 +40,28 @@ pub struct Runner {
     interrupted: CancellationToken,
 }
 
-/// How a case has ended; told once it is settled that it stays so.
+/// The result of a case; emitted once it is final.
 struct Ended {
     case: CaseId,
     result: CaseResult,
     seconds: f64,
     remarks: Vec<String>,
-    /// The driver ended, and this case is the reason.
+    /// The driver exited or hung, and this case is the cause.
     end: Option<End>,
 }
 
-/// A case that ran together with others while something befell the driver: it is run again, alone.
+/// A case that ran in parallel with others while the driver failed: it is run again serially.
 struct Again {
     number: usize,
     planned: Planned,
-    /// The driver ended, and which calls of the case it did not answer.
+    /// How the driver failed, and the calls of the case without a response.
     end: Option<End>,
     calls: Unanswered,
 }
 
 impl Runner {
-    /// A runner of at most `parallel` cases at a time, fewer where a node takes few volumes. Once `interrupted`, cases under way clean up and fail,
-    /// and no more begin.
+    /// A runner of at most `parallel` cases at a time, fewer where a node accepts few volumes. Once `interrupted`,
+    /// running cases clean up and fail, and no more start.
     pub fn new(
         suite: Arc<Suite>,
         parallel: usize,
@@ -72,7 +72,7 @@ impl Runner {
         Arc::new(Self { suite, parallel, started: AtomicUsize::new(0), events, interrupted })
     }
 
-    /// Runs all of them, each at its time.
+    /// Runs all cases, each in its phase.
     pub async fn run_all(self: &Arc<Self>, planned: &[Planned]) {
         for when in [When::First, When::Together, When::Alone, When::Last] {
             let due: Vec<Planned> = planned.iter().filter(|it| it.case.row.when == when).copied().collect();
@@ -100,7 +100,7 @@ impl Runner {
         }
         let mut again = Vec::new();
         while let Some(ended) = running.join_next().await {
-            // A panic of the case itself is caught; of ours, it shall end the run.
+            // A panic of a case is caught; a panic of the runner ends the run.
             again.extend(ended.expect("running a case does not panic").err());
         }
         again.sort_unstable_by_key(|again| again.number);
@@ -108,20 +108,21 @@ impl Runner {
         for again in &again {
             all.push(self.run_alone(again.planned).await);
         }
-        // Somebody must say that the driver ended, also where it needs several cases at once to do so.
+        // One case must report that the driver failed, even if only several concurrent cases cause it.
         if all.iter().all(|ended| ended.end.is_none())
             && let Some((first, ended)) = again.iter().zip(&mut all).find(|(again, _)| again.end.is_some())
         {
             let calls = again.iter().flat_map(|again| again.calls.clone()).collect();
             let end = first.end.as_ref().map(|end| end.told(&calls)).unwrap_or_default();
-            let why = format!("with other cases at the same time {end}; alone this one does not end it");
+            let why =
+                format!("{end} while other cases ran in parallel; the case alone does not reproduce it");
             ended.result = CaseResult::Failed { why: with_rule(why, first.planned) };
         }
         all.into_iter().for_each(|ended| self.tell(ended));
     }
 
-    /// Runs a case with no other at the same time. One that ends the driver must do so twice: a driver may also die
-    /// of what an earlier case has asked, after it has answered.
+    /// Runs a case serially. A case that makes the driver fail must do so twice: a driver may also exit because of an
+    /// earlier case, after it returned.
     async fn run_alone(&self, planned: Planned) -> Ended {
         let first = self.attempt_alone(planned).await;
         let Some(end) = first.end.clone().filter(|_| {
@@ -135,13 +136,13 @@ impl Runner {
         }
         let mut known = self.suite.known();
         if known.unanswered.values().all(|case| *case == first.case) {
-            // Nobody else has told an end of the driver, and it has ended.
+            // No other case reports that the driver failed.
             return first;
         }
         known.unanswered.retain(|_, case| *case != first.case);
         drop(known);
         let end = end.told(&Unanswered::new());
-        second.remarks.push(format!("{end}, and did not when the case was run again"));
+        second.remarks.push(format!("{end}, but not when the case was run again"));
         second
     }
 
@@ -152,7 +153,7 @@ impl Runner {
         }
     }
 
-    /// Why a case is not begun, if it is not.
+    /// The reason for which a case is skipped, if it is.
     fn skip(&self, planned: Planned) -> Option<String> {
         let broken = || {
             let access = planned.case.access.or(self.suite.offers.accesses.first().copied())?;
@@ -160,7 +161,7 @@ impl Runner {
             let case =
                 known.broken.get(&(Step::Create, access)).filter(|case| **case != planned.case.id())?;
             planned.case.needs().find(|need| *need == CREATE)?;
-            Some(format!("{} does not work with this driver: see {case}", Step::Create))
+            Some(format!("{} fails with this driver: see {case}", Step::Create))
         };
         let interrupted = || self.interrupted.is_cancelled().then(|| "the run was interrupted".to_owned());
         planned.skip().or_else(interrupted).or_else(|| self.suite.ends.gone()).or_else(broken)
@@ -182,7 +183,7 @@ impl Runner {
         let late = outcome.is_err() && calls.iter().any(|(_, why)| *why == NoAnswer::Late);
         let mut findings = fixture.clean_up().await;
         if life == Life::Well && !findings.is_empty() {
-            // Cleaning up calls the driver, too.
+            // The cleanup also calls the driver.
             calls = fixture.unanswered();
             life = self.suite.life_since(began, &calls).await;
         }
@@ -195,11 +196,11 @@ impl Runner {
         }
         let mut own = None;
         match life {
-            Life::Well if late => outcome = self.blame(&case, &calls, "is not answered in time", outcome),
+            Life::Well if late => outcome = self.blame(&case, &calls, "times out", outcome),
             Life::Well => {}
             Life::Ended(end) => {
-                outcome = self.blame(&case, &calls, "ends the driver", Err(anyhow!(end.told(&calls))));
-                // What a driver leaves that dies in mid-call is part of the same defect.
+                outcome = self.blame(&case, &calls, "makes the driver fail", Err(anyhow!(end.told(&calls))));
+                // Leftovers of a driver that exits during a call are part of the same defect.
                 findings = findings.into_iter().map(|it| Finding::Remark(it.into_text())).collect();
                 own = Some(end);
             }
@@ -219,7 +220,7 @@ impl Runner {
         Ok(Ended { case, result, seconds: began.elapsed().as_secs_f64(), remarks, end: own })
     }
 
-    /// The outcome of a case whose calls were not answered, which is told once for each call.
+    /// The outcome of a case with calls without a response, which is reported once per call.
     fn blame(
         &self,
         case: &CaseId,
@@ -236,7 +237,7 @@ impl Runner {
         outcome
     }
 
-    /// The case's own function, bounded in time and with its panics caught.
+    /// The function of the case, with a time limit and with panics caught.
     async fn bounded(&self, planned: Planned, fixture: &Arc<Fixture>) -> anyhow::Result<()> {
         let config = &self.suite.config;
         let limit = config.call_limit() * CALLS + Duration::from_secs(config.ready_timeout);
@@ -247,7 +248,7 @@ impl Runner {
             () = self.interrupted.cancelled() => anyhow!("the run was interrupted"),
         };
         task.abort();
-        // Its calls are cancelled once it is gone, and only then is it known what is left.
+        // Its calls are cancelled once the task has ended; only then are the leftovers known.
         let _ = task.await;
         Err(ended)
     }
@@ -260,12 +261,12 @@ impl Runner {
     }
 
     fn send(&self, event: Event) {
-        // An error says that the reporter is gone, which its own end reports.
+        // An error means that the reporter has ended, which is reported elsewhere.
         let _ = self.events.send(event);
     }
 }
 
-/// How a case ended; what was left behind is part of it.
+/// The result of a case, including leftovers.
 fn result(planned: Planned, outcome: anyhow::Result<()>, left: &[Finding]) -> CaseResult {
     let mut why = match outcome {
         Ok(()) if left.is_empty() => return CaseResult::Passed,

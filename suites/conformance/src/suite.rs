@@ -1,4 +1,4 @@
-//! A driver under trial: its connections, what it offers, and what all cases of a run know in common.
+//! The driver under test: its connections, its capabilities, and the state that all cases of a run share.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,21 +28,21 @@ use crate::{
     traffic,
 };
 
-/// How many volumes a case attaches at a time, at most, unless it runs alone.
+/// Maximum number of volumes that a case attaches at a time, unless it runs serially.
 const ATTACHED_BY_A_CASE: usize = 3;
 
-/// The driver cannot be tried.
+/// The driver cannot be tested.
 #[derive(Debug, Error)]
 pub enum ConnectError {
-    /// It does not listen, or Probe does not say that it is ready.
+    /// It does not listen, or Probe does not report it as ready.
     #[error(transparent)]
     NotReady(#[from] NotReady),
-    /// It does not answer what every driver must.
-    #[error("the driver does not tell what it can do: {call} answered {answer}")]
+    /// A call that every driver must support failed.
+    #[error("cannot read the driver's capabilities: {call} returned {answer}")]
     Silent {
-        /// Which call.
+        /// The call.
         call: &'static str,
-        /// The answer, in words.
+        /// The status, as text.
         answer: String,
     },
     /// Restarting it failed.
@@ -50,18 +50,18 @@ pub enum ConnectError {
     Restart(#[from] ProcessError),
 }
 
-/// Where the driver listens.
+/// The endpoints of the driver.
 #[derive(Clone, Debug)]
 pub struct Endpoints {
-    /// The node's services.
+    /// The endpoint of the node service.
     pub node: Endpoint,
-    /// The controller's, if they are elsewhere.
+    /// The endpoint of the controller service, if it is separate.
     pub controller: Option<Endpoint>,
-    /// The services of a second node.
+    /// The endpoint of the node service on a second node.
     pub second: Option<Endpoint>,
 }
 
-/// A driver under trial. Shared by all cases of a run.
+/// The driver under test. Shared by all cases of a run.
 #[derive(Debug)]
 pub struct Suite {
     pub(crate) config: Config,
@@ -69,11 +69,11 @@ pub struct Suite {
     pub(crate) controller: Driver,
     pub(crate) node: Driver,
     pub(crate) second: Option<Driver>,
-    /// The value of the secret that must show up nowhere.
+    /// The value of the secret that must not appear in any error.
     pub(crate) marker: String,
-    /// Tells the names of this run from those of others.
+    /// A unique part of the names of this run.
     pub(crate) run: String,
-    /// Below which staging and target directories of the cases lie.
+    /// The parent directories of the staging and target directories of the cases.
     pub(crate) staging: PathBuf,
     pub(crate) targets: PathBuf,
     pub(crate) restart: Option<Restart>,
@@ -81,27 +81,27 @@ pub struct Suite {
     known: Mutex<Known>,
 }
 
-/// What earlier cases have found that later ones need not find again.
+/// Findings of earlier cases that later cases do not repeat.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
-    /// Steps of a volume's way that do not work, and the case that says so.
+    /// Steps that fail, and the case that reports each.
     pub broken: BTreeMap<(Step, Access), CaseId>,
-    /// What is left behind whatever the driver is asked, and the case that says so.
+    /// Leftovers that every case leaves, and the case that reports each.
     pub traces: BTreeMap<Trace, CaseId>,
-    /// Calls that quoted a secret in their error.
+    /// Calls with errors that contained a secret.
     pub told_secrets: BTreeSet<String>,
-    /// Calls that the driver did not answer, and the case that says so.
+    /// Calls without a response, and the case that reports each.
     pub unanswered: BTreeMap<&'static str, CaseId>,
-    /// Calls that were too late once: the next ones are not waited for as long.
+    /// Calls that timed out once: the following ones have a shorter deadline.
     pub late: BTreeSet<&'static str>,
 }
 
 impl Suite {
-    /// Connects to a driver, waits until it is ready (for at most `patience`) and asks what it offers. Its
-    /// calls go into `events`; the handle ends once the suite and all of its cases are gone.
+    /// Connects to a driver, waits until it is ready (for at most `patience`) and reads its capabilities. Calls are
+    /// emitted to `events`; the handle ends once the suite and all of its cases are dropped.
     ///
     /// # Errors
-    /// It is not there, or does not say what it can do.
+    /// The driver is not ready, or its capabilities cannot be read.
     pub async fn connect(
         mut config: Config,
         endpoints: Endpoints,
@@ -169,8 +169,8 @@ impl Suite {
         Ok((Arc::new(suite), telling))
     }
 
-    /// Removes the directories that all cases share, if they are empty. No case may run: it could be about to make
-    /// its own in there.
+    /// Removes the directories that all cases share, if they are empty. No case may run: it could be creating its own
+    /// directories there.
     pub(crate) fn leave(&self) {
         for root in [&self.staging, &self.targets] {
             let _ = std::fs::remove_dir(root);
@@ -179,18 +179,18 @@ impl Suite {
         }
     }
 
-    /// How many cases may run at a time, of `wanted`: so many that what they attach stays within the node's limit.
+    /// The number of cases that may run at a time: at most `wanted`, and within the node's volume limit.
     pub fn parallel(&self, wanted: usize) -> usize {
         wanted.min(self.offers.node_limit() / ATTACHED_BY_A_CASE).max(1)
     }
 
-    /// What the driver offers.
+    /// The capabilities of the driver.
     pub fn offers(&self) -> &Offers {
         &self.offers
     }
 
-    /// The kinds of volume that the driver makes, tried out: CSI has no way to say so. One that is refused with
-    /// anything but InvalidArgument or Unimplemented stays, for cases to find out.
+    /// The access types that the driver supports, detected by creating volumes: CSI has no capability for them. An
+    /// access type that is rejected with a code other than InvalidArgument or Unimplemented is tested.
     async fn taken(&self) -> Vec<Access> {
         use claimcheck_csi::v1::controller_service_capability::rpc::Type;
         use claimcheck_csi::{Code, v1::DeleteVolumeRequest};
@@ -205,7 +205,7 @@ impl Suite {
                 Ok(made) => {
                     let volume_id = made.into_inner().volume.unwrap_or_default().volume_id;
                     let secrets = self.config.secrets.delete_volume.clone();
-                    // That deleting does not work is a finding of the cases.
+                    // A failing DeleteVolume is reported by the cases.
                     let request = DeleteVolumeRequest { volume_id, secrets };
                     let _ = self.controller.controller().delete_volume(request).await;
                 }
@@ -216,11 +216,11 @@ impl Suite {
             }
             taken.push(access);
         }
-        // With none the driver refuses volumes altogether, which is for the cases to say.
+        // A driver that rejects all volumes is reported by the cases.
         if taken.is_empty() { vec![Access::Mount] } else { taken }
     }
 
-    /// Where volumes shall be accessible.
+    /// The topology in which volumes must be accessible.
     pub(crate) fn topology(&self) -> Option<Topology> {
         match self.config.topology.is_empty() {
             true => self.offers.info.accessible_topology.clone(),
@@ -228,12 +228,12 @@ impl Suite {
         }
     }
 
-    /// The client of the service of snapshot metadata.
+    /// The client of the snapshot metadata service.
     pub(crate) fn metadata(&self) -> SnapshotMetadataClient<claimcheck_csi::DriverService> {
         SnapshotMetadataClient::new(self.controller.service())
     }
 
-    /// A token of a pod's service account, as the kubelet passes it on (KEP-1855), if the driver wants any.
+    /// Adds a service account token of a pod, as the kubelet does (KEP-1855), if the driver requests tokens.
     pub(crate) fn add_token(&self, volume_context: &mut Map, expires: &str) {
         if !self.config.token_audience.is_empty() {
             let token = json!({ "token": "claimcheck-token", "expirationTimestamp": expires });

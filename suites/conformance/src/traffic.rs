@@ -1,4 +1,4 @@
-//! The tap's records become events: one per call that has ended.
+//! Converts the tap's records to events: one per completed call.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use claimcheck_csi::tap::{CallId, Edge, TapRecord, code_name};
 use claimcheck_model::{Event, RpcSummary, Stamp};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
-/// Tells each call when it has ended, until nobody records any more.
+/// Emits an event for each completed call, until the tap is closed.
 pub(crate) async fn tell(mut records: UnboundedReceiver<TapRecord>, events: UnboundedSender<Event>) {
     let mut open: HashMap<CallId, Stamp> = HashMap::new();
     while let Some(record) = records.recv().await {
@@ -25,7 +25,7 @@ pub(crate) async fn tell(mut records: UnboundedReceiver<TapRecord>, events: Unbo
             seconds: record.at.seconds_since(start),
             retry: false,
         };
-        // Whoever no longer listens has no use for it.
+        // An error means that the receiver was dropped.
         let _ = events.send(Event::Rpc(call));
     }
 }

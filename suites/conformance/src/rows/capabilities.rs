@@ -1,5 +1,5 @@
-//! Volume capabilities that nobody can give: one row for all the calls that take one, since drivers look at them in
-//! one place or nowhere.
+//! Invalid volume capabilities: one row covers all calls that take a capability, since drivers validate it in one
+//! place or not at all.
 
 use anyhow::{Result, ensure};
 use claimcheck_csi::{
@@ -18,9 +18,13 @@ use crate::{
 const RULE: &str = "Error Scheme";
 
 pub(super) const ROWS: &[Row] = &[
-    Row::new("an unknown access mode is refused", RULE, case!(unknown_mode)).needs(&[CREATE]),
-    Row::new("a capability that is neither mount nor block is refused", RULE, case!(no_access_type))
-        .needs(&[CREATE]),
+    Row::new("access mode UNKNOWN is rejected by every call", RULE, case!(unknown_mode)).needs(&[CREATE]),
+    Row::new(
+        "a capability with neither mount nor block access is rejected by every call",
+        RULE,
+        case!(no_access_type),
+    )
+    .needs(&[CREATE]),
 ];
 
 async fn unknown_mode(f: &Fixture) -> Result<()> {
@@ -52,7 +56,7 @@ async fn refused_everywhere(
         ..Default::default()
     };
     let confirmed = f.validate_volume_capabilities(request).await.map(|answer| answer.confirmed.is_some());
-    // Not to confirm it is to say so, too.
+    // Not confirming the capability also rejects it.
     if confirmed.as_ref().map_or(true, |confirmed| *confirmed) {
         answers.push(("ValidateVolumeCapabilities", confirmed.map(drop)));
     }
@@ -72,17 +76,17 @@ async fn refused_everywhere(
     request.volume_capability = Some(capability);
     answers.push(("NodePublishVolume", f.node_publish_volume(request).await.map(drop)));
     let wrong: Vec<String> = answers.into_iter().filter_map(wrong).collect();
-    ensure!(wrong.is_empty(), "{what}: InvalidArgument is due, and {}", wrong.join(", "));
+    ensure!(wrong.is_empty(), "{what}: expected InvalidArgument, but {}", wrong.join(", "));
     Ok(())
 }
 
-/// The answer in words, unless it is one that is due: what a volume cannot do, calls of the node also refuse with
-/// FailedPrecondition ("Exceeds capabilities").
+/// Describes an unexpected result. Node calls may also return FailedPrecondition ("Exceeds capabilities") for what a
+/// volume does not support.
 fn wrong((call, answer): (&str, Result<(), Status>)) -> Option<String> {
     match answer {
-        Ok(()) => Some(format!("{call} answered OK")),
+        Ok(()) => Some(format!("{call} returned OK")),
         Err(status) if status.code() == Code::InvalidArgument => None,
         Err(status) if status.code() == Code::FailedPrecondition && call.starts_with("Node") => None,
-        Err(status) => Some(format!("{call} answered {}", said(&status))),
+        Err(status) => Some(format!("{call} returned {}", said(&status))),
     }
 }

@@ -1,4 +1,4 @@
-//! Volumes made from volumes.
+//! Volumes created from volumes.
 
 use anyhow::{Result, ensure};
 use claimcheck_csi::{
@@ -16,18 +16,18 @@ use crate::{
 const RULE: &str = "CreateVolume";
 
 pub(super) const ROWS: &[Row] = &[
-    Row::new("a volume is made from a volume", RULE, case!(made))
+    Row::new("CreateVolume from a volume succeeds", RULE, case!(made))
         .needs(&[CLONE, CREATE])
         .each()
         .when(When::First)
         .upstream("Controller Service [Controller Server] CreateVolume should create volume from an existing source volume"),
-    Row::new("the same name and source is the same clone", RULE, case!(same_again)).needs(&[CLONE, CREATE]),
-    Row::new("a clone has its source's data", RULE, case!(content)).needs(&[CLONE, CREATE, Need::Files]).each(),
-    Row::new("a clone and its source do not share what is written later", RULE, case!(no_alias)).needs(&[CLONE, CREATE, Need::Files]).each(),
-    Row::new("a clone survives its source", RULE, case!(outlives)).needs(&[CLONE, CREATE, Need::Files]).each(),
-    Row::new("a clone of a clone has the data", RULE, case!(of_a_clone)).needs(&[CLONE, CREATE, Need::Files]).each(),
-    Row::new("a clone can be larger", RULE, case!(larger)).needs(&[CLONE, CREATE, Need::Files]).each(),
-    Row::new("a clone that is to be smaller is refused or made", "CreateVolume Errors", case!(smaller)).needs(&[CLONE, CREATE]),
+    Row::new("CreateVolume from a volume called twice with the same name returns the same clone", RULE, case!(same_again)).needs(&[CLONE, CREATE]),
+    Row::new("CreateVolume from a volume copies its data", RULE, case!(content)).needs(&[CLONE, CREATE, Need::Files]).each(),
+    Row::new("a write to a clone or to its source does not change the other", RULE, case!(no_alias)).needs(&[CLONE, CREATE, Need::Files]).each(),
+    Row::new("a clone keeps its data after its source is deleted", RULE, case!(outlives)).needs(&[CLONE, CREATE, Need::Files]).each(),
+    Row::new("CreateVolume from a clone copies its data", RULE, case!(of_a_clone)).needs(&[CLONE, CREATE, Need::Files]).each(),
+    Row::new("CreateVolume from a volume with a larger size succeeds or returns OutOfRange", RULE, case!(larger)).needs(&[CLONE, CREATE, Need::Files]).each(),
+    Row::new("CreateVolume from a volume with a smaller size succeeds or returns OutOfRange", "CreateVolume Errors", case!(smaller)).needs(&[CLONE, CREATE]),
 ];
 
 async fn made(f: &Fixture) -> Result<()> {
@@ -37,17 +37,15 @@ async fn made(f: &Fixture) -> Result<()> {
 }
 
 impl Fixture {
-    /// That a volume made from a source does not name another one. To name none is allowed by CSI, and an error to
-    /// Kubernetes' external-provisioner.
+    /// Checks that the content_source of a volume is its source. CSI allows a volume without a content_source, which
+    /// Kubernetes' external-provisioner treats as an error.
     pub(super) fn says_source(&self, made: Volume, source: Option<VolumeContentSource>) -> Result<()> {
         if made.content_source.is_none() {
-            self.remark(
-                "CreateVolume gives no content_source: Kubernetes takes such a volume for an empty one",
-            );
+            self.remark("CreateVolume returned no content_source: Kubernetes treats such a volume as empty");
         } else {
             ensure!(
                 made.content_source == source,
-                "a volume was made from {source:?}, and CreateVolume gives the content_source {:?}",
+                "a volume was created from {source:?}, but CreateVolume returned the content_source {:?}",
                 made.content_source
             );
         }
@@ -60,12 +58,12 @@ async fn same_again(f: &Fixture) -> Result<()> {
     let (first, again) = (f.make(request.clone()).await?.volume_id, f.make(request).await?.volume_id);
     ensure!(
         first == again,
-        "CreateVolume from a volume, called twice, made two volumes: {first:?} and {again:?}"
+        "CreateVolume from a volume called twice created two volumes: {first:?} and {again:?}"
     );
     Ok(())
 }
 
-/// A volume that holds `text`, all the way down again: a source need not be in use.
+/// Creates a volume that contains `text`, and unpublishes it: a source need not be in use.
 async fn with_text(f: &Fixture, text: &str) -> Result<Placed> {
     let source = f.up().await?;
     f.write(&source, 0, text).await?;
@@ -87,16 +85,16 @@ async fn no_alias(f: &Fixture) -> Result<()> {
     let clone = cloned(f, source.id()).await?;
     f.write(&clone, 0, "of the clone").await?;
     let source = f.raise(source.volume).await?;
-    f.must_hold(&source, 0, "shared", "a clone was written to, and in its source").await?;
+    f.must_hold(&source, 0, "shared", "in the source, after a write to its clone").await?;
     f.write(&source, 0, "of the source").await?;
-    f.must_hold(&clone, 0, "of the clone", "the source was written to, and in its clone").await
+    f.must_hold(&clone, 0, "of the clone", "in the clone, after a write to its source").await
 }
 
 async fn outlives(f: &Fixture) -> Result<()> {
     let source = with_text(f, "outlives").await?;
     let clone = cloned(f, source.id()).await?;
-    f.delete_volume(f.delete_request(source.id())).await.works("DeleteVolume of a volume that was cloned")?;
-    f.must_hold(&clone, 0, "outlives", "the source was deleted, and in its clone").await
+    f.delete_volume(f.delete_request(source.id())).await.works("DeleteVolume of a cloned volume")?;
+    f.must_hold(&clone, 0, "outlives", "in the clone, after its source was deleted").await
 }
 
 async fn of_a_clone(f: &Fixture) -> Result<()> {
@@ -116,7 +114,8 @@ async fn larger(f: &Fixture) -> Result<()> {
             Ok(())
         }
         made => {
-            let made = made.works("CreateVolume from a volume, larger,")?.volume.unwrap_or_default();
+            let made =
+                made.works("CreateVolume from a volume with a larger size")?.volume.unwrap_or_default();
             let clone = f.raise(made).await?;
             f.must_hold(&clone, 0, "in a larger one", "in a clone that is larger than its source").await
         }
@@ -130,9 +129,9 @@ async fn smaller(f: &Fixture) -> Result<()> {
     request.capacity_range = Some(CapacityRange { required_bytes: less, limit_bytes: less });
     let codes = [Code::OutOfRange, Code::InvalidArgument];
     match f.create_volume(request).await {
-        // Which sizes are allowed is the driver's to say.
+        // The driver decides which sizes are allowed.
         Ok(_) => f.remark("a clone may be smaller than its source"),
-        answer => answer.refused("CreateVolume from a volume, smaller than it,", &codes)?,
+        answer => answer.refused("CreateVolume from a volume with a smaller size", &codes)?,
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Calls at once: each against itself, and against its opposite. `Aborted` ("operation pending") is allowed; the
-//! state in the end must be one that the calls, one after another, could have made.
+//! Concurrent calls: each call with itself, and with its opposite. `Aborted` ("operation pending") is allowed; the
+//! final state must be one that sequential calls could produce.
 
 use anyhow::{Result, ensure};
 use claimcheck_csi::{Code, Status};
@@ -13,84 +13,123 @@ use crate::{
 };
 
 const RULE: &str = "Concurrency";
-/// So many calls at once.
+/// The number of concurrent calls.
 const CROWD: usize = 8;
-/// How often a call is asked again that is answered with Aborted, and after which pause at first; it doubles.
+/// Maximum number of retries of a call that returns Aborted, and the first delay, which doubles.
 const RETRIES: (u32, Duration) = (8, Duration::from_millis(10));
 
 pub(super) const ROWS: &[Row] = &[
-    Row::new("one name made many times at once is one volume", RULE, case!(create)).needs(&[CREATE]).each(),
-    Row::new("many names made at once are many volumes", RULE, case!(create_many)).needs(&[CREATE]),
-    Row::new("a volume deleted many times at once is gone", RULE, case!(delete)).needs(&[CREATE]),
-    Row::new("a volume made and deleted at once is whole or gone", RULE, case!(create_delete))
-        .needs(&[CREATE]),
-    Row::new("a volume attached many times at once is attached", RULE, case!(attach))
-        .needs(&[CREATE, ATTACH]),
-    Row::new("a volume detached many times at once is detached", RULE, case!(detach))
-        .needs(&[CREATE, ATTACH]),
-    Row::new("a volume attached and detached at once is either", RULE, case!(attach_detach))
-        .needs(&[CREATE, ATTACH]),
-    Row::new("a volume attached and deleted at once is either", RULE, case!(attach_delete))
-        .needs(&[CREATE, ATTACH]),
-    Row::new("a volume staged many times at once is staged once", RULE, case!(stage))
-        .needs(&[CREATE, STAGE])
-        .each(),
-    Row::new("a volume unstaged many times at once is unstaged", RULE, case!(unstage))
-        .needs(&[CREATE, STAGE])
-        .each(),
-    Row::new("a volume staged and unstaged at once is either", RULE, case!(stage_unstage))
-        .needs(&[CREATE, STAGE])
-        .each(),
-    Row::new("a volume published many times at once is published once", RULE, case!(publish))
+    Row::new("concurrent CreateVolume calls with one name create one volume", RULE, case!(create))
         .needs(&[CREATE])
         .each(),
-    Row::new("a volume unpublished many times at once is unpublished", RULE, case!(unpublish))
+    Row::new(
+        "concurrent CreateVolume calls with different names create different volumes",
+        RULE,
+        case!(create_many),
+    )
+    .needs(&[CREATE]),
+    Row::new("concurrent DeleteVolume calls delete the volume", RULE, case!(delete)).needs(&[CREATE]),
+    Row::new(
+        "concurrent CreateVolume and DeleteVolume calls leave a usable volume or none",
+        RULE,
+        case!(create_delete),
+    )
+    .needs(&[CREATE]),
+    Row::new("concurrent ControllerPublishVolume calls return the same publish_context", RULE, case!(attach))
+        .needs(&[CREATE, ATTACH]),
+    Row::new("concurrent ControllerUnpublishVolume calls detach the volume", RULE, case!(detach))
+        .needs(&[CREATE, ATTACH]),
+    Row::new(
+        "concurrent ControllerPublishVolume and ControllerUnpublishVolume calls leave a valid state",
+        RULE,
+        case!(attach_detach),
+    )
+    .needs(&[CREATE, ATTACH]),
+    Row::new(
+        "concurrent ControllerPublishVolume and DeleteVolume calls do not both succeed",
+        RULE,
+        case!(attach_delete),
+    )
+    .needs(&[CREATE, ATTACH]),
+    Row::new("concurrent NodeStageVolume calls mount the volume once", RULE, case!(stage))
+        .needs(&[CREATE, STAGE])
+        .each(),
+    Row::new("concurrent NodeUnstageVolume calls unmount the volume", RULE, case!(unstage))
+        .needs(&[CREATE, STAGE])
+        .each(),
+    Row::new(
+        "concurrent NodeStageVolume and NodeUnstageVolume calls leave a valid state",
+        RULE,
+        case!(stage_unstage),
+    )
+    .needs(&[CREATE, STAGE])
+    .each(),
+    Row::new("concurrent NodePublishVolume calls mount the volume once", RULE, case!(publish))
         .needs(&[CREATE])
         .each(),
-    Row::new("a volume published and unpublished at once is either", RULE, case!(publish_unpublish))
+    Row::new("concurrent NodeUnpublishVolume calls unmount the volume", RULE, case!(unpublish))
         .needs(&[CREATE])
         .each(),
-    Row::new("a volume that grows many times at once has grown", RULE, case!(expand))
+    Row::new(
+        "concurrent NodePublishVolume and NodeUnpublishVolume calls leave a valid state",
+        RULE,
+        case!(publish_unpublish),
+    )
+    .needs(&[CREATE])
+    .each(),
+    Row::new("concurrent ControllerExpandVolume calls return the same size", RULE, case!(expand))
         .needs(&[CREATE, EXPAND]),
-    Row::new("a volume that grows and is deleted at once is gone in the end", RULE, case!(expand_delete))
-        .needs(&[CREATE, EXPAND]),
-    Row::new("a volume that grows many times at once on its node has grown", RULE, case!(node_expand))
+    Row::new(
+        "concurrent ControllerExpandVolume and DeleteVolume calls delete the volume",
+        RULE,
+        case!(expand_delete),
+    )
+    .needs(&[CREATE, EXPAND]),
+    Row::new("concurrent NodeExpandVolume calls succeed", RULE, case!(node_expand))
         .needs(&[CREATE, EXPAND, NODE_EXPAND, Need::ONLINE_EXPANSION])
         .each(),
-    Row::new("a volume modified many times at once is modified", RULE, case!(modify)).needs(&[
+    Row::new("concurrent ControllerModifyVolume calls succeed", RULE, case!(modify)).needs(&[
         CREATE,
         MODIFY,
         Need::MutableParameters,
     ]),
-    Row::new("one name snapshotted many times at once is one snapshot", RULE, case!(snapshot))
+    Row::new("concurrent CreateSnapshot calls with one name create one snapshot", RULE, case!(snapshot))
         .needs(&[CREATE, SNAPSHOT]),
-    Row::new("a snapshot deleted many times at once is gone", RULE, case!(delete_snapshot))
-        .needs(&[CREATE, SNAPSHOT]),
-    Row::new("a snapshot taken and deleted at once is whole or gone", RULE, case!(snapshot_undo))
+    Row::new("concurrent DeleteSnapshot calls delete the snapshot", RULE, case!(delete_snapshot))
         .needs(&[CREATE, SNAPSHOT]),
     Row::new(
-        "a snapshot taken while its source is deleted is whole or refused",
+        "concurrent CreateSnapshot and DeleteSnapshot calls leave a usable snapshot or none",
+        RULE,
+        case!(snapshot_undo),
+    )
+    .needs(&[CREATE, SNAPSHOT]),
+    Row::new(
+        "concurrent CreateSnapshot and DeleteVolume calls leave a usable snapshot or none",
         RULE,
         case!(snapshot_source),
     )
     .needs(&[CREATE, SNAPSHOT]),
-    Row::new("a clone made while its source is deleted is whole or refused", RULE, case!(clone_source))
-        .needs(&[CREATE, CLONE]),
-    Row::new("one group snapshotted many times at once is one group", RULE, case!(group))
+    Row::new(
+        "concurrent CreateVolume and DeleteVolume calls of a source leave a usable clone or none",
+        RULE,
+        case!(clone_source),
+    )
+    .needs(&[CREATE, CLONE]),
+    Row::new("concurrent CreateVolumeGroupSnapshot calls with one name create one group", RULE, case!(group))
         .needs(&[CREATE, GROUPS]),
-    Row::new("a group deleted many times at once is gone", RULE, case!(delete_group))
+    Row::new("concurrent DeleteVolumeGroupSnapshot calls delete the group", RULE, case!(delete_group))
         .needs(&[CREATE, GROUPS]),
-    Row::new("many volumes go all the way up at once", RULE, case!(many_up))
+    Row::new("concurrent full publishes of many volumes succeed", RULE, case!(many_up))
         .needs(&[CREATE])
         .when(When::Alone),
 ];
 
-/// Starts so many calls at once, and waits for all of them.
+/// Starts this many concurrent calls, and waits for all of them.
 pub(super) async fn at_once<F: Future>(count: usize, call: impl Fn() -> F) -> Vec<F::Output> {
     together((0..count).map(|_| call()).collect()).await
 }
 
-/// Polls all of these until each is done.
+/// Polls all futures until each is done.
 async fn together<F: Future>(calls: Vec<F>) -> Vec<F::Output> {
     let mut calls: Vec<_> = calls.into_iter().map(|call| (Box::pin(call), None)).collect();
     std::future::poll_fn(|context| {
@@ -111,8 +150,8 @@ async fn together<F: Future>(calls: Vec<F>) -> Vec<F::Output> {
     calls.into_iter().filter_map(|(_, output)| output).collect()
 }
 
-/// Calls until the answer is OK, as whoever lost one does; not for ever. Of what is pending, `Aborted` is due, and
-/// anything else a remark.
+/// Retries a call until it returns OK, as a caller that lost a response does; with a limit. While an operation is
+/// pending, `Aborted` is expected, and any other code is a warning.
 pub(super) async fn settled<T, F>(f: &Fixture, call: impl Fn() -> F) -> Result<T, Status>
 where
     F: Future<Output = Result<T, Status>>,
@@ -128,7 +167,7 @@ where
             }
             answer => {
                 if let Some(odd) = odd {
-                    f.remark(format!("what works in the end was first answered {}", said(&odd)));
+                    f.remark(format!("a call that succeeded after retries first returned {}", said(&odd)));
                 }
                 return answer;
             }
@@ -142,7 +181,7 @@ async fn create(f: &Fixture) -> Result<()> {
     let request = f.create_request();
     let made = raced(f, "CreateVolume", at_once(CROWD, || f.create_volume(request.clone())).await, &[])?;
     let ids = made.into_iter().map(|made| made.volume.unwrap_or_default().volume_id);
-    same("the ids that CreateVolume gives for one name, called many times at once,", ids)?;
+    same("the volume_ids from concurrent CreateVolume calls with one name", ids)?;
     Ok(())
 }
 
@@ -151,12 +190,18 @@ async fn create_many(f: &Fixture) -> Result<()> {
     let count = made.len();
     let ids: std::collections::BTreeSet<_> =
         made.into_iter().map(|made| made.volume.unwrap_or_default().volume_id).collect();
-    ensure!(ids.len() == count, "{count} volumes of different names made at once have {} ids", ids.len());
+    ensure!(
+        ids.len() == count,
+        "{count} volumes with different names, created concurrently, have {} distinct ids",
+        ids.len()
+    );
     Ok(())
 }
 
 async fn gone(f: &Fixture, volume: &str) -> Result<()> {
-    settled(f, || f.delete_volume(f.delete_request(volume))).await.works("DeleteVolume in the end")?;
+    settled(f, || f.delete_volume(f.delete_request(volume)))
+        .await
+        .works("DeleteVolume after concurrent calls")?;
     Ok(())
 }
 
@@ -171,10 +216,10 @@ async fn create_delete(f: &Fixture) -> Result<()> {
     let volume = f.make(request.clone()).await?.volume_id;
     let (made, deleted) =
         tokio::join!(f.create_volume(request.clone()), f.delete_volume(f.delete_request(&volume)));
-    raced(f, "CreateVolume beside DeleteVolume", vec![made.map(drop), deleted.map(drop)], &[])?;
-    // Whichever was first: the name can be had, and what it names can be used.
+    raced(f, "CreateVolume and DeleteVolume", vec![made.map(drop), deleted.map(drop)], &[])?;
+    // In either order, the name can be created, and its volume can be used.
     let made = settled(f, || f.create_volume(request.clone())).await;
-    let volume = made.works("CreateVolume in the end")?.volume.unwrap_or_default();
+    let volume = made.works("CreateVolume after concurrent calls")?.volume.unwrap_or_default();
     let placed = f.raise(volume).await?;
     f.lower(&placed).await
 }
@@ -184,7 +229,7 @@ async fn attach(f: &Fixture) -> Result<()> {
     let request = f.attach_request(&f.volume().await?, f.access());
     let calls = at_once(CROWD, || f.controller_publish_volume(request.clone())).await;
     let contexts = raced(f, "ControllerPublishVolume", calls, &[])?.into_iter().map(|it| it.publish_context);
-    same("the publish_contexts of one volume attached many times at once", contexts)?;
+    same("the publish_contexts from concurrent ControllerPublishVolume calls", contexts)?;
     Ok(())
 }
 
@@ -208,13 +253,13 @@ async fn attach_detach(f: &Fixture) -> Result<()> {
         );
         raced(
             f,
-            "ControllerPublishVolume beside ControllerUnpublishVolume",
+            "ControllerPublishVolume and ControllerUnpublishVolume",
             vec![up.map(drop), down.map(drop)],
             &[],
         )?;
     }
     let down = settled(f, || f.controller_unpublish_volume(detach.clone())).await;
-    down.works("ControllerUnpublishVolume in the end")?;
+    down.works("ControllerUnpublishVolume after concurrent calls")?;
     gone(f, &volume.volume_id).await
 }
 
@@ -233,11 +278,11 @@ async fn attach_delete(f: &Fixture) -> Result<()> {
     let answers = vec![up.map(drop), deleted.map(drop)];
     raced(
         f,
-        "ControllerPublishVolume beside DeleteVolume",
+        "ControllerPublishVolume and DeleteVolume",
         answers,
         &[Code::NotFound, Code::FailedPrecondition],
     )?;
-    ensure!(!both, "a volume was attached and deleted at once: both calls answered OK");
+    ensure!(!both, "concurrent ControllerPublishVolume and DeleteVolume of a volume both returned OK");
     Ok(())
 }
 
@@ -247,7 +292,7 @@ async fn stage(f: &Fixture) -> Result<()> {
     raced(f, "NodeStageVolume", at_once(CROWD, || f.node_stage_volume(f.stage_request(&placed))).await, &[])?;
     if let Some(staging) = placed.staging.as_deref().filter(|_| f.has(Need::Files)) {
         let mounts = f.mounts_at(staging)?;
-        ensure!(mounts <= 1, "a volume staged many times at once is mounted {mounts} times");
+        ensure!(mounts <= 1, "after concurrent NodeStageVolume calls the volume is mounted {mounts} times");
     }
     f.publish(&placed).await?;
     f.lower(&placed).await
@@ -262,9 +307,9 @@ async fn unstage(f: &Fixture) -> Result<()> {
         &[],
     )?;
     let down = settled(f, || f.node_unstage_volume(f.unstage_request(&placed))).await;
-    down.works("NodeUnstageVolume in the end")?;
+    down.works("NodeUnstageVolume after concurrent calls")?;
     let left = f.mounts_below(&f.staging_root());
-    ensure!(left.is_empty(), "a volume unstaged many times at once is still mounted: {left:?}");
+    ensure!(left.is_empty(), "after concurrent NodeUnstageVolume calls these mounts remain: {left:?}");
     Ok(())
 }
 
@@ -276,9 +321,11 @@ async fn stage_unstage(f: &Fixture) -> Result<()> {
             f.node_stage_volume(f.stage_request(&placed)),
             f.node_unstage_volume(f.unstage_request(&placed))
         );
-        raced(f, "NodeStageVolume beside NodeUnstageVolume", vec![up.map(drop), down.map(drop)], &[])?;
+        raced(f, "NodeStageVolume and NodeUnstageVolume", vec![up.map(drop), down.map(drop)], &[])?;
     }
-    settled(f, || f.node_stage_volume(f.stage_request(&placed))).await.works("NodeStageVolume in the end")?;
+    settled(f, || f.node_stage_volume(f.stage_request(&placed)))
+        .await
+        .works("NodeStageVolume after concurrent calls")?;
     f.publish(&placed).await?;
     f.lower(&placed).await
 }
@@ -294,7 +341,7 @@ async fn publish(f: &Fixture) -> Result<()> {
     )?;
     if f.has(Need::Files) {
         let mounts = f.mounts_at(&placed.target)?;
-        ensure!(mounts <= 1, "a volume published many times at once is mounted {mounts} times");
+        ensure!(mounts <= 1, "after concurrent NodePublishVolume calls the volume is mounted {mounts} times");
         f.write(&placed, 0, "published once").await?;
     }
     f.lower(&placed).await
@@ -305,9 +352,9 @@ async fn unpublish(f: &Fixture) -> Result<()> {
     let calls = at_once(CROWD, || f.node_unpublish_volume(f.unpublish_request(&placed))).await;
     raced(f, "NodeUnpublishVolume", calls, NOT_FOUND)?;
     let down = settled(f, || f.node_unpublish_volume(f.unpublish_request(&placed))).await;
-    down.works("NodeUnpublishVolume in the end")?;
+    down.works("NodeUnpublishVolume after concurrent calls")?;
     let left = f.mounts_below(&f.target_root());
-    ensure!(left.is_empty(), "a volume unpublished many times at once is still mounted: {left:?}");
+    ensure!(left.is_empty(), "after concurrent NodeUnpublishVolume calls these mounts remain: {left:?}");
     Ok(())
 }
 
@@ -319,15 +366,10 @@ async fn publish_unpublish(f: &Fixture) -> Result<()> {
             f.node_publish_volume(f.publish_request(&placed)),
             f.node_unpublish_volume(f.unpublish_request(&placed))
         );
-        raced(
-            f,
-            "NodePublishVolume beside NodeUnpublishVolume",
-            vec![up.map(drop), down.map(drop)],
-            NOT_FOUND,
-        )?;
+        raced(f, "NodePublishVolume and NodeUnpublishVolume", vec![up.map(drop), down.map(drop)], NOT_FOUND)?;
     }
     let up = settled(f, || f.node_publish_volume(f.publish_request(&placed))).await;
-    up.works("NodePublishVolume in the end")?;
+    up.works("NodePublishVolume after concurrent calls")?;
     if f.has(Need::Files) {
         f.write(&placed, 0, "published in the end").await?;
     }
@@ -339,9 +381,9 @@ async fn expand(f: &Fixture) -> Result<()> {
     let volume = f.volume().await?.volume_id;
     let calls = at_once(CROWD, || f.controller_expand_volume(f.expand_request(&volume))).await;
     let sizes = raced(f, "ControllerExpandVolume", calls, &[])?.into_iter().map(|it| it.capacity_bytes);
-    let size = same("the sizes that a volume grew to at once", sizes)?;
+    let size = same("the sizes from concurrent ControllerExpandVolume calls", sizes)?;
     let grown = f.config().grown();
-    ensure!(size >= grown, "a volume was to grow to {grown} bytes, and has {size}");
+    ensure!(size >= grown, "a volume was to be expanded to {grown} bytes, but has {size}");
     Ok(())
 }
 
@@ -351,12 +393,7 @@ async fn expand_delete(f: &Fixture) -> Result<()> {
         f.controller_expand_volume(f.expand_request(&volume)),
         f.delete_volume(f.delete_request(&volume))
     );
-    raced(
-        f,
-        "ControllerExpandVolume beside DeleteVolume",
-        vec![grown.map(drop), deleted.map(drop)],
-        NOT_FOUND,
-    )?;
+    raced(f, "ControllerExpandVolume and DeleteVolume", vec![grown.map(drop), deleted.map(drop)], NOT_FOUND)?;
     gone(f, &volume).await?;
     if f.controller_expand_volume(f.expand_request(&f.unknown_volume())).await.is_ok() {
         return Ok(());
@@ -398,7 +435,7 @@ async fn snapshot(f: &Fixture) -> Result<()> {
     let request = f.snapshot_request(&f.volume().await?.volume_id);
     let taken = raced(f, "CreateSnapshot", at_once(CROWD, || f.create_snapshot(request.clone())).await, &[])?;
     let ids = taken.into_iter().map(|taken| taken.snapshot.unwrap_or_default().snapshot_id);
-    same("the ids that CreateSnapshot gives for one name, called many times at once,", ids)?;
+    same("the snapshot_ids from concurrent CreateSnapshot calls with one name", ids)?;
     Ok(())
 }
 
@@ -418,8 +455,8 @@ async fn snapshot_undo(f: &Fixture) -> Result<()> {
         f.create_snapshot(request.clone()),
         f.delete_snapshot(f.delete_snapshot_request(&taken.snapshot_id))
     );
-    raced(f, "CreateSnapshot beside DeleteSnapshot", vec![again.map(drop), deleted.map(drop)], &[])?;
-    settled(f, || f.create_snapshot(request.clone())).await.works("CreateSnapshot in the end")?;
+    raced(f, "CreateSnapshot and DeleteSnapshot", vec![again.map(drop), deleted.map(drop)], &[])?;
+    settled(f, || f.create_snapshot(request.clone())).await.works("CreateSnapshot after concurrent calls")?;
     Ok(())
 }
 
@@ -432,11 +469,11 @@ async fn snapshot_source(f: &Fixture) -> Result<()> {
     );
     let snapshot = taken.as_ref().ok().and_then(|taken| taken.snapshot.clone());
     let answers = vec![taken.map(drop), deleted.map(drop)];
-    raced(f, "CreateSnapshot beside DeleteVolume", answers, &[Code::NotFound, Code::FailedPrecondition])?;
+    raced(f, "CreateSnapshot and DeleteVolume", answers, &[Code::NotFound, Code::FailedPrecondition])?;
     if let Some(snapshot) = snapshot {
         let request = f.create_from(crate::fixture::from_snapshot(&snapshot.snapshot_id));
         let made = settled(f, || f.create_volume(request.clone())).await;
-        made.works("CreateVolume from a snapshot that was taken while its source was deleted")?;
+        made.works("CreateVolume from a snapshot that was created while its source was deleted")?;
     }
     Ok(())
 }
@@ -450,7 +487,7 @@ async fn clone_source(f: &Fixture) -> Result<()> {
     let answers = vec![made.map(drop), deleted.map(drop)];
     raced(
         f,
-        "CreateVolume from a volume beside its DeleteVolume",
+        "CreateVolume from a volume and DeleteVolume",
         answers,
         &[Code::NotFound, Code::FailedPrecondition],
     )?;
@@ -469,7 +506,7 @@ async fn group(f: &Fixture) -> Result<()> {
     let ids = raced(f, "CreateVolumeGroupSnapshot", calls, &[])?
         .into_iter()
         .map(|taken| taken.group_snapshot.unwrap_or_default().group_snapshot_id);
-    same("the ids that CreateVolumeGroupSnapshot gives for one name, called many times at once,", ids)?;
+    same("the group_snapshot_ids from concurrent CreateVolumeGroupSnapshot calls with one name", ids)?;
     Ok(())
 }
 

@@ -17,55 +17,55 @@ const RULE: &str = "CreateVolume";
 const ERRORS: &str = "CreateVolume Errors";
 
 pub(super) const ROWS: &[Row] = &[
-    Row::new("a volume without a name is refused", ERRORS, case!(no_name))
+    Row::new("CreateVolume without a name returns InvalidArgument", ERRORS, case!(no_name))
         .needs(&[CREATE])
         .upstream("Controller Service [Controller Server] CreateVolume should fail when no name is provided"),
-    Row::new("a volume without capabilities is refused", ERRORS, case!(no_capabilities))
+    Row::new("CreateVolume without volume_capabilities returns InvalidArgument", ERRORS, case!(no_capabilities))
         .needs(&[CREATE])
         .upstream("Controller Service [Controller Server] CreateVolume should fail when no volume capabilities are provided"),
-    Row::new("a volume without a size is made", RULE, case!(no_size))
+    Row::new("CreateVolume without a capacity_range succeeds", RULE, case!(no_size))
         .needs(&[CREATE])
         .upstream("Controller Service [Controller Server] CreateVolume should return appropriate values SingleNodeWriter NoCapacity"),
-    Row::new("a volume is at least as large as asked for", RULE, case!(with_size))
+    Row::new("CreateVolume returns a volume of at least the requested size", RULE, case!(with_size))
         .needs(&[CREATE])
         .each()
         .upstream("Controller Service [Controller Server] CreateVolume should return appropriate values SingleNodeWriter WithCapacity 1Gi"),
-    Row::new("the same name and size is the same volume", RULE, case!(same_again))
+    Row::new("CreateVolume called twice with the same name and size returns the same volume", RULE, case!(same_again))
         .needs(&[CREATE])
         .each()
         .upstream("Controller Service [Controller Server] CreateVolume should not fail when requesting to create a volume with already existing name and same capacity"),
-    Row::new("the same name with another size already exists", ERRORS, case!(other_size))
+    Row::new("CreateVolume with an existing name and a different size returns AlreadyExists", ERRORS, case!(other_size))
         .needs(&[CREATE])
         .upstream("Controller Service [Controller Server] CreateVolume should fail when requesting to create a volume with already existing name and different capacity"),
-    Row::new("the same name with other access is the same volume or already exists", ERRORS, case!(other_access))
+    Row::new("CreateVolume with an existing name and a different access type creates no second volume", ERRORS, case!(other_access))
         .needs(&[CREATE, Need::Access(Access::Mount), Need::Access(Access::Block)]),
-    Row::new("the same name with another source already exists", ERRORS, case!(other_source)).needs(&[CREATE, CLONE]),
-    Row::new("the longest name is taken", "Size Limits", case!(longest))
+    Row::new("CreateVolume with an existing name and a different source returns AlreadyExists", ERRORS, case!(other_source)).needs(&[CREATE, CLONE]),
+    Row::new("CreateVolume with the longest allowed name succeeds", "Size Limits", case!(longest))
         .needs(&[CREATE])
         .upstream("Controller Service [Controller Server] CreateVolume should not fail when creating volume with maximum-length name"),
-    Row::new("the longest names that differ in the last letter are two volumes", "Size Limits", case!(last_letter))
+    Row::new("CreateVolume with the longest allowed names that differ in one letter creates two volumes", "Size Limits", case!(last_letter))
         .needs(&[CREATE]),
-    Row::new("names that differ in case are two volumes", RULE, case!(letter_case)).needs(&[CREATE]),
-    Row::new("a name in any script is taken", RULE, case!(scripts)).needs(&[CREATE]),
-    Row::new("an id is short, and its context too", "Size Limits", case!(short_ids)).needs(&[CREATE]),
-    Row::new("a range without sense is refused", ERRORS, case!(no_sense)).needs(&[CREATE]),
-    Row::new("a size that nobody has is out of range", ERRORS, case!(absurd)).needs(&[CREATE]),
-    Row::new("a source of no kind is refused", ERRORS, case!(no_kind_of_source)).needs(&[CREATE]),
-    Row::new("a snapshot that is not there is no source", ERRORS, case!(missing_snapshot))
+    Row::new("CreateVolume with names that differ only in case creates two volumes", RULE, case!(letter_case)).needs(&[CREATE]),
+    Row::new("CreateVolume with a non-ASCII name succeeds or returns InvalidArgument", RULE, case!(scripts)).needs(&[CREATE]),
+    Row::new("CreateVolume returns a volume_id and volume_context within the size limits", "Size Limits", case!(short_ids)).needs(&[CREATE]),
+    Row::new("CreateVolume with an invalid capacity_range returns OutOfRange", ERRORS, case!(no_sense)).needs(&[CREATE]),
+    Row::new("CreateVolume with an impossible size returns OutOfRange", ERRORS, case!(absurd)).needs(&[CREATE]),
+    Row::new("CreateVolume with an empty volume_content_source returns InvalidArgument", ERRORS, case!(no_kind_of_source)).needs(&[CREATE]),
+    Row::new("CreateVolume from a nonexistent snapshot returns NotFound", ERRORS, case!(missing_snapshot))
         .needs(&[CREATE, SNAPSHOT])
         .upstream("Controller Service [Controller Server] CreateVolume should fail when the volume source snapshot is not found"),
-    Row::new("a volume that is not there is no source", ERRORS, case!(missing_volume))
+    Row::new("CreateVolume from a nonexistent volume returns NotFound", ERRORS, case!(missing_volume))
         .needs(&[CREATE, CLONE])
         .upstream("Controller Service [Controller Server] CreateVolume should fail when the volume source volume is not found"),
-    Row::new("mutable parameters are taken", RULE, case!(mutable))
+    Row::new("CreateVolume with mutable parameters succeeds", RULE, case!(mutable))
         .needs(&[CREATE, MODIFY, Need::MutableParameters])
         .upstream("Controller Service [Controller Server] CreateVolume should create volume with a volume attribute class"),
-    Row::new("invalid mutable parameters are refused", ERRORS, case!(invalid_mutable))
+    Row::new("CreateVolume with invalid mutable parameters returns InvalidArgument", ERRORS, case!(invalid_mutable))
         .needs(&[CREATE, MODIFY, Need::InvalidMutableParameters])
         .upstream("Controller Service [Controller Server] CreateVolume should not create volume with an invalid volume attribute class"),
-    Row::new("a volume is where it was asked to be", RULE, case!(topology)).needs(&[CREATE, TOPOLOGY]),
-    Row::new("a place that is not there has no room", ERRORS, case!(no_such_place)).needs(&[CREATE, TOPOLOGY]),
-    Row::new("what was refused was not made", RULE, case!(refused_is_absent)).needs(&[CREATE, super::LIST]),
+    Row::new("CreateVolume returns a volume accessible from the requested topology", RULE, case!(topology)).needs(&[CREATE, TOPOLOGY]),
+    Row::new("CreateVolume in a nonexistent topology returns ResourceExhausted", ERRORS, case!(no_such_place)).needs(&[CREATE, TOPOLOGY]),
+    Row::new("CreateVolume that returns an error creates no volume", RULE, case!(refused_is_absent)).needs(&[CREATE, super::LIST]),
 ];
 
 async fn no_name(f: &Fixture) -> Result<()> {
@@ -84,7 +84,7 @@ async fn no_size(f: &Fixture) -> Result<()> {
     let mut request = f.create_request();
     request.capacity_range = None;
     let volume = f.make(request).await?;
-    ensure!(volume.capacity_bytes >= 0, "CreateVolume gives the capacity {}", volume.capacity_bytes);
+    ensure!(volume.capacity_bytes >= 0, "CreateVolume returned the capacity {}", volume.capacity_bytes);
     Ok(())
 }
 
@@ -93,14 +93,17 @@ async fn with_size(f: &Fixture) -> Result<()> {
     let volume = f.volume().await?;
     let got = volume.capacity_bytes;
     if got == 0 {
-        f.remark("CreateVolume gives no capacity: Kubernetes takes what it asked for as what it got");
+        f.remark("CreateVolume returned no capacity: Kubernetes uses the requested size as the capacity");
         return Ok(());
     }
-    ensure!(got >= asked, "a volume of at least {asked} bytes was asked for, and CreateVolume gives {got}");
+    ensure!(
+        got >= asked,
+        "a volume of at least {asked} bytes was requested, and CreateVolume returned {got}"
+    );
     let limit = f.config().volume_limit;
     ensure!(
         limit == 0 || got <= limit,
-        "a volume of at most {limit} bytes was asked for, and CreateVolume gives {got}"
+        "a volume of at most {limit} bytes was requested, and CreateVolume returned {got}"
     );
     Ok(())
 }
@@ -110,19 +113,19 @@ async fn same_again(f: &Fixture) -> Result<()> {
     let (first, again) = (f.make(request.clone()).await?, f.make(request).await?);
     ensure!(
         first.volume_id == again.volume_id,
-        "CreateVolume called twice for one name made two volumes: {:?} and {:?}",
+        "CreateVolume called twice with one name created two volumes: {:?} and {:?}",
         first.volume_id,
         again.volume_id
     );
     ensure!(
         first.capacity_bytes == again.capacity_bytes,
-        "CreateVolume called twice for one name gives two capacities: {} and {}",
+        "CreateVolume called twice with one name returned two capacities: {} and {}",
         first.capacity_bytes,
         again.capacity_bytes
     );
     ensure!(
         first.volume_context == again.volume_context,
-        "CreateVolume called twice gives two volume_contexts"
+        "CreateVolume called twice returned two volume_contexts"
     );
     Ok(())
 }
@@ -131,11 +134,9 @@ async fn other_size(f: &Fixture) -> Result<()> {
     let mut request = f.create_request();
     let sized = f.make(request.clone()).await?.capacity_bytes != 0;
     request.capacity_range = Some(f.suite().range(f.config().grown()));
-    let what = "CreateVolume with the name of another volume, and another size";
+    let what = "CreateVolume with an existing name and a different size";
     match f.create_volume(request).await {
-        Ok(_) if !sized => {
-            f.remark("volumes have no size: one name is one volume, whatever size is asked for")
-        }
+        Ok(_) if !sized => f.remark("volumes have no size: an existing name matches any requested size"),
         answer => answer.refused(what, &[Code::AlreadyExists])?,
     }
     Ok(())
@@ -149,14 +150,15 @@ async fn other_access(f: &Fixture) -> Result<()> {
             let again = again.volume.unwrap_or_default().volume_id;
             ensure!(
                 again == first.volume_id,
-                "one name made two volumes, for mount access {:?} and for block access {again:?}",
+                "one name created two volumes, {:?} for mount access and {again:?} for block access",
                 first.volume_id
             );
             Ok(())
         }
-        refused => {
-            refused.refused("CreateVolume with the name of a volume of other access", &[Code::AlreadyExists])
-        }
+        refused => refused.refused(
+            "CreateVolume with an existing name and a different access type",
+            &[Code::AlreadyExists],
+        ),
     }
 }
 
@@ -166,7 +168,7 @@ async fn other_source(f: &Fixture) -> Result<()> {
     f.make(request.clone()).await?;
     request.volume_content_source =
         Some(VolumeContentSource { r#type: Some(from_volume(&source.volume_id)) });
-    let what = "CreateVolume with the name of another volume, and another content source";
+    let what = "CreateVolume with an existing name and a different content source";
     f.create_volume(request).await.refused(what, &[Code::AlreadyExists])
 }
 
@@ -178,12 +180,12 @@ async fn longest(f: &Fixture) -> Result<()> {
         .create_volume(request.clone())
         .await
         .works(&format!("CreateVolume with a name of {length} bytes"))?;
-    let again = f.create_volume(request).await.works("CreateVolume with a long name again")?;
+    let again = f.create_volume(request).await.works("CreateVolume with a long name called again")?;
     let id = |answer: claimcheck_csi::v1::CreateVolumeResponse| answer.volume.unwrap_or_default().volume_id;
     let (made, again) = (id(made), id(again));
     ensure!(
         made == again,
-        "CreateVolume called twice for one long name made two volumes: {made:?} and {again:?}"
+        "CreateVolume called twice with one long name created two volumes: {made:?} and {again:?}"
     );
     Ok(())
 }
@@ -195,7 +197,7 @@ async fn two_names(f: &Fixture, a: String, b: String, what: &str) -> Result<()> 
         request.name.clone_from(name);
         ids.push(f.make(request).await?.volume_id);
     }
-    ensure!(ids[0] != ids[1], "{what} are one volume, {:?}: {a:?} and {b:?}", ids[0]);
+    ensure!(ids[0] != ids[1], "{what} map to one volume, {:?}: {a:?} and {b:?}", ids[0]);
     Ok(())
 }
 
@@ -213,23 +215,26 @@ async fn letter_case(f: &Fixture) -> Result<()> {
 async fn scripts(f: &Fixture) -> Result<()> {
     let mut request = f.create_request();
     request.name = format!("{} größe 体积", f.name());
-    // The specification allows any Unicode text, and recommends that callers stay with less.
+    // The specification allows any Unicode text, and recommends that callers use a subset.
     match f.create_volume(request.clone()).await {
         Ok(first) => {
             let id = |answer: claimcheck_csi::v1::CreateVolumeResponse| {
                 answer.volume.unwrap_or_default().volume_id
             };
-            let again = id(f.create_volume(request).await.works("CreateVolume with such a name again")?);
+            let again = id(f
+                .create_volume(request)
+                .await
+                .works("CreateVolume with a non-ASCII name called again")?);
             let first = id(first);
-            ensure!(first == again, "one name beyond ASCII made two volumes: {first:?} and {again:?}");
+            ensure!(first == again, "one non-ASCII name created two volumes: {first:?} and {again:?}");
             Ok(())
         }
         Err(status) if status.code() == Code::InvalidArgument => {
-            f.remark("names beyond ASCII are refused, which the specification allows everywhere");
+            f.remark("non-ASCII names are rejected, although the specification allows them");
             Ok(())
         }
         Err(status) => {
-            bail!("CreateVolume with a name beyond ASCII answered {}", crate::expect::said(&status))
+            bail!("CreateVolume with a non-ASCII name returned {}", crate::expect::said(&status))
         }
     }
 }
@@ -237,11 +242,11 @@ async fn scripts(f: &Fixture) -> Result<()> {
 async fn short_ids(f: &Fixture) -> Result<()> {
     let volume = f.volume().await?;
     let length = volume.volume_id.len();
-    ensure!(length <= 128, "CreateVolume gives a volume_id of {length} bytes, at most 128 are allowed");
+    ensure!(length <= 128, "CreateVolume returned a volume_id of {length} bytes, at most 128 are allowed");
     let context: usize = volume.volume_context.iter().map(|(key, value)| key.len() + value.len()).sum();
     ensure!(
         context <= 4096,
-        "CreateVolume gives a volume_context of {context} bytes, at most 4096 are allowed"
+        "CreateVolume returned a volume_context of {context} bytes, at most 4096 are allowed"
     );
     Ok(())
 }
@@ -254,13 +259,13 @@ async fn refused_range(f: &Fixture, required_bytes: i64, limit_bytes: i64, what:
     f.create_volume(request).await.refused(what, OUT_OF_RANGE)
 }
 
-/// One row for both: a driver that looks at ranges looks at all of one.
+/// One row for both: a driver that validates ranges validates all of a range.
 async fn no_sense(f: &Fixture) -> Result<()> {
     let size = f.config().volume_size;
-    let limit = "CreateVolume with a limit below what is required";
+    let limit = "CreateVolume with limit_bytes below required_bytes";
     both(
         refused_range(f, size, size / 2, limit).await,
-        refused_range(f, -1, 0, "CreateVolume of -1 bytes").await,
+        refused_range(f, -1, 0, "CreateVolume with required_bytes -1").await,
     )
 }
 
@@ -273,9 +278,9 @@ async fn absurd(f: &Fixture) -> Result<()> {
             let got = made.volume.unwrap_or_default().capacity_bytes;
             ensure!(
                 got == 0 || got >= absurd,
-                "a volume of {absurd} bytes was asked for, and CreateVolume gives {got}"
+                "a volume of {absurd} bytes was requested, and CreateVolume returned {got}"
             );
-            f.remark("the driver makes volumes of 8 EiB: it does not look at sizes");
+            f.remark("the driver creates volumes of 8 EiB: it does not validate sizes");
             Ok(())
         }
         refused => {
@@ -288,7 +293,7 @@ async fn absurd(f: &Fixture) -> Result<()> {
 async fn no_kind_of_source(f: &Fixture) -> Result<()> {
     let mut request = f.create_request();
     request.volume_content_source = Some(VolumeContentSource { r#type: None });
-    f.create_volume(request).await.refused("CreateVolume with a content source of no kind", INVALID)
+    f.create_volume(request).await.refused("CreateVolume with an empty volume_content_source", INVALID)
 }
 
 async fn missing_snapshot(f: &Fixture) -> Result<()> {
@@ -318,19 +323,19 @@ async fn topology(f: &Fixture) -> Result<()> {
     let volume = f.volume().await?;
     let Some(asked) = f.suite().topology() else {
         bail!(
-            "the plugin declares VOLUME_ACCESSIBILITY_CONSTRAINTS, and its node does not say where it stands"
+            "the plugin declares VOLUME_ACCESSIBILITY_CONSTRAINTS, but NodeGetInfo returns no accessible_topology"
         )
     };
     ensure!(
         !volume.accessible_topology.is_empty(),
-        "CreateVolume does not say where the volume is accessible, though the plugin declares that it matters"
+        "CreateVolume returned no accessible_topology, but the plugin declares VOLUME_ACCESSIBILITY_CONSTRAINTS"
     );
     let fits = |topology: &Topology| {
         topology.segments.iter().all(|(key, value)| asked.segments.get(key) == Some(value))
     };
     ensure!(
         volume.accessible_topology.iter().any(fits),
-        "the volume was asked for at {:?}, and is accessible from {:?} only",
+        "the volume was requested in {:?}, and is accessible from {:?} only",
         asked.segments,
         volume.accessible_topology.iter().map(|topology| &topology.segments).collect::<Vec<_>>()
     );
@@ -345,15 +350,15 @@ async fn no_such_place(f: &Fixture) -> Result<()> {
     request.accessibility_requirements =
         Some(TopologyRequirement { preferred: requisite.clone(), requisite });
     let codes = [Code::ResourceExhausted, Code::InvalidArgument];
-    f.create_volume(request).await.refused("CreateVolume in a place that is not there", &codes)
+    f.create_volume(request).await.refused("CreateVolume in a topology that does not exist", &codes)
 }
 
 async fn refused_is_absent(f: &Fixture) -> Result<()> {
     let mut request = f.create_request();
     request.volume_capabilities.clear();
     f.create_volume(request.clone()).await.refused("CreateVolume without volume_capabilities", NO_SUCH)?;
-    // Had it been made, the name would belong to something else.
+    // If a volume had been created, its name would be taken.
     request = f.suite().create_request(request.name, f.access());
-    f.create_volume(request).await.works("CreateVolume with the name of one that was refused")?;
+    f.create_volume(request).await.works("CreateVolume with the name of a rejected request")?;
     Ok(())
 }

@@ -17,32 +17,32 @@ const ERRORS: &str = "DeleteVolume Errors";
 const VALIDATE: &str = "ValidateVolumeCapabilities";
 
 pub(super) const ROWS: &[Row] = &[
-    Row::new("deleting without an id is refused", ERRORS, case!(no_id))
+    Row::new("DeleteVolume without a volume_id returns InvalidArgument", ERRORS, case!(no_id))
         .needs(&[CREATE])
         .upstream("Controller Service [Controller Server] DeleteVolume should fail when no volume id is provided"),
-    Row::new("deleting what is not there works", "DeleteVolume", case!(unknown))
+    Row::new("DeleteVolume of a nonexistent volume succeeds", "DeleteVolume", case!(unknown))
         .needs(&[CREATE])
         .upstream("Controller Service [Controller Server] DeleteVolume should succeed when an invalid volume id is used"),
-    Row::new("a volume can be deleted, twice", "DeleteVolume", case!(twice))
+    Row::new("DeleteVolume called twice succeeds", "DeleteVolume", case!(twice))
         .needs(&[CREATE])
         .upstream("Controller Service [Controller Server] DeleteVolume should return appropriate values (no optional values added)"),
-    Row::new("an attached volume is in use", ERRORS, case!(attached)).needs(&[CREATE, ATTACH]),
-    Row::new("a staged volume keeps its data from being deleted", ERRORS, case!(staged)).needs(&[CREATE, STAGE]),
-    Row::new("deleting one volume leaves another", "DeleteVolume", case!(another)).needs(&[CREATE]),
-    Row::new("validating without an id is refused", VALIDATE, case!(validate_no_id))
+    Row::new("DeleteVolume of an attached volume returns FailedPrecondition", ERRORS, case!(attached)).needs(&[CREATE, ATTACH]),
+    Row::new("DeleteVolume of a staged volume returns FailedPrecondition", ERRORS, case!(staged)).needs(&[CREATE, STAGE]),
+    Row::new("DeleteVolume leaves other volumes unchanged", "DeleteVolume", case!(another)).needs(&[CREATE]),
+    Row::new("ValidateVolumeCapabilities without a volume_id returns InvalidArgument", VALIDATE, case!(validate_no_id))
         .needs(&[CREATE])
         .upstream("Controller Service [Controller Server] ValidateVolumeCapabilities should fail when no volume id is provided"),
-    Row::new("validating no capabilities is refused", VALIDATE, case!(validate_nothing))
+    Row::new("ValidateVolumeCapabilities without volume_capabilities returns InvalidArgument", VALIDATE, case!(validate_nothing))
         .needs(&[CREATE])
         .upstream("Controller Service [Controller Server] ValidateVolumeCapabilities should fail when no volume capabilities are provided"),
-    Row::new("validating a volume that is not there is refused", VALIDATE, case!(validate_unknown))
+    Row::new("ValidateVolumeCapabilities of a nonexistent volume returns NotFound", VALIDATE, case!(validate_unknown))
         .needs(&[CREATE])
         .upstream("Controller Service [Controller Server] ValidateVolumeCapabilities should fail when the requested volume does not exist"),
-    Row::new("what a volume was made with is confirmed", VALIDATE, case!(validated))
+    Row::new("ValidateVolumeCapabilities confirms the capability that a volume was created with", VALIDATE, case!(validated))
         .needs(&[CREATE])
         .each()
         .upstream("Controller Service [Controller Server] ValidateVolumeCapabilities should return appropriate values (no optional values added)"),
-    Row::new("a deleted volume is not validated any more", VALIDATE, case!(validate_deleted)).needs(&[CREATE]),
+    Row::new("ValidateVolumeCapabilities of a deleted volume returns NotFound", VALIDATE, case!(validate_deleted)).needs(&[CREATE]),
 ];
 
 async fn no_id(f: &Fixture) -> Result<()> {
@@ -70,12 +70,13 @@ async fn attached(f: &Fixture) -> Result<()> {
 }
 
 impl Fixture {
-    /// Ends the case as skipped if the driver deletes volumes that are attached also where nothing else happens.
+    /// Skips the case if the driver deletes attached volumes even without concurrent calls.
     pub(super) async fn minds_attached(&self) -> Result<()> {
         let placed = self.attached().await?;
         match self.delete_volume(self.delete_request(placed.id())).await {
             Ok(_) => Err(skip(
-                "the driver deletes volumes that are attached: see controller_delete::an attached volume is in use",
+                "the driver deletes attached volumes: see controller_delete::DeleteVolume of an attached volume \
+                 returns FailedPrecondition",
             )),
             Err(_) => Ok(()),
         }
@@ -87,20 +88,22 @@ async fn staged(f: &Fixture) -> Result<()> {
         f.minds_attached().await?;
     }
     let placed = f.staged().await?;
-    // A controller need not know what a node has staged; where the volume is attached it does.
+    // A controller need not know what a node has staged, but it knows where the volume is attached.
     match f.delete_volume(f.delete_request(placed.id())).await {
         Err(status) if status.code() == Code::FailedPrecondition => Ok(()),
         Err(status) => {
             anyhow::bail!(
-                "DeleteVolume of a staged volume answered {} where FailedPrecondition is due",
+                "DeleteVolume of a staged volume returned {}, expected FailedPrecondition",
                 said(&status)
             )
         }
         Ok(_) if f.attaches() => {
-            anyhow::bail!("DeleteVolume of a volume that is staged on a node answered OK")
+            anyhow::bail!(
+                "DeleteVolume of a volume that is staged on a node returned OK, expected FailedPrecondition"
+            )
         }
         Ok(_) => {
-            f.remark("DeleteVolume works while the volume is staged on a node");
+            f.remark("DeleteVolume succeeds while the volume is staged on a node");
             Ok(())
         }
     }
@@ -139,7 +142,7 @@ async fn validate_nothing(f: &Fixture) -> Result<()> {
     request.volume_capabilities.clear();
     f.validate_volume_capabilities(request)
         .await
-        .refused("ValidateVolumeCapabilities of no capabilities", INVALID)
+        .refused("ValidateVolumeCapabilities without volume_capabilities", INVALID)
 }
 
 async fn validate_unknown(f: &Fixture) -> Result<()> {
@@ -153,11 +156,14 @@ async fn validated(f: &Fixture) -> Result<()> {
     let volume = f.volume().await?;
     let answer = validate(f, &volume).await.works("ValidateVolumeCapabilities")?;
     let Some(confirmed) = answer.confirmed else {
-        anyhow::bail!("the capability that the volume was made with is not confirmed: {:?}", answer.message)
+        anyhow::bail!(
+            "the capability that the volume was created with is not confirmed: {:?}",
+            answer.message
+        )
     };
     ensure!(
         !confirmed.volume_capabilities.is_empty(),
-        "ValidateVolumeCapabilities confirms, and does not say which volume_capabilities"
+        "ValidateVolumeCapabilities returns confirmed without volume_capabilities"
     );
     Ok(())
 }
@@ -166,8 +172,8 @@ async fn validate_deleted(f: &Fixture) -> Result<()> {
     let unknown = Volume { volume_id: f.unknown_volume(), ..Volume::default() };
     if validate(f, &unknown).await.is_ok() {
         return Err(skip(
-            "volumes that do not exist are validated: see controller_delete::validating a volume that is not there \
-             is refused",
+            "volumes that do not exist are validated: see controller_delete::ValidateVolumeCapabilities of a \
+             nonexistent volume returns NotFound",
         ));
     }
     let volume = f.volume().await?;

@@ -22,42 +22,42 @@ const ERRORS: &str = "ControllerExpandVolume Errors";
 const MODIFIED: &str = "ControllerModifyVolume";
 
 pub(super) const ROWS: &[Row] = &[
-    Row::new("growing without an id is refused", ERRORS, case!(no_id))
+    Row::new("ControllerExpandVolume without a volume_id returns InvalidArgument", ERRORS, case!(no_id))
         .needs(&[EXPAND])
         .upstream("ExpandVolume [Controller Server] should fail if no volume id is given"),
-    Row::new("growing without a range is refused", ERRORS, case!(no_range))
+    Row::new("ControllerExpandVolume without a capacity_range returns InvalidArgument", ERRORS, case!(no_range))
         .needs(&[EXPAND, CREATE])
         .upstream("ExpandVolume [Controller Server] should fail if no capacity range is given"),
-    Row::new("growing what is not there is refused", ERRORS, case!(unknown)).needs(&[EXPAND]),
-    Row::new("a volume grows", RULE, case!(grows))
+    Row::new("ControllerExpandVolume of a nonexistent volume returns NotFound", ERRORS, case!(unknown)).needs(&[EXPAND]),
+    Row::new("ControllerExpandVolume returns at least the requested size", RULE, case!(grows))
         .needs(&[EXPAND, CREATE])
         .each()
         .when(When::First)
         .upstream("ExpandVolume [Controller Server] should work"),
-    Row::new("growing twice is growing once", RULE, case!(twice)).needs(&[EXPAND, CREATE]).each(),
-    Row::new("growing to less than it has changes nothing", RULE, case!(no_shrinking)).needs(&[EXPAND, CREATE]),
-    Row::new("a range without sense is refused", ERRORS, case!(no_sense)).needs(&[EXPAND, CREATE]),
-    Row::new("a size that nobody has is out of range", ERRORS, case!(absurd)).needs(&[EXPAND, CREATE]),
-    Row::new("a grown volume tells its size", RULE, case!(told)).needs(&[EXPAND, CREATE, GET]),
-    Row::new("data survives that a volume grows", RULE, case!(data)).needs(&[EXPAND, CREATE, Need::Files]).each(),
-    Row::new("a volume that is in use grows only where that is declared", ERRORS, case!(offline_only))
+    Row::new("ControllerExpandVolume called twice succeeds", RULE, case!(twice)).needs(&[EXPAND, CREATE]).each(),
+    Row::new("ControllerExpandVolume to a smaller size succeeds and keeps the size", RULE, case!(no_shrinking)).needs(&[EXPAND, CREATE]),
+    Row::new("ControllerExpandVolume with an invalid capacity_range returns OutOfRange", ERRORS, case!(no_sense)).needs(&[EXPAND, CREATE]),
+    Row::new("ControllerExpandVolume to an impossible size returns OutOfRange", ERRORS, case!(absurd)).needs(&[EXPAND, CREATE]),
+    Row::new("ControllerGetVolume after ControllerExpandVolume returns the new size", RULE, case!(told)).needs(&[EXPAND, CREATE, GET]),
+    Row::new("ControllerExpandVolume preserves data", RULE, case!(data)).needs(&[EXPAND, CREATE, Need::Files]).each(),
+    Row::new("ControllerExpandVolume of a published volume without ONLINE returns FailedPrecondition", ERRORS, case!(offline_only))
         .needs(&[EXPAND, CREATE, Need::Expansion(ExpansionType::Offline)]),
-    Row::new("modifying without an id is refused", MODIFIED, case!(modify_no_id))
+    Row::new("ControllerModifyVolume without a volume_id returns InvalidArgument", MODIFIED, case!(modify_no_id))
         .needs(&[MODIFY])
         .upstream("ModifyVolume [Controller Server] should fail if no volume id is given"),
-    Row::new("modifying what is not there is refused", MODIFIED, case!(modify_unknown))
+    Row::new("ControllerModifyVolume of a nonexistent volume returns NotFound", MODIFIED, case!(modify_unknown))
         .needs(&[MODIFY])
         .upstream("ModifyVolume [Controller Server] should fail if volume does not exist"),
-    Row::new("a volume made without mutable parameters can be modified, twice", MODIFIED, case!(modify_plain))
+    Row::new("ControllerModifyVolume of a volume without mutable parameters called twice succeeds", MODIFIED, case!(modify_plain))
         .needs(&[MODIFY, CREATE, Need::MutableParameters])
         .upstream("ModifyVolume [Controller Server] should modify a volume created without a volume attribute class"),
-    Row::new("a volume made with mutable parameters can be modified", MODIFIED, case!(modify_made))
+    Row::new("ControllerModifyVolume of a volume with mutable parameters succeeds", MODIFIED, case!(modify_made))
         .needs(&[MODIFY, CREATE, Need::MutableParameters])
         .upstream("ModifyVolume [Controller Server] should modify a volume created with a volume attribute class"),
-    Row::new("invalid mutable parameters are refused", MODIFIED, case!(modify_invalid))
+    Row::new("ControllerModifyVolume with invalid mutable parameters returns InvalidArgument", MODIFIED, case!(modify_invalid))
         .needs(&[MODIFY, CREATE, Need::InvalidMutableParameters])
         .upstream("ModifyVolume [Controller Server] should fail if specified mutable parameters are not supported by the volume"),
-    Row::new("what was refused has modified nothing", MODIFIED, case!(modify_unchanged))
+    Row::new("ControllerModifyVolume that returns an error leaves the volume unchanged", MODIFIED, case!(modify_unchanged))
         .needs(&[MODIFY, CREATE, Need::MutableParameters, Need::InvalidMutableParameters])
         .upstream("ModifyVolume [Controller Server] should fail to modify a volume created with a volume attribute class if new mutable parameters are not supported by volume"),
 ];
@@ -80,7 +80,7 @@ async fn unknown(f: &Fixture) -> Result<()> {
 }
 
 impl Fixture {
-    /// Grows a volume at the controller, to at least the configured size. Whether the node must follow.
+    /// Calls ControllerExpandVolume with the configured size, and returns node_expansion_required.
     pub(super) async fn grow(&self, volume_id: &str) -> Result<bool> {
         self.builds_on(Step::Expand)?;
         let answer = self.controller_expand_volume(self.expand_request(volume_id)).await;
@@ -88,7 +88,7 @@ impl Fixture {
         let (asked, got) = (self.config().grown(), answer.capacity_bytes);
         ensure!(
             got >= asked,
-            "a volume was to grow to {asked} bytes, and ControllerExpandVolume gives {got}"
+            "a volume was to be expanded to {asked} bytes, and ControllerExpandVolume returned {got}"
         );
         Ok(answer.node_expansion_required)
     }
@@ -115,11 +115,11 @@ async fn no_shrinking(f: &Fixture) -> Result<()> {
     let answer = f
         .controller_expand_volume(request)
         .await
-        .works("ControllerExpandVolume to less than the volume has")?;
+        .works("ControllerExpandVolume to less than the current size")?;
     let grown = f.config().grown();
     ensure!(
         answer.capacity_bytes >= grown,
-        "a volume of {grown} bytes was asked to have {} or more, and shrank to {}",
+        "a volume of {grown} bytes was to be expanded to at least {} bytes, and shrank to {}",
         f.config().volume_size,
         answer.capacity_bytes
     );
@@ -134,13 +134,13 @@ async fn refused_range(f: &Fixture, required_bytes: i64, limit_bytes: i64, what:
 
 const OUT_OF_RANGE: &[Code] = &[Code::OutOfRange, Code::InvalidArgument];
 
-/// One row for both: a driver that looks at ranges looks at all of one.
+/// One row for both: a driver that validates ranges validates all of a range.
 async fn no_sense(f: &Fixture) -> Result<()> {
     let size = f.config().grown();
-    let limit = "ControllerExpandVolume with a limit below what is required";
+    let limit = "ControllerExpandVolume with limit_bytes below required_bytes";
     both(
         refused_range(f, size, size / 4, limit).await,
-        refused_range(f, -1, 0, "ControllerExpandVolume to -1 bytes").await,
+        refused_range(f, -1, 0, "ControllerExpandVolume with required_bytes -1").await,
     )
 }
 
@@ -149,7 +149,7 @@ async fn absurd(f: &Fixture) -> Result<()> {
     let mut request = f.expand_request(&f.volume().await?.volume_id);
     request.capacity_range = Some(CapacityRange { required_bytes: i64::MAX - 1, limit_bytes: 0 });
     match f.controller_expand_volume(request).await {
-        Ok(grown) if grown.capacity_bytes == i64::MAX - 1 => f.remark("volumes grow to 8 EiB"),
+        Ok(grown) if grown.capacity_bytes == i64::MAX - 1 => f.remark("volumes can be expanded to 8 EiB"),
         answer => answer.refused("ControllerExpandVolume to 8 EiB", &codes)?,
     }
     Ok(())
@@ -161,18 +161,18 @@ async fn told(f: &Fixture) -> Result<()> {
     let (told, grown) = (f.get(&volume).await?.volume.unwrap_or_default().capacity_bytes, f.config().grown());
     ensure!(
         told == 0 || told >= grown,
-        "a volume grew to {grown} bytes, and ControllerGetVolume says {told}"
+        "a volume was expanded to {grown} bytes, but ControllerGetVolume returns {told}"
     );
     Ok(())
 }
 
 async fn data(f: &Fixture) -> Result<()> {
     let placed = f.up().await?;
-    f.write(&placed, 0, "before it grew").await?;
+    f.write(&placed, 0, "before the expansion").await?;
     f.lower(&placed).await?;
     f.grow(placed.id()).await?;
     let placed = f.raise(placed.volume).await?;
-    f.must_hold(&placed, 0, "before it grew", "after the volume grew").await
+    f.must_hold(&placed, 0, "before the expansion", "after ControllerExpandVolume").await
 }
 
 async fn offline_only(f: &Fixture) -> Result<()> {
@@ -181,7 +181,9 @@ async fn offline_only(f: &Fixture) -> Result<()> {
     }
     let placed = f.up().await?;
     match f.controller_expand_volume(f.expand_request(placed.id())).await {
-        Ok(_) => f.remark("volumes that are published grow, and the plugin declares OFFLINE expansion only"),
+        Ok(_) => {
+            f.remark("published volumes can be expanded, but the plugin declares only OFFLINE expansion")
+        }
         refused => {
             let what = "ControllerExpandVolume of a published volume";
             refused.refused(what, &[Code::FailedPrecondition])?;
@@ -242,11 +244,11 @@ async fn modify_unchanged(f: &Fixture) -> Result<()> {
     mixed.extend(f.config().invalid_mutable_parameters.clone());
     let answer = modify(f, &before.volume_id, mixed).await;
     answer.refused("ControllerModifyVolume with valid and invalid mutable parameters", INVALID)?;
-    // The volume is what it was: asking for it by its name gives the same.
+    // The volume is unchanged: CreateVolume with its name returns the same volume.
     let after = f.make(request).await?;
     ensure!(
         (&before.volume_id, before.capacity_bytes) == (&after.volume_id, after.capacity_bytes),
-        "a refused ControllerModifyVolume changed the volume"
+        "a rejected ControllerModifyVolume changed the volume"
     );
     Ok(())
 }

@@ -17,53 +17,53 @@ use crate::{
 };
 
 const RULE: &str = "ListVolumes";
-/// So many volumes make several pages.
+/// Enough volumes for several pages.
 const SOME: usize = 5;
-/// More pages than this is a list without end.
+/// A list with more pages than this counts as endless.
 const PAGES: usize = 100_000;
 
 pub(super) const ROWS: &[Row] = &[
-    Row::new("volumes are listed", RULE, case!(listed))
+    Row::new("ListVolumes returns entries with a volume_id", RULE, case!(listed))
         .needs(&[LIST])
         .upstream("Controller Service [Controller Server] ListVolumes should return appropriate values (no optional values added)"),
-    Row::new("a new volume is listed, and a deleted one is not", "CreateVolume, DeleteVolume, ListVolumes", case!(presence))
+    Row::new("ListVolumes includes a new volume and omits a deleted one", "CreateVolume, DeleteVolume, ListVolumes", case!(presence))
         .needs(&[LIST, CREATE])
         .upstream("Controller Service [Controller Server] ListVolumes check the presence of new volumes and absence of deleted ones in the volume list"),
-    Row::new("a token that nobody gave out is refused", "ListVolumes Errors", case!(bad_token))
+    Row::new("ListVolumes with an invalid starting_token returns Aborted", "ListVolumes Errors", case!(bad_token))
         .needs(&[LIST])
         .upstream("Controller Service [Controller Server] ListVolumes should fail when an invalid starting_token is passed"),
-    Row::new("a page has no more entries than asked for", RULE, case!(page_size)).needs(&[LIST, CREATE]),
-    // Alone: pages may be wrong while volumes come and go between them.
-    Row::new("pages of one give every volume, each once", RULE, case!(pages))
+    Row::new("ListVolumes returns at most max_entries entries", RULE, case!(page_size)).needs(&[LIST, CREATE]),
+    // Serial: pages may be wrong while other cases create and delete volumes.
+    Row::new("ListVolumes in pages of one returns every volume once", RULE, case!(pages))
         .needs(&[LIST, CREATE])
         .when(When::Alone),
-    Row::new("pages survive that the last volume of one is deleted", RULE, case!(deleted_between))
+    Row::new("ListVolumes in pages continues after the last volume of a page is deleted", RULE, case!(deleted_between))
         .needs(&[LIST, CREATE])
         .when(When::Alone)
         .upstream("Controller Service [Controller Server] ListVolumes pagination should detect volumes added between pages and accept tokens when the last volume from a page is deleted"),
-    Row::new("pages survive that volumes are made between them", RULE, case!(made_between))
+    Row::new("ListVolumes in pages continues after volumes are created between pages", RULE, case!(made_between))
         .needs(&[LIST, CREATE])
         .when(When::Alone),
-    Row::new("a token is short", "Size Limits", case!(short_token)).needs(&[LIST, CREATE]),
-    Row::new("a negative number of entries is refused or means nothing", "ListVolumes Errors", case!(negative)).needs(&[LIST]),
-    Row::new("the list says to which nodes a volume is published", RULE, case!(list_nodes))
+    Row::new("ListVolumes returns a next_token of at most 128 bytes", "Size Limits", case!(short_token)).needs(&[LIST, CREATE]),
+    Row::new("ListVolumes with negative max_entries succeeds or returns InvalidArgument", "ListVolumes Errors", case!(negative)).needs(&[LIST]),
+    Row::new("ListVolumes returns the nodes that a volume is published to", RULE, case!(list_nodes))
         .needs(&[LIST, LIST_NODES, CREATE, ATTACH]),
-    Row::new("the list says in which condition a volume is", RULE, case!(list_condition))
+    Row::new("ListVolumes returns a normal volume_condition for a new volume", RULE, case!(list_condition))
         .needs(&[LIST, CONDITION, CREATE]),
-    Row::new("a volume can be looked up", "ControllerGetVolume", case!(get)).needs(&[GET, CREATE]),
-    Row::new("looking up without an id is refused", "ControllerGetVolume Errors", case!(get_no_id)).needs(&[GET]),
-    Row::new("looking up what is not there is refused", "ControllerGetVolume Errors", case!(get_unknown)).needs(&[GET]),
-    Row::new("looking up a deleted volume is refused", "ControllerGetVolume Errors", case!(get_deleted))
+    Row::new("ControllerGetVolume returns the created volume", "ControllerGetVolume", case!(get)).needs(&[GET, CREATE]),
+    Row::new("ControllerGetVolume without a volume_id returns InvalidArgument", "ControllerGetVolume Errors", case!(get_no_id)).needs(&[GET]),
+    Row::new("ControllerGetVolume of a nonexistent volume returns NotFound", "ControllerGetVolume Errors", case!(get_unknown)).needs(&[GET]),
+    Row::new("ControllerGetVolume of a deleted volume returns NotFound", "ControllerGetVolume Errors", case!(get_deleted))
         .needs(&[GET, CREATE]),
-    Row::new("looking up says to which nodes a volume is published", "ControllerGetVolume", case!(get_nodes))
+    Row::new("ControllerGetVolume returns the nodes that a volume is published to", "ControllerGetVolume", case!(get_nodes))
         .needs(&[GET, LIST_NODES, CREATE, ATTACH]),
-    Row::new("looking up says in which condition a volume is", "ControllerGetVolume", case!(get_condition))
+    Row::new("ControllerGetVolume returns a normal volume_condition for a new volume", "ControllerGetVolume", case!(get_condition))
         .needs(&[GET, CONDITION, CREATE]),
-    Row::new("the capacity is told", "GetCapacity", case!(capacity))
+    Row::new("GetCapacity without parameters returns a valid capacity", "GetCapacity", case!(capacity))
         .needs(&[CAPACITY])
         .upstream("Controller Service [Controller Server] GetCapacity should return capacity (no optional values added)"),
-    Row::new("the capacity is told for what is asked", "GetCapacity", case!(capacity_for)).needs(&[CAPACITY]),
-    Row::new("the capacity of a place that is not there is none", "GetCapacity", case!(capacity_nowhere))
+    Row::new("GetCapacity with capabilities and parameters returns at least the volume size", "GetCapacity", case!(capacity_for)).needs(&[CAPACITY]),
+    Row::new("GetCapacity in a nonexistent topology returns zero or InvalidArgument", "GetCapacity", case!(capacity_nowhere))
         .needs(&[CAPACITY, TOPOLOGY]),
 ];
 
@@ -76,7 +76,7 @@ async fn all(f: &Fixture, max_entries: i32) -> Result<Vec<Entry>> {
         let limit = usize::try_from(max_entries).unwrap_or(0);
         ensure!(
             limit == 0 || page.entries.len() <= limit,
-            "ListVolumes with max_entries {max_entries} gives {} entries",
+            "ListVolumes with max_entries {max_entries} returns {} entries",
             page.entries.len()
         );
         entries.extend(page.entries);
@@ -85,11 +85,11 @@ async fn all(f: &Fixture, max_entries: i32) -> Result<Vec<Entry>> {
         }
         ensure!(
             page.next_token != starting_token,
-            "ListVolumes gives the token {starting_token:?} that it was given"
+            "ListVolumes returns the starting_token {starting_token:?} as next_token"
         );
         starting_token = page.next_token;
     }
-    bail!("ListVolumes does not come to an end within {PAGES} pages")
+    bail!("ListVolumes does not end within {PAGES} pages")
 }
 
 fn ids(entries: &[Entry]) -> Vec<String> {
@@ -104,7 +104,7 @@ async fn some(f: &Fixture) -> Result<Vec<String>> {
     Ok(volumes)
 }
 
-/// That each of these is among them, once.
+/// Checks that each expected id is found exactly once.
 fn each_once(found: &[String], expected: &[String]) -> Result<()> {
     for id in expected {
         let times = found.iter().filter(|found| *found == id).count();
@@ -118,7 +118,7 @@ async fn listed(f: &Fixture) -> Result<()> {
     let entries = f.list_volumes(ListVolumesRequest::default()).await.works("ListVolumes")?.entries;
     ensure!(
         entries.iter().all(|entry| entry.volume.as_ref().is_some_and(|volume| !volume.volume_id.is_empty())),
-        "ListVolumes gives an entry without a volume_id"
+        "ListVolumes returns an entry without a volume_id"
     );
     Ok(())
 }
@@ -143,8 +143,8 @@ async fn page_size(f: &Fixture) -> Result<()> {
     some(f).await?;
     let request = ListVolumesRequest { max_entries: 2, ..Default::default() };
     let page = f.list_volumes(request).await.works("ListVolumes")?;
-    ensure!(page.entries.len() <= 2, "ListVolumes with max_entries 2 gives {} entries", page.entries.len());
-    // That the rest is on further pages is told by the row that reads them.
+    ensure!(page.entries.len() <= 2, "ListVolumes with max_entries 2 returns {} entries", page.entries.len());
+    // Another row checks that the following pages contain the rest.
     Ok(())
 }
 
@@ -153,14 +153,14 @@ async fn pages(f: &Fixture) -> Result<()> {
     each_once(&ids(&all(f, 1).await?), &volumes)
 }
 
-/// Volumes that are on pages of two as long as nobody changes anything.
+/// Creates volumes, and checks that pages of two list them while nothing changes.
 async fn paged(f: &Fixture) -> Result<Vec<String>> {
     let volumes = some(f).await?;
     match each_once(&ids(&all(f, 2).await?), &volumes) {
         Ok(()) => Ok(volumes),
-        Err(_) => Err(skip(
-            "pages of ListVolumes are wrong also where nothing changes, which a case of its own tells",
-        )),
+        Err(_) => {
+            Err(skip("pages of ListVolumes are wrong even without changes, which another case reports"))
+        }
     }
 }
 
@@ -169,7 +169,7 @@ async fn deleted_between(f: &Fixture) -> Result<()> {
     let first = f.list_volumes(ListVolumesRequest { max_entries: 2, ..Default::default() });
     let first = first.await.works("ListVolumes")?;
     let seen = ids(&first.entries);
-    // Those of others are not ours to delete; then the page ends with one that stays.
+    // Only volumes of this case are deleted; otherwise the page ends with a volume that remains.
     if let Some(last) = seen.iter().rev().find(|id| volumes.contains(id)) {
         f.delete_volume(f.delete_request(last)).await.works("DeleteVolume")?;
     }
@@ -195,11 +195,11 @@ async fn made_between(f: &Fixture) -> Result<()> {
     some(f).await?;
     while !starting_token.is_empty() {
         let request = ListVolumesRequest { max_entries: 2, starting_token };
-        let page = f.list_volumes(request).await.works("ListVolumes after volumes were made")?;
+        let page = f.list_volumes(request).await.works("ListVolumes after volumes were created")?;
         found.extend(ids(&page.entries));
         starting_token = page.next_token;
     }
-    // The new ones may be there or not; those that were there all the time must be, once.
+    // New volumes may be listed or not; volumes that existed all the time must be listed once.
     each_once(&found, &volumes)
 }
 
@@ -207,15 +207,15 @@ async fn short_token(f: &Fixture) -> Result<()> {
     some(f).await?;
     let page = f.list_volumes(ListVolumesRequest { max_entries: 1, ..Default::default() }).await;
     let token = page.works("ListVolumes")?.next_token.len();
-    ensure!(token <= 128, "ListVolumes gives a next_token of {token} bytes, at most 128 are allowed");
+    ensure!(token <= 128, "ListVolumes returns a next_token of {token} bytes, at most 128 are allowed");
     Ok(())
 }
 
 async fn negative(f: &Fixture) -> Result<()> {
     let request = ListVolumesRequest { max_entries: -1, ..Default::default() };
     match f.list_volumes(request).await {
-        // The specification does not say what it means.
-        Ok(_) => f.remark("ListVolumes takes max_entries -1"),
+        // The specification does not define its meaning.
+        Ok(_) => f.remark("ListVolumes accepts max_entries -1"),
         refused => refused.refused("ListVolumes with max_entries -1", INVALID)?,
     }
     Ok(())
@@ -231,7 +231,10 @@ async fn list_nodes(f: &Fixture) -> Result<()> {
     let placed = f.attached().await?;
     let node = &f.node_info().node_id;
     let nodes = entry(f, placed.id()).await?.status.unwrap_or_default().published_node_ids;
-    ensure!(nodes.contains(node), "the volume is published to {node:?}, and ListVolumes says {nodes:?}");
+    ensure!(
+        nodes.contains(node),
+        "the volume is published to {node:?}, but ListVolumes returns published_node_ids {nodes:?}"
+    );
     f.controller_unpublish_volume(f.detach_request(placed.id(), node))
         .await
         .works("ControllerUnpublishVolume")?;
@@ -248,25 +251,23 @@ async fn list_condition(f: &Fixture) -> Result<()> {
 
 fn healthy(condition: Option<claimcheck_csi::v1::VolumeCondition>, call: &str) -> Result<()> {
     let Some(condition) = condition else {
-        bail!("VOLUME_CONDITION is declared, and {call} gives no volume_condition")
+        bail!("VOLUME_CONDITION is declared, but {call} returns no volume_condition")
     };
-    ensure!(!condition.abnormal, "{call} says that a new volume is abnormal: {:?}", condition.message);
+    ensure!(!condition.abnormal, "{call} reports a new volume as abnormal: {:?}", condition.message);
     Ok(())
 }
 
 impl Fixture {
-    /// A volume, looked up.
+    /// Calls ControllerGetVolume.
     pub(super) async fn get(&self, volume_id: &str) -> Result<ControllerGetVolumeResponse> {
         let request = ControllerGetVolumeRequest { volume_id: volume_id.to_owned() };
         self.controller_get_volume(request).await.works("ControllerGetVolume")
     }
 
-    /// Remarks on nodes to which a volume is not published any more: the list may be longer than the truth.
+    /// Warns about nodes that are listed although the volume is no longer published to them, which is permitted.
     pub(super) fn still_published(&self, nodes: &[String], call: &str) {
         if !nodes.is_empty() {
-            self.remark(format!(
-                "{call} says that a volume is published to {nodes:?}, and it is not any more"
-            ));
+            self.remark(format!("{call} reports a volume as published to {nodes:?}, but it no longer is"));
         }
     }
 }
@@ -274,17 +275,17 @@ impl Fixture {
 async fn get(f: &Fixture) -> Result<()> {
     let made = f.volume().await?;
     let Some(found) = f.get(&made.volume_id).await?.volume else {
-        bail!("ControllerGetVolume answered OK without a volume")
+        bail!("ControllerGetVolume returned OK without a volume")
     };
     ensure!(
         found.volume_id == made.volume_id,
-        "asked for {:?}, ControllerGetVolume gives {:?}",
+        "ControllerGetVolume of {:?} returned the volume {:?}",
         made.volume_id,
         found.volume_id
     );
     ensure!(
         found.capacity_bytes == 0 || found.capacity_bytes == made.capacity_bytes,
-        "CreateVolume gave the capacity {}, ControllerGetVolume gives {}",
+        "CreateVolume returned the capacity {}, ControllerGetVolume returned {}",
         made.capacity_bytes,
         found.capacity_bytes
     );
@@ -295,12 +296,12 @@ async fn get_refused(f: &Fixture, volume_id: String, what: &str, codes: &[Code])
     f.controller_get_volume(ControllerGetVolumeRequest { volume_id }).await.refused(what, codes)
 }
 
-/// What looking up refuses is only to be seen of drivers that look: of others it is one defect, told once.
+/// Skips the case for drivers that accept unknown volumes: that is one defect, which another case reports.
 async fn looks(f: &Fixture) -> Result<()> {
     let request = ControllerGetVolumeRequest { volume_id: f.unknown_volume() };
     match f.controller_get_volume(request).await {
         Ok(_) => Err(skip(
-            "ControllerGetVolume answers OK for volumes that do not exist, which a case of its own tells",
+            "ControllerGetVolume returns OK for volumes that do not exist, which another case reports",
         )),
         Err(_) => Ok(()),
     }
@@ -328,7 +329,7 @@ async fn get_nodes(f: &Fixture) -> Result<()> {
     let node = &f.node_info().node_id;
     ensure!(
         nodes.contains(node),
-        "the volume is published to {node:?}, and ControllerGetVolume says {nodes:?}"
+        "the volume is published to {node:?}, but ControllerGetVolume returns published_node_ids {nodes:?}"
     );
     Ok(())
 }
@@ -343,12 +344,16 @@ async fn get_condition(f: &Fixture) -> Result<()> {
 
 async fn capacity(f: &Fixture) -> Result<()> {
     let answer = f.get_capacity(GetCapacityRequest::default()).await.works("GetCapacity")?;
-    ensure!(answer.available_capacity >= 0, "GetCapacity gives {} bytes", answer.available_capacity);
+    ensure!(
+        answer.available_capacity >= 0,
+        "GetCapacity returns available_capacity {}",
+        answer.available_capacity
+    );
     let (least, most) = (answer.minimum_volume_size, answer.maximum_volume_size);
     if let (Some(least), Some(most)) = (least, most) {
         ensure!(
             least <= most,
-            "GetCapacity gives minimum_volume_size {least} and maximum_volume_size {most}"
+            "GetCapacity returns minimum_volume_size {least} and maximum_volume_size {most}"
         );
     }
     Ok(())
@@ -367,10 +372,7 @@ async fn capacity_for(f: &Fixture) -> Result<()> {
     let answer = f.get_capacity(capacity_request(f, topology)).await;
     let bytes = answer.works("GetCapacity with capabilities and parameters")?.available_capacity;
     let size = f.config().volume_size;
-    ensure!(
-        bytes >= size,
-        "GetCapacity gives {bytes} bytes, and a volume of {size} bytes can be made all the same"
-    );
+    ensure!(bytes >= size, "GetCapacity returns {bytes} bytes, but volumes of {size} bytes can be created");
     Ok(())
 }
 
@@ -380,9 +382,9 @@ async fn capacity_nowhere(f: &Fixture) -> Result<()> {
     match f.get_capacity(capacity_request(f, Some(Topology { segments }))).await {
         Ok(answer) => {
             let bytes = answer.available_capacity;
-            ensure!(bytes == 0, "GetCapacity gives {bytes} bytes for a topology in which there is no node");
+            ensure!(bytes == 0, "GetCapacity returns {bytes} bytes for a topology without nodes");
             Ok(())
         }
-        refused => refused.refused("GetCapacity for a topology in which there is no node", INVALID),
+        refused => refused.refused("GetCapacity for a topology without nodes", INVALID),
     }
 }

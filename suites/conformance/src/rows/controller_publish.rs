@@ -15,41 +15,41 @@ const ERRORS: &str = "ControllerPublishVolume Errors";
 const UNDO: &str = "ControllerUnpublishVolume";
 
 pub(super) const ROWS: &[Row] = &[
-    Row::new("attaching without a volume id is refused", ERRORS, case!(no_volume))
+    Row::new("ControllerPublishVolume without a volume_id returns InvalidArgument", ERRORS, case!(no_volume))
         .needs(&[ATTACH])
         .upstream("Controller Service [Controller Server] ControllerPublishVolume should fail when no volume id is provided"),
-    Row::new("attaching without a node id is refused", ERRORS, case!(no_node))
+    Row::new("ControllerPublishVolume without a node_id returns InvalidArgument", ERRORS, case!(no_node))
         .needs(&[ATTACH, CREATE])
         .upstream("Controller Service [Controller Server] ControllerPublishVolume should fail when no node id is provided"),
-    Row::new("attaching without a capability is refused", ERRORS, case!(no_capability))
+    Row::new("ControllerPublishVolume without a volume_capability returns InvalidArgument", ERRORS, case!(no_capability))
         .needs(&[ATTACH, CREATE])
         .upstream("Controller Service [Controller Server] ControllerPublishVolume should fail when no volume capability is provided"),
-    Row::new("attaching what is not there is refused", ERRORS, case!(unknown_volume))
+    Row::new("ControllerPublishVolume of a nonexistent volume returns NotFound", ERRORS, case!(unknown_volume))
         .needs(&[ATTACH])
         .upstream("Controller Service [Controller Server] ControllerPublishVolume should fail when the volume does not exist"),
-    Row::new("attaching a deleted volume is refused", ERRORS, case!(deleted)).needs(&[ATTACH, CREATE]),
-    Row::new("attaching to a node that is not there is refused", ERRORS, case!(unknown_node))
+    Row::new("ControllerPublishVolume of a deleted volume returns NotFound", ERRORS, case!(deleted)).needs(&[ATTACH, CREATE]),
+    Row::new("ControllerPublishVolume to a nonexistent node returns NotFound", ERRORS, case!(unknown_node))
         .needs(&[ATTACH, CREATE])
         .upstream("Controller Service [Controller Server] ControllerPublishVolume should fail when the node does not exist"),
-    Row::new("attaching twice is attaching once", RULE, case!(twice)).needs(&[ATTACH, CREATE]).each(),
-    Row::new("attaching read-only works", RULE, case!(readonly)).needs(&[ATTACH, READONLY, CREATE]),
-    Row::new("attaching again, read-only, is another thing", ERRORS, case!(incompatible))
+    Row::new("ControllerPublishVolume called twice returns the same publish_context", RULE, case!(twice)).needs(&[ATTACH, CREATE]).each(),
+    Row::new("ControllerPublishVolume with the readonly flag succeeds", RULE, case!(readonly)).needs(&[ATTACH, READONLY, CREATE]),
+    Row::new("ControllerPublishVolume with a different readonly flag returns AlreadyExists", ERRORS, case!(incompatible))
         .needs(&[ATTACH, READONLY, CREATE])
         .upstream("Controller Service [Controller Server] ControllerPublishVolume should fail when the volume is already published but is incompatible"),
-    Row::new("a node takes no more than its limit", ERRORS, case!(limit))
+    Row::new("ControllerPublishVolume beyond max_volumes_per_node returns ResourceExhausted", ERRORS, case!(limit))
         .needs(&[ATTACH, CREATE])
         .when(When::Alone)
         .upstream("Controller Service [Controller Server] ControllerPublishVolume should fail when publishing more volumes than the node max attach limit"),
-    Row::new("a volume for one node is not attached to a second", ERRORS, case!(second_node))
+    Row::new("ControllerPublishVolume of an attached volume to a second node returns FailedPrecondition", ERRORS, case!(second_node))
         .needs(&[ATTACH, CREATE, Need::SecondNode]),
-    Row::new("a volume moves from node to node", RULE, case!(moves)).needs(&[ATTACH, CREATE, Need::SecondNode]),
-    Row::new("detaching without a volume id is refused", "ControllerUnpublishVolume Errors", case!(undo_no_volume))
+    Row::new("ControllerPublishVolume to another node after ControllerUnpublishVolume succeeds", RULE, case!(moves)).needs(&[ATTACH, CREATE, Need::SecondNode]),
+    Row::new("ControllerUnpublishVolume without a volume_id returns InvalidArgument", "ControllerUnpublishVolume Errors", case!(undo_no_volume))
         .needs(&[ATTACH])
         .upstream("Controller Service [Controller Server] ControllerUnpublishVolume should fail when no volume id is provided"),
-    Row::new("detaching what is not attached works", UNDO, case!(undo_unattached)).needs(&[ATTACH, CREATE]),
-    Row::new("detaching what is not there works or is not found", UNDO, case!(undo_unknown)).needs(&[ATTACH]),
-    Row::new("detaching without a node detaches from all", UNDO, case!(undo_everywhere)).needs(&[ATTACH, CREATE]),
-    Row::new("detaching from another node leaves it attached", UNDO, case!(undo_elsewhere))
+    Row::new("ControllerUnpublishVolume of a volume that is not attached succeeds", UNDO, case!(undo_unattached)).needs(&[ATTACH, CREATE]),
+    Row::new("ControllerUnpublishVolume of a nonexistent volume succeeds or returns NotFound", UNDO, case!(undo_unknown)).needs(&[ATTACH]),
+    Row::new("ControllerUnpublishVolume without a node_id detaches the volume from all nodes", UNDO, case!(undo_everywhere)).needs(&[ATTACH, CREATE]),
+    Row::new("ControllerUnpublishVolume from another node leaves the volume attached", UNDO, case!(undo_elsewhere))
         .needs(&[ATTACH, CREATE, Need::Controller(claimcheck_csi::v1::controller_service_capability::rpc::Type::GetVolume)]),
 ];
 
@@ -98,7 +98,7 @@ async fn twice(f: &Fixture) -> Result<()> {
     let again = f.controller_publish_volume(request).await.works("ControllerPublishVolume called again")?;
     ensure!(
         first.publish_context == again.publish_context,
-        "ControllerPublishVolume called twice gives two publish_contexts"
+        "ControllerPublishVolume called twice returned two publish_contexts"
     );
     Ok(())
 }
@@ -106,7 +106,7 @@ async fn twice(f: &Fixture) -> Result<()> {
 async fn readonly(f: &Fixture) -> Result<()> {
     let mut request = f.attach_request(&f.volume().await?, f.access());
     request.readonly = true;
-    f.controller_publish_volume(request).await.works("ControllerPublishVolume, read-only")?;
+    f.controller_publish_volume(request).await.works("ControllerPublishVolume with readonly")?;
     Ok(())
 }
 
@@ -115,17 +115,19 @@ async fn incompatible(f: &Fixture) -> Result<()> {
     f.controller_publish_volume(request.clone()).await.works("ControllerPublishVolume")?;
     request.readonly = true;
     let answer = f.controller_publish_volume(request).await;
-    answer
-        .refused("ControllerPublishVolume, read-only, of a volume published writable", &[Code::AlreadyExists])
+    answer.refused(
+        "ControllerPublishVolume with readonly of a volume published writable",
+        &[Code::AlreadyExists],
+    )
 }
 
 async fn limit(f: &Fixture) -> Result<()> {
     let limit = f.node_info().max_volumes_per_node;
     if limit == 0 {
-        return Err(skip("the node names no limit (max_volumes_per_node is 0)"));
+        return Err(skip("the node reports no limit (max_volumes_per_node is 0)"));
     }
     if limit > f.config().attach_limit {
-        return Err(skip(format!("the node takes {limit} volumes, more than --attach-limit")));
+        return Err(skip(format!("the node accepts {limit} volumes, more than --attach-limit")));
     }
     let mut attached = 0;
     for _ in 0..=limit {
@@ -133,12 +135,14 @@ async fn limit(f: &Fixture) -> Result<()> {
         match f.controller_publish_volume(request).await {
             Ok(_) => attached += 1,
             refused => {
-                return refused
-                    .refused("ControllerPublishVolume beyond the limit", &[Code::ResourceExhausted]);
+                return refused.refused(
+                    "ControllerPublishVolume beyond max_volumes_per_node",
+                    &[Code::ResourceExhausted],
+                );
             }
         }
     }
-    anyhow::bail!("max_volumes_per_node is {limit}, and {attached} volumes were attached to the node")
+    anyhow::bail!("max_volumes_per_node is {limit}, but {attached} volumes were attached to the node")
 }
 
 async fn second_node(f: &Fixture) -> Result<()> {
@@ -162,7 +166,7 @@ async fn moves(f: &Fixture) -> Result<()> {
         request.node_id.clone_from(&node);
         f.controller_publish_volume(request.clone())
             .await
-            .works("ControllerPublishVolume to the next node")?;
+            .works("ControllerPublishVolume to another node")?;
         let request = f.detach_request(&request.volume_id, &node);
         f.controller_unpublish_volume(request).await.works("ControllerUnpublishVolume")?;
     }
@@ -194,7 +198,7 @@ async fn undo_unknown(f: &Fixture) -> Result<()> {
 async fn undo_everywhere(f: &Fixture) -> Result<()> {
     let placed = f.attached().await?;
     let answer = f.controller_unpublish_volume(f.detach_request(placed.id(), "")).await;
-    answer.works("ControllerUnpublishVolume without a node_id (that is, from all nodes)")?;
+    answer.works("ControllerUnpublishVolume without a node_id (from all nodes)")?;
     f.delete_volume(f.delete_request(placed.id()))
         .await
         .works("DeleteVolume of a volume detached from all nodes")?;
@@ -203,11 +207,14 @@ async fn undo_everywhere(f: &Fixture) -> Result<()> {
 
 async fn undo_elsewhere(f: &Fixture) -> Result<()> {
     let placed = f.attached().await?;
-    // Whether such a node is an error is the driver's to say; the volume must stay where it is.
+    // The driver decides whether an unknown node is an error; the volume must remain attached.
     let _ = f.controller_unpublish_volume(f.detach_request(placed.id(), &f.unknown_node())).await;
     if f.has(super::LIST_NODES) {
         let nodes = f.get(placed.id()).await?.status.unwrap_or_default().published_node_ids;
-        ensure!(!nodes.is_empty(), "detaching from an unknown node detached the volume from its own");
+        ensure!(
+            !nodes.is_empty(),
+            "ControllerUnpublishVolume from an unknown node detached the volume from its node"
+        );
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What the driver declares is true: all of it is there, and nothing is there that it does not declare.
+//! Declared capabilities: every declared capability is implemented, and every implemented call is declared.
 
 use std::collections::BTreeSet;
 
@@ -22,47 +22,47 @@ use crate::{
 };
 
 pub(super) const ROWS: &[Row] = &[
-    Row::new("the plugin's capabilities are known and listed once", "GetPluginCapabilities", case!(plugin_once))
+    Row::new("GetPluginCapabilities returns only known capabilities, each once", "GetPluginCapabilities", case!(plugin_once))
         .upstream("Identity Service GetPluginCapabilities should return appropriate capabilities"),
-    Row::new("the controller's capabilities are known and listed once", "ControllerGetCapabilities", case!(controller_once))
+    Row::new("ControllerGetCapabilities returns only known capabilities, each once", "ControllerGetCapabilities", case!(controller_once))
         .upstream("Controller Service [Controller Server] ControllerGetCapabilities should return appropriate capabilities"),
-    Row::new("the node's capabilities are known and listed once", "NodeGetCapabilities", case!(node_once))
+    Row::new("NodeGetCapabilities returns only known capabilities, each once", "NodeGetCapabilities", case!(node_once))
         .upstream("Node Service NodeGetCapabilities should return appropriate capabilities"),
-    Row::new("the group controller's capabilities are known and listed once", "GroupControllerGetCapabilities", case!(group_once))
+    Row::new("GroupControllerGetCapabilities returns only known capabilities, each once", "GroupControllerGetCapabilities", case!(group_once))
         .needs(&[Need::Plugin(ServiceType::GroupControllerService)])
         .upstream("GroupController Service [GroupController Server] GroupControllerGetCapabilities should return appropriate capabilities"),
-    Row::new("a declared controller service is there", "GetPluginCapabilities", case!(controller_service)),
-    Row::new("a declared group controller service is there", "GetPluginCapabilities", case!(group_service)),
-    Row::new("what the controller declares is implemented", "ControllerGetCapabilities", case!(controller_declared)),
-    Row::new("what the node declares is implemented", "NodeGetCapabilities", case!(node_declared)),
-    Row::new("what the group controller declares is implemented", "GroupControllerGetCapabilities", case!(group_declared))
+    Row::new("ControllerGetCapabilities matches the declaration of CONTROLLER_SERVICE", "GetPluginCapabilities", case!(controller_service)),
+    Row::new("GroupControllerGetCapabilities matches the declaration of GROUP_CONTROLLER_SERVICE", "GetPluginCapabilities", case!(group_service)),
+    Row::new("ControllerGetCapabilities declares only implemented calls", "ControllerGetCapabilities", case!(controller_declared)),
+    Row::new("NodeGetCapabilities declares only implemented calls", "NodeGetCapabilities", case!(node_declared)),
+    Row::new("GroupControllerGetCapabilities declares only implemented calls", "GroupControllerGetCapabilities", case!(group_declared))
         .needs(&[Need::Plugin(ServiceType::GroupControllerService)]),
-    Row::new("declared snapshot metadata is implemented", "GetPluginCapabilities", case!(metadata_declared))
+    Row::new("GetPluginCapabilities declares SNAPSHOT_METADATA_SERVICE only if implemented", "GetPluginCapabilities", case!(metadata_declared))
         .needs(&[super::METADATA]),
-    Row::new("what the controller implements is declared", "ControllerGetCapabilities", case!(controller_undeclared)),
-    Row::new("what the node implements is declared", "NodeGetCapabilities", case!(node_undeclared)),
-    Row::new("what the group controller implements is declared", "GroupControllerGetCapabilities", case!(group_undeclared)),
-    Row::new("implemented snapshot metadata is declared", "GetPluginCapabilities", case!(metadata_undeclared)),
-    Row::new("a driver that grows volumes says when", "ControllerExpandVolume", case!(expansion))
+    Row::new("ControllerGetCapabilities declares every implemented call", "ControllerGetCapabilities", case!(controller_undeclared)),
+    Row::new("NodeGetCapabilities declares every implemented call", "NodeGetCapabilities", case!(node_undeclared)),
+    Row::new("GroupControllerGetCapabilities declares every implemented call", "GroupControllerGetCapabilities", case!(group_undeclared)),
+    Row::new("GetPluginCapabilities declares SNAPSHOT_METADATA_SERVICE if implemented", "GetPluginCapabilities", case!(metadata_undeclared)),
+    Row::new("GetPluginCapabilities declares ONLINE or OFFLINE for controller EXPAND_VOLUME", "ControllerExpandVolume", case!(expansion))
         .needs(&[EXPAND]),
-    Row::new("a driver that grows volumes on the node only says when", "NodeExpandVolume", case!(expansion))
+    Row::new("GetPluginCapabilities declares ONLINE or OFFLINE for node EXPAND_VOLUME", "NodeExpandVolume", case!(expansion))
         .needs(&[NODE_EXPAND]),
-    Row::new("a capability that builds on another comes with it", "ControllerGetCapabilities", case!(dependents)),
-    Row::new("the node has an id of at most 256 bytes", "NodeGetInfo", case!(node_id))
+    Row::new("ControllerGetCapabilities declares each capability with its prerequisites", "ControllerGetCapabilities", case!(dependents)),
+    Row::new("NodeGetInfo returns a node_id of 1 to 256 bytes", "NodeGetInfo", case!(node_id))
         .upstream("Node Service NodeGetInfo should return appropriate values"),
-    Row::new("the node's limit is not negative", "NodeGetInfo", case!(node_limit)),
-    Row::new("the node says where it stands", "NodeGetInfo", case!(node_topology)).needs(&[super::TOPOLOGY]),
-    Row::new("a node without topology says nothing of it", "NodeGetInfo", case!(no_topology)),
-    Row::new("the node's id stays the same", "NodeGetInfo", case!(node_stays)),
-    Row::new("the segments of topology are well-formed", "NodeGetInfo", case!(segments)).needs(&[super::TOPOLOGY]),
+    Row::new("NodeGetInfo returns a non-negative max_volumes_per_node", "NodeGetInfo", case!(node_limit)),
+    Row::new("NodeGetInfo returns an accessible_topology if topology is declared", "NodeGetInfo", case!(node_topology)).needs(&[super::TOPOLOGY]),
+    Row::new("NodeGetInfo returns no accessible_topology if topology is not declared", "NodeGetInfo", case!(no_topology)),
+    Row::new("NodeGetInfo called twice returns the same node_id", "NodeGetInfo", case!(node_stays)),
+    Row::new("NodeGetInfo returns well-formed topology segments", "NodeGetInfo", case!(segments)).needs(&[super::TOPOLOGY]),
 ];
 
-/// Listed once, and of the specification.
+/// Checks that each capability is defined by the specification and listed once.
 fn once(what: &str, listed: &[i32], name: impl Fn(i32) -> Option<&'static str>) -> Result<()> {
     let mut seen = BTreeSet::new();
     for &capability in listed {
         let Some(name) = name(capability).filter(|_| capability != 0) else {
-            bail!("{what} lists the capability {capability}, which the specification does not know");
+            bail!("{what} lists the capability {capability}, which the specification does not define");
         };
         ensure!(seen.insert(capability), "{what} lists {name} twice");
     }
@@ -99,7 +99,7 @@ async fn controller_service(f: &Fixture) -> Result<()> {
             drop(answer.works("ControllerGetCapabilities of a plugin that declares CONTROLLER_SERVICE")?)
         }
         (false, Ok(answer)) if !answer.capabilities.is_empty() => {
-            bail!("the plugin has a controller with capabilities, and does not declare CONTROLLER_SERVICE")
+            bail!("the plugin has a controller with capabilities, but does not declare CONTROLLER_SERVICE")
         }
         (false, _) => {}
     }
@@ -116,7 +116,7 @@ async fn group_service(f: &Fixture) -> Result<()> {
         }
         (false, Ok(answer)) if !answer.capabilities.is_empty() => {
             bail!(
-                "the plugin has a group controller with capabilities, and does not declare GROUP_CONTROLLER_SERVICE"
+                "the plugin has a group controller with capabilities, but does not declare GROUP_CONTROLLER_SERVICE"
             )
         }
         (false, _) => {}
@@ -124,10 +124,10 @@ async fn group_service(f: &Fixture) -> Result<()> {
     Ok(())
 }
 
-/// What calls with empty requests answer: nothing can come of them but a list.
+/// The results of calls with empty requests, which have no effect.
 type Probes = Vec<(Need, &'static str, Result<(), Status>)>;
 
-/// Calls each with an empty request.
+/// Makes each call with an empty request.
 macro_rules! probes {
     ($f:ident: $($need:expr => $method:ident $request:ident;)*) => {
         vec![$(($need, stringify!($method), $f.$method(v1::$request::default()).await.map(drop)),)*]
@@ -179,19 +179,19 @@ async fn metadata_probes(f: &Fixture) -> Probes {
     }
 }
 
-/// Nothing that is declared answers that it is not implemented.
+/// Checks that no declared call returns Unimplemented.
 fn declared(f: &Fixture, probes: Probes) -> Result<()> {
     let missing = |(need, call, answer): &(Need, &str, Result<(), Status>)| {
         let unimplemented = matches!(answer, Err(status) if status.code() == Code::Unimplemented);
         (f.has(*need) && unimplemented).then(|| format!("{call} ({})", need.name()))
     };
     let missing: Vec<String> = probes.iter().filter_map(missing).collect();
-    ensure!(missing.is_empty(), "declared, and yet they answer Unimplemented: {}", missing.join(", "));
+    ensure!(missing.is_empty(), "declared, but these calls return Unimplemented: {}", missing.join(", "));
     Ok(())
 }
 
-/// What is not declared answers that it is not implemented. The specification lets nobody call it, so a driver
-/// that looks at arguments first breaks nothing; one that does the work hides an ability.
+/// Checks that calls that are not declared return Unimplemented. The specification does not permit calling them, so
+/// a driver that validates arguments first violates nothing; one that executes the call has an undeclared capability.
 fn undeclared(f: &Fixture, probes: Probes) -> Result<()> {
     let mut working = Vec::new();
     for (need, call, answer) in probes.into_iter().filter(|(need, ..)| !f.has(*need)) {
@@ -199,13 +199,13 @@ fn undeclared(f: &Fixture, probes: Probes) -> Result<()> {
             Ok(()) => working.push(format!("{call} ({})", need.name())),
             Err(status) if status.code() == Code::Unimplemented => {}
             Err(status) => f.remark(format!(
-                "{call} answers {} where Unimplemented would say that {} is not declared",
+                "{call} returns {}; Unimplemented is recommended, since {} is not declared",
                 said(&status),
                 need.name()
             )),
         }
     }
-    ensure!(working.is_empty(), "implemented, and yet not declared: {}", working.join(", "));
+    ensure!(working.is_empty(), "implemented, but not declared: {}", working.join(", "));
     Ok(())
 }
 
@@ -243,7 +243,7 @@ async fn metadata_undeclared(f: &Fixture) -> Result<()> {
 
 async fn expansion(f: &Fixture) -> Result<()> {
     if f.offers().expansion.is_empty() {
-        f.remark("the plugin grows volumes and declares neither ONLINE nor OFFLINE: callers must guess when");
+        f.remark("the plugin expands volumes but declares neither ONLINE nor OFFLINE: callers must guess");
     }
     let both = [ExpansionType::Online, ExpansionType::Offline].map(Need::Expansion).map(|need| f.has(need));
     if both == [true, true] {
@@ -265,7 +265,7 @@ async fn dependents(f: &Fixture) -> Result<()> {
         let names: Vec<&str> = bases.iter().map(|base| base.as_str_name()).collect();
         ensure!(
             !has(capability) || bases.iter().any(|&base| has(base)),
-            "{} is declared without {}, on which it builds",
+            "{} is declared without {}, which it requires",
             capability.as_str_name(),
             names.join(" or ")
         );
@@ -275,14 +275,14 @@ async fn dependents(f: &Fixture) -> Result<()> {
 
 async fn node_id(f: &Fixture) -> Result<()> {
     let id = f.node_get_info(v1::NodeGetInfoRequest {}).await.works("NodeGetInfo")?.node_id;
-    ensure!(!id.is_empty(), "NodeGetInfo gives an empty node_id");
-    ensure!(id.len() <= 256, "NodeGetInfo gives a node_id of {} bytes, at most 256 are allowed", id.len());
+    ensure!(!id.is_empty(), "NodeGetInfo returns an empty node_id");
+    ensure!(id.len() <= 256, "NodeGetInfo returns a node_id of {} bytes, at most 256 are allowed", id.len());
     Ok(())
 }
 
 async fn node_limit(f: &Fixture) -> Result<()> {
     let limit = f.node_info().max_volumes_per_node;
-    ensure!(limit >= 0, "NodeGetInfo gives max_volumes_per_node {limit}; it must not be negative");
+    ensure!(limit >= 0, "NodeGetInfo returns max_volumes_per_node {limit}; it must not be negative");
     Ok(())
 }
 
@@ -290,15 +290,17 @@ async fn node_topology(f: &Fixture) -> Result<()> {
     let segments = f.node_info().accessible_topology.as_ref().map_or(0, |topology| topology.segments.len());
     ensure!(
         segments > 0,
-        "the plugin declares VOLUME_ACCESSIBILITY_CONSTRAINTS, and its node does not say where it stands"
+        "the plugin declares VOLUME_ACCESSIBILITY_CONSTRAINTS, but NodeGetInfo returns no accessible_topology"
     );
     Ok(())
 }
 
 async fn no_topology(f: &Fixture) -> Result<()> {
     if !f.has(super::TOPOLOGY) && f.node_info().accessible_topology.is_some() {
-        f.remark("the node says where it stands, and the plugin does not declare VOLUME_ACCESSIBILITY_CONSTRAINTS: \
-                  nobody will heed it");
+        f.remark(
+            "NodeGetInfo returns an accessible_topology, but the plugin does not declare \
+                  VOLUME_ACCESSIBILITY_CONSTRAINTS: the topology is ignored",
+        );
     }
     Ok(())
 }
@@ -308,7 +310,7 @@ async fn node_stays(f: &Fixture) -> Result<()> {
     let first = f.node_info();
     ensure!(
         again.node_id == first.node_id,
-        "NodeGetInfo gives another node_id each time: {:?}, then {:?}",
+        "NodeGetInfo returns different node_ids: {:?}, then {:?}",
         first.node_id,
         again.node_id
     );
@@ -326,11 +328,11 @@ async fn segments(f: &Fixture) -> Result<()> {
         let (prefix, name) = key.rsplit_once('/').unwrap_or(("", key));
         ensure!(
             fine(name, "") && (prefix.is_empty() || (prefix.len() <= 63 && fine(prefix, ""))),
-            "the topology key {key:?} is not [prefix/]name of letters, digits, '-', '_' and '.'"
+            "the topology key {key:?} must be [prefix/]name of letters, digits, '-', '_' and '.'"
         );
         ensure!(
             fine(value, ""),
-            "the topology value {value:?} is not made of 1 to 63 letters, digits, '-', '_' and '.'"
+            "the topology value {value:?} must consist of 1 to 63 letters, digits, '-', '_' and '.'"
         );
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Snapshots of several volumes at one moment.
+//! Volume group snapshots.
 
 use anyhow::{Result, bail, ensure};
 use claimcheck_csi::{
@@ -20,32 +20,32 @@ const DELETE: &str = "DeleteVolumeGroupSnapshot";
 const GET: &str = "GetVolumeGroupSnapshot";
 
 pub(super) const ROWS: &[Row] = &[
-    Row::new("a group without a name is refused", ERRORS, case!(no_name))
+    Row::new("CreateVolumeGroupSnapshot without a name returns InvalidArgument", ERRORS, case!(no_name))
         .needs(&[GROUPS, CREATE])
         .upstream("GroupController Service [GroupController VolumeGroupSnapshots] CreateVolumeGroupSnapshot should fail when no name is provided"),
-    Row::new("a group without sources is refused", ERRORS, case!(no_sources)).needs(&[GROUPS]),
-    Row::new("a group of what is not there is refused", ERRORS, case!(unknown_source)).needs(&[GROUPS, CREATE]),
-    Row::new("a group has one snapshot of each volume", RULE, case!(members)).needs(&[GROUPS, CREATE]),
-    Row::new("the same name and sources is the same group", RULE, case!(same_again)).needs(&[GROUPS, CREATE]),
-    Row::new("the same name with other sources already exists", ERRORS, case!(other_sources)).needs(&[GROUPS, CREATE]),
-    Row::new("a failed group leaves no snapshot", RULE, case!(all_or_none)).needs(&[GROUPS, CREATE, super::LIST_SNAPSHOTS]),
-    Row::new("a group can be looked up", GET, case!(get)).needs(&[GROUPS, CREATE]),
-    Row::new("looking up without an id is refused", "GetVolumeGroupSnapshot Errors", case!(get_no_id))
+    Row::new("CreateVolumeGroupSnapshot without source_volume_ids returns InvalidArgument", ERRORS, case!(no_sources)).needs(&[GROUPS]),
+    Row::new("CreateVolumeGroupSnapshot of a nonexistent volume returns NotFound", ERRORS, case!(unknown_source)).needs(&[GROUPS, CREATE]),
+    Row::new("CreateVolumeGroupSnapshot returns one snapshot of each volume", RULE, case!(members)).needs(&[GROUPS, CREATE]),
+    Row::new("CreateVolumeGroupSnapshot called twice with the same name and sources returns the same group", RULE, case!(same_again)).needs(&[GROUPS, CREATE]),
+    Row::new("CreateVolumeGroupSnapshot with an existing name and different sources returns AlreadyExists", ERRORS, case!(other_sources)).needs(&[GROUPS, CREATE]),
+    Row::new("CreateVolumeGroupSnapshot that returns an error leaves no snapshots", RULE, case!(all_or_none)).needs(&[GROUPS, CREATE, super::LIST_SNAPSHOTS]),
+    Row::new("GetVolumeGroupSnapshot returns the created group", GET, case!(get)).needs(&[GROUPS, CREATE]),
+    Row::new("GetVolumeGroupSnapshot without a group_snapshot_id returns InvalidArgument", "GetVolumeGroupSnapshot Errors", case!(get_no_id))
         .needs(&[GROUPS])
         .upstream("GroupController Service [GroupController VolumeGroupSnapshots] GetVolumeGroupSnapshot should fail when no volume id is provided"),
-    Row::new("looking up what is not there is refused", "GetVolumeGroupSnapshot Errors", case!(get_unknown))
+    Row::new("GetVolumeGroupSnapshot of a nonexistent group returns NotFound", "GetVolumeGroupSnapshot Errors", case!(get_unknown))
         .needs(&[GROUPS])
         .upstream("GroupController Service [GroupController VolumeGroupSnapshots] GetVolumeGroupSnapshot should fail when an invalid volume id is used"),
-    Row::new("deleting without an id is refused", "DeleteVolumeGroupSnapshot Errors", case!(delete_no_id))
+    Row::new("DeleteVolumeGroupSnapshot without a group_snapshot_id returns InvalidArgument", "DeleteVolumeGroupSnapshot Errors", case!(delete_no_id))
         .needs(&[GROUPS])
         .upstream("GroupController Service [GroupController VolumeGroupSnapshots] DeleteVolumeGroupSnapshot should fail when no volume id is provided"),
-    Row::new("deleting what is not there works", DELETE, case!(delete_unknown))
+    Row::new("DeleteVolumeGroupSnapshot of a nonexistent group succeeds", DELETE, case!(delete_unknown))
         .needs(&[GROUPS])
         .upstream("GroupController Service [GroupController VolumeGroupSnapshots] DeleteVolumeGroupSnapshot should succeed when an invalid volume id is used"),
-    Row::new("deleting twice works, and its snapshots are gone", DELETE, case!(delete_twice)).needs(&[GROUPS, CREATE]),
-    Row::new("volumes are restored from the snapshots of a group", RULE, case!(restore)).needs(&[GROUPS, CREATE, Need::Files]).each(),
-    Row::new("a group shows its volumes at one moment", RULE, case!(one_moment)).needs(&[GROUPS, CREATE, Need::Files]),
-    Row::new("a snapshot of a group is deleted with it or refuses", "DeleteSnapshot Errors", case!(delete_member))
+    Row::new("DeleteVolumeGroupSnapshot called twice succeeds and deletes the snapshots", DELETE, case!(delete_twice)).needs(&[GROUPS, CREATE]),
+    Row::new("CreateVolume from a snapshot of a group restores its data", RULE, case!(restore)).needs(&[GROUPS, CREATE, Need::Files]).each(),
+    Row::new("CreateVolumeGroupSnapshot captures all volumes at one point in time", RULE, case!(one_moment)).needs(&[GROUPS, CREATE, Need::Files]),
+    Row::new("DeleteSnapshot of a snapshot in a group succeeds or returns InvalidArgument", "DeleteSnapshot Errors", case!(delete_member))
         .needs(&[GROUPS, SNAPSHOT, CREATE]),
 ];
 
@@ -79,17 +79,17 @@ async fn members(f: &Fixture) -> Result<()> {
     let group = f.group(sources.clone()).await?;
     ensure!(
         !group.group_snapshot_id.is_empty(),
-        "CreateVolumeGroupSnapshot gives an empty group_snapshot_id"
+        "CreateVolumeGroupSnapshot returned an empty group_snapshot_id"
     );
-    ensure!(group.creation_time.is_some(), "CreateVolumeGroupSnapshot gives no creation_time");
+    ensure!(group.creation_time.is_some(), "CreateVolumeGroupSnapshot returned no creation_time");
     for source in &sources {
         let times = group.snapshots.iter().filter(|snapshot| snapshot.source_volume_id == *source).count();
-        ensure!(times == 1, "of volume {source:?} there are {times} snapshots in its group");
+        ensure!(times == 1, "the group contains {times} snapshots of volume {source:?}, expected 1");
     }
     for snapshot in &group.snapshots {
         ensure!(
             snapshot.group_snapshot_id == group.group_snapshot_id,
-            "a snapshot of group {:?} says that its group is {:?}",
+            "a snapshot of group {:?} has the group_snapshot_id {:?}",
             group.group_snapshot_id,
             snapshot.group_snapshot_id
         );
@@ -110,7 +110,7 @@ async fn same_again(f: &Fixture) -> Result<()> {
     let again = group(again);
     ensure!(
         first.group_snapshot_id == again.group_snapshot_id,
-        "CreateVolumeGroupSnapshot called twice for one name took two groups: {:?} and {:?}",
+        "CreateVolumeGroupSnapshot called twice with one name created two groups: {:?} and {:?}",
         first.group_snapshot_id,
         again.group_snapshot_id
     );
@@ -124,7 +124,7 @@ async fn other_sources(f: &Fixture) -> Result<()> {
     request.source_volume_ids.pop();
     let answer = f.create_volume_group_snapshot(request).await;
     answer.refused(
-        "CreateVolumeGroupSnapshot with the name of a group of other volumes",
+        "CreateVolumeGroupSnapshot with an existing name and different sources",
         &[Code::AlreadyExists],
     )
 }
@@ -133,7 +133,7 @@ async fn all_or_none(f: &Fixture) -> Result<()> {
     let source = f.volume().await?.volume_id;
     let request = f.group_request(vec![source.clone(), f.unknown_volume()]);
     if f.create_volume_group_snapshot(request).await.is_ok() {
-        bail!("CreateVolumeGroupSnapshot with a volume that does not exist answered OK");
+        bail!("CreateVolumeGroupSnapshot with a volume that does not exist returned OK");
     }
     let request = claimcheck_csi::v1::ListSnapshotsRequest { source_volume_id: source, ..Default::default() };
     let left = f.list_snapshots(request).await.works("ListSnapshots")?.entries.len();
@@ -158,7 +158,7 @@ async fn get(f: &Fixture) -> Result<()> {
     };
     ensure!(
         found.group_snapshot_id == group.group_snapshot_id && ids(&found) == ids(&group),
-        "CreateVolumeGroupSnapshot gave {group:?}, and GetVolumeGroupSnapshot gives {found:?}"
+        "CreateVolumeGroupSnapshot returned {group:?}, but GetVolumeGroupSnapshot returns {found:?}"
     );
     Ok(())
 }
@@ -217,7 +217,7 @@ async fn one_moment(f: &Fixture) -> Result<()> {
     const ROUNDS: u64 = 12;
     let (one, two) = (f.up().await?, f.up().await?);
     let (written, mut progress) = watch::channel(());
-    // Each round is written to the first volume before the second: at no moment is the second ahead.
+    // Each round is written to the first volume before the second: the second is never ahead.
     let writing = async {
         let written = written;
         for round in 0..ROUNDS {
@@ -227,8 +227,8 @@ async fn one_moment(f: &Fixture) -> Result<()> {
         }
         anyhow::Ok(())
     };
-    // A plugin that cannot hold writers up may refuse as long as they write, rather than take a group that is of no
-    // moment; what it answers once they have ended counts.
+    // A plugin that cannot block writes may return errors while writes continue, rather than create an inconsistent
+    // group; the result after the writes have ended counts.
     let taking = async {
         let request = f.group_request(vec![one.id().to_owned(), two.id().to_owned()]);
         while progress.changed().await.is_ok() {
@@ -255,8 +255,8 @@ async fn one_moment(f: &Fixture) -> Result<()> {
     }
     ensure!(
         rounds[0] >= rounds[1] && rounds[0] - rounds[1] <= 1,
-        "the snapshots of a group are of different moments: the first volume has {} rounds of writes, the second, \
-         written after it, {}",
+        "the snapshots of a group are of different points in time: the first volume has {} rounds of writes, the \
+         second, written after it, {}",
         rounds[0],
         rounds[1]
     );
@@ -267,7 +267,7 @@ async fn delete_member(f: &Fixture) -> Result<()> {
     let group = f.group(two(f).await?).await?;
     let Some(member) = group.snapshots.first() else { bail!("the group has no snapshots") };
     match f.delete_snapshot(f.delete_snapshot_request(&member.snapshot_id)).await {
-        Ok(_) => f.remark("a snapshot of a group can be deleted alone"),
+        Ok(_) => f.remark("a snapshot of a group can be deleted without the group"),
         refused => refused.refused(
             "DeleteSnapshot of a snapshot that is part of a group",
             &[Code::InvalidArgument, Code::FailedPrecondition],

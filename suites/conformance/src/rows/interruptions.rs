@@ -1,5 +1,5 @@
-//! Calls that nobody waits for: cancelled, or past their deadline, and then asked again. A caller that lost its
-//! answer asks again until it has one.
+//! Calls that are cancelled or exceed their deadline, and are then retried. A caller that lost a response retries until
+//! it receives one.
 
 use std::time::Duration;
 
@@ -16,46 +16,55 @@ use crate::{
 
 const RULE: &str = "Timeouts";
 
-/// How soon callers lose patience: at once, while the call is under way, and perhaps after it.
+/// Delays after which calls are cancelled: immediately, during the call, and possibly after it.
 const PATIENCE: [Duration; 4] =
     [Duration::ZERO, Duration::from_micros(200), Duration::from_millis(1), Duration::from_millis(4)];
 
 pub(super) const ROWS: &[Row] = &[
-    Row::new("making a volume can be interrupted and repeated", RULE, case!(create)).needs(&[CREATE]).each(),
-    Row::new("deleting a volume can be interrupted and repeated", RULE, case!(delete)).needs(&[CREATE]),
-    Row::new("attaching can be interrupted and repeated", RULE, case!(attach)).needs(&[CREATE, ATTACH]),
-    Row::new("detaching can be interrupted and repeated", RULE, case!(detach)).needs(&[CREATE, ATTACH]),
-    Row::new("staging can be interrupted and repeated", RULE, case!(stage)).needs(&[CREATE, STAGE]).each(),
-    Row::new("unstaging can be interrupted and repeated", RULE, case!(unstage))
+    Row::new("CreateVolume cancelled and retried succeeds", RULE, case!(create)).needs(&[CREATE]).each(),
+    Row::new("DeleteVolume cancelled and retried succeeds", RULE, case!(delete)).needs(&[CREATE]),
+    Row::new("ControllerPublishVolume cancelled and retried succeeds", RULE, case!(attach))
+        .needs(&[CREATE, ATTACH]),
+    Row::new("ControllerUnpublishVolume cancelled and retried succeeds", RULE, case!(detach))
+        .needs(&[CREATE, ATTACH]),
+    Row::new("NodeStageVolume cancelled and retried succeeds", RULE, case!(stage))
         .needs(&[CREATE, STAGE])
         .each(),
-    Row::new("publishing can be interrupted and repeated", RULE, case!(publish)).needs(&[CREATE]).each(),
-    Row::new("unpublishing can be interrupted and repeated", RULE, case!(unpublish)).needs(&[CREATE]).each(),
-    Row::new("growing can be interrupted and repeated", RULE, case!(expand)).needs(&[CREATE, EXPAND]),
-    Row::new("growing on the node can be interrupted and repeated", RULE, case!(node_expand))
+    Row::new("NodeUnstageVolume cancelled and retried succeeds", RULE, case!(unstage))
+        .needs(&[CREATE, STAGE])
+        .each(),
+    Row::new("NodePublishVolume cancelled and retried succeeds", RULE, case!(publish))
+        .needs(&[CREATE])
+        .each(),
+    Row::new("NodeUnpublishVolume cancelled and retried succeeds", RULE, case!(unpublish))
+        .needs(&[CREATE])
+        .each(),
+    Row::new("ControllerExpandVolume cancelled and retried succeeds", RULE, case!(expand))
+        .needs(&[CREATE, EXPAND]),
+    Row::new("NodeExpandVolume cancelled and retried succeeds", RULE, case!(node_expand))
         .needs(&[CREATE, EXPAND, NODE_EXPAND, Need::ONLINE_EXPANSION])
         .each(),
-    Row::new("taking a snapshot can be interrupted and repeated", RULE, case!(snapshot))
+    Row::new("CreateSnapshot cancelled and retried succeeds", RULE, case!(snapshot))
         .needs(&[CREATE, SNAPSHOT]),
-    Row::new("deleting a snapshot can be interrupted and repeated", RULE, case!(delete_snapshot))
+    Row::new("DeleteSnapshot cancelled and retried succeeds", RULE, case!(delete_snapshot))
         .needs(&[CREATE, SNAPSHOT]),
-    Row::new("taking a group snapshot can be interrupted and repeated", RULE, case!(group))
+    Row::new("CreateVolumeGroupSnapshot cancelled and retried succeeds", RULE, case!(group))
         .needs(&[CREATE, GROUPS]),
-    Row::new("a volume interrupted on its way goes all the way down", RULE, case!(half_way))
+    Row::new("NodeUnpublishVolume after a cancelled NodePublishVolume succeeds", RULE, case!(half_way))
         .needs(&[CREATE])
         .each(),
 ];
 
-/// Calls and does not wait, with growing patience; then calls until there is an answer.
+/// Cancels the call after increasing delays, then retries it until it succeeds.
 async fn interrupted<T, F>(f: &Fixture, what: &str, call: impl Fn() -> F) -> Result<T>
 where
     F: Future<Output = Result<T, Status>>,
 {
     for patience in PATIENCE {
-        // Whether it came to an end in time does not matter: nobody looks at its answer.
+        // The result is ignored, even if the call ends in time.
         let _ = timeout(patience, call()).await;
     }
-    settled(f, call).await.works(&format!("{what}, after it was interrupted,"))
+    settled(f, call).await.works(&format!("{what}, cancelled and retried,"))
 }
 
 async fn create(f: &Fixture) -> Result<()> {
@@ -64,7 +73,7 @@ async fn create(f: &Fixture) -> Result<()> {
     let again = f.make(request).await?;
     ensure!(
         made.volume.unwrap_or_default().volume_id == again.volume_id,
-        "CreateVolume was interrupted, and asked twice again it gives two volumes"
+        "CreateVolume, cancelled and retried twice, created two volumes"
     );
     let placed = f.raise(again).await?;
     f.lower(&placed).await
@@ -104,7 +113,7 @@ async fn stage(f: &Fixture) -> Result<()> {
         let mounts = f.mounts_at(staging)?;
         ensure!(
             mounts <= 1,
-            "NodeStageVolume was interrupted and repeated, and the volume is mounted {mounts} times"
+            "after NodeStageVolume was cancelled and retried, the volume is mounted {mounts} times"
         );
     }
     f.publish(&placed).await?;
@@ -115,7 +124,10 @@ async fn unstage(f: &Fixture) -> Result<()> {
     let placed = f.staged().await?;
     interrupted(f, "NodeUnstageVolume", || f.node_unstage_volume(f.unstage_request(&placed))).await?;
     let left = f.mounts_below(&f.staging_root());
-    ensure!(left.is_empty(), "NodeUnstageVolume was interrupted and repeated, and left mounted: {left:?}");
+    ensure!(
+        left.is_empty(),
+        "after NodeUnstageVolume was cancelled and retried, these mounts remain: {left:?}"
+    );
     Ok(())
 }
 
@@ -127,7 +139,7 @@ async fn publish(f: &Fixture) -> Result<()> {
         let mounts = f.mounts_at(&placed.target)?;
         ensure!(
             mounts <= 1,
-            "NodePublishVolume was interrupted and repeated, and the volume is mounted {mounts} times"
+            "after NodePublishVolume was cancelled and retried, the volume is mounted {mounts} times"
         );
         f.write(&placed, 0, "after an interruption").await?;
     }
@@ -138,7 +150,10 @@ async fn unpublish(f: &Fixture) -> Result<()> {
     let placed = f.up().await?;
     interrupted(f, "NodeUnpublishVolume", || f.node_unpublish_volume(f.unpublish_request(&placed))).await?;
     let left = f.mounts_below(&f.target_root());
-    ensure!(left.is_empty(), "NodeUnpublishVolume was interrupted and repeated, and left mounted: {left:?}");
+    ensure!(
+        left.is_empty(),
+        "after NodeUnpublishVolume was cancelled and retried, these mounts remain: {left:?}"
+    );
     Ok(())
 }
 
@@ -148,7 +163,7 @@ async fn expand(f: &Fixture) -> Result<()> {
     let call = || f.controller_expand_volume(f.expand_request(&volume));
     let (got, grown) =
         (interrupted(f, "ControllerExpandVolume", call).await?.capacity_bytes, f.config().grown());
-    ensure!(got >= grown, "a volume was to grow to {grown} bytes, and has {got}");
+    ensure!(got >= grown, "a volume was to be expanded to {grown} bytes, but has {got}");
     Ok(())
 }
 
@@ -163,13 +178,10 @@ async fn snapshot(f: &Fixture) -> Result<()> {
     f.builds_on(Step::Snapshot)?;
     let request = f.snapshot_request(&f.volume().await?.volume_id);
     let taken = interrupted(f, "CreateSnapshot", || f.create_snapshot(request.clone())).await?;
-    let again = f.create_snapshot(request).await.works("CreateSnapshot again")?;
+    let again = f.create_snapshot(request).await.works("CreateSnapshot called again")?;
     let id =
         |answer: claimcheck_csi::v1::CreateSnapshotResponse| answer.snapshot.unwrap_or_default().snapshot_id;
-    ensure!(
-        id(taken) == id(again),
-        "CreateSnapshot was interrupted, and asked twice again it gives two snapshots"
-    );
+    ensure!(id(taken) == id(again), "CreateSnapshot, cancelled and retried twice, created two snapshots");
     Ok(())
 }
 
@@ -191,8 +203,8 @@ async fn group(f: &Fixture) -> Result<()> {
 async fn half_way(f: &Fixture) -> Result<()> {
     let placed = f.staged().await?;
     let _ = timeout(PATIENCE[2], f.node_publish_volume(f.publish_request(&placed))).await;
-    // The driver may still be at it.
+    // The driver may still be executing the call.
     let down = settled(f, || f.node_unpublish_volume(f.unpublish_request(&placed))).await;
-    down.works("NodeUnpublishVolume of what was perhaps published")?;
+    down.works("NodeUnpublishVolume after a cancelled NodePublishVolume")?;
     f.lower(&placed).await
 }

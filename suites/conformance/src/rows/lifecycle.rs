@@ -1,5 +1,5 @@
-//! Whole lives of volumes. The first rows only go up and down: what does not work there is found there, and not
-//! in every case that builds on it.
+//! Complete volume lifecycles. The first rows only publish and unpublish: a defect there is reported once, and not by
+//! every case that depends on it.
 
 use anyhow::{Result, ensure};
 use claimcheck_csi::Code;
@@ -13,7 +13,7 @@ use crate::{
 
 pub(super) const ROWS: &[Row] = &[
     Row::new(
-        "a volume goes all the way up and down, and leaves nothing",
+        "a full volume lifecycle succeeds and leaves nothing behind",
         "Volume Lifecycle",
         case!(up_and_down),
     )
@@ -21,39 +21,63 @@ pub(super) const ROWS: &[Row] = &[
     .each()
     .when(When::First)
     .upstream("Controller Service [Controller Server] volume lifecycle should work"),
-    Row::new("a snapshot is taken and deleted", "CreateSnapshot", case!(snapshot))
+    Row::new("CreateSnapshot and DeleteSnapshot succeed", "CreateSnapshot", case!(snapshot))
         .needs(&[CREATE, SNAPSHOT])
         .when(When::First)
         .upstream(
             "DeleteSnapshot [Controller Server] should return appropriate values (no optional values added)",
         ),
-    Row::new("a group snapshot is taken and deleted", "CreateVolumeGroupSnapshot", case!(group))
-        .needs(&[CREATE, GROUPS])
-        .when(When::First),
-    Row::new("every call of a life may be repeated", "Volume Lifecycle", case!(everything_twice))
-        .needs(&[CREATE])
-        .each()
-        .upstream("Controller Service [Controller Server] volume lifecycle should be idempotent"),
-    Row::new("data survives a whole way down and up", "Volume Lifecycle", case!(data_survives))
+    Row::new(
+        "CreateVolumeGroupSnapshot and DeleteVolumeGroupSnapshot succeed",
+        "CreateVolumeGroupSnapshot",
+        case!(group),
+    )
+    .needs(&[CREATE, GROUPS])
+    .when(When::First),
+    Row::new(
+        "a full volume lifecycle with every call repeated succeeds",
+        "Volume Lifecycle",
+        case!(everything_twice),
+    )
+    .needs(&[CREATE])
+    .each()
+    .upstream("Controller Service [Controller Server] volume lifecycle should be idempotent"),
+    Row::new(
+        "data survives unpublishing and publishing the volume again",
+        "Volume Lifecycle",
+        case!(data_survives),
+    )
+    .needs(&[CREATE, Need::Files])
+    .each(),
+    Row::new("data written to one volume does not appear in another", "Volume Lifecycle", case!(no_sharing))
         .needs(&[CREATE, Need::Files])
         .each(),
-    Row::new("two volumes do not share data", "Volume Lifecycle", case!(no_sharing))
-        .needs(&[CREATE, Need::Files])
-        .each(),
-    Row::new("a deleted volume's name makes a new and empty one", "DeleteVolume", case!(new_and_empty))
-        .needs(&[CREATE, Need::Files])
-        .each(),
-    Row::new("many volumes at once come and go", "Volume Lifecycle", case!(many))
+    Row::new(
+        "CreateVolume with the name of a deleted volume returns an empty volume",
+        "DeleteVolume",
+        case!(new_and_empty),
+    )
+    .needs(&[CREATE, Need::Files])
+    .each(),
+    Row::new(
+        "several volumes are published at the same time and unpublished",
+        "Volume Lifecycle",
+        case!(many),
+    )
+    .needs(&[CREATE])
+    .when(When::Alone),
+    Row::new("a volume is published and unpublished three times", "Volume Lifecycle", case!(thrice))
         .needs(&[CREATE])
-        .when(When::Alone),
-    Row::new("a volume comes back to its node three times", "Volume Lifecycle", case!(thrice))
-        .needs(&[CREATE])
         .each(),
-    Row::new("what a later step gives back is not needed to go down", "Volume Lifecycle", case!(half_way))
-        .needs(&[CREATE, ATTACH, STAGE]),
+    Row::new(
+        "a volume that was staged but never published is unstaged and detached",
+        "Volume Lifecycle",
+        case!(half_way),
+    )
+    .needs(&[CREATE, ATTACH, STAGE]),
 ];
 
-/// How many volumes at once.
+/// The number of volumes that are published at the same time.
 const MANY: usize = 8;
 
 async fn up_and_down(f: &Fixture) -> Result<()> {
@@ -85,7 +109,7 @@ async fn everything_twice(f: &Fixture) -> Result<()> {
     let again = f.make(request).await?;
     ensure!(
         volume.volume_id == again.volume_id,
-        "CreateVolume called twice for one name made two volumes: {:?} and {:?}",
+        "CreateVolume called twice with one name created two volumes: {:?} and {:?}",
         volume.volume_id,
         again.volume_id
     );
@@ -124,13 +148,13 @@ async fn data_survives(f: &Fixture) -> Result<()> {
     f.write(&placed, 0, "kept").await?;
     f.lower(&placed).await?;
     let placed = f.raise(placed.volume).await?;
-    f.must_hold(&placed, 0, "kept", "after a way down and up").await
+    f.must_hold(&placed, 0, "kept", "after unpublishing and publishing the volume again").await
 }
 
 async fn no_sharing(f: &Fixture) -> Result<()> {
     let (a, b) = (f.up().await?, f.up().await?);
     f.write(&a, 0, "of the first").await?;
-    f.must_lack(&b, 0, "of the first", "data written to one volume shows up in another").await?;
+    f.must_lack(&b, 0, "of the first", "data written to one volume appears in another").await?;
     f.write(&b, 0, "of the second").await?;
     f.must_hold(&a, 0, "of the first", "after a write to another volume").await
 }
@@ -142,7 +166,7 @@ async fn new_and_empty(f: &Fixture) -> Result<()> {
     f.lower(&placed).await?;
     f.delete_volume(f.delete_request(placed.id())).await.works("DeleteVolume")?;
     let placed = f.raise(f.make(request).await?).await?;
-    f.must_lack(&placed, 0, "of the deleted one", "a new volume holds the data of a deleted one").await
+    f.must_lack(&placed, 0, "of the deleted one", "a new volume contains the data of a deleted one").await
 }
 
 async fn many(f: &Fixture) -> Result<()> {
@@ -151,11 +175,7 @@ async fn many(f: &Fixture) -> Result<()> {
         all.push(f.up().await?);
     }
     let ids: std::collections::BTreeSet<&str> = all.iter().map(|placed| placed.id()).collect();
-    ensure!(
-        ids.len() == many,
-        "of {many} volumes with different names only {} have ids of their own",
-        ids.len()
-    );
+    ensure!(ids.len() == many, "{many} volumes with different names have only {} distinct ids", ids.len());
     for placed in &all {
         f.lower(placed).await?;
     }
@@ -173,16 +193,16 @@ async fn thrice(f: &Fixture) -> Result<()> {
 }
 
 async fn half_way(f: &Fixture) -> Result<()> {
-    // Attached and staged, never published: a pod that was deleted too early.
+    // Attached and staged, never published: a pod that was deleted early.
     let placed = f.staged().await?;
     f.node_unpublish_volume(f.unpublish_request(&placed))
         .await
         .or_else(|status| if status.code() == Code::NotFound { Ok(Default::default()) } else { Err(status) })
-        .works("NodeUnpublishVolume of what was never published")?;
+        .works("NodeUnpublishVolume of a volume that was never published")?;
     f.node_unstage_volume(f.unstage_request(&placed)).await.works("NodeUnstageVolume")?;
     let request = f.detach_request(placed.id(), &f.node_info().node_id);
     f.controller_unpublish_volume(request).await.works("ControllerUnpublishVolume")?;
-    // Without LIST_VOLUMES_PUBLISHED_NODES nobody may read anything into the list.
+    // Without LIST_VOLUMES_PUBLISHED_NODES the list has no meaning.
     if f.has(GET) && f.has(LIST_NODES) {
         let status = f.get(placed.id()).await?.status.unwrap_or_default();
         f.still_published(&status.published_node_ids, "ControllerGetVolume");

@@ -1,4 +1,4 @@
-//! Which blocks of a snapshot hold data, and which differ between two.
+//! Snapshot metadata: the allocated blocks of a snapshot, and the changed blocks between two snapshots.
 
 use anyhow::{Result, ensure};
 use claimcheck_csi::{
@@ -17,47 +17,63 @@ const ALLOCATED: &str = "GetMetadataAllocated";
 const DELTA: &str = "GetMetadataDelta";
 const NEEDS: &[Need] = &[METADATA, SNAPSHOT, CREATE, Need::Files];
 
-/// A row about snapshots of devices, whose blocks are known.
+/// A row about snapshots of block volumes, where block offsets are known.
 const fn row(name: &'static str, rule: &'static str, run: crate::case::Run) -> Row {
     Row::new(name, rule, run).needs(NEEDS).only(Access::Block)
 }
 
 pub(super) const ROWS: &[Row] = &[
-    row("allocated blocks are those that were written", ALLOCATED, case!(allocated)),
-    row("allocated blocks are in order and inside the volume", "Metadata Format", case!(in_order)),
-    row("allocated blocks go on from an offset", ALLOCATED, case!(from_offset)),
-    row("a message has no more allocated blocks than asked for", ALLOCATED, case!(max_results)),
-    row("allocated blocks of an empty volume are few", ALLOCATED, case!(empty)),
-    row("an offset beyond the volume is out of range", "GetMetadataAllocated Errors", case!(beyond)),
-    row("a negative offset is out of range", "GetMetadataAllocated Errors", case!(negative)),
-    row("changed blocks are those that were written between", DELTA, case!(changed)),
-    row("between a snapshot and itself nothing has changed", DELTA, case!(unchanged)),
-    row("a message has no more changed blocks than asked for", DELTA, case!(delta_max_results)),
+    row("GetMetadataAllocated returns the written blocks", ALLOCATED, case!(allocated)),
     row(
-        "an offset of a delta beyond the volume is out of range",
+        "GetMetadataAllocated returns blocks in order and within the volume",
+        "Metadata Format",
+        case!(in_order),
+    ),
+    row(
+        "GetMetadataAllocated with a starting_offset returns only the blocks from there on",
+        ALLOCATED,
+        case!(from_offset),
+    ),
+    row("GetMetadataAllocated returns at most max_results blocks per message", ALLOCATED, case!(max_results)),
+    row("GetMetadataAllocated of an empty volume returns few blocks", ALLOCATED, case!(empty)),
+    row(
+        "GetMetadataAllocated with a starting_offset beyond the volume returns OutOfRange",
+        "GetMetadataAllocated Errors",
+        case!(beyond),
+    ),
+    row(
+        "GetMetadataAllocated with a negative starting_offset returns OutOfRange",
+        "GetMetadataAllocated Errors",
+        case!(negative),
+    ),
+    row("GetMetadataDelta returns the blocks written between two snapshots", DELTA, case!(changed)),
+    row("GetMetadataDelta between a snapshot and itself returns no blocks", DELTA, case!(unchanged)),
+    row("GetMetadataDelta returns at most max_results blocks per message", DELTA, case!(delta_max_results)),
+    row(
+        "GetMetadataDelta with a starting_offset beyond the volume returns OutOfRange",
         "GetMetadataDelta Errors",
         case!(delta_beyond),
     ),
     Row::new(
-        "allocated blocks without a snapshot id are refused",
+        "GetMetadataAllocated without a snapshot_id returns InvalidArgument",
         "GetMetadataAllocated Errors",
         case!(no_id),
     )
     .needs(&[METADATA]),
     Row::new(
-        "allocated blocks of what is not there are refused",
+        "GetMetadataAllocated of a nonexistent snapshot returns NotFound",
         "GetMetadataAllocated Errors",
         case!(unknown),
     )
     .needs(&[METADATA]),
     Row::new(
-        "changed blocks without snapshot ids are refused",
+        "GetMetadataDelta without snapshot ids returns InvalidArgument",
         "GetMetadataDelta Errors",
         case!(delta_no_id),
     )
     .needs(&[METADATA]),
     Row::new(
-        "changed blocks since what is not there are refused",
+        "GetMetadataDelta from a nonexistent base snapshot returns NotFound",
         "GetMetadataDelta Errors",
         case!(delta_unknown),
     )
@@ -78,14 +94,14 @@ fn delta_request(f: &Fixture, base: &str, target: &str) -> GetMetadataDeltaReque
     }
 }
 
-/// Checks what every message must be, and gives all blocks of a stream.
+/// Validates every message of a stream, and returns all of its blocks.
 macro_rules! blocks {
     ($messages:expr, $capacity:expr) => {{
         let (mut all, mut kind) = (Vec::new(), None);
         for message in $messages {
             ensure!(
                 message.volume_capacity_bytes == $capacity,
-                "the volume has {} bytes, and its snapshot's metadata say {}",
+                "the volume has {} bytes, but its snapshot's metadata has volume_capacity_bytes {}",
                 $capacity,
                 message.volume_capacity_bytes
             );
@@ -99,7 +115,7 @@ macro_rules! blocks {
     }};
 }
 
-/// A volume with data at these places, and its snapshot.
+/// Creates a volume with data at these places, and its snapshot.
 async fn snapshot_with(f: &Fixture, places: &[u64]) -> Result<(crate::fixture::Placed, String)> {
     let placed = f.up().await?;
     for &place in places {
@@ -114,7 +130,7 @@ async fn all_allocated(f: &Fixture, snapshot: &str, capacity: i64) -> Result<Vec
     Ok(blocks!(messages, capacity))
 }
 
-/// Whether a place is covered by blocks, wholly.
+/// Whether blocks cover a place completely.
 fn covers(blocks: &[BlockMetadata], place: u64) -> bool {
     let (mut at, end) = ((place * APART) as i64, (place * APART) as i64 + PLACE as i64);
     for block in blocks {
@@ -125,7 +141,7 @@ fn covers(blocks: &[BlockMetadata], place: u64) -> bool {
     at >= end
 }
 
-/// Whether any block reaches into a place.
+/// Whether any block overlaps a place.
 fn touches(blocks: &[BlockMetadata], place: u64) -> bool {
     let (start, end) = ((place * APART) as i64, (place * APART) as i64 + PLACE as i64);
     blocks.iter().any(|block| block.byte_offset < end && start < block.byte_offset + block.size_bytes)
@@ -137,12 +153,12 @@ async fn allocated(f: &Fixture) -> Result<()> {
     for place in [1, 5] {
         ensure!(
             covers(&blocks, place),
-            "data was written at {} MiB, and is not among the allocated blocks",
+            "data was written at {} MiB, but is not among the allocated blocks",
             place
         );
     }
     if touches(&blocks, 9) {
-        f.remark("blocks that were never written are told as allocated");
+        f.remark("blocks that were never written are reported as allocated");
     }
     Ok(())
 }
@@ -153,12 +169,12 @@ fn ordered(blocks: &[BlockMetadata], capacity: i64) -> Result<()> {
         ensure!(block.size_bytes > 0, "a block at {} has {} bytes", block.byte_offset, block.size_bytes);
         ensure!(
             block.byte_offset >= end,
-            "a block at {} comes after one that ends at {end}",
+            "a block at {} follows a block that ends at {end}",
             block.byte_offset
         );
         end = block.byte_offset + block.size_bytes;
     }
-    ensure!(end <= capacity, "the volume has {capacity} bytes, and its last block ends at {end}");
+    ensure!(end <= capacity, "the volume has {capacity} bytes, but its last block ends at {end}");
     Ok(())
 }
 
@@ -172,7 +188,8 @@ async fn from_offset(f: &Fixture) -> Result<()> {
     let (placed, snapshot) = snapshot_with(f, &[1, 5]).await?;
     let mut request = allocated_request(f, &snapshot);
     request.starting_offset = 3 * APART as i64;
-    let messages = f.get_metadata_allocated(request).await.works("GetMetadataAllocated from an offset")?;
+    let messages =
+        f.get_metadata_allocated(request).await.works("GetMetadataAllocated with a starting_offset")?;
     let blocks: Vec<BlockMetadata> = blocks!(messages, placed.volume.capacity_bytes);
     ensure!(covers(&blocks, 5), "data at 5 MiB is not among the allocated blocks from 3 MiB on");
     ensure!(!touches(&blocks, 1), "data at 1 MiB is among the allocated blocks from 3 MiB on");
@@ -186,7 +203,7 @@ async fn max_results(f: &Fixture) -> Result<()> {
     let messages =
         f.get_metadata_allocated(request).await.works("GetMetadataAllocated with max_results 1")?;
     let most = messages.iter().map(|message| message.block_metadata.len()).max().unwrap_or_default();
-    ensure!(most <= 1, "GetMetadataAllocated with max_results 1 gives a message of {most} blocks");
+    ensure!(most <= 1, "GetMetadataAllocated with max_results 1 returns a message of {most} blocks");
     Ok(())
 }
 
@@ -196,7 +213,7 @@ async fn empty(f: &Fixture) -> Result<()> {
     let blocks = all_allocated(f, &snapshot, volume.capacity_bytes).await?;
     let bytes: i64 = blocks.iter().map(|block| block.size_bytes).sum();
     if bytes > volume.capacity_bytes / 2 {
-        f.remark("an empty volume is told as allocated for the most part");
+        f.remark("most of an empty volume is reported as allocated");
     }
     Ok(())
 }
@@ -209,14 +226,15 @@ async fn at_offset(f: &Fixture, offset: impl Fn(i64) -> i64, what: &str) -> Resu
 }
 
 async fn beyond(f: &Fixture) -> Result<()> {
-    at_offset(f, |capacity| capacity + 1, "GetMetadataAllocated from an offset beyond the volume").await
+    at_offset(f, |capacity| capacity + 1, "GetMetadataAllocated with a starting_offset beyond the volume")
+        .await
 }
 
 async fn negative(f: &Fixture) -> Result<()> {
-    at_offset(f, |_| -1, "GetMetadataAllocated from a negative offset").await
+    at_offset(f, |_| -1, "GetMetadataAllocated with a negative starting_offset").await
 }
 
-/// Two snapshots of a volume, with data written at these places between them.
+/// Creates two snapshots of a volume, with data written at these places between them.
 async fn two_snapshots(f: &Fixture, places: &[u64]) -> Result<(i64, String, String)> {
     let (placed, base) = snapshot_with(f, &[1, 5]).await?;
     for &place in places {
@@ -232,22 +250,22 @@ async fn changed(f: &Fixture) -> Result<()> {
     let blocks: Vec<BlockMetadata> = blocks!(messages, capacity);
     ordered(&blocks, capacity)?;
     for place in [5, 7] {
-        ensure!(covers(&blocks, place), "data changed at {place} MiB, and is not among the changed blocks");
+        ensure!(covers(&blocks, place), "data changed at {place} MiB, but is not among the changed blocks");
     }
-    ensure!(!touches(&blocks, 1), "data at 1 MiB did not change, and is among the changed blocks");
+    ensure!(!touches(&blocks, 1), "data at 1 MiB did not change, but is among the changed blocks");
     Ok(())
 }
 
 async fn unchanged(f: &Fixture) -> Result<()> {
     let (_, snapshot) = snapshot_with(f, &[1]).await?;
     let messages = f.get_metadata_delta(delta_request(f, &snapshot, &snapshot)).await;
-    // A driver may find it senseless to ask.
+    // A driver may reject the request.
     let messages = match messages {
         Err(status) if status.code() == Code::InvalidArgument => return Ok(()),
         answer => answer.works("GetMetadataDelta between a snapshot and itself")?,
     };
     let blocks: usize = messages.iter().map(|message| message.block_metadata.len()).sum();
-    ensure!(blocks == 0, "between a snapshot and itself {blocks} blocks have changed");
+    ensure!(blocks == 0, "GetMetadataDelta between a snapshot and itself returns {blocks} changed blocks");
     Ok(())
 }
 
@@ -257,7 +275,7 @@ async fn delta_max_results(f: &Fixture) -> Result<()> {
     request.max_results = 1;
     let messages = f.get_metadata_delta(request).await.works("GetMetadataDelta with max_results 1")?;
     let most = messages.iter().map(|message| message.block_metadata.len()).max().unwrap_or_default();
-    ensure!(most <= 1, "GetMetadataDelta with max_results 1 gives a message of {most} blocks");
+    ensure!(most <= 1, "GetMetadataDelta with max_results 1 returns a message of {most} blocks");
     Ok(())
 }
 
@@ -266,7 +284,7 @@ async fn delta_beyond(f: &Fixture) -> Result<()> {
     let mut request = delta_request(f, &base, &target);
     request.starting_offset = capacity + 1;
     let answer = f.get_metadata_delta(request).await;
-    answer.refused("GetMetadataDelta from an offset beyond the volume", &[Code::OutOfRange])
+    answer.refused("GetMetadataDelta with a starting_offset beyond the volume", &[Code::OutOfRange])
 }
 
 async fn no_id(f: &Fixture) -> Result<()> {
@@ -288,5 +306,5 @@ async fn delta_no_id(f: &Fixture) -> Result<()> {
 async fn delta_unknown(f: &Fixture) -> Result<()> {
     let snapshot = f.snapshot(&f.volume().await?.volume_id).await?.snapshot_id;
     let answer = f.get_metadata_delta(delta_request(f, &f.unknown_snapshot(), &snapshot)).await;
-    answer.refused("GetMetadataDelta since a snapshot that does not exist", NOT_FOUND)
+    answer.refused("GetMetadataDelta from a base snapshot that does not exist", NOT_FOUND)
 }

@@ -1,4 +1,4 @@
-//! The rows, a file per suite.
+//! The rows of the catalogue, one file per suite.
 
 mod capabilities;
 mod clones;
@@ -32,7 +32,7 @@ use claimcheck_csi::v1::{
 
 use crate::case::{Case, Need, Row};
 
-/// Every case there is.
+/// All cases.
 pub fn catalogue() -> Vec<Case> {
     let suites: &[(&'static str, &[Row])] = &[
         ("identity", identity::ROWS),
@@ -62,7 +62,7 @@ pub fn catalogue() -> Vec<Case> {
     suites.iter().flat_map(|(suite, rows)| rows.iter().flat_map(|row| row.cases(suite))).collect()
 }
 
-/// Turns an async function over a fixture into what a row holds.
+/// Converts an async function of a fixture to the function type of a row.
 macro_rules! case {
     ($function:path) => {
         |fixture| Box::pin(async move { $function(&fixture).await })

@@ -15,38 +15,42 @@ const ERRORS: &str = "NodeExpandVolume Errors";
 const ONLINE: Need = Need::Expansion(ExpansionType::Online);
 
 pub(super) const ROWS: &[Row] = &[
-    Row::new("growing on the node without a volume id is refused", ERRORS, case!(no_volume))
+    Row::new("NodeExpandVolume without a volume_id returns InvalidArgument", ERRORS, case!(no_volume))
         .needs(&[NODE_EXPAND, CREATE])
         .upstream("Node Service NodeExpandVolume should fail when no volume id is provided"),
-    Row::new("growing on the node without a path is refused", ERRORS, case!(no_path))
+    Row::new("NodeExpandVolume without a volume_path returns InvalidArgument", ERRORS, case!(no_path))
         .needs(&[NODE_EXPAND, CREATE])
         .upstream("Node Service NodeExpandVolume should fail when no volume path is provided"),
-    Row::new("growing what is not there is refused", ERRORS, case!(unknown))
+    Row::new("NodeExpandVolume of a nonexistent volume returns NotFound", ERRORS, case!(unknown))
         .needs(&[NODE_EXPAND])
         .upstream("Node Service NodeExpandVolume should fail when volume is not found"),
-    Row::new("growing where the volume is not is refused", ERRORS, case!(elsewhere))
+    Row::new("NodeExpandVolume at a path without the volume returns NotFound", ERRORS, case!(elsewhere))
         .needs(&[NODE_EXPAND, CREATE]),
-    Row::new("a published volume grows", RULE, case!(published))
+    Row::new("NodeExpandVolume of a published volume succeeds", RULE, case!(published))
         .needs(&[NODE_EXPAND, EXPAND, ONLINE, CREATE])
         .each()
         .upstream("Node Service NodeExpandVolume should work if node-expand is called after node-publish"),
-    Row::new("a staged volume grows", RULE, case!(staged))
+    Row::new("NodeExpandVolume of a staged volume succeeds", RULE, case!(staged))
         .needs(&[NODE_EXPAND, EXPAND, ONLINE, CREATE, super::STAGE])
         .each()
         .upstream("Node Service NodeExpandVolume should work"),
-    Row::new("growing twice is growing once", RULE, case!(twice))
+    Row::new("NodeExpandVolume called twice succeeds", RULE, case!(twice))
         .needs(&[NODE_EXPAND, EXPAND, ONLINE, CREATE])
         .each()
         .upstream("Node Service NodeExpandVolume should be idempotent"),
-    Row::new("a workload sees that its volume has grown", RULE, case!(seen))
+    Row::new("NodeExpandVolume makes the new size visible to the workload", RULE, case!(seen))
         .needs(&[NODE_EXPAND, EXPAND, ONLINE, CREATE, Need::Files])
         .each(),
-    Row::new("a workload's data survives that its volume grows", RULE, case!(data))
+    Row::new("NodeExpandVolume preserves data", RULE, case!(data))
         .needs(&[NODE_EXPAND, EXPAND, ONLINE, CREATE, Need::Files])
         .each(),
-    Row::new("a volume that grew while nobody used it is as large as it says", RULE, case!(offline))
-        .needs(&[EXPAND, CREATE, Need::Files])
-        .each(),
+    Row::new(
+        "a volume expanded while unpublished has the new size once it is published",
+        RULE,
+        case!(offline),
+    )
+    .needs(&[EXPAND, CREATE, Need::Files])
+    .each(),
 ];
 
 async fn no_volume(f: &Fixture) -> Result<()> {
@@ -75,10 +79,10 @@ async fn elsewhere(f: &Fixture) -> Result<()> {
     let mut request = f.node_expand_request(&f.up().await?);
     request.volume_path = text(&f.target_root().join(f.unique()).join("mount"));
     let codes = [NO_SUCH, &[Code::FailedPrecondition]].concat();
-    f.node_expand_volume(request).await.refused("NodeExpandVolume at a path where the volume is not", &codes)
+    f.node_expand_volume(request).await.refused("NodeExpandVolume at a path without the volume", &codes)
 }
 
-/// Grows a volume that is up at the controller, and on the node if it must.
+/// Expands a published volume at the controller and on the node.
 async fn grow(f: &Fixture, placed: &Placed, path: &std::path::Path) -> Result<()> {
     f.grow(placed.id()).await?;
     let mut request = f.node_expand_request(placed);
@@ -87,7 +91,7 @@ async fn grow(f: &Fixture, placed: &Placed, path: &std::path::Path) -> Result<()
     let (asked, got) = (f.config().grown(), answer.capacity_bytes);
     ensure!(
         got == 0 || got >= asked,
-        "a volume was to grow to {asked} bytes, and NodeExpandVolume gives {got}"
+        "a volume was to be expanded to {asked} bytes, and NodeExpandVolume returned {got}"
     );
     Ok(())
 }
@@ -111,12 +115,12 @@ async fn twice(f: &Fixture) -> Result<()> {
     Ok(())
 }
 
-/// That a volume is as large as it was to become, where its size can be seen.
+/// Checks that the workload sees the new size, where sizes are real.
 async fn large(f: &Fixture, placed: &Placed, real: bool, when: &str) -> Result<()> {
     let (bytes, grown) = (f.bytes(placed).await?, f.config().grown().unsigned_abs());
-    // A file system keeps some of it for itself.
+    // A file system uses part of the size for its metadata.
     let least = if placed.access == Access::Block { grown } else { grown / 10 * 8 };
-    ensure!(!real || bytes >= least, "{when} the volume has {grown} bytes, and its workload sees {bytes}");
+    ensure!(!real || bytes >= least, "{when} the volume has {grown} bytes, but its workload sees {bytes}");
     Ok(())
 }
 
@@ -129,10 +133,10 @@ async fn seen(f: &Fixture) -> Result<()> {
 
 async fn data(f: &Fixture) -> Result<()> {
     let placed = f.up().await?;
-    f.write(&placed, 0, "before it grew").await?;
+    f.write(&placed, 0, "before the expansion").await?;
     grow(f, &placed, &placed.target).await?;
-    f.must_hold(&placed, 0, "before it grew", "after NodeExpandVolume").await?;
-    f.write(&placed, 1, "after it grew").await
+    f.must_hold(&placed, 0, "before the expansion", "after NodeExpandVolume").await?;
+    f.write(&placed, 1, "after the expansion").await
 }
 
 async fn offline(f: &Fixture) -> Result<()> {
@@ -145,7 +149,7 @@ async fn offline(f: &Fixture) -> Result<()> {
         let request = f.node_expand_request(&placed);
         f.node_expand_volume(request)
             .await
-            .works("NodeExpandVolume after the volume grew while nobody used it")?;
+            .works("NodeExpandVolume after the volume was expanded while unpublished")?;
     }
-    large(f, &placed, real, "after it grew while nobody used it").await
+    large(f, &placed, real, "after an expansion while unpublished").await
 }

@@ -22,49 +22,49 @@ const UNDO: &str = "NodeUnpublishVolume";
 const MULTI_WRITER: Need = Need::Node(NodeType::SingleNodeMultiWriter);
 
 pub(super) const ROWS: &[Row] = &[
-    Row::new("publishing without a volume id is refused", ERRORS, case!(no_volume))
+    Row::new("NodePublishVolume without a volume_id returns InvalidArgument", ERRORS, case!(no_volume))
         .needs(&[CREATE])
         .upstream("Node Service NodePublishVolume should fail when no volume id is provided"),
-    Row::new("publishing without a target is refused", ERRORS, case!(no_target))
+    Row::new("NodePublishVolume without a target_path returns InvalidArgument", ERRORS, case!(no_target))
         .needs(&[CREATE])
         .upstream("Node Service NodePublishVolume should fail when no target path is provided"),
-    Row::new("publishing without a capability is refused", ERRORS, case!(no_capability))
+    Row::new("NodePublishVolume without a volume_capability returns InvalidArgument", ERRORS, case!(no_capability))
         .needs(&[CREATE])
         .upstream("Node Service NodePublishVolume should fail when no volume capability is provided"),
-    Row::new("publishing what is not there is refused", ERRORS, case!(unknown)),
-    Row::new("publishing without a staging path is refused", ERRORS, case!(no_staging)).needs(&[STAGE, CREATE]),
-    Row::new("publishing what is not staged is refused", ERRORS, case!(unstaged)).needs(&[STAGE, CREATE]).each(),
-    Row::new("a published volume is what was asked for", RULE, case!(right_kind)).needs(&[CREATE, Need::Files]).each(),
-    Row::new("a published volume is mounted when the call returns", RULE, case!(mounted))
+    Row::new("NodePublishVolume of a nonexistent volume returns NotFound", ERRORS, case!(unknown)),
+    Row::new("NodePublishVolume without a staging_target_path returns FailedPrecondition", ERRORS, case!(no_staging)).needs(&[STAGE, CREATE]),
+    Row::new("NodePublishVolume of a volume that is not staged returns FailedPrecondition", ERRORS, case!(unstaged)).needs(&[STAGE, CREATE]).each(),
+    Row::new("NodePublishVolume creates a target of the requested access type", RULE, case!(right_kind)).needs(&[CREATE, Need::Files]).each(),
+    Row::new("NodePublishVolume mounts the volume before it returns", RULE, case!(mounted))
         .needs(&[CREATE, Need::Files])
         .only(Access::Mount),
-    Row::new("a published volume can be written to", RULE, case!(written)).needs(&[CREATE, Need::Files]).each(),
-    Row::new("a volume is as large as it says", RULE, case!(size)).needs(&[CREATE, Need::Files]).each(),
-    Row::new("publishing twice is publishing once", RULE, case!(twice)).needs(&[CREATE]).each(),
-    Row::new("publishing twice mounts once", RULE, case!(one_mount)).needs(&[CREATE, Need::Files]).each(),
-    Row::new("publishing again, read-only, is another thing", ERRORS, case!(incompatible)).needs(&[CREATE]),
-    Row::new("read-only is read-only", RULE, case!(readonly)).needs(&[CREATE, Need::Files]).each(),
-    Row::new("read-only at one target leaves another writable", RULE, case!(readonly_one))
+    Row::new("NodePublishVolume makes the volume writable", RULE, case!(written)).needs(&[CREATE, Need::Files]).each(),
+    Row::new("NodePublishVolume makes the full size of the volume available", RULE, case!(size)).needs(&[CREATE, Need::Files]).each(),
+    Row::new("NodePublishVolume called twice succeeds", RULE, case!(twice)).needs(&[CREATE]).each(),
+    Row::new("NodePublishVolume called three times mounts the volume once", RULE, case!(one_mount)).needs(&[CREATE, Need::Files]).each(),
+    Row::new("NodePublishVolume with a different readonly flag returns AlreadyExists", ERRORS, case!(incompatible)).needs(&[CREATE]),
+    Row::new("NodePublishVolume with the readonly flag prevents writes", RULE, case!(readonly)).needs(&[CREATE, Need::Files]).each(),
+    Row::new("NodePublishVolume with the readonly flag at one target leaves another target writable", RULE, case!(readonly_one))
         .needs(&[CREATE, Need::Files, MULTI_WRITER])
         .only(Access::Mount),
-    Row::new("two targets show one volume", RULE, case!(two_targets)).needs(&[CREATE, Need::Files, MULTI_WRITER]).each(),
-    Row::new("a volume for one writer is not published at a second target", "NodePublishVolume", case!(one_writer))
+    Row::new("NodePublishVolume at two targets shows the same data", RULE, case!(two_targets)).needs(&[CREATE, Need::Files, MULTI_WRITER]).each(),
+    Row::new("NodePublishVolume of a single-writer volume at a second target returns FailedPrecondition", "NodePublishVolume", case!(one_writer))
         .needs(&[CREATE, MULTI_WRITER])
         .upstream("Node Service NodePublishVolume with single node multi writer capability should fail when volume with single node single writer access mode is already mounted at a different target path"),
-    Row::new("mount flags are heeded", RULE, case!(mount_flags)).needs(&[CREATE, Need::Files]).only(Access::Mount),
-    Row::new("an unknown file system is refused", ERRORS, case!(unknown_fs)).needs(&[CREATE]).only(Access::Mount),
-    Row::new("unpublishing without a volume id is refused", "NodeUnpublishVolume Errors", case!(undo_no_volume))
+    Row::new("NodePublishVolume applies mount_flags", RULE, case!(mount_flags)).needs(&[CREATE, Need::Files]).only(Access::Mount),
+    Row::new("an unknown fs_type is rejected", ERRORS, case!(unknown_fs)).needs(&[CREATE]).only(Access::Mount),
+    Row::new("NodeUnpublishVolume without a volume_id returns InvalidArgument", "NodeUnpublishVolume Errors", case!(undo_no_volume))
         .upstream("Node Service NodeUnpublishVolume should fail when no volume id is provided"),
-    Row::new("unpublishing without a target is refused", "NodeUnpublishVolume Errors", case!(undo_no_target))
+    Row::new("NodeUnpublishVolume without a target_path returns InvalidArgument", "NodeUnpublishVolume Errors", case!(undo_no_target))
         .upstream("Node Service NodeUnpublishVolume should fail when no target path is provided"),
-    Row::new("unpublishing removes the target", UNDO, case!(undo_removes))
+    Row::new("NodeUnpublishVolume unmounts and removes the target", UNDO, case!(undo_removes))
         .needs(&[CREATE])
         .each()
         .upstream("Node Service NodeUnpublishVolume should remove target path"),
-    Row::new("unpublishing twice works", UNDO, case!(undo_twice)).needs(&[CREATE]).each(),
-    Row::new("unpublishing where nothing is works or is not found", UNDO, case!(undo_nowhere)).needs(&[CREATE]),
-    Row::new("unpublishing one target leaves another", UNDO, case!(undo_one)).needs(&[CREATE, Need::Files, MULTI_WRITER]).each(),
-    Row::new("a published volume shows what was written before", RULE, case!(data)).needs(&[CREATE, Need::Files]).each(),
+    Row::new("NodeUnpublishVolume called twice succeeds", UNDO, case!(undo_twice)).needs(&[CREATE]).each(),
+    Row::new("NodeUnpublishVolume of a volume that is not published succeeds or returns NotFound", UNDO, case!(undo_nowhere)).needs(&[CREATE]),
+    Row::new("NodeUnpublishVolume of one target leaves another target published", UNDO, case!(undo_one)).needs(&[CREATE, Need::Files, MULTI_WRITER]).each(),
+    Row::new("NodePublishVolume after NodeUnpublishVolume preserves data", RULE, case!(data)).needs(&[CREATE, Need::Files]).each(),
 ];
 
 async fn no_volume(f: &Fixture) -> Result<()> {
@@ -87,7 +87,7 @@ async fn no_capability(f: &Fixture) -> Result<()> {
 
 async fn unknown(f: &Fixture) -> Result<()> {
     let unknown = Volume { volume_id: f.unknown_volume(), ..Volume::default() };
-    // Where volumes are made elsewhere, what their context lacks may be looked at first.
+    // Without CreateVolume, the driver may reject the missing volume_context first.
     let (mut placed, codes) = match f.has(CREATE) {
         true => (f.staged().await?, NOT_FOUND),
         false => (f.place(unknown.clone()).await?, NO_SUCH),
@@ -117,21 +117,21 @@ async fn right_kind(f: &Fixture) -> Result<()> {
         Access::Mount => (f.kind(&placed.target).await?, Kind::Directory),
         Access::Block => (f.kind(&placed.target).await?, Kind::Device),
     };
-    ensure!(kind == due, "NodePublishVolume answered OK, and at the target is: {kind:?}; {due:?} is due");
+    ensure!(kind == due, "NodePublishVolume returned OK, but the target is: {kind:?}, expected {due:?}");
     Ok(())
 }
 
 async fn mounted(f: &Fixture) -> Result<()> {
     let placed = f.up().await?;
     let mounts = f.mounts_at(&placed.target)?;
-    ensure!(mounts > 0, "NodePublishVolume answered OK, and nothing is mounted at the target");
+    ensure!(mounts > 0, "NodePublishVolume returned OK, but nothing is mounted at the target");
     Ok(())
 }
 
 async fn written(f: &Fixture) -> Result<()> {
     let placed = f.up().await?;
     f.write(&placed, 0, "written").await?;
-    f.must_hold(&placed, 0, "written", "read back at once").await
+    f.must_hold(&placed, 0, "written", "read back immediately").await
 }
 
 async fn size(f: &Fixture) -> Result<()> {
@@ -142,13 +142,13 @@ async fn size(f: &Fixture) -> Result<()> {
     }
     match placed.access {
         Access::Block => {
-            ensure!(bytes == told, "CreateVolume gave {told} bytes, and the device has {bytes}");
+            ensure!(bytes == told, "CreateVolume returned {told} bytes, but the device has {bytes}");
         }
         Access::Mount if bytes > told => f.remark(
-            "the file system is larger than the volume: volumes share one, and their size is not enforced",
+            "the file system is larger than the volume: volumes share a file system, and their size is not enforced",
         ),
         Access::Mount => {
-            ensure!(bytes >= told / 2, "CreateVolume gave {told} bytes, and the file system has {bytes}");
+            ensure!(bytes >= told / 2, "CreateVolume returned {told} bytes, but the file system has {bytes}");
         }
     }
     Ok(())
@@ -169,7 +169,7 @@ async fn one_mount(f: &Fixture) -> Result<()> {
     let thrice = f.mounts_at(&placed.target)?;
     ensure!(
         once == thrice,
-        "NodePublishVolume called three times mounts three times: {once} mounts after the first, {thrice} after the third"
+        "NodePublishVolume called three times mounts again: {once} mounts after the first call, {thrice} after the third"
     );
     Ok(())
 }
@@ -180,7 +180,7 @@ async fn incompatible(f: &Fixture) -> Result<()> {
     request.readonly = true;
     let answer = f.node_publish_volume(request).await;
     answer.refused(
-        "NodePublishVolume, read-only, where the volume is published writable",
+        "NodePublishVolume with readonly at a target where the volume is published writable",
         &[Code::AlreadyExists],
     )
 }
@@ -189,11 +189,11 @@ async fn readonly(f: &Fixture) -> Result<()> {
     let placed = f.staged().await?;
     let mut request = f.publish_request(&placed);
     request.readonly = true;
-    f.node_publish_volume(request).await.works("NodePublishVolume, read-only")?;
+    f.node_publish_volume(request).await.works("NodePublishVolume with readonly")?;
     f.must_not_write(&placed, 0).await
 }
 
-/// A volume made, attached and staged for an access mode; `what` names the mode in what failed.
+/// Creates, attaches and stages a volume for an access mode; `what` names the mode in error messages.
 async fn placed_for(f: &Fixture, mode: Mode, what: &str) -> Result<Placed> {
     let capability = with_mode(f.capability(), mode);
     let mut request = f.create_request();
@@ -267,7 +267,7 @@ async fn mount_flags(f: &Fixture) -> Result<()> {
     request.volume_capabilities = vec![capability.clone()];
     let made = f.create_volume(request).await;
     if matches!(&made, Err(status) if status.code() == Code::InvalidArgument) {
-        return Err(crate::expect::skip(format!("the driver refuses the mount flag {FLAG}")));
+        return Err(crate::expect::skip(format!("the driver rejects the mount flag {FLAG}")));
     }
     let mut placed =
         f.place(made.works("CreateVolume with a mount flag")?.volume.unwrap_or_default()).await?;
@@ -284,11 +284,11 @@ async fn mount_flags(f: &Fixture) -> Result<()> {
     let target = crate::fixture::text(&placed.target);
     let line = table.lines().find(|line| line.split(' ').nth(4) == Some(target.as_str()));
     let Some(options) = line.and_then(|line| line.split(' ').nth(5)) else {
-        bail!("NodePublishVolume answered OK, and nothing is mounted at the target")
+        bail!("NodePublishVolume returned OK, but nothing is mounted at the target")
     };
     ensure!(
         options.split(',').any(|option| option == FLAG),
-        "the volume was to be mounted with {FLAG}, and is mounted with {options}"
+        "the volume was to be mounted with {FLAG}, but is mounted with {options}"
     );
     Ok(())
 }
@@ -300,10 +300,10 @@ async fn unknown_fs(f: &Fixture) -> Result<()> {
     }
     let mut request = f.create_request();
     request.volume_capabilities = vec![capability.clone()];
-    // Whoever looks first refuses: CreateVolume need not look at it.
+    // The first call that validates fs_type rejects it: CreateVolume need not validate it.
     let volume = match f.create_volume(request).await {
         Ok(made) => made.volume.unwrap_or_default(),
-        refused => return refused.refused("CreateVolume with an unknown file system", INVALID),
+        refused => return refused.refused("CreateVolume with an unknown fs_type", INVALID),
     };
     let mut placed = f.place(volume).await?;
     f.attach(&mut placed).await?;
@@ -317,7 +317,7 @@ async fn unknown_fs(f: &Fixture) -> Result<()> {
     let mut request = f.publish_request(&placed);
     request.volume_capability = Some(capability);
     if f.node_publish_volume(request).await.is_ok() {
-        f.remark("the file system \"claimcheckfs\" was asked for, and published: the driver ignores fs_type");
+        f.remark("a volume with fs_type \"claimcheckfs\" was published: the driver ignores fs_type");
     }
     Ok(())
 }
@@ -338,12 +338,12 @@ async fn undo_removes(f: &Fixture) -> Result<()> {
     f.node_unpublish_volume(f.unpublish_request(&placed)).await.works("NodeUnpublishVolume")?;
     if f.has(Need::Files) {
         let mounts = f.mounts_at(&placed.target)?;
-        ensure!(mounts == 0, "NodeUnpublishVolume answered OK, and the target is still mounted");
+        ensure!(mounts == 0, "NodeUnpublishVolume returned OK, but the target is still mounted");
     }
     let kind = f.kind(&placed.target).await?;
     ensure!(
         kind == Kind::Absent,
-        "NodeUnpublishVolume answered OK, and the target path is still there: {kind:?}"
+        "NodeUnpublishVolume returned OK, but the target path still exists: {kind:?}"
     );
     Ok(())
 }
@@ -360,7 +360,7 @@ async fn undo_nowhere(f: &Fixture) -> Result<()> {
     let placed = f.staged().await?;
     match f.node_unpublish_volume(f.unpublish_request(&placed)).await {
         Ok(_) => Ok(()),
-        refused => refused.refused("NodeUnpublishVolume where nothing is published", NOT_FOUND),
+        refused => refused.refused("NodeUnpublishVolume of a volume that is not published", NOT_FOUND),
     }
 }
 

@@ -18,41 +18,69 @@ const ERRORS: &str = "NodeStageVolume Errors";
 const UNDO: &str = "NodeUnstageVolume";
 
 pub(super) const ROWS: &[Row] = &[
-    Row::new("staging without a volume id is refused", ERRORS, case!(no_volume))
+    Row::new("NodeStageVolume without a volume_id returns InvalidArgument", ERRORS, case!(no_volume))
         .needs(&[STAGE, CREATE])
         .upstream("Node Service NodeStageVolume should fail when no volume id is provided"),
-    Row::new("staging without a path is refused", ERRORS, case!(no_path))
+    Row::new("NodeStageVolume without a staging_target_path returns InvalidArgument", ERRORS, case!(no_path))
         .needs(&[STAGE, CREATE])
         .upstream("Node Service NodeStageVolume should fail when no staging target path is provided"),
-    Row::new("staging without a capability is refused", ERRORS, case!(no_capability))
+    Row::new(
+        "NodeStageVolume without a volume_capability returns InvalidArgument",
+        ERRORS,
+        case!(no_capability),
+    )
+    .needs(&[STAGE, CREATE])
+    .upstream("Node Service NodeStageVolume should fail when no volume capability is provided"),
+    Row::new("NodeStageVolume of a nonexistent volume returns NotFound", ERRORS, case!(unknown))
+        .needs(&[STAGE, CREATE]),
+    Row::new("NodeStageVolume of a deleted volume returns NotFound", ERRORS, case!(deleted))
+        .needs(&[STAGE, CREATE]),
+    Row::new("NodeStageVolume called twice succeeds", RULE, case!(twice)).needs(&[STAGE, CREATE]).each(),
+    Row::new("NodeStageVolume called three times mounts the volume once", RULE, case!(one_mount))
+        .needs(&[STAGE, CREATE, Need::Files])
+        .each(),
+    Row::new(
+        "NodeStageVolume at the same path with a different access type returns AlreadyExists",
+        ERRORS,
+        case!(other_access),
+    )
+    .needs(&[STAGE, CREATE, Need::Access(Access::Block)])
+    .only(Access::Mount),
+    Row::new("NodeStageVolume mounts the volume before it returns", RULE, case!(mounted))
+        .needs(&[STAGE, CREATE, Need::Files])
+        .only(Access::Mount),
+    Row::new(
+        "NodeUnstageVolume without a volume_id returns InvalidArgument",
+        "NodeUnstageVolume Errors",
+        case!(undo_no_volume),
+    )
+    .needs(&[STAGE])
+    .upstream("Node Service NodeUnstageVolume should fail when no volume id is provided"),
+    Row::new(
+        "NodeUnstageVolume without a staging_target_path returns InvalidArgument",
+        "NodeUnstageVolume Errors",
+        case!(undo_no_path),
+    )
+    .needs(&[STAGE])
+    .upstream("Node Service NodeUnstageVolume should fail when no staging target path is provided"),
+    Row::new("NodeUnstageVolume called twice succeeds", UNDO, case!(undo_twice))
         .needs(&[STAGE, CREATE])
-        .upstream("Node Service NodeStageVolume should fail when no volume capability is provided"),
-    Row::new("staging what is not there is refused", ERRORS, case!(unknown)).needs(&[STAGE, CREATE]),
-    Row::new("staging a deleted volume is refused", ERRORS, case!(deleted)).needs(&[STAGE, CREATE]),
-    Row::new("staging twice is staging once", RULE, case!(twice)).needs(&[STAGE, CREATE]).each(),
-    Row::new("staging twice mounts once", RULE, case!(one_mount)).needs(&[STAGE, CREATE, Need::Files]).each(),
-    Row::new("staging at the same path with other access is another thing", ERRORS, case!(other_access))
-        .needs(&[STAGE, CREATE, Need::Access(Access::Block)])
-        .only(Access::Mount),
-    Row::new("a staged volume is mounted at its path when the call returns", RULE, case!(mounted))
-        .needs(&[STAGE, CREATE, Need::Files])
-        .only(Access::Mount),
-    Row::new("unstaging without a volume id is refused", "NodeUnstageVolume Errors", case!(undo_no_volume))
-        .needs(&[STAGE])
-        .upstream("Node Service NodeUnstageVolume should fail when no volume id is provided"),
-    Row::new("unstaging without a path is refused", "NodeUnstageVolume Errors", case!(undo_no_path))
-        .needs(&[STAGE])
-        .upstream("Node Service NodeUnstageVolume should fail when no staging target path is provided"),
-    Row::new("unstaging twice works", UNDO, case!(undo_twice)).needs(&[STAGE, CREATE]).each(),
-    Row::new("unstaging what was never staged works", UNDO, case!(undo_unstaged)).needs(&[STAGE, CREATE]),
-    Row::new("unstaging what is not there works or is not found", UNDO, case!(undo_unknown)).needs(&[STAGE]),
-    Row::new("nothing is mounted after unstaging", UNDO, case!(undo_unmounts))
+        .each(),
+    Row::new("NodeUnstageVolume of a volume that was never staged succeeds", UNDO, case!(undo_unstaged))
+        .needs(&[STAGE, CREATE]),
+    Row::new(
+        "NodeUnstageVolume of a nonexistent volume succeeds or returns NotFound",
+        UNDO,
+        case!(undo_unknown),
+    )
+    .needs(&[STAGE]),
+    Row::new("NodeUnstageVolume leaves nothing mounted", UNDO, case!(undo_unmounts))
         .needs(&[STAGE, CREATE, Need::Files])
         .each(),
-    Row::new("a volume staged again has its data", RULE, case!(again))
+    Row::new("NodeStageVolume after NodeUnstageVolume preserves data", RULE, case!(again))
         .needs(&[STAGE, CREATE, Need::Files])
         .each(),
-    Row::new("the caller's directory is still there after unstaging", UNDO, case!(directory_stays))
+    Row::new("NodeUnstageVolume keeps the staging directory", UNDO, case!(directory_stays))
         .needs(&[STAGE, CREATE])
         .each(),
 ];
@@ -86,7 +114,8 @@ async fn deleted(f: &Fixture) -> Result<()> {
     let unknown = f.place(Volume { volume_id: f.unknown_volume(), ..made.clone() }).await?;
     if f.node_stage_volume(f.stage_request(&unknown)).await.is_ok() {
         return Err(skip(
-            "volumes that do not exist are staged: see node_stage::staging what is not there is refused",
+            "volumes that do not exist are staged: see node_stage::NodeStageVolume of a nonexistent volume returns \
+             NotFound",
         ));
     }
     let placed = f.place(made).await?;
@@ -101,7 +130,7 @@ async fn twice(f: &Fixture) -> Result<()> {
     Ok(())
 }
 
-/// The mounts at the staging path; below it for a block volume, whose driver may keep its device there.
+/// The mounts at the staging path; below it for a block volume, since the driver may keep the device there.
 fn mounts(f: &Fixture, placed: &Placed) -> Result<usize> {
     let staging = placed.staging.as_deref().expect("the driver stages, or the row would not run");
     match placed.access {
@@ -119,7 +148,7 @@ async fn one_mount(f: &Fixture) -> Result<()> {
     let thrice = mounts(f, &placed)?;
     ensure!(
         once == thrice,
-        "NodeStageVolume called three times mounts three times: {once} mounts after the first, {thrice} after the third"
+        "NodeStageVolume called three times mounts again: {once} mounts after the first call, {thrice} after the third"
     );
     Ok(())
 }
@@ -130,12 +159,12 @@ async fn other_access(f: &Fixture) -> Result<()> {
     request.volume_capability = Some(f.suite().capability(Access::Block));
     let answer = f.node_stage_volume(request).await;
     let codes = [Code::AlreadyExists, Code::FailedPrecondition, Code::InvalidArgument];
-    answer.refused("NodeStageVolume for block access where the volume is staged as a mount", &codes)
+    answer.refused("NodeStageVolume for block access at a path where the volume is staged as a mount", &codes)
 }
 
 async fn mounted(f: &Fixture) -> Result<()> {
     let placed = f.staged().await?;
-    // A driver may defer all mounting to publishing; then what it stages is not a mount at all.
+    // A driver may mount in NodePublishVolume only.
     if mounts(f, &placed)? == 0 {
         f.remark("NodeStageVolume mounts nothing at the staging path");
     }
@@ -182,7 +211,7 @@ async fn undo_unmounts(f: &Fixture) -> Result<()> {
     let placed = f.staged().await?;
     f.node_unstage_volume(f.unstage_request(&placed)).await.works("NodeUnstageVolume")?;
     let left = f.mounts_below(&f.staging_root());
-    ensure!(left.is_empty(), "NodeUnstageVolume answered OK and left mounted: {left:?}");
+    ensure!(left.is_empty(), "NodeUnstageVolume returned OK, but these mounts remain: {left:?}");
     Ok(())
 }
 

@@ -17,34 +17,37 @@ const RULE: &str = "NodeGetVolumeStats";
 const ERRORS: &str = "NodeGetVolumeStats Errors";
 
 pub(super) const ROWS: &[Row] = &[
-    Row::new("statistics without a volume id are refused", ERRORS, case!(no_volume))
+    Row::new("NodeGetVolumeStats without a volume_id returns InvalidArgument", ERRORS, case!(no_volume))
         .needs(&[STATS, CREATE])
         .upstream("Node Service NodeGetVolumeStats should fail when no volume id is provided"),
-    Row::new("statistics without a path are refused", ERRORS, case!(no_path))
+    Row::new("NodeGetVolumeStats without a volume_path returns InvalidArgument", ERRORS, case!(no_path))
         .needs(&[STATS, CREATE])
         .upstream("Node Service NodeGetVolumeStats should fail when no volume path is provided"),
-    Row::new("statistics of what is not there are refused", ERRORS, case!(unknown))
+    Row::new("NodeGetVolumeStats of a nonexistent volume returns NotFound", ERRORS, case!(unknown))
         .needs(&[STATS])
         .upstream("Node Service NodeGetVolumeStats should fail when volume is not found"),
-    Row::new("statistics where the volume is not are refused", ERRORS, case!(elsewhere))
+    Row::new("NodeGetVolumeStats at a path without the volume returns NotFound", ERRORS, case!(elsewhere))
         .needs(&[STATS, CREATE])
         .upstream(
             "Node Service NodeGetVolumeStats should fail when volume does not exist on the specified path",
         ),
-    Row::new("statistics at another volume's path are refused", ERRORS, case!(others))
+    Row::new("NodeGetVolumeStats at the path of another volume returns NotFound", ERRORS, case!(others))
         .needs(&[STATS, CREATE]),
-    Row::new("statistics add up", RULE, case!(adds_up)).needs(&[STATS, CREATE]).each(),
-    Row::new("statistics are those of this volume", RULE, case!(of_this))
+    Row::new("NodeGetVolumeStats returns consistent usage", RULE, case!(adds_up))
+        .needs(&[STATS, CREATE])
+        .each(),
+    Row::new("NodeGetVolumeStats returns the size of the volume", RULE, case!(of_this))
         .needs(&[STATS, CREATE, Need::Files])
         .each(),
-    Row::new("statistics count what is written", RULE, case!(counts))
+    Row::new("NodeGetVolumeStats counts written data as used", RULE, case!(counts))
         .needs(&[STATS, CREATE, Need::Files])
         .only(Access::Mount),
-    Row::new("statistics say in which condition a volume is", RULE, case!(condition)).needs(&[
-        STATS,
-        CREATE,
-        Need::Node(NodeType::VolumeCondition),
-    ]),
+    Row::new(
+        "NodeGetVolumeStats returns a normal volume_condition for a published volume",
+        RULE,
+        case!(condition),
+    )
+    .needs(&[STATS, CREATE, Need::Node(NodeType::VolumeCondition)]),
 ];
 
 fn request(f: &Fixture, placed: &Placed) -> NodeGetVolumeStatsRequest {
@@ -63,7 +66,7 @@ async fn usage(f: &Fixture, placed: &Placed, unit: Unit) -> Result<Option<Volume
 
 async fn bytes(f: &Fixture, placed: &Placed) -> Result<VolumeUsage> {
     let usage = usage(f, placed, Unit::Bytes).await?;
-    usage.ok_or_else(|| anyhow::anyhow!("NodeGetVolumeStats answered OK without a usage in bytes"))
+    usage.ok_or_else(|| anyhow::anyhow!("NodeGetVolumeStats returned OK without a usage in bytes"))
 }
 
 async fn no_volume(f: &Fixture) -> Result<()> {
@@ -89,7 +92,7 @@ async fn elsewhere(f: &Fixture) -> Result<()> {
     let elsewhere = text(&f.target_root().join(f.unique()).join("mount"));
     let request = NodeGetVolumeStatsRequest { volume_path: elsewhere, ..request(f, &placed) };
     let answer = f.node_get_volume_stats(request).await;
-    answer.refused("NodeGetVolumeStats at a path where the volume is not", NOT_FOUND)
+    answer.refused("NodeGetVolumeStats at a path without the volume", NOT_FOUND)
 }
 
 async fn others(f: &Fixture) -> Result<()> {
@@ -104,14 +107,19 @@ async fn adds_up(f: &Fixture) -> Result<()> {
     let VolumeUsage { available, total, used, .. } = bytes(f, &placed).await?;
     ensure!(
         total > 0 && available >= 0 && used >= 0,
-        "NodeGetVolumeStats gives total {total}, available {available} and used {used}"
+        "NodeGetVolumeStats returns total {total}, available {available} and used {used}"
     );
     ensure!(
         used <= total && available <= total,
-        "NodeGetVolumeStats gives more than the total {total}: available {available}, used {used}"
+        "NodeGetVolumeStats returns more than the total {total}: available {available}, used {used}"
     );
     if let Some(inodes) = usage(f, &placed, Unit::Inodes).await? {
-        ensure!(inodes.used <= inodes.total, "of {} inodes {} are used", inodes.total, inodes.used);
+        ensure!(
+            inodes.used <= inodes.total,
+            "NodeGetVolumeStats returns {} inodes, of which {} are used",
+            inodes.total,
+            inodes.used
+        );
     }
     Ok(())
 }
@@ -120,17 +128,17 @@ async fn of_this(f: &Fixture) -> Result<()> {
     let placed = f.up().await?;
     let (total, seen) = (bytes(f, &placed).await?.total.unsigned_abs(), f.bytes(&placed).await?);
     if placed.access == Access::Mount && !f.sizes_are_real(&placed).await? {
-        // Volumes that share a file system may tell its size or their own.
+        // Volumes that share a file system may report its size or their own.
         let size = placed.volume.capacity_bytes.unsigned_abs();
         ensure!(
             total == seen || total == size,
-            "NodeGetVolumeStats gives {total} bytes; the file system has {seen}, the volume {size}"
+            "NodeGetVolumeStats returns {total} bytes; the file system has {seen}, the volume {size}"
         );
         return Ok(());
     }
     ensure!(
         total.abs_diff(seen) <= seen / 10,
-        "NodeGetVolumeStats gives {total} bytes, and at the target are {seen}: statistics of something else"
+        "NodeGetVolumeStats returns a total of {total} bytes, but the volume has {seen}: statistics of another object"
     );
     Ok(())
 }
@@ -138,7 +146,9 @@ async fn of_this(f: &Fixture) -> Result<()> {
 async fn counts(f: &Fixture) -> Result<()> {
     let placed = f.up().await?;
     if !f.sizes_are_real(&placed).await? {
-        return Err(crate::expect::skip("volumes share a file system: others write to it at the same time"));
+        return Err(crate::expect::skip(
+            "volumes share a file system: other cases write to it at the same time",
+        ));
     }
     let before = bytes(f, &placed).await?.used;
     for place in 0..8 {
@@ -147,7 +157,7 @@ async fn counts(f: &Fixture) -> Result<()> {
     let (after, written) = (bytes(f, &placed).await?.used, 8 * PLACE as i64);
     ensure!(
         after - before >= written / 2,
-        "{written} bytes were written, and NodeGetVolumeStats counts {} more than before",
+        "{written} bytes were written, but NodeGetVolumeStats counts {} more than before",
         after - before
     );
     Ok(())
@@ -157,11 +167,11 @@ async fn condition(f: &Fixture) -> Result<()> {
     let placed = f.up().await?;
     let stats = f.node_get_volume_stats(request(f, &placed)).await.works("NodeGetVolumeStats")?;
     let Some(condition) = stats.volume_condition else {
-        bail!("VOLUME_CONDITION is declared, and NodeGetVolumeStats gives no volume_condition")
+        bail!("VOLUME_CONDITION is declared, but NodeGetVolumeStats returns no volume_condition")
     };
     ensure!(
         !condition.abnormal,
-        "NodeGetVolumeStats says that the volume is abnormal: {:?}",
+        "NodeGetVolumeStats reports the volume as abnormal: {:?}",
         condition.message
     );
     Ok(())

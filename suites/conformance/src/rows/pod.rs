@@ -1,4 +1,4 @@
-//! What a CO passes on for the pod that is to use a volume: its group, and tokens of its service account.
+//! Pod-specific fields of node calls: the volume_mount_group (fsGroup) and service account tokens.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -14,20 +14,26 @@ use crate::{
     fixture::Fixture,
 };
 
-/// A group that nothing belongs to by chance.
+/// A group id that no file has by default.
 const GROUP: u32 = 4321;
 /// KEP-1855.
 const TOKENS: &str = "NodePublishVolume, volume_context; Kubernetes, CSIDriver tokenRequests";
 
 pub(super) const ROWS: &[Row] = &[
-    Row::new("a volume belongs to the group that it was mounted for", "VolumeCapability", case!(group))
-        .needs(&[CREATE, Need::Node(NodeType::VolumeMountGroup), Need::Files])
-        .only(Access::Mount),
-    Row::new("a token that has expired is refused", TOKENS, case!(expired)).needs(&[CREATE, Need::Tokens]),
-    Row::new("publishing without a token is refused", TOKENS, case!(none)).needs(&[CREATE, Need::Tokens]),
+    Row::new(
+        "NodePublishVolume with a volume_mount_group sets the group of the volume",
+        "VolumeCapability",
+        case!(group),
+    )
+    .needs(&[CREATE, Need::Node(NodeType::VolumeMountGroup), Need::Files])
+    .only(Access::Mount),
+    Row::new("NodePublishVolume with an expired service account token is rejected", TOKENS, case!(expired))
+        .needs(&[CREATE, Need::Tokens]),
+    Row::new("NodePublishVolume without a service account token is rejected", TOKENS, case!(none))
+        .needs(&[CREATE, Need::Tokens]),
 ];
 
-/// The same for a group.
+/// Adds a volume_mount_group to a capability.
 fn for_group(capability: Option<VolumeCapability>) -> Option<VolumeCapability> {
     let mut capability = capability?;
     if let Some(AccessType::Mount(mount)) = &mut capability.access_type {
@@ -46,10 +52,10 @@ async fn group(f: &Fixture) -> Result<()> {
     let mut request = f.publish_request(&placed);
     request.volume_capability = for_group(request.volume_capability);
     f.node_publish_volume(request).await.works("NodePublishVolume with a volume_mount_group")?;
-    let owner = std::fs::metadata(&placed.target).context("cannot look at the published volume")?.gid();
+    let owner = std::fs::metadata(&placed.target).context("cannot stat the published volume")?.gid();
     ensure!(
         owner == GROUP,
-        "the node declares VOLUME_MOUNT_GROUP, and a volume mounted for group {GROUP} belongs to group {owner}: \
+        "the node declares VOLUME_MOUNT_GROUP, but a volume with volume_mount_group {GROUP} has group {owner}: \
          fsGroup is ignored"
     );
     Ok(())
@@ -61,7 +67,7 @@ async fn expired(f: &Fixture) -> Result<()> {
     match f.node_publish_volume(request).await {
         Err(_) => Ok(()),
         Ok(_) => {
-            bail!("NodePublishVolume accepted a token of the pod's service account that expired in 2020")
+            bail!("NodePublishVolume accepted a service account token that expired in 2020")
         }
     }
 }
@@ -72,6 +78,6 @@ async fn none(f: &Fixture) -> Result<()> {
     request.volume_context = placed.volume.volume_context;
     match f.node_publish_volume(request).await {
         Err(_) => Ok(()),
-        Ok(_) => bail!("NodePublishVolume accepted that no token of the pod's service account came with it"),
+        Ok(_) => bail!("NodePublishVolume succeeded without a service account token"),
     }
 }

@@ -1,4 +1,4 @@
-//! Calls repeated after the driver was killed and started again: what it has answered it must still know.
+//! Calls repeated after the driver was killed and restarted: completed operations must have survived.
 
 use anyhow::{Result, ensure};
 
@@ -11,52 +11,64 @@ use crate::{
 
 const RULE: &str = "Concurrency";
 
-/// A row that kills the driver: alone, since it hits all others.
+/// A row that kills the driver: it runs serially, since it affects all other cases.
 const fn kills(name: &'static str, run: crate::case::Run, needs: &'static [Need]) -> Row {
     Row::new(name, RULE, run).needs(needs).when(When::Alone)
 }
 
 pub(super) const ROWS: &[Row] = &[
-    kills("a volume made before a restart is the same after it", case!(create), &[Need::Restart, CREATE])
-        .each(),
-    kills("a volume deleted before a restart stays deleted", case!(delete), &[Need::Restart, CREATE]),
     kills(
-        "a volume attached before a restart is attached after it",
+        "CreateVolume repeated after a driver restart returns the same volume",
+        case!(create),
+        &[Need::Restart, CREATE],
+    )
+    .each(),
+    kills("DeleteVolume repeated after a driver restart succeeds", case!(delete), &[Need::Restart, CREATE]),
+    kills(
+        "ControllerPublishVolume repeated after a driver restart returns the same publish_context",
         case!(attach),
         &[Need::Restart, CREATE, ATTACH],
     ),
     kills(
-        "a volume staged before a restart can be published after it",
+        "NodeStageVolume repeated after a driver restart succeeds",
         case!(stage),
         &[Need::Restart, CREATE, STAGE],
     )
     .each(),
     kills(
-        "a volume published before a restart is published after it",
+        "NodePublishVolume repeated after a driver restart mounts the volume once",
         case!(publish),
         &[Need::Restart, CREATE],
     )
     .each(),
-    kills("a published volume goes all the way down after a restart", case!(down), &[Need::Restart, CREATE])
-        .each(),
     kills(
-        "a snapshot taken before a restart is the same after it",
+        "a volume published before a driver restart is unpublished and deleted after it",
+        case!(down),
+        &[Need::Restart, CREATE],
+    )
+    .each(),
+    kills(
+        "CreateSnapshot repeated after a driver restart returns the same snapshot",
         case!(snapshot),
         &[Need::Restart, CREATE, SNAPSHOT],
     ),
     kills(
-        "a group taken before a restart is the same after it",
+        "CreateVolumeGroupSnapshot repeated after a driver restart returns the same group",
         case!(group),
         &[Need::Restart, CREATE, GROUPS],
     ),
     kills(
-        "a volume that grew before a restart has grown after it",
+        "ControllerExpandVolume to a smaller size after a driver restart keeps the size",
         case!(expand),
         &[Need::Restart, CREATE, EXPAND],
     ),
-    kills("calls killed in the middle can be repeated", case!(in_the_middle), &[Need::Restart, CREATE])
-        .each(),
-    kills("data survives a restart", case!(data), &[Need::Restart, CREATE, Need::Files]).each(),
+    kills(
+        "calls interrupted by a driver restart and retried succeed",
+        case!(in_the_middle),
+        &[Need::Restart, CREATE],
+    )
+    .each(),
+    kills("data survives a driver restart", case!(data), &[Need::Restart, CREATE, Need::Files]).each(),
 ];
 
 async fn create(f: &Fixture) -> Result<()> {
@@ -66,7 +78,7 @@ async fn create(f: &Fixture) -> Result<()> {
     let after = f.make(request).await?;
     ensure!(
         before.volume_id == after.volume_id,
-        "one name made two volumes, {:?} before the driver was restarted and {:?} after",
+        "one name created two volumes, {:?} before the driver restart and {:?} after it",
         before.volume_id,
         after.volume_id
     );
@@ -77,10 +89,12 @@ async fn delete(f: &Fixture) -> Result<()> {
     let placed = f.place(f.volume().await?).await?;
     f.delete_volume(f.delete_request(placed.id())).await.works("DeleteVolume")?;
     f.restart().await?;
-    f.delete_volume(f.delete_request(placed.id())).await.works("DeleteVolume again, after a restart")?;
+    f.delete_volume(f.delete_request(placed.id()))
+        .await
+        .works("DeleteVolume repeated after a driver restart")?;
     if f.attaches() {
         let answer = f.controller_publish_volume(f.attach_request(&placed.volume, placed.access)).await;
-        answer.refused("ControllerPublishVolume, after a restart, of a deleted volume", NOT_FOUND)?;
+        answer.refused("ControllerPublishVolume of a deleted volume after a driver restart", NOT_FOUND)?;
     }
     Ok(())
 }
@@ -92,7 +106,7 @@ async fn attach(f: &Fixture) -> Result<()> {
     f.attach(&mut placed).await?;
     ensure!(
         before == placed.publish_context,
-        "the publish_context of an attached volume changed with a restart"
+        "the publish_context of an attached volume changed with a driver restart"
     );
     f.stage(&placed).await?;
     f.publish(&placed).await?;
@@ -102,7 +116,9 @@ async fn attach(f: &Fixture) -> Result<()> {
 async fn stage(f: &Fixture) -> Result<()> {
     let placed = f.staged().await?;
     f.restart().await?;
-    f.node_stage_volume(f.stage_request(&placed)).await.works("NodeStageVolume again, after a restart")?;
+    f.node_stage_volume(f.stage_request(&placed))
+        .await
+        .works("NodeStageVolume repeated after a driver restart")?;
     f.publish(&placed).await?;
     f.lower(&placed).await
 }
@@ -113,9 +129,12 @@ async fn publish(f: &Fixture) -> Result<()> {
     f.restart().await?;
     f.node_publish_volume(f.publish_request(&placed))
         .await
-        .works("NodePublishVolume again, after a restart")?;
+        .works("NodePublishVolume repeated after a driver restart")?;
     let after = f.mounts_below(&f.target_root()).len();
-    ensure!(mounts == after, "before a restart there were {mounts} mounts at the target, after it {after}");
+    ensure!(
+        mounts == after,
+        "the target had {mounts} mounts before the driver restart, and has {after} after it"
+    );
     f.lower(&placed).await
 }
 
@@ -134,8 +153,12 @@ async fn snapshot(f: &Fixture) -> Result<()> {
         |answer: claimcheck_csi::v1::CreateSnapshotResponse| answer.snapshot.unwrap_or_default().snapshot_id;
     let before = id(f.create_snapshot(request.clone()).await.works("CreateSnapshot")?);
     f.restart().await?;
-    let after = id(f.create_snapshot(request).await.works("CreateSnapshot again, after a restart")?);
-    ensure!(before == after, "one name made two snapshots, {before:?} before a restart and {after:?} after");
+    let after =
+        id(f.create_snapshot(request).await.works("CreateSnapshot repeated after a driver restart")?);
+    ensure!(
+        before == after,
+        "one name created two snapshots, {before:?} before the driver restart and {after:?} after it"
+    );
     Ok(())
 }
 
@@ -149,8 +172,11 @@ async fn group(f: &Fixture) -> Result<()> {
         id(f.create_volume_group_snapshot(request.clone()).await.works("CreateVolumeGroupSnapshot")?);
     f.restart().await?;
     let after = f.create_volume_group_snapshot(request).await;
-    let after = id(after.works("CreateVolumeGroupSnapshot again, after a restart")?);
-    ensure!(before == after, "one name made two groups, {before:?} before a restart and {after:?} after");
+    let after = id(after.works("CreateVolumeGroupSnapshot repeated after a driver restart")?);
+    ensure!(
+        before == after,
+        "one name created two groups, {before:?} before the driver restart and {after:?} after it"
+    );
     Ok(())
 }
 
@@ -162,15 +188,16 @@ async fn expand(f: &Fixture) -> Result<()> {
     request.capacity_range = Some(f.suite().range(f.config().volume_size));
     if f.controller_expand_volume(request.clone()).await.is_ok_and(|answer| answer.capacity_bytes < grown) {
         return Err(skip(
-            "volumes shrink without a restart, too: see controller_expand::growing to less than it has changes nothing",
+            "volumes also shrink without a restart: see controller_expand::ControllerExpandVolume to a smaller size \
+             succeeds and keeps the size",
         ));
     }
     f.restart().await?;
     let answer =
-        f.controller_expand_volume(request).await.works("ControllerExpandVolume, after a restart,")?;
+        f.controller_expand_volume(request).await.works("ControllerExpandVolume after a driver restart")?;
     ensure!(
         answer.capacity_bytes >= grown,
-        "a volume grew to {grown} bytes, and after a restart it has {}",
+        "a volume was expanded to {grown} bytes, and has {} after a driver restart",
         answer.capacity_bytes
     );
     Ok(())
@@ -183,24 +210,25 @@ async fn in_the_middle(f: &Fixture) -> Result<()> {
     let (_, restarted) = tokio::join!(f.create_volume(request.clone()), f.restart());
     restarted?;
     let made = settled(f, || f.create_volume(request.clone())).await;
-    let volume = made.works("CreateVolume, after it was killed,")?.volume.unwrap_or_default();
+    let volume =
+        made.works("CreateVolume, interrupted by a driver restart and retried,")?.volume.unwrap_or_default();
     let mut placed = f.place(volume).await?;
     f.attach(&mut placed).await?;
     if placed.staging.is_some() {
         let (_, restarted) = tokio::join!(f.node_stage_volume(f.stage_request(&placed)), f.restart());
         restarted?;
         let staged = settled(f, || f.node_stage_volume(f.stage_request(&placed))).await;
-        staged.works("NodeStageVolume, after it was killed,")?;
+        staged.works("NodeStageVolume, interrupted by a driver restart and retried,")?;
     }
     let (_, restarted) = tokio::join!(f.node_publish_volume(f.publish_request(&placed)), f.restart());
     restarted?;
     let published = settled(f, || f.node_publish_volume(f.publish_request(&placed))).await;
-    published.works("NodePublishVolume, after it was killed,")?;
+    published.works("NodePublishVolume, interrupted by a driver restart and retried,")?;
     if f.has(Need::Files) {
         let mounts = f.mounts_at(&placed.target)?;
         ensure!(
             mounts <= 1,
-            "after the driver was killed and the calls repeated, the volume is mounted {mounts} times"
+            "after a driver restart and retried calls, the volume is mounted {mounts} times"
         );
     }
     f.lower(&placed).await
@@ -210,6 +238,6 @@ async fn data(f: &Fixture) -> Result<()> {
     let placed = f.up().await?;
     f.write(&placed, 0, "before the restart").await?;
     f.restart().await?;
-    f.must_hold(&placed, 0, "before the restart", "after a restart of the driver").await?;
+    f.must_hold(&placed, 0, "before the restart", "after a driver restart").await?;
     f.write(&placed, 1, "after the restart").await
 }

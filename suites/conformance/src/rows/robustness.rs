@@ -1,4 +1,4 @@
-//! What comes from outside: ids and paths that lead elsewhere, texts without end, control characters, secrets.
+//! Untrusted input: path traversal in ids and paths, oversized texts, control characters, and secrets in errors.
 
 use std::{collections::BTreeSet, path::PathBuf};
 
@@ -18,83 +18,138 @@ const SECRETS: &str = "Secrets Requirements";
 /// Longer than any field may be.
 const HUGE: usize = 1 << 20;
 
-/// So many steps up lead to the root from anywhere.
+/// Enough `../` to reach the root from any directory.
 const UP: usize = 16;
 
-/// A message of more bytes repeats what was sent, at length.
+/// A message of more bytes repeats the oversized input.
 const REPEATED: usize = 8192;
 
 const CONTROLS: [&str; 3] = ["line\nbreak", "nul\0byte", "escape\u{1b}[2J"];
 
 pub(super) const ROWS: &[Row] = &[
-    Row::new("a volume id that leads elsewhere is no volume", LIMITS, case!(volume_traversal)),
-    Row::new("a volume id that cannot be one is no volume", LIMITS, case!(volume_no_id)),
-    Row::new("a snapshot id that leads elsewhere is no snapshot", LIMITS, case!(snapshot_ids))
-        .needs(&[SNAPSHOT, CREATE]),
-    Row::new("a group id that leads elsewhere is no group", LIMITS, case!(group_ids)).needs(&[GROUPS]),
-    Row::new("a metadata request for an id that leads elsewhere is refused", LIMITS, case!(metadata_ids))
-        .needs(&[METADATA]),
-    Row::new("a node id that leads elsewhere is no node", LIMITS, case!(node_ids)).needs(&[ATTACH, CREATE]),
-    Row::new("a source that leads elsewhere is no source", LIMITS, case!(sources)).needs(&[CREATE]),
-    Row::new("a name that leads elsewhere is a name", "CreateVolume", case!(name_traversal)).needs(&[CREATE]),
-    Row::new("a name that cannot be one is refused or taken", "CreateVolume", case!(no_name))
+    Row::new("a volume_id with path traversal is rejected", LIMITS, case!(volume_traversal)),
+    Row::new("a volume_id with control characters or of 1 MiB is rejected", LIMITS, case!(volume_no_id)),
+    Row::new(
+        "a snapshot_id with path traversal or control characters is rejected",
+        LIMITS,
+        case!(snapshot_ids),
+    )
+    .needs(&[SNAPSHOT, CREATE]),
+    Row::new(
+        "a group_snapshot_id with path traversal or control characters is rejected",
+        LIMITS,
+        case!(group_ids),
+    )
+    .needs(&[GROUPS]),
+    Row::new(
+        "a metadata request with path traversal or control characters in its id is rejected",
+        LIMITS,
+        case!(metadata_ids),
+    )
+    .needs(&[METADATA]),
+    Row::new("a node_id with path traversal or control characters is rejected", LIMITS, case!(node_ids))
+        .needs(&[ATTACH, CREATE]),
+    Row::new(
+        "a source volume_id with path traversal or control characters is rejected",
+        LIMITS,
+        case!(sources),
+    )
+    .needs(&[CREATE]),
+    Row::new(
+        "CreateVolume with path traversal in the name succeeds or returns InvalidArgument",
+        "CreateVolume",
+        case!(name_traversal),
+    )
+    .needs(&[CREATE]),
+    Row::new(
+        "CreateVolume with an invalid name succeeds or returns InvalidArgument",
+        "CreateVolume",
+        case!(no_name),
+    )
+    .needs(&[CREATE]),
+    Row::new(
+        "CreateSnapshot with a name of 1 MiB succeeds or returns InvalidArgument",
+        LIMITS,
+        case!(snapshot_name),
+    )
+    .needs(&[CREATE, SNAPSHOT]),
+    Row::new(
+        "NodePublishVolume with a relative target_path is rejected",
+        "NodePublishVolume",
+        case!(relative_target),
+    )
+    .needs(&[CREATE]),
+    Row::new(
+        "NodePublishVolume with .. in target_path succeeds or returns InvalidArgument",
+        "NodePublishVolume",
+        case!(target_detour),
+    )
+    .needs(&[CREATE]),
+    Row::new(
+        "NodeStageVolume with a staging_target_path of 1 MiB does not crash the driver",
+        LIMITS,
+        case!(staging_huge),
+    )
+    .needs(&[CREATE, STAGE]),
+    Row::new(
+        "CreateVolume with parameters of 1 MiB succeeds or returns InvalidArgument",
+        LIMITS,
+        case!(parameters_huge),
+    )
+    .needs(&[CREATE]),
+    Row::new(
+        "CreateVolume with a shell command as fs_type succeeds or returns InvalidArgument",
+        "VolumeCapability",
+        case!(fs_injection),
+    )
+    .needs(&[CREATE])
+    .only(crate::case::Access::Mount),
+    Row::new("an RPC that CSI does not define returns Unimplemented", "Error Scheme", case!(unknown_call)),
+    Row::new("CreateVolume errors have a message", "Error Scheme", case!(words)).needs(&[CREATE]),
+    Row::new("error messages of failing calls contain no secrets", SECRETS, case!(failing_secrets))
         .needs(&[CREATE]),
-    Row::new("a snapshot name without end is refused or taken", LIMITS, case!(snapshot_name))
-        .needs(&[CREATE, SNAPSHOT]),
-    Row::new("a target that is no absolute path is refused", "NodePublishVolume", case!(relative_target))
-        .needs(&[CREATE]),
-    Row::new("a target with a detour is refused or stays inside", "NodePublishVolume", case!(target_detour))
-        .needs(&[CREATE]),
-    Row::new("a staging path without end is refused or taken", LIMITS, case!(staging_huge))
-        .needs(&[CREATE, STAGE]),
-    Row::new("parameters without end are refused", LIMITS, case!(parameters_huge)).needs(&[CREATE]),
-    Row::new("a file system that is an option is refused", "VolumeCapability", case!(fs_injection))
-        .needs(&[CREATE])
-        .only(crate::case::Access::Mount),
-    Row::new("a call that CSI does not know is not implemented", "Error Scheme", case!(unknown_call)),
-    Row::new("an error has words", "Error Scheme", case!(words)).needs(&[CREATE]),
-    Row::new("calls that fail do not tell secrets", SECRETS, case!(failing_secrets)).needs(&[CREATE]),
-    Row::new("no error of the whole run tells a secret", SECRETS, case!(no_secrets)).when(When::Last),
-    Row::new("the driver still answers in the end", "Probe", case!(still_there)).when(When::Last),
+    Row::new("error messages of the whole run contain no secrets", SECRETS, case!(no_secrets))
+        .when(When::Last),
+    Row::new("Probe after all other cases succeeds", "Probe", case!(still_there)).when(When::Last),
 ];
 
-/// A bad id in a call about something that should exist: refused, not known, or (where that is how the call
-/// treats what is not there) OK. Never an inner error.
+/// Checks the result of a call with an invalid id: rejected, not found, or OK where the call also accepts objects that
+/// do not exist. Never Internal.
 fn harmless<T>(f: &Fixture, what: &str, answer: Result<T, Status>, may_work: bool) -> Result<()> {
     match answer {
         Ok(_) if may_work => Ok(()),
-        Ok(_) => bail!("{what} answered OK where InvalidArgument or NotFound is due"),
+        Ok(_) => bail!("{what} returned OK, expected InvalidArgument or NotFound"),
         Err(status) => {
             ensure!(
                 matches!(status.code(), Code::InvalidArgument | Code::NotFound | Code::Unimplemented),
-                "{what} answered {} where InvalidArgument or NotFound is due",
+                "{what} returned {}, expected InvalidArgument or NotFound",
                 said(&status)
             );
             let length = status.message().len();
             if length > REPEATED {
                 let code = code_name(status.code());
-                f.remark(format!("{what} answers {code} with a message of {length} bytes"));
+                f.remark(format!("{what} returns {code} with a message of {length} bytes"));
             }
             Ok(())
         }
     }
 }
 
-/// A text that callers may not send. A driver need not mind; it must not fail.
+/// Checks the result of a call with a text that callers must not send. A driver may accept it, but must not fail.
 fn too_long<T>(f: &Fixture, what: &str, answer: Result<T, Status>) -> Result<()> {
     match answer {
         Ok(_) => {
-            f.remark(format!("{what} answers OK"));
+            f.remark(format!("{what} returns OK"));
             Ok(())
         }
         refused => harmless(f, what, refused, false),
     }
 }
 
-/// What a call about a volume answers, and whether it may be OK where there is no such volume.
+/// A call, its result, and whether it may return OK for a volume that does not exist.
 type Answered = (&'static str, Result<(), Status>, bool);
 
-/// Every call that takes the id of a volume, with this one.
+/// Makes every call that has a volume_id, with this id.
 async fn volume_calls(f: &Fixture, volume_id: &str) -> Vec<Answered> {
     let id = || volume_id.to_owned();
     let path = crate::fixture::text(&f.target_root().join(f.unique()).join("mount"));
@@ -149,7 +204,7 @@ async fn volume_calls(f: &Fixture, volume_id: &str) -> Vec<Answered> {
         ..Default::default()
     };
     match f.node_publish_volume(request).await.map(drop) {
-        // Whether it is staged may be looked at first.
+        // The driver may check first whether the volume is staged.
         Err(status) if f.has(STAGE) && status.code() == Code::FailedPrecondition => {}
         answer => all.push(("NodePublishVolume", answer, false)),
     }
@@ -163,8 +218,8 @@ async fn volume_calls(f: &Fixture, volume_id: &str) -> Vec<Answered> {
     all
 }
 
-/// Every call with a volume id of these. What a call answers wrongly for any volume that is not there is told by
-/// the rows about those.
+/// Makes every call with each of these volume ids. Calls that return a wrong code for any nonexistent volume are
+/// excluded: other rows report them.
 async fn volume_ids(f: &Fixture, ids: impl IntoIterator<Item = String>, kind: &str) -> Result<()> {
     let wrong_anyway =
         |(call, answer, may_work): Answered| harmless(f, call, answer, may_work).err().map(|_| call);
@@ -181,20 +236,20 @@ async fn volume_ids(f: &Fixture, ids: impl IntoIterator<Item = String>, kind: &s
 }
 
 async fn volume_traversal(f: &Fixture) -> Result<()> {
-    let answers = volume_ids(f, elsewhere(f).await?, "that leads elsewhere").await;
-    // What became of the place says more than what the calls answered.
+    let answers = volume_ids(f, elsewhere(f).await?, "with path traversal").await;
+    // The state of the directory is the stronger finding.
     untouched(f).await?;
     answers
 }
 
-/// One row for both: a driver that looks at ids looks at all of one.
+/// One row for both: a driver that validates ids validates all of an id.
 async fn volume_no_id(f: &Fixture) -> Result<()> {
     volume_ids(f, CONTROLS.map(str::to_owned), "with control characters").await?;
-    volume_ids(f, ["x".repeat(HUGE)], "of a mebibyte").await
+    volume_ids(f, ["x".repeat(HUGE)], "of 1 MiB").await
 }
 
-/// Ids that lead out of where a driver keeps its own. A driver may follow one and delete what is there, so that all
-/// of them lead to a directory of this case, or to where nothing is.
+/// Ids with path traversal. A driver may follow one and delete its target, so all of them lead to a directory of this
+/// case, or to a path that does not exist.
 async fn elsewhere(f: &Fixture) -> Result<[String; 3]> {
     let place = sentinel(f);
     f.make_directory(&place).await?;
@@ -210,21 +265,21 @@ fn sentinel(f: &Fixture) -> PathBuf {
     f.target_root().join("elsewhere")
 }
 
-/// That the directory to which such ids lead is still there.
+/// Checks that the directory to which such ids lead still exists.
 async fn untouched(f: &Fixture) -> Result<()> {
     let place = sentinel(f);
     ensure!(
         f.kind(&place).await? == Kind::Directory,
-        "an id that leads to {} was followed: the directory, which is not the driver's, is gone",
+        "an id with path traversal to {} was followed: the directory, which is not the driver's, was deleted",
         place.display()
     );
     Ok(())
 }
 
-/// Ids that are no ids. One without end is not among them: a driver that repeats what it was sent fails with it
-/// whatever the id is of, and the row about volumes tells that once.
+/// Invalid ids, without oversized ones: a driver that repeats its input in errors fails for oversized ids of any
+/// object, and the row about volume ids reports that once.
 async fn bad_ids(f: &Fixture) -> Result<Vec<(String, &'static str)>> {
-    let elsewhere = elsewhere(f).await?.into_iter().map(|id| (id, "that leads elsewhere"));
+    let elsewhere = elsewhere(f).await?.into_iter().map(|id| (id, "with path traversal"));
     let controls = CONTROLS.into_iter().map(|id| (id.to_owned(), "with control characters"));
     Ok(elsewhere.chain(controls).collect())
 }
@@ -294,25 +349,25 @@ async fn name_traversal(f: &Fixture) -> Result<()> {
     let mut request = f.create_request();
     request.name = format!("../../{}", request.name);
     match f.create_volume(request).await {
-        // A name is any text: it must come to be a volume like others.
+        // Any text is a valid name: the volume must work like any other.
         Ok(made) => {
             let volume = made.volume.unwrap_or_default();
-            ensure!(!volume.volume_id.is_empty(), "CreateVolume answered OK with an empty volume_id");
+            ensure!(!volume.volume_id.is_empty(), "CreateVolume returned OK with an empty volume_id");
             let placed = f.raise(volume).await?;
             f.lower(&placed).await
         }
-        refused => refused.refused("CreateVolume with a name that leads elsewhere", &[Code::InvalidArgument]),
+        refused => refused.refused("CreateVolume with path traversal in the name", &[Code::InvalidArgument]),
     }
 }
 
-/// One row for both: a driver that looks at names looks at all of one.
+/// One row for both: a driver that validates names validates all of a name.
 async fn no_name(f: &Fixture) -> Result<()> {
-    let controls = CONTROLS.map(|control| (format!("{}{control}", f.name()), format!("{control:?} in it")));
-    let huge = (format!("{}{}", f.name(), "x".repeat(HUGE)), "a mebibyte".to_owned());
+    let controls = CONTROLS.map(|control| (format!("{}{control}", f.name()), format!("with {control:?}")));
+    let huge = (format!("{}{}", f.name(), "x".repeat(HUGE)), "of 1 MiB".to_owned());
     for (name, what) in controls.into_iter().chain([huge]) {
         let mut request = f.create_request();
         request.name = name;
-        too_long(f, &format!("CreateVolume with a name of {what}"), f.create_volume(request).await)?;
+        too_long(f, &format!("CreateVolume with a name {what}"), f.create_volume(request).await)?;
     }
     Ok(())
 }
@@ -320,7 +375,7 @@ async fn no_name(f: &Fixture) -> Result<()> {
 async fn snapshot_name(f: &Fixture) -> Result<()> {
     let mut request = f.snapshot_request(&f.volume().await?.volume_id);
     request.name = "x".repeat(HUGE);
-    too_long(f, "CreateSnapshot with a name of a mebibyte", f.create_snapshot(request).await)
+    too_long(f, "CreateSnapshot with a name of 1 MiB", f.create_snapshot(request).await)
 }
 
 async fn relative_target(f: &Fixture) -> Result<()> {
@@ -333,14 +388,14 @@ async fn relative_target(f: &Fixture) -> Result<()> {
                 volume_id: request.volume_id,
                 target_path: request.target_path,
             };
-            f.node_unpublish_volume(undo).await.works("NodeUnpublishVolume of a relative target")?;
-            bail!("NodePublishVolume at a relative target_path answered OK where InvalidArgument is due")
+            f.node_unpublish_volume(undo).await.works("NodeUnpublishVolume of a relative target_path")?;
+            bail!("NodePublishVolume at a relative target_path returned OK, expected InvalidArgument")
         }
         Err(status) => {
             let code = status.code();
             if code != Code::InvalidArgument {
                 f.remark(format!(
-                    "NodePublishVolume at a relative target_path answers {} where InvalidArgument would say why",
+                    "NodePublishVolume at a relative target_path returns {}; InvalidArgument is recommended",
                     code_name(code)
                 ));
             }
@@ -353,7 +408,7 @@ async fn target_detour(f: &Fixture) -> Result<()> {
     let placed = f.staged().await?;
     let parent = placed.target.parent().expect("it is below the root of the targets");
     let mut request = f.publish_request(&placed);
-    // The same place, said with a detour.
+    // The same path with a `..` component.
     request.target_path = crate::fixture::text(
         &parent.join("..").join(parent.file_name().expect("it has a name of its own")).join("mount"),
     );
@@ -363,12 +418,10 @@ async fn target_detour(f: &Fixture) -> Result<()> {
                 volume_id: request.volume_id,
                 target_path: request.target_path,
             };
-            f.node_unpublish_volume(undo).await.works("NodeUnpublishVolume at a path with a detour")?;
+            f.node_unpublish_volume(undo).await.works("NodeUnpublishVolume with .. in target_path")?;
             Ok(())
         }
-        refused => {
-            refused.refused("NodePublishVolume at a target_path with a detour", &[Code::InvalidArgument])
-        }
+        refused => refused.refused("NodePublishVolume with .. in target_path", &[Code::InvalidArgument]),
     }
 }
 
@@ -377,11 +430,14 @@ async fn staging_huge(f: &Fixture) -> Result<()> {
     request.staging_target_path = format!("/{}", "x".repeat(HUGE));
     match f.node_stage_volume(request).await {
         Err(status) if status.code() != Code::InvalidArgument && status.code() != Code::NotFound => {
-            // What the file system says of it is no harm; that the driver is still there shows at the end.
-            f.remark(format!("NodeStageVolume at a path of a mebibyte answers {}", code_name(status.code())));
+            // An error of the file system is acceptable; a later case checks that the driver still runs.
+            f.remark(format!(
+                "NodeStageVolume with a staging_target_path of 1 MiB returns {}",
+                code_name(status.code())
+            ));
             Ok(())
         }
-        answer => too_long(f, "NodeStageVolume at a path of a mebibyte", answer),
+        answer => too_long(f, "NodeStageVolume with a staging_target_path of 1 MiB", answer),
     }
 }
 
@@ -390,10 +446,10 @@ async fn parameters_huge(f: &Fixture) -> Result<()> {
     request.parameters.insert("claimcheck".to_owned(), "x".repeat(HUGE));
     match f.create_volume(request).await {
         Ok(_) => {
-            f.remark("parameters beyond 4 KiB are taken");
+            f.remark("parameters larger than 4 KiB are accepted");
             Ok(())
         }
-        refused => refused.refused("CreateVolume with parameters of a mebibyte", &[Code::InvalidArgument]),
+        refused => refused.refused("CreateVolume with parameters of 1 MiB", &[Code::InvalidArgument]),
     }
 }
 
@@ -405,7 +461,7 @@ async fn fs_injection(f: &Fixture) -> Result<()> {
         }
     }
     match f.create_volume(request).await {
-        // Then nobody has looked at it yet, and staging a volume of it is tried by another row.
+        // The driver has not validated fs_type yet; another row stages such a volume.
         Ok(_) => Ok(()),
         refused => refused.refused("CreateVolume with fs_type \"../../bin/sh -c\"", &[Code::InvalidArgument]),
     }
@@ -413,12 +469,12 @@ async fn fs_injection(f: &Fixture) -> Result<()> {
 
 async fn unknown_call(f: &Fixture) -> Result<()> {
     let mut client = tonic::client::Grpc::new(f.suite().node.service());
-    client.ready().await.map_err(|error| anyhow::anyhow!("the driver cannot be called: {error}"))?;
+    client.ready().await.map_err(|error| anyhow::anyhow!("cannot call the driver: {error}"))?;
     let codec = tonic_prost::ProstCodec::<v1::ProbeRequest, v1::ProbeResponse>::default();
     let path = tonic::codegen::http::uri::PathAndQuery::from_static("/csi.v1.Identity/ClaimcheckUnknown");
     let answer = client.unary(tonic::Request::new(v1::ProbeRequest {}), path, codec).await;
     let answer = answer.inspect_err(|status| f.watch("ClaimcheckUnknown", status));
-    answer.refused("a call that CSI does not know", &[Code::Unimplemented])
+    answer.refused("an RPC that CSI does not define", &[Code::Unimplemented])
 }
 
 async fn words(f: &Fixture) -> Result<()> {
@@ -427,14 +483,14 @@ async fn words(f: &Fixture) -> Result<()> {
     if let Err(status) = f.create_volume(request).await
         && status.message().trim().is_empty()
     {
-        f.remark("errors have no message: people are left with a number");
+        f.remark("errors have no message: users see only a code");
     }
     Ok(())
 }
 
 async fn failing_secrets(f: &Fixture) -> Result<()> {
     let before = f.suite().known().told_secrets.clone();
-    // Calls with secrets that fail, each for another reason.
+    // Calls with secrets that fail, each for a different reason.
     let mut request = f.create_request();
     request.volume_capabilities.clear();
     let _ = f.create_volume(request).await;
@@ -450,19 +506,19 @@ async fn failing_secrets(f: &Fixture) -> Result<()> {
     let _ = f.node_publish_volume(f.publish_request(&placed)).await;
     let _ = f.node_expand_volume(f.node_expand_request(&placed)).await;
     let told: Vec<String> = f.suite().known().told_secrets.difference(&before).cloned().collect();
-    ensure!(told.is_empty(), "errors of these calls tell the value of a secret: {}", told.join(", "));
+    ensure!(told.is_empty(), "errors of these calls contain the value of a secret: {}", told.join(", "));
     Ok(())
 }
 
 async fn no_secrets(f: &Fixture) -> Result<()> {
     let told = f.suite().known().told_secrets.clone();
     let told: Vec<String> = told.into_iter().collect();
-    ensure!(told.is_empty(), "errors of these calls told the value of a secret: {}", told.join(", "));
+    ensure!(told.is_empty(), "errors of these calls contained the value of a secret: {}", told.join(", "));
     Ok(())
 }
 
 async fn still_there(f: &Fixture) -> Result<()> {
-    f.probe(v1::ProbeRequest {}).await.works("Probe after everything else")?;
+    f.probe(v1::ProbeRequest {}).await.works("Probe after all other cases")?;
     if f.has(CREATE) && f.has(Need::Files) {
         let placed = f.up().await?;
         f.lower(&placed).await?;

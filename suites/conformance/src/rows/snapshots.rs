@@ -1,4 +1,4 @@
-//! CreateSnapshot, DeleteSnapshot, ListSnapshots, GetSnapshot, and what is restored from snapshots.
+//! CreateSnapshot, DeleteSnapshot, ListSnapshots, GetSnapshot, and volumes restored from snapshots.
 
 use std::collections::BTreeSet;
 
@@ -22,76 +22,76 @@ const LIST: &str = "ListSnapshots";
 const RESTORE: &str = "CreateVolume";
 
 pub(super) const ROWS: &[Row] = &[
-    Row::new("a snapshot without a name is refused", ERRORS, case!(no_name))
+    Row::new("CreateSnapshot without a name returns InvalidArgument", ERRORS, case!(no_name))
         .needs(&[SNAPSHOT, CREATE])
         .upstream("CreateSnapshot [Controller Server] should fail when no name is provided"),
-    Row::new("a snapshot without a source is refused", ERRORS, case!(no_source))
+    Row::new("CreateSnapshot without a source_volume_id returns InvalidArgument", ERRORS, case!(no_source))
         .needs(&[SNAPSHOT])
         .upstream("CreateSnapshot [Controller Server] should fail when no source volume id is provided"),
-    Row::new("a snapshot of what is not there is refused", ERRORS, case!(unknown_source)).needs(&[SNAPSHOT]),
-    Row::new("a snapshot says what it is", RULE, case!(whole)).needs(&[SNAPSHOT, CREATE]),
-    Row::new("the same name and source is the same snapshot", RULE, case!(same_again))
+    Row::new("CreateSnapshot of a nonexistent volume returns NotFound", ERRORS, case!(unknown_source)).needs(&[SNAPSHOT]),
+    Row::new("CreateSnapshot returns snapshot_id, source_volume_id and creation_time", RULE, case!(whole)).needs(&[SNAPSHOT, CREATE]),
+    Row::new("CreateSnapshot called twice with the same name and source returns the same snapshot", RULE, case!(same_again))
         .needs(&[SNAPSHOT, CREATE])
         .upstream("CreateSnapshot [Controller Server] should succeed when requesting to create a snapshot with already existing name and same source volume ID"),
-    Row::new("the same name with another source already exists", ERRORS, case!(other_source))
+    Row::new("CreateSnapshot with an existing name and a different source returns AlreadyExists", ERRORS, case!(other_source))
         .needs(&[SNAPSHOT, CREATE])
         .upstream("CreateSnapshot [Controller Server] should fail when requesting to create a snapshot with already existing name and different source volume ID"),
-    Row::new("the longest name is taken", "Size Limits", case!(longest))
+    Row::new("CreateSnapshot with the longest allowed name succeeds", "Size Limits", case!(longest))
         .needs(&[SNAPSHOT, CREATE])
         .upstream("CreateSnapshot [Controller Server] should succeed when creating snapshot with maximum-length name"),
-    Row::new("a snapshot becomes ready", "The ready_to_use Parameter", case!(ready)).needs(&[SNAPSHOT, CREATE]).each(),
-    Row::new("deleting without an id is refused", "DeleteSnapshot Errors", case!(delete_no_id))
+    Row::new("CreateSnapshot returns a snapshot that becomes ready_to_use", "The ready_to_use Parameter", case!(ready)).needs(&[SNAPSHOT, CREATE]).each(),
+    Row::new("DeleteSnapshot without a snapshot_id returns InvalidArgument", "DeleteSnapshot Errors", case!(delete_no_id))
         .needs(&[SNAPSHOT])
         .upstream("DeleteSnapshot [Controller Server] should fail when no snapshot id is provided"),
-    Row::new("deleting what is not there works", DELETE, case!(delete_unknown))
+    Row::new("DeleteSnapshot of a nonexistent snapshot succeeds", DELETE, case!(delete_unknown))
         .needs(&[SNAPSHOT])
         .upstream("DeleteSnapshot [Controller Server] should succeed when an invalid snapshot id is used"),
-    Row::new("deleting twice works", DELETE, case!(delete_twice)).needs(&[SNAPSHOT, CREATE]),
-    Row::new("a deleted snapshot is no source", DELETE, case!(delete_restore)).needs(&[SNAPSHOT, CREATE]),
-    Row::new("snapshots are listed", LIST, case!(list))
+    Row::new("DeleteSnapshot called twice succeeds", DELETE, case!(delete_twice)).needs(&[SNAPSHOT, CREATE]),
+    Row::new("CreateVolume from a deleted snapshot returns NotFound", DELETE, case!(delete_restore)).needs(&[SNAPSHOT, CREATE]),
+    Row::new("ListSnapshots returns entries with a snapshot_id", LIST, case!(list))
         .needs(&[LIST_SNAPSHOTS])
         .upstream("ListSnapshots [Controller Server] should return appropriate values (no optional values added)"),
-    Row::new("a new snapshot is listed, and a deleted one is not", "CreateSnapshot, DeleteSnapshot, ListSnapshots", case!(list_presence))
+    Row::new("ListSnapshots includes a new snapshot and omits a deleted one", "CreateSnapshot, DeleteSnapshot, ListSnapshots", case!(list_presence))
         .needs(&[LIST_SNAPSHOTS, SNAPSHOT, CREATE])
         .upstream("ListSnapshots [Controller Server] check the presence of new snapshots in the snapshot list"),
-    Row::new("listing one id gives that snapshot", LIST, case!(list_one))
+    Row::new("ListSnapshots of a snapshot_id returns that snapshot", LIST, case!(list_one))
         .needs(&[LIST_SNAPSHOTS, SNAPSHOT, CREATE])
         .upstream("ListSnapshots [Controller Server] should return snapshots that match the specified snapshot id"),
-    Row::new("listing an id that is not there gives none", LIST, case!(list_unknown))
+    Row::new("ListSnapshots of a nonexistent snapshot_id returns no entries", LIST, case!(list_unknown))
         .needs(&[LIST_SNAPSHOTS])
         .upstream("ListSnapshots [Controller Server] should return empty when the specified snapshot id does not exist"),
-    Row::new("listing a source gives its snapshots", LIST, case!(list_source))
+    Row::new("ListSnapshots of a source_volume_id returns all snapshots of that volume", LIST, case!(list_source))
         .needs(&[LIST_SNAPSHOTS, SNAPSHOT, CREATE])
         .upstream("ListSnapshots [Controller Server] should return snapshots that match the specified source volume id"),
-    Row::new("listing a source that is not there gives none", LIST, case!(list_unknown_source))
+    Row::new("ListSnapshots of a nonexistent source_volume_id returns no entries", LIST, case!(list_unknown_source))
         .needs(&[LIST_SNAPSHOTS])
         .upstream("ListSnapshots [Controller Server] should return empty when the specified source volume id does not exist"),
-    Row::new("pages of one give every snapshot, each once", LIST, case!(pages))
+    Row::new("ListSnapshots in pages of one returns every snapshot once", LIST, case!(pages))
         .needs(&[LIST_SNAPSHOTS, SNAPSHOT, CREATE])
         .upstream("ListSnapshots [Controller Server] should return next token when a limited number of entries are requested"),
-    Row::new("a token that nobody gave out is refused", "ListSnapshots Errors", case!(bad_token)).needs(&[LIST_SNAPSHOTS]),
-    Row::new("looking up without an id is refused", "GetSnapshot Errors", case!(get_no_id))
+    Row::new("ListSnapshots with an invalid starting_token returns Aborted", "ListSnapshots Errors", case!(bad_token)).needs(&[LIST_SNAPSHOTS]),
+    Row::new("GetSnapshot without a snapshot_id returns InvalidArgument", "GetSnapshot Errors", case!(get_no_id))
         .needs(&[GET_SNAPSHOT])
         .upstream("GetSnapshot [Controller Server] should return an error"),
-    Row::new("a snapshot can be looked up", "GetSnapshot", case!(get))
+    Row::new("GetSnapshot returns the created snapshot", "GetSnapshot", case!(get))
         .needs(&[GET_SNAPSHOT, SNAPSHOT, CREATE])
         .upstream("GetSnapshot [Controller Server] should return snapshot that match the specified snapshot id"),
-    Row::new("looking up what is not there is refused", "GetSnapshot Errors", case!(get_unknown))
+    Row::new("GetSnapshot of a nonexistent snapshot returns NotFound", "GetSnapshot Errors", case!(get_unknown))
         .needs(&[GET_SNAPSHOT])
         .upstream("GetSnapshot [Controller Server] should return an error when the specified snapshot id does not exist"),
-    Row::new("a volume is made from a snapshot", RESTORE, case!(restore))
+    Row::new("CreateVolume from a snapshot succeeds", RESTORE, case!(restore))
         .needs(&[SNAPSHOT, CREATE])
         .each()
         .when(When::First)
         .upstream("Controller Service [Controller Server] CreateVolume should create volume from an existing source snapshot"),
-    Row::new("a restored volume has the snapshot's data", RESTORE, case!(content)).needs(&[SNAPSHOT, CREATE, Need::Files]).each(),
-    Row::new("what the source is written later is not in the snapshot", RULE, case!(no_alias)).needs(&[SNAPSHOT, CREATE, Need::Files]).each(),
-    Row::new("what a restored volume is written is not in the snapshot", RESTORE, case!(two_restores)).needs(&[SNAPSHOT, CREATE, Need::Files]).each(),
-    Row::new("a restored volume survives its snapshot", RESTORE, case!(outlives)).needs(&[SNAPSHOT, CREATE, Need::Files]).each(),
-    Row::new("a snapshot survives its source, or keeps it", "DeleteVolume Errors", case!(source_deleted)).needs(&[SNAPSHOT, CREATE, Need::Files]),
-    Row::new("a restored volume can be larger", RESTORE, case!(larger)).needs(&[SNAPSHOT, CREATE, Need::Files]).each(),
-    Row::new("a restored volume that is to be smaller is refused or made", "CreateVolume Errors", case!(smaller)).needs(&[SNAPSHOT, CREATE, EXPAND]),
-    Row::new("snapshots of one volume are of their times", RULE, case!(times)).needs(&[SNAPSHOT, CREATE, Need::Files]).each(),
+    Row::new("CreateVolume from a snapshot restores its data", RESTORE, case!(content)).needs(&[SNAPSHOT, CREATE, Need::Files]).each(),
+    Row::new("a write to the source after CreateSnapshot does not change the snapshot", RULE, case!(no_alias)).needs(&[SNAPSHOT, CREATE, Need::Files]).each(),
+    Row::new("a write to a restored volume does not change the snapshot", RESTORE, case!(two_restores)).needs(&[SNAPSHOT, CREATE, Need::Files]).each(),
+    Row::new("a restored volume keeps its data after its snapshot is deleted", RESTORE, case!(outlives)).needs(&[SNAPSHOT, CREATE, Need::Files]).each(),
+    Row::new("DeleteVolume of a volume with snapshots keeps them or returns FailedPrecondition", "DeleteVolume Errors", case!(source_deleted)).needs(&[SNAPSHOT, CREATE, Need::Files]),
+    Row::new("CreateVolume from a snapshot with a larger size succeeds or returns OutOfRange", RESTORE, case!(larger)).needs(&[SNAPSHOT, CREATE, Need::Files]).each(),
+    Row::new("CreateVolume from a snapshot with a smaller size succeeds or returns OutOfRange", "CreateVolume Errors", case!(smaller)).needs(&[SNAPSHOT, CREATE, EXPAND]),
+    Row::new("each snapshot of a volume holds the data of its creation time", RULE, case!(times)).needs(&[SNAPSHOT, CREATE, Need::Files]).each(),
 ];
 
 async fn no_name(f: &Fixture) -> Result<()> {
@@ -114,19 +114,19 @@ async fn unknown_source(f: &Fixture) -> Result<()> {
 async fn whole(f: &Fixture) -> Result<()> {
     let volume = f.volume().await?.volume_id;
     let snapshot = f.snapshot(&volume).await?;
-    ensure!(!snapshot.snapshot_id.is_empty(), "CreateSnapshot gives an empty snapshot_id");
+    ensure!(!snapshot.snapshot_id.is_empty(), "CreateSnapshot returned an empty snapshot_id");
     ensure!(
         snapshot.snapshot_id.len() <= 128,
-        "CreateSnapshot gives an id of {} bytes, at most 128 are allowed",
+        "CreateSnapshot returned a snapshot_id of {} bytes, at most 128 are allowed",
         snapshot.snapshot_id.len()
     );
     ensure!(
         snapshot.source_volume_id == volume,
-        "a snapshot of {volume:?} says that its source is {:?}",
+        "a snapshot of {volume:?} has the source_volume_id {:?}",
         snapshot.source_volume_id
     );
-    ensure!(snapshot.creation_time.is_some(), "CreateSnapshot gives no creation_time");
-    ensure!(snapshot.size_bytes >= 0, "CreateSnapshot gives the size {}", snapshot.size_bytes);
+    ensure!(snapshot.creation_time.is_some(), "CreateSnapshot returned no creation_time");
+    ensure!(snapshot.size_bytes >= 0, "CreateSnapshot returned size_bytes {}", snapshot.size_bytes);
     Ok(())
 }
 
@@ -141,7 +141,7 @@ async fn same_again(f: &Fixture) -> Result<()> {
     let again = id(f.create_snapshot(request).await.works("CreateSnapshot called again")?);
     ensure!(
         first == again,
-        "CreateSnapshot called twice for one name took two snapshots: {first:?} and {again:?}"
+        "CreateSnapshot called twice with one name created two snapshots: {first:?} and {again:?}"
     );
     Ok(())
 }
@@ -151,7 +151,7 @@ async fn other_source(f: &Fixture) -> Result<()> {
     let mut request = f.snapshot_request(&f.volume().await?.volume_id);
     f.create_snapshot(request.clone()).await.works("CreateSnapshot")?;
     request.source_volume_id = f.volume().await?.volume_id;
-    let what = "CreateSnapshot with the name of a snapshot of another volume";
+    let what = "CreateSnapshot with an existing name and a different source";
     f.create_snapshot(request).await.refused(what, &[Code::AlreadyExists])
 }
 
@@ -203,12 +203,18 @@ async fn all(f: &Fixture, request: ListSnapshotsRequest) -> Result<Vec<Snapshot>
     loop {
         let page = f.list_snapshots(request.clone()).await.works("ListSnapshots")?;
         let (limit, count) = (usize::try_from(request.max_entries).unwrap_or(0), page.entries.len());
-        ensure!(limit == 0 || count <= limit, "ListSnapshots with max_entries {limit} gives {count} entries");
+        ensure!(
+            limit == 0 || count <= limit,
+            "ListSnapshots with max_entries {limit} returns {count} entries"
+        );
         snapshots.extend(page.entries.into_iter().filter_map(|Entry { snapshot }| snapshot));
         if page.next_token.is_empty() {
             return Ok(snapshots);
         }
-        ensure!(page.next_token != request.starting_token, "ListSnapshots gives the token that it was given");
+        ensure!(
+            page.next_token != request.starting_token,
+            "ListSnapshots returns the starting_token as next_token"
+        );
         request.starting_token = page.next_token;
     }
 }
@@ -217,7 +223,7 @@ async fn list(f: &Fixture) -> Result<()> {
     let snapshots = all(f, ListSnapshotsRequest::default()).await?;
     ensure!(
         snapshots.iter().all(|snapshot| !snapshot.snapshot_id.is_empty()),
-        "ListSnapshots gives a snapshot without an id"
+        "ListSnapshots returns a snapshot without an id"
     );
     Ok(())
 }
@@ -242,14 +248,22 @@ async fn list_one(f: &Fixture) -> Result<()> {
     let found =
         all(f, ListSnapshotsRequest { snapshot_id: one.snapshot_id.clone(), ..Default::default() }).await?;
     let ids: Vec<&str> = found.iter().map(|snapshot| snapshot.snapshot_id.as_str()).collect();
-    ensure!(ids == [one.snapshot_id.as_str()], "ListSnapshots of {:?} gives {ids:?}", one.snapshot_id);
+    ensure!(
+        ids == [one.snapshot_id.as_str()],
+        "ListSnapshots of the snapshot_id {:?} returns {ids:?}",
+        one.snapshot_id
+    );
     Ok(())
 }
 
 async fn list_unknown(f: &Fixture) -> Result<()> {
     let found =
         all(f, ListSnapshotsRequest { snapshot_id: f.unknown_snapshot(), ..Default::default() }).await?;
-    ensure!(found.is_empty(), "ListSnapshots of an id that does not exist gives {} snapshots", found.len());
+    ensure!(
+        found.is_empty(),
+        "ListSnapshots of a snapshot_id that does not exist returns {} snapshots",
+        found.len()
+    );
     Ok(())
 }
 
@@ -264,7 +278,7 @@ async fn list_source(f: &Fixture) -> Result<()> {
     let found: BTreeSet<String> = all(f, request).await?.into_iter().map(|it| it.snapshot_id).collect();
     ensure!(
         found == taken,
-        "ListSnapshots of the source {volume:?} gives {found:?}, and its snapshots are {taken:?}"
+        "ListSnapshots of the source_volume_id {volume:?} returns {found:?}, but its snapshots are {taken:?}"
     );
     Ok(())
 }
@@ -274,7 +288,7 @@ async fn list_unknown_source(f: &Fixture) -> Result<()> {
         all(f, ListSnapshotsRequest { source_volume_id: f.unknown_volume(), ..Default::default() }).await?;
     ensure!(
         found.is_empty(),
-        "ListSnapshots of a source that does not exist gives {} snapshots",
+        "ListSnapshots of a source_volume_id that does not exist returns {} snapshots",
         found.len()
     );
     Ok(())
@@ -290,7 +304,8 @@ async fn pages(f: &Fixture) -> Result<()> {
     let listed = all(f, whole.clone()).await?;
     if taken.iter().any(|id| has(&listed, id) == 0) {
         return Err(skip(
-            "ListSnapshots of a source does not give them all: see snapshots::listing a source gives its snapshots",
+            "ListSnapshots of a source_volume_id is incomplete: see snapshots::ListSnapshots of a source_volume_id \
+             returns all snapshots of that volume",
         ));
     }
     let found = all(f, ListSnapshotsRequest { max_entries: 1, ..whole }).await?;
@@ -318,8 +333,8 @@ async fn get_no_id(f: &Fixture) -> Result<()> {
 async fn get(f: &Fixture) -> Result<()> {
     let taken = f.snapshot(&f.volume().await?.volume_id).await?;
     let found = f.get_snapshot(get_request(f, taken.snapshot_id.clone())).await.works("GetSnapshot")?;
-    let Some(found) = found.snapshot else { bail!("GetSnapshot answered OK without a snapshot") };
-    ensure!(found == taken, "CreateSnapshot gave {taken:?}, and GetSnapshot gives {found:?}");
+    let Some(found) = found.snapshot else { bail!("GetSnapshot returned OK without a snapshot") };
+    ensure!(found == taken, "CreateSnapshot returned {taken:?}, but GetSnapshot returns {found:?}");
     Ok(())
 }
 
@@ -335,7 +350,7 @@ async fn restore(f: &Fixture) -> Result<()> {
     f.says_source(f.make(request).await?, source)
 }
 
-/// A volume that holds `text`, and a snapshot of it.
+/// Creates a volume that contains `text`, and a snapshot of it.
 async fn with_text(f: &Fixture, text: &str) -> Result<(Placed, Snapshot)> {
     let source = f.up().await?;
     f.write(&source, 0, text).await?;
@@ -357,22 +372,16 @@ async fn no_alias(f: &Fixture) -> Result<()> {
     let (source, snapshot) = with_text(f, "before").await?;
     f.write(&source, 0, "after").await?;
     let restored = restored(f, &snapshot).await?;
-    f.must_hold(
-        &restored,
-        0,
-        "before",
-        "the source was written to after the snapshot, and in the restored volume",
-    )
-    .await
+    f.must_hold(&restored, 0, "before", "in a restored volume, after a later write to the source").await
 }
 
 async fn two_restores(f: &Fixture) -> Result<()> {
     let (source, snapshot) = with_text(f, "shared").await?;
     let one = restored(f, &snapshot).await?;
     f.write(&one, 0, "of the first").await?;
-    f.must_hold(&source, 0, "shared", "a restored volume was written to, and in the source").await?;
+    f.must_hold(&source, 0, "shared", "in the source, after a write to a restored volume").await?;
     let two = restored(f, &snapshot).await?;
-    f.must_hold(&two, 0, "shared", "a restored volume was written to, and in another one").await
+    f.must_hold(&two, 0, "shared", "in a second restored volume, after a write to the first").await
 }
 
 async fn outlives(f: &Fixture) -> Result<()> {
@@ -380,12 +389,11 @@ async fn outlives(f: &Fixture) -> Result<()> {
     let restored = restored(f, &snapshot).await?;
     let deleted = f.delete_snapshot(f.delete_snapshot_request(&snapshot.snapshot_id)).await;
     if matches!(&deleted, Err(status) if status.code() == Code::FailedPrecondition) {
-        f.remark("snapshots cannot be deleted while volumes restored from them are there");
+        f.remark("snapshots cannot be deleted while volumes restored from them exist");
         return Ok(());
     }
-    deleted.works("DeleteSnapshot of a snapshot that was restored")?;
-    f.must_hold(&restored, 0, "outlives", "the snapshot was deleted, and in the volume restored from it")
-        .await
+    deleted.works("DeleteSnapshot of a restored snapshot")?;
+    f.must_hold(&restored, 0, "outlives", "in a restored volume, after its snapshot was deleted").await
 }
 
 async fn source_deleted(f: &Fixture) -> Result<()> {
@@ -396,13 +404,13 @@ async fn source_deleted(f: &Fixture) -> Result<()> {
         f.remark("volumes that have snapshots cannot be deleted");
         return Ok(());
     }
-    deleted.works("DeleteVolume of a volume that has snapshots")?;
+    deleted.works("DeleteVolume of a volume with snapshots")?;
     let restored = restored(f, &snapshot).await?;
     f.must_hold(
         &restored,
         0,
         "of the source",
-        "the source was deleted, and in a volume restored from its snapshot",
+        "in a restored volume, after the source of the snapshot was deleted",
     )
     .await
 }
@@ -414,15 +422,15 @@ async fn larger(f: &Fixture) -> Result<()> {
     request.capacity_range = Some(f.suite().range(f.config().grown()));
     let made = match f.create_volume(request).await {
         Err(status) if status.code() == Code::OutOfRange => {
-            f.remark("volumes restored from a snapshot cannot be larger than it");
+            f.remark("volumes restored from a snapshot cannot be larger than the snapshot");
             return Ok(());
         }
-        made => made.works("CreateVolume from a snapshot, larger,")?.volume.unwrap_or_default(),
+        made => made.works("CreateVolume from a snapshot with a larger size")?.volume.unwrap_or_default(),
     };
     let grown = f.config().grown();
     ensure!(
         made.capacity_bytes == 0 || made.capacity_bytes >= grown,
-        "a restored volume of {grown} bytes was asked for, and CreateVolume gives {}",
+        "a restored volume of {grown} bytes was requested, and CreateVolume returned {}",
         made.capacity_bytes
     );
     let restored = f.raise(made).await?;
@@ -430,7 +438,7 @@ async fn larger(f: &Fixture) -> Result<()> {
     let (bytes, grown) = (f.bytes(&restored).await?, grown.unsigned_abs());
     ensure!(
         !real || bytes >= grown / 10 * 8,
-        "a restored volume of {grown} bytes was asked for, and its workload sees {bytes}"
+        "a restored volume of {grown} bytes was requested, and its workload sees {bytes}"
     );
     Ok(())
 }
@@ -440,16 +448,16 @@ async fn smaller(f: &Fixture) -> Result<()> {
     f.grow(&volume).await?;
     let snapshot = f.snapshot(&volume).await?;
     if snapshot.size_bytes == 0 {
-        return Err(skip("snapshots do not say how large they are"));
+        return Err(skip("snapshots have no size_bytes"));
     }
     let mut request = f.create_from(from_snapshot(&snapshot.snapshot_id));
     let less = f.config().volume_size / 2;
     request.capacity_range = Some(CapacityRange { required_bytes: less, limit_bytes: less });
     let codes = [Code::OutOfRange, Code::InvalidArgument];
     match f.create_volume(request).await {
-        // Which sizes are allowed is the driver's to say.
+        // The driver decides which sizes are allowed.
         Ok(_) => f.remark("a restored volume may be smaller than its snapshot"),
-        answer => answer.refused("CreateVolume from a snapshot, smaller than it,", &codes)?,
+        answer => answer.refused("CreateVolume from a snapshot with a smaller size", &codes)?,
     }
     Ok(())
 }

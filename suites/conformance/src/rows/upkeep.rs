@@ -1,4 +1,4 @@
-//! What a driver uses up: descriptors, loop devices and time must not grow with the number of calls.
+//! Resource leaks: descriptors, loop devices and latency must not grow with the number of calls.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -13,28 +13,29 @@ use crate::{
     fixture::{Fixture, Placed},
 };
 
-/// Calls after which a leak of one each cannot be missed.
+/// Enough calls to detect a leak of one descriptor per call.
 const LEAKING: usize = 64;
-/// Calls after which a driver must not be slower than at first.
+/// Number of calls after which latency is compared with the initial latency.
 const MANY: usize = 1000;
-/// How long they may take together: of a driver that is slow anyway fewer must do.
+/// Maximum total duration of these calls: fewer are made to a slow driver.
 const ENOUGH: Duration = Duration::from_secs(5);
-/// Of how many calls a median is taken.
+/// Number of calls per median.
 const SAMPLE: usize = 21;
-/// How much slower a call is at the least that counts as slower: what a busy machine does is less.
+/// Minimum difference that counts as slower: above the noise of a busy machine.
 const SLOWER: Duration = Duration::from_millis(50);
-/// And how many times slower.
+/// Minimum ratio that counts as slower.
 const TIMES: u32 = 10;
 
 pub(super) const ROWS: &[Row] = &[
-    Row::new("calls leave no file descriptor open", "Interface", case!(descriptors)).when(When::Alone),
-    Row::new("many calls later a call takes no longer", "Timeouts", case!(pace))
+    Row::new("NodeGetInfo called many times leaves no file descriptor open", "Interface", case!(descriptors))
+        .when(When::Alone),
+    Row::new("NodeGetInfo called many times does not become slower", "Timeouts", case!(pace))
         .needs(&[Need::Restart])
         .when(When::Alone),
-    Row::new("staging twice attaches one loop device", "NodeStageVolume", case!(one_loop))
+    Row::new("NodeStageVolume called twice attaches one loop device", "NodeStageVolume", case!(one_loop))
         .needs(&[CREATE, STAGE, Need::Files])
         .only(Access::Mount),
-    Row::new("unstaging leaves no loop device attached", "NodeUnstageVolume", case!(no_loop))
+    Row::new("NodeUnstageVolume leaves no loop device attached", "NodeUnstageVolume", case!(no_loop))
         .needs(&[CREATE, STAGE, Need::Files])
         .only(Access::Mount),
 ];
@@ -47,11 +48,13 @@ async fn call(f: &Fixture) -> Result<Duration> {
 
 async fn descriptors(f: &Fixture) -> Result<()> {
     let Some(process) = f.suite().process().await else {
-        return Err(skip("the driver's process is not ours: let --driver start it".to_owned()));
+        return Err(skip(
+            "the driver's process was not started by claimcheck: let --driver start it".to_owned(),
+        ));
     };
     let open = || -> Result<usize> {
         let folder = format!("/proc/{process}/fd");
-        Ok(fs::read_dir(&folder).with_context(|| format!("cannot look at {folder}"))?.count())
+        Ok(fs::read_dir(&folder).with_context(|| format!("cannot read {folder}"))?.count())
     };
     call(f).await?;
     let before = open()?;
@@ -61,14 +64,14 @@ async fn descriptors(f: &Fixture) -> Result<()> {
     let after = open()?;
     ensure!(
         after < before + LEAKING / 2,
-        "after {LEAKING} calls of NodeGetInfo the driver has {after} file descriptors open, {before} before: \
-         calls leave descriptors open"
+        "after {LEAKING} calls of NodeGetInfo the driver has {after} open file descriptors, {before} before: \
+         calls leak file descriptors"
     );
     Ok(())
 }
 
 async fn pace(f: &Fixture) -> Result<()> {
-    // With a fresh process, so that what other cases have asked before does not count.
+    // With a new process, so that calls of other cases do not count.
     f.restart().await?;
     let first = median(f).await?;
     let limit = Instant::now() + ENOUGH;
@@ -81,8 +84,8 @@ async fn pace(f: &Fixture) -> Result<()> {
     let last = median(f).await?;
     ensure!(
         last < first + SLOWER || last < first * TIMES,
-        "a call of NodeGetInfo took {first:?} after the start, and takes {last:?} after many: calls become slower \
-         with their number"
+        "a call of NodeGetInfo took {first:?} after the start, and takes {last:?} after many calls: latency grows \
+         with the number of calls"
     );
     Ok(())
 }
@@ -104,8 +107,8 @@ async fn one_loop(f: &Fixture) -> Result<()> {
     let twice = attached(&file)?;
     ensure!(
         twice <= once,
-        "staged once, the volume had {once} loop device(s) attached, and staged again {twice}: repeating \
-         NodeStageVolume attaches another loop device"
+        "the volume had {once} loop device(s) after NodeStageVolume, and {twice} after it was called again: a \
+         repeated NodeStageVolume attaches another loop device"
     );
     Ok(())
 }
@@ -117,30 +120,30 @@ async fn no_loop(f: &Fixture) -> Result<()> {
     gone.works("NodeUnstageVolume")?;
     let mut last = "NodeUnstageVolume";
     if attached(&file)? > 0 && f.attaches() {
-        // The device is what attaching gave the volume to the node as.
+        // ControllerPublishVolume attached the device to the node.
         last = "ControllerUnpublishVolume";
         let request = f.detach_request(placed.id(), &f.node_info().node_id);
         f.controller_unpublish_volume(request).await.works(last)?;
     }
     let left = attached(&file)?;
-    ensure!(left == 0, "{last} answered OK and leaves {left} loop device(s) of the volume attached");
+    ensure!(left == 0, "{last} returned OK, but {left} loop device(s) of the volume remain attached");
     Ok(())
 }
 
-/// The file behind the loop device that a staged volume lies on.
+/// The backing file of the loop device of a staged volume.
 fn backing_file(f: &Fixture, placed: &Placed) -> Result<String> {
-    let staging = placed.staging.as_deref().context("the volume is staged nowhere")?;
+    let staging = placed.staging.as_deref().context("the volume has no staging path")?;
     let number = f.device_at(staging)?;
     match read(&Path::new("/sys/dev/block").join(number).join("loop/backing_file"))? {
         Some(file) => Ok(file),
-        None => Err(skip("the driver's volumes lie on no loop devices".to_owned())),
+        None => Err(skip("the driver's volumes are not on loop devices".to_owned())),
     }
 }
 
-/// How many loop devices have this file behind them. It may have been deleted meanwhile.
+/// Counts the loop devices with this backing file, which may have been deleted meanwhile.
 fn attached(file: &str) -> Result<usize> {
     let mut count = 0;
-    for entry in fs::read_dir("/sys/block").context("cannot look at /sys/block")? {
+    for entry in fs::read_dir("/sys/block").context("cannot read /sys/block")? {
         let found = read(&entry?.path().join("loop/backing_file"))?;
         count += usize::from(found.is_some_and(|found| found.trim_end_matches(" (deleted)") == file));
     }
@@ -150,7 +153,7 @@ fn attached(file: &str) -> Result<usize> {
 fn read(path: &Path) -> Result<Option<String>> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text.trim_end().to_owned())),
-        // A device that is detached while one looks has no file any more.
+        // A device that is detached concurrently no longer has a backing file.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error()) => Ok(None),
         Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
