@@ -1,4 +1,4 @@
-//! Compiles `proto/csi.proto` to Rust with protox, so that nobody needs a `protoc`.
+//! Compiles `proto/csi.proto` to Rust with protox, so that no `protoc` is needed.
 
 use std::error::Error;
 

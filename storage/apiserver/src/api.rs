@@ -1,4 +1,4 @@
-//! The way of a request: path, token, body, handler, counters.
+//! The processing of a request: path, token, body, handler, counters.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,33 +22,33 @@ use crate::store::Store;
 use crate::tokens::Signer;
 use crate::{discovery, furniture, openapi};
 
-/// The largest body that is read; upstream allows 3 MiB.
+/// Maximum size of a body; upstream allows 3 MiB.
 const BODY_LIMIT: usize = 3 << 20;
 
-/// Everything that connections share.
+/// State shared by all connections.
 pub struct Api {
     /// All objects.
     pub store: Arc<Store>,
     /// Ends watches when the server stops.
     pub stop: CancellationToken,
-    /// What shall go wrong.
+    /// Injected faults.
     pub faults: Faults,
     /// Signs the tokens of service accounts.
     pub signer: Signer,
     /// The CA that clients trust.
     pub ca_pem: String,
     address: SocketAddr,
-    /// What the `Authorization` header must be; it opens the kubelets too.
+    /// The required `Authorization` header; it is also valid for the kubelets.
     pub authorization: String,
     git_version: String,
     audit: Audit,
 }
 
-/// Where a server is found, and what it is known by.
+/// Address and credentials of a server.
 pub struct Issued {
-    /// Where it listens.
+    /// Its address.
     pub address: SocketAddr,
-    /// The bearer token that may do everything.
+    /// The bearer token of the cluster admin.
     pub token: String,
     /// The CA that clients trust, PEM.
     pub ca_pem: String,
@@ -57,7 +57,7 @@ pub struct Issued {
 }
 
 impl Api {
-    /// An API over `store`, furnished as every cluster is.
+    /// An API over `store`, with the default objects of every cluster.
     pub fn new(
         store: Arc<Store>,
         identity: Issued,

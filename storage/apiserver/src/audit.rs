@@ -1,4 +1,4 @@
-//! Who asked for what: counters in memory, and one JSON line per request in a file if wanted.
+//! Audit: request counters in memory, and one JSON line per request in a file if configured.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -9,27 +9,27 @@ use std::time::Duration;
 
 use serde_json::json;
 
-/// How often one client did one thing.
+/// Number of requests of one client, verb and resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestCount {
     /// The first word of the client's user agent.
     pub agent: String,
     /// The Kubernetes verb, e.g. `create` or `watch`.
     pub verb: &'static str,
-    /// The resource with its subresource, e.g. `pods/status`, or the path of what is no object.
+    /// The resource with its subresource, e.g. `pods/status`, or the path of a non-resource request.
     pub resource: String,
-    /// How many requests.
+    /// Number of requests.
     pub count: u64,
 }
 
-/// What is known of a request when it has been answered.
+/// A request with its response.
 #[derive(Debug)]
 pub struct Entry<'a> {
     /// The first word of the client's user agent.
     pub agent: &'a str,
     /// The Kubernetes verb.
     pub verb: &'static str,
-    /// As in [`RequestCount::resource`].
+    /// See [`RequestCount::resource`].
     pub resource: &'a str,
     /// Path and query.
     pub uri: &'a str,
@@ -37,9 +37,9 @@ pub struct Entry<'a> {
     pub code: u16,
     /// Bytes of the request's body.
     pub request_bytes: u64,
-    /// Bytes of the answer's body; 0 for a stream.
+    /// Bytes of the response's body; 0 for a stream.
     pub response_bytes: u64,
-    /// Until the answer was ready; for a watch, until it began.
+    /// Time until the response was ready; for a watch, until it began.
     pub took: Duration,
 }
 
@@ -57,13 +57,13 @@ impl Audit {
         Ok(Self { counts: Mutex::default(), log })
     }
 
-    /// Counts one request, before it is answered: whoever sees its effect finds it counted.
+    /// Counts one request, before its response: a client that sees its effect finds it counted.
     pub fn count(&self, agent: &str, verb: &'static str, resource: &str) {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         *counts.entry((agent.to_owned(), verb, resource.to_owned())).or_default() += 1;
     }
 
-    /// Logs one request that has been answered.
+    /// Logs one request with its response.
     pub fn log(&self, entry: Entry<'_>) {
         let Some(log) = &self.log else { return };
         let line = json!({
@@ -80,7 +80,7 @@ impl Audit {
         let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
         // Each line is complete on disk, so that the log of a killed run can be read.
         if let Err(error) = writeln!(log, "{line}").and_then(|()| log.flush()) {
-            tracing::warn!(%error, "could not write to the audit log");
+            tracing::warn!(%error, "cannot write to the audit log");
         }
     }
 

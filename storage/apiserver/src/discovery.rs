@@ -1,4 +1,4 @@
-//! Discovery: which groups, versions and resources there are, in the classic and the aggregated form.
+//! Discovery: groups, versions and resources, in the classic and the aggregated form.
 
 use std::net::SocketAddr;
 
@@ -60,7 +60,7 @@ pub fn resources(group: &str, version: &str) -> Result<Answer> {
     }
     let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
     let mut list = json!({ "kind": "APIResourceList", "groupVersion": group_version, "resources": entries });
-    // Upstream leaves it out for the core group, whose discovery is older than the field.
+    // Upstream omits it for the core group, since its discovery is older than the field.
     if !group.is_empty() {
         list["apiVersion"] = "v1".into();
     }
@@ -123,7 +123,7 @@ fn describe(row: &Resource) -> Vec<Value> {
     std::iter::once(entry).chain(below).collect()
 }
 
-/// Tells clients that migrate storage which form is stored: eight bytes of a hash over group, version, kind.
+/// The storage version hash for clients that migrate storage: eight bytes of a hash over group, version, kind.
 fn storage_version_hash(row: &Resource) -> String {
     let stored = resources::stored(row.shelf);
     let name = format!("{}/{}/{}", stored.group, stored.version, stored.kind);

@@ -1,4 +1,4 @@
-//! Base64 (RFC 4648): as certificates and secrets are written, and as URLs and tokens carry it.
+//! Base64 (RFC 4648), for certificates and Secrets, and for URLs and tokens.
 
 /// With padding (section 4).
 pub fn base64(bytes: &[u8]) -> String {
@@ -18,12 +18,12 @@ pub fn base64(bytes: &[u8]) -> String {
     text
 }
 
-/// With the alphabet that URLs can hold, without padding (section 5).
+/// With the URL-safe alphabet, without padding (section 5).
 pub fn base64_url(bytes: &[u8]) -> String {
     base64(bytes).trim_end_matches('=').replace('+', "-").replace('/', "_")
 }
 
-/// Reads either form; `None` if it is neither.
+/// Decodes either form; `None` if it is invalid.
 pub fn unbase64(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len() * 3 / 4);
     let (mut word, mut bits) = (0u32, 0);

@@ -1,8 +1,8 @@
-//! Faults: requests that the server is told to spoil, so that clients can show what they do about it.
+//! Fault injection: requests that the server makes fail, to test the reaction of clients.
 //!
-//! What is injected is what clients of a real API server meet: throttling (429 with `Retry-After`), errors
-//! before anything was done (500, 503), lost races (409), slow answers, and watches that end. Health,
-//! version and discovery are never spoilt.
+//! Injected faults are those of a real API server: throttling (429 with `Retry-After`), errors before anything
+//! was done (500, 503), conflicts (409), slow responses, and watches that end. Health, version and discovery
+//! are never affected.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -12,36 +12,35 @@ use claimcheck_model::Rate;
 
 use crate::status::Status;
 
-/// Which requests to spoil, and how. The first rule that hits a request decides.
+/// Affected requests, and the fault. The first rule that matches a request decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FaultRule {
-    /// Only requests of this verb, such as `patch`; all verbs where absent.
+    /// Only requests with this verb, such as `patch`; all verbs if absent.
     pub verb: Option<String>,
-    /// Only requests for this resource by its plural, such as `pods`; subresources count with it. All
-    /// where absent.
+    /// Only requests for this resource by its plural, such as `pods`; subresources are included. All if absent.
     pub resource: Option<String>,
-    /// What happens.
+    /// The fault.
     pub fault: Fault,
-    /// To which share of them.
+    /// The affected fraction of them.
     pub rate: Rate,
-    /// To so many of them at most.
+    /// The maximum number of affected requests.
     pub count: Option<u32>,
 }
 
-/// What happens to a request.
+/// The fault of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// 429: too many requests, try again in a second.
+    /// 429: too many requests, retry after a second.
     Throttled,
-    /// 409: somebody else was faster. Only updates and patches can lose a race.
+    /// 409: conflict with a concurrent write. Only updates and patches can conflict.
     Conflict,
-    /// 500, and nothing was done.
+    /// 500, without any effect.
     InternalError,
-    /// 503, and nothing was done.
+    /// 503, without any effect.
     Unavailable,
-    /// The request is handled this much later.
+    /// The request is delayed by this time.
     Latency(Duration),
-    /// The stream of a watch ends after what it has just sent.
+    /// The stream of a watch ends after the events that it has just sent.
     DroppedWatch,
 }
 
@@ -54,7 +53,7 @@ impl Fault {
         }
     }
 
-    /// Waits, fails, or lets the request through.
+    /// Waits, fails, or passes the request on.
     pub(crate) async fn strike(self) -> Result<(), Status> {
         match self {
             Self::Throttled => Err(Status::throttled()),
@@ -81,18 +80,18 @@ struct Armed {
 }
 
 impl Faults {
-    /// Replaces the rules; all counts start afresh. Without rules, nothing is spoilt.
+    /// Replaces the rules and resets all counts. Without rules, no request is affected.
     pub fn set(&self, rules: Vec<FaultRule>) {
         let armed = rules.into_iter().map(|rule| Armed { rule, hits: AtomicU32::new(0) }).collect();
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = armed;
     }
 
-    /// What shall happen to this request. A watch that is to be dropped is none of this: it begins well.
+    /// The fault of this request. Does not include the drop of a watch, which begins normally.
     pub(crate) fn on_request(&self, verb: &str, resource: &str) -> Option<Fault> {
         self.next(verb, resource, |fault| fault != Fault::DroppedWatch)
     }
 
-    /// Whether a watch shall end here.
+    /// Whether a watch must end here.
     pub(crate) fn drops_watch(&self, resource: &str) -> bool {
         self.next("watch", resource, |fault| fault == Fault::DroppedWatch).is_some()
     }

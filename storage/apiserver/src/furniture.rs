@@ -1,4 +1,4 @@
-//! What every cluster and every namespace holds from the start, and has again when somebody deletes it.
+//! Default objects of every cluster and every namespace, which are restored when they are deleted.
 
 use serde_json::{Value, json};
 
@@ -9,13 +9,13 @@ use crate::time;
 /// The namespaces of every cluster.
 const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
-/// The service account that pods use which name none.
+/// The service account of pods without one.
 const SERVICE_ACCOUNT: &str = "default";
 
-/// The CA by which pods know the API server.
+/// The CA bundle with which pods verify the API server.
 const ROOT_CA: &str = "kube-root-ca.crt";
 
-/// Furnishes an empty store.
+/// Creates the default objects in an empty store.
 pub fn furnish_cluster(store: &Store, ca_pem: &str) {
     for name in NAMESPACES {
         let namespace = json!({
@@ -50,10 +50,10 @@ pub fn furnish_cluster(store: &Store, ca_pem: &str) {
     }
 }
 
-/// Gives a namespace its service account and the CA, where it lacks them.
+/// Creates the service account and the CA of a namespace, if they are missing.
 ///
-/// Stock Kubernetes has two controllers for that, and pods that come before them are refused. Here both are
-/// there as soon as the namespace is.
+/// Stock Kubernetes has two controllers for that, and rejects pods that are created before. Here both exist as
+/// soon as the namespace does.
 pub fn furnish_namespace(store: &Store, namespace: &str, ca_pem: &str) {
     let account = json!({ "metadata": metadata(SERVICE_ACCOUNT, json!({ "namespace": namespace })) });
     let about = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal \
@@ -71,7 +71,7 @@ pub fn furnish_namespace(store: &Store, namespace: &str, ca_pem: &str) {
     }
 }
 
-/// Whether the object is one that [`furnish_namespace`] makes.
+/// Whether [`furnish_namespace`] creates this object.
 pub fn belongs_to_namespace(shelf: Shelf, key: &Key) -> bool {
     matches!((shelf, &*key.name), (Shelf::ServiceAccounts, SERVICE_ACCOUNT) | (Shelf::ConfigMaps, ROOT_CA))
 }

@@ -35,7 +35,7 @@ pub fn render(url: &str, ca_pem: &str, token: &str) -> String {
 /// Writes `text` to `path`, readable by its owner only: it holds the token.
 ///
 /// # Errors
-/// Whatever the file system says about `path`.
+/// Any error of the file system.
 pub fn write(path: &Path, text: &str) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
     // A file that was there already keeps its mode on open.

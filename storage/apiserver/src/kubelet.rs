@@ -1,4 +1,4 @@
-//! Asking a node's kubelet for what only the node has: the logs of its containers.
+//! Requests to a node's kubelet: the logs of its containers.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,24 +17,24 @@ use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// How much of a refusal is read, as upstream.
+/// Maximum size of an error message, as upstream.
 const REFUSAL_LIMIT: usize = 50_000;
 
-/// Why a kubelet did not answer.
+/// Why a request to a kubelet failed.
 #[derive(Debug, thiserror::Error)]
 pub enum KubeletError {
     /// Its address cannot be reached.
     #[error("dial tcp {address}: {error}")]
     Connect {
-        /// Where it should listen.
+        /// Its address.
         address: SocketAddr,
-        /// What the kernel or TLS said.
+        /// The error of the kernel or of TLS.
         error: std::io::Error,
     },
-    /// It does not speak HTTP as it should.
+    /// Its response is not valid HTTP.
     #[error("{0}")]
     Http(#[from] hyper::Error),
-    /// The request cannot be written down.
+    /// The request is invalid.
     #[error("{0}")]
     Request(#[from] http::Error),
     /// The provider of cryptography has no usable version of TLS.
@@ -42,25 +42,25 @@ pub enum KubeletError {
     Tls(#[from] rustls::Error),
 }
 
-/// What a kubelet said.
+/// A kubelet's response.
 pub enum Reply {
-    /// The text, as it comes.
+    /// The text, as a stream.
     Text(BoxStream<'static, Bytes>),
-    /// A refusal, with its code and text.
+    /// An error, with its code and text.
     Refused(StatusCode, String),
 }
 
-/// Sends `GET https://address/path` with `authorization` and streams the answer.
+/// Sends `GET https://address/path` with `authorization` and streams the response.
 ///
 /// # Errors
-/// [`KubeletError`] when there is no answer at all.
+/// [`KubeletError`] if there is no response at all.
 pub async fn get(address: SocketAddr, path: &Uri, authorization: &str) -> Result<Reply, KubeletError> {
     let connect = |error| KubeletError::Connect { address, error };
     let stream = TcpStream::connect(address).await.map_err(connect)?;
     let name = ServerName::IpAddress(address.ip().into());
     let stream = TlsConnector::from(settings()?).connect(name, stream).await.map_err(connect)?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    // It ends with the stream below: when the caller goes away, the kubelet's side is closed too.
+    // It ends with the stream below: when the caller disconnects, the kubelet's connection is closed too.
     tokio::spawn(async move {
         if let Err(error) = connection.await {
             tracing::debug!(%address, %error, "connection to the kubelet ended");
@@ -82,8 +82,8 @@ pub async fn get(address: SocketAddr, path: &Uri, authorization: &str) -> Result
     Ok(Reply::Text(text(response.into_body())))
 }
 
-/// The data of a body until it ends, or the connection does: the status is sent by then, so that there is
-/// no other way left to tell.
+/// The data of a body until it ends, or the connection does: the status has been sent by then, so that the
+/// error cannot be reported.
 fn text(body: Incoming) -> BoxStream<'static, Bytes> {
     let frames = BodyStream::new(body).take_while(|frame| std::future::ready(frame.is_ok()));
     frames.filter_map(async |frame| frame.ok()?.into_data().ok()).boxed()
@@ -96,8 +96,8 @@ fn settings() -> Result<Arc<ClientConfig>, rustls::Error> {
     Ok(Arc::new(config.dangerous().with_custom_certificate_verifier(trusting).with_no_client_auth()))
 }
 
-/// Takes any certificate, as kube-apiserver does without `--kubelet-certificate-authority`: kubelets sign
-/// their own. It is still checked that the peer holds the certificate's key.
+/// Accepts any certificate, as kube-apiserver does without `--kubelet-certificate-authority`: kubelets sign
+/// their own. The peer must still prove possession of the certificate's key.
 #[derive(Debug)]
 struct Trusting(WebPkiSupportedAlgorithms);
 

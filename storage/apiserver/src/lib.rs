@@ -12,8 +12,8 @@
 //!              gc: owner references and terminating namespaces
 //! ```
 //!
-//! Start with [`start`], then `api.rs` for the way of a request, and `resources/mod.rs` for what is served.
-//! It agrees with kube-apiserver 1.36 on what `tests/replay.rs` replays.
+//! Start with [`start`], then `api.rs` for the processing of a request, and `resources/mod.rs` for the served
+//! kinds. It agrees with kube-apiserver 1.36 on everything that `tests/replay.rs` replays.
 
 mod admission;
 mod api;

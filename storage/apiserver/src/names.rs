@@ -1,18 +1,18 @@
-//! Names of objects: which are valid, and how `generateName` is completed.
+//! Names of objects: validation, and `generateName`.
 //!
 //! Mirrors apimachinery pkg/util/validation and apiserver pkg/storage/names.
 
-/// What upstream says of a name that is no DNS subdomain.
+/// Upstream's message for an invalid DNS subdomain.
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, \
     '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for \
     validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 
-/// What upstream says of a name that is no DNS label.
+/// Upstream's message for an invalid DNS label.
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', \
     and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for \
     validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
 
-/// Why `name` is no DNS label (`label`) or subdomain, if so.
+/// Why `name` is not a DNS label (`label`) or subdomain, if so.
 pub fn fault(name: &str, label: bool) -> Option<String> {
     let (limit, message) = if label { (63, LABEL) } else { (253, SUBDOMAIN) };
     if name.len() > limit {
@@ -30,7 +30,7 @@ fn is_label(part: &str) -> bool {
         && part.bytes().last().is_some_and(plain)
 }
 
-/// `base` with five random characters, none of which can form a word.
+/// `base` with five random characters, chosen so that they cannot form a word.
 pub fn generate(base: &str) -> String {
     const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     const SUFFIX: usize = 5;

@@ -1,9 +1,8 @@
-//! OpenAPI: what clients are told about kinds, paths and options, written out of `schema` and the rows of
-//! `resources`.
+//! OpenAPI: the documents about kinds, paths and options, generated from `schema` and the rows of `resources`.
 //!
-//! kubectl reads it to explain fields, to see whether a kind's patches know `fieldValidation` and `dryRun`
+//! kubectl uses it to explain fields, to check whether a kind's patches support `fieldValidation` and `dryRun`
 //! before it relies on them, and to merge lists. Upstream's documents (apiserver pkg/endpoints/openapi,
-//! kube-openapi) also describe fields in prose, and further verbs; neither is needed for that.
+//! kube-openapi) also have descriptions of fields, and additional verbs; neither is needed for that.
 
 use http::StatusCode;
 use serde_json::{Map, Value, json};
@@ -13,11 +12,11 @@ use crate::response::{self, Answer};
 use crate::schema::{self, Field, Identity, Object, Patch, Scalar, Shape};
 use crate::status::{Result, Status};
 
-/// The options of writes that kubectl looks for.
+/// The options of writes that kubectl checks.
 const WRITE_OPTIONS: [(&str, &str); 4] =
     [("dryRun", "string"), ("fieldManager", "string"), ("fieldValidation", "string"), ("force", "boolean")];
 
-/// `/openapi/v3`: where the document of each group and version is.
+/// `/openapi/v3`: the index of documents by group and version.
 pub fn index() -> Answer {
     let mut paths = Map::new();
     for row in resources::all() {
@@ -31,7 +30,7 @@ pub fn index() -> Answer {
 /// `/openapi/v3/api/v1` and `/openapi/v3/apis/<group>/<version>`.
 ///
 /// # Errors
-/// 404 for what is not served.
+/// 404 for unknown groups and versions.
 pub fn document(group: &str, version: &str) -> Result<Answer> {
     let rows: Vec<&Resource> =
         resources::all().iter().filter(|row| row.group == group && row.version == version).collect();
@@ -56,7 +55,7 @@ fn path_of(group: &str, version: &str) -> String {
     if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
 }
 
-/// The types of the rows, and all that they are made of.
+/// The types of the rows, and all types that they refer to.
 fn described(rows: &[&Resource]) -> Vec<&'static Object> {
     fn visit(shape: &'static Shape, found: &mut Vec<&'static Object>) {
         match shape {
@@ -135,7 +134,7 @@ fn describe_shape(shape: &Shape) -> Value {
     match shape {
         Shape::Any => json!({ "type": "object" }),
         Shape::Object(_) => match shape.object() {
-            // Extensions beside a reference are allowed only around it.
+            // Extensions next to a reference are allowed only around it.
             Some(object) => {
                 json!({ "allOf": [{ "$ref": format!("#/components/schemas/{}", name_of(object)) }] })
             }

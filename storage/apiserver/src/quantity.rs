@@ -6,11 +6,11 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// What upstream says of a quantity that is none.
+/// Upstream's message for an invalid quantity.
 pub const SYNTAX: &str =
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 
-/// A number with a family of suffixes, in thousandths of a millionth (nano): the smallest suffix there is.
+/// A number with a family of suffixes, in billionths (nano): the smallest suffix that exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quantity {
     nanos: i128,
@@ -24,7 +24,7 @@ enum Family {
     Exponent,
 }
 
-/// The text is no quantity.
+/// The text is not a quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a quantity")]
 pub struct NotAQuantity;

@@ -1,15 +1,15 @@
-//! What a request is about: its path and its query, taken apart.
+//! The parsed path and query of a request.
 
 use crate::resources::{self, Resource};
 
-/// What a path names.
+/// The target of a path.
 #[derive(Debug)]
 pub enum Target {
     /// `/healthz`, `/livez`, `/readyz`, and the checks below them.
     Health,
     /// `/version`.
     Version,
-    /// `/openid/v1/jwks`: what the tokens of service accounts are checked with.
+    /// `/openid/v1/jwks`: the keys that verify the tokens of service accounts.
     KeySet,
     /// `/api`: the versions of the core group.
     CoreVersions,
@@ -19,7 +19,7 @@ pub enum Target {
     Group(String),
     /// `/api/v1` or `/apis/<group>/<version>`: the resources of one version; the group is empty for core.
     GroupVersion(String, String),
-    /// `/openapi/v3`: where the descriptions are.
+    /// `/openapi/v3`: the index of the descriptions.
     OpenApi,
     /// `/openapi/v3/api/v1` or `/openapi/v3/apis/<group>/<version>`: the description of one version.
     OpenApiDocument(String, String),
@@ -45,7 +45,7 @@ pub struct ObjectPath {
 }
 
 impl Target {
-    /// Takes `path` (not decoded) apart.
+    /// Parses `path` (not decoded).
     pub fn parse(path: &str) -> Self {
         let segments: Vec<String> = path.split('/').filter(|s| !s.is_empty()).map(decode).collect();
         let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
@@ -107,7 +107,7 @@ impl Target {
 pub struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Takes a raw query string apart.
+    /// Parses a raw query string.
     pub fn parse(query: Option<&str>) -> Self {
         let pairs = query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
         Self(
@@ -130,13 +130,13 @@ impl Query {
         self.0.iter().any(|(n, v)| n == name && !matches!(v.as_str(), "false" | "0"))
     }
 
-    /// Whether nothing may be stored.
+    /// Whether this is a dry run.
     pub fn dry_run(&self) -> bool {
         self.get("dryRun").is_some()
     }
 }
 
-/// Percent-decoding; what is no valid escape stays as it is.
+/// Percent-decoding; invalid escapes are left unchanged.
 fn decode(text: &str) -> String {
     if !text.contains('%') {
         return text.to_owned();

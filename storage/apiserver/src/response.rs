@@ -1,4 +1,4 @@
-//! Answers: JSON objects, plain texts and watch streams.
+//! Responses: JSON objects, plain texts and watch streams.
 
 use std::convert::Infallible;
 
@@ -9,10 +9,10 @@ use http_body_util::{Either, Full, StreamBody};
 use hyper::body::{Bytes, Frame};
 use serde_json::Value;
 
-/// The body of an answer: whole, or a stream of watch events.
+/// The body of a response: whole, or a stream of watch events.
 pub type Body = Either<Full<Bytes>, StreamBody<BoxStream<'static, Result<Frame<Bytes>, Infallible>>>>;
 
-/// The answer to a request.
+/// The response to a request.
 pub type Answer = Response<Body>;
 
 /// The media type of everything but health checks.
@@ -30,7 +30,7 @@ pub fn json(status: StatusCode, value: &Value) -> Answer {
     bytes(status, JSON, Bytes::from(value.to_string()))
 }
 
-/// A plain text, as health checks and unknown paths are answered.
+/// A plain text, for health checks and unknown paths.
 pub fn text(status: StatusCode, text: &'static str) -> Answer {
     bytes(status, "text/plain; charset=utf-8", Bytes::from_static(text.as_bytes()))
 }

@@ -10,7 +10,7 @@ use crate::resources::Resource;
 use crate::status::{Result, Status};
 use crate::store::Object;
 
-/// What objects of a list or watch must fulfil.
+/// The selectors of a list or watch.
 #[derive(Debug, Default)]
 pub struct Selector {
     labels: Vec<Requirement>,
@@ -42,7 +42,7 @@ struct FieldRequirement {
 }
 
 impl Selector {
-    /// Reads both selectors of a request.
+    /// Parses both selectors of a request.
     pub fn parse(resource: &Resource, labels: Option<&str>, fields: Option<&str>) -> Result<Self> {
         let labels = Parser::new(labels.unwrap_or_default()).requirements().map_err(Status::bad_request)?;
         let fields = parse_fields(resource, fields.unwrap_or_default())?;
@@ -54,7 +54,7 @@ impl Selector {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// Whether `object` is selected.
+    /// Whether `object` matches.
     pub fn matches(&self, object: &Object) -> bool {
         let labels = &object.value["metadata"]["labels"];
         self.labels.iter().all(|requirement| requirement.matches(labels))

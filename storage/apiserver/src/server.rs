@@ -22,18 +22,18 @@ use crate::tls::{Identity, TlsError};
 use crate::tokens::{SignError, Signer};
 use crate::{gc, kubeconfig};
 
-/// What a server is started with; `Config::default()` is an ephemeral port on loopback.
+/// The configuration of a server; `Config::default()` is an ephemeral port on loopback.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where to listen; port 0 takes a free one.
+    /// The address to listen on; port 0 chooses a free one.
     pub listen: SocketAddr,
     /// The version reported by `/version`, e.g. `v1.36.2`.
     pub git_version: String,
-    /// Changes kept per resource for watches that start in the past; older ones are answered with 410.
+    /// Changes kept per resource for watches that start in the past; older versions are answered with 410.
     pub history: usize,
-    /// How long an event is kept after it was last written.
+    /// TTL of an event since its last write.
     pub event_ttl: Duration,
-    /// Where to append one JSON line per request, if anywhere.
+    /// File to which one JSON line per request is appended, if any.
     pub audit_log: Option<PathBuf>,
 }
 
@@ -54,40 +54,38 @@ impl Default for Config {
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// Another process listens on the address.
-    #[error(
-        "address {address} is in use: stop what listens there, or choose another port (0 takes a free one)"
-    )]
+    #[error("address {address} is in use: stop its process, or choose another port (0 takes a free one)")]
     Occupied {
-        /// The address that was asked for.
+        /// The requested address.
         address: SocketAddr,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The address cannot be listened on.
     #[error("could not listen on {address}: choose an address of this machine, and a port above 1023")]
     Listen {
-        /// The address that was asked for.
+        /// The requested address.
         address: SocketAddr,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The certificates could not be made.
+    /// The certificates could not be generated.
     #[error("could not prepare TLS for the API server")]
     Tls(#[from] TlsError),
-    /// The key of service account tokens could not be made.
-    #[error("could not make the key that signs tokens of service accounts")]
+    /// The key of service account tokens could not be generated.
+    #[error("could not generate the key that signs tokens of service accounts")]
     Signer(#[from] SignError),
     /// The audit log cannot be written.
     #[error("could not open the audit log {path}: choose a path in an existing, writable directory")]
     Audit {
-        /// The path that was asked for.
+        /// The requested path.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
-/// A running API server; it ends when it is dropped, in good order with [`Server::shutdown`].
+/// A running API server; it ends when it is dropped, or gracefully with [`Server::shutdown`].
 pub struct Server {
     address: SocketAddr,
     ca_pem: String,
@@ -100,7 +98,7 @@ pub struct Server {
 /// Starts a server and returns once it accepts connections.
 ///
 /// # Errors
-/// [`StartError`] says which address or file is at fault and what to do about it.
+/// [`StartError`], with the address or file, and the remedy.
 pub async fn start(config: Config) -> Result<Server, StartError> {
     let listener = listen(config.listen).await?;
     let address =
@@ -153,7 +151,7 @@ async fn accept(
             }
             Err(error) => {
                 // Out of file descriptors is the only lasting cause: give connections time to close.
-                tracing::warn!(%error, "could not accept a connection");
+                tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         }
@@ -161,9 +159,9 @@ async fn accept(
 }
 
 async fn serve(stream: TcpStream, acceptor: TlsAcceptor, api: Arc<Api>) {
-    // Answers are small and wait for nobody: Nagle's algorithm would only add delay.
+    // Responses are small and complete: Nagle's algorithm would only add delay.
     if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "could not disable Nagle's algorithm");
+        tracing::debug!(%error, "cannot disable Nagle's algorithm");
     }
     let stream = match acceptor.accept(stream).await {
         Ok(stream) => stream,
@@ -197,7 +195,7 @@ impl Server {
         &self.ca_pem
     }
 
-    /// The bearer token that may do everything.
+    /// The bearer token of the cluster admin.
     pub fn token(&self) -> &str {
         &self.token
     }
@@ -210,22 +208,22 @@ impl Server {
     /// Writes the kubeconfig to `path` with mode 0600.
     ///
     /// # Errors
-    /// Whatever the file system says about `path`.
+    /// Any error of the file system.
     pub fn write_kubeconfig(&self, path: &Path) -> io::Result<()> {
         kubeconfig::write(path, &self.kubeconfig())
     }
 
-    /// How many requests came so far, by client, verb and resource, in that order.
+    /// The number of requests so far, by client, verb and resource, in that order.
     pub fn requests(&self) -> Vec<RequestCount> {
         self.api.requests()
     }
 
-    /// What shall go wrong with requests, from now on.
+    /// Sets the injected faults, from now on.
     pub fn faults(&self) -> &Faults {
         &self.api.faults
     }
 
-    /// Ends all watches and connections and waits until they are gone.
+    /// Ends all watches and connections and waits for their end.
     pub async fn shutdown(self) {
         self.stop.cancel();
         self.tasks.close();

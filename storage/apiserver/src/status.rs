@@ -12,7 +12,7 @@ use crate::request::ObjectPath;
 use crate::resources::Resource;
 use crate::response::{self, Answer};
 
-/// Why a request failed. Boxed, since it travels in every handler's `Result`.
+/// Why a request failed. Boxed, since it is part of every handler's `Result`.
 #[derive(Debug)]
 pub struct Status(Box<Failure>);
 
@@ -39,7 +39,7 @@ impl Status {
         Self(Box::new(Failure { code, reason, message: message.into(), details, page: None }))
     }
 
-    /// 400: the request itself makes no sense.
+    /// 400: the request is invalid.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "BadRequest", message, None)
     }
@@ -49,7 +49,7 @@ impl Status {
         Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized", None)
     }
 
-    /// 403 for a caller without a token, who wanted to do `verb` on `path`.
+    /// 403 for a client without a token, for `verb` on `path`.
     pub fn anonymous(verb: &str, path: &ObjectPath) -> Self {
         let Resource { plural, group, .. } = path.resource;
         let scope = match &path.namespace {
@@ -66,20 +66,20 @@ impl Status {
         Self::new(StatusCode::FORBIDDEN, "Forbidden", message, Some(details))
     }
 
-    /// 403 for a caller without a token, on a path that is no object.
+    /// 403 for a client without a token, on a non-resource path.
     pub fn anonymous_path(verb: &str, path: &str) -> Self {
         let message = format!("forbidden: User \"system:anonymous\" cannot {verb} path \"{path}\"");
         Self::new(StatusCode::FORBIDDEN, "Forbidden", message, Some(json!({})))
     }
 
-    /// 403: admission refuses `name`.
+    /// 403: admission rejects `name`.
     pub fn forbidden(resource: &Resource, name: &str, why: &str) -> Self {
         let message = format!("{} \"{name}\" is forbidden: {why}", resource.qualified_plural());
         let details = details(Some(name), resource.group, resource.plural);
         Self::new(StatusCode::FORBIDDEN, "Forbidden", message, Some(details))
     }
 
-    /// 403: nothing new may be made in a namespace that goes away.
+    /// 403: a terminating namespace accepts no new objects.
     pub fn namespace_terminating(resource: &Resource, name: &str, namespace: &str) -> Self {
         let why =
             format!("unable to create new content in namespace {namespace} because it is being terminated");
@@ -95,20 +95,20 @@ impl Status {
         status
     }
 
-    /// 404: no such object.
+    /// 404: the object does not exist.
     pub fn not_found(resource: &Resource, name: &str) -> Self {
         let message = format!("{} \"{name}\" not found", resource.qualified_plural());
         let details = details(Some(name), resource.group, resource.plural);
         Self::new(StatusCode::NOT_FOUND, "NotFound", message, Some(details))
     }
 
-    /// 404: nothing is served at this path.
+    /// 404: the path is not served.
     pub fn unknown_resource() -> Self {
         let message = "the server could not find the requested resource";
         Self::new(StatusCode::NOT_FOUND, "NotFound", message, Some(json!({})))
     }
 
-    /// 404: the object is there, but not what is asked of it.
+    /// 404: the object exists, but not the requested part.
     pub fn missing_subresource(resource: &Resource, subresource: &str, name: &str, why: &str) -> Self {
         let kind = format!("{}/{subresource}", resource.plural);
         let message = format!("the server could not find the requested resource ({kind} {name})");
@@ -117,49 +117,49 @@ impl Status {
         Self::new(StatusCode::NOT_FOUND, "NotFound", message, Some(details))
     }
 
-    /// 405: the path is known, the verb is not.
+    /// 405: the path exists, but not the verb.
     pub fn method_not_allowed() -> Self {
         let message = "the server does not allow this method on the requested resource";
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message, Some(json!({})))
     }
 
-    /// 406: the client takes none of the forms that answers have.
+    /// 406: the client accepts no supported form of response.
     pub fn not_acceptable() -> Self {
         let message = "only the following media types are accepted: application/json";
         Self::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message, None)
     }
 
-    /// 409: the name is taken.
+    /// 409: the name is in use.
     pub fn already_exists(resource: &Resource, name: &str) -> Self {
         let message = format!("{} \"{name}\" already exists", resource.qualified_plural());
         let details = details(Some(name), resource.group, resource.plural);
         Self::new(StatusCode::CONFLICT, "AlreadyExists", message, Some(details))
     }
 
-    /// 409: the caller decided on a version that is no longer the latest.
+    /// 409: the request has an outdated version.
     pub fn modified(resource: &Resource, name: &str) -> Self {
         let why =
             "the object has been modified; please apply your changes to the latest version and try again";
         Self::conflict(&resource.qualified_plural(), resource.group, resource.plural, name, why)
     }
 
-    /// 409: `name` is not what the caller takes it for.
+    /// 409: `name` has another identity than expected.
     pub fn conflict_on(resource: &Resource, name: &str, why: &str) -> Self {
         Self::conflict(&resource.qualified_plural(), resource.group, resource.plural, name, why)
     }
 
-    /// 409: a precondition does not hold; upstream names the kind here, not the plural.
+    /// 409: a precondition fails; upstream names the kind here, not the plural.
     pub fn precondition(resource: &Resource, name: &str, why: &str) -> Self {
         Self::conflict(&resource.qualified_kind(), resource.group, resource.kind, name, why)
     }
 
-    /// 409: the operation does not fit the state of the object.
+    /// 409: the operation conflicts with the state of the object.
     pub fn refused(resource: &Resource, subresource: &str, name: &str, why: &str) -> Self {
         let kind = format!("{}/{subresource}", resource.plural);
         Self::conflict(&kind, resource.group, &kind, name, why)
     }
 
-    /// 409: fields that are to be applied belong to other managers.
+    /// 409: applied fields belong to other managers.
     pub fn apply_conflict(message: String, causes: Vec<Value>) -> Self {
         Self::new(StatusCode::CONFLICT, "Conflict", message, Some(json!({ "causes": causes })))
     }
@@ -169,12 +169,12 @@ impl Status {
         Self::new(StatusCode::CONFLICT, "Conflict", message, Some(details(Some(name), group, kind)))
     }
 
-    /// 410: the version is older than what the history still holds.
+    /// 410: the version is older than the history.
     pub fn expired(message: impl Into<String>) -> Self {
         Self::new(StatusCode::GONE, "Expired", message, None)
     }
 
-    /// 410: the page belongs to a list that is no longer known. `token` goes on with what is there now.
+    /// 410: the page belongs to an expired list. `token` continues with the present state.
     pub fn page_expired(token: String) -> Self {
         let mut status = Self::expired(
             "The provided continue parameter is too old to display a consistent list result. You can start a \
@@ -193,31 +193,31 @@ impl Status {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message, None)
     }
 
-    /// 415: the body is of a media type that is not read here.
+    /// 415: the body's media type is not supported.
     pub fn unsupported_body() -> Self {
         let message = "the body of the request was in an unknown format - accepted media types include: \
                        application/json, application/yaml, application/vnd.kubernetes.protobuf";
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message, None)
     }
 
-    /// 415: a kind in protobuf, which upstream reads and this server does not.
+    /// 415: a kind in protobuf that upstream supports and this server does not.
     pub fn protobuf_unsupported(why: &str) -> Self {
         let message = format!("{why}: send JSON or YAML (with kubectl, create or apply a file with -f)");
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message, None)
     }
 
-    /// 415: no such patch type.
+    /// 415: unknown patch type.
     pub fn unsupported_patch() -> Self {
         let message = "415: Unsupported Media Type";
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message, Some(json!({})))
     }
 
-    /// 422: one or more fields are not valid.
+    /// 422: one or more fields are invalid.
     pub fn invalid(resource: &Resource, name: &str, errors: &[FieldError]) -> Self {
         Self::invalid_kind(&resource.qualified_kind(), resource.group, resource.kind, name, errors)
     }
 
-    /// 422 for something that is no resource, such as the options of a request.
+    /// 422 for a non-resource, such as the options of a request.
     pub fn invalid_kind(subject: &str, group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
         let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
         let joined = match &texts[..] {
@@ -242,7 +242,7 @@ impl Status {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message, Some(json!({})))
     }
 
-    /// 504: the caller asks for a version from the future.
+    /// 504: the request has a version from the future.
     pub fn version_too_large(asked: u64, current: u64) -> Self {
         let details = json!({
             "causes": [{ "reason": "ResourceVersionTooLarge", "message": "Too large resource version" }],
@@ -252,33 +252,33 @@ impl Status {
         Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message, Some(details))
     }
 
-    /// 409 for a write that was decided on a version that somebody else has just changed.
+    /// 409 for a write with a version that another client has just changed.
     pub fn lost_race() -> Self {
         let message = "Operation cannot be fulfilled: the object has been modified; please apply your changes \
                        to the latest version and try again";
         Self::new(StatusCode::CONFLICT, "Conflict", message, None)
     }
 
-    /// 429: the caller shall come back in a second.
+    /// 429: the client must retry after a second.
     pub fn throttled() -> Self {
         let message = "the server has received too many requests and has asked us to try again later";
         let details = json!({ "retryAfterSeconds": 1 });
         Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message, Some(details))
     }
 
-    /// 500: nothing was done.
+    /// 500, without any effect.
     pub fn internal(why: &str) -> Self {
         let details = json!({ "causes": [{ "message": why }] });
         let message = format!("Internal error occurred: {why}");
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message, Some(details))
     }
 
-    /// 500 without a reason, as upstream answers where it has not classified a failure.
+    /// 500 without a reason, like upstream's response to an unclassified failure.
     pub fn unclassified(message: String) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message, None)
     }
 
-    /// 503: nothing was done.
+    /// 503, without any effect.
     pub fn unavailable(why: &str) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", why, Some(json!({})))
     }
@@ -306,7 +306,7 @@ impl Status {
         value
     }
 
-    /// The answer that carries it.
+    /// The response that carries it.
     pub fn into_answer(self) -> Answer {
         let mut answer = response::json(self.0.code, &self.to_value());
         if matches!(self.0.code, StatusCode::GATEWAY_TIMEOUT | StatusCode::TOO_MANY_REQUESTS) {
@@ -328,7 +328,7 @@ fn details(name: Option<&str>, group: &str, kind: &str) -> Value {
     Value::Object(map)
 }
 
-/// One field that is not as it must be.
+/// An invalid field.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FieldError {
     field: String,
@@ -362,17 +362,17 @@ impl Problem {
 }
 
 impl FieldError {
-    /// The field must be set; `detail` may be empty.
+    /// The field is required; `detail` may be empty.
     pub fn required(field: impl Into<String>, detail: &str) -> Self {
         Self { field: field.into(), problem: Problem::Required, detail: detail.to_owned() }
     }
 
-    /// The field's `value` is not acceptable, because of `detail`.
+    /// The field's `value` is invalid, because of `detail`.
     pub fn invalid(field: impl Into<String>, value: &Value, detail: impl Into<String>) -> Self {
         Self { field: field.into(), problem: Problem::Invalid(value.to_string()), detail: detail.into() }
     }
 
-    /// The field's `value` is none of `supported`.
+    /// The field's `value` is not one of `supported`.
     pub fn not_supported(field: impl Into<String>, value: &Value, supported: &[&str]) -> Self {
         let mut supported: Vec<String> = supported.iter().map(|s| format!("\"{s}\"")).collect();
         supported.sort();
@@ -380,7 +380,7 @@ impl FieldError {
         Self { field: field.into(), problem: Problem::NotSupported(value.to_string()), detail }
     }
 
-    /// The field may not be set, or not be changed.
+    /// The field must not be set, or not be changed.
     pub fn forbidden(field: impl Into<String>, detail: impl Into<String>) -> Self {
         Self { field: field.into(), problem: Problem::Forbidden, detail: detail.into() }
     }
@@ -390,23 +390,23 @@ impl FieldError {
         Self { field: field.into(), problem: Problem::Duplicate(value.to_string()), detail: String::new() }
     }
 
-    /// The field's `value` names something that is not there.
+    /// The field's `value` refers to a missing object.
     pub fn not_found(field: impl Into<String>, value: &Value) -> Self {
         Self { field: field.into(), problem: Problem::NotFound(value.to_string()), detail: String::new() }
     }
 
-    /// The field holds more than `limit` bytes.
+    /// The field has more than `limit` bytes.
     pub fn too_long(field: impl Into<String>, limit: usize) -> Self {
         let detail = format!("may not be more than {limit} bytes");
         Self { field: field.into(), problem: Problem::TooLong, detail }
     }
 
-    /// The field was set once and stays so.
+    /// The field is immutable once it is set.
     pub fn immutable(field: impl Into<String>, value: &Value) -> Self {
         Self::invalid(field, value, "field is immutable")
     }
 
-    /// The problem, without the field.
+    /// The message, without the field.
     fn body(&self) -> String {
         let head = match &self.problem {
             Problem::Required => "Required value".to_owned(),

@@ -1,6 +1,6 @@
-//! Strategic merge patch: a merge patch that knows how the lists of Kubernetes objects are keyed.
+//! Strategic merge patch: a merge patch that uses the merge keys of Kubernetes lists.
 //!
-//! Mirrors apimachinery pkg/util/strategicpatch. The keys stand in `schema`; a list without one is replaced.
+//! Mirrors apimachinery pkg/util/strategicpatch. The keys are in `schema`; a list without one is replaced.
 
 use serde_json::{Map, Value};
 
@@ -17,18 +17,18 @@ pub enum MergeError {
         /// The field that identifies items.
         key: &'static str,
     },
-    /// A `$patch` directive is none that exists.
+    /// An unknown `$patch` directive.
     #[error("unknown patch type: {0}")]
     UnknownDirective(String),
 }
 
-/// How a list is merged: a field that the schema does not know is replaced.
+/// The patch strategy of a list: a field without a schema is replaced.
 fn patch_of(shape: Option<&Shape>, field: &str) -> &'static Patch {
     let object = shape.and_then(Shape::object);
     object.and_then(|object| object.fields.get(field)).map_or(&Patch::Replace, |field| &field.patch)
 }
 
-/// The form of a field, or of the items of a list.
+/// The type of a field, or of the items of a list.
 fn below<'a>(shape: Option<&'a Shape>, field: &str) -> Option<&'a Shape> {
     match shape?.field(field)? {
         Shape::List { item, .. } => Some(item),
@@ -36,7 +36,7 @@ fn below<'a>(shape: Option<&'a Shape>, field: &str) -> Option<&'a Shape> {
     }
 }
 
-/// `original`, an object of the form `shape`, with `patch` applied.
+/// `original`, an object of type `shape`, with `patch` applied.
 pub fn merge(original: Value, patch: &Value, shape: Option<&Shape>) -> Result<Value, MergeError> {
     match (original, patch) {
         (Value::Object(original), Value::Object(patch)) => {
@@ -165,8 +165,8 @@ fn merge_keyed(
     Ok(Keyed::Merged(merged))
 }
 
-/// Puts merged items into order: those that `order` names stand as it says, the others as they stood, and
-/// of two candidates the named one goes first unless the original had them the other way round.
+/// Orders merged items: those in `order` as listed there, the others as before, and of two candidates the
+/// listed one first unless the original had them the other way round.
 fn arrange(strategy: &Patch, merged: Vec<Value>, original: &[Value], order: &[Value]) -> Vec<Value> {
     let same = |a: &Value, b: &Value| match strategy {
         Patch::ByKey { key, .. } => a[*key] == b[*key],
@@ -202,7 +202,7 @@ mod tests {
     use super::*;
     use crate::schema::of_kind;
 
-    /// The part of a pod that has the field `name`.
+    /// The part of a pod with the field `name`.
     fn shape_with(name: &str) -> Option<&'static Shape> {
         let pod = of_kind("", "Pod").unwrap();
         let spec = pod.field("spec");

@@ -1,17 +1,17 @@
-//! Tables, as `kubectl get` asks for them.
+//! Tables, for `kubectl get`.
 
 use serde_json::{Value, json};
 
 use crate::handlers::metadata_of;
 use crate::resources::{Column, Resource};
 
-/// How a table of one resource is written.
+/// The format of a table of one resource.
 pub struct Table {
     resource: &'static Resource,
     include: Include,
 }
 
-/// What each row carries beside its cells.
+/// The object in each row, in addition to its cells.
 enum Include {
     Nothing,
     Metadata,
@@ -19,7 +19,8 @@ enum Include {
 }
 
 impl Table {
-    /// A table whose rows include what `include_object` (the query parameter) says: metadata, unless told.
+    /// A table with the objects in its rows according to `include_object` (the query parameter); metadata by
+    /// default.
     pub fn new(resource: &'static Resource, include_object: Option<&str>) -> Self {
         let include = match include_object {
             Some("None") => Include::Nothing,
@@ -35,7 +36,7 @@ impl Table {
         self.with_columns(columns, objects, metadata)
     }
 
-    /// The table without its columns, of which watches tell with their first event only.
+    /// The table without its columns, which watches send with their first event only.
     pub fn render_rows<'a>(&self, objects: impl IntoIterator<Item = &'a Value>, metadata: &Value) -> Value {
         self.with_columns(Value::Null, objects, metadata)
     }

@@ -1,24 +1,24 @@
-//! Wall-clock times as Kubernetes writes them: RFC 3339, whole seconds, UTC.
+//! Wall-clock times in Kubernetes' format: RFC 3339, whole seconds, UTC.
 
 use jiff::{SignedDuration, Timestamp};
 
-/// The present moment.
+/// The present time.
 pub fn now() -> String {
     format(Timestamp::now())
 }
 
-/// The moment `seconds` from now.
+/// The time `seconds` from now.
 pub fn in_seconds(seconds: i64) -> String {
     format(Timestamp::now().saturating_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX))
 }
 
-/// `seconds` after the RFC 3339 moment `start`, or from now when `start` is no time.
+/// `seconds` after the RFC 3339 time `start`, or from now if `start` is invalid.
 pub fn after(start: &str, seconds: i64) -> String {
     let start = start.parse().unwrap_or_else(|_| Timestamp::now());
     format(start.saturating_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX))
 }
 
-/// Seconds from the RFC 3339 moment `start` until now; `None` when `start` is no time.
+/// Seconds from the RFC 3339 time `start` until now; `None` if `start` is invalid.
 pub fn seconds_since(start: &str) -> Option<i64> {
     let start: Timestamp = start.parse().ok()?;
     Some(Timestamp::now().duration_since(start).as_secs())
@@ -28,7 +28,7 @@ fn format(moment: Timestamp) -> String {
     moment.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// An age in the form of kubectl: at most two units, fewer digits the older it is.
+/// An age in kubectl's format: at most two units, fewer digits the older it is.
 ///
 /// Mirrors `duration.HumanDuration` (apimachinery, pkg/util/duration).
 pub fn human(seconds: i64) -> String {

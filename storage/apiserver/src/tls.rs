@@ -1,7 +1,7 @@
-//! The certificates of one run: a CA made at start, and certificates of an API server signed by it.
+//! The certificates of one run: a CA generated at start, and certificates of an API server signed by it.
 //!
-//! All are ECDSA P-256, because those keys are made in well under a millisecond; RSA would cost more than
-//! the rest of the start together. The CA's key is gone once it has signed.
+//! All are ECDSA P-256, because those keys are generated in well under a millisecond; RSA would cost more than
+//! the rest of the start together. The CA's key is dropped after signing.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,21 +14,21 @@ use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// Why no TLS identity could be made.
+/// Why no TLS identity could be generated.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A key or certificate could not be made.
+    /// A key or certificate could not be generated.
     #[error("could not make the certificates of this run")]
     Certificate(#[from] rcgen::Error),
-    /// What was made cannot be read again.
+    /// A generated certificate cannot be parsed.
     #[error("could not read the certificates of this run")]
     Pem(#[from] rustls::pki_types::pem::Error),
-    /// rustls refused the certificate.
+    /// rustls rejects the certificate.
     #[error("could not set up TLS with the certificate of this run")]
     Config(#[from] rustls::Error),
 }
 
-/// A CA made for one run, and an API server's certificates and keys under it, all of them PEM.
+/// A CA generated for one run, and an API server's certificates and keys signed by it, all of them PEM.
 pub struct Certificates {
     /// The CA's certificate, which clients trust.
     pub ca: String,
@@ -36,18 +36,18 @@ pub struct Certificates {
     pub certificate: String,
     /// The server's key, PKCS #8.
     pub key: String,
-    /// The certificate that it shows to kubelets.
+    /// The client certificate for kubelets.
     pub client_certificate: String,
-    /// That one's key, PKCS #8.
+    /// Its key, PKCS #8.
     pub client_key: String,
 }
 
 impl Certificates {
-    /// Makes a CA, a server certificate valid for `address`, the loopback addresses and `localhost`, and a
-    /// client's certificate.
+    /// Generates a CA, a server certificate valid for `address`, the loopback addresses and `localhost`, and a
+    /// client certificate.
     ///
     /// # Errors
-    /// A key or certificate could not be made.
+    /// A key or certificate could not be generated.
     pub fn generate(address: IpAddr) -> Result<Self, TlsError> {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, "claimcheck-ca");
@@ -80,7 +80,7 @@ impl Certificates {
     }
 }
 
-/// What the server proves itself with.
+/// The server's TLS identity.
 pub struct Identity {
     /// The CA certificate that clients trust, PEM.
     pub ca_pem: String,
@@ -89,7 +89,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Makes a CA and a server certificate valid for `address`, the loopback addresses and `localhost`.
+    /// Generates a CA and a server certificate valid for `address`, the loopback addresses and `localhost`.
     pub fn generate(address: IpAddr) -> Result<Self, TlsError> {
         let made = Certificates::generate(address)?;
         let certificate = CertificateDer::from_pem_slice(made.certificate.as_bytes())?;

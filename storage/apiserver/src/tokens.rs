@@ -1,20 +1,20 @@
 //! Tokens of service accounts: JSON Web Tokens signed with a key of this run (RFC 7519, RFC 8037).
 //!
-//! Drivers ask for them by `tokenRequests` and hand them to their storage's login. This server itself only
-//! takes the token of the kubeconfig.
+//! Drivers request them by `tokenRequests` and present them to their storage. This server itself only accepts
+//! the token of the kubeconfig.
 
 use rcgen::{KeyPair, PKCS_ED25519, PublicKeyData, SigningKey};
 use serde_json::{Value, json};
 
 use crate::encoding::base64_url;
 
-/// What signs tokens.
+/// The signing key of tokens.
 pub struct Signer {
     key: KeyPair,
     id: String,
 }
 
-/// The signing key could not be made, or does not sign.
+/// The signing key could not be generated, or does not sign.
 #[derive(Debug, thiserror::Error)]
 #[error("could not sign with the key of service account tokens")]
 pub struct SignError(#[from] rcgen::Error);
@@ -27,7 +27,7 @@ impl Signer {
         Ok(Self { key, id })
     }
 
-    /// The token that says `claims`.
+    /// The token with these claims.
     pub fn sign(&self, claims: &Value) -> Result<String, SignError> {
         let header = json!({ "alg": "EdDSA", "kid": self.id });
         let part = |value: &Value| base64_url(value.to_string().as_bytes());
@@ -36,7 +36,7 @@ impl Signer {
         Ok(format!("{text}.{}", base64_url(&signature)))
     }
 
-    /// The public key as a set (RFC 7517), by which others check tokens.
+    /// The public key as a set (RFC 7517), for verification of tokens.
     pub fn key_set(&self) -> Value {
         let key = json!({
             "kty": "OKP", "crv": "Ed25519", "alg": "EdDSA", "use": "sig",

@@ -1,7 +1,7 @@
 //! The time of one decision of every planner, in a world of 10 and of 10,000 volumes with their claims, pods and
 //! attachments: it must not depend on how many there are. `cargo bench -p claimcheck-controllers` prints it.
 //!
-//! A scheduler looks at every node, of which there is one per hundred volumes: its time is told per node.
+//! A scheduler looks at every node, of which there is one per hundred volumes: its time is reported per node.
 //!
 //! Both worlds are asked in turns, so that what else the machine does hits both; of each the fastest
 //! round counts.
@@ -138,7 +138,7 @@ fn subjects(world: &mut World) {
     pod.spec.get_or_insert_default().volumes =
         Some(vec![Volume { name: "v".into(), ephemeral: Some(source), ..Volume::default() }]);
     world.apply(pod);
-    // A node that has not said anything for long.
+    // A node without a recent heartbeat.
     let mut silent = testing::node("silent");
     for condition in silent.status.iter_mut().flat_map(|status| status.conditions.iter_mut().flatten()) {
         condition.status = "Unknown".into();
@@ -146,7 +146,7 @@ fn subjects(world: &mut World) {
     world.apply(silent);
 }
 
-/// A volume whose claim is gone.
+/// A volume of a deleted claim.
 fn released(world: &mut World, name: &str, phase: &str) {
     let (mut claim, mut volume) =
         (testing::claim(&format!("of-{name}"), "fast", "1Gi"), testing::volume(name, "fast", "1Gi"));

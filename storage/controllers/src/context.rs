@@ -1,8 +1,8 @@
-//! What a shell needs to carry out actions: reads from the shared cache, writes to the API server.
+//! Access of a shell to the cluster: reads from the shared cache, writes to the API server.
 //!
-//! Every write but those that [let go](Context::release) of an object carries the resourceVersion it was decided
-//! on, and its answer is entered into the cache at once. A write that was decided on something outdated puts the current state into the cache and comes
-//! back as [`Failure::Stale`], so that the shell plans anew.
+//! Every write except those that [remove a finalizer](Context::release) carries the resourceVersion it was
+//! decided on, and its response enters the cache at once. A write with an outdated version puts the current
+//! state into the cache and returns [`Failure::Stale`], so that the shell plans again.
 
 use claimcheck_informer::{
     Cached, EventRecorder, EventType, Informer, Kind, Watchable, World, key_of, reference,
@@ -16,13 +16,13 @@ use kube::{
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// Why an action was not carried out.
+/// Why an action failed.
 #[derive(Debug)]
 pub enum Failure {
     /// It was decided on an outdated state. The cache has the current one: plan again, now.
     Stale,
-    /// It failed: plan again after the key's backoff. The error has been told to the user where that is the
-    /// component's duty; the shell logs it.
+    /// It failed: plan again after the key's backoff. An event was emitted if that is the component's duty; the
+    /// shell logs the error.
     Later(Box<dyn std::error::Error + Send + Sync>),
 }
 
@@ -32,34 +32,34 @@ impl<E: std::error::Error + Send + Sync + 'static> From<E> for Failure {
     }
 }
 
-/// Why a request to the API server failed.
+/// A failed request to the API server.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The API server refused it, or could not be reached.
+    /// The API server rejected it, or is unreachable.
     #[error("cannot {verb} {} {key}", kind.name())]
     Request {
-        /// What was to be done.
+        /// The operation.
         verb: Verb,
         /// The kind of the object.
         kind: Kind,
         /// The object.
         key: ObjectKey,
-        /// What the client says.
+        /// The client's error.
         source: kube::Error,
     },
-    /// The object cannot be turned into JSON.
+    /// The object cannot be serialized as JSON.
     #[error("cannot write {} {key} as JSON", kind.name())]
     Encode {
         /// The kind of the object.
         kind: Kind,
         /// The object.
         key: ObjectKey,
-        /// What the encoder says.
+        /// The serializer's error.
         source: serde_json::Error,
     },
 }
 
-/// What a request does to its object.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// GET.
@@ -95,18 +95,18 @@ pub struct Context {
     pub informer: Informer,
     /// The component's events.
     pub events: EventRecorder,
-    /// Told of what the component does.
+    /// Metrics of the component.
     pub meter: Meter,
 }
 
 impl Context {
-    /// The access of the component that signs its events as `component`.
+    /// The access of the component, with `component` as the source of its events.
     pub fn new(client: Client, informer: Informer, component: &str) -> Self {
         let events = EventRecorder::new(client.clone(), component);
         Self { events, client, informer, meter: Meter::default() }
     }
 
-    /// Lets the meter count what the cache holds, whenever somebody reads it.
+    /// Registers the sizes of the cache with the meter, collected on each scrape.
     pub(crate) fn count(&self, readings: fn(&World) -> Vec<Reading>) {
         let informer = self.informer.clone();
         self.meter.count(move || {
@@ -115,19 +115,19 @@ impl Context {
         });
     }
 
-    /// The same access, which signs its events as `component`.
+    /// The same access, with `component` as the source of its events.
     #[must_use]
     pub fn signing_as(self, component: &str) -> Self {
         Self { events: EventRecorder::new(self.client.clone(), component), ..self }
     }
 
-    /// The same access, whose reconciliations are told of.
+    /// The same access, with metrics of its reconciliations.
     #[must_use]
     pub fn with_meter(self, meter: Meter) -> Self {
         Self { meter, ..self }
     }
 
-    /// Records an event about `object`.
+    /// Emits an event about `object`.
     pub fn event<K: Watchable>(
         &self,
         object: &K,
@@ -138,8 +138,8 @@ impl Context {
         self.events.record(&reference(object), event_type, reason, message);
     }
 
-    /// Creates an object and enters it into the cache. One that exists already is read into the cache, and
-    /// the failure is [`Failure::Stale`].
+    /// Creates an object and enters it into the cache. If it exists already, it is read into the cache, and the
+    /// failure is [`Failure::Stale`].
     pub async fn create<K: Watchable + Serialize>(&self, object: &K) -> Result<(), Failure> {
         let key = key_of(object);
         let body = serde_json::to_vec(object).map_err(|source| Error::Encode {
@@ -159,9 +159,9 @@ impl Context {
         self.write::<K>(Verb::Patch, &key, request).await
     }
 
-    /// Takes a finalizer off the object, whatever else has changed about it since: several components let go of a
-    /// volume at the same moment, each for a reason that the others' writes do not touch. Not for kinds that a CRD
-    /// brings, which take no strategic merge patches.
+    /// Removes a finalizer from the object, whatever else has changed since: several components remove their own
+    /// from a volume at the same moment, each for a reason that is independent of the others' writes. Not for
+    /// kinds of a CRD, which do not support strategic merge patches.
     pub async fn release<K: Watchable>(&self, object: &K, finalizer: &str) -> Result<(), Failure> {
         let key = key_of(object);
         let uid = &object.metadata().uid;
@@ -176,7 +176,7 @@ impl Context {
         self.patch_with_status(object, json!({ "status": status })).await
     }
 
-    /// Merge-patches the object's status and its metadata, which the status subresource takes in too.
+    /// Merge-patches the object's status and its metadata, which the status subresource accepts too.
     pub async fn patch_with_status<K: Watchable>(&self, object: &K, patch: Value) -> Result<(), Failure> {
         let key = key_of(object);
         let patch = Patch::Merge(conditional(object, patch));
@@ -185,7 +185,7 @@ impl Context {
         self.write::<K>(Verb::Patch, &key, request).await
     }
 
-    /// Deletes the object, on the condition that it has the uid given. One that is gone already is fine.
+    /// Deletes the object, with its uid as a precondition. Succeeds if it does not exist.
     pub async fn delete<K: Watchable>(&self, object: &K) -> Result<(), Failure> {
         self.delete_within(object, None).await
     }
@@ -219,7 +219,7 @@ impl Context {
         Ok(())
     }
 
-    /// Sends a write, and enters its answer.
+    /// Sends a write, and enters its response into the cache.
     async fn write<K: Watchable>(
         &self,
         verb: Verb,
@@ -239,7 +239,7 @@ impl Context {
         }
     }
 
-    /// Tells outdated decisions from other failures, and brings the cache up to date for the former.
+    /// Distinguishes outdated decisions from other failures, and updates the cache for the former.
     pub async fn failed<K: Watchable>(
         &self,
         verb: Verb,
@@ -275,13 +275,13 @@ impl Context {
     }
 }
 
-/// The requests to the collection that an object of this key is in.
+/// The requests to the collection of an object with this key.
 fn collection<K: Watchable>(key: &ObjectKey) -> Request {
     let namespace = Some(key.namespace.as_str()).filter(|namespace| !namespace.is_empty());
     Request::new(K::url_path(&(), namespace))
 }
 
-/// The patch, on the condition that the object is still of this version.
+/// The patch, with the object's version as a precondition.
 fn conditional<K: Cached>(object: &K, mut patch: Value) -> Value {
     if let Some(version) = &object.metadata().resource_version {
         patch["metadata"]["resourceVersion"] = json!(version);

@@ -1,4 +1,4 @@
-//! What becomes of the cache when a write was decided on something outdated.
+//! The cache after a write that was decided on an outdated state.
 
 use claimcheck_apiserver as apiserver;
 use claimcheck_informer::{Informer, KindSet, Options, key_of, testing::volume};
@@ -63,7 +63,7 @@ async fn letting_go_is_not_hindered_by_what_changed_and_spares_other_finalizers_
     let hold = Patch::Merge(json!({"metadata": {"finalizers": ["a.io/ours", "b.io/theirs"]}}));
     volumes.patch("v", &PatchParams::default(), &hold).await.unwrap();
     context.release(&volume, "a.io/ours").await.unwrap();
-    context.release(&volume, "a.io/ours").await.expect("it is let go of already");
+    context.release(&volume, "a.io/ours").await.expect("the finalizer was removed already");
     let held = context.informer.read().volumes.named("v").unwrap().metadata.finalizers.clone();
     assert_eq!(held.unwrap(), ["b.io/theirs"]);
     let mut predecessor = volume;
@@ -81,7 +81,7 @@ async fn a_write_to_what_is_gone_takes_it_out_of_the_cache() {
     assert!(matches!(context.patch(&volume, labelled("us")).await, Err(Failure::Stale)));
     assert!(context.informer.read().volumes.is_empty());
     context.informer.apply(volume.clone());
-    context.delete(&volume).await.expect("gone is what was wanted");
+    context.delete(&volume).await.expect("deleting a deleted object succeeds");
 }
 
 #[tokio::test]

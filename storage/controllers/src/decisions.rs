@@ -1,6 +1,6 @@
-//! One decision of every planner, as a function of a world: what `benches/planners.rs` times.
+//! One decision of every planner, as a function of a world: measured by `benches/planners.rs`.
 //!
-//! Planners are private, since nobody else has a use for them; this is their window.
+//! Planners are private; this module exposes them to the benchmark.
 
 use claimcheck_csi::v1::controller_service_capability::rpc::Type as Rpc;
 use claimcheck_informer::World;
@@ -14,16 +14,16 @@ use crate::{
     scheduler,
 };
 
-/// A planner's question.
+/// A planner and its input.
 #[derive(Clone, Copy, Debug)]
 pub struct Decision {
-    /// The planner, and what it is asked.
+    /// The planner and the kind of its object.
     pub name: &'static str,
-    /// Asks about the object of this name; returns how many actions are planned.
+    /// Plans the object with this name; returns the number of planned actions.
     pub decide: fn(&World, &str) -> usize,
 }
 
-/// All of them.
+/// All planners.
 pub const ALL: &[Decision] = &[
     Decision {
         name: "binder: claim",

@@ -1,16 +1,16 @@
-//! The storage controllers: binder, provisioner, attach/detach, attacher, expander, resizer, snapshotter,
-//! scheduler, protection, the claims of ephemeral volumes, and the life cycle of nodes.
+//! The built-in storage controllers: binder, provisioner, attach/detach, attacher, expander, resizer,
+//! snapshotter, scheduler, protection, ephemeral volume claims, and node lifecycle.
 //!
 //! ```text
 //! Informer ──> World ──> <controller>/plan.rs ──actions──> <controller>/run.rs ──> API server, CSI driver
-//!    ^                     pure decisions                   carries them out            │
+//!    ^                     pure decisions                   executes them            │
 //!    └───────────── watches; and every successful write at once ────────────────────────┘
 //! ```
 //!
-//! Where to start: [`run`] starts controllers by [`Name`]; `shell.rs` is what they share; a controller is
-//! read as its `plan.rs` (what it looks at and decides) and its `run.rs` (which changes wake which keys,
-//! who carries the actions out). Who writes which field is a rule of the whole system: one planner each.
-//! Where several processes could do the same work, [`leader`] says which one does.
+//! Start here: [`run`] starts controllers by [`Name`]; `shell.rs` is their common event loop; a controller
+//! consists of its `plan.rs` (decisions) and its `run.rs` (which changes wake which keys, and the execution of
+//! actions). Each field has a single writer across the whole system: one planner. If several processes could
+//! run the same controllers, [`leader`] elects one.
 
 mod attachdetach;
 mod attacher;

@@ -1,11 +1,11 @@
-//! Clients that say which component asks.
+//! Clients with a component's user agent.
 
 use http::{HeaderValue, header::USER_AGENT};
 use kube::{Client, client::Body};
 use tower::service_fn;
 
-/// The same client, whose requests carry this user agent: the connections and the rights are shared, and the
-/// API server's audit log tells components apart.
+/// The same client, with this user agent in its requests: the connections and credentials are shared, and the
+/// API server's audit log distinguishes the components.
 ///
 /// Nothing is changed where the client was configured with a user agent of its own.
 pub fn named(client: &Client, agent: &str) -> Client {

@@ -1,4 +1,4 @@
-//! Label and node selectors, evaluated as Kubernetes does.
+//! Label and node selectors, evaluated as in Kubernetes.
 //!
 //! Upstream: `apimachinery/pkg/labels/selector.go`, `component-helpers/scheduling/corev1/nodeaffinity`.
 
@@ -11,7 +11,7 @@ use k8s_openapi::{
 
 type Labels = BTreeMap<String, String>;
 
-/// Whether the selector selects an object with these labels. No selector, and an empty one, select all.
+/// Whether the selector matches an object with these labels. No selector, and an empty one, match all.
 pub fn selects(selector: Option<&LabelSelector>, labels: Option<&Labels>) -> bool {
     let Some(selector) = selector else { return true };
     let value = |key: &str| labels.and_then(|labels| labels.get(key)).map(String::as_str);
@@ -24,18 +24,18 @@ pub fn selects(selector: Option<&LabelSelector>, labels: Option<&Labels>) -> boo
         })
 }
 
-/// Whether a volume can be reached from a node.
+/// Whether a volume is accessible from a node.
 pub fn reaches(volume: &PersistentVolume, node: &Node) -> bool {
     let affinity = volume.spec.as_ref().and_then(|spec| spec.node_affinity.as_ref());
     affinity.and_then(|affinity| affinity.required.as_ref()).is_none_or(|required| picks(required, node))
 }
 
-/// Whether the selector picks the node: one of its terms must hold. A selector without terms picks none.
+/// Whether the selector matches the node: one of its terms must match. A selector without terms matches none.
 pub fn picks(selector: &NodeSelector, node: &Node) -> bool {
     selector.node_selector_terms.iter().any(|term| holds(term, node))
 }
 
-/// Whether all requirements of a term hold for the node; an empty term holds for none.
+/// Whether all requirements of a term match the node; an empty term matches none.
 pub fn holds(term: &NodeSelectorTerm, node: &Node) -> bool {
     let expressions = term.match_expressions.as_deref().unwrap_or_default();
     let fields = term.match_fields.as_deref().unwrap_or_default();
@@ -50,8 +50,8 @@ pub fn holds(term: &NodeSelectorTerm, node: &Node) -> bool {
         && fields.iter().all(|requirement| holds_for(requirement, field(&requirement.key)))
 }
 
-/// Whether a requirement holds for the value that an object has, if any. An operator that Kubernetes does
-/// not know (the API server refuses those) holds for nothing.
+/// Whether a requirement matches an object's value, if any. An unknown operator (the API server rejects those)
+/// matches nothing.
 fn compares(operator: &str, value: Option<&str>, values: &[String]) -> bool {
     let listed = |value: &str| values.iter().any(|wanted| wanted == value);
     let compared = |ordering: std::cmp::Ordering| {

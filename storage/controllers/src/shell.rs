@@ -1,4 +1,4 @@
-//! The shell that all controllers share: changes wake keys, keys are planned, actions carried out.
+//! The event loop that all controllers share: changes wake keys, keys are planned, actions executed.
 //!
 //! ```text
 //! Change ──wakes──> Queue ──key──> plan(key, &World, now) ──actions──> act ──> API server, driver
@@ -7,9 +7,9 @@
 //!                     └── backoff, or Plan::again ───────────────────────┘
 //! ```
 //!
-//! A plan holds only what the world as it is allows to be decided, usually one write per object; after a
-//! write the shell plans again on the new state, until nothing is left to do. So there is no difference
-//! between going on and starting again after a crash.
+//! A plan contains only what the current state permits to be decided, usually one write per object; after a
+//! write the shell plans again on the new state, until nothing is left to do. So there is no difference between
+//! continuing and restarting after a crash.
 
 use std::{
     fmt::{Debug, Display},
@@ -25,11 +25,11 @@ use tracing::{Instrument as _, Span, debug, error, info_span, warn};
 
 use crate::context::{Context, Failure};
 
-/// How often a key is planned in a row before it has to wait its turn: far more than any object needs, so
-/// reaching it means that a planner undoes its own work, or that somebody else does.
+/// How often a key is planned in a row before it is requeued: far more than any object needs, so reaching it
+/// means that a planner undoes its own work, or that another client does.
 const MAX_ROUNDS: usize = 32;
 
-/// What a key stands for, as a field of all that is logged while it is worked on.
+/// The object of a key, as a field of all log messages during its processing.
 pub enum About<'a> {
     /// A claim, by namespace and name.
     Claim(&'a dyn Display),
@@ -37,16 +37,16 @@ pub enum About<'a> {
     Volume(&'a dyn Display),
     /// A pod, by namespace and name.
     Pod(&'a dyn Display),
-    /// Anything else.
+    /// Another object.
     Other(&'a dyn Debug),
 }
 
-/// What a planner decided for a key.
+/// A planner's decision for a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan<A> {
-    /// What to do now, in this order.
+    /// Actions, in this order.
     pub actions: Vec<A>,
-    /// When to plan again though nothing changed; for what only time brings about.
+    /// When to plan again without a change; for time-dependent decisions.
     pub again: Option<Duration>,
 }
 
@@ -56,44 +56,44 @@ impl<A> From<Vec<A>> for Plan<A> {
     }
 }
 
-/// What an action did.
+/// The result of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Done {
-    /// Changed the world: there may be more to decide.
+    /// The cluster state changed: a new plan may have more actions.
     Wrote,
-    /// Nothing that a plan would see, such as recording an event.
+    /// No change that a plan would see, such as an event.
     Nothing,
 }
 
-/// What is particular to a controller.
+/// The controller-specific part.
 pub trait Controller: Send + Sync + 'static {
-    /// What one reconciliation is about.
+    /// The key of a reconciliation.
     type Key: Hash + Eq + Clone + Debug + Send + Sync + 'static;
-    /// A step that the planner can ask for.
+    /// An action of the planner.
     type Action: Debug + Send + 'static;
 
     /// The name in the log, and of its queue in metrics.
     const NAME: &'static str;
-    /// How many keys are worked on at a time.
+    /// Number of keys processed concurrently.
     const WORKERS: usize = 16;
-    /// How failed keys come back.
+    /// Backoff of failed keys.
     const BACKOFF: Backoff = Backoff { base: Duration::from_millis(5), max: Duration::from_secs(30) };
 
-    /// What a key stands for.
+    /// The object of a key.
     fn about(key: &Self::Key) -> About<'_> {
         About::Other(key)
     }
 
-    /// The kinds whose changes can wake a key.
+    /// The kinds with changes that can wake a key.
     fn kinds() -> KindSet;
 
-    /// The keys that a change concerns. `world` has the change already, and maybe later ones.
+    /// The keys that a change concerns. `world` includes the change, and perhaps later ones.
     fn wakes(&self, change: &Change, world: &World) -> Vec<Self::Key>;
 
-    /// Decides what to do for a key.
+    /// Plans a key.
     fn plan(&self, key: &Self::Key, world: &World, now: Timestamp) -> Plan<Self::Action>;
 
-    /// Carries out an action.
+    /// Executes an action.
     fn act(
         &self,
         context: &Context,
@@ -102,7 +102,7 @@ pub trait Controller: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Done, Failure>> + Send;
 }
 
-/// Runs a controller for ever, once the cache is complete. Dropping the future ends it.
+/// Runs a controller forever, once the cache is complete. Dropping the future ends it.
 pub async fn run<C: Controller>(controller: C, context: Context) {
     context.informer.synced().await;
     let controller = Arc::new(controller);
@@ -133,7 +133,7 @@ pub async fn run<C: Controller>(controller: C, context: Context) {
     tokio::join!(waking, queue.run(C::WORKERS, worker));
 }
 
-/// What is logged for a key belongs to it.
+/// Processes a key in its log span.
 fn span<C: Controller>(key: &C::Key) -> Span {
     let controller = C::NAME;
     match C::about(key) {
@@ -144,7 +144,7 @@ fn span<C: Controller>(key: &C::Key) -> Span {
     }
 }
 
-/// Plans for one key, which mostly finds that nothing is left to do: a change wakes many who have no part in it.
+/// Plans one key, mostly without any actions: a change wakes many keys that it does not affect.
 async fn reconcile<C: Controller>(controller: &C, context: &Context, key: &C::Key) -> Outcome {
     let plan = controller.plan(key, &context.informer.read(), Timestamp::now());
     if plan.actions.is_empty() {
@@ -154,7 +154,7 @@ async fn reconcile<C: Controller>(controller: &C, context: &Context, key: &C::Ke
     Box::pin(work(controller, context, key, plan)).instrument(span::<C>(key)).await
 }
 
-/// Carries a plan out, and plans and acts until nothing is left to do.
+/// Executes a plan, and plans and acts until nothing is left to do.
 async fn work<C: Controller>(
     controller: &C,
     context: &Context,
@@ -166,13 +166,13 @@ async fn work<C: Controller>(
             Ok(Done::Wrote) | Err(Failure::Stale) => {}
             Ok(Done::Nothing) => return plan.again.map_or(Outcome::Done, Outcome::After),
             Err(Failure::Later(error)) => {
-                warn!(error = chain(&*error), "failed, and will be tried again");
+                warn!(error = chain(&*error), "reconciliation failed, retrying with backoff");
                 return Outcome::Retry;
             }
         }
         plan = controller.plan(key, &context.informer.read(), Timestamp::now());
     }
-    error!(rounds = MAX_ROUNDS, "planning does not come to an end");
+    error!(rounds = MAX_ROUNDS, "planning does not terminate");
     Outcome::Retry
 }
 
@@ -192,7 +192,7 @@ async fn carry_out<C: Controller>(
     Ok(done)
 }
 
-/// An error and its sources, since `Display` leaves those out.
+/// An error and its sources, since `Display` omits those.
 fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

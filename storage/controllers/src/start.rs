@@ -27,32 +27,32 @@ pub enum Name {
     Binder,
     /// Creates and deletes volumes for claims.
     Provisioner,
-    /// Decides which volume is attached where.
+    /// Attaches and detaches volumes (VolumeAttachment objects).
     AttachDetach,
-    /// Carries attachments out.
+    /// Executes attachments.
     Attacher,
-    /// Says of claims that are to grow who is waited for.
+    /// Emits events about claims that another component must expand.
     Expander,
-    /// Has volumes grow, and gives them other attributes.
+    /// Expands volumes, and changes their attributes.
     Resizer,
-    /// Chooses nodes for pods, with their volumes in mind.
+    /// Chooses nodes for pods, with regard to their volumes.
     Scheduler,
-    /// Holds claims, volumes and attributes classes while they are in use.
+    /// Protects claims, volumes and VolumeAttributesClasses while they are in use.
     Protection,
-    /// Makes the claims of generic ephemeral volumes.
+    /// Creates the claims of generic ephemeral volumes.
     Ephemeral,
-    /// Deletes claims whose pods are gone, where no garbage collector does.
+    /// Deletes claims owned by deleted pods, where no garbage collector runs.
     Garbage,
-    /// Tells dead nodes from living ones, and takes pods off the dead.
+    /// Detects unresponsive nodes, and evicts their pods.
     NodeLifecycle,
     /// Binds snapshots to their contents.
     SnapshotController,
-    /// Has the driver make and delete snapshots.
+    /// Calls the driver to create and delete snapshots.
     Snapshotter,
 }
 
 impl Name {
-    /// Those of a whole cluster, whose API server comes with a garbage collector.
+    /// The controllers of a whole cluster with an API server that has a garbage collector.
     pub const ALL: [Name; 12] = [
         Self::Binder,
         Self::Provisioner,
@@ -68,7 +68,7 @@ impl Name {
         Self::Snapshotter,
     ];
 
-    /// As on the command line.
+    /// The name on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Binder => "binder",
@@ -87,13 +87,12 @@ impl Name {
         }
     }
 
-    /// How it names itself to the API server, as the first word of its requests' user agent. What the shared
-    /// cache asks for comes from [`CACHE_AGENT`].
+    /// The first word of the user agent in its requests. Requests of the shared cache have [`CACHE_AGENT`].
     pub fn agent(self) -> String {
         format!("{}-{self}/{}", CACHE_AGENT, env!("CARGO_PKG_VERSION"))
     }
 
-    /// The kinds whose objects it looks at: what its process has to list and watch, and no more.
+    /// The kinds of objects that it uses: its process must list and watch these, and no more.
     pub fn reads(self) -> KindSet {
         KindSet::of(match self {
             Self::Binder => &[Kind::Claim, Kind::Volume, Kind::Class, Kind::Pod],
@@ -137,7 +136,7 @@ impl Name {
         })
     }
 
-    /// Whether it speaks to a CSI driver, and so needs [`Options::csi_address`].
+    /// Whether it calls a CSI driver, and so needs [`Options::csi_address`].
     pub fn needs_driver(self) -> bool {
         matches!(self, Self::Provisioner | Self::Attacher | Self::Resizer | Self::Snapshotter)
     }
@@ -158,67 +157,67 @@ impl FromStr for Name {
     }
 }
 
-/// Why controllers cannot run.
+/// Errors of the controllers.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no such controller.
+    /// The controller does not exist.
     #[error(
         "there is no controller \"{name}\": use binder, provisioner, attach-detach, attacher, expander, resizer, scheduler, protection, ephemeral-volume, node-lifecycle, snapshot-controller, snapshotter, or garbage"
     )]
     Unknown {
-        /// What was asked for.
+        /// The name in the request.
         name: String,
     },
-    /// The controller speaks to a driver, and none was given.
-    #[error("the {name} needs a CSI driver: give the address of its socket")]
+    /// The controller calls a driver, and none is configured.
+    #[error("the {name} needs a CSI driver: set --csi-address to the path of its socket")]
     NoDriver {
         /// The controller.
         name: Name,
     },
     /// A controller ended by itself.
-    #[error("the {name} cannot go on")]
+    #[error("the {name} failed")]
     Ended {
         /// The controller.
         name: Name,
-        /// Why.
+        /// The error.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 }
 
-/// How to run controllers.
+/// Configuration of the controllers.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// The driver's socket, for provisioner, attacher, resizer and snapshotter.
     pub csi_address: Option<PathBuf>,
-    /// Where records of RPCs go; none for where the environment says, if it does.
+    /// Destination of RPC records; `None` for the one in the environment, if any.
     pub tap: Option<Tap>,
-    /// How the provisioner provisions.
+    /// Configuration of the provisioner.
     pub provisioning: Provisioning,
-    /// How long a node may be silent before it is held to be gone: `--node-monitor-grace-period` of
-    /// kube-controller-manager, whose default it has where none is given.
+    /// The time without a heartbeat after which a node is unreachable: `--node-monitor-grace-period` of
+    /// kube-controller-manager, with its default.
     pub node_monitor_grace: Option<Duration>,
-    /// Told of what the controllers do.
+    /// Metrics of the controllers.
     pub meter: Meter,
-    /// Where capacities are published; none for `kube-system`. Upstream: the provisioner's `NAMESPACE`.
+    /// The namespace of capacities; `None` for `kube-system`. Upstream: the provisioner's `NAMESPACE`.
     pub capacity_namespace: Option<String>,
 }
 
-/// What the provisioner can be told, named as the flags of external-provisioner.
+/// Options of the provisioner, with the names of external-provisioner's flags.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Provisioning {
-    /// `--extra-create-metadata`: tell the driver for which claim a volume is, as parameters.
+    /// `--extra-create-metadata`: pass the names of the claim and volume to the driver, as parameters.
     pub extra_create_metadata: bool,
-    /// `--strict-topology`: ask for the selected node's topology and no other.
+    /// `--strict-topology`: request only the selected node's topology.
     pub strict_topology: bool,
-    /// `--capacity-for-immediate-binding`: publish the room for classes that bind at once, too.
+    /// `--capacity-for-immediate-binding`: publish capacities for classes with binding mode Immediate, too.
     pub capacity_for_immediate_binding: bool,
 }
 
 /// Runs these controllers until `shutdown` resolves.
 ///
 /// # Errors
-/// When a controller that speaks to a driver is named without one, or a controller finds that it can never
-/// work with the driver. An unreachable API server or driver is waited for.
+/// If a controller that calls a driver is started without one, or a controller can never work with the driver.
+/// An unreachable API server or driver is waited for.
 pub async fn run(
     names: &[Name],
     client: Client,
@@ -255,7 +254,7 @@ pub async fn run(
     }
 }
 
-/// Starts one of them. The components of events are upstream's names, which people and dashboards look for.
+/// Starts one of them. The event sources are upstream's component names, which users and dashboards search for.
 fn start(
     name: Name,
     context: impl Fn(&str) -> Context,

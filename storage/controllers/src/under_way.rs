@@ -1,4 +1,4 @@
-//! Times what begins with one write and ends with another, or with an object that is gone.
+//! Measures operations that begin with one write and end with another, or with the deletion of an object.
 
 use std::{
     collections::HashMap,
@@ -7,8 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Operations that have begun and not ended, by what tells them apart. Those of an earlier process are not
-/// known, and so not measured.
+/// Operations in progress, by key. Those of an earlier process are unknown, and so not measured.
 pub struct UnderWay<K>(Mutex<HashMap<K, Instant>>);
 
 impl<K> Default for UnderWay<K> {
@@ -18,17 +17,17 @@ impl<K> Default for UnderWay<K> {
 }
 
 impl<K: Hash + Eq> UnderWay<K> {
-    /// It begins, unless it has begun already.
+    /// Begins an operation, unless it has begun already.
     pub fn begin(&self, operation: K) {
         self.began().entry(operation).or_insert_with(Instant::now);
     }
 
-    /// How long it has taken, if it has begun; it goes on.
+    /// The duration so far, if it has begun; it continues.
     pub fn so_far(&self, operation: &K) -> Option<Duration> {
         self.began().get(operation).map(Instant::elapsed)
     }
 
-    /// It is over; how long it took, if it had begun.
+    /// Ends an operation; returns its duration, if it had begun.
     pub fn end(&self, operation: &K) -> Option<Duration> {
         self.began().remove(operation).map(|began| began.elapsed())
     }

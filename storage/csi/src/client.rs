@@ -1,4 +1,5 @@
-//! The handle on a driver: typed clients over one tapped connection, which comes back as the driver does.
+//! The handle on a driver: typed clients over one tapped connection, which reconnects after a restart of the
+//! driver.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -29,19 +30,19 @@ pub const SIDECAR_DEADLINE: Duration = Duration::from_secs(15);
 /// The kubelet's deadline of a call (`csiTimeout` in pkg/volume/csi/csi_plugin.go).
 pub const KUBELET_DEADLINE: Duration = Duration::from_secs(120);
 
-/// The largest list of headers that is taken, as gRPC's own clients in Go do: a status is one, with its message.
+/// Maximum size of a header list, as in gRPC's Go clients: a status, including its message, is part of one.
 const MAX_HEADER_BYTES: u32 = 16 << 20;
 
-/// Between attempts to reach a driver that starts: from the first, doubling up to the last.
+/// Delays between attempts to connect to a starting driver: from the first, doubling up to the last.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(200));
 
 /// A channel to a driver under the tap.
 pub type DriverService = Tapped<Channel>;
 
-/// A driver at an endpoint, as one component sees it. Clones share the connection.
+/// A driver at an endpoint, for one component. Clones share the connection.
 ///
-/// Connects with the first call and again with the first call after the driver went away: a driver may
-/// die and come back at the same socket. A call that was under way then fails as `Unavailable`.
+/// Connects with the first call and again with the first call after the driver exited: a driver may crash and
+/// restart at the same socket. A call that was in progress then fails as `Unavailable`.
 #[derive(Clone, Debug)]
 pub struct Driver {
     endpoint: Arc<Endpoint>,
@@ -51,31 +52,31 @@ pub struct Driver {
 
 /// Why a driver is not ready.
 #[derive(Debug, Error)]
-#[error("the driver at {endpoint} is not ready after {waited:?}: look into its log")]
+#[error("the driver at {endpoint} is not ready after {waited:?}: check its log")]
 pub struct NotReady {
-    /// Where it should answer.
+    /// Its endpoint.
     pub endpoint: Endpoint,
-    /// How long it was given.
+    /// The timeout.
     pub waited: Duration,
-    /// How the last attempt failed.
+    /// The error of the last attempt.
     #[source]
     pub last: NotReadyCause,
 }
 
-/// How an attempt to reach a driver failed.
+/// Why an attempt to connect to a driver failed.
 #[derive(Debug, Error)]
 pub enum NotReadyCause {
-    /// Nobody listens.
+    /// No process accepts connections.
     #[error("cannot connect")]
     Connect(#[source] std::io::Error),
     /// Probe failed.
     #[error("cannot probe")]
     Probe(#[source] Box<Status>),
-    /// Probe says that the driver is still starting.
-    #[error("it says that it is still starting")]
+    /// Probe returns that the driver is still starting.
+    #[error("the driver reports that it is still starting")]
     Starting,
-    /// The time was up before the first attempt had an answer.
-    #[error("no answer yet")]
+    /// The timeout passed before the first attempt had a response.
+    #[error("no response yet")]
     Silent,
 }
 
@@ -88,8 +89,7 @@ impl Driver {
         Self { channel: connect(&endpoint), endpoint: Arc::new(endpoint), context: Arc::new(context) }
     }
 
-    /// The same handle with another deadline for calls that bring none of their own. Clones made
-    /// before keep theirs.
+    /// The same handle with another deadline for calls that set none. Earlier clones keep their own.
     #[must_use]
     pub fn with_deadline(self, deadline: Duration) -> Self {
         let Context { tap, component, driver, .. } = &*self.context;
@@ -98,14 +98,14 @@ impl Driver {
         Self { context: Arc::new(context), ..self }
     }
 
-    /// Tells the tap the driver's name, where it is known without GetPluginInfo; the first name stays.
+    /// Sets the driver's name in the tap's records, if it is known without GetPluginInfo; the first name stays.
     #[must_use]
     pub fn named(self, name: impl Into<String>) -> Self {
         drop(self.context.driver.set(name.into()));
         self
     }
 
-    /// Where it is.
+    /// Its endpoint.
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
@@ -140,13 +140,13 @@ impl Driver {
         Tapped::new(self.channel.clone(), Arc::clone(&self.context))
     }
 
-    /// Waits until the driver listens and its Probe says ready, for at most `limit`.
+    /// Waits until the driver listens and its Probe returns ready, for at most `limit`.
     ///
-    /// Nothing announces a socket, so this tries, with growing pauses. Attempts to connect are not
-    /// RPCs and so not recorded; every Probe is.
+    /// No event announces a socket, so this polls, with growing delays. Attempts to connect are not RPCs and so
+    /// not recorded; every Probe is.
     ///
     /// # Errors
-    /// [`NotReady`] when `limit` has passed; its source says how the last attempt failed.
+    /// [`NotReady`] when `limit` has passed; its source is the error of the last attempt.
     pub async fn wait_ready(&self, limit: Duration) -> Result<(), NotReady> {
         let deadline = Instant::now() + limit;
         let mut last = NotReadyCause::Silent;
@@ -155,7 +155,7 @@ impl Driver {
             match timeout_at(deadline, self.try_ready()).await {
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(cause)) => last = cause,
-                // What is known from before says more than that there was no time left.
+                // The error of an earlier attempt is more specific than the timeout of this one.
                 Err(_) => {}
             }
             if Instant::now() + pause >= deadline {

@@ -1,4 +1,4 @@
-//! Where a driver listens, in the spellings that drivers and sidecars take.
+//! A driver's endpoint, in all formats that drivers and sidecars accept.
 
 use std::{fmt, path::PathBuf, str::FromStr};
 
@@ -15,7 +15,7 @@ pub enum Endpoint {
     Tcp(String),
 }
 
-/// Why a text is no endpoint.
+/// Why a text is not an endpoint.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum EndpointError {
     /// Another scheme, or none.
@@ -27,13 +27,13 @@ pub enum EndpointError {
     /// The kernel's limit.
     #[error("the path of endpoint {0:?} is longer than {PATH_LIMIT} bytes: choose a shorter directory")]
     TooLong(String),
-    /// No host or no port.
+    /// The host or the port is missing.
     #[error("endpoint {0:?} needs a host and a port: tcp://host:port")]
     Port(String),
 }
 
 impl Endpoint {
-    /// Reads an endpoint.
+    /// Parses an endpoint.
     ///
     /// # Errors
     /// [`EndpointError`] says what is wrong with `text`.

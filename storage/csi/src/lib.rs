@@ -10,8 +10,8 @@
 //!                       tap socket ══ tap::listen (the harness)
 //! ```
 //!
-//! Start at [`Driver`] to call a driver, at [`Server`] to be one, and at [`tap`] to watch. The messages
-//! and generated clients and servers are in [`v1`]; their source is `proto/csi.proto`.
+//! Start with [`Driver`] to call a driver, with [`Server`] to implement one, and with [`tap`] to record calls.
+//! The messages and generated clients and servers are in [`v1`]; their source is `proto/csi.proto`.
 
 mod authority;
 mod client;

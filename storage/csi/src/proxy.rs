@@ -1,13 +1,13 @@
-//! A driver's socket with the tap in front of it: for callers that are not ours, a kubelet or a stock sidecar.
-//! [`proxy`] stands before a driver that is not ours either; [`serve_tapped`] is for one of ours.
+//! A driver's socket with the tap in front of it: for callers outside of the harness, a kubelet or a stock
+//! sidecar. [`proxy`] is for a user-provided driver; [`serve_tapped`] is for the built-in one.
 //!
 //! ```text
 //! kubelet, sidecar ══ unix socket ══ proxy ─ Tapped ─ channel ══ unix socket ══ a vendor's driver
 //!                                              └─> TapRecord
 //! ```
 //!
-//! Messages pass as they are, those of services too that CSI does not have, and so do metadata and status. What
-//! a call gets that brings none is a deadline: that of the handle.
+//! Messages, metadata and status pass unchanged, including those of services that CSI does not define. A call
+//! without a deadline gets that of the handle.
 
 use std::{
     convert::Infallible,
@@ -30,11 +30,11 @@ use crate::{
     tap::{Context, Tap, Tapped},
 };
 
-/// A deadline that is as good as none, for [`Driver::with_deadline`]: callers of a proxy wait as long as they wish.
+/// A deadline that is effectively infinite, for [`Driver::with_deadline`]: callers of a proxy set their own.
 pub const NO_DEADLINE: Duration = Duration::from_secs(24 * 3600);
 
-/// Hands every call that comes to `server` on to `driver`, until `shutdown` resolves; then calls under way are
-/// finished. While the driver is not there, calls fail as `Unavailable`.
+/// Forwards every call from `server` to `driver`, until `shutdown` resolves; then calls in progress are
+/// finished. While the driver is unavailable, calls fail as `Unavailable`.
 ///
 /// # Errors
 /// [`ServeError`] if accepting connections fails for good.
@@ -46,8 +46,8 @@ pub async fn proxy(
     server.serve_any(Proxy(driver.service()), shutdown).await
 }
 
-/// Serves `services`, and records every call of them as one of `component`, until `shutdown` resolves; then calls
-/// under way are finished. `driver` is the name that the driver gives itself.
+/// Serves `services`, and records every call of them with `component` as the caller, until `shutdown` resolves;
+/// then calls in progress are finished. `driver` is the driver's name.
 ///
 /// # Errors
 /// [`ServeError`] if accepting connections fails for good.
@@ -76,7 +76,7 @@ where
     type Error = Infallible;
     type Future = BoxFuture<Response<Body>, Infallible>;
 
-    /// Each call waits for the driver's connection itself: to wait here would make calls wait for one another.
+    /// Each call waits for the driver's connection itself: waiting here would make calls wait for one another.
     fn poll_ready(&mut self, _: &mut task::Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }

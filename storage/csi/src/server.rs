@@ -32,9 +32,9 @@ use crate::{
 #[error("serving gRPC failed")]
 pub struct ServeError(#[source] transport::Error);
 
-/// The services of a server, told apart by the first segment of the path.
+/// The services of a server, distinguished by the first segment of the path.
 ///
-/// tonic's own router would bring in all of axum for this.
+/// tonic's own router would add all of axum for this.
 #[derive(Clone, Debug, Default)]
 pub struct Services(BTreeMap<&'static str, BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>>);
 
@@ -92,7 +92,7 @@ impl Server {
     /// Listens at an endpoint. Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// [`BindError`], among others if somebody else answers there.
+    /// [`BindError`], among others if another process listens there.
     pub async fn listen(endpoint: &Endpoint) -> Result<Self, BindError> {
         match endpoint {
             Endpoint::Unix(path) => Self::bind(path),
@@ -106,7 +106,7 @@ impl Server {
         }
     }
 
-    /// Where it listens: with a port that is a real one even where 0 was asked for.
+    /// The address it listens on: with the actual port even if 0 was requested.
     pub fn endpoint(&self) -> Endpoint {
         match &self.0 {
             Listening::Unix(listener) => Endpoint::Unix(listener.path().to_owned()),
@@ -119,13 +119,13 @@ impl Server {
     /// Listens at `path`. A dead server's socket is replaced. Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// [`BindError`], among others if a live server answers there.
+    /// [`BindError`], among others if a live server listens there.
     pub fn bind(path: &Path) -> Result<Self, BindError> {
         socket::Listener::bind(path).map(|listener| Self(Listening::Unix(listener)))
     }
 
-    /// Lets the members of a group call, too, as callers that are not root need it. Otherwise it is the
-    /// process's umask that says who may. A TCP port is for everybody anyway.
+    /// Lets the members of a group call, too, which callers other than root require. Otherwise the process's
+    /// umask decides. A TCP port is open to all users anyway.
     ///
     /// # Errors
     /// [`BindError::Io`] if the process may not do that.

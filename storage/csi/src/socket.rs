@@ -1,4 +1,4 @@
-//! Unix sockets as servers need them: taking over from a dead predecessor, and leaving nothing behind.
+//! Unix sockets of servers: replaces the socket of a dead predecessor, and removes its own at the end.
 
 use std::{
     fs::Permissions,
@@ -19,39 +19,39 @@ use tokio_stream::Stream;
 /// The longest path of a unix socket: `sun_path` has 108 bytes, the last of which is zero.
 pub(crate) const PATH_LIMIT: usize = 107;
 
-/// Why a server cannot listen at its socket.
+/// Why a server cannot listen on its socket.
 #[derive(Debug, Error)]
 pub enum BindError {
-    /// Another server answers there.
-    #[error("another server already answers at {}: stop it, or choose another socket", .0.display())]
+    /// Another server responds there.
+    #[error("another server already listens on {}: stop it, or choose another socket", .0.display())]
     InUse(PathBuf),
-    /// Something else has that name.
-    #[error("{} exists and is no socket: remove it, or choose another path", .0.display())]
+    /// The path is not a socket.
+    #[error("{} exists and is not a socket: remove it, or choose another path", .0.display())]
     NotASocket(PathBuf),
     /// The kernel's limit.
     #[error("socket path {} is longer than {PATH_LIMIT} bytes: choose a shorter directory", .0.display())]
     PathTooLong(PathBuf),
-    /// The TCP port cannot be had.
+    /// The TCP port is unavailable.
     #[error("cannot listen at tcp://{address}: choose an address of this machine and a port that is free")]
     Tcp {
-        /// Where.
+        /// The address.
         address: String,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
-    /// The socket could not be made.
-    #[error("cannot listen at {}: check that its directory exists and may be written to", .path.display())]
+    /// The socket cannot be created.
+    #[error("cannot listen at {}: check that its directory exists and is writable", .path.display())]
     Io {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
 }
 
-/// A listening unix socket, whose file goes with it.
+/// A listening unix socket; dropping it removes its file.
 #[derive(Debug)]
 pub(crate) struct Listener {
     inner: UnixListener,
@@ -59,7 +59,7 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Listens at `path`, in the place of a dead server's socket if need be.
+    /// Listens on `path`, replacing a dead server's socket if necessary.
     pub(crate) fn bind(path: &Path) -> Result<Self, BindError> {
         if path.as_os_str().len() > PATH_LIMIT {
             return Err(BindError::PathTooLong(path.to_owned()));
@@ -77,7 +77,7 @@ impl Listener {
         std::fs::set_permissions(&self.path, Permissions::from_mode(0o660)).map_err(failed)
     }
 
-    /// Where it listens.
+    /// Its path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -94,7 +94,7 @@ fn remove_stale(path: &Path) -> Result<(), BindError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(failed(error)),
         Ok(meta) if !meta.file_type().is_socket() => Err(BindError::NotASocket(path.to_owned())),
-        // Whether anybody is behind it only a connection tells.
+        // Only a connection shows whether a server listens on it.
         Ok(_) => match net::UnixStream::connect(path) {
             Ok(_) => Err(BindError::InUse(path.to_owned())),
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
@@ -109,7 +109,7 @@ impl Drop for Listener {
     fn drop(&mut self) {
         // While still listening, so that it cannot be the file of a successor.
         if let Err(error) = std::fs::remove_file(&self.path) {
-            tracing::debug!(%error, path = %self.path.display(), "socket file was gone already");
+            tracing::debug!(%error, path = %self.path.display(), "the socket file was removed already");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How a volume is accessed: volume capabilities parsed into our own types, and who may join whom.
+//! Access to volumes: volume capabilities parsed into internal types, and which accesses exclude each other.
 
 use claimcheck_csi::v1::{VolumeCapability, volume_capability::AccessType, volume_capability::access_mode};
 use serde::{Deserialize, Serialize};
@@ -25,11 +25,11 @@ pub enum Mode {
     SingleNodeSingleWriter,
     /// Several targets on one node, read and write (Kubernetes: ReadWriteOnce).
     SingleNodeMultiWriter,
-    /// Many nodes, only reading.
+    /// Many nodes, read-only.
     MultiNodeReaderOnly,
-    /// Many nodes, one of which writes.
+    /// Many nodes, one writer.
     MultiNodeSingleWriter,
-    /// Many nodes, all writing.
+    /// Many nodes, many writers.
     MultiNodeMultiWriter,
 }
 
@@ -47,7 +47,7 @@ impl Mode {
         })
     }
 
-    /// Whether only one node may have the volume at a time.
+    /// Whether only one node may use the volume at a time.
     pub fn single_node(self) -> bool {
         match self {
             Self::SingleNodeWriter
@@ -58,7 +58,7 @@ impl Mode {
         }
     }
 
-    /// Whether nobody writes.
+    /// Whether the mode excludes writers.
     pub fn read_only(self) -> bool {
         match self {
             Self::SingleNodeReaderOnly | Self::MultiNodeReaderOnly => true,
@@ -70,9 +70,9 @@ impl Mode {
         }
     }
 
-    /// Whether volumes of `kind` can be had this way. The file system in an image is of one kernel mount: two
-    /// nodes writing to it would destroy it. A directory does not mind, nor does a device, whose users see to
-    /// that themselves.
+    /// Whether volumes of `kind` support this mode. The file system in an image belongs to one kernel mount:
+    /// two nodes writing to it would destroy it. A directory is safe, and so is a raw device, where
+    /// coordination is up to the workloads.
     fn suits(self, kind: Kind, volume_mode: VolumeMode) -> bool {
         match (kind, volume_mode) {
             (Kind::Directory, _) | (Kind::Image, VolumeMode::Block) => true,
@@ -81,14 +81,14 @@ impl Mode {
     }
 }
 
-/// What a pod sees of a volume.
+/// The form in which a pod sees a volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum VolumeMode {
     /// A directory.
     #[default]
     Filesystem,
-    /// A device node, as it is.
+    /// A raw block device.
     Block,
 }
 
@@ -101,15 +101,15 @@ impl VolumeMode {
 /// A parsed volume capability.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Access {
-    /// Who may read and write from where.
+    /// Which nodes may read and write.
     pub mode: Mode,
-    /// Whether as a directory or as a device.
+    /// Directory or device.
     #[serde(default, skip_serializing_if = "VolumeMode::is_filesystem")]
     pub volume_mode: VolumeMode,
-    /// The file system asked for.
+    /// The requested file system.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fs_type: Option<FsType>,
-    /// Mount options as given.
+    /// Mount options as given in the request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mount_flags: Vec<String>,
 }
@@ -162,18 +162,19 @@ impl Access {
         capabilities.iter().map(Self::parse).collect()
     }
 
-    /// Whether a driver of these capabilities lets volumes of `kind` be accessed like this.
+    /// Whether a driver with these capabilities supports this access to volumes of `kind`.
     pub fn check(&self, kind: Kind, capabilities: &Capabilities) -> Result<()> {
         if let Some(missing) = self.needs().find(|needed| !capabilities.has(*needed)) {
-            let reason = format!("{:?} takes {missing}, which the driver does not offer", self.mode);
+            let reason = format!("{:?} requires {missing}, which the driver does not declare", self.mode);
             return Err(Error::invalid("volume_capability", reason));
         }
         if kind == Kind::Directory && self.is_block() {
-            let reason = "a raw block volume is of kind \"image\", and this one is of kind \"directory\"";
+            let reason =
+                "a raw block volume must be of kind \"image\", and this one is of kind \"directory\"";
             return Err(Error::invalid("volume_capability.block", reason));
         }
         if !self.mode.suits(kind, self.volume_mode) {
-            let reason = format!("{:?} is not possible for volumes of kind \"{kind}\"", self.mode);
+            let reason = format!("{:?} is not supported for volumes of kind \"{kind}\"", self.mode);
             return Err(Error::invalid("volume_capability.access_mode", reason));
         }
         match (kind, self.options()?.filesystem.first()) {
@@ -187,7 +188,7 @@ impl Access {
         }
     }
 
-    /// What a driver must offer for it.
+    /// The capability that this mode requires of the driver.
     fn needs(&self) -> impl Iterator<Item = Capability> {
         let mode = match self.mode {
             Mode::SingleNodeWriter | Mode::SingleNodeReaderOnly => None,
@@ -201,18 +202,18 @@ impl Access {
         mode.into_iter().chain(self.is_block().then_some(Capability::RawBlock))
     }
 
-    /// Whether as a device.
+    /// Whether this is raw block access.
     pub fn is_block(&self) -> bool {
         self.volume_mode == VolumeMode::Block
     }
 
-    /// The mount options, read-only where the mode is.
+    /// The mount options, with `ro` where the mode is read-only.
     pub fn options(&self) -> Result<MountOptions> {
         let options = MountOptions::parse(self.mount_flags.iter().map(String::as_str))?;
         Ok(options.read_only(self.mode.read_only()))
     }
 
-    /// Whether a node may have the volume like this while others have it as `elsewhere` says (node, mode,
+    /// Whether a node may use the volume with this access while others use it as in `elsewhere` (node, mode,
     /// read-only). CSI specification, ControllerPublishVolume: a single-node volume on a second node is a
     /// failed precondition.
     pub fn join<'a>(
@@ -333,7 +334,7 @@ mod tests {
     fn who_may_join_whom() {
         use Mode::{MultiNodeMultiWriter, MultiNodeReaderOnly, MultiNodeSingleWriter, SingleNodeWriter};
         let other = NodeId::parse("other").unwrap();
-        // (mine, mine read-only, theirs, theirs read-only, admitted)
+        // (requested, its read-only, present, its read-only, admitted)
         let table = [
             (SingleNodeWriter, false, SingleNodeWriter, false, false),
             (SingleNodeWriter, true, SingleNodeWriter, true, false),
@@ -347,7 +348,11 @@ mod tests {
         ];
         for (mine, read_only, theirs, theirs_read_only, admitted) in table {
             let answer = access(mine).join(read_only, [(&other, theirs, theirs_read_only)]);
-            assert_eq!(answer.is_ok(), admitted, "{mine:?} {read_only} beside {theirs:?} {theirs_read_only}");
+            assert_eq!(
+                answer.is_ok(),
+                admitted,
+                "{mine:?} {read_only} next to {theirs:?} {theirs_read_only}"
+            );
             if let Err(error) = answer {
                 assert_eq!(error.code(), Code::FailedPrecondition);
             }

@@ -14,84 +14,83 @@ use crate::{
     volume::NodeId,
 };
 
-/// The name under which a cluster knows this driver unless told otherwise.
+/// The driver's name in the cluster (`CSIDriver`) unless `--driver-name` sets another.
 pub const DRIVER_NAME: &str = "claimcheck.csi.dev";
 
-/// Serve the claimcheck CSI driver: volumes that are directories or image files
+/// Run the built-in CSI driver, which backs volumes by directories or image files
 #[derive(Clone, Debug, Parser)]
 pub struct Args {
-    /// Where to listen: unix:///csi/csi.sock, or tcp://127.0.0.1:10000 for development
+    /// The socket to listen on: unix:///csi/csi.sock, or tcp://127.0.0.1:10000 for development
     #[arg(long, value_name = "URL", env = "CSI_ENDPOINT")]
     pub endpoint: Endpoint,
 
-    /// Number of a group whose members may call the driver, too
+    /// Numeric id of a group that may also call the driver
     #[arg(long, value_name = "GID")]
     pub socket_group: Option<u32>,
 
-    /// Write a line for each call to standard output, for the harness to follow as the container's log
+    /// Write one line per call to standard output; the harness reads it from the container's log
     #[arg(long)]
     pub tell_calls: bool,
 
-    /// Make calls fail as this file says: a JSON list of rules, which may be replaced at any time
+    /// Inject faults into calls according to this file: a JSON list of rules, which may be replaced at any time
     #[arg(long, value_name = "FILE")]
     pub faults: Option<PathBuf>,
 
-    /// The node that this process serves
+    /// Id of the node that this process serves
     #[arg(long, value_name = "ID", value_parser = parse_node_id)]
     pub node_id: NodeId,
 
-    /// Directory that holds all volumes; every driver process of a cluster is given the same one
+    /// Directory that holds all volumes; every driver process of a cluster must use the same one
     #[arg(long, value_name = "DIR")]
     pub state_dir: PathBuf,
 
-    /// Name under which the cluster knows the driver
+    /// Name of the driver in the cluster (the name of its CSIDriver object)
     #[arg(long, visible_alias = "name", value_name = "NAME", default_value = DRIVER_NAME, value_parser = parse_driver_name)]
     pub driver_name: String,
 
-    /// How many volumes may be attached to the node; 0 for any number
+    /// Maximum number of volumes attached to the node; 0 for no limit
     #[arg(long, visible_alias = "max-volumes", value_name = "N", default_value_t = 0)]
     pub max_volumes_per_node: u64,
 
-    /// The largest volume in bytes
+    /// Maximum size of a volume in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 43)]
     pub max_volume_bytes: u64,
 
-    /// Part of the topology segment of this node; repeat for more keys. Volumes belong to one segment and
-    /// cannot be used on nodes of others
+    /// One key of this node's topology segment; may be repeated. A volume belongs to one segment and is
+    /// inaccessible from nodes of other segments
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_topology)]
     pub topology: Vec<(String, String)>,
 
-    /// Bytes that the volumes of a topology segment may have together (of all, without topology); without it
-    /// any number, since volumes are thin
+    /// Total size in bytes of the volumes of one topology segment (of all volumes, without topology); unlimited
+    /// by default, since volumes are thinly provisioned
     #[arg(long, value_name = "BYTES")]
     pub capacity: Option<u64>,
 
-    /// Do without attaching: the same as --disable PUBLISH_UNPUBLISH_VOLUME
+    /// Do not require attachment: the same as --disable PUBLISH_UNPUBLISH_VOLUME
     #[arg(long)]
     pub no_attach: bool,
 
-    /// Do without staging: the same as --disable STAGE_UNSTAGE_VOLUME
+    /// Do not require staging: the same as --disable STAGE_UNSTAGE_VOLUME
     #[arg(long)]
     pub no_stage: bool,
 
-    /// Do without a capability, spelt as in the CSI specification; may be repeated
+    /// Disable a capability, spelt as in the CSI specification; may be repeated
     #[arg(long, value_name = "CAPABILITY")]
     pub disable: Vec<Capability>,
 
-    /// Refuse calls that do not carry this secret; with CALL only those of that name. May be repeated
+    /// Reject calls without this secret; with CALL, only calls of that name. May be repeated
     #[arg(long, value_name = "[CALL:]KEY=VALUE")]
     pub require_secret: Vec<RequiredSecret>,
 
-    /// Refuse NodePublishVolume without a service-account token for this audience, or with an expired one; may
-    /// be repeated
+    /// Reject NodePublishVolume without a valid service account token for this audience; may be repeated
     #[arg(long, value_name = "AUDIENCE")]
     pub require_token: Vec<String>,
 
-    /// How many seconds the calls under way may take to finish once the driver is told to stop
+    /// Seconds that calls in progress may take to finish after the driver receives a termination signal
     #[arg(long, value_name = "SECONDS", default_value_t = 20)]
     pub shutdown_grace: u64,
 
-    /// Serve with one seeded defect, for suites that are on trial themselves
+    /// Run with one seeded defect, to test a conformance suite
     #[arg(long, value_name = "NAME", value_enum, help_heading = "Seeded defects")]
     pub defect: Option<Defect>,
 }
@@ -121,8 +120,8 @@ fn parse_node_id(text: &str) -> Result<NodeId, String> {
     })
 }
 
-/// A topology key is a qualified name of Kubernetes, its value that of a label; checked so far that a mistake
-/// shows here and not on a node object.
+/// A topology key is a Kubernetes qualified name, its value a label value; validated enough that a mistake is
+/// reported here and not on a Node object.
 fn parse_topology(text: &str) -> Result<(String, String), String> {
     let allowed = |part: &str, more: &[u8]| {
         let fine = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b) || more.contains(&b);
@@ -131,8 +130,7 @@ fn parse_topology(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if allowed(key, b"/") && allowed(value, b"") => Ok((key.into(), value.into())),
         _ => {
-            Err("KEY=VALUE is expected, both 1 to 63 letters, digits, '-', '_' and '.', the key also '/'"
-                .into())
+            Err("expected KEY=VALUE, both 1 to 63 letters, digits, '-', '_' and '.', the key also '/'".into())
         }
     }
 }
@@ -148,7 +146,8 @@ fn parse_driver_name(text: &str) -> Result<String, String> {
     if text.len() <= 63 && ends(text) && text.bytes().all(inner) {
         Ok(text.to_owned())
     } else {
-        Err("1 to 63 letters, digits, '-' and '.' are allowed, both ends a letter or digit".to_owned())
+        Err("1 to 63 letters, digits, '-' and '.' are allowed, and both ends must be a letter or digit"
+            .to_owned())
     }
 }
 

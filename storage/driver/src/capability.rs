@@ -1,4 +1,4 @@
-//! What of the driver's abilities can be turned off, so that clusters can be tried with lesser drivers.
+//! Capabilities of the driver that can be disabled, to test clusters with drivers that lack them.
 
 use std::{collections::BTreeSet, fmt, str::FromStr};
 
@@ -8,67 +8,67 @@ use claimcheck_csi::v1::{
 };
 use tonic::Status;
 
-/// A capability of the CSI specification that the driver has unless told otherwise. Those that both services
-/// have are turned off in both.
+/// A capability of the CSI specification that the driver declares unless it is disabled. A capability that both
+/// services declare is disabled in both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Capability {
-    /// Volumes are made and deleted.
+    /// CreateVolume and DeleteVolume.
     CreateDeleteVolume,
-    /// Volumes are attached to nodes.
+    /// ControllerPublishVolume and ControllerUnpublishVolume.
     PublishUnpublishVolume,
     /// Volumes can be attached read-only.
     PublishReadonly,
-    /// Volumes can be listed.
+    /// ListVolumes.
     ListVolumes,
-    /// The list of volumes says where they are attached.
+    /// ListVolumes returns the nodes to which volumes are attached.
     ListVolumesPublishedNodes,
-    /// The room for new volumes can be asked for.
+    /// GetCapacity.
     GetCapacity,
-    /// The access modes for one node tell one pod from several.
+    /// Single-node access modes distinguish one pod from several.
     SingleNodeMultiWriter,
-    /// A node mounts a volume once, and then binds it for each pod.
+    /// A node mounts a volume once (NodeStageVolume) and bind mounts it for each pod.
     StageUnstageVolume,
-    /// How full a volume is can be asked for.
+    /// NodeGetVolumeStats.
     GetVolumeStats,
-    /// Volumes can be made larger.
+    /// Volumes can be expanded.
     ExpandVolume,
-    /// Volumes can be made larger while they are used. Not a name of the specification: without it the driver
-    /// declares `VolumeExpansion` as `OFFLINE`.
+    /// Volumes can be expanded while in use. Not a name of the specification: without it the driver declares
+    /// `VolumeExpansion` as `OFFLINE`.
     OnlineExpansion,
-    /// A single volume can be asked for.
+    /// ControllerGetVolume.
     GetVolume,
-    /// Answers about volumes say whether they are healthy.
+    /// Responses about volumes contain their condition.
     VolumeCondition,
-    /// Volumes have parameters that can be changed.
+    /// ControllerModifyVolume.
     ModifyVolume,
-    /// Volumes can be had as devices. This and the following have no name in the specification's lists: a
-    /// driver without them refuses what it is asked for.
+    /// Raw block volumes. This and the following have no name in the specification's lists: a driver without
+    /// them rejects such requests.
     RawBlock,
-    /// Volumes can be had by many nodes that read.
+    /// Volumes can be used by many nodes, all read-only.
     MultiNodeReaderOnly,
-    /// Volumes can be had by many nodes of which one writes.
+    /// Volumes can be used by many nodes, one of which writes.
     MultiNodeSingleWriter,
-    /// Volumes can be had by many nodes that write.
+    /// Volumes can be used by many nodes that write.
     MultiNodeMultiWriter,
-    /// Volumes can live as long as a pod, made as it publishes them (KEP-596).
+    /// Inline ephemeral volumes, created by NodePublishVolume (KEP-596).
     InlineEphemeral,
-    /// Snapshots are made and deleted.
+    /// CreateSnapshot and DeleteSnapshot.
     CreateDeleteSnapshot,
-    /// Snapshots can be listed.
+    /// ListSnapshots.
     ListSnapshots,
-    /// A single snapshot can be asked for.
+    /// GetSnapshot.
     GetSnapshot,
-    /// Volumes can be made as copies of others.
+    /// Volumes can be created as copies of others.
     CloneVolume,
-    /// Snapshots of several volumes at one moment are made and deleted. Without it the driver does not declare
+    /// Snapshots of several volumes at one point in time. Without it the driver does not declare
     /// `GROUP_CONTROLLER_SERVICE` either.
     GroupSnapshot,
-    /// The blocks of snapshots can be asked for, and those in which two differ. A service, not an RPC.
+    /// Allocated blocks of a snapshot and changed blocks between two. A service, not an RPC.
     SnapshotMetadata,
 }
 
 impl Capability {
-    /// All of them.
+    /// All capabilities.
     pub const ALL: [Self; 25] = [
         Self::CreateDeleteVolume,
         Self::PublishUnpublishVolume,
@@ -128,7 +128,7 @@ impl Capability {
         }
     }
 
-    /// What else makes no sense without it.
+    /// Capabilities that depend on this one.
     fn dependents(self) -> &'static [Self] {
         match self {
             Self::PublishUnpublishVolume => &[Self::PublishReadonly, Self::ListVolumesPublishedNodes],
@@ -200,7 +200,7 @@ impl FromStr for Capability {
     }
 }
 
-/// The capabilities that a driver has.
+/// The driver's enabled capabilities.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capabilities(BTreeSet<Capability>);
 
@@ -211,7 +211,7 @@ impl Default for Capabilities {
 }
 
 impl Capabilities {
-    /// All but these, and but what makes no sense without these.
+    /// All except these and those that depend on them.
     pub fn without(disabled: impl IntoIterator<Item = Capability>) -> Self {
         let mut all = Self::default();
         for capability in disabled {
@@ -223,28 +223,28 @@ impl Capabilities {
         all
     }
 
-    /// Whether the driver has it.
+    /// Whether the capability is enabled.
     pub fn has(&self, capability: Capability) -> bool {
         self.0.contains(&capability)
     }
 
-    /// Refuses a call that belongs to a capability which is turned off, as a driver without it would.
+    /// Rejects a call that belongs to a disabled capability, as a driver without it would.
     pub(crate) fn demand(&self, capability: Capability) -> Result<(), Status> {
         if self.has(capability) { Ok(()) } else { Err(undeclared(capability.name())) }
     }
 
-    /// What the controller service declares.
+    /// The capabilities that the controller service declares.
     pub(crate) fn controller(&self) -> impl Iterator<Item = ControllerType> {
         self.0.iter().filter_map(|capability| capability.controller())
     }
 
-    /// What the node service declares.
+    /// The capabilities that the node service declares.
     pub(crate) fn node(&self) -> impl Iterator<Item = NodeType> {
         self.0.iter().filter_map(|capability| capability.node())
     }
 }
 
-/// The answer to a call whose capability the driver does not declare.
+/// The response to a call that belongs to an undeclared capability.
 pub(crate) fn undeclared(capability: &str) -> Status {
     Status::unimplemented(format!("the driver does not declare the capability {capability}"))
 }

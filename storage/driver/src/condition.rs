@@ -1,5 +1,4 @@
-//! The condition of a volume: whether what its record says is really there (CSI specification,
-//! `VolumeCondition`).
+//! The condition of a volume: whether its content matches its record (CSI specification, `VolumeCondition`).
 
 use claimcheck_csi::v1::VolumeCondition;
 
@@ -13,7 +12,7 @@ use crate::{
 };
 
 impl Driver {
-    /// The condition of a volume; `None` if the driver does not declare that it tells.
+    /// The condition of a volume; `None` if the driver does not declare VOLUME_CONDITION.
     pub(crate) fn reported_condition(&self, volume: &Volume) -> Result<Option<VolumeCondition>> {
         if !self.config.capabilities.has(Capability::VolumeCondition) {
             return Ok(None);
@@ -27,7 +26,7 @@ impl Driver {
     }
 }
 
-/// What is wrong with the content of a volume; `None` if nothing is.
+/// The fault of a volume's content; `None` if it is healthy.
 fn ailment(volume: &Volume, found: Option<Entry>) -> Option<String> {
     let id = &volume.id;
     match (volume.kind, found) {

@@ -1,17 +1,17 @@
-//! Copies of volumes at one point in time, though somebody may be writing to them.
+//! Point-in-time copies of volumes that may be in use.
 //!
 //! ```text
-//! volume                    what makes its copy show one moment
-//! not mounted, read-only    nobody writes: its lock keeps it so
+//! volume                    what makes its copy consistent
+//! not mounted, read-only    no writers: the volume's lock keeps it so
 //! file system in an image   frozen while it is copied
-//! directory, raw image      watched: unchanged from before the first copy to after the last, or copied again
+//! directory, raw image      compared: unchanged from before the first copy to after the last, or copied again
 //! ```
 //!
-//! Only the node that has an image mounted sees the mount, and it may not be ours. But its loop device is every
-//! node's of the machine, and mounting that once more gives the same file system: so it is mounted at a *mark*
-//! in the volume's directory, and frozen there. The mark is made before anything else and removed last. A
-//! driver that dies between leaves writers waiting until it starts again, which is why it then looks for its
-//! marks before all else.
+//! Only the node that has an image mounted sees the mount, and that may be another node. But its loop device is
+//! visible to every node of the machine, and mounting that again gives the same file system: so it is mounted
+//! at a *mark* in the volume's directory, and frozen there. The mark is created before anything else and
+//! removed last. If a driver crashes in between, writers stay blocked until it restarts, which is why a
+//! starting driver looks for its marks first.
 
 use std::{
     io,
@@ -32,21 +32,22 @@ use crate::{
     volume::{NodeId, Volume},
 };
 
-/// How long writers may have to wait.
+/// Maximum time that writers may be blocked.
 const LIMIT: Duration = Duration::from_secs(30);
-/// How often volumes that are only watched are copied.
+/// Maximum number of attempts to copy volumes that are not frozen.
 const ATTEMPTS: u32 = 5;
-/// The kernel's clock for changes goes in ticks, of at most 10 ms: two changes in one tick look like one.
+/// The kernel's change times have a granularity of at most 10 ms: two changes within one tick have the same
+/// time.
 const TICK: Duration = Duration::from_millis(10);
 const MARK: &str = "freeze-";
 
-/// A volume, which the caller has locked, and where its copy shall be.
+/// A volume, which the caller has locked, and the target of its copy.
 pub(crate) struct Copy<'a> {
     pub(crate) volume: &'a Volume,
     pub(crate) to: PathBuf,
 }
 
-/// Who is writing to a frozen file system waits until this is dropped.
+/// A frozen file system; writers are blocked until this is dropped.
 struct Frozen<'a> {
     driver: &'a Driver,
     mark: PathBuf,
@@ -70,19 +71,18 @@ impl Drop for Frozen<'_> {
     }
 }
 
-/// How a round of copying went.
+/// Result of one attempt to copy.
 enum Round {
-    /// All copies show this moment.
+    /// All copies show this point in time.
     At(SystemTime),
-    /// They show it but for what was written to this volume meanwhile.
+    /// They do, except for writes to this volume in the meantime.
     Disturbed(SystemTime, VolumeId),
 }
 
 impl Driver {
-    /// Copies all volumes as they are at one moment, and says which. Copies that stand there from before are
-    /// replaced.
+    /// Copies all volumes as of one point in time, and returns that time. Existing copies are replaced.
     ///
-    /// A directory alone is copied at worst as it changes, as any backup program would.
+    /// A single directory is at worst copied while it changes, as any backup program would.
     pub(crate) fn cut(&self, copies: &[Copy<'_>]) -> Result<SystemTime> {
         let until = Instant::now() + LIMIT;
         let mut attempt = 1;
@@ -91,7 +91,7 @@ impl Driver {
                 (Round::At(moment), _) => return Ok(moment),
                 (Round::Disturbed(..), _) if attempt < ATTEMPTS => {}
                 (Round::Disturbed(moment, volume), [one]) if one.volume.kind == Kind::Directory => {
-                    warn!(%volume, "copied while it changed");
+                    warn!(%volume, "the volume changed while it was copied; the copy may be inconsistent");
                     return Ok(moment);
                 }
                 (Round::Disturbed(_, volume), _) => {
@@ -152,7 +152,7 @@ impl Driver {
         }
     }
 
-    /// Copies the content of a volume or snapshot. What a crash left at `to` is replaced.
+    /// Copies the content of a volume or snapshot. Remains of a crash at `to` are replaced.
     pub(crate) fn copy_content(
         &self,
         kind: Kind,
@@ -172,27 +172,27 @@ impl Driver {
         .doing("copy a volume to", to)
     }
 
-    /// Writes to a raw volume reach its image when the kernel finds the time.
+    /// Flushes a raw volume: the kernel writes to its image with a delay.
     fn flush_devices(&self, volume: &Volume) -> Result<()> {
         if volume.kind == Kind::Directory {
             return Ok(());
         }
         let image = self.store.content(&volume.id, volume.kind);
-        for device in self.host.raw_loops(&image).doing("look for loop devices of", &image)? {
+        for device in self.host.raw_loops(&image).doing("list the loop devices of", &image)? {
             self.host.flush(&device.path).doing("flush", device.path)?;
         }
         Ok(())
     }
 
-    /// Freezes the file system in a volume, if there is one that can be written to.
+    /// Freezes the file system in a volume, if it has one that is writable.
     fn freeze(&self, volume: &Volume) -> Result<Option<Frozen<'_>>> {
         if volume.kind == Kind::Directory {
             return Ok(None);
         }
-        // The lock is ours, so these are of drivers that died.
+        // This call holds the lock, so these were left by drivers that crashed.
         self.remove_marks(&volume.id, |_| true)?;
         let image = self.store.content(&volume.id, volume.kind);
-        for device in self.host.mounted_loops(&image).doing("look for loop devices of", &image)? {
+        for device in self.host.mounted_loops(&image).doing("list the loop devices of", &image)? {
             let mark = self.store.dir(&volume.id).join(mark_name(self.node_id(), &device));
             self.host.make_dir(&mark, 0o700).doing("make", &mark)?;
             let frozen = Frozen { driver: self, mark, thawed: false };
@@ -205,7 +205,7 @@ impl Driver {
         Ok(None)
     }
 
-    /// `false` if the file system on `device` is mounted for reading only, so that nobody writes there.
+    /// `false` if the file system on `device` is mounted read-only, so that it has no writers.
     fn mount_mark(&self, image: &Path, device: &Path, mark: &Path) -> Result<bool> {
         let found = self.host.probe_filesystem(image).doing("read", image)?;
         let Some(fs) = found.map(|found| found.fs) else { return Ok(false) };
@@ -222,11 +222,11 @@ impl Driver {
             {
                 Ok(false)
             }
-            mounted => mounted.map(|()| true).doing("mount the image once more at", mark),
+            mounted => mounted.map(|()| true).doing("mount the image a second time at", mark),
         }
     }
 
-    /// Thaws the file system at a mark and takes the mark away.
+    /// Thaws the file system at a mark and removes the mark.
     fn remove_mark(&self, mark: &Path) -> Result<()> {
         if self.host.mounted(mark).doing("look at", mark)?.is_some() {
             self.host.thaw(mark).doing("thaw the file system at", mark)?;
@@ -235,9 +235,9 @@ impl Driver {
         self.host.remove_dir(mark).doing("remove", mark)
     }
 
-    /// Takes the marks in a volume's directory away that are `wanted` by the node that made them, and thaws
-    /// what is frozen behind them: also where the mount at the mark went with the container that the driver
-    /// ran in, since then the file system is still frozen.
+    /// Removes those marks in a volume's directory that are `wanted`, judged by the node that created them, and
+    /// thaws the file systems behind them: also where the mount at the mark disappeared with the driver's
+    /// container, since the file system is then still frozen.
     pub(crate) fn remove_marks(&self, id: &VolumeId, wanted: impl Fn(&NodeId) -> bool) -> Result<()> {
         let dir = self.store.dir(id);
         for name in self.host.list_dir(&dir).doing("list", &dir)? {
@@ -246,10 +246,10 @@ impl Driver {
                 continue;
             }
             let mark = dir.join(&name);
-            info!(volume = %id, mark = %mark.display(), "thawing what a driver that died has frozen");
+            info!(volume = %id, mark = %mark.display(), "thawing a file system that a crashed driver left frozen");
             let image = self.store.content(id, Kind::Image);
             if self.host.mounted(&mark).doing("look at", &mark)?.is_none() {
-                let devices = self.host.mounted_loops(&image).doing("look for loop devices of", &image)?;
+                let devices = self.host.mounted_loops(&image).doing("list the loop devices of", &image)?;
                 if let Some(device) = devices.iter().find(|path| path.ends_with(device)) {
                     self.mount_mark(&image, device, &mark)?;
                 }
@@ -270,7 +270,7 @@ fn mark_name(node: &NodeId, device: &Path) -> String {
     format!("{MARK}{node}-{device}")
 }
 
-/// The node that made a mark, and the name of the loop device.
+/// The node that created a mark, and the name of the loop device.
 fn parse_mark(name: &str) -> Option<(NodeId, &str)> {
     let (node, device) = name.strip_prefix(MARK)?.rsplit_once('-')?;
     Some((NodeId::parse(node)?, device))

@@ -1,7 +1,7 @@
-//! The driver itself, below gRPC: what it is configured with and how it gets hold of a volume.
+//! The driver itself, below gRPC: its configuration, and access to volumes.
 //!
-//! The calls are plain synchronous methods in [`crate::controller`] and [`crate::node`], so that tests can
-//! make them one by one on any [`Host`]; the gRPC services only carry them to a thread that may block.
+//! The calls are plain synchronous methods in [`crate::controller`] and [`crate::node`], so that tests can make
+//! them one by one on any [`Host`]; the gRPC services only run them on a blocking thread.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -18,28 +18,28 @@ use crate::{
     volume::{NodeId, Volume, VolumeId},
 };
 
-/// What a driver process is told on its command line.
+/// Configuration of a driver process, from its command line.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The name under which the cluster knows the driver.
+    /// The driver's name in the cluster.
     pub driver_name: String,
     /// The node that this process serves.
     pub node_id: NodeId,
-    /// How many volumes may be attached to the node; 0 for any number.
+    /// Maximum number of volumes attached to the node; 0 for no limit.
     pub max_volumes_per_node: u64,
-    /// The largest volume in bytes.
+    /// Maximum size of a volume in bytes.
     pub max_volume_bytes: u64,
-    /// What all driver processes of a cluster share.
+    /// The state directory, shared by all driver processes of a cluster.
     pub state_dir: PathBuf,
-    /// Where the node is; empty for a driver without topology.
+    /// The node's topology segment; empty for a driver without topology.
     pub topology: Segment,
-    /// Bytes that the volumes of a segment may have together; `None` for any number.
+    /// Total size in bytes of the volumes of a segment; `None` for no limit.
     pub capacity_bytes: Option<u64>,
-    /// What the driver offers.
+    /// The enabled capabilities.
     pub capabilities: Capabilities,
-    /// Secrets that callers must send.
+    /// Secrets that calls must carry.
     pub secrets: Secrets,
-    /// Audiences for which NodePublishVolume must come with a good token.
+    /// Audiences for which NodePublishVolume must carry a valid token.
     pub token_audiences: Vec<String>,
 }
 
@@ -52,7 +52,7 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Opens the state directory, puts right what a crash left there, and makes the node known.
+    /// Opens the state directory, recovers from crashes, and registers the node.
     pub fn start(config: Config, host: Arc<dyn Host>) -> Result<Self> {
         let store = Store::open(Arc::clone(&host), config.state_dir.clone())?;
         let driver = Self { host, store, config: Arc::new(config) };
@@ -83,16 +83,16 @@ impl Driver {
         self.store.load(id)?.ok_or_else(|| Error::NoVolume(id.to_string()))
     }
 
-    /// Runs a call on a thread that may block.
+    /// Runs a call on a blocking thread.
     ///
-    /// A call whose client hangs up runs to its end all the same: stopping half-way would gain nothing, and
-    /// the repeat that follows waits for the volume's lock and finds the work done.
+    /// If the client disconnects, the call still runs to its end: stopping half-way would gain nothing, and the
+    /// repeated call waits for the volume's lock and finds the work done.
     pub(crate) async fn call<T: Send + 'static>(
         &self,
         call: impl FnOnce(&Self) -> Result<T> + Send + 'static,
     ) -> Result<Response<T>, Status> {
         let driver = self.clone();
-        // Which volume is known once its record is asked for.
+        // The volume is known once its record is requested.
         let span = info_span!("call", volume = Empty);
         let inside = span.clone();
         match tokio::task::spawn_blocking(move || inside.in_scope(|| call(&driver))).await {
@@ -102,7 +102,7 @@ impl Driver {
                 span.in_scope(|| warn!(code = ?status.code(), "{}", status.message()));
                 Err(status)
             }
-            Err(panic) => Err(Status::internal(format!("the driver has a defect: {panic}"))),
+            Err(panic) => Err(Status::internal(format!("the driver panicked: {panic}"))),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Why a call failed, and which gRPC status that is (CSI specification, "Error Scheme").
+//! Errors of calls and their gRPC status codes (CSI specification, "Error Scheme").
 
 use std::{error::Error as StdError, io, path::PathBuf};
 
@@ -16,15 +16,15 @@ pub enum Error {
     /// A required field is empty.
     #[error("{0} is missing")]
     Missing(&'static str),
-    /// A field holds what it must not.
+    /// A field has an invalid value.
     #[error("{field}: {reason}")]
     Invalid {
         /// The field as the protocol spells it.
         field: &'static str,
-        /// What is wrong and what would be right.
+        /// What is wrong and what is valid.
         reason: String,
     },
-    /// A mount flag was refused.
+    /// A mount flag was rejected.
     #[error("volume_capability.mount.mount_flags")]
     MountFlags(#[from] OptionError),
     /// No volume has this id.
@@ -37,46 +37,46 @@ pub enum Error {
     #[error("group snapshot {0:?} does not exist")]
     NoGroup(String),
     /// No driver process ever started with this node id.
-    #[error("node {0:?} is not known: no driver with --node-id {0} has started on this --state-dir")]
+    #[error("node {0:?} is unknown: no driver with --node-id {0} has started on this --state-dir")]
     NoNode(String),
-    /// The volume path of a statistics call is not one of the volume's.
+    /// The volume path of a statistics call is not a path of the volume.
     #[error("volume {volume} is not mounted at {path}")]
     NotMountedThere {
         /// The volume's id.
         volume: String,
-        /// The path that was asked for.
+        /// The requested path.
         path: String,
     },
-    /// Something of this identity exists already and differs.
+    /// An object of this identity exists and differs.
     #[error("{0}")]
     AlreadyExists(String),
-    /// The system must be brought into another state first.
+    /// The system is not in the required state.
     #[error("{0}")]
     Precondition(String),
-    /// The requested size cannot be had.
+    /// The requested size is out of range.
     #[error("{0}")]
     OutOfRange(String),
     /// A limit is reached.
     #[error("{0}")]
     Exhausted(String),
-    /// The caller does not prove who it is.
+    /// The caller is not authenticated.
     #[error("{0}")]
     Unauthenticated(String),
-    /// Something else goes on that the call cannot wait for.
+    /// A conflicting operation is in progress that the call cannot wait for.
     #[error("{0}")]
     Busy(String),
-    /// A page token that this driver did not hand out.
-    #[error("starting_token {0:?} was not handed out by this driver; start over without one")]
+    /// A page token that this driver did not issue.
+    #[error("starting_token {0:?} was not issued by this driver; restart without one")]
     BadToken(String),
-    /// A tool that makes file systems, or makes them grow, is not installed.
+    /// A tool that creates or expands file systems is not installed.
     #[error("{tool} not found; install the Debian package {package} on this node (or in the driver's image)")]
     NoTool {
         /// The program.
         tool: &'static str,
-        /// The Debian package that has it.
+        /// The Debian package that contains it.
         package: &'static str,
     },
-    /// The kernel lets this process grow no file system while it is mounted.
+    /// The kernel does not let this process expand a mounted file system.
     #[error(
         "the kernel refuses to grow volume {volume} while its {fs} is mounted: that takes CAP_SYS_RESOURCE, \
          which the driver lacks. Give it that capability, or start it with --disable ONLINE_EXPANSION; the \
@@ -88,52 +88,52 @@ pub enum Error {
         /// Its file system.
         fs: FsType,
     },
-    /// Loop devices cannot be used here.
+    /// Loop devices are unavailable.
     #[error(
         "volumes of kind \"image\" need loop devices, and /dev/loop-control cannot be opened; run the driver \
          as root with the host's /dev and the kernel module loop, or use kind \"directory\""
     )]
     NoLoop(#[source] io::Error),
-    /// The operating system refused.
+    /// The operating system returned an error.
     #[error("cannot {doing} {}", .path.display())]
     Host {
-        /// What was tried: a verb that `path` completes.
+        /// The failed operation: a verb that `path` completes.
         doing: &'static str,
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// The operating system demands more privileges.
+    /// The operating system requires more privileges.
     #[error(
         "not permitted to {doing} {}; run the driver as root (for volumes of kind \"directory\" a user \
          namespace suffices)", .path.display()
     )]
     Denied {
-        /// What was tried: a verb that `path` completes.
+        /// The failed operation: a verb that `path` completes.
         doing: &'static str,
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// A record in the state directory cannot be understood.
+    /// A record in the state directory cannot be parsed.
     #[error("the record {} is damaged; restore it or remove the volume's directory", .path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What the parser said.
+        /// The parser's error.
         source: serde_json::Error,
     },
 }
 
 impl Error {
-    /// An error for a field with a wrong value.
+    /// An error for a field with an invalid value.
     pub fn invalid(field: &'static str, reason: impl Into<String>) -> Self {
         Self::Invalid { field, reason: reason.into() }
     }
 
-    /// The status code that the specification demands.
+    /// The status code that the specification requires.
     pub fn code(&self) -> Code {
         match self {
             Self::Missing(_) | Self::Invalid { .. } | Self::MountFlags(_) => Code::InvalidArgument,
@@ -173,7 +173,7 @@ impl From<Error> for Status {
     }
 }
 
-/// Says what an operating system error happened to.
+/// Adds the failed operation and its path to an operating system error.
 pub(crate) trait Doing<T> {
     /// `doing` is a verb that `path` completes: "mount", "write".
     fn doing(self, doing: &'static str, path: impl Into<PathBuf>) -> Result<T>;

@@ -1,7 +1,7 @@
-//! Where a sparse file has data, and where two files differ.
+//! Data ranges of a sparse file, and differences between two files.
 //!
-//! A hole is what the file system says was never written (`SEEK_HOLE`): it reads as zeros, and a copy need not
-//! touch it. The file system may count more as data than was written, never less.
+//! A hole is a range that was never written according to the file system (`SEEK_HOLE`): it reads as zeros, and
+//! a copy can skip it. The file system may report more as data than was written, never less.
 
 use std::{
     fs::File,
@@ -12,12 +12,12 @@ use std::{
 
 use rustix::{fs::SeekFrom, io::Errno};
 
-/// Block size in bytes in which differences are told, that of the file systems below.
+/// Granularity of differences in bytes: the block size of the supported file systems.
 pub const BLOCK: u64 = 4096;
-/// How much is read at once to compare; whole blocks.
+/// Bytes read at once for a comparison; whole blocks.
 const CHUNK: u64 = 256 * BLOCK;
 
-/// The ranges of `file` with data from `start` on, in order, apart from each other.
+/// The ranges of `file` with data from `start` on, in order and disjoint.
 pub fn data(file: &File, start: u64) -> impl Iterator<Item = io::Result<Range<u64>>> {
     let mut at = Some(start);
     std::iter::from_fn(move || {
@@ -43,8 +43,8 @@ pub fn allocated(file: &File, start: u64) -> io::Result<impl Iterator<Item = io:
     Ok(joined(data(file, first).map(move |range| range.map(|range| whole_blocks(&range, size)))))
 }
 
-/// The ranges of whole blocks in which `new` differs from `old`, from the block of `start` on. What `old` is
-/// too short for counts as zeros.
+/// The ranges of whole blocks in which `new` differs from `old`, from the block of `start` on. Missing bytes at
+/// the end of `old` count as zeros.
 pub fn changed<'a>(
     old: &'a File,
     new: &'a File,
@@ -100,7 +100,7 @@ fn differences(old: &File, new: &File, chunk: Range<u64>) -> io::Result<Vec<Rang
     Ok(differing.map(|(start, (block, _))| start..start + block.len() as u64).collect())
 }
 
-/// Reads a range; what lies beyond the end is zero.
+/// Reads a range; bytes beyond the end are zero.
 fn read(file: &File, range: &Range<u64>) -> io::Result<Vec<u8>> {
     let length = usize::try_from(range.end - range.start).expect("a chunk fits into memory");
     let mut bytes = vec![0; length];
@@ -116,7 +116,7 @@ fn read(file: &File, range: &Range<u64>) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Makes one of ranges that touch or overlap. They must be in the order of their starts.
+/// Merges ranges that touch or overlap. They must be ordered by their starts.
 fn joined(
     ranges: impl Iterator<Item = io::Result<Range<u64>>>,
 ) -> impl Iterator<Item = io::Result<Range<u64>>> {
@@ -144,7 +144,7 @@ mod tests {
 
     const BLOCKS: usize = 24;
 
-    /// What happens to a file: (block, offset in it, value); value 0 writes zeros, which is not a hole.
+    /// Writes to a file: (block, offset in it, value); value 0 writes zeros, which is not a hole.
     type Writes = Vec<(usize, usize, u8)>;
 
     fn writes() -> impl Strategy<Value = Writes> {
@@ -177,7 +177,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(96))]
 
-        /// Against a comparison of every byte, with a target that may be longer than its base.
+        /// Checked against a comparison of every byte, with a target that may be longer than its base.
         #[test]
         fn changed_blocks_are_those_whose_bytes_differ(
             base in writes(), later in writes(), grown in 0..4usize, start in 0..(BLOCKS * 4096) as u64,

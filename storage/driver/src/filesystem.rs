@@ -1,10 +1,10 @@
-//! The file systems that image volumes may carry: names, tools, sizes, and how to tell one from its bytes.
+//! The file systems of image volumes: names, tools, sizes, and detection from their superblocks.
 
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-/// How many bytes from the start of an image [`Found::detect`] wants to see.
+/// Bytes from the start of an image that [`Found::detect`] requires.
 pub const PROBE_LEN: usize = 2048;
 
 /// Offset of the ext2/3/4 superblock; the fields below are relative to it (Documentation/filesystems/ext4).
@@ -20,16 +20,15 @@ const EXT_INCOMPAT_EXTENTS: u32 = 0x40;
 /// `EXT4_FEATURE_INCOMPAT_64BIT`: the number of blocks has an upper half.
 const EXT_INCOMPAT_64BIT: u32 = 0x80;
 const EXT_BLOCKS_HIGH: usize = EXT_SUPERBLOCK + 0x150;
-/// A last block group of fewer blocks has no room beside its own tables, and is left off by mkfs and
-/// resize2fs.
+/// mkfs and resize2fs omit a last block group that has no space for data in addition to its own tables.
 const EXT_LAST_GROUP_MIN: u64 = 640;
 /// Offsets in the XFS superblock, big-endian (Documentation of the XFS disk format, `xfs_dsb`).
 const XFS_BLOCK_SIZE: usize = 4;
 const XFS_BLOCKS: usize = 8;
-/// `XFS_MIN_AG_BLOCKS`: a last allocation group of fewer blocks is left off.
+/// `XFS_MIN_AG_BLOCKS`: a smaller last allocation group is omitted.
 const XFS_LAST_GROUP_MIN: u64 = 64;
 
-/// A file system that an image volume can have.
+/// A supported file system of an image volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FsType {
@@ -45,7 +44,7 @@ impl FsType {
     /// Every supported file system, in the order in which messages list them.
     pub const ALL: [Self; 3] = [Self::Ext4, Self::Ext3, Self::Xfs];
 
-    /// The name that the kernel and Kubernetes use.
+    /// The name in the kernel and in Kubernetes.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ext3 => "ext3",
@@ -54,7 +53,7 @@ impl FsType {
         }
     }
 
-    /// The program that makes it.
+    /// The program that creates it.
     pub fn tool(self) -> &'static str {
         match self {
             Self::Ext3 => "mkfs.ext3",
@@ -63,7 +62,7 @@ impl FsType {
         }
     }
 
-    /// The Debian package with [`FsType::tool`].
+    /// The Debian package of [`FsType::tool`].
     pub fn package(self) -> &'static str {
         match self {
             Self::Ext3 | Self::Ext4 => "e2fsprogs",
@@ -71,7 +70,7 @@ impl FsType {
         }
     }
 
-    /// The smallest image in bytes that [`FsType::tool`] accepts and that leaves room for data.
+    /// The smallest image in bytes that [`FsType::tool`] accepts and that leaves space for data.
     pub fn min_bytes(self) -> u64 {
         match self {
             Self::Ext3 | Self::Ext4 => 8 << 20,
@@ -81,10 +80,10 @@ impl FsType {
 
     /// Options for [`FsType::tool`], chosen for speed on a sparse file.
     ///
-    /// ext: nothing is zeroed or discarded that a fresh sparse file has as zeros anyway, and no blocks are
-    /// reserved for root. Without `resize_inode` a 10 GiB image takes 4 ms and 170 KiB instead of 7 ms and
-    /// 4 MiB; the kernel can grow it all the same, it then lays new groups out as `meta_bg` (`ext4_resize_fs`
-    /// in fs/ext4/resize.c).
+    /// ext: ranges that a new sparse file has as zeros are neither zeroed nor discarded, and no blocks are
+    /// reserved for root. Without `resize_inode` a 10 GiB image takes 4 ms and 170 KiB instead of 7 ms and 4
+    /// MiB; the kernel can still expand it and then lays out new groups as `meta_bg` (`ext4_resize_fs` in
+    /// fs/ext4/resize.c).
     pub fn tool_args(self) -> &'static [&'static str] {
         match self {
             Self::Ext3 | Self::Ext4 => &[
@@ -101,7 +100,7 @@ impl FsType {
         }
     }
 
-    /// The program that makes it grow.
+    /// The program that expands it.
     pub fn grow_tool(self) -> &'static str {
         match self {
             Self::Ext3 | Self::Ext4 => "resize2fs",
@@ -110,24 +109,25 @@ impl FsType {
     }
 }
 
-/// A file system found in an image.
+/// A file system detected in an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Which.
+    /// Its type.
     pub fs: FsType,
-    /// Its size in bytes, by its superblock.
+    /// Its size in bytes, according to its superblock.
     pub bytes: u64,
-    /// So many bytes more make no difference to it.
+    /// Additional bytes below which its size does not change.
     slack: u64,
 }
 
 impl Found {
-    /// One just made in an image of `bytes`.
+    /// One just created in an image of `bytes`.
     pub fn filling(fs: FsType, bytes: u64) -> Self {
         Self { fs, bytes, slack: 1 }
     }
 
-    /// Tells the file system from the first [`PROBE_LEN`] bytes of an image; `None` if it is none of ours.
+    /// Detects the file system from the first [`PROBE_LEN`] bytes of an image; `None` if it is not a supported
+    /// one.
     pub fn detect(head: &[u8]) -> Option<Self> {
         if head.starts_with(b"XFSB") {
             let block = u64::from(u32::from_be_bytes(field(head, XFS_BLOCK_SIZE)?));
@@ -156,7 +156,7 @@ impl Found {
         Some(Self { fs, bytes: blocks.saturating_mul(block), slack: slack.saturating_mul(block) })
     }
 
-    /// Whether it cannot grow in an image of `image_bytes`.
+    /// Whether it already fills an image of `image_bytes`.
     pub fn fills(&self, image_bytes: u64) -> bool {
         image_bytes < self.bytes.saturating_add(self.slack)
     }

@@ -1,8 +1,8 @@
-//! Identities of what the driver keeps.
+//! Identifiers of volumes, snapshots and groups.
 //!
-//! An id is a prefix and 32 hexadecimal digits, computed from the name that the caller gave, so that creating
-//! the same name twice finds the first without an index. Nothing else parses as an id, so an id may become
-//! part of a path.
+//! An id is a prefix and 32 hexadecimal digits, computed from the name in the request, so that creating the
+//! same name twice finds the existing object without an index. Nothing else parses as an id, so an id may
+//! become part of a path.
 
 use std::fmt;
 
@@ -19,12 +19,12 @@ macro_rules! id {
         pub struct $name(String);
 
         impl $name {
-            /// The id of what is called `name`.
+            /// The id for `name`.
             pub fn from_name(name: &str) -> Self {
                 Self(digest($prefix, name))
             }
 
-            /// Accepts only what `from_name` can make.
+            /// Accepts only results of `from_name`.
             pub fn parse(text: &str) -> Option<Self> {
                 is_ours($prefix, text).then(|| Self(text.to_owned()))
             }

@@ -1,4 +1,4 @@
-//! The Identity service: who the driver is and what it offers as a whole.
+//! The Identity service: the driver's name, version and plugin capabilities.
 
 use claimcheck_csi::v1::{
     GetPluginCapabilitiesRequest, GetPluginCapabilitiesResponse, GetPluginInfoRequest, GetPluginInfoResponse,
@@ -12,7 +12,7 @@ use tonic::{Request, Response, Status, async_trait};
 use crate::{capability::Capability, driver::Driver};
 
 impl Driver {
-    /// When volumes may grow, if they may at all.
+    /// When volumes can be expanded, if at all.
     fn expansion(&self) -> Option<plugin_capability::Type> {
         let capabilities = &self.config.capabilities;
         let when = match capabilities.has(Capability::OnlineExpansion) {

@@ -1,22 +1,21 @@
-//! The claimcheck CSI driver: directory and image volumes.
+//! The built-in CSI driver: directory and image volumes.
 //!
-//! One process per node, all of one binary and on one state directory; each serves Identity, Controller,
-//! GroupController, SnapshotMetadata and Node, and any of them may play the controller.
+//! One process per node, all of the same binary and on one state directory; each serves Identity, Controller,
+//! GroupController, SnapshotMetadata and Node, and any of them may be called as the controller.
 //!
 //! ```text
-//! gRPC ──> identity, controller/, metadata/, node/    the calls, one file a pair
+//! gRPC ──> identity, controller/, metadata/, node/    the calls, one file per pair
 //!              │            │
-//!              │     fields, access, size, parameters, mount_options    pure: requests into our types
-//!              ├──> cut                        copies of volumes at one moment, though somebody writes
-//!              └──> store ──> volume, snapshot  records on disk, locks, crash safe order of writes
+//!              │     fields, access, size, parameters, mount_options    pure: requests to internal types
+//!              ├──> cut                        point-in-time copies of volumes in use
+//!              └──> store ──> volume, snapshot  records on disk, locks, crash-safe order of writes
 //!                     │
 //!                   host/                      every effect on the machine: real, or stopping at the n-th
 //! ```
 //!
-//! [`defect`] is the driver with something wrong, in layers before the calls and below them, to try suites with.
+//! [`defect`] adds seeded defects in layers above and below the calls, to test conformance suites.
 //!
-//! Start with [`volume`] (what is written down and in which order), then [`host`], then
-//! `controller/create.rs`.
+//! Start with [`volume`] (the records and the order of writes), then [`host`], then `controller/create.rs`.
 
 pub mod access;
 mod args;

@@ -1,29 +1,29 @@
-//! Mount options as Kubernetes passes them (`mountOptions` of a class or volume), sorted by where they act.
+//! Mount options as Kubernetes passes them (`mountOptions` of a class or volume), sorted by where they apply.
 //!
-//! A bind mount can only carry the flags of a mount point (read-only, `noexec`, ..); everything else belongs
-//! to the file system and is settled when that is first mounted. Sorting them early lets a directory volume
-//! refuse what it could not honour instead of dropping it silently.
+//! A bind mount supports only the flags of a mount point (read-only, `noexec`, ..); all other options belong to
+//! the file system and are fixed when that is first mounted. Sorting them early lets a directory volume reject
+//! unsupported options instead of dropping them silently.
 
 use rustix::mount::MountFlags;
 use thiserror::Error;
 
-/// Why an option was refused.
+/// Why an option was rejected.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum OptionError {
-    /// The option would turn the mount into something else.
+    /// The option would change the kind of mount.
     #[error("mount option {0:?} is not allowed: the driver decides how volumes are mounted")]
     NotAllowed(String),
-    /// The option has characters that no option has.
+    /// The option has invalid characters.
     #[error("mount option {0:?} is malformed: only printable characters without spaces are allowed")]
     Malformed(String),
 }
 
-/// Options by where they act.
+/// Options by where they apply.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MountOptions {
     /// Flags of a single mount point: `ro`, `nosuid`, `nodev`, `noexec`, `noatime`, `nodiratime`, `relatime`.
     pub point: Vec<PointFlag>,
-    /// Everything else, for the file system itself, as given.
+    /// All other options, for the file system itself, as given.
     pub filesystem: Vec<String>,
 }
 
@@ -77,9 +77,9 @@ impl PointFlag {
     }
 }
 
-/// Options that only restate what happens without them.
+/// Options that are the default.
 const DEFAULTS: [&str; 7] = ["", "defaults", "rw", "suid", "dev", "exec", "atime"];
-/// Options that change what kind of mount is made, or hide it from us.
+/// Options that change the kind of mount, or hide it from the driver.
 const REFUSED: [&str; 14] = [
     "bind",
     "rbind",
@@ -98,7 +98,7 @@ const REFUSED: [&str; 14] = [
 ];
 
 impl MountOptions {
-    /// Sorts options; each may itself be a list with commas.
+    /// Sorts options; each may itself be a comma-separated list.
     pub fn parse<'a>(options: impl IntoIterator<Item = &'a str>) -> Result<Self, OptionError> {
         let mut parsed = Self::default();
         for option in options.into_iter().flat_map(|list| list.split(',')) {
@@ -120,7 +120,7 @@ impl MountOptions {
         Ok(parsed)
     }
 
-    /// The same options, read-only if `read_only`.
+    /// The same options, with `ro` if `read_only`.
     pub fn read_only(mut self, read_only: bool) -> Self {
         if read_only {
             self.add(PointFlag::ReadOnly);
@@ -128,17 +128,17 @@ impl MountOptions {
         self
     }
 
-    /// Whether writing is refused.
+    /// Whether the mount is read-only.
     pub fn is_read_only(&self) -> bool {
         self.point.contains(&PointFlag::ReadOnly)
     }
 
-    /// The flags of the mount point as the kernel wants them.
+    /// The flags of the mount point in the kernel's format.
     pub fn flags(&self) -> MountFlags {
         self.point.iter().fold(MountFlags::empty(), |flags, flag| flags | flag.bits())
     }
 
-    /// The file system's own options as the kernel wants them.
+    /// The file system's own options in the kernel's format.
     pub fn data(&self) -> String {
         self.filesystem.join(",")
     }

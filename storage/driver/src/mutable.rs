@@ -1,7 +1,7 @@
 //! Parameters that ControllerModifyVolume changes, as a VolumeAttributesClass names them.
 //!
-//! They are promises of a performance that a file on somebody's disk has anyway: kept, given back by
-//! ValidateVolumeCapabilities, and without effect on the machine.
+//! They are performance limits that the driver only records: they are compared by ValidateVolumeCapabilities
+//! and have no effect on the machine.
 
 use std::collections::BTreeMap;
 
@@ -15,24 +15,24 @@ use crate::{
 /// The mutable parameters of a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mutable {
-    /// Operations a second.
+    /// Operations per second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iops: Option<u32>,
-    /// Throughput in MiB a second.
+    /// Throughput in MiB per second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throughput: Option<u32>,
 }
 
-/// The most of both.
+/// The maximum of both.
 const MAX: u32 = 1_000_000;
 
 impl Mutable {
-    /// Whether nothing was ever asked for.
+    /// Whether no parameter was ever set.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The same with the parameters of a request; those that it does not name stay.
+    /// The same with the parameters of a request; parameters that it does not name stay.
     pub fn with(mut self, raw: &BTreeMap<String, String>) -> Result<Self> {
         fields::map("mutable_parameters", raw)?;
         for (key, value) in raw {

@@ -1,4 +1,4 @@
-//! Parameters of a storage class: strict, so that a misspelt one is an error and not a surprise.
+//! Parameters of a StorageClass: strictly parsed, so that a misspelt key is an error.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -10,11 +10,11 @@ use crate::{
     fields,
 };
 
-/// What a volume is made of.
+/// The content type of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// A directory; fast, needs no privileges beyond bind mounts, its size is not enforced.
+    /// A directory; fast, requires no privileges except bind mounts, and its size is not enforced.
     Directory,
     /// A sparse file on a loop device, with a file system or raw; its size is enforced.
     Image,
@@ -40,20 +40,20 @@ impl fmt::Display for Kind {
 
 /// The key that chooses the [`Kind`].
 pub const KIND: &str = "kind";
-/// Keys with this prefix are the sidecars' own (names of claims, volumes and snapshots, secrets, fsType) and
-/// are none of the driver's business.
+/// Keys with this prefix belong to the sidecars (names of claims, volumes and snapshots, secrets, fsType) and
+/// are ignored by the driver.
 pub(crate) const PROVISIONER_PREFIX: &str = "csi.storage.k8s.io/";
 
 /// Parsed parameters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Parameters {
-    /// What the volume is made of, if the caller cares.
+    /// The kind of the volume, if the request sets one.
     pub kind: Option<Kind>,
 }
 
 impl Parameters {
-    /// What a volume is made of that is to be accessed like this: what the caller says, and otherwise a
-    /// directory unless a device is wanted.
+    /// The kind of a volume with this access: the requested one, and otherwise a directory unless raw block
+    /// access is requested.
     pub fn kind_for(&self, accesses: &[Access]) -> Kind {
         let block = accesses.iter().any(Access::is_block);
         self.kind.unwrap_or(if block { Kind::Image } else { Kind::Directory })

@@ -1,9 +1,9 @@
-//! What a starting driver puts right: volumes and snapshots that were half made or half deleted, drafts of
-//! files, file systems that it froze, and uses by this node that no longer exist because the node was restarted.
+//! Recovery at start: partially created or deleted volumes and snapshots, drafts of files, file systems left
+//! frozen, and uses by this node that no longer exist because the node was restarted.
 //!
-//! Loop devices below mounts need no care, the kernel clears them with their last user; those of raw volumes go
-//! with the last use that needs them. Volumes that another process is working on are left alone: their lock is
-//! taken.
+//! Loop devices below mounts require no recovery, the kernel clears them with their last user; those of raw
+//! volumes are detached with the last use that needs them. Volumes that another process is working on are
+//! skipped: they are locked.
 
 use tracing::{info, warn};
 
@@ -18,8 +18,8 @@ use crate::{
 };
 
 impl Driver {
-    /// Goes through all volumes once. A volume that cannot be put right is left for the next start; it must
-    /// not keep the driver from serving the others.
+    /// Checks all volumes once. A volume that cannot be recovered is left for the next start; it must not
+    /// prevent the driver from serving the others.
     pub(crate) fn recover(&self) -> Result<()> {
         let volumes = self.store.ids::<VolumeId>()?;
         // Before any lock is looked at: who holds it may be waiting for what this node has frozen.
@@ -47,13 +47,13 @@ impl Driver {
         Ok(())
     }
 
-    /// Keeps what has a record that `counts`, and removes anything else.
+    /// Keeps objects with a record that `counts`, and removes all others.
     fn recover_record<I: Id>(&self, id: &I, counts: impl Fn(&I::Record) -> Result<bool>) -> Result<()> {
         let Some(_lock) = self.store.try_lock(id)? else { return Ok(()) };
         match self.store.load(id)? {
             Some(record) if counts(&record)? => self.store.remove_drafts(id),
             _ => {
-                info!(%id, "removing what is left of a half made or half deleted snapshot");
+                info!(%id, "removing a partially created or deleted snapshot");
                 self.store.remove(id)
             }
         }
@@ -63,7 +63,7 @@ impl Driver {
         let Some(_lock) = self.store.try_lock(id)? else { return Ok(()) };
         match self.store.load(id)? {
             None => {
-                info!(volume = %id, "removing what is left of a half made or half deleted volume");
+                info!(volume = %id, "removing a partially created or deleted volume");
                 self.store.remove(id)
             }
             Some(mut volume) => {
@@ -78,12 +78,12 @@ impl Driver {
         }
     }
 
-    /// Writes down what a driver that died while it expanded a volume had done.
+    /// Completes the record of an expansion that a crash interrupted.
     fn note_growth(&self, volume: &mut Volume) -> Result<()> {
         let content = self.store.content(&volume.id, volume.kind);
         match self.host.entry(&content).doing("look at", &content)? {
             Some(Entry::File { bytes }) if bytes > volume.capacity_bytes => {
-                info!(volume = %volume.id, bytes, "finishing an expansion");
+                info!(volume = %volume.id, bytes, "completing an interrupted expansion");
                 volume.capacity_bytes = bytes;
                 self.store.save(volume)
             }
@@ -91,7 +91,7 @@ impl Driver {
         }
     }
 
-    /// Removes the directory where this node mounts the volume unasked, if it does not.
+    /// Removes the directory where this node mounts the volume without staging, if it is not mounted.
     fn remove_own_staging(&self, volume: &Volume) -> Result<()> {
         let path = self.store.own_staging(&volume.id, self.node_id());
         let staged = volume.usage(self.node_id()).and_then(|usage| usage.staged.as_ref());
@@ -103,8 +103,8 @@ impl Driver {
         self.host.remove_dir(&path).doing("remove", path)
     }
 
-    /// Takes uses by this node out of the record whose mounts are gone: the node was restarted, or the driver
-    /// died between writing a use down and mounting. A repeated call makes them again.
+    /// Removes uses by this node without a mount from the record: the node was restarted, or the driver crashed
+    /// between recording a use and mounting. A repeated call restores them.
     fn forget_vanished(&self, volume: &mut Volume) -> Result<()> {
         let Some(usage) = volume.usage(self.node_id()) else { return Ok(()) };
         let mut kept = usage.clone();
@@ -117,14 +117,14 @@ impl Driver {
             if self.host.mounted(target).doing("look at", target)?.is_none() {
                 kept.published.remove(target);
                 if let Err(error) = self.remove_target(target) {
-                    warn!(volume = %volume.id, %error, "a target path stays");
+                    warn!(volume = %volume.id, %error, "cannot remove a target path");
                 }
             }
         }
         if kept == *usage {
             return Ok(());
         }
-        info!(volume = %volume.id, "forgetting mounts that no longer exist");
+        info!(volume = %volume.id, "removing mounts that no longer exist from the record");
         *volume.usage_mut(self.node_id()) = kept;
         volume.prune();
         if volume.kind == Kind::Image {

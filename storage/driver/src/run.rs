@@ -1,4 +1,4 @@
-//! The life of a driver process: start, serve, stop.
+//! Lifecycle of a driver process: start, serve, stop.
 
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
@@ -24,45 +24,45 @@ use crate::{
     host::{Host, RealHost},
 };
 
-/// Why a driver cannot run.
+/// Errors that end a driver process.
 #[derive(Debug, Error)]
 pub enum RunError {
-    /// The state directory cannot be named independently of the current directory.
+    /// The state directory has no absolute path.
     #[error("--state-dir {}: not a usable path", .path.display())]
     StateDir {
-        /// As given.
+        /// The path as given.
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// The state directory cannot be opened or put right.
+    /// The state directory cannot be opened or recovered.
     #[error("cannot start on --state-dir {}", .path.display())]
     Start {
         /// The state directory.
         path: PathBuf,
-        /// What failed in it.
+        /// The error.
         source: Error,
     },
-    /// Starting was cut short.
-    #[error("the driver has a defect")]
+    /// The start was aborted.
+    #[error("the driver panicked while starting")]
     Defect(#[source] tokio::task::JoinError),
-    /// Nobody can connect.
+    /// The socket cannot be created.
     #[error("cannot listen")]
     Bind(#[from] BindError),
-    /// Nobody reads what it tells of its calls.
-    #[error("cannot write to standard output, where --tell-calls goes")]
+    /// The reader of the call records has exited.
+    #[error("cannot write the records of --tell-calls to standard output")]
     Tell(#[source] io::Error),
-    /// Connections can no longer be taken.
+    /// The server failed.
     #[error("stopped serving")]
     Serve(#[from] ServeError),
 }
 
-/// Serves the driver until `shutdown` completes; the socket goes, and calls under way are finished, for which
-/// they have `--shutdown-grace`. What a call then has not done is as if the process had been killed: the next
-/// start puts it right.
+/// Serves the driver until `shutdown` completes; then the socket is removed and calls in progress may finish
+/// within `--shutdown-grace`. Unfinished work of a call after that is as if the process had been killed: the
+/// next start recovers it.
 ///
-/// The socket is made only once the state directory is in order, so that whoever can connect finds a driver
-/// that is ready.
+/// The socket is created only after recovery, so that every client that can connect finds a driver that is
+/// ready.
 ///
 /// # Errors
 /// [`RunError`] if the driver cannot start, listen or go on serving. Failed calls are answered, not returned.
@@ -70,8 +70,8 @@ pub async fn run(args: Args, shutdown: impl Future<Output = ()>) -> Result<(), R
     run_measured(args, None, || (), shutdown).await
 }
 
-/// The same, for a process that tells how it is: where `calls` is given, each call is recorded there, and `ready`
-/// is called as soon as clients can connect.
+/// The same, for a process that reports its health: if `calls` is given, each call is recorded there, and
+/// `ready` is called as soon as clients can connect.
 ///
 /// # Errors
 /// As [`run`].
@@ -115,7 +115,7 @@ pub async fn run_measured(
     let (stopping, stopped) = oneshot::channel();
     let shutdown = async {
         shutdown.await;
-        // Nobody listens any more if serving has ended by itself.
+        // The receiver is gone if the server has ended by itself.
         stopping.send(()).ok();
     };
     let overdue = async {
@@ -126,13 +126,13 @@ pub async fn run_measured(
     };
     tokio::select! {
         served = serve(server, services, (calls, tell_calls), (format!("node/{node}"), name), shutdown) => served?,
-        () = overdue => warn!(?grace, "calls are still under way; leaving them"),
+        () = overdue => warn!(?grace, "calls are still in progress after the grace period; abandoning them"),
     }
     info!(%endpoint, "stopped");
     Ok(())
 }
 
-/// All services of a driver, sound or not.
+/// All services of a driver, with or without a defect.
 fn services<D>(driver: D) -> Services
 where
     D: Identity + Controller + GroupController + SnapshotMetadata + Node + Clone,
@@ -145,8 +145,8 @@ where
         .with(NodeServer::new(driver))
 }
 
-/// Serves to the end. Calls are recorded under a component's and the driver's name: into the tap, and on
-/// standard output, each only where that is asked for.
+/// Serves until the end. Calls are recorded under a component's and the driver's name: into the tap and on
+/// standard output, if requested.
 async fn serve(
     server: Server,
     services: Services,

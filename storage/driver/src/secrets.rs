@@ -1,6 +1,6 @@
-//! Secrets that callers must send, where the driver is told so: which call, which key, which value.
+//! Secrets that calls must carry, if the driver is configured so: which call, which key, which value.
 //!
-//! Drivers of real storage log in with them. This one only compares, so that it can be seen whether the secrets
+//! Drivers of real storage use them to log in. This one only compares them, which shows whether the secrets
 //! that a class names arrive with each call. No value is ever part of a message or of debug output.
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
@@ -76,13 +76,13 @@ impl Call {
         Self::NodeExpandVolume,
     ];
 
-    /// As the specification spells it.
+    /// The name in the CSI specification.
     fn name(self) -> String {
         format!("{self:?}")
     }
 }
 
-/// A secret that a call must carry; without a call each must that can.
+/// A secret that a call must carry; without a call, every call that can carry secrets.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RequiredSecret {
     call: Option<Call>,
@@ -104,7 +104,7 @@ impl FromStr for RequiredSecret {
 
     /// Parses `KEY=VALUE` or `CALL:KEY=VALUE`.
     fn from_str(text: &str) -> Result<Self, String> {
-        let (left, value) = text.split_once('=').ok_or("[CALL:]KEY=VALUE is expected")?;
+        let (left, value) = text.split_once('=').ok_or("expected [CALL:]KEY=VALUE")?;
         let (call, key) = match left.split_once(':') {
             None => (None, left),
             Some((name, key)) => {
@@ -115,23 +115,23 @@ impl FromStr for RequiredSecret {
             }
         };
         if key.is_empty() {
-            return Err("the key is empty; [CALL:]KEY=VALUE is expected".to_owned());
+            return Err("the key is empty; expected [CALL:]KEY=VALUE".to_owned());
         }
         Ok(Self { call, key: key.to_owned(), value: value.to_owned() })
     }
 }
 
-/// All secrets that are demanded.
+/// All required secrets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Secrets(Vec<RequiredSecret>);
 
 impl Secrets {
-    /// Demands these.
+    /// Requires these secrets.
     pub fn new(required: Vec<RequiredSecret>) -> Self {
         Self(required)
     }
 
-    /// Whether a call carries what it must. A key that is not there is an invalid argument, a wrong value a
+    /// Whether a call carries the required secrets. A missing key is an invalid argument, a wrong value a
     /// failed authentication (CSI specification, "Secrets Requirements" and "Error Scheme").
     pub(crate) fn check(&self, call: Call, sent: &BTreeMap<String, String>) -> Result<()> {
         fields::large_map("secrets", sent)?;
@@ -140,13 +140,13 @@ impl Secrets {
                 Some(value) if *value == required.value => {}
                 Some(_) => {
                     return Err(Error::Unauthenticated(format!(
-                        "secrets: the value of {:?} is not the one that {} takes",
+                        "secrets: the value of {:?} is not the one that {} requires",
                         required.key,
                         call.name()
                     )));
                 }
                 None => {
-                    let reason = format!("{:?} is missing, which {} takes", required.key, call.name());
+                    let reason = format!("{:?} is missing, which {} requires", required.key, call.name());
                     return Err(Error::invalid("secrets", reason));
                 }
             }

@@ -8,17 +8,17 @@ use crate::{
     parameters::Kind,
 };
 
-/// Size in bytes where the caller does not say.
+/// Size in bytes if the request sets none.
 pub const DEFAULT_BYTES: u64 = 1 << 30;
-/// Images are whole blocks of this many bytes, the block size of the file systems in them.
+/// Images have a whole number of blocks of this size, the block size of their file systems.
 const BLOCK: u64 = 4096;
 
 /// A requested range of bytes, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SizeRange {
-    /// At least this; 0 if the caller does not care.
+    /// The minimum; 0 if the request sets none.
     pub required: u64,
-    /// At most this.
+    /// The maximum.
     pub limit: Option<u64>,
 }
 
@@ -44,8 +44,8 @@ impl SizeRange {
         bytes >= self.required && self.limit.is_none_or(|limit| bytes <= limit)
     }
 
-    /// The size of a new volume: what is required or [`DEFAULT_BYTES`], rounded up to what is possible.
-    /// Volumes larger than `max` bytes are refused.
+    /// The size of a new volume: the required size or [`DEFAULT_BYTES`], rounded up to a supported size.
+    /// Volumes larger than `max` bytes are rejected.
     pub fn choose(&self, kind: Kind, fs: FsType, max: u64) -> Result<u64> {
         let wish = match self.required {
             0 => DEFAULT_BYTES.min(self.limit.unwrap_or(u64::MAX)),
@@ -57,15 +57,15 @@ impl SizeRange {
         };
         if let Some(limit) = self.limit.filter(|limit| size > *limit) {
             return Err(Error::OutOfRange(format!(
-                "limit_bytes {limit} is below {size}, the smallest that kind \"{kind}\" with {fs} can be here"
+                "limit_bytes {limit} is below {size}, the smallest that kind \"{kind}\" with {fs} supports here"
             )));
         }
         Self::check_max(size, max)?;
         Ok(size)
     }
 
-    /// The size of a new volume whose content is copied from something of `source` bytes: at least that.
-    /// Requests for less are refused, and volumes larger than `max` bytes.
+    /// The size of a new volume with content copied from a source of `source` bytes: at least that. Requests
+    /// for less are rejected, and so are volumes larger than `max` bytes.
     pub fn choose_copy(&self, kind: Kind, fs: FsType, source: u64, max: u64) -> Result<u64> {
         if self.required == 0 {
             return self.grow(kind, source, max);
@@ -73,14 +73,14 @@ impl SizeRange {
         let size = self.choose(kind, fs, max)?;
         if size < source {
             return Err(Error::OutOfRange(format!(
-                "{size} bytes were asked for, and what shall be copied has {source}; ask for at least as many"
+                "{size} bytes were requested, and the source has {source}; request at least as many"
             )));
         }
         Ok(size)
     }
 
-    /// The size to which a volume of `present` bytes grows; never smaller. Volumes larger than `max` bytes are
-    /// refused, and limits that the volume exceeds already.
+    /// The new size of a volume of `present` bytes on expansion; never smaller. Volumes larger than `max` bytes
+    /// are rejected, and so are limits that the volume already exceeds.
     pub fn grow(&self, kind: Kind, present: u64, max: u64) -> Result<u64> {
         let size = match kind {
             _ if self.required <= present => present,
@@ -102,7 +102,7 @@ impl SizeRange {
         if size <= max {
             return Ok(());
         }
-        let reason = format!("{size} bytes are more than --max-volume-bytes {max} of the driver");
+        let reason = format!("{size} bytes exceed the driver's --max-volume-bytes {max}");
         Err(Error::OutOfRange(reason))
     }
 }

@@ -1,7 +1,8 @@
-//! Snapshots and groups of them as they are written down.
+//! Records of snapshots and of groups of snapshots.
 //!
-//! A snapshot is a full copy: it needs neither its volume nor other snapshots. One that belongs to a group
-//! counts only while the group's record is there, so that all snapshots of a group appear and go at once.
+//! A snapshot is a full copy: it depends neither on its volume nor on other snapshots. One that belongs to a
+//! group exists only while the group's record does, so that all snapshots of a group appear and disappear at
+//! once.
 
 use std::{collections::BTreeSet, time::SystemTime};
 
@@ -19,15 +20,15 @@ use crate::{
 pub struct Snapshot {
     /// Identity, also the name of the snapshot's directory.
     pub id: SnapshotId,
-    /// The volume that it shows, which may be gone by now.
+    /// The source volume, which may have been deleted.
     pub source: VolumeId,
-    /// What it is made of, as its volume was.
+    /// The kind of its volume.
     pub kind: Kind,
     /// The size of its volume in bytes.
     pub size_bytes: u64,
-    /// The file system that was asked for when its volume was created.
+    /// The requested file system of its volume.
     pub fs_type: Option<FsType>,
-    /// The point in time that it shows.
+    /// The point in time of the snapshot.
     pub created: SystemTime,
     /// The group that it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -48,9 +49,9 @@ impl Record for Snapshot {
 pub struct Group {
     /// Identity, also the name of the group's directory.
     pub id: GroupId,
-    /// The volumes that it shows.
+    /// The source volumes.
     pub sources: BTreeSet<VolumeId>,
-    /// The point in time that all its snapshots show.
+    /// The point in time of all its snapshots.
     pub created: SystemTime,
 }
 
@@ -64,8 +65,8 @@ impl Record for Group {
 }
 
 impl GroupId {
-    /// The id of the group's snapshot of a volume. No name of a snapshot has a zero byte, so it is not that of
-    /// any other.
+    /// The id of the group's snapshot of a volume. It contains a zero byte, which no snapshot name does, so it
+    /// is unique.
     pub fn snapshot_of(&self, volume: &VolumeId) -> SnapshotId {
         SnapshotId::from_name(&format!("{self}\0{volume}"))
     }

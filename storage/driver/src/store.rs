@@ -3,18 +3,19 @@
 //! ```text
 //! nodes/<node id>             a driver has run with this node id; holds its limits
 //! volumes/<volume id>/        exists from the first effect of creating to the last of deleting
-//!     volume.json             the record; its appearance is the birth, its removal the death of a volume
+//!     volume.json             the record; the volume exists from its creation to its removal
 //!     data/  or  image        the content
-//!     mount-<node id>         where that node has it mounted, if nobody asks it to stage
-//!     freeze-<node id>-loopN  where that node keeps the file system from being written to, for a copy
+//!     mount-<node id>         the mount of that node, if the driver does not declare staging
+//!     freeze-<node id>-loopN  the mark at which that node froze the file system for a copy
 //!     *.new                   being written; renamed over the real one when complete
 //! snapshots/<snapshot id>/    the same, with snapshot.json and the content
-//! groups/<group id>/          only group.json: birth and death of all snapshots of the group
+//! groups/<group id>/          only group.json: its creation and removal are those of all snapshots of the group
 //! ```
 //!
 //! No process keeps any of this in memory. The lock of a volume is an `flock` on its directory: it needs no
-//! file of its own, vanishes with its holder, and excludes threads and processes alike. A call that finds a
-//! volume locked waits: operations are short, and an answer `Aborted` would only cost the caller a back-off.
+//! file of its own, disappears with its holder, and excludes threads and processes alike. A call that finds a
+//! volume locked waits: operations are short, and a response of `Aborted` would only cost the caller a
+//! back-off.
 
 use std::{
     collections::BTreeSet,
@@ -41,18 +42,18 @@ use crate::{
     volume::{NodeId, Volume},
 };
 
-/// Ends the names of files that are being written.
+/// Suffix of the names of files that are being written.
 const NEW: &str = ".new";
 const DATA: &str = "data";
 const IMAGE: &str = "image";
 const IMAGE_NEW: &str = "image.new";
 
-/// The id of something that has a directory of its own in the state directory, and is called into existence
-/// and out of it by its record in there.
+/// The id of an object with a directory of its own in the state directory, which exists as long as its record
+/// in there.
 pub trait Id: Ord + fmt::Display {
-    /// What is written down about it.
+    /// The record's type.
     type Record: Record<Id = Self>;
-    /// Where the directories of its kind are.
+    /// The directory of its kind.
     const FOLDER: &'static str;
     /// The id, if `text` is one of this kind.
     fn parse(text: &str) -> Option<Self>
@@ -62,13 +63,13 @@ pub trait Id: Ord + fmt::Display {
     fn as_str(&self) -> &str;
 }
 
-/// What is written down about a thing.
+/// The record of an object.
 pub trait Record: Serialize + DeserializeOwned {
-    /// What identifies it.
+    /// The type of its id.
     type Id: Id<Record = Self>;
-    /// The file that holds it.
+    /// The file name of the record.
     const FILE: &'static str;
-    /// Whose it is.
+    /// The id of its object.
     fn id(&self) -> &Self::Id;
 }
 
@@ -93,12 +94,12 @@ stored!(VolumeId, Volume, "volumes");
 stored!(SnapshotId, Snapshot, "snapshots");
 stored!(GroupId, Group, "groups");
 
-/// What is known about a node.
+/// The record of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
-    /// How many volumes may be attached to it; 0 for any number.
+    /// Maximum number of volumes attached to it; 0 for no limit.
     pub max_volumes: u64,
-    /// Where it is.
+    /// Its topology segment.
     #[serde(default, skip_serializing_if = "Segment::is_empty")]
     pub topology: Segment,
 }
@@ -110,22 +111,22 @@ pub struct Store {
     root: PathBuf,
 }
 
-/// The exclusive right to act on a volume, until dropped.
+/// The exclusive lock of a volume, held until dropped.
 #[derive(Debug)]
 pub struct Lock {
     directory: File,
 }
 
 impl Lock {
-    /// What holds the lock: whoever has a copy of it open keeps the lock after this process died.
+    /// The locked descriptor: a process that inherits a copy of it keeps the lock after this process died.
     pub fn hold(&self) -> &File {
         &self.directory
     }
 }
 
 impl Drop for Lock {
-    /// Unlocks rather than only closing: a child between fork and exec (mkfs for another volume) has a copy
-    /// of the descriptor and would keep the lock a moment longer.
+    /// Unlocks in addition to closing: a child between fork and exec (mkfs for another volume) has a copy of
+    /// the descriptor and would keep the lock for a moment longer.
     fn drop(&mut self) {
         if let Err(error) = flock(&self.directory, FlockOperation::Unlock) {
             tracing::warn!(%error, "cannot unlock a volume before closing its directory");
@@ -140,7 +141,7 @@ enum Attempt {
 }
 
 impl Store {
-    /// Opens the state directory and makes what is missing of it.
+    /// Opens the state directory and creates missing parts of it.
     pub fn open(host: Arc<dyn Host>, root: PathBuf) -> Result<Self> {
         let store = Self { host, root };
         let folders = [
@@ -176,17 +177,17 @@ impl Store {
         })
     }
 
-    /// Where a node mounts a volume once for all its pods if nobody asks it to stage.
+    /// The directory where a node mounts a volume once for all its pods if the driver does not declare staging.
     pub fn own_staging(&self, id: &VolumeId, node: &NodeId) -> PathBuf {
         self.dir(id).join(format!("mount-{node}"))
     }
 
-    /// Where an image is prepared before it takes the place of [`Store::content`].
+    /// The path at which an image is prepared before it replaces [`Store::content`].
     pub fn image_draft(&self, id: &VolumeId) -> PathBuf {
         self.dir(id).join(IMAGE_NEW)
     }
 
-    /// Locks a directory and waits for others to finish; `None` if there is no such directory.
+    /// Locks a directory, waiting for other holders; `None` if it does not exist.
     pub fn lock<I: Id>(&self, id: &I) -> Result<Option<Lock>> {
         match self.attempt(id, FlockOperation::LockExclusive)? {
             Attempt::Locked(lock) => Ok(Some(lock)),
@@ -195,13 +196,13 @@ impl Store {
         }
     }
 
-    /// Keeps everybody else from giving out room until dropped: without it two volumes could be promised the
+    /// Prevents concurrent allocation of capacity until dropped: without it two volumes could be promised the
     /// same bytes.
     pub fn lock_room(&self) -> Result<Lock> {
         self.lock_folder(&self.folder::<VolumeId>())
     }
 
-    /// Locks a directory that is always there.
+    /// Locks a directory that always exists.
     fn lock_folder(&self, dir: &Path) -> Result<Lock> {
         let missing = || io::Error::from(io::ErrorKind::NotFound);
         let directory =
@@ -215,7 +216,7 @@ impl Store {
         }
     }
 
-    /// Locks a directory unless somebody else has it.
+    /// Locks a directory unless it is locked.
     pub fn try_lock<I: Id>(&self, id: &I) -> Result<Option<Lock>> {
         match self.attempt(id, FlockOperation::NonBlockingLockExclusive)? {
             Attempt::Locked(lock) => Ok(Some(lock)),
@@ -223,7 +224,7 @@ impl Store {
         }
     }
 
-    /// Makes a directory if need be and locks it.
+    /// Creates a directory if necessary and locks it.
     pub fn lock_or_make<I: Id>(&self, id: &I) -> Result<Lock> {
         let dir = self.dir(id);
         loop {
@@ -247,7 +248,7 @@ impl Store {
                 Err(Errno::WOULDBLOCK) => return Ok(Attempt::Busy),
                 Err(error) => return Err(io::Error::from(error)).doing("lock", &dir),
             }
-            // The directory may have been removed, and even made anew, while we waited: a lock on what is no
+            // The directory may have been removed, and even recreated, during the wait: a lock on what is no
             // longer there protects nothing.
             let ours = fstat(&directory).map_err(io::Error::from).doing("look at", &dir)?;
             let ours = FileId { device: ours.st_dev, inode: ours.st_ino };
@@ -257,7 +258,7 @@ impl Store {
         }
     }
 
-    /// Reads a record; `None` if there is none (yet, or any more). Needs no lock: records are replaced whole.
+    /// Reads a record; `None` if it does not exist. Requires no lock: records are replaced whole.
     pub fn load<I: Id>(&self, id: &I) -> Result<Option<I::Record>> {
         self.read_json(self.dir(id).join(I::Record::FILE))
     }
@@ -268,10 +269,10 @@ impl Store {
         self.replace(&dir.join(draft_of(R::FILE)), &dir.join(R::FILE), record)
     }
 
-    /// Takes a volume or snapshot out of existence. The caller holds its lock.
+    /// Deletes a volume or snapshot. The caller holds its lock.
     ///
-    /// First the record, which is the moment of death, then everything else; a crash in between leaves a
-    /// directory without record, which the next call or start clears.
+    /// First the record, which ends its existence, then everything else; a crash in between leaves a directory
+    /// without a record, which the next call or start clears.
     pub fn remove<I: Id>(&self, id: &I) -> Result<()> {
         let dir = self.dir(id);
         let record = dir.join(I::Record::FILE);
@@ -279,7 +280,7 @@ impl Store {
         self.host.remove_tree(&dir).doing("remove", dir)
     }
 
-    /// Removes drafts that a crash left beside a volume or snapshot. The caller holds its lock.
+    /// Removes drafts that a crash left next to a volume or snapshot. The caller holds its lock.
     pub fn remove_drafts<I: Id>(&self, id: &I) -> Result<()> {
         let dir = self.dir(id);
         let names = self.host.list_dir(&dir).doing("list", &dir)?;
@@ -291,14 +292,14 @@ impl Store {
         Ok(())
     }
 
-    /// Ids of all directories of a kind in order, those of half made volumes and snapshots too.
+    /// Ids of all directories of a kind in order, including partially created volumes and snapshots.
     pub fn ids<I: Id>(&self) -> Result<BTreeSet<I>> {
         let dir = self.folder::<I>();
         let names = self.host.list_dir(&dir).doing("list", dir)?;
         Ok(names.iter().filter_map(|name| I::parse(name)).collect())
     }
 
-    /// Writes down that a node exists. Its controller and its node service may be processes that start at once.
+    /// Records a node. Its controller and its node service may be processes that start at the same time.
     pub fn register(&self, id: &NodeId, node: &Node) -> Result<()> {
         let _alone = self.lock_folder(&self.nodes_dir())?;
         if self.node(id)?.as_ref() == Some(node) {
@@ -309,12 +310,12 @@ impl Store {
         self.replace(&draft, &self.nodes_dir().join(id.as_str()), node)
     }
 
-    /// What is known about a node; `None` if no driver ever ran with this node id.
+    /// The record of a node; `None` if no driver ever ran with this node id.
     pub fn node(&self, id: &NodeId) -> Result<Option<Node>> {
         self.read_json(self.nodes_dir().join(id.as_str()))
     }
 
-    /// Ids of all nodes whose driver ever started, in order.
+    /// Ids of all nodes that ever ran a driver, in order.
     pub fn nodes(&self) -> Result<BTreeSet<NodeId>> {
         let dir = self.nodes_dir();
         let names = self.host.list_dir(&dir).doing("list", dir)?;

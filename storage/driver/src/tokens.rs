@@ -1,5 +1,5 @@
-//! Service-account tokens that the kubelet hands to NodePublishVolume (KEP-1855), checked where the driver is
-//! told to want them.
+//! Service account tokens that the kubelet passes to NodePublishVolume (KEP-1855), checked if the driver
+//! requires them.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::error::{Error, Result};
 
-/// Where they come: in the volume context, or since KEP-5538 in the secrets.
+/// The map that contains the tokens: the volume context, or since KEP-5538 the secrets.
 const KEY: &str = "csi.storage.k8s.io/serviceAccount.tokens";
 
 #[derive(Deserialize)]
@@ -18,7 +18,7 @@ struct Token {
     expiration_timestamp: Timestamp,
 }
 
-/// Whether there is a token for each audience of `required` that is good at `now`.
+/// Whether each audience of `required` has a token that is valid at `now`.
 pub(crate) fn check(
     required: &[String],
     context: &BTreeMap<String, String>,
@@ -59,7 +59,7 @@ pub(crate) fn check(
     Ok(())
 }
 
-/// Makes all tokens good for ever: for [`crate::defect::Defect::ExpiredTokenAccepted`].
+/// Makes all tokens valid forever: for [`crate::defect::Defect::ExpiredTokenAccepted`].
 pub(crate) fn renew(context: &mut BTreeMap<String, String>) {
     let Some(raw) = context.get_mut(KEY) else { return };
     let Ok(mut tokens) = serde_json::from_str::<serde_json::Value>(raw) else { return };

@@ -1,8 +1,8 @@
-//! Where volumes can be reached: segments of the cluster, each with room of its own.
+//! Topology: segments of the cluster, each with its own capacity.
 //!
-//! A node's segment is given on its driver's command line. A volume belongs to one segment from its creation
-//! on and is refused to nodes of others, as a disk of one zone would be. (All nodes see the state directory,
-//! so only the refusal makes it so.)
+//! A node's segment is set on its driver's command line. A volume belongs to one segment from its creation on
+//! and is rejected on nodes of others, as a disk of one zone would be. (All nodes see the state directory, so
+//! only the rejection makes it so.)
 
 use std::{collections::BTreeMap, fmt};
 
@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::{driver::Driver, error::Result, volume::VolumeId};
 
-/// Keys and values that name a part of the cluster; empty for a driver without topology.
+/// Keys and values of a segment; empty for a driver without topology.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Segment(BTreeMap<String, String>);
 
 impl Segment {
-    /// The segment of these keys and values.
+    /// The segment with these keys and values.
     pub fn new(pairs: impl IntoIterator<Item = (String, String)>) -> Self {
         Self(pairs.into_iter().collect())
     }
@@ -26,12 +26,12 @@ impl Segment {
         self.0.is_empty()
     }
 
-    /// Whether all of `term` holds for this segment. The empty term holds everywhere.
+    /// Whether all of `term` matches this segment. The empty term matches every segment.
     fn lies_in(&self, term: &Topology) -> bool {
         term.segments.iter().all(|(key, value)| self.0.get(key) == Some(value))
     }
 
-    /// As the protocol spells it; `None` for a driver without topology.
+    /// The protocol's form; `None` for a driver without topology.
     pub fn to_csi(&self) -> Option<Topology> {
         (!self.is_empty()).then(|| Topology { segments: self.0.clone() })
     }
@@ -46,10 +46,11 @@ impl fmt::Display for Segment {
     }
 }
 
-/// The segments that satisfy a requirement, the preferred ones first and each once. Without a requirement
-/// all do, `own` first: any will do, and the caller's is the likeliest to be used.
+/// The segments that satisfy a requirement, the preferred ones first and each once. Without a requirement all
+/// do, `own` first: all are permitted, and the caller's is the likeliest to be used.
 ///
-/// CSI specification, `TopologyRequirement`: requisite is what must hold, preferred the order among those.
+/// CSI specification, `TopologyRequirement`: requisite is the constraint, preferred the order of preference
+/// within it.
 pub fn admitted(requirement: Option<&TopologyRequirement>, known: &[Segment], own: &Segment) -> Vec<Segment> {
     let Some(requirement) = requirement else {
         let others = known.iter().filter(|segment| *segment != own);
@@ -70,7 +71,7 @@ pub fn admitted(requirement: Option<&TopologyRequirement>, known: &[Segment], ow
 }
 
 impl Driver {
-    /// The segments of all nodes whose driver ever started, each once and in order.
+    /// The segments of all nodes that ever ran a driver, each once and in order.
     pub(crate) fn segments(&self) -> Result<Vec<Segment>> {
         let mut segments = Vec::new();
         for node in self.store.nodes()? {
@@ -82,7 +83,7 @@ impl Driver {
     }
 
     /// Bytes that a segment has left for new volumes; `None` if the driver has no `--capacity`. Reads every
-    /// record, so that nothing can be lost or counted twice; only drivers with a capacity pay for it.
+    /// record, so that nothing can be lost or counted twice; only drivers with a capacity pay the cost.
     pub(crate) fn room_in(&self, segment: &Segment) -> Result<Option<u64>> {
         let Some(total) = self.config.capacity_bytes else { return Ok(None) };
         let mut used = 0u64;

@@ -1,7 +1,7 @@
-//! A volume as it is written down: one record per volume, the whole truth about it.
+//! The record of a volume, one per volume and the only source of truth about it.
 //!
-//! The record is always at least as pessimistic as the machine: a use is entered before its effect and taken
-//! out after the effect is undone. So whoever finds a volume without uses may delete it, whatever crashed.
+//! The record is always at least as pessimistic as the machine: a use is recorded before its effect and removed
+//! after the effect is undone. So a volume without recorded uses may be deleted, whatever crashed.
 
 use std::{
     collections::BTreeMap,
@@ -28,7 +28,7 @@ use crate::{
 pub struct NodeId(String);
 
 impl NodeId {
-    /// The longest node id in bytes: `CSINode` and file names hold it.
+    /// The maximum length of a node id in bytes: it is part of `CSINode` and of file names.
     pub const MAX: usize = 192;
 
     /// Checks length and characters.
@@ -58,30 +58,30 @@ pub struct Volume {
     pub id: VolumeId,
     /// The name under which it was created.
     pub name: String,
-    /// What it is made of.
+    /// Its content type.
     pub kind: Kind,
-    /// Size in bytes: enforced for images, merely recorded for directories.
+    /// Size in bytes: enforced for images, only recorded for directories.
     pub capacity_bytes: u64,
-    /// The file system asked for at creation, used when staging names none.
+    /// The requested file system, used when staging names none.
     pub fs_type: Option<FsType>,
-    /// From where it can be reached; empty for everywhere.
+    /// The topology segment from which it is accessible; empty for all.
     #[serde(default, skip_serializing_if = "Segment::is_empty")]
     pub topology: Segment,
-    /// What ControllerModifyVolume changes.
+    /// The parameters that ControllerModifyVolume changes.
     #[serde(default, skip_serializing_if = "Mutable::is_empty")]
     pub mutable: Mutable,
-    /// Whether it lives as long as its pod: made by NodePublishVolume, gone with NodeUnpublishVolume.
+    /// Whether it is an inline ephemeral volume: created by NodePublishVolume, deleted by NodeUnpublishVolume.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ephemeral: bool,
-    /// What its first content was copied from.
+    /// The source of its initial content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,
-    /// Who uses it; nodes without any use have no entry.
+    /// Its uses by node; unused nodes have no entry.
     #[serde(default)]
     pub nodes: BTreeMap<NodeId, Usage>,
 }
 
-/// What the first content of a volume was copied from. It may be gone by now.
+/// The source of a volume's initial content. It may have been deleted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
@@ -109,32 +109,32 @@ impl Record for Volume {
     }
 }
 
-/// What one node does with a volume.
+/// The uses of a volume by one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Granted by ControllerPublishVolume.
+    /// Attached by ControllerPublishVolume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attached: Option<Grant>,
-    /// Made by NodeStageVolume.
+    /// Staged by NodeStageVolume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub staged: Option<Staging>,
-    /// Made by NodePublishVolume, by target path.
+    /// Published by NodePublishVolume, by target path.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub published: BTreeMap<PathBuf, Grant>,
 }
 
-/// A permission to use a volume.
+/// Access to a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
     /// How it is accessed.
     #[serde(flatten)]
     pub access: Access,
-    /// Whether the caller asked for read-only on top of the access mode.
+    /// Whether the caller requested read-only in addition to the access mode.
     pub read_only: bool,
 }
 
 impl Grant {
-    /// Whether nothing may be written.
+    /// Whether the access is read-only.
     pub fn is_read_only(&self) -> bool {
         self.read_only || self.access.mode.read_only()
     }
@@ -143,7 +143,7 @@ impl Grant {
 /// A staged volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Staging {
-    /// Where.
+    /// The staging path.
     pub path: PathBuf,
     /// How it is accessed.
     #[serde(flatten)]
@@ -155,7 +155,7 @@ impl Usage {
         self.attached.is_none() && self.staged.is_none() && self.published.is_empty()
     }
 
-    /// How the volume is used at `path`, if that is the staging path or a target of this use.
+    /// The access to the volume at `path`, if that is the staging path or a target of this use.
     pub fn volume_mode_at(&self, path: &Path) -> Option<VolumeMode> {
         let published = self.published.get(path).map(|grant| &grant.access);
         let staged = self.staged.as_ref().filter(|staging| staging.path == path).map(|it| &it.access);
@@ -164,7 +164,7 @@ impl Usage {
 }
 
 impl Volume {
-    /// The use by `node`, made if there is none.
+    /// The use by `node`, created if it does not exist.
     pub fn usage_mut(&mut self, node: &NodeId) -> &mut Usage {
         self.nodes.entry(node.clone()).or_default()
     }
@@ -179,25 +179,25 @@ impl Volume {
         self.nodes.retain(|_, usage| !usage.is_empty());
     }
 
-    /// Nodes to which the volume is attached, with the mode of each.
+    /// Nodes to which the volume is attached, with the access mode of each.
     pub fn attached_nodes(&self) -> impl Iterator<Item = (&NodeId, &Grant)> {
         self.nodes.iter().filter_map(|(node, usage)| Some((node, usage.attached.as_ref()?)))
     }
 
-    /// Refuses a node that lies outside of the volume's segment.
+    /// Rejects a node outside the volume's segment.
     pub fn check_reach(&self, node: &NodeId, theirs: &Segment) -> Result<()> {
         if self.topology.is_empty() || self.topology == *theirs {
             return Ok(());
         }
         Err(Error::Precondition(format!(
-            "volume {} can be reached in {} only, and node {node} is in {}; run the pod there",
+            "volume {} is accessible from {} only, and node {node} is in {}; run the pod there",
             self.id,
             self.topology,
             if theirs.is_empty() { "no segment".to_owned() } else { theirs.to_string() }
         )))
     }
 
-    /// Whether some node needs the volume as a device, of the two kinds: to write, or only to read.
+    /// Whether some node needs the raw device: the writable one, or the read-only one.
     pub fn needs_raw(&self, read_only: bool) -> bool {
         self.nodes.values().any(|usage| {
             let staged = usage.staged.as_ref().is_some_and(|staging| {
@@ -208,7 +208,7 @@ impl Volume {
         })
     }
 
-    /// Whether somebody may be writing to it.
+    /// Whether the volume may have a writer.
     pub fn has_writers(&self) -> bool {
         self.nodes.values().any(|usage| {
             let staged = usage.staged.as_ref().is_some_and(|staging| !staging.access.mode.read_only());
@@ -216,7 +216,7 @@ impl Volume {
         })
     }
 
-    /// Why the volume must not be deleted; `None` if nobody uses it.
+    /// Why the volume must not be deleted; `None` if it is unused.
     pub fn in_use(&self) -> Option<String> {
         let (node, usage) = self.nodes.iter().find(|(_, usage)| !usage.is_empty())?;
         let (what, undo) = if let Some(target) = usage.published.keys().next() {
@@ -229,17 +229,17 @@ impl Volume {
         Some(format!("volume {} is {what} node {node}; call {undo} first", self.id))
     }
 
-    /// Nodes other than `node` to which the volume is attached: with mode and whether read-only.
+    /// Nodes other than `node` to which the volume is attached: with access mode and whether read-only.
     pub fn attached_elsewhere(&self, node: &NodeId) -> impl Iterator<Item = (&NodeId, Mode, bool)> {
         let others = self.attached_nodes().filter(move |(other, _)| *other != node);
         others.map(|(other, grant)| (other, grant.access.mode, grant.read_only))
     }
 
-    /// Nodes other than `node` that keep it from staging the volume, as for [`Volume::attached_elsewhere`].
+    /// Nodes other than `node` that prevent it from staging the volume, as for [`Volume::attached_elsewhere`].
     ///
-    /// Where the cluster works with attachments, these decide: a node that has the volume staged without one
-    /// lost it by force, which says that the node is dead and must not block others. Where nothing is attached
-    /// anywhere, stagings decide.
+    /// Where the cluster uses attachments, these decide: a node that has the volume staged without an
+    /// attachment lost it by force, which means that the node is dead and must not block others. Where nothing
+    /// is attached anywhere, stagings decide.
     pub fn staged_elsewhere(&self, node: &NodeId) -> impl Iterator<Item = (&NodeId, Mode, bool)> {
         let attaching = self.attached_nodes().next().is_some();
         let others = self.nodes.iter().filter(move |(other, _)| !attaching && *other != node);

@@ -1,8 +1,8 @@
-//! Writes core/v1 Events, aside from the work that they report.
+//! Writes core/v1 Events, asynchronously to the work that they report.
 //!
-//! After client-go's `tools/record`: a repeated event raises the count of the first one instead of being
-//! written again. Recording never waits and never fails; when the API server is too slow the events that
-//! don't fit the buffer are dropped, as upstream.
+//! Like client-go's `tools/record`: a repeated event increases the count of the first one instead of being
+//! written again. Recording never waits and never fails; when the API server is too slow, events that do not
+//! fit the buffer are dropped, as upstream.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -25,21 +25,20 @@ use tracing::warn;
 
 use crate::Backoff;
 
-/// Events that wait to be written at most; each is a few hundred bytes.
+/// Maximum number of pending events; each is a few hundred bytes.
 const BUFFER: usize = 4096;
-/// Events whose repetition is recognised, per component.
+/// Number of remembered events for deduplication, per component.
 const REMEMBERED: usize = 512;
 
-/// Repetitions closer to each other than this are not counted: an object that is looked at often is no
-/// news, and each count is a write.
+/// Minimum interval between counted repetitions: each count is a write.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// Whether an event is good or bad news.
+/// The type of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventType {
-    /// As it should be.
+    /// Normal.
     Normal,
-    /// Somebody should look at it.
+    /// Warning.
     Warning,
 }
 
@@ -63,7 +62,7 @@ enum Request {
     Flush(oneshot::Sender<()>),
 }
 
-/// What happened to what, without the time: the identity under which repetitions are counted.
+/// An event without its time: the identity under which repetitions are counted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Occurrence {
     namespace: String,
@@ -79,7 +78,7 @@ struct Occurrence {
 }
 
 impl EventRecorder {
-    /// A recorder for `component` (such as `persistentvolume-controller`, upstream's names), whose writer
+    /// A recorder for `component` (such as `persistentvolume-controller`, upstream's names); its writer
     /// task ends with the last clone.
     pub fn new(client: Client, component: impl Into<String>) -> Self {
         let (requests, received) = mpsc::channel(BUFFER);
@@ -88,7 +87,7 @@ impl EventRecorder {
         Self { requests }
     }
 
-    /// Records that something happened to `object` (see [`reference()`]). Returns at once.
+    /// Records an event about `object` (see [`reference()`]). Returns at once.
     pub fn record(
         &self,
         object: &ObjectReference,
@@ -109,11 +108,11 @@ impl EventRecorder {
             message: message.into(),
         };
         if let Err(error) = self.requests.try_send(Request::Record(Box::new(occurrence))) {
-            warn!(%error, "an event was dropped");
+            warn!(%error, "dropping an event");
         }
     }
 
-    /// Returns once all events recorded so far are written (or were refused).
+    /// Returns once all events recorded so far are written (or were rejected).
     pub async fn flush(&self) {
         let (done, written) = oneshot::channel();
         if self.requests.send(Request::Flush(done)).await.is_ok() {
@@ -123,7 +122,7 @@ impl EventRecorder {
     }
 }
 
-/// What an event about `object` refers to.
+/// The object of an event.
 pub fn reference<K>(object: &K) -> ObjectReference
 where
     K: k8s_openapi::Resource + Metadata<Ty = ObjectMeta>,
@@ -151,7 +150,7 @@ impl Writer {
         while let Some(request) = requests.recv().await {
             match request {
                 Request::Record(occurrence) => self.write(*occurrence).await,
-                // Who asked may have given up waiting.
+                // The caller may have stopped waiting.
                 Request::Flush(done) => drop(done.send(())),
             }
         }
@@ -172,7 +171,7 @@ impl Writer {
                 Ok(_) => return,
                 // Events expire: then this is a first one again.
                 Err(kube::Error::Api(status)) if status.is_not_found() => self.written.forget(&identity),
-                Err(error) => return warn!(%error, event = name, "an event could not be counted up"),
+                Err(error) => return warn!(%error, event = name, "cannot update the count of an event"),
             }
         }
         let event = self.event(occurrence, namespace, now);
@@ -180,7 +179,7 @@ impl Writer {
         match persistently(|| events.create(&params, &event)).await {
             Ok(event) => self.written.first(identity, event.metadata.name.unwrap_or_default(), now),
             Err(error) => {
-                warn!(%error, reason = identity.reason, object = identity.name, "an event was not written")
+                warn!(%error, reason = identity.reason, object = identity.name, "cannot write an event")
             }
         }
     }
@@ -215,7 +214,7 @@ impl Writer {
     }
 }
 
-/// Asks again, for about half a second, while the server fails: nobody else will write the event.
+/// Retries for about half a second on server errors: no other component will write the event.
 async fn persistently<T, F>(mut ask: impl FnMut() -> F) -> kube::Result<T>
 where
     F: Future<Output = kube::Result<T>>,
@@ -233,7 +232,7 @@ where
 
 const WRITING: Backoff = Backoff { base: Duration::from_millis(20), max: Duration::from_secs(1) };
 
-/// The events written last, and how often each happened.
+/// The last written events, and the number of repetitions of each.
 #[derive(Default)]
 struct Written {
     events: HashMap<Occurrence, Series>,
@@ -248,7 +247,7 @@ struct Series {
 }
 
 impl Written {
-    /// Of an event that happened before: its name and new count, or none if it is too soon to count it.
+    /// For a repeated event: its name and new count, or `None` if it is too soon to count it.
     fn again(&mut self, occurrence: &Occurrence, now: Timestamp) -> Option<Option<(String, i32)>> {
         let series = self.events.get_mut(occurrence)?;
         if now.duration_since(series.counted).unsigned_abs() < QUIET {

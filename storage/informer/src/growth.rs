@@ -1,5 +1,4 @@
-//! How far the growth of a claim has come, as its status tells: what the resizer and the node hand to one
-//! another.
+//! The state of a claim's expansion in its status: the interface between the resizer and the node.
 //!
 //! ```text
 //! (none) ──> ControllerResizeInProgress ──> NodeResizePending ──> NodeResizeInProgress ──> (none)
@@ -18,20 +17,20 @@ use k8s_openapi::{
 
 use crate::quantity;
 
-/// What `status.allocatedResourceStatuses` says of a claim's storage.
+/// The value of `status.allocatedResourceStatuses` for a claim's storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// Nothing: it does not grow.
+    /// None: no expansion.
     None,
-    /// The resizer is at it.
+    /// ControllerResizeInProgress.
     ControllerAtWork,
-    /// The driver's controller will never give this much.
+    /// ControllerResizeInfeasible: the driver's controller will never expand to this size.
     ControllerInfeasible,
-    /// It is the node's turn.
+    /// NodeResizePending.
     NodePending,
-    /// The node is at it.
+    /// NodeResizeInProgress.
     NodeAtWork,
-    /// The node's driver will never give this much: the resizer has to look at it.
+    /// NodeResizeInfeasible: the driver will never expand to this size on the node; the resizer must handle it.
     NodeInfeasible,
 }
 
@@ -45,14 +44,14 @@ impl Progress {
         Self::NodeInfeasible,
     ];
 
-    /// What the claim says. A word that nobody knows counts as none.
+    /// The claim's value. An unknown value counts as none.
     pub fn of(claim: &PersistentVolumeClaim) -> Self {
         let statuses = claim.status.as_ref().and_then(|status| status.allocated_resource_statuses.as_ref());
         let word = statuses.and_then(|statuses| statuses.get("storage")).map_or("", String::as_str);
         Self::ALL.into_iter().find(|progress| progress.name() == word).unwrap_or(Self::None)
     }
 
-    /// The API's word for it; empty for none.
+    /// The API's value; empty for none.
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "",
@@ -65,16 +64,16 @@ impl Progress {
     }
 }
 
-/// Conditions of claims that tell of growth.
+/// Conditions of a claim's expansion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// It grows.
+    /// Expansion is in progress.
     Resizing,
-    /// The node has to act.
+    /// Expansion on the node is required.
     FileSystemResizePending,
-    /// The driver's controller refused.
+    /// The driver's controller returned an error.
     ControllerResizeError,
-    /// The node's driver refused.
+    /// The driver returned an error on the node.
     NodeResizeError,
 }
 
@@ -82,7 +81,7 @@ impl Condition {
     const ALL: [Self; 4] =
         [Self::Resizing, Self::FileSystemResizePending, Self::ControllerResizeError, Self::NodeResizeError];
 
-    /// The API's word for it.
+    /// The API's name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Resizing => "Resizing",
@@ -92,7 +91,7 @@ impl Condition {
         }
     }
 
-    /// Whether it holds for the claim.
+    /// Whether the claim has it.
     pub fn holds(self, claim: &PersistentVolumeClaim) -> bool {
         conditions(claim).iter().any(|found| found.type_ == self.name() && found.status == "True")
     }
@@ -108,17 +107,17 @@ impl Condition {
     }
 }
 
-/// What becomes of the conditions of growth that a claim has already.
+/// Handling of existing expansion conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Old {
-    /// They stay.
+    /// Kept.
     Kept,
-    /// They go.
+    /// Removed.
     Dropped,
 }
 
-/// The claim's conditions with `new` among them, which replaces the one of its type. Those that are not about
-/// growth stay in any case. Upstream: `MergeResizeConditionsOfPVC`.
+/// The claim's conditions with `new`, which replaces the one of its type. Conditions of other types stay in any
+/// case. Upstream: `MergeResizeConditionsOfPVC`.
 pub fn with_condition(
     claim: &PersistentVolumeClaim,
     old: Old,
@@ -143,23 +142,23 @@ fn conditions(claim: &PersistentVolumeClaim) -> &[PersistentVolumeClaimCondition
     claim.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default()
 }
 
-/// Bytes that the claim asks for; 0 where it says nothing.
+/// The claim's requested size in bytes; 0 if absent.
 pub fn requested(claim: &PersistentVolumeClaim) -> i64 {
     let resources = claim.spec.as_ref().and_then(|spec| spec.resources.as_ref());
     storage(resources.and_then(|resources| resources.requests.as_ref())).unwrap_or(0)
 }
 
-/// Bytes that the claim has; 0 while it is not bound.
+/// The claim's capacity in bytes; 0 while it is not bound.
 pub fn capacity(claim: &PersistentVolumeClaim) -> i64 {
     storage(claim.status.as_ref().and_then(|status| status.capacity.as_ref())).unwrap_or(0)
 }
 
-/// Bytes to which the claim is growing, or grew last; none if it never did.
+/// The target size of the present or last expansion in bytes; `None` if it was never expanded.
 pub fn allocated(claim: &PersistentVolumeClaim) -> Option<i64> {
     storage(claim.status.as_ref().and_then(|status| status.allocated_resources.as_ref()))
 }
 
-/// Bytes that the volume has; 0 where it says nothing.
+/// The volume's capacity in bytes; 0 if absent.
 pub fn volume_capacity(volume: &PersistentVolume) -> i64 {
     storage(volume.spec.as_ref().and_then(|spec| spec.capacity.as_ref())).unwrap_or(0)
 }

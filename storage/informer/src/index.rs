@@ -1,4 +1,4 @@
-//! The secondary indexes of each kind: a closed enum per kind, and which terms an object has in them.
+//! The secondary indexes of each kind: a closed enum per kind, and the terms of an object in them.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ use k8s_openapi::{
 
 use crate::{quantity, source::data_source};
 
-/// The term of pods that no node was chosen for, in [`PodBy::Node`].
+/// The term of unscheduled pods, in [`PodBy::Node`].
 pub const UNSCHEDULED: &str = "";
 
 /// The term of default classes, in [`ClassBy::Default`].
@@ -34,14 +34,14 @@ pub trait Slot: Copy + std::fmt::Debug + Send + Sync + 'static {
     fn slot(self) -> usize;
 }
 
-/// That an object is found under `term` in `index`.
+/// An object is found under `term` in `index`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Term<By> {
     /// The index.
     pub index: By,
-    /// What the object is found under.
+    /// The term.
     pub term: String,
-    /// Its order among the objects of the same term; 0 where order says nothing.
+    /// Its order among the objects with the same term; 0 if the order does not matter.
     pub rank: i64,
 }
 
@@ -55,8 +55,8 @@ impl<By> Term<By> {
 pub trait Indexed: Metadata<Ty = ObjectMeta> + std::fmt::Debug + Send + Sync + Sized + 'static {
     /// The kind's indexes.
     type By: Slot;
-    /// The terms of this object. Depends on the object alone, so that an update can take out what the old
-    /// version put in.
+    /// The terms of this object. Depends on the object alone, so that an update can remove the terms of the old
+    /// version.
     fn terms(&self) -> Vec<Term<Self::By>>;
 }
 
@@ -102,9 +102,9 @@ pub enum ClaimBy {
     Unbound,
     /// The uids of its owners.
     Owner,
-    /// What claims that are not Bound are to be made from, as [`DataSource`](crate::DataSource) is written.
+    /// The sources of claims that are not Bound, formatted as [`DataSource`](crate::DataSource).
     Source,
-    /// The attributes classes that they have, want, or are on the way to.
+    /// The current, desired and target VolumeAttributesClasses.
     AttributesClass,
 }
 
@@ -117,7 +117,7 @@ pub enum VolumeBy {
     Class,
     /// CSI volumes as `driver^handle`.
     Handle,
-    /// Class name of volumes that a claim may take: phase Available, no claimRef, not being deleted.
+    /// Class name of volumes that are available to claims: phase Available, no claimRef, not being deleted.
     /// Ranked by capacity in bytes, so the smallest that fits comes first.
     Available,
     /// `spec.volumeAttributesClassName`, where set.
@@ -152,9 +152,9 @@ pub enum CapacityBy {
 /// Indexes of snapshots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SnapshotBy {
-    /// The claim that they are made of, as `namespace/name`.
+    /// Their source claim, as `namespace/name`.
     Claim,
-    /// The content they are bound to, or ask for.
+    /// Their bound or requested content.
     Content,
     /// [`UNREADY`] of those that are not ready to use.
     Unready,
@@ -166,7 +166,7 @@ pub const UNREADY: &str = "";
 /// Indexes of the contents of snapshots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContentBy {
-    /// The snapshot they are bound to, or meant for, as `namespace/name`.
+    /// The snapshot they are bound to, or reserved for, as `namespace/name`.
     Snapshot,
     /// Class name of those that are not ready to use.
     Class,
@@ -190,9 +190,9 @@ pub struct PodClaim {
     pub volume: String,
     /// The claim.
     pub claim: ObjectKey,
-    /// A generic ephemeral volume: the claim is made for, and owned by, this pod.
+    /// A generic ephemeral volume: the claim is created for, and owned by, this pod.
     pub ephemeral: bool,
-    /// The pod's volume source says read-only.
+    /// Whether the pod's volume source is read-only.
     pub read_only: bool,
 }
 
@@ -265,9 +265,8 @@ impl Indexed for PersistentVolumeClaim {
     }
 }
 
-/// The attributes classes that matter to a claim, each once: the one that it has, the one that it wants, and the
-/// one that its volume is on the way to. Upstream: `getPVCReferencedVACNames` in
-/// `pkg/controller/storage/vacprotection`.
+/// The VolumeAttributesClasses of a claim, each once: the current one, the desired one, and the target of a
+/// modification in progress. Upstream: `getPVCReferencedVACNames` in `pkg/controller/storage/vacprotection`.
 pub fn attributes_classes(claim: &PersistentVolumeClaim) -> BTreeSet<&str> {
     let wanted = claim.spec.as_ref().and_then(|spec| spec.volume_attributes_class_name.as_deref());
     let status = claim.status.as_ref();

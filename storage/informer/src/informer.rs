@@ -1,8 +1,8 @@
-//! The shared watch cache: one watcher per kind keeps a [`World`] up to date and tells subscribers.
+//! The shared watch cache: one watcher per kind keeps a [`World`] up to date and notifies subscribers.
 //!
-//! After client-go's shared informer factory: a process that runs several controllers shares one
-//! informer, so each object is sent and parsed once. Unlike client-go, successful writes are entered at
-//! once ([`Informer::apply`]), so the next plan sees them and does not write them again.
+//! Like client-go's shared informer factory: a process that runs several controllers shares one informer, so
+//! each object is sent and parsed once. Unlike client-go, successful writes are entered at once
+//! ([`Informer::apply`]), so the next plan sees them and does not repeat them.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -42,7 +42,7 @@ pub trait Watchable: Cached + Resource<DynamicType = ()> + Clone + DeserializeOw
 
 impl<K: Cached + Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug> Watchable for K {}
 
-/// How to watch. The default watches everything by list and watch.
+/// Watch options. The default watches everything by list and watch.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     fields: BTreeMap<Kind, String>,
@@ -51,7 +51,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Watches only the objects of `kind` that this field selector selects, such as
+    /// Watches only the objects of `kind` that match this field selector, such as
     /// `spec.nodeName=node-1` for the pods of a node.
     #[must_use]
     pub fn fields(mut self, kind: Kind, selector: impl Into<String>) -> Self {
@@ -59,15 +59,15 @@ impl Options {
         self
     }
 
-    /// Gets the initial objects through the watch (`sendInitialEvents`, KEP-3157), which spares the API
-    /// server a list, instead of by list and watch.
+    /// Gets the initial objects through the watch (`sendInitialEvents`, KEP-3157), which saves the API server a
+    /// list, instead of by list and watch.
     #[must_use]
     pub fn streaming_lists(mut self) -> Self {
         self.streaming_lists = true;
         self
     }
 
-    /// How many objects a page of the initial list has; kube's default is 500.
+    /// Page size of the initial list; kube's default is 500.
     #[must_use]
     pub fn page_size(mut self, objects: u32) -> Self {
         self.page_size = Some(objects);
@@ -90,14 +90,14 @@ impl Options {
 #[derive(Clone)]
 pub struct Informer {
     shared: Arc<Shared>,
-    /// Kept for its drop, which ends the watchers. A mutex only because a join set is not `Sync`-shared.
+    /// Dropping it ends the watchers. A mutex only because a join set is not `Sync`-shared.
     _watchers: Arc<Mutex<JoinSet<()>>>,
 }
 
 struct Shared {
     world: RwLock<World>,
     subscribers: Mutex<Vec<Subscriber>>,
-    /// The kinds whose first list is not complete yet.
+    /// The kinds without a complete first list.
     pending: watch::Sender<usize>,
 }
 
@@ -107,8 +107,8 @@ struct Subscriber {
 }
 
 impl Informer {
-    /// Starts watching `kinds`. Needs a tokio runtime. Failing watches are logged and taken up again with
-    /// backoff, so this cannot fail; [`Informer::synced`] says when everything is there.
+    /// Starts watching `kinds`. Needs a tokio runtime. Failing watches are logged and restarted with backoff,
+    /// so this cannot fail; [`Informer::synced`] returns when the cache is complete.
     pub fn start(client: Client, kinds: KindSet, options: &Options) -> Self {
         let shared = Arc::new(Shared {
             world: RwLock::default(),
@@ -143,46 +143,45 @@ impl Informer {
         Self { shared, _watchers: Arc::new(Mutex::new(watchers)) }
     }
 
-    /// The world as it is known now. The guard blocks updates, and cannot be held across an await: plan,
-    /// then drop it.
+    /// The current world. The guard blocks updates, and cannot be held across an await: plan, then drop it.
     pub fn read(&self) -> RwLockReadGuard<'_, World> {
         self.shared.read()
     }
 
-    /// Enters the answer to a successful write (or a fresh GET) at once.
+    /// Enters the response to a successful write (or a fresh GET) at once.
     pub fn apply<K: Watchable>(&self, object: K) {
         self.shared.change(|world| world.apply(slim(object)));
     }
 
-    /// Enters what a successful write did, where its answer was not the object (a pod's binding). Ignored
-    /// if another version is held by now; the watch brings the true one.
+    /// Enters the effect of a successful write that did not return the object (a pod's binding). Ignored if
+    /// the cache has another version by now; the watch delivers the true one.
     pub fn assume<K: Watchable>(&self, object: K) {
         self.shared.change(|world| K::store_mut(world).assume(Arc::new(slim(object))).map(Change::from));
     }
 
-    /// Takes out an object that was found to be gone.
+    /// Removes an object that was found to be deleted.
     pub fn forget(&self, kind: Kind, key: &ObjectKey) {
         self.shared.change(|world| world.forget(kind, key));
     }
 
-    /// Changes of these kinds, beginning with all objects held now as additions, each sent after the
-    /// world has it. The channel has no bound: a subscriber must only take out and enqueue.
+    /// Changes of these kinds, beginning with all present objects as additions, each sent after the world has
+    /// it. The channel is unbounded: a subscriber must only receive and enqueue.
     pub fn subscribe(&self, kinds: KindSet) -> mpsc::UnboundedReceiver<Change> {
         let (changes, receiver) = mpsc::unbounded_channel();
         // Under the world's lock, so that no change falls between the replay and the subscription.
         let world = self.shared.write();
         for change in world.replay(kinds) {
-            // The receiver is in our hands, so this cannot fail.
+            // The receiver exists here, so this cannot fail.
             let _ = changes.send(change);
         }
         self.shared.subscribers().push(Subscriber { kinds, changes });
         receiver
     }
 
-    /// Returns once the first list of every kind that is served is in the world.
+    /// Returns once the first list of every served kind is in the world.
     pub async fn synced(&self) {
         let mut pending = self.shared.pending.subscribe();
-        // The sender lives in `self`, so waiting cannot fail.
+        // The sender is part of `self`, so waiting cannot fail.
         let _ = pending.wait_for(|pending| *pending == 0).await;
     }
 }
@@ -202,7 +201,7 @@ impl Shared {
         self.subscribers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the world and tells the subscribers, in the order in which the changes were made.
+    /// Changes the world and notifies the subscribers, in the order in which the changes were made.
     fn change<C: IntoIterator<Item = Change>>(&self, change: impl FnOnce(&mut World) -> C) {
         let mut world = self.write();
         for change in change(&mut world) {
@@ -213,7 +212,7 @@ impl Shared {
     }
 }
 
-/// Watches one kind for ever.
+/// Watches one kind forever.
 async fn follow<K: Watchable>(client: Client, config: watcher::Config, shared: Arc<Shared>) {
     let delays = Delays { backoff: WATCH_BACKOFF, failures: 0, last: None };
     let mut events = watcher(Api::<K>::all(client), config).backoff(delays).boxed();
@@ -242,17 +241,20 @@ async fn follow<K: Watchable>(client: Client, config: watcher::Config, shared: A
                 if !synced {
                     synced = true;
                     shared.pending.send_modify(|pending| *pending -= 1);
-                    info!(kind = K::CACHED_AS.name(), "not served here; looked for again from time to time");
+                    info!(
+                        kind = K::CACHED_AS.name(),
+                        "not served by this API server; checking again periodically"
+                    );
                 }
             }
             Err(error) => {
-                warn!(kind = K::CACHED_AS.name(), %error, "the watch failed and will be taken up again")
+                warn!(kind = K::CACHED_AS.name(), %error, "the watch failed and will be restarted")
             }
         }
     }
 }
 
-/// Whether the API server does not know the kind: of one that a CRD brings there is none, then, until it does.
+/// Whether the API server does not serve the kind: one of a CRD is missing until the CRD exists.
 pub fn is_unserved(error: &watcher::Error) -> bool {
     use watcher::Error::{InitialListFailed, WatchStartFailed};
     let (InitialListFailed(error) | WatchStartFailed(error)) = error else { return false };
@@ -260,7 +262,7 @@ pub fn is_unserved(error: &watcher::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
 }
 
-/// A list in progress: what was held when it began and has not been seen in it.
+/// A list in progress: the objects held when it began that it has not returned yet.
 struct Listing<K> {
     unseen: HashMap<ObjectKey, Arc<K>>,
 }
@@ -280,8 +282,8 @@ impl<K: Cached> Listing<K> {
         self.unseen.remove(&key_of(object));
     }
 
-    /// Removes what the list did not have. An object entered or changed since the list began stays: the
-    /// watch, which goes on from the list's version, says if it is gone.
+    /// Removes objects that the list did not return. An object entered or changed since the list began stays:
+    /// the watch, which continues from the list's version, reports its deletion.
     fn finish(&mut self, world: &mut World) -> Vec<Change> {
         let store = K::store_mut(world);
         let unseen = std::mem::take(&mut self.unseen);
@@ -293,7 +295,7 @@ impl<K: Cached> Listing<K> {
     }
 }
 
-/// Drops what no controller reads and every object carries: who manages which field.
+/// Drops the managed fields, which every object has and no controller reads.
 fn slim<K: Cached>(mut object: K) -> K {
     object.metadata_mut().managed_fields = None;
     object
@@ -301,14 +303,14 @@ fn slim<K: Cached>(mut object: K) -> K {
 
 const WATCH_BACKOFF: Backoff = Backoff { base: Duration::from_millis(50), max: Duration::from_secs(30) };
 
-/// [`Backoff`] in the form that kube's streams take it.
+/// [`Backoff`] in the form that kube's streams require.
 ///
-/// They reset it with every event, and the first event of an attempt is that it begins: so it counts as
-/// healthy only when an event comes later than the attempt did, or a dead server would be asked without end.
+/// They reset it with every event, and the first event of an attempt is its start: so it counts as healthy only
+/// when an event comes later than the attempt, or a dead server would be called in a loop.
 struct Delays {
     backoff: Backoff,
     failures: u32,
-    /// When it failed last, and how long was waited then.
+    /// Time of the last failure, and the delay after it.
     last: Option<(Instant, Duration)>,
 }
 

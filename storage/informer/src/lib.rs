@@ -8,9 +8,9 @@
 //!      └──────writes── shells <── Queue<Key> (dedupe, one at a time, backoff)
 //! ```
 //!
-//! Where to start: [`World`] is what planners see and knows nothing of networks or time; [`Informer`]
-//! keeps one up to date; [`Queue`] runs a reconciler over keys; [`EventRecorder`] writes Events.
-//! One process needs one [`Informer`], however many controllers it runs.
+//! Start here: [`World`] is the planners' input and is independent of networks and time; [`Informer`] keeps one
+//! up to date; [`Queue`] runs a reconciler over keys; [`EventRecorder`] writes Events. One process needs one
+//! [`Informer`], however many controllers it runs.
 
 mod events;
 pub mod growth;

@@ -1,4 +1,4 @@
-//! How far a claim's volume is on its way to another VolumeAttributesClass, as the claim's status tells.
+//! The state of a change of a claim's VolumeAttributesClass, in the claim's status.
 //!
 //! Upstream: KEP-3751; `pkg/modifycontroller/modify_status.go` of external-resizer.
 
@@ -8,30 +8,30 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::Time,
 };
 
-/// What `status.modifyVolumeStatus` says.
+/// The value of `status.modifyVolumeStatus`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// Nothing: its volume has the class that `status.currentVolumeAttributesClassName` names.
+    /// None: its volume has the class in `status.currentVolumeAttributesClassName`.
     None,
-    /// The class that it names is not there.
+    /// Pending: its class does not exist.
     Pending,
-    /// The driver is asked.
+    /// InProgress: the driver is being called.
     AtWork,
-    /// The driver will never give it that class.
+    /// Infeasible: the driver will never change the volume to that class.
     Infeasible,
 }
 
 impl Progress {
     const ALL: [Self; 4] = [Self::None, Self::Pending, Self::AtWork, Self::Infeasible];
 
-    /// What the claim says. A word that nobody knows counts as none.
+    /// The claim's value. An unknown value counts as none.
     pub fn of(claim: &PersistentVolumeClaim) -> Self {
         let modified = claim.status.as_ref().and_then(|status| status.modify_volume_status.as_ref());
         let word = modified.map_or("", |status| status.status.as_str());
         Self::ALL.into_iter().find(|progress| progress.name() == word).unwrap_or(Self::None)
     }
 
-    /// The API's word for it; empty for none.
+    /// The API's value; empty for none.
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "",
@@ -42,38 +42,38 @@ impl Progress {
     }
 }
 
-/// The class that the claim names; empty for none.
+/// The claim's desired class; empty for none.
 pub fn wanted(claim: &PersistentVolumeClaim) -> &str {
     let class = claim.spec.as_ref().and_then(|spec| spec.volume_attributes_class_name.as_deref());
     class.unwrap_or_default()
 }
 
-/// The class that its volume has; empty for none.
+/// The current class of its volume; empty for none.
 pub fn current(claim: &PersistentVolumeClaim) -> &str {
     let class =
         claim.status.as_ref().and_then(|status| status.current_volume_attributes_class_name.as_deref());
     class.unwrap_or_default()
 }
 
-/// The class that its volume is on the way to; empty for none.
+/// The target class of a modification in progress; empty for none.
 pub fn target(claim: &PersistentVolumeClaim) -> &str {
     let modified = claim.status.as_ref().and_then(|status| status.modify_volume_status.as_ref());
     modified.and_then(|status| status.target_volume_attributes_class_name.as_deref()).unwrap_or_default()
 }
 
-/// Conditions of claims that tell of modification.
+/// Conditions of a claim's modification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// The driver is asked.
+    /// The driver is being called.
     Modifying,
-    /// The driver refused, or did not answer.
+    /// The driver returned an error, or no response.
     Error,
 }
 
 impl Condition {
     const ALL: [Self; 2] = [Self::Modifying, Self::Error];
 
-    /// The API's word for it.
+    /// The API's name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Modifying => "ModifyingVolume",
@@ -81,12 +81,12 @@ impl Condition {
         }
     }
 
-    /// Whether it holds for the claim.
+    /// Whether the claim has it.
     pub fn holds(self, claim: &PersistentVolumeClaim) -> bool {
         conditions(claim).iter().any(|found| found.type_ == self.name() && found.status == "True")
     }
 
-    /// The condition, holding.
+    /// The condition, with status True.
     pub fn with(
         self,
         reason: Option<&str>,
@@ -104,8 +104,7 @@ impl Condition {
     }
 }
 
-/// The claim's conditions with `new` among them, each in place of the one of its type. Upstream:
-/// `MergePVCConditions`.
+/// The claim's conditions with `new`, each in place of the one of its type. Upstream: `MergePVCConditions`.
 pub fn with_conditions(
     claim: &PersistentVolumeClaim,
     new: Vec<PersistentVolumeClaimCondition>,
@@ -121,7 +120,7 @@ pub fn without(claim: &PersistentVolumeClaim, gone: &[Condition]) -> Vec<Persist
     conditions(claim).iter().filter(|old| !gone(old)).cloned().collect()
 }
 
-/// The claim's conditions without any that tells of modification.
+/// The claim's conditions without those of a modification.
 pub fn without_all(claim: &PersistentVolumeClaim) -> Vec<PersistentVolumeClaimCondition> {
     without(claim, &Condition::ALL)
 }

@@ -4,14 +4,13 @@
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-/// The value of a quantity in its unit (bytes for storage), rounded up as Kubernetes does; none if it is
-/// malformed or does not fit.
+/// The value of a quantity in its unit (bytes for storage), rounded up as in Kubernetes; `None` if it is
+/// malformed or too large.
 pub fn bytes(quantity: &Quantity) -> Option<i64> {
     parse(&quantity.0)
 }
 
-/// A number of bytes in the canonical form that the API server would give it: the largest binary suffix
-/// that divides it.
+/// A number of bytes in the API server's canonical form: the largest binary suffix that divides it.
 pub fn from_bytes(bytes: i64) -> Quantity {
     const SUFFIXES: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
     let mut value = bytes;
@@ -23,7 +22,7 @@ pub fn from_bytes(bytes: i64) -> Quantity {
     Quantity(format!("{value}{}", SUFFIXES[suffix]))
 }
 
-/// A thousand times the value, rounded up: how Kubernetes counts processors.
+/// The value in thousandths, rounded up: Kubernetes' unit of CPU.
 pub fn millis(quantity: &Quantity) -> Option<i64> {
     parse_times(&quantity.0, 1000)
 }

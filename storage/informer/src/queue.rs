@@ -1,8 +1,8 @@
 //! The work queue of a reconciler, with client-go's semantics (`util/workqueue`).
 //!
-//! A key that is queued twice is handed out once; a key being worked on is not handed out a second time,
-//! but queued again if it was added meanwhile. So work on one key never runs concurrently with itself, and
-//! no wake-up is lost. Keys that failed come back with exponential delay.
+//! A key that is queued twice is returned once; a key that is being processed is not returned a second time,
+//! but queued again if it was added meanwhile. So processing of one key never runs concurrently with itself,
+//! and no wake-up is lost. Failed keys return with exponential delay.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet, VecDeque},
@@ -24,10 +24,10 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-/// What came of working on a key.
+/// The result of processing a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nothing left to do until something changes; failures of the key are forgotten.
+    /// Nothing to do until something changes; failures of the key are forgotten.
     Done,
     /// Failed: again after the key's next delay.
     Retry,
@@ -55,17 +55,17 @@ struct Inner<K> {
 struct State<K> {
     /// Since when, too.
     ready: VecDeque<(K, Instant)>,
-    /// Ready, or to be made ready once the work on them ends.
+    /// Ready, or to become ready once their processing ends.
     dirty: HashSet<K>,
-    /// Since when they are worked on.
+    /// Start times of keys in process.
     working: HashMap<K, Instant>,
-    /// By due time and a number that tells apart those due at the same time.
+    /// By due time and a number that distinguishes those due at the same time.
     delayed: BTreeMap<(Instant, u64), K>,
     due: HashMap<K, (Instant, u64)>,
     failures: HashMap<K, u32>,
     count: u64,
     closed: bool,
-    /// What it is called in metrics, and who is told.
+    /// Its name in metrics, and the meter.
     name: &'static str,
     meter: Meter,
 }
@@ -77,7 +77,7 @@ impl<K: Hash + Eq + Clone> Default for Queue<K> {
 }
 
 impl<K: Hash + Eq + Clone> Queue<K> {
-    /// An empty queue whose failed keys come back after `backoff`.
+    /// An empty queue with `backoff` for failed keys.
     pub fn new(backoff: Backoff) -> Self {
         let state = State {
             ready: VecDeque::new(),
@@ -94,7 +94,7 @@ impl<K: Hash + Eq + Clone> Queue<K> {
         Self { inner: Arc::new(Inner { state: Mutex::new(state), changed: Notify::new(), backoff }) }
     }
 
-    /// The same queue, whose metrics are client-go's, under this name.
+    /// The same queue, with client-go's metrics under this name.
     #[must_use]
     pub fn metered(self, name: &'static str, meter: &Meter) -> Self
     where
@@ -112,13 +112,13 @@ impl<K: Hash + Eq + Clone> Queue<K> {
         self
     }
 
-    /// Adds a key, unless it is queued already. A delay still running for it goes on.
+    /// Adds a key, unless it is queued already. A running delay of it continues.
     pub fn add(&self, key: K) {
         self.state().add(key);
         self.inner.changed.notify_one();
     }
 
-    /// Adds a key after `delay`, or when it was to be added anyway if that is earlier.
+    /// Adds a key after `delay`, or at its already scheduled time if that is earlier.
     pub fn add_after(&self, key: K, delay: Duration) {
         if delay.is_zero() {
             return self.add(key);
@@ -127,7 +127,7 @@ impl<K: Hash + Eq + Clone> Queue<K> {
         self.inner.changed.notify_one();
     }
 
-    /// Adds a key after the delay that its failures so far ask for, and counts one more.
+    /// Adds a key after the delay for its failures so far, and counts one more.
     pub fn add_rate_limited(&self, key: K) {
         let failures = {
             let mut state = self.state();
@@ -145,24 +145,24 @@ impl<K: Hash + Eq + Clone> Queue<K> {
         self.state().failures.remove(key);
     }
 
-    /// How many keys are ready to be handed out.
+    /// Number of keys that are ready.
     pub fn len(&self) -> usize {
         self.state().ready.len()
     }
 
-    /// Whether no key is ready to be handed out.
+    /// Whether no key is ready.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Ends the queue: [`Queue::next`] returns none from now on.
+    /// Closes the queue: [`Queue::next`] returns `None` from now on.
     pub fn close(&self) {
         self.state().closed = true;
         self.inner.changed.notify_one();
     }
 
-    /// The next key to work on, once there is one; none if the queue is closed. Each key handed out must
-    /// be given back with [`Queue::done`].
+    /// The next key to process, once one is ready; `None` if the queue is closed. Each returned key must be
+    /// passed to [`Queue::done`].
     pub async fn next(&self) -> Option<K> {
         loop {
             let next = self.state().next(Instant::now());
@@ -184,14 +184,14 @@ impl<K: Hash + Eq + Clone> Queue<K> {
         }
     }
 
-    /// Gives back a key that was worked on. It is queued again if it was added meanwhile.
+    /// Ends the processing of a key. It is queued again if it was added meanwhile.
     pub fn done(&self, key: &K) {
         self.state().done(key);
         self.pass_on();
     }
 
-    /// Wakes another waiter where there is something for it: the next key, or the watch over the delays. Of idle
-    /// workers there are many, and waking one for nothing costs as much as planning.
+    /// Wakes another waiter if it has work: the next key, or the timer of the delays. Idle workers are many,
+    /// and waking one in vain costs as much as planning.
     fn pass_on(&self) {
         let has_more = {
             let state = self.state();
@@ -209,10 +209,10 @@ impl<K: Hash + Eq + Clone> Queue<K> {
 }
 
 impl<K: Hash + Eq + Clone + Send + 'static> Queue<K> {
-    /// Works on keys, `workers` at a time, until the queue is closed. Dropping the future ends the work.
+    /// Processes keys with `workers` workers, until the queue is closed. Dropping the future ends the work.
     ///
     /// # Panics
-    /// When `work` does: a reconciler that panics is a bug, and hiding it would leave its key stuck.
+    /// If `work` panics: a reconciler that panics is a bug, and hiding it would leave its key stuck.
     pub async fn run<F, W>(&self, workers: usize, work: F)
     where
         F: Fn(K) -> W + Send + Sync + 'static,
@@ -311,7 +311,7 @@ impl<K: Hash + Eq + Clone> State<K> {
         }
     }
 
-    /// How much there is to do, and for how long it has been worked on.
+    /// Depth of the queue, and duration of unfinished work.
     fn readings(&self, now: Instant) -> Vec<Reading> {
         let under_way = self.working.values().map(|began| (now - *began).as_secs_f64());
         let (sum, longest) = under_way

@@ -1,24 +1,24 @@
-//! What a claim is to be made from.
+//! The data source of a claim.
 
 use std::fmt;
 
 use claimcheck_model::{ObjectKey, snapshot};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
-/// The data that a new volume begins with.
+/// The data source of a new volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DataSource {
-    /// That of a VolumeSnapshot.
+    /// A VolumeSnapshot.
     Snapshot(ObjectKey),
-    /// That of another claim's volume.
+    /// Another claim.
     Claim(ObjectKey),
-    /// Something in another namespace, which needs a grant that clusters do not know unless a feature that is
-    /// not on by default is (`CrossNamespaceVolumeDataSource`).
+    /// An object in another namespace, which requires a grant that exists only with a feature that is off by
+    /// default (`CrossNamespaceVolumeDataSource`).
     Elsewhere {
-        /// That namespace.
+        /// Its namespace.
         namespace: String,
     },
-    /// Whatever somebody else fills a volume with (`AnyVolumeDataSource`).
+    /// An object of a volume populator (`AnyVolumeDataSource`).
     Other {
         /// The API group; empty for core.
         group: String,
@@ -38,7 +38,7 @@ impl fmt::Display for DataSource {
     }
 }
 
-/// What the claim is to be made from, if not from nothing.
+/// The data source of the claim; `None` for an empty volume.
 ///
 /// Upstream: `dataSource` and `prepareProvision` in external-provisioner `pkg/controller/controller.go`: the
 /// older of the two fields counts where it is set.

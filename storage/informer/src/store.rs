@@ -1,9 +1,8 @@
-//! One kind's objects, with secondary indexes that are kept on every change.
+//! One kind's objects, with secondary indexes that are updated on every change.
 //!
-//! The cost of a lookup or an update depends on the object alone, not on how many others are held.
-//! What makes a store more than a map is its guard against going back in time: the watch and the
-//! write-through of our own writes arrive in any order, so an object older than the one held, or one
-//! whose deletion was already seen, is ignored.
+//! The cost of a lookup or an update depends on the object alone, not on the number of others. Unlike a map, a
+//! store is protected against going back in time: the watch and the write-through of the process's own writes
+//! arrive in any order, so an object older than the present one, or one with an observed deletion, is ignored.
 
 use std::{
     cmp::Ordering,
@@ -16,18 +15,18 @@ use k8s_openapi::{Metadata, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 
 use crate::index::{Indexed, Slot, Term};
 
-/// How many deletions a store remembers. A write's answer is at most seconds late, so a few thousand
-/// deletions cover it; each costs about 100 bytes.
+/// Number of remembered deletions. A write's response is at most seconds late, so a few thousand deletions
+/// suffice; each costs about 100 bytes.
 const TOMBSTONES: usize = 4096;
 
-/// What one update did to a store.
+/// The effect of one update on a store.
 #[derive(Debug)]
 pub struct Delta<K> {
-    /// Which object changed.
+    /// The key of the changed object.
     pub key: ObjectKey,
-    /// What was held before; none if the object is new.
+    /// The object before; `None` if it is new.
     pub old: Option<Arc<K>>,
-    /// What is held now; none if the object is gone.
+    /// The object after; `None` if it was deleted.
     pub new: Option<Arc<K>>,
 }
 
@@ -54,12 +53,12 @@ impl<K: Indexed> Default for Store<K> {
 }
 
 impl<K: Indexed> Store<K> {
-    /// The object of this key.
+    /// The object with this key.
     pub fn get(&self, key: &ObjectKey) -> Option<&Arc<K>> {
         self.objects.get(key)
     }
 
-    /// The cluster-scoped object of this name.
+    /// The cluster-scoped object with this name.
     pub fn named(&self, name: &str) -> Option<&Arc<K>> {
         self.get(&ObjectKey::cluster(name))
     }
@@ -69,7 +68,7 @@ impl<K: Indexed> Store<K> {
         self.objects.values()
     }
 
-    /// The objects that have `term` in this index, lowest rank first, then by key.
+    /// The objects with `term` in this index, lowest rank first, then by key.
     pub fn by<'a>(&'a self, index: K::By, term: &str) -> impl Iterator<Item = &'a Arc<K>> + use<'a, K> {
         self.by_rank(index, term, i64::MIN)
     }
@@ -87,26 +86,26 @@ impl<K: Indexed> Store<K> {
             .flat_map(move |ranked| ranked.range((least, ObjectKey::default())..).map(|(_, object)| object))
     }
 
-    /// How many objects have `term` in this index.
+    /// Number of objects with `term` in this index.
     pub fn count(&self, index: K::By, term: &str) -> usize {
         self.indexes[index.slot()].get(term).map_or(0, BTreeMap::len)
     }
 
-    /// How many objects there are.
+    /// Number of objects.
     pub fn len(&self) -> usize {
         self.objects.len()
     }
 
-    /// Whether there are no objects.
+    /// Whether the store is empty.
     pub fn is_empty(&self) -> bool {
         self.objects.is_empty()
     }
 
-    /// Takes in an object as the API server showed it. Nothing happens, and none is returned, if a newer
-    /// or the same version is held or the deletion of it was already seen.
+    /// Enters an object from the API server. Nothing happens, and the result is `None`, if the store has a
+    /// newer or the same version or its deletion was already observed.
     ///
-    /// An object that is being deleted and that no finalizer or grace period holds any longer is gone: the
-    /// API server answers the write that freed it with such an object, and deletes it in the same step
+    /// An object that is being deleted without a remaining finalizer or grace period is gone: the API server
+    /// responds with such an object to the write that removed the last one, and deletes it in the same step
     /// (`deletionUnblocked` in apiserver's `registry/generic/registry/store.go`).
     pub fn apply(&mut self, object: Arc<K>) -> Option<Delta<K>> {
         if self.tombstones.bury(object.metadata()) {
@@ -123,8 +122,8 @@ impl<K: Indexed> Store<K> {
         Some(self.replace(key, object))
     }
 
-    /// Takes in a deletion, given the last state of the object. An object that took the name since (of
-    /// another uid) stays.
+    /// Enters a deletion, with the last state of the object. A newer object with the same name (another uid)
+    /// stays.
     pub fn remove(&mut self, last: &K) -> Option<Delta<K>> {
         let meta = last.metadata();
         self.tombstones.add(meta.uid.clone(), meta.resource_version.clone());
@@ -136,15 +135,15 @@ impl<K: Indexed> Store<K> {
         self.drop_key(key)
     }
 
-    /// Takes out the object of this key, and lets no version of it back in.
+    /// Removes the object with this key, and ignores all its versions from then on.
     pub fn forget(&mut self, key: &ObjectKey) -> Option<Delta<K>> {
         let uid = self.objects.get(key)?.metadata().uid.clone();
         self.tombstones.add(uid, None);
         self.drop_key(key.clone())
     }
 
-    /// Replaces the held object by one that shows what a write did, where its answer did not: the object is
-    /// taken as of the version held. None, and no change, if the versions differ: then a newer one is known.
+    /// Replaces the present object by one with the effect of a write that did not return it: the
+    /// object keeps its version. `None`, and no change, if the versions differ: then a newer one is known.
     pub fn assume(&mut self, object: Arc<K>) -> Option<Delta<K>> {
         let key = key_of(&*object);
         let held = self.objects.get(&key)?.metadata();
@@ -153,7 +152,7 @@ impl<K: Indexed> Store<K> {
         same.then(|| self.replace(key, object))
     }
 
-    /// Whether the deletion of the object of this uid was seen, not too long ago: "no" is not certain.
+    /// Whether the deletion of the object with this uid was observed recently: "no" is not certain.
     pub fn saw_deletion(&self, uid: &str) -> bool {
         self.tombstones.versions.contains_key(uid)
     }
@@ -202,8 +201,8 @@ pub fn key_of<K: Metadata<Ty = ObjectMeta>>(object: &K) -> ObjectKey {
     }
 }
 
-/// Whether `a` is of a later version than `b`. Versions are decimal numbers of any length and compare
-/// across objects of a kind (KEP-5504); an object without one (in tests) counts as newer.
+/// Whether `a` has a later version than `b`. Versions are decimal numbers of any length and compare across
+/// objects of a kind (KEP-5504); an object without one (in tests) counts as newer.
 pub fn is_newer(a: &ObjectMeta, b: &ObjectMeta) -> bool {
     match (&a.resource_version, &b.resource_version) {
         (Some(a), Some(b)) => compare_versions(a, b) == Ordering::Greater,
@@ -221,10 +220,10 @@ fn is_gone(meta: &ObjectMeta) -> bool {
         && meta.deletion_grace_period_seconds.is_none_or(|seconds| seconds == 0)
 }
 
-/// The deletions seen last, so that a late write-through cannot bring an object back.
+/// Recent deletions, so that a late write-through cannot restore an object.
 #[derive(Debug, Default)]
 struct Tombstones {
-    /// From uid to the version at deletion; none if it was not told, which buries every version.
+    /// From uid to the version at deletion; `None` if it is unknown, which covers every version.
     versions: HashMap<String, Option<String>>,
     oldest_first: VecDeque<String>,
 }
@@ -242,8 +241,8 @@ impl Tombstones {
         }
     }
 
-    /// Whether an object with this metadata is known to be deleted. A version after the deletion is not:
-    /// a watch with a selector also says "deleted" of an object that merely left the selection.
+    /// Whether an object with this metadata is known to be deleted. Later versions are not: a watch with a
+    /// selector also reports an object as deleted that merely no longer matches it.
     fn bury(&self, meta: &ObjectMeta) -> bool {
         let Some(deleted) = meta.uid.as_ref().and_then(|uid| self.versions.get(uid)) else { return false };
         match (deleted, &meta.resource_version) {

@@ -1,7 +1,7 @@
 //! Small constructors of objects and worlds, for the tests of planners.
 //!
-//! Every object has the uid `uid-<name>` and no resourceVersion, so a [`World`] always takes the newest
-//! one given. What a test is about it sets on the plain structs that these return.
+//! Every object has the uid `uid-<name>` and no resourceVersion, so a [`World`] always accepts the newest one
+//! given. A test sets its relevant fields on the plain structs that these return.
 
 use std::{
     collections::BTreeMap,
@@ -41,15 +41,15 @@ use claimcheck_model::{
 
 use crate::world::{Object, World};
 
-/// The driver of all volumes made here.
+/// The driver of all volumes created here.
 pub const DRIVER: &str = "csi.test";
-/// The namespace of all namespaced objects made here.
+/// The namespace of all namespaced objects created here.
 pub const NAMESPACE: &str = "default";
 
-/// A metric, the values of its labels, and the value that it is told.
+/// A metric, the values of its labels, and its value.
 pub type Told = (&'static str, String, f64);
 
-/// Writes down what a meter is told. Clones are the same.
+/// Records the metrics of a meter. Clones are the same.
 #[derive(Clone, Default)]
 pub struct Notes {
     told: Arc<Mutex<Vec<Told>>>,
@@ -57,12 +57,12 @@ pub struct Notes {
 }
 
 impl Notes {
-    /// What it was told, in order.
+    /// The recorded metrics, in order.
     pub fn told(&self) -> Vec<Told> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What is counted whenever somebody reads.
+    /// The collected metrics.
     pub fn censuses(&self) -> Vec<Census> {
         self.censuses.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -81,7 +81,7 @@ impl Recorder for Notes {
     fn ready(&self) {}
 }
 
-/// A world of these objects.
+/// A world with these objects.
 pub fn world<const N: usize>(objects: [Object; N]) -> World {
     let mut world = World::default();
     for object in objects {
@@ -90,7 +90,7 @@ pub fn world<const N: usize>(objects: [Object; N]) -> World {
     world
 }
 
-/// A pending ReadWriteOnce claim of a filesystem volume. An empty class asks for a volume without class.
+/// A pending ReadWriteOnce claim of a filesystem volume. An empty class requests a volume without class.
 pub fn claim(name: &str, class: &str, size: &str) -> PersistentVolumeClaim {
     PersistentVolumeClaim {
         metadata: namespaced(name),
@@ -105,7 +105,7 @@ pub fn claim(name: &str, class: &str, size: &str) -> PersistentVolumeClaim {
     }
 }
 
-/// An Available ReadWriteOnce CSI volume of [`DRIVER`], policy Delete, whose handle is `handle-<name>`.
+/// An Available ReadWriteOnce CSI volume of [`DRIVER`], policy Delete, with the handle `handle-<name>`.
 pub fn volume(name: &str, class: &str, size: &str) -> PersistentVolume {
     PersistentVolume {
         metadata: cluster(name),
@@ -126,7 +126,7 @@ pub fn volume(name: &str, class: &str, size: &str) -> PersistentVolume {
     }
 }
 
-/// Binds both ways, as the binder leaves it.
+/// Binds both ways, like the binder.
 pub fn bind(claim: &mut PersistentVolumeClaim, volume: &mut PersistentVolume) {
     let volume_name = volume.metadata.name.clone();
     let spec = volume.spec.get_or_insert_default();
@@ -166,7 +166,7 @@ pub fn attributes_class(name: &str, iops: &str) -> VolumeAttributesClass {
     }
 }
 
-/// A class whose volumes wait for their first pod.
+/// A class with WaitForFirstConsumer.
 pub fn late_class(name: &str, provisioner: &str) -> StorageClass {
     StorageClass { volume_binding_mode: Some("WaitForFirstConsumer".into()), ..class(name, provisioner) }
 }
@@ -224,7 +224,7 @@ pub fn csi_driver(attach_required: bool) -> CSIDriver {
     }
 }
 
-/// What [`DRIVER`] has left for volumes of a class on the node of this name.
+/// The capacity of [`DRIVER`] for volumes of a class on the node with this name.
 pub fn capacity(name: &str, class: &str, node: &str, left: &str) -> CSIStorageCapacity {
     let labels = [("kubernetes.io/hostname".to_owned(), node.to_owned())];
     CSIStorageCapacity {
@@ -267,7 +267,7 @@ pub fn snapshot(name: &str, claim: &str, class: &str) -> VolumeSnapshot {
     }
 }
 
-/// A content of [`DRIVER`] that is bound to a snapshot, and of which nothing is known yet.
+/// A content of [`DRIVER`] that is bound to a snapshot, without a status.
 pub fn snapshot_content(name: &str, snapshot: &VolumeSnapshot, policy: &str) -> VolumeSnapshotContent {
     VolumeSnapshotContent {
         metadata: cluster(name),
@@ -296,7 +296,7 @@ pub fn snapshot_class(name: &str, policy: &str) -> VolumeSnapshotClass {
     }
 }
 
-/// The affinity of a volume that only nodes of this name can reach.
+/// The affinity of a volume that is accessible only from nodes with this name.
 pub fn only_on(node: &str) -> VolumeNodeAffinity {
     let requirement = NodeSelectorRequirement {
         key: "kubernetes.io/hostname".into(),

@@ -1,4 +1,4 @@
-//! The cached objects of all kinds together: what planners look at.
+//! The cached objects of all kinds together: the planners' input.
 //!
 //! Pure: no network, no time. An [`Informer`](crate::Informer) keeps one up to date; tests build one by
 //! hand.
@@ -28,7 +28,7 @@ pub trait Cached: Indexed {
     const CACHED_AS: Kind;
     /// The store of this kind.
     fn store(world: &World) -> &Store<Self>;
-    /// The store of this kind, to change.
+    /// The store of this kind, mutable.
     fn store_mut(world: &mut World) -> &mut Store<Self>;
     /// The object as one of any kind.
     fn erase(object: Arc<Self>) -> Object;
@@ -36,7 +36,7 @@ pub trait Cached: Indexed {
     fn of(object: &Object) -> Option<&Arc<Self>>;
 }
 
-/// From one list of the kinds: their enum, the enum of objects, the world, and how they relate.
+/// From one list of the kinds: their enum, the enum of objects, the world, and their relations.
 macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident $field:ident $object:ident,)*) => {
         /// The kinds of objects that a [`World`] holds.
@@ -49,7 +49,7 @@ macro_rules! kinds {
             /// Every kind.
             pub const ALL: &[Kind] = &[$(Kind::$kind),*];
 
-            /// The name that Kubernetes gives it.
+            /// The kind's name in Kubernetes.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Kind::$kind => stringify!($object),)*
@@ -70,7 +70,7 @@ macro_rules! kinds {
         }
 
         impl World {
-            /// Takes out the object of this key, after it was deleted.
+            /// Removes the object with this key, after its deletion.
             pub fn forget(&mut self, kind: Kind, key: &ObjectKey) -> Option<Change> {
                 match kind {
                     $(Kind::$kind => self.$field.forget(key).map(Change::from),)*
@@ -89,7 +89,7 @@ macro_rules! kinds {
         }
 
         impl World {
-            /// Takes in an object of any kind; see [`World::apply`].
+            /// Enters an object of any kind; see [`World::apply`].
             pub fn apply_any(&mut self, object: Object) -> Option<Change> {
                 match object {
                     $(Object::$kind(object) => self.$field.apply(object).map(Change::from),)*
@@ -153,39 +153,39 @@ kinds! {
 }
 
 impl World {
-    /// Takes in an object; see [`Store::apply`].
+    /// Enters an object; see [`Store::apply`].
     pub fn apply<K: Cached>(&mut self, object: K) -> Option<Change> {
         K::store_mut(self).apply(Arc::new(object)).map(Change::from)
     }
 }
 
-/// That an object was added, changed or removed. Watchers of different kinds are not ordered among each
-/// other, so a change is a reason to look at the world, not a description of it.
+/// The addition, change or removal of an object. Watchers of different kinds are not ordered among each other,
+/// so a change is a reason to look at the world, not a description of it.
 #[derive(Clone, Debug)]
 pub struct Change {
     /// The object's kind.
     pub kind: Kind,
     /// The object's key.
     pub key: ObjectKey,
-    /// Before; none if it is new.
+    /// Before; `None` if it is new.
     pub old: Option<Object>,
-    /// After; none if it is gone.
+    /// After; `None` if it was deleted.
     pub new: Option<Object>,
 }
 
 impl Change {
-    /// The object as it is now or, if it is gone, as it was last; none if it is of another kind.
+    /// The object's current state or, if it was deleted, its last; `None` if it is of another kind.
     pub fn object<K: Cached>(&self) -> Option<&Arc<K>> {
         self.new.as_ref().or(self.old.as_ref()).and_then(K::of)
     }
 
-    /// The object before and after; none for what is missing, and both if it is of another kind.
+    /// The object before and after; `None` for a missing one, and both if it is of another kind.
     pub fn both<K: Cached>(&self) -> (Option<&Arc<K>>, Option<&Arc<K>>) {
         (self.old.as_ref().and_then(K::of), self.new.as_ref().and_then(K::of))
     }
 
-    /// What is there before and after, without the missing: what to wake things by, since what refers to
-    /// an old state must learn that it ended.
+    /// The states before and after, without the missing: the objects that refer to an old state must be woken,
+    /// too.
     pub fn states<K: Cached>(&self) -> impl Iterator<Item = &Arc<K>> {
         self.old.iter().chain(&self.new).filter_map(K::of)
     }

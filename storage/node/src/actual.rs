@@ -1,6 +1,6 @@
-//! The actual state of world: what is mounted on this node, as far as the node knows. Written by the
-//! results of operations, and by reconstruction after a restart.
-//! Upstream: `pkg/kubelet/volumemanager/cache/actual_state_of_world.go`.
+//! The actual state of world: the mounts on this node, to the agent's knowledge. Written by the results of
+//! operations, and by reconstruction after a restart. Upstream:
+//! `pkg/kubelet/volumemanager/cache/actual_state_of_world.go`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,18 +9,19 @@ use crate::{
     volumes::{Form, PodUid, VolumeKey},
 };
 
-/// A mount, of a device or in a pod. One that does not exist has no entry.
+/// The state of a mount, of a device or in a pod. A mount that does not exist has no entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mounted {
-    /// It is there.
+    /// It is mounted.
     Yes,
-    /// It is there, but what it is made of has changed since: it is made again while it is wanted.
+    /// It is mounted, but its source has changed since: it is remounted while it is desired.
     Outdated,
-    /// A call ended without telling: it may be there, or become so. It is tried again while it is
-    /// wanted, and undone when it is not.
+    /// A call ended without a definite result: the mount may exist, or may still appear. It is retried while it
+    /// is desired, and undone when it is not.
     Uncertain,
-    /// The same of an agent that is gone: it left a record, but no mount can be seen. Unlike with
-    /// [`Self::Uncertain`] not even a final error to a new call tells what its own last call did.
+    /// The same, left by a previous agent: its record exists, but no mount is visible. Unlike with
+    /// [`Self::Uncertain`] not even a final error of a new call determines the result of the previous agent's
+    /// last call.
     Found,
 }
 
@@ -34,57 +35,58 @@ impl Mounted {
 /// A volume in one pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ActualMount {
-    /// Whether it is there.
+    /// The state of the mount.
     pub mounted: Mounted,
-    /// The directory's name in the pod, needed to undo it when the pod's object is gone.
+    /// The directory's name in the pod, needed to unmount it after the pod's object was deleted.
     pub directory: String,
 }
 
-/// How an operation ended.
+/// Result of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It did what it should.
+    /// Success.
     Done,
-    /// It failed and left nothing behind.
+    /// It failed without side effects.
     Failed,
-    /// It failed, and nobody knows what is there.
+    /// It failed, and its effect is unknown.
     Unknown,
-    /// It failed before it touched anything: what was there is there still.
+    /// It failed before it changed anything: existing mounts are unchanged.
     NotTried,
 }
 
-/// How far a volume has grown on this node, as far as the agent knows.
-/// Upstream: the actual state's `persistentVolumeSize`, and what it remembers of failed expansions.
+/// Progress of an expansion on this node, to the agent's knowledge. Upstream: the actual state's
+/// `persistentVolumeSize`, and its record of failed expansions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Size {
-    /// Bytes; none before it is first mounted.
+    /// Size in bytes; `None` before the first mount.
     pub bytes: Option<i64>,
-    /// The driver does not grow it while it is used: it is not asked again until it has been away.
+    /// The driver does not expand it while in use: NodeExpandVolume is not repeated until the volume has been
+    /// unmounted.
     pub refused: bool,
-    /// The driver has said at least once that it did not grow it.
+    /// NodeExpandVolume has failed at least once.
     pub failed: bool,
 }
 
-/// One volume that is, may be, or is about to be mounted here.
+/// A volume that is, may be, or is about to be mounted here.
 #[derive(Clone, Debug, Default)]
 pub struct ActualVolume {
-    /// What it is to containers.
+    /// Its form in containers.
     pub form: Form,
-    /// How far it has grown.
+    /// Progress of its expansion.
     pub size: Size,
     /// The global mount.
     pub device: Option<Mounted>,
     /// The mounts in pods.
     pub pods: BTreeMap<PodUid, ActualMount>,
-    /// The one operation that may be under way on a volume: the CSI specification asks callers for at
-    /// most one call in flight per volume.
+    /// The operation in progress: the CSI specification requires callers to have at most one call in flight per
+    /// volume.
     pub running: Option<Operation>,
-    /// Failed operations that may not be tried again yet.
+    /// Failed operations in backoff.
     pub backoff: BTreeMap<Operation, Backoff>,
 }
 
 impl ActualVolume {
-    /// Nothing is there, nothing is under way: the entry can go.
+    /// Nothing is mounted and no operation is in progress: the entry can be removed.
     pub fn is_gone(&self) -> bool {
         self.device.is_none() && self.pods.is_empty() && self.running.is_none()
     }
@@ -98,7 +100,7 @@ pub struct Actual {
 }
 
 impl Actual {
-    /// The volume, if anything of it is here.
+    /// The volume, if it has any mount here.
     pub fn get(&self, key: &VolumeKey) -> Option<&ActualVolume> {
         self.volumes.get(key)
     }
@@ -108,12 +110,12 @@ impl Actual {
         self.volumes.iter()
     }
 
-    /// The volumes that are, or may be, mounted in a pod, those included whose mount is under way.
+    /// The volumes that are, or may be, mounted in a pod, including those with a mount in progress.
     pub fn of_pod(&self, pod: &PodUid) -> impl Iterator<Item = &VolumeKey> {
         self.by_pod.get(pod).into_iter().flatten()
     }
 
-    /// Whether the volume is mounted in the pod for certain.
+    /// Whether the volume is certainly mounted in the pod.
     pub fn is_mounted(&self, key: &VolumeKey, pod: &PodUid) -> bool {
         self.get(key).and_then(|v| v.pods.get(pod)).is_some_and(|m| m.mounted.is_usable())
     }
@@ -129,7 +131,7 @@ impl Actual {
         }
     }
 
-    /// The operation under way has ended. `directory` is the pod directory's name of a mount in a pod.
+    /// The operation in progress has ended. `directory` is the pod directory's name of a mount in a pod.
     pub fn end(&mut self, key: &VolumeKey, outcome: Outcome, directory: &str, now: Moment) {
         let Some(volume) = self.volumes.get_mut(key) else { return };
         let Some(operation) = volume.running.take() else { return };
@@ -161,19 +163,19 @@ impl Actual {
         self.forget_if_gone(key);
     }
 
-    /// What the volume is to containers.
+    /// The volume's form in containers.
     pub fn set_form(&mut self, key: &VolumeKey, form: Form) {
         self.volumes.entry(key.clone()).or_default().form = form;
     }
 
-    /// Changes what is known of the size of a volume that is here.
+    /// Updates the known size of a mounted volume.
     pub fn set_size(&mut self, key: &VolumeKey, change: impl FnOnce(&mut Size)) {
         if let Some(volume) = self.volumes.get_mut(key) {
             change(&mut volume.size);
         }
     }
 
-    /// Enters a mount that was found after a restart: of the device (no pod), or in a pod.
+    /// Records a mount that was found after a restart: of the device (no pod), or in a pod.
     pub fn adopt(&mut self, key: &VolumeKey, pod: Option<(&PodUid, &str)>, mounted: Mounted) {
         let volume = self.volumes.entry(key.clone()).or_default();
         match pod {
@@ -185,7 +187,7 @@ impl Actual {
         }
     }
 
-    /// What the volume is made of has changed.
+    /// The volume's source has changed.
     pub fn outdate(&mut self, key: &VolumeKey) {
         let mounts = self.volumes.get_mut(key).into_iter().flat_map(|volume| volume.pods.values_mut());
         for mount in mounts.filter(|mount| mount.mounted == Mounted::Yes) {
@@ -193,14 +195,14 @@ impl Actual {
         }
     }
 
-    /// Lets failed operations be tried at once, because what they waited for has changed.
+    /// Clears the backoff of failed operations, because their precondition has changed.
     pub fn retry_now(&mut self, key: &VolumeKey) {
         if let Some(volume) = self.volumes.get_mut(key) {
             volume.backoff.clear();
         }
     }
 
-    /// Drops the entry of a volume of which nothing is here and that nobody wants.
+    /// Drops the entry of a volume that has no mounts and is not desired.
     pub fn forget_if_unwanted(&mut self, key: &VolumeKey) {
         if self.volumes.get(key).is_some_and(ActualVolume::is_gone) {
             self.volumes.remove(key);
@@ -231,7 +233,7 @@ impl Actual {
     }
 }
 
-/// What there is of a mount after an operation that ended so; none for nothing.
+/// The state of a mount after an operation with this result; `None` if it does not exist.
 ///
 /// A failed unmount leaves the mount as uncertain as a mount without a final answer: either way the only
 /// safe next steps are to mount again or to unmount again. What was mounted before stays so when mounting

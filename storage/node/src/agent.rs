@@ -1,8 +1,8 @@
-//! The agent's one loop: takes what happens, and settles pods and volumes until nothing is left to do.
+//! The agent's event loop: receives events, and reconciles pods and volumes until no work is left.
 //!
-//! All state is owned here and changed by nobody else; whatever takes time is a task that sends a message
-//! when it is done. Nothing is polled: the loop sleeps until a watch, a task, a container, a plugin or a
-//! timer wakes it.
+//! All state is owned here and changed by no other task; everything that takes time is a task that sends a
+//! message when it is done. Nothing is polled: the loop sleeps until a watch, a task, a container, a plugin or
+//! a timer wakes it.
 
 use std::{
     collections::BTreeSet,
@@ -34,62 +34,62 @@ use crate::{
     volumes::PodUid,
 };
 
-/// What an agent needs to know.
+/// Configuration of an agent.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The node's name.
     pub name: String,
-    /// The node's address, as it tells others.
+    /// The node's address in its status.
     pub ip: String,
     /// The kubelet's directory.
     pub root: PathBuf,
-    /// The attach/detach controller attaches volumes to this node; otherwise nobody does.
+    /// The attach/detach controller attaches volumes to this node; otherwise they are not attached at all.
     pub controller_attach_detach: bool,
-    /// How long a container that keeps ending waits for its next start.
+    /// Restart back-off of containers.
     pub restart_backoff: Backoff,
-    /// Who may ask for the logs of its containers.
+    /// Credentials of clients that may read container logs.
     pub credentials: Credentials,
 }
 
-/// Why the agent ended.
+/// Errors that end the agent.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    /// A directory cannot be made.
+    /// A directory cannot be created.
     #[error("cannot prepare {}: check who owns it", path.display())]
     Directory {
-        /// Which one.
+        /// The directory.
         path: PathBuf,
-        /// Why.
+        /// The error.
         #[source]
         source: std::io::Error,
     },
-    /// The API server does not take the node.
+    /// The node cannot be registered with the API server.
     #[error(transparent)]
     Register(#[from] RegisterError),
-    /// What is on the node cannot be told.
+    /// Existing mounts on the node cannot be determined.
     #[error(transparent)]
     Reconstruct(#[from] ReconstructError),
-    /// Nobody could ask for logs.
+    /// The log server cannot start.
     #[error(transparent)]
     Listen(#[from] ListenError),
     /// The kubeconfig cannot be read.
     #[error("the kubeconfig cannot be used")]
     Kubeconfig(#[from] KubeconfigError),
-    /// Logs cannot be watched.
+    /// Log files cannot be watched.
     #[error("cannot watch the logs of containers")]
     Logs(#[source] std::io::Error),
-    /// The container runtime cannot be used.
+    /// The container runtime failed.
     #[error("the container runtime failed")]
     Runtime(#[from] RuntimeError),
-    /// The container runtime ended under the agent.
-    #[error("the container runtime is gone, and with it all containers: restart the node")]
+    /// The container runtime exited while the agent was running.
+    #[error("the container runtime exited, and with it all containers: restart the node")]
     RuntimeGone,
-    /// Plugins cannot be watched for.
+    /// The plugin directory cannot be watched.
     #[error("cannot watch {} for plugins", path.display())]
     Plugins {
         /// The directory.
         path: PathBuf,
-        /// Why.
+        /// The error.
         #[source]
         source: std::io::Error,
     },
@@ -97,7 +97,7 @@ pub enum AgentError {
 
 /// The agent of one node, over any runtime and host.
 pub struct Agent<R, H> {
-    /// What it is called, and where it works.
+    /// Name, paths and other configuration.
     pub config: Config,
     /// The API server.
     pub client: Client,
@@ -105,13 +105,13 @@ pub struct Agent<R, H> {
     pub runtime: Arc<R>,
     /// The host.
     pub host: Arc<H>,
-    /// How to reach a driver.
+    /// Connects to a driver.
     pub dial: Dial,
-    /// Told of what the agent does.
+    /// Metrics of the agent.
     pub meter: Meter,
 }
 
-/// One thing that happened.
+/// An event of the loop.
 enum Event {
     World(Change),
     Container(String, State),
@@ -123,8 +123,8 @@ enum Event {
 }
 
 impl<R: Runtime, H: Host> Agent<R, H> {
-    /// Runs until `shutdown` resolves, or the agent cannot go on. Containers and mounts stay as they are;
-    /// the next agent takes over.
+    /// Runs until `shutdown` resolves, or until a fatal error. Containers and mounts stay as they are; the next
+    /// agent adopts them.
     ///
     /// # Errors
     /// See [`AgentError`].
@@ -193,7 +193,7 @@ impl<R: Runtime, H: Host> Agent<R, H> {
         };
         let mut sources =
             Sources { world: informer.subscribe(watched()), containers, notices, dones, plugins, questions };
-        // Every pod that exists is known before anything found on the node is held to be nobody's.
+        // All existing pods are known before anything found on the node is considered orphaned.
         while let Ok(change) = sources.world.try_recv() {
             state.take(Event::World(change));
         }
@@ -226,7 +226,7 @@ fn selected(node: &str) -> Options {
         .fields(Kind::Node, format!("metadata.name={node}"))
 }
 
-/// Makes the directories; returns the root as the mount table spells it.
+/// Creates the directories; returns the root as the mount table spells it.
 fn prepare(root: &Path) -> Result<PathBuf, AgentError> {
     let failed = |path: &Path| {
         let path = path.to_owned();
@@ -249,7 +249,7 @@ struct Sources {
 }
 
 impl Sources {
-    /// The next event; none if the container runtime is gone. The other senders live as long as the loop.
+    /// The next event; `None` if the container runtime exited. The other senders exist as long as the loop.
     async fn next(&mut self, wake: Option<Instant>) -> Option<Event> {
         let timer = async {
             match wake {
@@ -268,7 +268,7 @@ impl Sources {
         }
     }
 
-    /// An event that is there already. Taking all of them before settling lets one write speak for many.
+    /// A queued event. Draining the queue before reconciling lets one write cover many events.
     fn ready(&mut self) -> Option<Event> {
         if let Ok(change) = self.world.try_recv() {
             return Some(Event::World(change));
@@ -283,7 +283,7 @@ impl Sources {
     }
 }
 
-/// Time as all plans see it: the machine's clocks, moved on by tokio's, so that tests can pause it.
+/// The clock of all plans: the machine's clocks, advanced by tokio's, so that tests can pause it.
 struct Clock {
     base: Stamp,
     started: Instant,
@@ -326,7 +326,7 @@ impl<R: Runtime, H: Host> Loop<R, H> {
         }
     }
 
-    /// Takes over what the last agent left: containers that run, and directories of pods.
+    /// Adopts running containers and pod directories of the previous agent.
     fn adopt(&mut self, pods: BTreeSet<PodUid>, containers: Vec<(String, State)>) {
         let now = self.clock.now();
         let ids = containers.iter().filter_map(|(id, _)| id.parse::<ContainerId>().ok()).map(|id| id.pod);
@@ -348,7 +348,7 @@ impl<R: Runtime, H: Host> Loop<R, H> {
             Event::Pod(done) => drop(self.due.insert(self.pods.done(done, now))),
             Event::Plugin(PluginEvent::Registered(driver)) => self.volumes.driver_registered(*driver),
             Event::Plugin(PluginEvent::Gone { name }) => self.volumes.driver_gone(&name),
-            // Whoever asked may have gone away.
+            // The client may have disconnected.
             Event::Asked(question) => drop(question.send(self.volumes.survey())),
             Event::Timer => self.due.extend(self.pods.expired(moment(now))),
         }

@@ -1,4 +1,4 @@
-//! `claimcheck node`: the agent as a process of its own.
+//! `claimcheck node`: the agent as a separate process.
 
 use std::{
     path::{Path, PathBuf},
@@ -21,43 +21,43 @@ use crate::{
     server::Credentials,
 };
 
-/// The agent's arguments.
+/// Arguments of the node agent.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// The node's name.
+    /// The node's name
     #[arg(long)]
     pub name: String,
-    /// The kubeconfig of the API server.
+    /// Path of the kubeconfig for the API server
     #[arg(long)]
     pub kubeconfig: Option<PathBuf>,
-    /// The kubelet's directory, which drivers expect at its default place.
+    /// The kubelet's root directory; CSI drivers expect it at the default path
     #[arg(long, default_value = "/var/lib/kubelet")]
     pub root_dir: PathBuf,
-    /// The socket of the container runtime.
+    /// The socket of the container runtime
     #[arg(long)]
     pub runtime_socket: PathBuf,
-    /// The address that the node says it has, and at which it can be asked for logs.
+    /// The node's address in its status, at which the API server requests container logs
     #[arg(long, default_value = "127.0.0.1")]
     pub node_ip: String,
-    /// Certificates of CAs: who has a certificate of theirs may ask for logs, as may who has the token of the
-    /// kubeconfig.
+    /// CA bundle for client certificates: a client with a certificate of these CAs, or with the bearer token of
+    /// the kubeconfig, may read container logs
     #[arg(long)]
     pub client_ca_file: Option<PathBuf>,
-    /// Let the attach/detach controller attach volumes to this node. Without it, pods on this node wait for volumes
-    /// that must be attached: as a kubelet, the node does not attach CSI volumes itself.
+    /// Let the attach/detach controller attach volumes to this node. If false, pods with volumes that must be
+    /// attached stay pending: like the kubelet, the agent does not attach CSI volumes itself
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub enable_controller_attach_detach: bool,
-    /// Seconds that a container which keeps ending waits for its second restart; each further one waits
-    /// for twice as long.
+    /// Seconds before a container that keeps exiting is restarted for the second time; doubled for each later
+    /// restart
     #[arg(long, default_value_t = Backoff::default().first.as_secs())]
     pub restart_backoff: u64,
-    /// Seconds that it waits at most.
+    /// Upper bound of the restart delay, in seconds
     #[arg(long, default_value_t = Backoff::default().longest.as_secs())]
     pub max_restart_backoff: u64,
 }
 
-/// Runs the agent until `shutdown` resolves; its calls to drivers are recorded in `tap`, and `meter` is told of
-/// what it does. Containers and mounts stay; the next agent takes over.
+/// Runs the agent until `shutdown` resolves; its calls to drivers are recorded in `tap`, and its metrics in
+/// `meter`. Containers and mounts stay; the next agent adopts them.
 ///
 /// # Errors
 /// See [`AgentError`].
@@ -91,8 +91,8 @@ pub async fn run(
         .await
 }
 
-/// The bearer token of the kubeconfig, which our own API server hands on when it asks us. None where there is
-/// none, and then a client certificate is needed.
+/// The bearer token of the kubeconfig, which the built-in API server also presents when it calls the node.
+/// `None` if the kubeconfig has none; then a client certificate is required.
 async fn own_token(kubeconfig: Option<&Path>) -> Result<Option<String>, KubeconfigError> {
     let Some(path) = kubeconfig else { return Ok(None) };
     let kubeconfig = Kubeconfig::read_from(path)?;

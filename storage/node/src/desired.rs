@@ -1,31 +1,31 @@
-//! The desired state of world: which volumes the pods on this node want, and how. Written by the
-//! populator's results alone. Upstream: `pkg/kubelet/volumemanager/cache/desired_state_of_world.go`.
+//! The desired state of world: the volumes that the pods on this node use, and how to mount them. Written only
+//! by the populator's results. Upstream: `pkg/kubelet/volumemanager/cache/desired_state_of_world.go`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::volumes::{PodMount, PodUid, VolumeKey, VolumeSpec};
 
-/// One volume that at least one pod wants.
+/// A volume that is used by at least one pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DesiredVolume {
     /// How to mount it.
     pub spec: VolumeSpec,
-    /// Who wants it; never empty.
+    /// The pods that use it; never empty.
     pub pods: BTreeMap<PodUid, PodMount>,
 }
 
-/// One volume as one pod wants it.
+/// The use of a volume by a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// Which volume.
+    /// The volume.
     pub key: VolumeKey,
     /// How to mount it.
     pub spec: VolumeSpec,
-    /// What the pod wants of it.
+    /// The pod-specific part.
     pub mount: PodMount,
 }
 
-/// All wanted volumes. Finding, adding and removing cost the size of the pod, not of the node.
+/// All desired volumes. Finding, adding and removing cost the size of the pod, not of the node.
 #[derive(Debug, Default)]
 pub struct Desired {
     volumes: BTreeMap<VolumeKey, DesiredVolume>,
@@ -33,18 +33,18 @@ pub struct Desired {
 }
 
 impl Desired {
-    /// The volume, if anyone wants it.
+    /// The volume, if it is desired.
     pub fn get(&self, key: &VolumeKey) -> Option<&DesiredVolume> {
         self.volumes.get(key)
     }
 
-    /// All wanted volumes.
+    /// All desired volumes.
     pub fn iter(&self) -> impl Iterator<Item = (&VolumeKey, &DesiredVolume)> {
         self.volumes.iter()
     }
 
-    /// Replaces what a pod wants; an empty list takes the pod out. Returns the volumes for which that
-    /// changed anything.
+    /// Replaces a pod's volumes; an empty list removes the pod. Returns the volumes that
+    /// this changed.
     pub fn set_pod(&mut self, pod: &PodUid, wanted: Vec<Wanted>) -> BTreeSet<VolumeKey> {
         let mut touched = BTreeSet::new();
         let keys: BTreeSet<VolumeKey> = wanted.iter().map(|w| w.key.clone()).collect();
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(desired.set_pod(&one, vec![wanted("v", "one")]), BTreeSet::from([key.clone()]));
         assert_eq!(desired.set_pod(&two, vec![wanted("v", "two")]), BTreeSet::from([key.clone()]));
         assert_eq!(desired.get(&key).map(|v| v.pods.len()), Some(2));
-        // Said again, nothing changes and nobody is woken.
+        // Setting the same again changes and wakes nothing.
         assert_eq!(desired.set_pod(&two, vec![wanted("v", "two")]), BTreeSet::new());
 
         assert_eq!(desired.set_pod(&one, vec![]), BTreeSet::from([key.clone()]));

@@ -6,12 +6,12 @@ use claimcheck_csi::{Driver, v1};
 
 use crate::registration::DriverInfo;
 
-/// What a driver's node service can do, asked once per registration.
+/// Capabilities of a driver's node service, requested once per registration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeCapabilities(BTreeSet<i32>);
 
 impl NodeCapabilities {
-    /// From the driver's answer; what this node does not know of is kept and never asked for.
+    /// From the driver's response; unknown capabilities are kept and never queried.
     pub fn new(answer: &v1::NodeGetCapabilitiesResponse) -> Self {
         let rpc = |capability: &v1::NodeServiceCapability| {
             capability.r#type.map(|v1::node_service_capability::Type::Rpc(rpc)| rpc.r#type)
@@ -19,20 +19,20 @@ impl NodeCapabilities {
         Self(answer.capabilities.iter().filter_map(rpc).collect())
     }
 
-    /// Whether it can.
+    /// Whether the driver declares the capability.
     pub fn has(&self, capability: v1::node_service_capability::rpc::Type) -> bool {
         self.0.contains(&(capability as i32))
     }
 }
 
-/// A driver that registered, ready to be called.
+/// A registered driver, ready to be called.
 #[derive(Clone)]
 pub struct RegisteredDriver {
     /// The connection.
     pub driver: Driver,
-    /// What it said about itself.
+    /// The driver's identification.
     pub info: DriverInfo,
-    /// What its node service can do.
+    /// Its node capabilities.
     pub capabilities: NodeCapabilities,
 }
 

@@ -1,5 +1,5 @@
-//! What the volume manager does to the host besides calling drivers, behind one small trait, so that
-//! faults can be injected and nothing needs root in a test.
+//! Effects of the volume manager on the host, apart from calls to drivers, behind one small trait, so that
+//! faults can be injected and tests do not need root.
 //!
 //! The calls are short (a directory, a small file, a table of mounts), so they are made where they are
 //! needed; those that go over a whole volume, [`Host::apply_group`], [`Host::remove_tree`],
@@ -204,7 +204,7 @@ impl Host for RealHost {
 }
 
 /// Removes a directory that lies on `device`, children first. A child on another device is a mount: the
-/// walk stops there, since what is in it is somebody's data.
+/// walk stops there, since its content is user data.
 fn remove_below(path: &Path, device: u64) -> io::Result<()> {
     for entry in fs::read_dir(path)? {
         let child = entry?.path();

@@ -1,4 +1,4 @@
-//! inotify(7) for tasks: what the kernel tells of files and directories, as it happens.
+//! inotify(7) for tasks: kernel events of files and directories.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -18,14 +18,14 @@ use tokio::io::unix::AsyncFd;
 #[derive(Debug)]
 pub struct Inotify(AsyncFd<OwnedFd>);
 
-/// What was seen by a watch.
+/// An event of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// The watch, as [`Inotify::add`] named it; -1 where the kernel has lost events.
+    /// The watch, identified by the result of [`Inotify::add`]; -1 if the kernel has lost events.
     pub watch: i32,
-    /// What happened.
+    /// The kind of event.
     pub events: ReadFlags,
-    /// To which entry of the directory; none for the watched path itself.
+    /// The entry of the directory; `None` for the watched path itself.
     pub name: Option<OsString>,
 }
 
@@ -44,7 +44,7 @@ impl Inotify {
         Ok(Self(watched(inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?)?))
     }
 
-    /// Watches a path; returns the watch's name.
+    /// Watches a path; returns the watch's id.
     ///
     /// # Errors
     /// If it does not exist, or the user has no watch left.
@@ -52,12 +52,12 @@ impl Inotify {
         Ok(inotify::add_watch(self.0.get_ref(), path, flags)?)
     }
 
-    /// Ends a watch. That it has ended with its file already is not worth telling.
+    /// Removes a watch. It is not an error if it has ended with its file already.
     pub fn remove(&self, watch: i32) {
         let _ = inotify::remove_watch(self.0.get_ref(), watch);
     }
 
-    /// Waits until something was seen; returns all that was.
+    /// Waits for events; returns all pending ones.
     ///
     /// # Errors
     /// If the descriptor cannot be read.

@@ -1,5 +1,5 @@
-//! Where things lie below the kubelet's root directory: the paths that drivers, registrars and people
-//! know from a stock node, computed in one place.
+//! Paths below the kubelet's root directory, as drivers, registrars and users know them from a stock node,
+//! computed in one place.
 
 use std::{
     ffi::OsStr,
@@ -11,19 +11,19 @@ use sha2::{Digest, Sha256};
 
 use crate::volumes::{Form, Plugin, PodUid, VolumeKey};
 
-/// The name of the file that tells a restarted agent whose mount it sees.
-/// Upstream: `volDataFileName` in `pkg/volume/csi/csi_plugin.go`.
+/// The name of the file that identifies the volume of a mount after a restart of the agent. Upstream:
+/// `volDataFileName` in `pkg/volume/csi/csi_plugin.go`.
 pub const VOL_DATA: &str = "vol_data.json";
 
 /// The directory of block volumes, of the plugin and of a pod.
 pub const BLOCK_DEVICES: &str = "volumeDevices";
 
-/// Where something of a volume is on this node.
+/// The path of a volume's mount on this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placed {
-    /// What the driver is given.
+    /// The path that is passed to the driver.
     pub target: PathBuf,
-    /// The directory of the record that tells whose it is.
+    /// The directory of the record that identifies the volume.
     pub record: PathBuf,
 }
 
@@ -39,7 +39,7 @@ impl Layout {
         Self { root: root.into() }
     }
 
-    /// Where plugins leave their registration sockets.
+    /// The directory of plugin registration sockets.
     pub fn plugins_registry(&self) -> PathBuf {
         self.root.join("plugins_registry")
     }
@@ -49,7 +49,7 @@ impl Layout {
         self.root.join("pods")
     }
 
-    /// Everything of one pod; gone before the pod's object goes.
+    /// The directory of one pod; removed before the pod's object is deleted.
     pub fn pod(&self, uid: &PodUid) -> PathBuf {
         self.pods().join(uid.as_str())
     }
@@ -64,7 +64,7 @@ impl Layout {
         self.pod(uid).join("containers").join(container)
     }
 
-    /// Where a container's output goes.
+    /// The log file of a container.
     pub fn container_log(&self, uid: &PodUid, container: &str, attempt: u32) -> PathBuf {
         self.container(uid, container).join(format!("{attempt}.log"))
     }
@@ -79,24 +79,24 @@ impl Layout {
         self.root.join("plugins/kubernetes.io/csi")
     }
 
-    /// What a CSI volume has on this node apart from pods: `vol_data.json` and the global mount.
-    /// Upstream: `makeDeviceMountPath` in `pkg/volume/csi/csi_attacher.go`.
+    /// The directory of a CSI volume outside of pods: `vol_data.json` and the global mount. Upstream:
+    /// `makeDeviceMountPath` in `pkg/volume/csi/csi_attacher.go`.
     pub fn device(&self, driver: &str, handle: &str) -> PathBuf {
         self.csi().join(driver).join(digest(handle))
     }
 
-    /// Where a CSI volume that is a file system is staged.
+    /// The staging path of a CSI volume with a file system.
     pub fn global_mount(&self, driver: &str, handle: &str) -> PathBuf {
         self.device(driver, handle).join("globalmount")
     }
 
-    /// What the block volumes of CSI drivers have on this node: one directory per PV, and beside these
-    /// `staging` and `publish`. Upstream: `pkg/volume/csi/csi_block.go`, whose paths all of these are.
+    /// The directory of block volumes of CSI drivers: one directory per PV, and next to these `staging` and
+    /// `publish`. Upstream: `pkg/volume/csi/csi_block.go`, for all of these paths.
     pub fn block_devices(&self) -> PathBuf {
         self.csi().join(BLOCK_DEVICES)
     }
 
-    /// Where a CSI volume is staged, and where `vol_data.json` is that says whose it is.
+    /// The staging path of a CSI volume, and the directory of the `vol_data.json` that identifies it.
     pub fn staged(&self, driver: &str, handle: &str, form: &Form) -> Placed {
         match form {
             Form::Filesystem => {
@@ -114,17 +114,17 @@ impl Layout {
         self.block_devices().join("publish").join(pv)
     }
 
-    /// Where the device of a block volume is published for a pod: a file that the driver makes.
+    /// The path at which the device of a block volume is published for a pod: a file that the driver creates.
     pub fn block_published(&self, uid: &PodUid, pv: &str) -> PathBuf {
         self.block_publish(pv).join(uid.as_str())
     }
 
-    /// The block volumes of one pod: links, each named after its PV, to where its device is published.
+    /// The block volumes of one pod: links, each named after its PV, to the published device.
     pub fn pod_devices(&self, uid: &PodUid) -> PathBuf {
         self.pod(uid).join(BLOCK_DEVICES).join(Plugin::Csi.directory())
     }
 
-    /// Where the CSI volume of that form is published for a pod.
+    /// The path at which a CSI volume of that form is published for a pod.
     pub fn published(&self, uid: &PodUid, key: &VolumeKey, name: &str, form: &Form) -> PathBuf {
         match form {
             Form::Filesystem => self.pod_mount(uid, key, name),
@@ -132,14 +132,14 @@ impl Layout {
         }
     }
 
-    /// The directory of one volume in one pod. `name` is the PV's name for a CSI volume, and the name
-    /// in the pod's spec for a volume that lives in the pod.
+    /// The directory of one volume in one pod. `name` is the PV's name for a CSI volume, and the name in the
+    /// pod's spec for a pod-local volume.
     pub fn pod_volume(&self, uid: &PodUid, key: &VolumeKey, name: &str) -> PathBuf {
         self.pod_volumes(uid).join(key.plugin().directory()).join(name)
     }
 
-    /// What a container sees of a volume: a CSI volume is published below its directory, to leave room
-    /// for `vol_data.json` beside it.
+    /// The directory of a volume that containers see: a CSI volume is published in a subdirectory, since
+    /// `vol_data.json` is stored next to it.
     pub fn pod_mount(&self, uid: &PodUid, key: &VolumeKey, name: &str) -> PathBuf {
         let directory = self.pod_volume(uid, key, name);
         match key {
@@ -169,7 +169,7 @@ impl fmt::Display for Hex<'_> {
     }
 }
 
-/// The last part of a path as text; directory names that we make are always text.
+/// The last part of a path as text; directory names created by the agent are always text.
 pub fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or(OsStr::new("")).to_string_lossy().into_owned()
 }

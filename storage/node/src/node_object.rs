@@ -1,4 +1,4 @@
-//! The Node object and its Lease: that the node exists, what it is, and that it lives.
+//! The Node object and its Lease: the node's registration, status and heartbeat.
 //!
 //! Upstream: `pkg/kubelet/kubelet_node_status.go`; the lease is KEP-589.
 
@@ -33,7 +33,7 @@ const LEASE_NAMESPACE: &str = "kube-node-lease";
 /// Upstream: `NodeLeaseDurationSeconds`, renewed four times in its duration.
 const LEASE_SECONDS: i32 = 40;
 const RENEW_EVERY: Duration = Duration::from_secs(10);
-/// Pods are plain processes here, so a node takes many; a stock node says 110.
+/// Pods are plain processes here, so a node runs many; the default of a stock node is 110.
 const MAX_PODS: &str = "10000";
 
 /// The node was not registered.
@@ -42,15 +42,15 @@ const MAX_PODS: &str = "10000";
 pub struct RegisterError {
     /// The node's name.
     node: String,
-    /// What the API server said.
+    /// The API server's response.
     #[source]
     source: Box<kube::Error>,
 }
 
-/// Creates the Node object, or brings an existing one up to date. `port` is where the node's server listens.
+/// Creates the Node object, or updates an existing one. `port` is the port of the node's server.
 ///
 /// # Errors
-/// If the API server refuses.
+/// If the API server rejects it.
 pub async fn register(client: &Client, config: &Config, port: u16) -> Result<Node, RegisterError> {
     let api: Api<Node> = Api::all(client.clone());
     let (name, wanted) = (&config.name, node(config, port));
@@ -59,7 +59,7 @@ pub async fn register(client: &Client, config: &Config, port: u16) -> Result<Nod
             Err(kube::Error::Api(status)) if status.code == 409 => {
                 // Labels that users and drivers have set stay.
                 let meta = &wanted.metadata;
-                // Null takes away what an agent with another flag said.
+                // Null removes the value of an agent with another flag.
                 let managed = meta.annotations.as_ref().and_then(|a| a.get(CONTROLLER_MANAGED_ATTACH));
                 let annotations = json!({CONTROLLER_MANAGED_ATTACH: managed});
                 let patch = json!({"metadata": {"labels": meta.labels, "annotations": annotations}});
@@ -80,10 +80,10 @@ pub async fn register(client: &Client, config: &Config, port: u16) -> Result<Nod
     registered.await.map_err(|source| RegisterError { node: name.to_owned(), source: Box::new(source) })
 }
 
-/// Renews the node's lease for as long as it is polled, and contradicts whoever wrote meanwhile that the node
-/// is not ready: the node life cycle controller does, after too long a silence.
+/// Renews the node's lease for as long as it is polled, and restores the Ready condition if it was changed: the
+/// node lifecycle controller sets it to Unknown after missing heartbeats.
 ///
-/// A failure is not worth stopping for: whoever looks at leases will find that this one is old.
+/// A failure is not fatal: readers of leases will find that this one is old.
 pub async fn keep_alive(client: Client, node: Node, informer: Informer) {
     let nodes: Api<Node> = Api::all(client.clone());
     let leases: Api<Lease> = Api::namespaced(client, LEASE_NAMESPACE);
@@ -94,7 +94,7 @@ pub async fn keep_alive(client: Client, node: Node, informer: Informer) {
     loop {
         tokio::select! {
             _ = ticks.tick() => if let Err(error) = renew(&leases, &name, &node).await {
-                tracing::debug!(node = name, %error, "the lease was not renewed");
+                tracing::debug!(node = name, %error, "cannot renew the lease");
             },
             Some(_) = changes.recv() => {}
         }
@@ -104,7 +104,7 @@ pub async fn keep_alive(client: Client, node: Node, informer: Informer) {
             match nodes.patch_status(&name, &PatchParams::default(), &status).await {
                 Ok(node) => informer.apply(node),
                 // The next tick tries again.
-                Err(error) => tracing::debug!(node = name, %error, "it was not reported that it is ready"),
+                Err(error) => tracing::debug!(node = name, %error, "cannot update the Ready condition"),
             }
         }
     }

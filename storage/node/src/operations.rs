@@ -1,5 +1,5 @@
-//! Carries out one operation on one volume. What it needs is all in the [`Work`], so it can run while the
-//! states move on, and what it comes to is one [`Outcome`].
+//! Runs one operation on one volume. Its input is all in the [`Work`], so it can run while the states change,
+//! and its result is one [`Outcome`].
 //!
 //! Upstream: `pkg/kubelet/volumemanager/reconciler`, `pkg/volume/util/operationexecutor`.
 
@@ -27,10 +27,10 @@ use crate::{
     },
 };
 
-/// What it takes to mount or unmount.
+/// Input of a mount or unmount operation.
 #[derive(Clone, Debug)]
 pub enum Work {
-    /// Attach the volume, which is not the node's to do.
+    /// Attach the volume, which is not the node's task.
     Attach,
     /// NodeStageVolume.
     Stage {
@@ -38,41 +38,41 @@ pub enum Work {
         driver: Arc<RegisteredDriver>,
         /// The volume.
         volume: Box<CsiVolume>,
-        /// What attaching it gave.
+        /// The publish context of the attachment.
         publish_context: BTreeMap<String, String>,
-        /// The group of the pod that it is staged for, for a driver that sets it itself.
+        /// The `fsGroup` of the pod for which it is staged, for a driver that applies it itself.
         fs_group: Option<FsGroup>,
     },
-    /// NodePublishVolume, then the group's ownership, and NodeExpandVolume where the volume is to grow.
+    /// NodePublishVolume, then the group's ownership, and NodeExpandVolume if the volume is to be expanded.
     Publish {
         /// The driver to call.
         driver: Arc<RegisteredDriver>,
-        /// Which volume.
+        /// The volume's key.
         key: VolumeKey,
         /// The volume.
         volume: Box<CsiVolume>,
-        /// What attaching it gave.
+        /// The publish context of the attachment.
         publish_context: BTreeMap<String, String>,
-        /// What the pod wants of it.
+        /// The pod's requirements.
         mount: PodMount,
-        /// How the driver wants to be treated.
+        /// The driver's policy (CSIDriver).
         policy: DriverPolicy,
         /// It is mounted already, and stays so if this fails.
         again: bool,
-        /// How far it is to grow before the pod uses it.
+        /// The target size of an expansion before the pod uses it.
         growth: Option<Growth>,
     },
     /// NodeExpandVolume.
     Expand {
         /// The driver to call.
         driver: Arc<RegisteredDriver>,
-        /// Which volume.
+        /// The volume's key.
         key: VolumeKey,
         /// The volume.
         volume: Box<CsiVolume>,
         /// A pod that has it mounted.
         mount: PodMount,
-        /// How far it is to grow.
+        /// The target size.
         growth: Growth,
     },
     /// NodeUnpublishVolume.
@@ -85,7 +85,7 @@ pub enum Work {
         pod: PodUid,
         /// The directory's name in the pod.
         directory: String,
-        /// What it is to containers.
+        /// Its form in containers.
         form: Form,
     },
     /// NodeUnstageVolume.
@@ -94,30 +94,30 @@ pub enum Work {
         driver: Arc<RegisteredDriver>,
         /// The volume's id.
         handle: String,
-        /// What it is to containers.
+        /// Its form in containers.
         form: Form,
     },
-    /// Make an emptyDir.
+    /// Create an emptyDir.
     MakeEmptyDir {
         /// The volume.
         key: VolumeKey,
-        /// What it is like.
+        /// Its medium and size.
         volume: EmptyDir,
-        /// What the pod wants of it.
+        /// The pod's requirements.
         mount: PodMount,
     },
-    /// Look whether a hostPath is what it should be.
+    /// Check that a hostPath is of the expected type.
     CheckHostPath(HostPath),
-    /// Make files of objects, or change them.
+    /// Create or update files from objects.
     Fill {
         /// The volume.
         key: VolumeKey,
-        /// What the pod wants of it.
+        /// The pod's requirements.
         mount: PodMount,
-        /// What to fill it with.
+        /// The content.
         filling: Filling,
     },
-    /// Remove a volume of the node itself, with what is in it.
+    /// Remove a pod-local volume with its content.
     Remove {
         /// The volume.
         key: VolumeKey,
@@ -128,66 +128,66 @@ pub enum Work {
     },
 }
 
-/// Why an operation failed. The texts of calls are those of upstream, since users search for them.
+/// Why an operation failed. The texts of calls are upstream's, since users search for them.
 #[derive(Debug, thiserror::Error)]
 pub enum OperationError {
-    /// The driver answered with an error, or not at all.
+    /// The driver returned an error, or no response.
     #[error("rpc error: code = {:?} desc = {}", .0.code(), .0.message())]
     Rpc(Box<tonic::Status>),
-    /// The host refused before the driver was called.
+    /// The host failed before the driver was called.
     #[error("cannot prepare {}: {source}", path.display())]
     Prepare {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
-    /// The driver did its part, but the host cannot do its own.
+    /// The driver succeeded, but the host's part failed.
     #[error("cannot finish {}: {source}", path.display())]
     Finish {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
     /// A secret that the volume refers to cannot be read.
-    #[error("fetching secret {secret} failed: {source}: create it, or let the node read it")]
+    #[error("fetching secret {secret} failed: {source}: create it, or allow the node to read it")]
     Secret {
         /// The secret.
         secret: ObjectKey,
-        /// What the API server said.
+        /// The API server's error.
         source: Box<kube::Error>,
     },
-    /// The controller is not to attach the volume, and the node does not. Upstream: `Attach` in
+    /// The node is to attach the volume itself, which it does not support. Upstream: `Attach` in
     /// `pkg/volume/csi/csi_attacher.go`.
     #[error("attaching volumes from the kubelet is not supported")]
     Attach,
-    /// The driver did not grow the volume.
+    /// The driver did not expand the volume.
     #[error(transparent)]
     Expand(#[from] Failed),
-    /// The claim of a volume that grows cannot be read, or told.
-    #[error("claim {claim} cannot be brought up to date: {source}")]
+    /// The claim of an expanding volume cannot be read, or updated.
+    #[error("claim {claim} cannot be updated: {source}")]
     Claim {
         /// The claim.
         claim: ObjectKey,
-        /// What the API server said.
+        /// The API server's error.
         source: Box<kube::Error>,
     },
-    /// A hostPath is not what the pod takes it for.
+    /// A hostPath is not of the type in the pod's spec.
     #[error(transparent)]
     HostPath(#[from] HostPathError),
-    /// What is to be in the volume cannot be told.
+    /// The volume's content cannot be determined.
     #[error(transparent)]
     Payload(#[from] PayloadError),
-    /// A token for the pod cannot be had.
+    /// No token for the pod was issued.
     #[error(transparent)]
     Token(#[from] TokenError),
-    /// The driver does not serve volumes of this kind. Upstream: `supportsVolumeLifecycleMode`.
+    /// The driver does not support volumes of this lifecycle mode. Upstream: `supportsVolumeLifecycleMode`.
     #[error(
         "volume mode {mode:?} not supported by driver {driver}: see its CSIDriver's volumeLifecycleModes"
     )]
     Lifecycle {
-        /// How the volume is used.
+        /// The lifecycle mode.
         mode: Lifecycle,
         /// The driver.
         driver: String,
@@ -195,10 +195,10 @@ pub enum OperationError {
 }
 
 impl OperationError {
-    /// What the failure leaves behind.
+    /// The state that the failure leaves.
     ///
-    /// A driver's answer is final unless it says that it could not tell, or that an earlier call for the
-    /// volume may still be under way. Upstream: `isFinalError` in `pkg/volume/csi/csi_client.go`.
+    /// A driver's error is final unless its code means that the result is unknown, or that an earlier call for
+    /// the volume may still be in progress. Upstream: `isFinalError` in `pkg/volume/csi/csi_client.go`.
     pub fn outcome(&self) -> Outcome {
         match self {
             // A status with a source was made by the transport: no answer came.
@@ -230,16 +230,16 @@ impl From<tonic::Status> for OperationError {
     }
 }
 
-/// What an operation gives that did what it should.
+/// Result of a successful operation.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Gain {
-    /// After which time it should be done again, if ever.
+    /// The time after which it should be repeated, if ever.
     pub renew: Option<Duration>,
-    /// What came of growing the volume, if it was to grow.
+    /// Result of the expansion, if one was due.
     pub expanded: Option<Expanded>,
 }
 
-/// Where operations are carried out.
+/// Executes operations.
 pub struct Executor<H> {
     /// The kubelet's tree.
     pub layout: Layout,
@@ -247,11 +247,11 @@ pub struct Executor<H> {
     pub host: Arc<H>,
     /// For secrets, tokens and claims.
     pub client: Client,
-    /// Where written claims are entered at once.
+    /// The cache that written claims enter at once.
     pub informer: Informer,
     /// The node's name.
     pub node: String,
-    /// Told of what operations take.
+    /// Metrics of operations.
     pub meter: Meter,
 }
 
@@ -271,10 +271,10 @@ impl<H> Clone for Executor<H> {
 }
 
 impl<H: Host> Executor<H> {
-    /// Carries out an operation.
+    /// Runs an operation.
     ///
     /// # Errors
-    /// See [`OperationError::outcome`] for what is left then.
+    /// See [`OperationError::outcome`] for the resulting state.
     pub async fn run(&self, work: Work) -> Result<Gain, OperationError> {
         match work {
             Work::Attach => Err(OperationError::Attach),
@@ -311,7 +311,7 @@ impl<H: Host> Executor<H> {
         .map(|()| Gain::default())
     }
 
-    /// Grows a volume that is mounted in a pod.
+    /// Expands a volume that is mounted in a pod.
     async fn expand(
         &self,
         driver: &RegisteredDriver,
@@ -326,7 +326,7 @@ impl<H: Host> Executor<H> {
         Ok(Gain { renew: None, expanded: Some(expanded) })
     }
 
-    /// Removes a volume that the node made, with what is in it. A hostPath belongs to the node.
+    /// Removes a volume that the node created, with its content. A hostPath belongs to the node.
     async fn remove(&self, key: &VolumeKey, pod: &PodUid, directory: &str) -> Result<(), OperationError> {
         if key.plugin() == Plugin::HostPath {
             return Ok(());
@@ -334,7 +334,7 @@ impl<H: Host> Executor<H> {
         let path = self.layout.pod_mount(pod, key, directory);
         let root = path.clone();
         let removed = self.blocking(move |host| {
-            // Where a driver published what nobody can tell of any more.
+            // The published directory of an unknown volume.
             host.unmount(&root.join("mount"))?;
             host.unmount(&root)?;
             host.remove_tree(&root)

@@ -1,7 +1,7 @@
-//! The populator: which volumes a pod wants, and how, from the pod and the objects it refers to.
+//! The populator: the volumes of a pod and their mount options, from the pod and the objects it refers to.
 //!
-//! Pure, like a planner. What cannot be told yet (a claim that is not bound) is a [`Problem`] that may
-//! go away by itself: the pod is asked about again when the object changes.
+//! Pure, like a planner. A volume that cannot be resolved yet (a claim that is not bound) is a [`Problem`] that
+//! may resolve itself: the pod is populated again when the object changes.
 //! Upstream: `pkg/kubelet/volumemanager/populator/desired_state_of_world_populator.go`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,30 +23,30 @@ use crate::{
     },
 };
 
-/// The mode of volumes that are devices.
+/// The volumeMode of block volumes.
 const BLOCK: &str = "Block";
 
-/// Why a volume of a pod cannot be mounted as things stand.
+/// Why a volume of a pod cannot be mounted at present.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// The volume's name in the pod.
     pub volume: String,
-    /// What is wrong, for the user.
+    /// The message for the user.
     pub message: String,
-    /// Waiting helps: an object is missing or not bound yet. Otherwise the pod will never start.
+    /// Waiting may help: an object is missing or not bound yet. Otherwise the pod will never start.
     pub waiting: bool,
 }
 
-/// What a pod wants.
+/// The volumes of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Population {
     /// Volumes to mount; two names for one claim are one volume.
     pub wanted: Vec<Wanted>,
-    /// Volumes that cannot be mounted yet, or ever.
+    /// Volumes that cannot be mounted, yet or ever.
     pub problems: Vec<Problem>,
 }
 
-/// The volumes that `pod` wants on this node.
+/// The volumes that `pod` uses on this node.
 ///
 /// A volume that was resolved `before` stays as it was: the claim of a running pod may be deleted, and
 /// nothing is unmounted under it for that (upstream: `processedPods`).
@@ -143,7 +143,7 @@ fn resolve(pod: &Pod, volume: &Volume, used: &UsedNames<'_>, world: &World) -> R
     Ok(Wanted { key, spec, mount: pod_mount(pod, volume, volume.name.clone(), read_only) })
 }
 
-/// A volume that the pod's spec holds as a whole.
+/// A pod-local volume.
 fn of_pod(pod: &Pod, volume: &Volume) -> Result<(VolumeKey, VolumeSpec, bool), String> {
     let uid = uid_of(pod);
     if let Some(csi) = &volume.csi {
@@ -253,7 +253,7 @@ impl Source<'_> {
         Ok((Wanted { key, spec, mount }, mode))
     }
 
-    /// What a PV is on this node, and whether it says itself that it is read-only.
+    /// The PV's specification on this node, and whether it is read-only by itself.
     fn of_volume(&self, name: &str, pv: &PersistentVolume) -> Result<(VolumeKey, VolumeSpec, bool), String> {
         let spec = pv.spec.as_ref();
         if let Some(csi) = spec.and_then(|spec| spec.csi.as_ref()) {

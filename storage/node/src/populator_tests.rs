@@ -1,4 +1,4 @@
-//! What pods want, as tables.
+//! The populator as tables.
 
 use claimcheck_informer::testing::{self, DRIVER};
 use k8s_openapi::api::core::v1::{
@@ -28,7 +28,7 @@ fn world(objects: Vec<(PersistentVolumeClaim, PersistentVolume)>) -> World {
     world
 }
 
-/// A pod whose one container mounts the volumes of these names, out of all that `claims` and `others` make.
+/// A pod with one container that mounts the volumes of these names, out of all that `claims` and `others` make.
 fn pod(claims: &[&str], others: Vec<Volume>, mounted: &[&str]) -> Pod {
     let mut pod = testing::pod("p", "n", claims);
     let spec = pod.spec.as_mut().unwrap();

@@ -1,8 +1,8 @@
-//! What a restarted agent finds: the mounts of its predecessor become the actual state, so that nothing is
-//! staged or published twice, and what nobody wants any more is unmounted.
+//! Reconstruction after a restart: the mounts of the previous agent become the actual state, so that nothing is
+//! staged or published twice, and orphaned mounts are unmounted.
 //!
-//! Upstream: `pkg/kubelet/volumemanager/reconciler/reconstruct.go`, which marks all it finds as uncertain
-//! and mounts it again; here a mount that stands in the mount table is taken as it is.
+//! Upstream: `pkg/kubelet/volumemanager/reconciler/reconstruct.go`, which marks all of them as uncertain and
+//! mounts them again; here a mount in the mount table is accepted as it is.
 
 use std::{
     collections::BTreeSet,
@@ -23,7 +23,7 @@ use crate::{
     },
 };
 
-/// What was found.
+/// The reconstructed state.
 #[derive(Debug, Default)]
 pub struct Found {
     /// Mounts.
@@ -32,19 +32,18 @@ pub struct Found {
     pub pods: BTreeSet<PodUid>,
 }
 
-/// Why the node cannot be looked at.
+/// Why the state of the node cannot be determined.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read {}: the agent must not guess what is mounted, so it does not start", path.display())]
 pub struct ReconstructError {
-    /// What cannot be read.
+    /// The path.
     path: PathBuf,
-    /// Why.
+    /// The error.
     #[source]
     source: io::Error,
 }
 
-/// Looks at the node. Where a record is missing or broken, the volumes of `world` help to tell whose a
-/// directory is.
+/// Scans the node. Where a record is missing or damaged, the volumes of `world` help to identify a directory.
 ///
 /// # Errors
 /// If the directories or the mount table cannot be read.
@@ -85,8 +84,8 @@ impl<H: Host> Scan<'_, H> {
         self.host.list(path).map_err(at(path))
     }
 
-    /// One volume's device directory. Without a mount the predecessor was interrupted between the
-    /// directory and the driver's answer, or the driver does not mount there.
+    /// One volume's device directory. Without a mount the previous agent was interrupted between creating the
+    /// directory and the driver's response, or the driver does not mount there.
     fn device(&mut self, directory: &Path) -> Result<(), ReconstructError> {
         let mount_point = directory.join("globalmount");
         let recorded = self.vol_data::<DeviceData>(directory)?;
@@ -96,9 +95,9 @@ impl<H: Host> Scan<'_, H> {
                 let mounted = self.state(&mount_point);
                 self.found.actual.adopt(&key, None, mounted);
             }
-            // A driver is called by the volume's id, which nobody knows any more.
+            // A call to the driver needs the volume's id, which is lost.
             None => {
-                tracing::warn!(path = %directory.display(), "nobody knows whose this is: it is removed");
+                tracing::warn!(path = %directory.display(), "removing a directory of an unknown volume");
                 let removed = self.host.unmount(&mount_point).and_then(|()| self.host.remove_tree(directory));
                 if let Err(error) = removed {
                     tracing::warn!(path = %directory.display(), %error, "not removed");
@@ -108,11 +107,12 @@ impl<H: Host> Scan<'_, H> {
         Ok(())
     }
 
-    /// One block volume. Its driver need not mount anything to stage it; that a pod has its device tells.
+    /// One block volume. Its driver need not mount anything to stage it; a pod's device shows that it is
+    /// staged.
     fn block_device(&mut self, directory: &Path) -> Result<(), ReconstructError> {
         let pv = file_name(directory);
         let Some(key) = self.block_key(&pv)? else {
-            tracing::warn!(path = %directory.display(), "nobody knows whose this is: it is removed");
+            tracing::warn!(path = %directory.display(), "removing a directory of an unknown volume");
             if let Err(error) = self.host.remove_tree(directory) {
                 tracing::warn!(path = %directory.display(), %error, "not removed");
             }
@@ -182,20 +182,20 @@ impl<H: Host> Scan<'_, H> {
         if self.mounts.contains(mount_point) { Mounted::Yes } else { Mounted::Found }
     }
 
-    /// Whose the directory is. One that does not say was being made or removed, or is damaged.
+    /// The volume of the directory. Without a record it was being created or removed, or is damaged.
     fn vol_data<T: DeserializeOwned>(&self, directory: &Path) -> Result<Option<T>, ReconstructError> {
         let path = directory.join(VOL_DATA);
         let Some(bytes) = self.host.read(&path).map_err(at(&path))? else { return Ok(None) };
         match vol_data::decode(&bytes) {
             Ok(data) => Ok(Some(data)),
             Err(error) => {
-                tracing::warn!(path = %path.display(), %error, "the record cannot be read");
+                tracing::warn!(path = %path.display(), %error, "cannot read the record");
                 Ok(None)
             }
         }
     }
 
-    /// The volume whose device directory this is. Going over all is fine: it is rare.
+    /// The volume of this device directory. A linear search is acceptable: it is rare.
     fn volume_at(&self, directory: &Path) -> Option<VolumeKey> {
         let keys = self.world.volumes.iter().filter_map(|volume| key_of_volume(volume));
         let mut keys = keys.filter(|key| match key {
@@ -205,7 +205,7 @@ impl<H: Host> Scan<'_, H> {
         keys.next()
     }
 
-    /// The volume after which a pod's directory is named.
+    /// The volume named by a pod's directory.
     fn volume_named(&self, name: &str) -> Option<VolumeKey> {
         self.world.volumes.named(name).and_then(|volume| key_of_volume(volume))
     }

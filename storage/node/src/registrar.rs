@@ -1,5 +1,5 @@
-//! The registrar: tells a kubelet, ours or a stock one, that a CSI driver is there, as the
-//! node-driver-registrar sidecar does.
+//! The registrar: registers a CSI driver with a kubelet, built-in or stock, as the node-driver-registrar
+//! sidecar does.
 
 use std::{
     io,
@@ -19,36 +19,36 @@ use crate::registration::protocol::{
     },
 };
 
-/// Why the registrar cannot serve.
+/// Errors of the registrar.
 #[derive(Debug, thiserror::Error)]
 pub enum RegistrarError {
-    /// The driver does not say who it is.
+    /// The driver does not return its name.
     #[error("the driver failed GetPluginInfo ({}): check that it runs and serves at its endpoint", .0.message())]
     Driver(Box<Status>),
-    /// The registration socket cannot be listened at.
+    /// The registration socket cannot be created.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// The registration socket cannot be shown.
+    /// The registration socket cannot be renamed to its final name.
     #[error("cannot serve registration socket {}: check that its directory exists", path.display())]
     Socket {
         /// The socket.
         path: PathBuf,
-        /// Why.
+        /// The error.
         #[source]
         source: io::Error,
     },
-    /// The server broke.
+    /// The server failed.
     #[error("registration server of driver {driver} failed")]
     Serve {
         /// The driver.
         driver: String,
-        /// Why.
+        /// The error.
         #[source]
         source: ServeError,
     },
 }
 
-/// How often a driver that does not answer is told of in the log.
+/// Interval of log messages about a driver that does not respond.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Waits for the driver, then registers it; see [`serve`].
@@ -73,14 +73,14 @@ pub async fn run(
     }
 }
 
-/// Asks the driver for its name, then serves `<registry>/<name>-reg.sock` until `shutdown` resolves; the
-/// socket goes with it, and with the socket the registration.
+/// Requests the driver's name, then serves `<registry>/<name>-reg.sock` until `shutdown` resolves; then the
+/// socket is removed, and the driver unregistered with it.
 ///
-/// `endpoint` is the path of the driver's socket as the kubelet sees it, which may differ from how
-/// `driver` reaches it.
+/// `endpoint` is the path of the driver's socket for the kubelet, which may differ from the path that `driver`
+/// uses.
 ///
 /// # Errors
-/// If the driver does not answer, or the socket cannot be made.
+/// If the driver does not respond, or the socket cannot be created.
 pub async fn serve(
     driver: &Driver,
     registry: &Path,
@@ -97,7 +97,7 @@ pub async fn serve(
     served.map_err(|source| RegistrarError::Serve { driver: name, source })
 }
 
-/// A socket's file, which goes with the guard.
+/// A socket's file, removed when the guard is dropped.
 struct SocketFile(PathBuf);
 
 impl Drop for SocketFile {
@@ -107,7 +107,7 @@ impl Drop for SocketFile {
     }
 }
 
-/// Listens under a hidden name and then renames: whoever sees the socket can connect to it. A socket
+/// Listens under a hidden name and then renames it: a client that sees the socket can connect to it. A socket
 /// that a killed predecessor left is replaced.
 fn listen(path: PathBuf) -> Result<(Server, SocketFile), RegistrarError> {
     let hidden = path.with_file_name(format!(".{}", crate::layout::file_name(&path)));
@@ -143,7 +143,7 @@ impl Registration for Registrar {
             tracing::info!(driver = self.name, "registered with the kubelet");
         } else {
             // The kubelet tries again by itself.
-            tracing::warn!(driver = self.name, error = status.error, "the kubelet refused the driver");
+            tracing::warn!(driver = self.name, error = status.error, "the kubelet rejected the driver");
         }
         Ok(Response::new(RegistrationStatusResponse {}))
     }

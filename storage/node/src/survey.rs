@@ -1,7 +1,8 @@
-//! What is counted only when somebody reads the node's metrics: volumes as they are wanted and mounted, and
-//! what is in them.
+//! Metrics that are collected only when the node's metrics are scraped: numbers of desired and mounted volumes,
+//! and volume statistics.
 //!
-//! The agent's loop owns the states, so it is asked ([`Surveyor::survey`]); drivers are then asked beside it.
+//! The agent's loop owns the states, so it collects them ([`Surveyor::survey`]); drivers are then called
+//! outside of the loop.
 //! Upstream: `pkg/kubelet/volumemanager/metrics/metrics.go`, `pkg/kubelet/server/stats/volume_stat_calculator.go`
 //! and `pkg/volume/csi/csi_metrics.go`.
 
@@ -26,38 +27,38 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 
 use crate::drivers::RegisteredDriver;
 
-/// For so long an answer of a driver is as good as a new one: the kubelet's `volumeStatsAggPeriod`.
+/// A driver's response is cached for this time: the kubelet's `volumeStatsAggPeriod`.
 const FRESH: Duration = Duration::from_secs(60);
 
-/// What the loop answers.
+/// The loop's response.
 #[derive(Debug, Default)]
 pub struct Survey {
-    /// How many volumes there are.
+    /// Numbers of volumes.
     pub counts: Vec<Reading>,
-    /// What drivers can be asked about.
+    /// Volumes with driver statistics.
     pub mounted: Vec<MountedVolume>,
 }
 
-/// A volume of a claim that is mounted, and whose driver says how full it is.
+/// A mounted volume of a claim, with a driver that supports statistics.
 #[derive(Clone, Debug)]
 pub struct MountedVolume {
-    /// Whom to ask.
+    /// Its driver.
     pub driver: Arc<RegisteredDriver>,
     /// The volume's id.
     pub handle: String,
-    /// Where a pod has it.
+    /// Its path in a pod.
     pub path: PathBuf,
     /// The claim.
     pub claim: ObjectKey,
 }
 
-/// Asks for a survey.
+/// Requests a survey.
 pub type Question = oneshot::Sender<Survey>;
 
-/// What drivers said of a volume, and when.
+/// A driver's statistics of a volume, with their time.
 type Known = HashMap<ObjectKey, (Instant, Vec<Reading>)>;
 
-/// Has `meter` counted whenever somebody reads; the loop finds the questions in the channel.
+/// Registers the collection with `meter`; the loop receives the requests from the channel.
 pub fn begin(meter: &Meter) -> mpsc::UnboundedReceiver<Question> {
     let (ask, questions) = mpsc::unbounded_channel();
     let known = Arc::new(Mutex::new(Known::new()));
@@ -85,7 +86,7 @@ async fn readings(ask: mpsc::UnboundedSender<Question>, known: Arc<Mutex<Known>>
     survey.counts.into_iter().chain(stats).collect()
 }
 
-/// What the driver says; nothing where it fails, as a volume may go while it is asked about.
+/// The driver's statistics; none on failure, as a volume may be removed during the call.
 async fn stats(mounted: &MountedVolume) -> Vec<Reading> {
     let request = NodeGetVolumeStatsRequest {
         volume_id: mounted.handle.clone(),
@@ -98,7 +99,7 @@ async fn stats(mounted: &MountedVolume) -> Vec<Reading> {
             usage.iter().flat_map(|usage| of_usage(usage, &mounted.claim)).collect()
         }
         Err(error) => {
-            tracing::debug!(claim = %mounted.claim, %error, "the driver does not say how full it is");
+            tracing::debug!(claim = %mounted.claim, %error, "cannot get volume statistics");
             Vec::new()
         }
     }

@@ -140,7 +140,7 @@ impl Host for FakeHost {
     }
 }
 
-/// A runtime whose containers are entries in a table. SIGTERM ends them with 143.
+/// A runtime with a table of containers instead of processes. SIGTERM ends them with 143.
 #[derive(Clone, Default)]
 pub struct FakeRuntime(Arc<Mutex<Containers>>);
 

@@ -1,6 +1,7 @@
-//! What time it is on the node, for whoever has to compare its times with others': `GET /clock`, plain HTTP.
+//! The node's time, for comparison with other clocks: `GET /clock`, plain HTTP.
 //!
-//! The harness asks through the API server's pod proxy; two of its own readings around the answer bound how far
+//! The harness sends the request through the API server's pod proxy; two readings of its own clock around the
+//! response bound the difference of the clocks.
 //! the clocks are apart.
 
 use std::{
@@ -20,19 +21,20 @@ use hyper::{
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{net::TcpListener, task::JoinSet};
 
-/// Where the clock is.
+/// The path of the clock.
 pub const CLOCK_PATH: &str = "/clock";
 
 /// The clock cannot be served.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {address}: choose an address of this machine that nobody has, with --listen")]
+#[error("cannot listen on {address}: set --listen to an unused address of this machine")]
 pub struct ServeError {
     address: SocketAddr,
     #[source]
     source: io::Error,
 }
 
-/// Listens. Of all addresses (`[::]`), those of IPv4 are some, and all that there are on a machine without IPv6.
+/// Listens. The unspecified address (`[::]`) includes those of IPv4, and is limited to them on a machine
+/// without IPv6.
 pub(crate) async fn bind(address: SocketAddr) -> Result<TcpListener, ServeError> {
     let bound = match TcpListener::bind(address).await {
         Err(error) if is_all_of_ipv6(address) && error.kind() != io::ErrorKind::AddrInUse => {
@@ -47,7 +49,7 @@ fn is_all_of_ipv6(address: SocketAddr) -> bool {
     address.ip() == Ipv6Addr::UNSPECIFIED
 }
 
-/// Answers for ever.
+/// Serves forever.
 pub(crate) async fn serve(listener: TcpListener) -> Infallible {
     let mut connections = JoinSet::new();
     loop {
@@ -58,10 +60,10 @@ pub(crate) async fn serve(listener: TcpListener) -> Infallible {
                     let mut server = http1::Builder::new();
                     let served = server.timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service);
                     if let Err(error) = served.await {
-                        tracing::debug!(%error, "somebody who asked for the time went away");
+                        tracing::debug!(%error, "a client of the clock disconnected");
                     }
                 })),
-                Err(error) => tracing::debug!(%error, "somebody could not connect"),
+                Err(error) => tracing::debug!(%error, "cannot accept a connection"),
             },
             Some(_) = connections.join_next() => {}
         }

@@ -1,5 +1,5 @@
-//! The format of `/proc/<pid>/mountinfo` (`man 5 proc_pid_mountinfo`, kernel `fs/proc_namespace.c`), as far as
-//! it is needed: who is mounted where.
+//! The format of `/proc/<pid>/mountinfo` (`man 5 proc_pid_mountinfo`, kernel `fs/proc_namespace.c`), reduced to
+//! the mount points.
 //!
 //! ```text
 //! 36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue
@@ -15,9 +15,9 @@ use std::{
 /// One mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The kernel's number for it. Free numbers are given again.
+    /// The kernel's number for it. Numbers are reused.
     pub id: u32,
-    /// Where it is, from the root of the process whose table this is.
+    /// Its path, relative to the root of the process that the table belongs to.
     pub path: PathBuf,
 }
 
@@ -28,7 +28,7 @@ pub struct Mounts<'a> {
 }
 
 impl<'a> Mounts<'a> {
-    /// Reads a table. Paths are bytes: a table need not be UTF-8.
+    /// Parses a table. Paths are bytes: a table need not be UTF-8.
     pub fn of(table: &'a [u8]) -> Self {
         Self { lines: table.split(|byte| *byte == b'\n') }
     }
@@ -37,7 +37,7 @@ impl<'a> Mounts<'a> {
 impl Iterator for Mounts<'_> {
     type Item = Entry;
 
-    /// The next mount. Lines that are none are passed over: one broken line must not hide the others.
+    /// The next mount. Invalid lines are skipped: one broken line must not hide the others.
     fn next(&mut self) -> Option<Entry> {
         self.lines.find_map(entry)
     }
@@ -50,7 +50,7 @@ fn entry(line: &[u8]) -> Option<Entry> {
     Some(Entry { id, path: unescape(path).into() })
 }
 
-/// Undoes the kernel's escapes: three octal digits behind a backslash. What only looks like one is left.
+/// Decodes the kernel's escapes: three octal digits after a backslash. Other backslashes are left unchanged.
 fn unescape(field: &[u8]) -> OsString {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;

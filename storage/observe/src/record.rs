@@ -1,32 +1,33 @@
-//! What is written to standard output: one JSON object a line.
+//! The output format: one JSON object per line on standard output.
 
 use claimcheck_model::{Place, Stamp};
 use serde::{Deserialize, Serialize};
 
-/// Something was seen in a node's mount table.
+/// A change of a node's mount table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// When it was noticed, by the node's clocks: the change itself was earlier.
+    /// Time of the observation, by the node's clocks: the change itself was earlier.
     pub at: Stamp,
-    /// Numbers the records of one process, from 0; a log that is read again is recognised by time and number.
+    /// Number of the record in its process, from 0; records that are read twice are recognised by time and
+    /// number.
     pub seq: u64,
     /// The node's name.
     pub node: String,
-    /// What happened.
+    /// The kind of change.
     pub change: Change,
-    /// Whose mount it is.
+    /// The mount.
     pub place: Place,
 }
 
-/// What happened to a mount.
+/// A change of a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
-    /// It was there when observation began, and came at some time before.
+    /// It existed when observation began, and was mounted at some time before.
     Found,
-    /// It came.
+    /// It was mounted.
     Mounted,
-    /// It left.
+    /// It was unmounted.
     Unmounted,
 }
 

@@ -9,7 +9,7 @@ use tokio::{
 
 use crate::{Args, Record, ServeError, WatchError, clock, watch};
 
-/// Why it ended although nobody told it to.
+/// Errors that end the component.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The mount table cannot be watched.
@@ -18,10 +18,10 @@ pub enum RunError {
     /// The clock cannot be served.
     #[error(transparent)]
     Serve(#[from] ServeError),
-    /// There is no thread for it.
-    #[error("cannot start to watch")]
+    /// The thread cannot be created.
+    #[error("cannot start the watch thread")]
     Thread(#[source] io::Error),
-    /// Nobody reads standard output any more.
+    /// The reader of standard output has exited.
     #[error("cannot write records to standard output")]
     Write(#[source] io::Error),
 }

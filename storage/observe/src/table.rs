@@ -1,4 +1,4 @@
-//! What of a mount table is of interest, and how one such view follows from another. Pure.
+//! The relevant part of a mount table, and the difference between two of them. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,21 +12,21 @@ use crate::mountinfo::Mounts;
 /// The CSI volumes that are mounted below a kubelet's directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
-    /// The numbers of the mounts at each place: they lie one upon the other.
+    /// The numbers of the mounts at each path: several may be stacked.
     at: BTreeMap<Place, BTreeSet<u32>>,
 }
 
 /// A difference between two tables.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Move {
-    /// Something is mounted where nothing was.
+    /// The first mount at a path.
     Came(Place),
-    /// Nothing is mounted any more.
+    /// The last mount at a path was unmounted.
     Left(Place),
 }
 
 impl Table {
-    /// The table in the text of `mountinfo`.
+    /// Parses the table from the text of `mountinfo`.
     pub fn read(mountinfo: &[u8], kubelet_dir: &Path) -> Self {
         let mut table = Self::default();
         for mount in Mounts::of(mountinfo) {
@@ -37,9 +37,10 @@ impl Table {
         table
     }
 
-    /// The directory of another kubelet: the first with mounts of pods, where below `kubelet_dir` there are none.
+    /// The directory of another kubelet: the first with mounts of pods, if `kubelet_dir` has none.
     ///
-    /// Every pod with a token has such a mount, so that one says little about a node and much about a directory.
+    /// Every pod with a token has such a mount, so its absence is unlikely on a node, but certain for a wrong
+    /// directory.
     pub fn elsewhere(mountinfo: &[u8], kubelet_dir: &Path) -> Option<PathBuf> {
         let mut other = None;
         for mount in Mounts::of(mountinfo) {
@@ -55,14 +56,14 @@ impl Table {
         other
     }
 
-    /// The places at which something is mounted.
+    /// The paths with mounts.
     pub fn places(&self) -> impl Iterator<Item = &Place> {
         self.at.keys()
     }
 
-    /// What happened between this table and a later one, in the order in which a kubelet does it: what left
-    /// comes first, pods' before their node's. A place of which no mount is
-    /// left but at which there are others was unmounted and mounted again in between.
+    /// The changes between this table and a later one, in the order in which a kubelet makes them: unmounts
+    /// first, pods' before their node's. A path with mounts in both tables but none in common was unmounted and
+    /// mounted again in between.
     pub fn moves_to(&self, later: &Self) -> Vec<Move> {
         let survives = |place: &Place| match (self.at.get(place), later.at.get(place)) {
             (Some(mine), Some(theirs)) => !mine.is_disjoint(theirs),
@@ -120,7 +121,7 @@ mod tests {
             (&[k0s], Some("/var/lib/k0s/kubelet")),
             (&["/", "/var/lib/kubelet", k0s], Some("/var/lib/k0s/kubelet")),
             (&[k0s, ours], None),
-            // As good as anybody's.
+            // Equivalent to the order of any other implementation.
             (&["/srv/kubelet/pods", "/home/kubelet", "/run/mykubelet/pods/u/volumes/x"], None),
         ];
         for (paths, expected) in table {
@@ -152,7 +153,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes and goes, the moves lead from the places of one table to those of the other.
+        /// For arbitrary changes, the moves lead from the paths of one table to those of the other.
         #[test]
         fn moves_lead_from_one_table_to_the_other(
             before in prop::collection::btree_map(0u32..12, 0u32..6, 0..10),

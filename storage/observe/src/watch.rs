@@ -1,4 +1,4 @@
-//! The watch: sleeps until the kernel says that the mount table changed, and tells how.
+//! The watch: sleeps until the kernel signals a change of the mount table, and reports the difference.
 
 use std::{
     fs::File,
@@ -17,15 +17,16 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::{Args, Change, Move, Record, Table};
 
-/// How often a table that changes while it is read is read again: before Linux 5.8 such a reading may lack
+/// Number of attempts to read a table that changes during the read: before Linux 5.8 such a reading may lack
+/// lines that existed all the time.
 /// lines that were there all the time.
 const READINGS: usize = 4;
-/// Words of the warning that nothing will be seen, since the kubelet's directory is another one.
+/// Text of the warning that no mount will be observed, since the kubelet has another directory.
 pub const ELSEWHERE: &str = "no mount of a volume is seen; give --kubelet-dir=";
 
 /// The mount table cannot be watched.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot {what} {}: give --mountinfo the mountinfo of a process of the host; in a pod, set hostPID", path.display())]
+#[error("cannot {what} {}: set --mountinfo to that of a host process; in a pod, set hostPID", path.display())]
 pub struct WatchError {
     what: &'static str,
     path: PathBuf,
@@ -33,12 +34,12 @@ pub struct WatchError {
     source: io::Error,
 }
 
-/// Sends what is mounted now, and from then on each change as it is noticed, until the other end of `stop` is
-/// closed or nobody listens. It blocks, so it wants a thread.
+/// Sends the current mounts, and from then on each observed change, until the other end of `stop` is closed or
+/// the receiver is dropped. It blocks, so it needs a thread.
 ///
-/// The kernel wakes it (`mounts_poll`, `fs/proc_namespace.c`). After each look it rests as long as the look
-/// took, so that a node that mounts without end costs half a core at most: what is then noticed late carries
-/// the time at which it was noticed.
+/// The kernel wakes it (`mounts_poll`, `fs/proc_namespace.c`). After each reading it sleeps for as long as the
+/// reading took, so that a node with permanent changes costs half a core at most: changes that are observed
+/// late have the time of the observation.
 ///
 /// # Errors
 /// The table cannot be opened, read or waited for.
@@ -67,7 +68,7 @@ pub fn watch(args: &Args, stop: &PipeReader, records: UnboundedSender<Record>) -
     Ok(())
 }
 
-/// Whether the kubelet's directory is another one, which is said.
+/// Whether the kubelet has another directory, which is logged.
 fn warn_of_another(mountinfo: &[u8], args: &Args) -> bool {
     let (node, given) = (&args.node_name, args.kubelet_dir.display());
     let Some(other) = Table::elsewhere(mountinfo, &args.kubelet_dir) else { return false };
@@ -76,9 +77,9 @@ fn warn_of_another(mountinfo: &[u8], args: &Args) -> bool {
     true
 }
 
-/// Waits until the table has changed since it was last waited for; false once `stop` is closed.
+/// Waits until the table has changed since the last wait; false once `stop` is closed.
 fn changed(mountinfo: &File, stop: &PipeReader) -> io::Result<bool> {
-    // A change is told as an exceptional condition.
+    // A change is signalled as an exceptional condition.
     let changes = PollFlags::POLLPRI | PollFlags::POLLERR;
     let mut ready = [PollFd::new(mountinfo.as_fd(), changes), PollFd::new(stop.as_fd(), PollFlags::POLLIN)];
     loop {
@@ -90,7 +91,7 @@ fn changed(mountinfo: &File, stop: &PipeReader) -> io::Result<bool> {
     }
 }
 
-/// The whole table, undisturbed if possible.
+/// Reads the whole table, without concurrent changes if possible.
 fn read(file: &mut File) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     for _ in 0..READINGS {
@@ -105,7 +106,7 @@ fn read(file: &mut File) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// What has been told.
+/// The reported state.
 struct Told<'a> {
     node: &'a str,
     seq: u64,
@@ -113,7 +114,7 @@ struct Told<'a> {
 }
 
 impl Told<'_> {
-    /// Whether somebody listened.
+    /// Whether the receiver exists.
     fn tell(&mut self, at: Stamp, change: Change, place: &Place) -> bool {
         let (node, place) = (self.node.to_owned(), place.clone());
         let record = Record { at, seq: self.seq, node, change, place };

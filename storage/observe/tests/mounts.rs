@@ -1,6 +1,6 @@
 //! The watch against the kernel: real mounts, in a mount namespace of the test's own.
 //!
-//! A shell holds the namespace and does what it is told; the watch reads the shell's table from outside, as
+//! A shell holds the namespace and executes commands; the watch reads the shell's table from outside, as
 //! the component in a pod reads that of the node's first process.
 
 #![expect(clippy::unwrap_used, reason = "helpers of a test are a test; a panic is its way to fail")]
@@ -153,7 +153,7 @@ impl Watched {
         Duration::from_nanos(times.split(' ').next().unwrap().parse().unwrap())
     }
 
-    /// Ends the watch, which blocks until it is told to.
+    /// Ends the watch, which blocks until it is stopped.
     fn end(&mut self) {
         drop(self.stop.take());
         self.watching.take().unwrap().join().unwrap();
@@ -171,7 +171,7 @@ fn stage() -> (String, Place) {
 }
 
 /// A mount that the tests make to know that the watch has begun, or has seen what came before it. What came between
-/// two looks is told in the order of the places, so its name must be the last.
+/// two looks is reported in the order of the places, so its name must be the last.
 fn mark(namespace: &mut Namespace, watched: &mut Watched, name: &str) -> Vec<Record> {
     let (path, place) = publish(name);
     namespace.mount(&path);
@@ -200,7 +200,7 @@ fn volumes_are_seen_to_come_and_go() {
     assert!(before < first.at && first.at < second.at && second.at < Stamp::now(), "{first:?} {second:?}");
     assert_eq!((first.node.as_str(), second.seq), ("n1", first.seq + 1));
 
-    // What is no volume's is not told: the next record is the unmount.
+    // Mounts of other kinds are not reported: the next record is the unmount.
     namespace.mount("pods/u1/volumes/kubernetes.io~empty-dir/tmp");
     namespace.mount(&format!("{target}/inside"));
     namespace.run(&format!("umount '{target}/inside'"));

@@ -1,4 +1,4 @@
-//! The agent's side: [`Client`] speaks to a zygote over its unix socket.
+//! The agent's side: [`Client`] calls a zygote over its unix socket.
 
 use std::{
     collections::HashMap,
@@ -39,7 +39,7 @@ struct Shared {
     inbox: Mutex<Inbox>,
 }
 
-/// Who waits for what. `gone` is set once, when the connection has ended.
+/// Pending requests. `gone` is set once, when the connection has ended.
 #[derive(Default)]
 struct Inbox {
     waiting: HashMap<u64, Waiting>,
@@ -56,7 +56,7 @@ impl Client {
     /// Connects to the zygote that listens at `path`.
     ///
     /// # Errors
-    /// [`RuntimeError::Gone`] where nobody listens there.
+    /// [`RuntimeError::Gone`] if no process listens there.
     pub fn connect(path: &Path) -> Result<Self> {
         let gone = |source| RuntimeError::Gone { socket: path.display().to_string(), source };
         let socket = dial(path).map_err(gone)?;
@@ -233,7 +233,7 @@ async fn read(shared: Arc<Shared>) {
             Err(_would_block) => {}
         }
     }
-    // Dropping the senders tells all who wait.
+    // Dropping the senders wakes all waiters.
     let mut inbox = shared.lock();
     *inbox = Inbox { gone: true, ..Inbox::default() };
 }

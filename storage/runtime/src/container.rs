@@ -36,8 +36,7 @@ use crate::{
 
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Forks a container. Its program runs once the returned pipe ends; what is read from it before is why
-/// it does not.
+/// Forks a container. Its program has started when the returned pipe ends; data read before that is the error.
 pub(crate) fn fork(container: &Container, fds: Vec<OwnedFd>) -> io::Result<(Pid, OwnedFd)> {
     let (why, fails) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
     match clone()? {
@@ -64,7 +63,7 @@ fn clone() -> io::Result<Option<Pid>> {
     }
 }
 
-/// Attaches what was attempted to an error of it.
+/// Adds the attempted operation to an error.
 trait Doing<T> {
     fn doing(self, what: &str) -> Result<T, String>;
 }
@@ -109,12 +108,12 @@ fn signals() -> nix::Result<()> {
 
 #[expect(unsafe_code, reason = "sigaction is unsafe for the sake of handlers, and this sets none")]
 fn set_action(signal: Signal, action: &SigAction) -> nix::Result<()> {
-    // SAFETY: the default action runs no code of ours.
+    // SAFETY: the default action runs no user code.
     unsafe { sigaction(signal, action) }.map(drop)
 }
 
-/// The root that containers see is one tmpfs for all of a node: where another container has had a directory,
-/// this one cannot have a file. Then the place gets a tmpfs of this container's own.
+/// The root of containers is one tmpfs shared by a node: a path that is a directory in one container cannot be
+/// a file in another. Then that path gets a separate tmpfs in this container.
 fn make_room(target: &Target) -> Result<(), String> {
     let path = Path::new(&target.path);
     let is_other = fs::metadata(path).is_ok_and(|found| found.is_dir() != target.directory);
@@ -122,8 +121,8 @@ fn make_room(target: &Target) -> Result<(), String> {
         return Ok(());
     };
     let device = |path: &Path| fs::metadata(path).map(|found| found.dev());
-    let what = format!("make room for {}", target.path);
-    // What the node itself has there must not be hidden: then mounting fails and says so.
+    let what = format!("make a mount point at {}", target.path);
+    // What the node itself has there must not be hidden: then mounting fails with an error.
     if device(parent).doing(&what)? == device(Path::new("/")).doing(&what)? {
         let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
         mount(Some("room"), parent, Some("tmpfs"), flags, Some("size=64k")).doing(&what)?;
@@ -182,12 +181,12 @@ fn execute(container: &Container) -> Result<Infallible, String> {
     execve(&file, &argv, &env).doing(&format!("run {program}"))
 }
 
-/// Why a container did not start: `None` while that is open, empty where its program runs.
+/// Why a container did not start: `None` while the pipe is open, empty if its program runs.
 pub(crate) fn failure(why: &OwnedFd) -> Option<String> {
     let mut buffer = [0; 4096];
     match nix::unistd::read(why.as_fd(), &mut buffer) {
         Ok(length) => Some(String::from_utf8_lossy(&buffer[..length]).into_owned()),
         Err(Errno::EAGAIN | Errno::EINTR) => None,
-        Err(error) => Some(format!("cannot be watched while it starts: {error}")),
+        Err(error) => Some(format!("cannot watch its start: {error}")),
     }
 }

@@ -1,13 +1,13 @@
 //! The container runtime: pods as real processes, without images.
 //!
-//! What a containerd is to a kubelet, small: a **zygote** process per node, single-threaded and made
-//! before any volume exists, forks each container into PID and mount namespaces of its own. The node
-//! agent hands volumes over as `open_tree` descriptors, so a container's mount table holds a dozen
-//! mounts however many volumes the node has, and starting one costs the same with 10 and 1,000.
-//! Containers belong to the zygote, so the agent may be killed and restarted under them.
+//! A minimal counterpart of containerd: a **zygote** process per node, single-threaded and created before any
+//! volume exists, forks each container into PID and mount namespaces of its own. The node agent passes volumes
+//! as `open_tree` descriptors, so a container's mount table has a dozen mounts however many volumes the node
+//! has, and starting one costs the same with 10 and 1,000. Containers belong to the zygote, so the agent may be
+//! killed and restarted while they run.
 //!
-//! [`Runtime`] is what the agent calls; [`Client`] speaks it to a zygote over a unix socket;
-//! [`serve`] is the zygote.
+//! [`Runtime`] is the agent's interface; [`Client`] implements it with a zygote over a unix socket; [`serve`]
+//! is the zygote.
 
 mod client;
 mod container;
@@ -24,7 +24,7 @@ use tokio::sync::mpsc;
 pub use client::Client;
 pub use zygote::{Args, serve};
 
-/// What a container is made of.
+/// Specification of a container.
 #[derive(Clone, Debug, Default)]
 pub struct ContainerSpec {
     /// Unique name of this container on its node, for example `<pod uid>/<container>/<attempt>`.
@@ -32,17 +32,17 @@ pub struct ContainerSpec {
     /// Program and arguments; a program without a slash is looked up in `PATH` of [`Self::env`], or in
     /// the default path.
     pub argv: Vec<String>,
-    /// The whole environment; nothing is inherited. `PATH` is added where it is missing.
+    /// The whole environment; nothing is inherited. `PATH` is added if it is missing.
     pub env: Vec<(String, String)>,
-    /// Working directory; `/` where absent.
+    /// Working directory; `/` if absent.
     pub cwd: Option<String>,
-    /// What to mount where, in any order.
+    /// Mounts, in any order.
     pub mounts: Vec<Mount>,
     /// Standard output and error are appended here.
     pub log_path: PathBuf,
-    /// User to run as; 0 where absent.
+    /// User id; 0 if absent.
     pub uid: Option<u32>,
-    /// Group to run as; 0 where absent.
+    /// Group id; 0 if absent.
     pub gid: Option<u32>,
     /// Supplementary groups.
     pub groups: Vec<u32>,
@@ -53,15 +53,15 @@ pub struct ContainerSpec {
 /// One mount of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
-    /// File, directory or device, as the agent sees it.
+    /// File, directory or device, in the agent's mount namespace.
     pub source: PathBuf,
-    /// Absolute path in the container; made if it is missing.
+    /// Absolute path in the container; created if it is missing.
     pub target: String,
     /// Writes fail with EROFS.
     pub read_only: bool,
 }
 
-/// How a container's first process ended.
+/// The end of a container's first process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Exit {
     /// It exited with this status.
@@ -80,7 +80,7 @@ impl Exit {
     }
 }
 
-/// Where a container is in its life.
+/// State of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum State {
     /// Its first process runs.
@@ -90,9 +90,9 @@ pub enum State {
         /// When it was started.
         started: Stamp,
     },
-    /// All of its processes are gone.
+    /// All of its processes have exited.
     Exited {
-        /// How its first process ended.
+        /// The end of its first process.
         exit: Exit,
         /// When it was started.
         started: Stamp,
@@ -101,35 +101,35 @@ pub enum State {
     },
 }
 
-/// What can go wrong between agent and runtime.
+/// Errors between agent and runtime.
 #[derive(Debug, thiserror::Error)]
 pub enum RuntimeError {
-    /// The zygote cannot be reached (any more).
-    #[error("container runtime at {socket} is gone: restart the node")]
+    /// The zygote is unreachable (any more).
+    #[error("the container runtime at {socket} exited: restart the node")]
     Gone {
         /// The zygote's socket.
         socket: String,
-        /// What the socket said.
+        /// The socket's error.
         #[source]
         source: io::Error,
     },
-    /// Something the agent has to hand over cannot be opened.
+    /// A path that the agent must pass cannot be opened.
     #[error("cannot open {path} for container {id}")]
     Open {
         /// The container.
         id: String,
         /// The path that cannot be opened.
         path: PathBuf,
-        /// Why.
+        /// The error.
         #[source]
         source: io::Error,
     },
-    /// The zygote refused, or the container failed before its program ran.
+    /// The zygote rejected the request, or the container failed before its program ran.
     #[error("container {id}: {reason}")]
     Refused {
         /// The container.
         id: String,
-        /// What failed, and why.
+        /// The failed operation and its error.
         reason: String,
     },
 }
@@ -137,20 +137,20 @@ pub enum RuntimeError {
 /// The runtime's result.
 pub type Result<T> = std::result::Result<T, RuntimeError>;
 
-/// What the node agent asks of a container runtime.
+/// The interface of a container runtime.
 pub trait Runtime: Send + Sync + 'static {
     /// Starts a container; returns once its program is running.
     fn start(&self, spec: ContainerSpec) -> impl Future<Output = Result<()>> + Send;
 
-    /// Sends a signal to the container's first process. Not an error where it has exited already.
+    /// Sends a signal to the container's first process. Succeeds if it has exited already.
     fn signal(&self, id: &str, signal: i32) -> impl Future<Output = Result<()>> + Send;
 
     /// All containers, running and exited, that have not been removed.
     fn list(&self) -> impl Future<Output = Result<Vec<(String, State)>>> + Send;
 
-    /// Forgets an exited container. Refused while it runs; not an error where it is unknown.
+    /// Forgets an exited container. Fails while it runs; succeeds if it is unknown.
     fn remove(&self, id: &str) -> impl Future<Output = Result<()>> + Send;
 
-    /// Exits as they happen, from now on; the receiver ends when the runtime is gone.
+    /// Exits as they happen, from now on; the receiver ends when the runtime exits.
     fn events(&self) -> mpsc::UnboundedReceiver<(String, State)>;
 }

@@ -1,6 +1,5 @@
-//! What agent and zygote say to each other: one JSON object per `SOCK_SEQPACKET` message, descriptors
-//! beside it (`SCM_RIGHTS`). A sequenced packet keeps message and descriptors together, so neither side
-//! needs framing.
+//! The protocol of agent and zygote: one JSON object per `SOCK_SEQPACKET` message, with descriptors
+//! (`SCM_RIGHTS`). A sequenced packet keeps message and descriptors together, so neither side needs framing.
 
 use std::{
     io::{self, IoSlice, IoSliceMut},
@@ -18,13 +17,13 @@ use crate::State;
 pub(crate) const MAX_MESSAGE: usize = 192 * 1024;
 /// `SCM_MAX_FD`: descriptors that one message carries; the first is the log.
 pub(crate) const MAX_FDS: usize = 253;
-/// Entries of one `List` answer, so that it stays below [`MAX_MESSAGE`].
+/// Entries of one `List` response, so that it stays below [`MAX_MESSAGE`].
 pub(crate) const LIST_CHUNK: usize = 400;
 
 /// From agent to zygote.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Request {
-    /// Chosen by the agent, repeated in the answer.
+    /// Chosen by the agent, repeated in the response.
     pub seq: u64,
     pub call: Call,
 }
@@ -57,7 +56,7 @@ pub(crate) struct Container {
     pub hostname: String,
 }
 
-/// Where a handed-over descriptor is mounted.
+/// The mount point of a passed descriptor.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Target {
     pub path: String,
@@ -75,12 +74,12 @@ pub(crate) enum Reply {
         seq: u64,
         reason: String,
     },
-    /// A part of the answer to `List`; `Done` follows the last.
+    /// A part of the response to `List`; `Done` follows the last.
     Listed {
         seq: u64,
         containers: Vec<(String, State)>,
     },
-    /// Nobody asked: a container has exited.
+    /// A notification: a container has exited.
     Exited {
         id: String,
         state: State,
@@ -92,7 +91,7 @@ pub(crate) fn enlarge(socket: &OwnedFd) -> io::Result<()> {
     Ok(setsockopt(socket, sockopt::SndBuf, &(MAX_MESSAGE * 2))?)
 }
 
-/// Sends one message; `WouldBlock` where the peer does not keep up.
+/// Sends one message; `WouldBlock` if the peer does not keep up.
 pub(crate) fn send<T: Serialize>(socket: RawFd, message: &T, fds: &[RawFd]) -> io::Result<()> {
     let bytes = serde_json::to_vec(message).map_err(io::Error::other)?;
     if bytes.len() > MAX_MESSAGE {
@@ -133,7 +132,7 @@ pub(crate) fn receive<T: DeserializeOwned>(
 
 #[expect(unsafe_code, reason = "descriptors arrive from the kernel as plain numbers")]
 pub(crate) fn own(raw: RawFd) -> OwnedFd {
-    // SAFETY: recvmsg or accept has just installed this descriptor for us; nobody else knows its number.
+    // SAFETY: recvmsg or accept has just installed this descriptor for us; no other code knows its number.
     unsafe { OwnedFd::from_raw_fd(raw) }
 }
 

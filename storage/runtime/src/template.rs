@@ -1,6 +1,6 @@
-//! The root that every container starts from: a read-only view of the host's programs.
+//! The root of all containers: a read-only view of the host's programs.
 //!
-//! Built once, by the zygote, in a mount namespace of its own that holds nothing else: cloning it for a
+//! Built once, by the zygote, in a mount namespace of its own that contains nothing else: cloning it for a
 //! container costs a dozen mounts, not the node's whole mount table.
 
 use std::{
@@ -15,9 +15,9 @@ use nix::{
     unistd::{chdir, pivot_root},
 };
 
-/// Parts of the host's root that programs need. What is a link on the host is the same link here.
+/// Parts of the host's root that programs need. A symbolic link on the host is the same link here.
 const VISIBLE: [&str; 9] = ["usr", "etc", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "opt"];
-/// Devices that programs expect; bound one by one, since a user namespace may not make nodes.
+/// Devices that programs expect; bind mounted one by one, since a user namespace may not create nodes.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 const DEVICE_LINKS: [(&str, &str); 4] = [
     ("fd", "/proc/self/fd"),
@@ -26,7 +26,7 @@ const DEVICE_LINKS: [(&str, &str); 4] = [
     ("stderr", "/proc/self/fd/2"),
 ];
 
-/// What failed while the template was built.
+/// A failed step of building the template.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {what} {path} for the container root")]
 pub struct TemplateError {
@@ -36,7 +36,7 @@ pub struct TemplateError {
     source: io::Error,
 }
 
-/// Attaches what was done to which path to an error of it.
+/// Adds the operation and its path to an error.
 trait Doing<T> {
     fn doing(self, what: &'static str, path: &Path) -> Result<T, TemplateError>;
 }
@@ -47,7 +47,7 @@ impl<T, E: Into<io::Error>> Doing<T> for Result<T, E> {
     }
 }
 
-/// Builds the template below `at` (made if missing) and makes it the root of this mount namespace.
+/// Builds the template below `at` (created if missing) and makes it the root of this mount namespace.
 ///
 /// The caller has unshared its mount namespace; nothing of the old one stays visible.
 pub(crate) fn enter(at: &Path) -> Result<(), TemplateError> {
@@ -68,7 +68,7 @@ pub(crate) fn enter(at: &Path) -> Result<(), TemplateError> {
     chdir("/").doing("enter", Path::new("/"))
 }
 
-/// Shows a part of the host, read-only; a link stays a link, and what the host lacks is left out.
+/// Bind mounts a part of the host, read-only; symbolic links are copied, and missing parts are omitted.
 fn show(from: &Path, to: &Path) -> Result<(), TemplateError> {
     let Ok(metadata) = fs::symlink_metadata(from) else { return Ok(()) };
     if metadata.is_symlink() {
@@ -120,7 +120,7 @@ pub(crate) fn read_only(path: &Path) -> nix::Result<()> {
     mount(None::<&str>, path, None::<&str>, flags, None::<&str>)
 }
 
-/// Flags of file systems in which nobody needs programs or devices.
+/// Flags of file systems without programs or devices.
 pub(crate) fn secure() -> MsFlags {
     MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC
 }

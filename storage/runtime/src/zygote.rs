@@ -1,8 +1,8 @@
 //! The zygote: one thread, one `poll`, and the table of a node's containers.
 //!
-//! It is started before the node has any volume and makes two mount namespaces: first the node's (N),
-//! in which the kubelet directory stands at `/var/lib/kubelet` and which node agent and driver join;
-//! then its own, which holds only the container [`template`].
+//! It is started before the node has any volume and creates two mount namespaces: first the node's (N), in
+//! which the kubelet directory is mounted at `/var/lib/kubelet` and which node agent and driver join; then its
+//! own, which contains only the container [`template`].
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -33,28 +33,28 @@ use crate::{
     template::{self, TemplateError},
 };
 
-/// Where a zygote finds and puts things.
+/// Paths of a zygote.
 #[derive(Clone, Debug)]
 pub struct Args {
     /// The unix socket to listen on.
     pub socket: PathBuf,
-    /// The node's kubelet directory; shown at [`Self::kubelet_at`] in the node's namespace.
+    /// The node's kubelet directory; mounted at [`Self::kubelet_at`] in the node's namespace.
     pub kubelet_dir: PathBuf,
-    /// Where drivers expect the kubelet directory: `/var/lib/kubelet`.
+    /// The path where drivers expect the kubelet directory: `/var/lib/kubelet`.
     pub kubelet_at: PathBuf,
 }
 
-/// Why a zygote cannot run.
+/// Errors of a zygote.
 #[derive(Debug, thiserror::Error)]
 pub enum ZygoteError {
-    /// A step of making the node's namespace failed.
+    /// A step of creating the node's namespace failed.
     #[error("cannot {what} for the node at {path}")]
     Node {
         /// The step.
         what: &'static str,
-        /// What it was done to.
+        /// Its path.
         path: PathBuf,
-        /// Why.
+        /// The error.
         #[source]
         source: io::Error,
     },
@@ -68,12 +68,12 @@ pub enum ZygoteError {
 
 /// Runs the zygote until it is killed. The process must have one thread.
 ///
-/// Standard output says `node` once the node's namespace exists; the starter then opens
-/// `/proc/<pid>/ns/mnt`, for agent and driver to join, and writes a line to standard input. `ready`
-/// follows once containers can be started.
+/// Writes `node` to standard output once the node's namespace exists; the starter then opens
+/// `/proc/<pid>/ns/mnt`, for agent and driver to join, and writes a line to standard input. `ready` follows
+/// once containers can be started.
 ///
 /// # Errors
-/// Where the namespaces cannot be made: without root outside of a user namespace, for example.
+/// If the namespaces cannot be created: without root outside of a user namespace, for example.
 pub fn serve(args: &Args) -> Result<std::convert::Infallible, ZygoteError> {
     node_namespace(args)?;
     say("node")?;
@@ -149,22 +149,23 @@ struct Zygote {
     buffer: Vec<u8>,
 }
 
-/// The containers of the node, and whose process is whose.
+/// The containers of the node, and which process belongs to which.
 #[derive(Default)]
 struct Table {
     containers: BTreeMap<String, State>,
     by_pid: HashMap<i32, String>,
-    /// Killed for another signal, whose default action the kernel keeps from a first process.
+    /// Killed in place of another signal, since the kernel ignores its default action for a namespace's first
+    /// process.
     by_default: HashMap<i32, Signal>,
 }
 
 struct Connection {
     socket: OwnedFd,
-    /// What the agent has not taken yet.
+    /// Messages that the agent has not received yet.
     outbox: VecDeque<Reply>,
 }
 
-/// Forked, and not yet known to have reached its program.
+/// Forked, and not yet known to have started its program.
 struct Starting {
     id: String,
     pid: Pid,
@@ -173,7 +174,7 @@ struct Starting {
     seq: u64,
 }
 
-/// What `poll` found ready.
+/// A result of `poll`.
 enum Ready {
     Listener,
     Signals,
@@ -182,7 +183,7 @@ enum Ready {
 }
 
 impl Zygote {
-    /// Waits for whatever comes next, and handles all that is ready.
+    /// Waits for the next events, and handles all that are ready.
     fn turn(&mut self) -> io::Result<()> {
         for ready in self.wait()? {
             match ready {
@@ -233,8 +234,8 @@ impl Zygote {
         Ok(())
     }
 
-    /// Takes all requests of one agent; one that is gone or speaks nonsense is dropped, its containers
-    /// stay.
+    /// Handles all requests of one agent; one that has disconnected or sends invalid messages is dropped, and
+    /// its containers stay.
     fn hear(&mut self, id: u64) {
         loop {
             let Some(connection) = self.connections.get(&id) else { return };
@@ -284,7 +285,7 @@ impl Zygote {
         );
     }
 
-    /// Answers for the containers whose program runs, or will not.
+    /// Responds for the containers that started their program, or failed to.
     fn started(&mut self) {
         let mut still = Vec::new();
         for starting in std::mem::take(&mut self.starting) {
@@ -294,7 +295,7 @@ impl Zygote {
                     self.send(starting.connection, Reply::Done { seq: starting.seq });
                 }
                 Some(reason) => {
-                    // It never was a container: nobody shall hear of its exit.
+                    // It never was a container: its exit is not reported.
                     self.table.containers.remove(&starting.id);
                     self.table.by_pid.remove(&starting.pid.as_raw());
                     self.send(starting.connection, Reply::Refused { seq: starting.seq, reason });
@@ -354,10 +355,10 @@ impl Table {
         self.by_pid.insert(pid, id.to_owned());
     }
 
-    /// A signal takes effect on a container as it would on any process, as if a small init stood before it:
-    /// the kernel ignores what would end a PID namespace's first process by default, and a shell that has
-    /// not come to its `trap` yet would sit out its whole grace period. Asking what it handles costs a look
-    /// at its end, where an init would cost a fork and a process for its life.
+    /// A signal has the same effect on a container as on any process, as if it had a small init: the kernel
+    /// ignores signals that would end a PID namespace's first process by default, and a shell that has not
+    /// reached its `trap` yet would use up its whole grace period. Checking its handlers costs one read when it
+    /// is stopped, while an init would cost a fork and a process for its lifetime.
     fn signal(&mut self, id: &str, signal: i32) -> Result<(), String> {
         match self.containers.get(id) {
             None => Err("is unknown".to_owned()),
@@ -378,7 +379,7 @@ impl Table {
 
     fn remove(&mut self, id: &str) -> Result<(), String> {
         if matches!(self.containers.get(id), Some(State::Running { .. })) {
-            return Err("still runs: stop it first".to_owned());
+            return Err("it is still running: stop it first".to_owned());
         }
         self.containers.remove(id);
         Ok(())
@@ -397,14 +398,14 @@ impl Table {
     }
 }
 
-/// Whether a process that does nothing about the signal is ended by it (signal(7)).
+/// Whether the signal's default action ends a process (signal(7)).
 fn ends_by_default(signal: Signal) -> bool {
     use Signal::{SIGCHLD, SIGCONT, SIGKILL, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH};
     !matches!(signal, SIGCHLD | SIGCONT | SIGKILL | SIGSTOP | SIGTSTP | SIGTTIN | SIGTTOU | SIGURG | SIGWINCH)
 }
 
-/// Whether a process blocks, ignores or catches a signal (proc_pid_status(5)). What cannot be told is taken
-/// for yes, which leaves the choice to the kernel.
+/// Whether a process blocks, ignores or catches a signal (proc_pid_status(5)). If that is unknown, yes is
+/// assumed, which leaves the decision to the kernel.
 fn is_handled(pid: i32, signal: Signal) -> bool {
     let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return true };
     handles(&status, signal)

@@ -1,4 +1,4 @@
-//! PID 1 of the private namespace: builds its root, forks the process that does the work, and reaps.
+//! PID 1 of the private namespace: builds its root, forks the worker process, and reaps.
 
 use std::{
     io,
@@ -73,7 +73,7 @@ fn reap(worker: Pid, lifeline: &OwnedFd, signals: &SigSet) -> io::Result<i32> {
             Err(error) => return Err(error.into()),
         }
         if fds[1].any().unwrap_or(false) {
-            // The outer process is gone. It died between our fork and set_pdeathsig, or we would be too.
+            // The outer process is gone. It died between fork and set_pdeathsig.
             return Ok(3);
         }
         while let Some(info) = signals.read_signal()? {

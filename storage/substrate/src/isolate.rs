@@ -1,4 +1,4 @@
-//! From the process that the shell started to the one that may have threads.
+//! From the process that the shell started to the one that may create threads.
 
 use std::{fs, io, os::fd::AsFd, process};
 
@@ -20,22 +20,22 @@ use crate::{Lane, init, root::RootError};
 /// Signals that end a run; forwarded down the tree.
 pub(crate) const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
 
-/// Why the private namespaces cannot be had.
+/// Why the private namespaces cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum IsolateError {
-    /// The kernel refuses the namespaces.
+    /// The kernel rejects the namespaces.
     #[error(
         "cannot make private namespaces ({0}): run as root, or permit user namespaces \
          (sysctl kernel.unprivileged_userns_clone=1, user.max_user_namespaces, \
          kernel.apparmor_restrict_unprivileged_userns=0)"
     )]
     Namespaces(Errno),
-    /// The user namespace refuses our user id.
+    /// The user namespace rejects the user id.
     #[error("cannot map user {uid} into the private user namespace")]
     UserMap {
-        /// The user who runs this.
+        /// The current user.
         uid: u32,
-        /// Why.
+        /// The error.
         #[source]
         source: io::Error,
     },
@@ -49,14 +49,14 @@ pub enum IsolateError {
 
 /// Moves the rest of this process into private namespaces.
 ///
-/// Returns only in the process that shall do the work; the processes above it wait here and exit with
-/// its status. To be called before any thread exists.
+/// Returns only in the worker process; the processes above it wait here and exit with its status. Must be
+/// called before any thread exists.
 ///
 /// # Errors
-/// Where the host does not permit it. The caller says why and exits, and its status is carried out as
-/// any other is.
+/// If the host does not permit it. The caller reports the error and exits, and its status is passed on as any
+/// other.
 pub fn isolate() -> Result<Lane, IsolateError> {
-    // Held open by the outer process alone: its end tells init that nobody waits any more.
+    // Held open by the outer process alone: its end notifies init that no process waits any more.
     let (lifeline, held) = pipe2(OFlag::O_CLOEXEC).map_err(system("make a pipe"))?;
     // Before the fork, so that no signal is lost in between.
     let signals = block(&ENDING).map_err(system("block signals"))?;
@@ -86,8 +86,8 @@ pub(crate) fn block(signals: &[Signal]) -> nix::Result<SigSet> {
     Ok(set)
 }
 
-/// Tries with the privileges we have, then with a user namespace: trying is the only test that is right
-/// in containers as well.
+/// Tries with the present privileges, then with a user namespace: trying is the only test that is reliable in
+/// containers as well.
 fn clone_into_namespaces() -> Result<(Lane, ForkResult), IsolateError> {
     let plain = CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWPID;
     match clone(plain) {
@@ -110,7 +110,7 @@ fn clone(namespaces: CloneFlags) -> nix::Result<ForkResult> {
     })
 }
 
-/// The outer process: carries signals in and the exit status out.
+/// The outer process: forwards signals to the worker and returns its exit status.
 fn wait(init: Pid) -> ! {
     match supervise(init) {
         Ok(code) => process::exit(code),
@@ -154,14 +154,14 @@ pub(crate) fn forward(to: Pid, signal: u32, code: i32) {
     }
 }
 
-/// Init ended of a signal: end of it too, so that the shell sees the truth.
+/// Init was killed by a signal: exit by the same signal, so that the shell sees the real cause.
 fn end_alike(signal: Signal) -> i32 {
     let _ = sigprocmask(SigmaskHow::SIG_UNBLOCK, Some(&SigSet::from(signal)), None);
     let _ = raise(signal);
     128 + signal as i32
 }
 
-/// Maps the user who runs this to root of the user namespace we are in.
+/// Maps the current user to root of the user namespace.
 pub(crate) fn map_user(uid: u32, gid: u32) -> Result<(), IsolateError> {
     let write = |file: &str, text: String| {
         fs::write(file, text).map_err(|source| IsolateError::UserMap { uid, source })

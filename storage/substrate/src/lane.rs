@@ -1,14 +1,14 @@
-//! What this run may do on the host, found out by having tried it.
+//! The privileges of this run on the host, determined by trying.
 
 use serde::{Deserialize, Serialize};
 
-/// How the substrate was made; decides what can be run and is named in the report.
+/// How the namespaces were created; decides which cases can run and is shown in the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Lane {
     /// As root: loop devices, file systems, any owner.
     Root,
-    /// As an ordinary user in a user namespace: bind mounts and tmpfs, one user id, no loop devices.
+    /// As an unprivileged user in a user namespace: bind mounts and tmpfs, one user id, no loop devices.
     User,
 }
 

@@ -1,5 +1,5 @@
-//! The ground that an embedded cluster stands on: a private mount and PID namespace whose death takes
-//! everything with it.
+//! The base of an embedded cluster: a private mount and PID namespace; when it ends, everything in it is
+//! removed.
 //!
 //! ```text
 //! outer   waits, forwards signals, carries the exit code back        (isolate)
@@ -7,8 +7,8 @@
 //!    └─ main  returns from `isolate`; spawns components              (process)
 //! ```
 //!
-//! All state lies on the tmpfs that is the namespace's root, so nothing has to be cleaned up: when init
-//! dies, of whatever, the kernel kills what runs below it and drops the mounts.
+//! All state is on the tmpfs that is the namespace's root, so no cleanup is needed: when init exits, for
+//! whatever reason, the kernel kills all processes below it and drops the mounts.
 
 mod init;
 mod isolate;
@@ -21,6 +21,6 @@ pub use lane::Lane;
 pub use process::{NodeNamespace, Process, ProcessSpec, SpawnError};
 pub use root::{KUBELET_DIR, RootError, share};
 
-/// Where an embedded cluster keeps its state, in the private namespace. Short, since unix socket paths
-/// end at 108 bytes.
+/// The state directory of an embedded cluster, in the private namespace. Short, since unix socket paths are
+/// limited to 108 bytes.
 pub const STATE_DIR: &str = "/cc";

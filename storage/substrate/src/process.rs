@@ -1,4 +1,4 @@
-//! Components as processes: each in a session of its own, so that Ctrl-C reaches them only through us,
+//! Components as processes: each in a session of its own, so that Ctrl-C reaches them only through the harness,
 //! and those of a node in that node's mount namespace.
 
 use std::{
@@ -24,16 +24,16 @@ use tokio::process::{Child, Command};
 pub struct NodeNamespace(Arc<File>);
 
 impl NodeNamespace {
-    /// The mount namespace that process `pid` is in.
+    /// The mount namespace of process `pid`.
     ///
     /// # Errors
-    /// Where the process is gone.
+    /// If the process has exited.
     pub fn of(pid: u32) -> io::Result<Self> {
         Ok(Self(Arc::new(File::open(format!("/proc/{pid}/ns/mnt"))?)))
     }
 }
 
-/// What to start.
+/// Specification of a process.
 #[derive(Clone, Debug)]
 pub struct ProcessSpec {
     /// For logs and errors: `driver on node-1`.
@@ -42,11 +42,11 @@ pub struct ProcessSpec {
     pub program: PathBuf,
     /// Its arguments.
     pub args: Vec<OsString>,
-    /// Added to what is inherited.
+    /// Added to the inherited environment.
     pub env: Vec<(String, OsString)>,
-    /// Where standard output and error are appended.
+    /// The file to which standard output and error are appended.
     pub log: PathBuf,
-    /// The node's namespace to run in; the run's own where absent.
+    /// The node's namespace; the run's own if absent.
     pub namespace: Option<NodeNamespace>,
 }
 
@@ -69,10 +69,10 @@ pub struct Process {
 }
 
 impl ProcessSpec {
-    /// Starts it, with its output going to the log.
+    /// Starts it, with its output in the log.
     ///
     /// # Errors
-    /// Where the program or the log cannot be opened.
+    /// If the program or the log cannot be opened.
     pub fn spawn(&self) -> Result<Process, SpawnError> {
         let log = open_log(&self.log).map_err(|source| self.error("its log cannot be opened", source))?;
         let errors = log.try_clone().map_err(|source| self.error("its log cannot be shared", source))?;
@@ -84,7 +84,7 @@ impl ProcessSpec {
     /// Starts it with standard input and output as pipes, for a handshake; errors go to the log.
     ///
     /// # Errors
-    /// Where the program or the log cannot be opened.
+    /// If the program or the log cannot be opened.
     pub fn spawn_piped(&self) -> Result<Process, SpawnError> {
         let log = open_log(&self.log).map_err(|source| self.error("its log cannot be opened", source))?;
         let mut command = self.command();
@@ -100,9 +100,8 @@ impl ProcessSpec {
     }
 
     fn start(&self, mut command: Command) -> Result<Process, SpawnError> {
-        let child = command
-            .spawn()
-            .map_err(|source| self.error("check that it exists and may be executed", source))?;
+        let child =
+            command.spawn().map_err(|source| self.error("check that it exists and is executable", source))?;
         Ok(Process { name: self.name.clone(), child })
     }
 
@@ -135,7 +134,7 @@ fn prepare(command: &mut Command, namespace: Option<NodeNamespace>) {
 }
 
 impl Process {
-    /// What it is called in logs and errors.
+    /// Its name in logs and errors.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -145,12 +144,12 @@ impl Process {
         self.child.id()
     }
 
-    /// The pipes of [`ProcessSpec::spawn_piped`], to be taken once.
+    /// The pipes of [`ProcessSpec::spawn_piped`]; can be taken once.
     pub fn pipes(&mut self) -> Option<(tokio::process::ChildStdin, tokio::process::ChildStdout)> {
         Some((self.child.stdin.take()?, self.child.stdout.take()?))
     }
 
-    /// Sends a signal; nothing happens where it has ended.
+    /// Sends a signal; does nothing if it has ended.
     pub fn signal(&self, signal: Signal) {
         if let Some(pid) = self.child.id() {
             // Not waited for yet, so the number is still its own.
@@ -161,7 +160,7 @@ impl Process {
     /// Waits for its end.
     ///
     /// # Errors
-    /// Where the system refuses to wait.
+    /// If the system call fails.
     pub async fn wait(&mut self) -> io::Result<ExitStatus> {
         self.child.wait().await
     }

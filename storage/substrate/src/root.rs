@@ -1,9 +1,9 @@
-//! The root of the private namespace: a tmpfs that shows the host's own directories.
+//! The root of the private namespace: a tmpfs with the host's own directories.
 //!
-//! The host's root itself cannot be used, since `/var/lib/kubelet` and the state directory would have
-//! to be made on it. So the root is a tmpfs, every top-level entry of the host's root is bound into it,
-//! and where the host has no `/var/lib/kubelet`, `/var` and `/var/lib` are directories of the tmpfs too.
-//! Paths mean the same inside and outside.
+//! The host's root itself cannot be used, since `/var/lib/kubelet` and the state directory would have to be
+//! created on it. So the root is a tmpfs, every top-level entry of the host's root is bind mounted into it, and
+//! if the host has no `/var/lib/kubelet`, `/var` and `/var/lib` are directories of the tmpfs too. Paths are the
+//! same inside and outside.
 
 use std::{
     env, fs, io,
@@ -22,7 +22,7 @@ use crate::STATE_DIR;
 pub const KUBELET_DIR: &str = "/var/lib/kubelet";
 const OLD: &str = "/.host";
 
-/// A step of building the private root that failed.
+/// A failed step of building the private root.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {what} {path} for the private root")]
 pub struct RootError {
@@ -32,7 +32,7 @@ pub struct RootError {
     source: io::Error,
 }
 
-/// Attaches what was done to which path to an error of it.
+/// Adds the operation and its path to an error.
 trait Doing<T> {
     fn doing(self, what: &'static str, path: &Path) -> Result<T, RootError>;
 }
@@ -43,7 +43,7 @@ impl<T, E: Into<io::Error>> Doing<T> for Result<T, E> {
     }
 }
 
-/// Makes the private root and moves into it; the working directory stays the same one.
+/// Creates the private root and changes into it; the working directory stays the same one.
 pub(crate) fn build() -> Result<(), RootError> {
     let here = env::current_dir().doing("find", Path::new("the working directory"))?;
     let old_root = Path::new("/");
@@ -75,7 +75,7 @@ fn enter_tmpfs() -> Result<(), RootError> {
     chdir("/").doing("enter", Path::new("/"))
 }
 
-/// Shows every entry of a host directory in a directory of ours.
+/// Bind mounts every entry of a host directory into a directory of the private root.
 fn show_entries(host: &Path, ours: &Path) -> Result<(), RootError> {
     let kubelet = Path::new(KUBELET_DIR);
     let make_kubelet_dir = !Path::new(OLD).join(&KUBELET_DIR[1..]).is_dir();
@@ -105,8 +105,9 @@ fn show_entries(host: &Path, ours: &Path) -> Result<(), RootError> {
     Ok(())
 }
 
-/// Shares what is mounted below a directory of the private root, which comes to be a mount itself. So it is below the
-/// kubelet's directory on a real node, and there are drivers that look: `mount propagation is not enabled`.
+/// Makes the mounts below a directory of the private root shared; the directory itself becomes a mount. This is
+/// so for the kubelet's directory on a real node, and some drivers check it: `mount propagation is not
+/// enabled`.
 ///
 /// # Errors
 /// The kernel's.

@@ -387,7 +387,7 @@ async fn refusals(runtime: &Client) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Mounts and starts pods without end, for somebody to kill.
+/// Mounts and starts pods without end, until it is killed.
 async fn forever(runtime: &Client) -> Result<ExitCode, Box<dyn std::error::Error>> {
     let mut pod = 0;
     loop {

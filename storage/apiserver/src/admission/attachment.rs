@@ -1,4 +1,4 @@
-//! Volume attachments: what they must say; their spec stands.
+//! VolumeAttachments: required fields; their spec is immutable.
 //!
 //! Mirrors ValidateVolumeAttachment in pkg/apis/storage/validation.
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::status::FieldError;
 
-/// What an attachment must say.
+/// Validates an attachment.
 pub fn validate(attachment: &Value) -> Vec<FieldError> {
     let spec = &attachment["spec"];
     let mut errors = Vec::new();
@@ -36,7 +36,7 @@ pub fn validate(attachment: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// The spec stands. Upstream shows the refused one as its internal struct.
+/// The spec is immutable. Upstream prints the rejected one as its internal struct.
 pub fn validate_update(old: &Value, new: &Value) -> Vec<FieldError> {
     if old["spec"] == new["spec"] {
         return Vec::new();

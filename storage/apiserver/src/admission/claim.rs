@@ -1,4 +1,4 @@
-//! Claims: the default class, what a claim must say, what of it may change, and growing.
+//! Claims: the default class, required fields, immutable fields, and expansion.
 //!
 //! Mirrors plugin/pkg/admission/storage/{storageclass/setdefault,persistentvolume/resize} and
 //! ValidatePersistentVolumeClaim in pkg/apis/core/validation.
@@ -15,7 +15,7 @@ const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 const DEFAULT_CLASS_BETA: &str = "storageclass.beta.kubernetes.io/is-default-class";
 const CLASS_BETA: &str = "volume.beta.kubernetes.io/storage-class";
 
-/// A claim that names no class gets the default one; of several the newest, and by name among equals.
+/// Sets the default class on a claim without one; of several the newest, and by name among equals.
 pub fn set_default_class(store: &Store, claim: &mut Value) {
     if !claim["spec"]["storageClassName"].is_null() || !claim["metadata"]["annotations"][CLASS_BETA].is_null()
     {
@@ -30,18 +30,18 @@ pub fn set_default_class(store: &Store, claim: &mut Value) {
     }
 }
 
-/// Whether claims without a class go to this one.
+/// Whether this is the default class.
 pub fn is_default(class: &Value) -> bool {
     let annotations = &class["metadata"]["annotations"];
     annotations[DEFAULT_CLASS] == "true" || annotations[DEFAULT_CLASS_BETA] == "true"
 }
 
-/// What a claim must say.
+/// Validates a claim.
 pub fn validate(claim: &Value) -> Vec<FieldError> {
     validate_spec(&claim["spec"], "spec")
 }
 
-/// What the spec of a claim must say, which stands at `path`.
+/// Validates the spec of a claim at `path`.
 pub fn validate_spec(spec: &Value, path: &str) -> Vec<FieldError> {
     let mut errors = check_access_modes(spec, path, "at least 1 access mode is required");
     let storage_path = format!("{path}.resources[storage]");
@@ -68,7 +68,7 @@ pub fn validate_spec(spec: &Value, path: &str) -> Vec<FieldError> {
     errors
 }
 
-/// Where the contents of a claim come from.
+/// The data source of a claim.
 fn check_data_source(source: &Value, path: &str) -> Vec<FieldError> {
     if source.is_null() {
         return Vec::new();
@@ -84,8 +84,8 @@ fn check_data_source(source: &Value, path: &str) -> Vec<FieldError> {
     errors
 }
 
-/// What of a claim may change: the volume's name and the class while they are empty, and, once it is
-/// bound, the requested size (upwards, or back to what it has) and the attributes class.
+/// Mutable fields of a claim: the volume's name and the class while they are empty, and, once it is bound, the
+/// requested size (upwards, or back to its capacity) and the VolumeAttributesClass.
 pub fn validate_update(old: &Value, new: &Value) -> Vec<FieldError> {
     let (was, is) = (&old["spec"], &new["spec"]);
     let bound = old["status"]["phase"] == "Bound";
@@ -121,7 +121,7 @@ pub fn validate_update(old: &Value, new: &Value) -> Vec<FieldError> {
     Vec::new()
 }
 
-/// A claim may only grow where its class lets it.
+/// A claim may only be expanded if its class permits it.
 pub fn resize(store: &Store, resource: &Resource, old: &Value, new: &Value) -> Result<()> {
     let grows = requested(new) > requested(old);
     if !grows || old["status"]["phase"] != "Bound" {

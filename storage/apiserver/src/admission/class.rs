@@ -1,4 +1,5 @@
-//! Classes of storage, of volume attributes and of priority: all but labels and expansion stands.
+//! StorageClasses, VolumeAttributesClasses and PriorityClasses: immutable, except labels and
+//! allowVolumeExpansion.
 //!
 //! Mirrors pkg/apis/storage/validation and pkg/apis/scheduling/validation.
 
@@ -6,10 +7,10 @@ use serde_json::Value;
 
 use crate::status::FieldError;
 
-/// The highest value that is not the system's own.
+/// The highest value that is not reserved for the system.
 const HIGHEST_PRIORITY: i64 = 1_000_000_000;
 
-/// What a storage class must say.
+/// Validates a StorageClass.
 pub fn validate(class: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if class["provisioner"].as_str().unwrap_or_default().is_empty() {
@@ -36,7 +37,7 @@ fn check_parameters(class: &Value) -> Option<FieldError> {
     empty.then(|| FieldError::invalid("parameters", &"".into(), "field must not be empty"))
 }
 
-/// What may change in a storage class: whether its volumes may grow, its mount options and topologies.
+/// Mutable fields of a StorageClass: allowVolumeExpansion, mount options and topologies.
 pub fn validate_update(old: &Value, new: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if old["parameters"] != new["parameters"] {
@@ -50,7 +51,7 @@ pub fn validate_update(old: &Value, new: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// What a class of volume attributes must say.
+/// Validates a VolumeAttributesClass.
 pub fn validate_attributes(class: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if class["driverName"].as_str().unwrap_or_default().is_empty() {
@@ -63,13 +64,13 @@ pub fn validate_attributes(class: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// Nothing may change in a class of volume attributes.
+/// A VolumeAttributesClass is immutable.
 pub fn validate_attributes_update(old: &Value, new: &Value) -> Vec<FieldError> {
     let changed = ["driverName", "parameters"].into_iter().filter(|field| old[field] != new[field]);
     changed.map(|field| FieldError::immutable(field, &new[field])).collect()
 }
 
-/// What a class of priority must say. The system's own are there before anybody can ask for them.
+/// Validates a PriorityClass. The system's own exist before the first request.
 pub fn validate_priority(class: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let value = class["value"].as_i64().unwrap_or_default();
@@ -89,7 +90,7 @@ pub fn validate_priority(class: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// What a class of priority gives stands.
+/// The value of a PriorityClass is immutable.
 pub fn validate_priority_update(old: &Value, new: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if old["value"] != new["value"] {

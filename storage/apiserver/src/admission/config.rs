@@ -1,4 +1,4 @@
-//! Config maps and secrets: their keys, their size, what secrets of a type must hold, and what stands.
+//! ConfigMaps and Secrets: keys, size, required keys by type, and immutability.
 //!
 //! Mirrors ValidateConfigMap and ValidateSecret in pkg/apis/core/validation.
 
@@ -7,12 +7,12 @@ use serde_json::Value;
 use crate::encoding::unbase64;
 use crate::status::FieldError;
 
-/// How many bytes all values of one object may hold.
+/// Maximum number of bytes of all values of one object.
 const LIMIT: usize = 1 << 20;
 const KEY: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  \
     or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
 
-/// What a config map must hold.
+/// Validates a ConfigMap.
 pub fn validate_config_map(map: &Value) -> Vec<FieldError> {
     let mut errors = check_keys(map, &["data", "binaryData"]);
     for (key, _) in entries(map, "binaryData").filter(|(key, _)| !map["data"][key.as_str()].is_null()) {
@@ -25,7 +25,7 @@ pub fn validate_config_map(map: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// What a secret must hold, by its type.
+/// Validates a Secret, by its type.
 pub fn validate_secret(secret: &Value) -> Vec<FieldError> {
     let mut errors = check_keys(secret, &["data"]);
     errors.extend(check_size("data", decoded_size(secret, "data")));
@@ -51,12 +51,12 @@ pub fn validate_secret(secret: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// What of a config map may change.
+/// Mutable fields of a ConfigMap.
 pub fn validate_config_map_update(old: &Value, new: &Value) -> Vec<FieldError> {
     immutable_data(old, new)
 }
 
-/// What of a secret may change: not its type.
+/// Mutable fields of a Secret: not its type.
 pub fn validate_secret_update(old: &Value, new: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if old["type"] != new["type"] {

@@ -1,4 +1,4 @@
-//! The text that upstream adds to "is immutable": a unified diff of the two specs, printed as Go prints
+//! The text that upstream appends to "is immutable": a unified diff of the two specs, printed in Go's format of
 //! its internal structs as JSON. The order and the null fields are those of the structs.
 
 use serde_json::{Map, Value, json};
@@ -86,7 +86,7 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// JSON with one blank per level, one value a line.
+/// JSON with an indentation of one blank per level, one value per line.
 fn print(value: &Value) -> Vec<String> {
     fn write(value: &Value, depth: usize, head: String, tail: &str, lines: &mut Vec<String>) {
         let indent = " ".repeat(depth);

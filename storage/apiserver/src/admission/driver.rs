@@ -1,4 +1,4 @@
-//! CSI drivers and what is said of them: the traits of a driver, the nodes it is on, its free capacity.
+//! CSIDriver, CSINode and CSIStorageCapacity: required and immutable fields.
 //!
 //! Mirrors ValidateCSIDriver, ValidateCSINode and ValidateCSIStorageCapacity in pkg/apis/storage/validation.
 
@@ -13,10 +13,10 @@ use crate::status::FieldError;
 
 const LIFE_CYCLE_MODES: [&str; 2] = ["Ephemeral", "Persistent"];
 const GROUP_POLICIES: [&str; 3] = ["File", "None", "ReadWriteOnceWithFSType"];
-/// The shortest life of a token, in seconds.
+/// Minimum lifetime of a token, in seconds.
 const TOKEN_LIFE: i64 = 600;
 
-/// What a driver must say.
+/// Validates a CSIDriver.
 pub fn validate(driver: &Value) -> Vec<FieldError> {
     let spec = &driver["spec"];
     let mut errors: Vec<_> = check_name(&driver["metadata"]["name"], "metadata.name").into_iter().collect();
@@ -44,7 +44,7 @@ pub fn validate(driver: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// Whether volumes are attached, and for what life cycle, stands.
+/// attachRequired and volumeLifecycleModes are immutable.
 pub fn validate_update(old: &Value, new: &Value) -> Vec<FieldError> {
     // The first name is misspelt upstream, and clients see it so.
     let fixed =
@@ -53,7 +53,7 @@ pub fn validate_update(old: &Value, new: &Value) -> Vec<FieldError> {
     changed.map(|(field, path)| FieldError::immutable(path, &new["spec"][field])).collect()
 }
 
-/// What is said of the drivers on a node.
+/// Validates the drivers of a CSINode.
 pub fn validate_node(node: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut seen = HashSet::new();
@@ -89,7 +89,7 @@ pub fn validate_node(node: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// What is said of free capacity.
+/// Validates a CSIStorageCapacity.
 pub fn validate_capacity(capacity: &Value) -> Vec<FieldError> {
     let mut errors: Vec<_> = check_class_name(capacity, "", "storageClassName").into_iter().collect();
     if capacity["storageClassName"].as_str().unwrap_or_default().is_empty() {
@@ -105,14 +105,14 @@ pub fn validate_capacity(capacity: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// What the capacity is of stands.
+/// The class and topology of a capacity are immutable.
 pub fn validate_capacity_update(old: &Value, new: &Value) -> Vec<FieldError> {
     let fixed = ["nodeTopology", "storageClassName"];
     let changed = fixed.into_iter().filter(|field| old[field] != new[field]);
     changed.map(|field| FieldError::immutable(field, &new[field])).collect()
 }
 
-/// Drivers are named as domains, in at most 63 bytes.
+/// Driver names are domain names of at most 63 bytes.
 fn check_name(name: &Value, path: &str) -> Option<FieldError> {
     let text = name.as_str().unwrap_or_default();
     match text.len() {

@@ -1,5 +1,5 @@
-//! What the cluster adds to an object or refuses, beside what its kind alone demands: a short list of
-//! plain functions. Each file holds the rules of one kind.
+//! Admission: plain functions that complete or reject an object, in addition to its kind's own validation. Each
+//! file contains the rules of one kind.
 
 pub mod attachment;
 pub mod claim;
@@ -42,7 +42,7 @@ pub fn update(store: &Store, path: &ObjectPath, old: &Value, new: &Value) -> Res
     }
 }
 
-/// Enters the finalizer that the protection controller takes out when the object is no longer in use.
+/// Adds the finalizer that the protection controller removes when the object is no longer in use.
 ///
 /// Mirrors plugin/pkg/admission/storage/storageobjectinuseprotection.
 fn protect(object: &mut Value, finalizer: &str) {

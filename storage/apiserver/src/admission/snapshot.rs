@@ -1,4 +1,4 @@
-//! Snapshots: the rules that their CRDs state in CEL, as functions.
+//! Snapshots: the CEL rules of their CRDs, as functions.
 //!
 //! Mirrors client/config/crd/*.yaml of kubernetes-csi/external-snapshotter.
 
@@ -8,7 +8,7 @@ use crate::status::FieldError;
 
 const POLICIES: [&str; 2] = ["Delete", "Retain"];
 
-/// What a snapshot must say.
+/// Validates a VolumeSnapshot.
 pub fn validate(snapshot: &Value) -> Vec<FieldError> {
     let spec = &snapshot["spec"];
     let mut errors = Vec::new();
@@ -28,13 +28,13 @@ pub fn validate(snapshot: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// What a snapshot is made of stands.
+/// The source of a snapshot is immutable.
 pub fn validate_update(old: &Value, new: &Value) -> Vec<FieldError> {
     let (old, new) = (&old["spec"]["source"], &new["spec"]["source"]);
     kept(old, new, "spec.source", &["persistentVolumeClaimName", "volumeSnapshotContentName"])
 }
 
-/// What a content must say.
+/// Validates a VolumeSnapshotContent.
 pub fn validate_content(content: &Value) -> Vec<FieldError> {
     let spec = &content["spec"];
     let mut errors = Vec::from_iter(check_policy(&spec["deletionPolicy"], "spec.deletionPolicy"));
@@ -52,7 +52,7 @@ pub fn validate_content(content: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// What a content is stands.
+/// The source of a content is immutable.
 pub fn validate_content_update(old: &Value, new: &Value) -> Vec<FieldError> {
     let (old, new) = (&old["spec"], &new["spec"]);
     let mut errors = kept(&old["source"], &new["source"], "spec.source", &["volumeHandle", "snapshotHandle"]);
@@ -60,7 +60,7 @@ pub fn validate_content_update(old: &Value, new: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// What a class must say.
+/// Validates a VolumeSnapshotClass.
 pub fn validate_class(class: &Value) -> Vec<FieldError> {
     check_policy(&class["deletionPolicy"], "deletionPolicy").into_iter().collect()
 }
@@ -76,7 +76,7 @@ fn one_of(source: &Value, fields: [&str; 2], must: &str) -> Option<FieldError> {
     (set != 1).then(|| FieldError::invalid("spec.source", &"object".into(), message))
 }
 
-/// Fields that once set stay as they are.
+/// Fields that are immutable once they are set.
 fn kept(old: &Value, new: &Value, path: &str, fields: &[&str]) -> Vec<FieldError> {
     let changed = fields.iter().filter(|field| old[**field].is_string() && old[**field] != new[**field]);
     changed

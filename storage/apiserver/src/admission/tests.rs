@@ -1,4 +1,4 @@
-//! What is refused of the kinds of storage, and where. Pods have a table of their own.
+//! Rejected objects of the storage kinds, and the paths of the errors. Pods have a table of their own.
 
 use serde_json::{Value, json};
 

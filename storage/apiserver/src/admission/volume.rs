@@ -1,4 +1,4 @@
-//! Volumes: what a volume must say, and what of it may change.
+//! PersistentVolumes: required and immutable fields.
 //!
 //! Mirrors ValidatePersistentVolume in pkg/apis/core/validation.
 
@@ -12,7 +12,7 @@ use crate::status::FieldError;
 const ACCESS_MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
 const RECLAIM_POLICIES: [&str; 3] = ["Delete", "Recycle", "Retain"];
 
-/// What a volume must say.
+/// Validates a volume.
 pub fn validate(volume: &Value) -> Vec<FieldError> {
     let spec = &volume["spec"];
     let mut errors = check_access_modes(spec, "spec", "");
@@ -70,7 +70,7 @@ pub fn validate(volume: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// The source and the mode of a volume stand.
+/// The source and the mode of a volume are immutable.
 pub fn validate_update(old: &Value, new: &Value) -> Vec<FieldError> {
     let (was, is) = (&old["spec"], &new["spec"]);
     let mut errors = Vec::new();
@@ -88,7 +88,7 @@ pub fn validate_update(old: &Value, new: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// The secret for expansion may be named later.
+/// The secret for expansion may be added later.
 fn without_secrets(source: &Value) -> Value {
     let mut source = source.clone();
     if let Value::Object(fields) = &mut source {
@@ -97,7 +97,7 @@ fn without_secrets(source: &Value) -> Value {
     source
 }
 
-/// A volume's affinity must be required, by at least one term.
+/// A volume's affinity must be `required`, with at least one term.
 fn check_node_affinity(affinity: &Value) -> Option<FieldError> {
     if affinity.is_null() {
         return None;
@@ -111,14 +111,14 @@ fn check_node_affinity(affinity: &Value) -> Option<FieldError> {
     (terms == 0).then(|| FieldError::required("spec.nodeAffinity.required.nodeSelectorTerms", message))
 }
 
-/// A volume is a block device or a file system.
+/// volumeMode is Block or Filesystem.
 pub fn check_mode(spec: &Value, path: &str) -> Option<FieldError> {
     let modes = ["Block", "Filesystem"];
     let known = modes.iter().any(|mode| spec["volumeMode"] == *mode);
     (!known).then(|| FieldError::not_supported(format!("{path}.volumeMode"), &spec["volumeMode"], &modes))
 }
 
-/// A class that is named is named as classes are.
+/// A class name must be valid.
 pub fn check_class_name(spec: &Value, path: &str, field: &str) -> Option<FieldError> {
     let name = spec[field].as_str().filter(|name| !name.is_empty())?;
     let fault = names::fault(name, false)?;
@@ -126,7 +126,7 @@ pub fn check_class_name(spec: &Value, path: &str, field: &str) -> Option<FieldEr
     Some(FieldError::invalid(path, &spec[field], fault))
 }
 
-/// At least one access mode, all known, `ReadWriteOncePod` alone.
+/// At least one access mode, all known, `ReadWriteOncePod` only alone.
 pub fn check_access_modes(spec: &Value, path: &str, when_empty: &str) -> Vec<FieldError> {
     let path = format!("{path}.accessModes");
     let modes = spec["accessModes"].as_array().map_or(&[][..], Vec::as_slice);

@@ -1,6 +1,6 @@
-//! Whether an applied object fits its kind.
+//! Whether an applied object conforms to its kind's schema.
 //!
-//! Mirrors structured-merge-diff typed/validate.go, its wording included, since kubectl shows it.
+//! Mirrors structured-merge-diff typed/validate.go, including its wording, since kubectl shows it.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use super::set::Step;
 use super::values::step_to;
 use crate::schema::{Identity, Scalar, Shape};
 
-/// What is wrong with `value`, one line each; empty if it fits.
+/// The faults of `value`, one line each; empty if it is valid.
 pub fn check(value: &Value, shape: &Shape) -> Vec<String> {
     let mut faults = Vec::new();
     check_at(value, shape, "", &mut faults);
@@ -74,7 +74,7 @@ fn has_default(shape: &Shape, key: &str) -> bool {
     field.is_some_and(|field| field.default.is_some())
 }
 
-/// What was expected instead of `value`.
+/// The expected type, if `value` has another.
 fn misfit(scalar: Scalar, value: &Value) -> Option<&'static str> {
     match scalar {
         Scalar::Text | Scalar::Bytes | Scalar::Time | Scalar::MicroTime => {

@@ -1,4 +1,4 @@
-//! Laying an applied object over the one that is there.
+//! Merges an applied object into the existing one.
 //!
 //! Mirrors structured-merge-diff typed/merge.go.
 
@@ -8,7 +8,7 @@ use super::set::Step;
 use super::values::step_to;
 use crate::schema::{Identity, Shape};
 
-/// `live` with everything that `applied` says.
+/// `live` with all fields of `applied`.
 pub fn merge(live: &Value, applied: &Value, shape: &Shape) -> Value {
     if shape.is_atomic() {
         return applied.clone();
@@ -26,14 +26,14 @@ pub fn merge(live: &Value, applied: &Value, shape: &Shape) -> Value {
             }
             Value::Object(merged)
         }
-        // Null says nothing about a whole with parts.
+        // Null leaves a value with parts unchanged.
         (Value::Array(_) | Value::Object(_), Value::Null, _) => live.clone(),
         (_, applied, _) => applied.clone(),
     }
 }
 
-/// Items stand in the order in which they are applied. Those that only the live list has keep their place
-/// before the item that followed them.
+/// Items are ordered as in the applied list. Those that only the live list has keep their place before the item
+/// that followed them.
 fn merge_lists(live: &[Value], applied: &[Value], shape: &Shape, identity: &Identity) -> Vec<Value> {
     let steps =
         |items: &[Value]| -> Vec<Step> { items.iter().map(|item| step_to(item, shape, identity)).collect() };

@@ -1,8 +1,8 @@
-//! Field ownership: who said what about an object, and what server-side apply makes of it.
+//! Field ownership: the managers of an object's fields, and server-side apply.
 //!
 //! Mirrors structured-merge-diff merge/update.go and the managers around it in apimachinery
-//! pkg/util/managedfields. Of an object whose ownership was not tracked so far (`handlers/ownership` says
-//! when that begins), what it holds is ascribed to the manager `before-first-apply`.
+//! pkg/util/managedfields. If the ownership of an object was not tracked so far (`handlers/ownership` decides
+//! when that begins), its fields are ascribed to the manager `before-first-apply`.
 
 mod check;
 mod merge;
@@ -21,30 +21,30 @@ use crate::schema::Shape;
 use owners::{Holding, strip};
 use values::{Changes, with_ways, without};
 
-/// The manager of everything that an object held before its owners were tracked.
+/// The manager of all fields that an object had before its owners were tracked.
 const BEFORE: &str = "before-first-apply";
 
-/// A write: by whom, when, and through which path.
+/// A write: its manager, time, and path.
 #[derive(Debug)]
 pub struct Writing<'a> {
-    /// The form of the object.
+    /// The object's schema.
     pub shape: &'a Shape,
-    /// Who writes.
+    /// The manager.
     pub manager: Manager,
-    /// When, in RFC 3339.
+    /// The time, in RFC 3339.
     pub time: String,
-    /// The version that he sees the object through.
+    /// The API version of the write.
     pub api_version: String,
-    /// Fields that cannot be written on this path, and so are not his.
+    /// Fields that cannot be written on this path, and so are not owned by the writer.
     pub reset: &'a [&'a [&'a str]],
 }
 
 /// Another manager owns a field, with another value.
 #[derive(Debug, PartialEq)]
 pub struct Conflict {
-    /// Who.
+    /// The manager.
     pub manager: String,
-    /// Which field, e.g. `.spec.volumeMode`.
+    /// The field, e.g. `.spec.volumeMode`.
     pub field: String,
 }
 
@@ -64,8 +64,8 @@ impl Writing<'_> {
         owners
     }
 
-    /// The owners of an object that were not tracked: everything is one manager's. `empty` is an object of
-    /// this kind with nothing in it.
+    /// The owners of an object that were not tracked: one manager owns everything. `empty` is an empty object
+    /// of this kind.
     pub fn before_tracking(&self, empty: &Value, live: &Value) -> Owners {
         let manager =
             Manager { operation: Operation::Update, name: BEFORE.to_owned(), subresource: String::new() };
@@ -79,10 +79,10 @@ impl Writing<'_> {
         earlier.update(Owners::default(), empty, live)
     }
 
-    /// What `applied` makes of `live`, and who owns what of it then.
+    /// The result of applying `applied` to `live`, and the owners of its fields.
     ///
     /// # Errors
-    /// The fields that are somebody else's, unless they are taken by force.
+    /// The fields that other managers own, unless the apply is forced.
     pub fn apply(
         &self,
         mut owners: Owners,
@@ -118,13 +118,13 @@ impl Writing<'_> {
     }
 }
 
-/// `merged` without what the applier had applied `last` and nobody owns any longer.
+/// `merged` without the fields that the applier had applied `last` and that no manager owns any longer.
 fn prune(merged: &Value, last: &Set, owned: &Set, shape: &Shape) -> Value {
     let ways = |set: &Set| with_ways(set, Some(shape));
     let last = ways(last);
     let all = ways(&set_of(merged, shape));
     let pruned = without(merged, shape, &last);
-    // Back comes what somebody owns, be it the applier himself now,
+    // Owned fields are restored, including those of the applier itself,
     let kept = ways(&set_of(&pruned, shape)).union(&ways(owned));
     let pruned = without(merged, shape, &all.difference(&kept));
     // and what was never his.
@@ -132,7 +132,7 @@ fn prune(merged: &Value, last: &Set, owned: &Set, shape: &Shape) -> Value {
     without(merged, shape, &all.difference(&kept).intersection(&last))
 }
 
-/// A manager as conflicts name it.
+/// A manager in conflict messages.
 fn describe(manager: &Manager, holding: &Holding) -> String {
     let mut text = format!("{:?}", manager.name);
     if !manager.subresource.is_empty() {

@@ -1,4 +1,4 @@
-//! Who owns which fields of an object, and `metadata.managedFields`, which says so.
+//! The owners of an object's fields, and `metadata.managedFields`, their representation.
 //!
 //! Mirrors apimachinery pkg/util/managedfields/internal (managedfields.go, capmanagers.go, stripmeta.go).
 
@@ -8,13 +8,13 @@ use serde_json::{Map, Value};
 
 use super::set::Set;
 
-/// Managers by updates that are told apart; of more, the oldest become one.
+/// Maximum number of managers by updates; beyond that, the oldest are merged into one.
 const UPDATERS: usize = 10;
 
-/// The manager that the oldest updates are ascribed to.
+/// The manager of the merged oldest updates.
 const ANCIENT: &str = "ancient-changes";
 
-/// How a manager came by its fields. Applies are listed before updates.
+/// The operation of a manager. Applies are listed before updates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
     /// By server-side apply.
@@ -32,34 +32,34 @@ impl Operation {
     }
 }
 
-/// Who owns fields: the same name may own some by each operation and through each subresource.
+/// An owner of fields: the same name may own some by each operation and through each subresource.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Manager {
-    /// How.
+    /// The operation.
     pub operation: Operation,
-    /// As the client calls itself.
+    /// The client's manager name.
     pub name: String,
-    /// Empty for the object's own path.
+    /// Empty for the object itself.
     pub subresource: String,
 }
 
-/// What one manager owns.
+/// The fields of one manager.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Holding {
     /// The fields.
     pub fields: Set,
-    /// When it last took or applied any.
+    /// Time of its last change.
     pub time: String,
-    /// The version through which it sees the object.
+    /// The API version of its last write.
     pub api_version: String,
 }
 
-/// What every manager of an object owns.
+/// The managers of an object with their fields.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Owners(BTreeMap<Manager, Holding>);
 
 impl Owners {
-    /// Reads `managedFields`; `None` if an entry of it makes no sense.
+    /// Parses `managedFields`; `None` if an entry is invalid.
     pub fn read(entries: &Value) -> Option<Self> {
         let mut owners = Self::default();
         for entry in entries.as_array().map_or(&[][..], Vec::as_slice) {
@@ -77,7 +77,7 @@ impl Owners {
         Some(owners)
     }
 
-    /// Writes `managedFields`: applies first, each sort in order of time.
+    /// Writes `managedFields`: applies first, each group in order of time.
     pub fn write(&self) -> Value {
         let mut entries: Vec<(&Manager, &Holding)> = self.0.iter().collect();
         entries.sort_by_key(|(manager, holding)| (manager.operation, &holding.time, &manager.name));
@@ -100,28 +100,28 @@ impl Owners {
         entries.into_iter().map(write).collect()
     }
 
-    /// The same owners, as if nobody knew when.
+    /// The same owners, without times.
     pub fn without_times(mut self) -> Self {
         self.0.values_mut().for_each(|holding| holding.time.clear());
         self
     }
 
-    /// Whether nobody owns anything.
+    /// Whether no manager owns any field.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Everyone who owns something.
+    /// All managers.
     pub fn iter(&self) -> impl Iterator<Item = (&Manager, &Holding)> {
         self.0.iter()
     }
 
-    /// What `manager` owns.
+    /// The fields of `manager`.
     pub fn get(&self, manager: &Manager) -> Option<&Holding> {
         self.0.get(manager)
     }
 
-    /// Says what `manager` owns, which may be nothing.
+    /// Sets the fields of `manager`, which may be none.
     pub fn set(&mut self, manager: Manager, holding: Holding) {
         if holding.fields.is_empty() {
             self.0.remove(&manager);
@@ -130,7 +130,7 @@ impl Owners {
         }
     }
 
-    /// Takes `fields` from everyone but `except`.
+    /// Removes `fields` from all managers except `except`.
     pub fn take(&mut self, fields: &Set, except: &Manager) {
         for (manager, holding) in &mut self.0 {
             if manager != except {
@@ -140,12 +140,12 @@ impl Owners {
         self.0.retain(|_, holding| !holding.fields.is_empty());
     }
 
-    /// Everything that anyone owns.
+    /// All owned fields.
     pub fn all(&self) -> Set {
         self.0.values().fold(Set::default(), |all, holding| all.union(&holding.fields))
     }
 
-    /// Makes one manager of the oldest updaters, when there are too many.
+    /// Merges the oldest updaters into one manager, if they are too many.
     pub fn cap(&mut self) {
         let mut updaters: Vec<(Manager, String)> = self
             .0
@@ -175,7 +175,7 @@ impl Owners {
     }
 }
 
-/// Fields that are nobody's: they say which object it is, or only the server writes them.
+/// Fields without owners: they identify the object, or only the server writes them.
 pub fn strip(fields: &mut Set, reset: &[&[&str]]) {
     const NAMES: [&str; 8] = [
         "name",

@@ -1,14 +1,14 @@
-//! Sets of fields, and how `fieldsV1` writes them.
+//! Sets of fields, and their `fieldsV1` representation.
 //!
-//! Mirrors structured-merge-diff fieldpath: a trie, each of whose places may be a member itself.
+//! Mirrors structured-merge-diff fieldpath: a trie in which each node may be a member itself.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde_json::{Map, Value};
 
-/// One step of a path. Keys and values are kept as their JSON text, the fields of keys in order of their
-/// names, so that equal ones are equal texts.
+/// One step of a path. Keys and values are kept as their JSON text, with the fields of keys ordered by name, so
+/// that equal ones are equal texts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
     /// A field of an object, or a key of a map.
@@ -70,7 +70,7 @@ impl fmt::Display for Step {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Set(BTreeMap<Step, Place>);
 
-/// What a set says of a step.
+/// The set's data at a step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     /// Whether the path that ends here is in the set.
@@ -80,7 +80,7 @@ pub struct Place {
 }
 
 impl Set {
-    /// Reads what `fieldsV1` says; `None` if it is no set.
+    /// Parses `fieldsV1`; `None` if it is invalid.
     pub fn read(value: &Value) -> Option<Self> {
         let mut set = Self::default();
         for (step, below) in value.as_object()?.iter().filter(|(step, _)| *step != ".") {
@@ -90,7 +90,7 @@ impl Set {
         Some(set)
     }
 
-    /// Writes it as `fieldsV1` does.
+    /// Formats the set as `fieldsV1`.
     pub fn write(&self) -> Value {
         let write = |place: &Place| {
             let mut value = place.below.write();
@@ -102,7 +102,7 @@ impl Set {
         Value::Object(self.0.iter().map(|(step, place)| (step.text(), write(place))).collect())
     }
 
-    /// Whether nothing is in it.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -117,7 +117,7 @@ impl Set {
         self.0.get(step).is_some_and(|place| place.member)
     }
 
-    /// The rests of the longer paths that begin with `step`.
+    /// The remainders of the longer paths that begin with `step`.
     pub fn below(&self, step: &Step) -> Option<&Set> {
         self.0.get(step).map(|place| &place.below).filter(|below| !below.is_empty())
     }
@@ -133,14 +133,14 @@ impl Set {
         }
     }
 
-    /// Says what there is at `step`, which is nothing for an empty place.
+    /// Sets the data at `step`; empty data remove the step.
     pub fn put(&mut self, step: Step, place: Place) {
         if place.member || !place.below.is_empty() {
             self.0.insert(step, place);
         }
     }
 
-    /// Takes out the path of field names `path`, and all paths that begin with it.
+    /// Removes the path of field names `path`, and all paths that begin with it.
     pub fn cut(&mut self, path: &[&str]) {
         let [name, rest @ ..] = path else { return };
         let step = Step::field(name);
@@ -151,7 +151,7 @@ impl Set {
         }
     }
 
-    /// Takes out the path of field names `path`, but not those that go on from there.
+    /// Removes the path of field names `path`, but not those that continue from there.
     pub fn leave(&mut self, path: &[&str]) {
         let [name, rest @ ..] = path else { return };
         let step = Step::field(name);
@@ -163,7 +163,7 @@ impl Set {
         self.put(step, place);
     }
 
-    /// What is in either.
+    /// The union.
     pub fn union(mut self, other: &Self) -> Self {
         for (step, theirs) in &other.0 {
             let ours = self.0.entry(step.clone()).or_default();
@@ -173,12 +173,12 @@ impl Set {
         self
     }
 
-    /// What is in both.
+    /// The intersection.
     pub fn intersection(&self, other: &Self) -> Self {
         self.combine(other, |ours, theirs| ours && theirs, Self::intersection, |_| Self::default())
     }
 
-    /// What is in this and not in the other.
+    /// The difference.
     pub fn difference(&self, other: &Self) -> Self {
         self.combine(other, |ours, theirs| ours && !theirs, Self::difference, Self::clone)
     }
@@ -204,7 +204,7 @@ impl Set {
         set
     }
 
-    /// All paths as clients are told of them, the shorter of two first.
+    /// All paths in the format of messages, the shorter of two first.
     pub fn paths(&self) -> Vec<String> {
         let mut paths = Vec::new();
         self.collect("", &mut paths);

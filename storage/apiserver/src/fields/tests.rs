@@ -1,4 +1,4 @@
-//! The rules of server-side apply as tables, and what holds for any sequence of writes.
+//! The rules of server-side apply as tables, and properties for any sequence of writes.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::schema::of_kind;
 
-/// An object that several managers write to, and who owns what of it.
+/// An object with several managers, and the owners of its fields.
 #[derive(Clone, Debug)]
 struct World {
     object: Value,

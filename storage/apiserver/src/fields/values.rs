@@ -1,7 +1,7 @@
-//! Values as sets of fields: what an object says, what is taken out of it, and what changed.
+//! Values as sets of fields: the fields of an object, removal of fields, and comparison.
 //!
-//! Mirrors structured-merge-diff typed (toset.go, remove.go, compare.go). What a shape does not describe is
-//! one whole, as upstream's atomic values are.
+//! Mirrors structured-merge-diff typed (toset.go, remove.go, compare.go). Values without a schema are atomic,
+//! as upstream.
 
 use std::collections::BTreeMap;
 
@@ -61,8 +61,8 @@ fn place_of(value: &Value, shape: &Shape) -> Place {
     place
 }
 
-/// `set` with the fields of known objects on the way to its members: who owns a field owns, in this sense,
-/// the objects around it.
+/// `set` with the fields of known objects on the path to its members: the owner of a field also owns, in this
+/// sense, the objects around it.
 pub fn with_ways(set: &Set, shape: Option<&Shape>) -> Set {
     let mut wider = Set::default();
     for (step, place) in set.places() {
@@ -81,7 +81,7 @@ pub fn with_ways(set: &Set, shape: Option<&Shape>) -> Set {
     wider
 }
 
-/// `value` without the fields in `gone`. What is left of an object that was emptied is null.
+/// `value` without the fields in `gone`. An object that becomes empty is replaced by null.
 pub fn without(value: &Value, shape: &Shape, gone: &Set) -> Value {
     if shape.is_atomic() {
         return value.clone();
@@ -119,26 +119,26 @@ pub fn without(value: &Value, shape: &Shape, gone: &Set) -> Value {
     }
 }
 
-/// What differs between two objects.
+/// The difference of two objects.
 #[derive(Debug, Default)]
 pub struct Changes {
     /// Fields that only the new one has.
     pub added: Set,
-    /// Fields that both have, with other values.
+    /// Fields that both have, with different values.
     pub modified: Set,
     /// Fields that only the old one has.
     pub removed: Set,
 }
 
 impl Changes {
-    /// What differs.
+    /// Compares two objects.
     pub fn between(old: &Value, new: &Value, shape: &Shape) -> Self {
         let mut changes = Self::default();
         changes.compare(Some(old), Some(new), Some(shape), &mut Vec::new());
         changes
     }
 
-    /// What the new object has that the old one had not.
+    /// The fields that the new object has and the old one had not.
     pub fn gained(&self) -> Set {
         self.added.clone().union(&self.modified)
     }
@@ -210,7 +210,7 @@ fn items(list: Option<&Value>) -> &[Value] {
     list.and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// Whether there is anything inside to compare: two empty values are compared as a whole.
+/// Whether it has anything inside to compare: two empty values are compared as a whole.
 fn has_parts(old: Option<&Value>, new: Option<&Value>) -> bool {
     [old, new].into_iter().flatten().any(|value| match value {
         Value::Array(items) => !items.is_empty(),

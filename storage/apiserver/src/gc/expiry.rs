@@ -1,4 +1,4 @@
-//! When events go: all live equally long, so that a queue in order of writing is also one in order of death.
+//! Expiry of events: all have the same TTL, so that a queue in order of writing is also one in order of expiry.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,24 +7,24 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::store::Key;
 
-/// The events that will go, first come first.
+/// The events that will expire, in that order.
 pub struct Expiry {
     ttl: Duration,
     queue: VecDeque<(Instant, Key, u64)>,
 }
 
 impl Expiry {
-    /// Nobody waits yet; events live for `ttl`.
+    /// An empty queue; events expire after `ttl`.
     pub fn new(ttl: Duration) -> Self {
         Self { ttl, queue: VecDeque::new() }
     }
 
-    /// Enters an event that was written just now at this version.
+    /// Adds an event that was written just now at this version.
     pub fn enter(&mut self, key: Key, version: u64) {
         self.queue.push_back((Instant::now() + self.ttl, key, version));
     }
 
-    /// Waits for the next one's time and takes it out. Nothing is lost when the wait is given up.
+    /// Waits for the next expiry and removes it from the queue. Cancelling the wait loses nothing.
     pub async fn next(&mut self) -> (Key, u64) {
         loop {
             let Some((due, ..)) = self.queue.front() else { std::future::pending().await };
@@ -53,7 +53,7 @@ mod tests {
         store.create(Shelf::Events, Key::new("n", name), value).unwrap()
     }
 
-    /// The names of the events that are there after `wait`.
+    /// The names of the events that exist after `wait`.
     async fn after(store: &Store, wait: Duration) -> Vec<String> {
         tokio::time::sleep(wait).await;
         let (events, _) = store.list(Shelf::Events, None, None);

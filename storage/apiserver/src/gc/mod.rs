@@ -1,8 +1,9 @@
-//! The garbage collector: dependents whose owners are gone or wait for them, what is left in dying
-//! namespaces, and events that are old.
+//! The garbage collector: dependents of owners that are deleted or wait for them, the content of terminating
+//! namespaces, and expired events.
 //!
-//! It is told by the store what to look at, and works on indexes, so its cost is that of what it deletes.
-//! Mirrors pkg/controller/garbagecollector, pkg/controller/namespace, and the TTL of events in etcd.
+//! The store notifies it of the objects to check, and it works on indexes, so its cost is proportional to the
+//! number of deletions. Mirrors pkg/controller/garbagecollector, pkg/controller/namespace, and the TTL of
+//! events in etcd.
 
 mod expiry;
 mod namespaces;
@@ -19,8 +20,8 @@ use crate::handlers::{Manner, delete_object};
 use crate::resources::{self, Shelf};
 use crate::store::{Key, Notice, Store};
 
-/// Works until the store is gone. Events go `event_ttl` after they were last written; namespaces get back
-/// the CA `ca_pem` and the service account that were taken from them.
+/// Runs until the store is dropped. Events expire `event_ttl` after they were last written; a deleted CA
+/// `ca_pem` or service account of a namespace is restored.
 pub async fn run(
     store: Arc<Store>,
     ca_pem: String,
@@ -58,7 +59,7 @@ pub async fn run(
     }
 }
 
-/// Removes an event unless it was written again, which began its time anew.
+/// Removes an event unless it was written again, which restarted its TTL.
 fn remove_event(store: &Store, key: &Key, version: u64) {
     if let Some(event) = store.get(Shelf::Events, key).filter(|event| event.version == version) {
         // Stale: it was written just now, and comes up again.
@@ -68,6 +69,6 @@ fn remove_event(store: &Store, key: &Key, version: u64) {
 
 fn delete(store: &Store, shelf: Shelf, key: &Key, manner: &Manner) {
     if let Err(status) = delete_object(store, resources::stored(shelf), key, manner) {
-        tracing::debug!(?key, ?status, "could not collect an object");
+        tracing::debug!(?key, ?status, "cannot delete an object");
     }
 }

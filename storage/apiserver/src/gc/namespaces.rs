@@ -1,4 +1,4 @@
-//! Dying namespaces: everything in them is deleted, and the namespace says what it still waits for.
+//! Terminating namespaces: their content is deleted, and their status shows the remaining objects.
 //!
 //! Mirrors pkg/controller/namespace/deletion.
 
@@ -12,7 +12,7 @@ use crate::resources::{self, Shelf};
 use crate::store::{Key, Store};
 use crate::time;
 
-/// Deletes everything in a namespace, which goes when the last of it is gone.
+/// Deletes everything in a namespace, which is removed with the last of it.
 pub fn empty(store: &Store, namespace: &str) {
     for shelf in namespaced() {
         for object in store.list(shelf, Some(namespace), None).0 {
@@ -29,7 +29,7 @@ fn namespaced() -> impl Iterator<Item = Shelf> {
     rows.map(|resource| resource.shelf)
 }
 
-/// Writes into the status of a dying namespace what is left in it.
+/// Writes the remaining content into the status of a terminating namespace.
 fn tell(store: &Store, name: &str) {
     let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
     let mut finalizers: BTreeMap<String, usize> = BTreeMap::new();
@@ -49,7 +49,7 @@ fn tell(store: &Store, name: &str) {
         let mut told = namespace.value.clone();
         told["status"]["conditions"] =
             conditions(&kinds, &finalizers, &namespace.value["status"]["conditions"]);
-        // Nothing new to say, or (stale) somebody wrote in between.
+        // Nothing has changed, or (stale) another client wrote in between.
         if told == namespace.value || store.replace(Shelf::Namespaces, &namespace, told).is_ok() {
             return;
         }

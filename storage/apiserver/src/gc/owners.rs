@@ -5,15 +5,15 @@ use crate::handlers::{FOREGROUND, Manner, Propagation};
 use crate::resources::Shelf;
 use crate::store::{Key, Object, Store};
 
-/// Looks at everything that names `owner`, which is gone or about to go.
+/// Checks all dependents of `owner`, which was deleted or is about to be.
 pub fn collect_dependents(store: &Store, owner: &str) {
     for (shelf, key) in store.dependents(owner) {
         collect(store, shelf, &key);
     }
 }
 
-/// Deletes an object if it has owners and none of them stays. If some stay, the references to the others
-/// are taken out.
+/// Deletes an object if it has owners and none of them exists. If some do, the references to the others are
+/// removed.
 pub fn collect(store: &Store, shelf: Shelf, key: &Key) {
     let Some(object) = store.get(shelf, key).filter(|object| !object.is_deleting()) else { return };
     let (staying, leaving): (Vec<&str>, Vec<&str>) = object.owners().partition(|owner| stays(store, owner));
@@ -40,18 +40,18 @@ pub fn collect(store: &Store, shelf: Shelf, key: &Key) {
     store.replace(shelf, &object, freed).ok();
 }
 
-/// Whether the owner exists and does not wait for its dependents to go.
+/// Whether the owner exists and does not wait for its dependents to be deleted.
 fn stays(store: &Store, owner: &str) -> bool {
     let owner = store.find(owner).and_then(|(shelf, key)| store.get(shelf, &key));
     owner.is_some_and(|owner| !waits(&owner))
 }
 
-/// Whether the object is deleted in the foreground: it goes after its dependents.
+/// Whether the object is deleted in the foreground: after its dependents.
 fn waits(object: &Object) -> bool {
     object.is_deleting() && object.finalizers().any(|finalizer| finalizer == FOREGROUND)
 }
 
-/// Lets `owner` go when it waits for its dependents and none is left that holds it up.
+/// Deletes `owner` if it waits for its dependents and none is left that blocks it.
 pub fn release(store: &Store, owner: &str) {
     loop {
         let found = store.find(owner).and_then(|(shelf, key)| Some((shelf, store.get(shelf, &key)?)));
@@ -65,14 +65,14 @@ pub fn release(store: &Store, owner: &str) {
         if let Some(finalizers) = free["metadata"]["finalizers"].as_array_mut() {
             finalizers.retain(|finalizer| finalizer != FOREGROUND);
         }
-        // Stale: somebody wrote in between.
+        // Stale: another client wrote in between.
         if store.settle(shelf, &object, free).is_ok() {
             return;
         }
     }
 }
 
-/// Whether `owner` may not go before this dependent of it.
+/// Whether this dependent blocks the deletion of `owner`.
 fn blocks(dependent: &Object, owner: &str) -> bool {
     let references = dependent.value["metadata"]["ownerReferences"].as_array().into_iter().flatten();
     references.clone().any(|held| held["uid"] == owner && held["blockOwnerDeletion"] == true)

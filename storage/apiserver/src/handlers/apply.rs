@@ -1,7 +1,7 @@
-//! Server-side apply: the object in the path is made to say what the body says, or made.
+//! Server-side apply: merges the body into the object in the path, or creates it.
 //!
 //! Mirrors apiserver pkg/endpoints/handlers/patch.go (applyPatcher) and apimachinery
-//! pkg/util/managedfields; the rules stand in `fields`.
+//! pkg/util/managedfields; the rules are in `fields`.
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -17,10 +17,10 @@ use crate::store::Object;
 /// The media type of bodies to apply, which are YAML or, as that includes it, JSON.
 pub const MEDIA_TYPE: &str = "application/apply-patch+yaml";
 
-/// Where client-side apply keeps what it applied last.
+/// The annotation of client-side apply with its last applied configuration.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// The manager that may take over what client-side apply wrote.
+/// The manager that may take over the fields of client-side apply.
 const KUBECTL: &str = "kubectl";
 
 /// Applies the body.
@@ -44,7 +44,7 @@ pub fn handle(call: &Call<'_>) -> Result<Answer> {
         } else {
             create_from(call, shape, &applied)?.map(|written| (StatusCode::CREATED, written))
         };
-        // None: somebody else was faster to create it.
+        // None: another client has created it meanwhile.
         if let Some((code, written)) = written {
             let mut answer = written.answer(call, code);
             warn(&mut answer, &warnings);
@@ -53,7 +53,7 @@ pub fn handle(call: &Call<'_>) -> Result<Answer> {
     }
 }
 
-/// Refuses a body that is about another object, or sets what only the server sets.
+/// Rejects a body of another object, or with fields that only the server sets.
 fn check_identity(call: &Call<'_>, applied: &Value) -> Result<()> {
     let resource = call.path.resource;
     for (field, name) in [("kind", "Kind"), ("apiVersion", "apiVersion")] {
@@ -104,7 +104,7 @@ fn misfit(call: &Call<'_>, faults: &[String]) -> Status {
     ))
 }
 
-/// What the body makes of `old`.
+/// The result of applying the body to `old`.
 fn change(call: &Call<'_>, shape: &'static Shape, applied: &Value, old: &Object) -> Result<Change> {
     let mut live = call.path.resource.present(&old.value);
     if let Value::Object(metadata) = &mut live["metadata"] {
@@ -137,7 +137,7 @@ fn change(call: &Call<'_>, shape: &'static Shape, applied: &Value, old: &Object)
     Ok(Change::Applied(new))
 }
 
-/// The fields that client-side apply wrote last.
+/// The fields of the last client-side apply.
 fn last_applied(live: &Value, shape: &Shape) -> fields::Set {
     let text = live["metadata"]["annotations"][LAST_APPLIED].as_str().unwrap_or_default();
     serde_json::from_str(text).map(|value: Value| fields::set_of(&value, shape)).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Reading a body: its media type, its kind, its fields.
+//! Parsing of a body: media type, kind, fields.
 
 use http::header::CONTENT_TYPE;
 use serde_json::Value;
@@ -15,13 +15,13 @@ enum Format {
     Protobuf,
 }
 
-/// What becomes of fields that are not known, or given twice; they never have an effect.
+/// Handling of unknown and duplicate fields, which never have an effect (fieldValidation).
 enum Strictness {
-    /// The request is refused.
+    /// The request is rejected.
     Strict,
-    /// The client is warned.
+    /// The client gets a warning.
     Warn,
-    /// Nothing is said.
+    /// They are ignored.
     Ignore,
 }
 
@@ -41,8 +41,8 @@ impl Call<'_> {
         }
     }
 
-    /// The body as the object it should be, and what is wrong with its fields, which are errors or warnings
-    /// as the client wishes.
+    /// The body as an object of its kind, and the faults of its fields, which are errors or warnings according
+    /// to the request.
     pub fn decode_body(&self) -> Result<Decoded> {
         let resource = self.path.resource;
         let (value, duplicates) = self.read(resource.kind)?;
@@ -50,12 +50,12 @@ impl Call<'_> {
         self.decode_strictly(value, duplicates)
     }
 
-    /// Reads `value` by the types of the resource.
+    /// Decodes `value` with the types of the resource.
     pub fn decode(&self, value: Value) -> Result<Decoded> {
         self.decode_strictly(value, Vec::new())
     }
 
-    /// As [`Call::decode`], of a value in whose text faults were found already.
+    /// Like [`Call::decode`], for a value with faults in its text.
     fn decode_strictly(&self, value: Value, faults: Vec<String>) -> Result<Decoded> {
         let resource = self.path.resource;
         let cannot = |why: &dyn std::fmt::Display| {
@@ -99,7 +99,7 @@ impl Call<'_> {
         }
     }
 
-    /// The body as an object to apply, and what is to be said about it.
+    /// The body as an object to apply, and its warnings.
     pub fn applied_body(&self) -> Result<(Value, Vec<String>)> {
         let text = String::from_utf8_lossy(&self.body);
         let (value, faults) = duplicates::read_yaml(&text)
@@ -114,12 +114,12 @@ impl Call<'_> {
         }
     }
 
-    /// The body as a value; errors speak of `kind`.
+    /// The body as a value; errors refer to `kind`.
     pub fn parse(&self, kind: &str) -> Result<Value> {
         self.read(kind).map(|(value, _)| value)
     }
 
-    /// The body as a value, and what is wrong with its text.
+    /// The body as a value, and the faults of its text.
     fn read(&self, kind: &str) -> Result<(Value, Vec<String>)> {
         match self.format()? {
             Format::Json => duplicates::read_json(&self.body).map_err(|error| {
@@ -147,11 +147,11 @@ impl Call<'_> {
     }
 }
 
-/// Whether the body says that it is what the path says.
+/// Whether the body's kind and version equal those of the path.
 fn check_kind(resource: &Resource, value: &Value) -> Result<()> {
     let kind = value["kind"].as_str().unwrap_or_default();
     let api_version = value["apiVersion"].as_str().unwrap_or_default();
-    // The typed clients of some languages leave both out; upstream then assumes what the path says.
+    // The typed clients of some languages omit both; upstream then assumes those of the path.
     if (kind.is_empty() || kind == resource.kind)
         && (api_version.is_empty() || api_version == resource.api_version())
     {
@@ -172,7 +172,7 @@ fn check_kind(resource: &Resource, value: &Value) -> Result<()> {
     )))
 }
 
-/// What Go's decoder says of the first fault.
+/// Go's message for the first fault.
 fn json_problem(body: &str, error: &serde_json::Error) -> String {
     if error.is_eof() {
         return "unexpected end of JSON input".to_owned();

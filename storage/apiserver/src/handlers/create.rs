@@ -11,7 +11,7 @@ use crate::status::{FieldError, Result, Status};
 use crate::store::{CreateError, Key};
 use crate::{admission, furniture, names, time};
 
-/// How often a generated name that is taken is replaced by another.
+/// Maximum number of attempts to generate an unused name.
 const GENERATE_ATTEMPTS: usize = 8;
 
 /// Stores the object in the body.
@@ -54,7 +54,7 @@ fn create(call: &Call<'_>) -> Result<Answer> {
     }
 }
 
-/// Stores an object that was applied, and whose owners are known; `None` if there is one by now.
+/// Stores an applied object with known owners; `None` if it exists by now.
 pub(super) fn apply(call: &Call<'_>, object: Value, owners: Value) -> Result<Option<Written>> {
     let object = prepare(call, object, Some(owners))?;
     let name = call.name()?;
@@ -65,7 +65,7 @@ pub(super) fn apply(call: &Call<'_>, object: Value, owners: Value) -> Result<Opt
     }
 }
 
-/// Stores a new object, with what comes with it.
+/// Stores a new object, and the objects that it implies.
 fn enter(call: &Call<'_>, name: &str, object: Value) -> Result<Written, CreateError> {
     let shelf = call.path.resource.shelf;
     let key = Key::new(call.path.namespace.as_deref().unwrap_or_default(), name);
@@ -94,7 +94,7 @@ fn refusal(call: &Call<'_>, name: &str, error: &CreateError) -> Status {
     }
 }
 
-/// The body may leave the namespace out, but not name another.
+/// The body may omit the namespace, but not have another.
 pub(super) fn check_namespace(call: &Call<'_>, object: &mut Value) -> Result<()> {
     let Some(namespace) = &call.path.namespace else {
         if let Value::Object(metadata) = &mut object["metadata"] {
@@ -111,13 +111,13 @@ pub(super) fn check_namespace(call: &Call<'_>, object: &mut Value) -> Result<()>
     Ok(())
 }
 
-/// Completes a new object and checks it, up to the point of storing. Who owns its fields is what `owners`
-/// says, or else the caller does.
+/// Completes and validates a new object, without storing it. The owners of its fields are `owners`, or else the
+/// caller.
 fn prepare(call: &Call<'_>, mut object: Value, owners: Option<Value>) -> Result<Value> {
     let resource = call.path.resource;
     let metadata = &mut object["metadata"];
     if let Value::Object(metadata) = metadata {
-        // What only the server says.
+        // Fields that only the server sets.
         for field in
             ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields", "generation"]
         {
@@ -157,7 +157,7 @@ fn check_metadata(resource: &Resource, object: &Value) -> Vec<FieldError> {
     fault.map(|fault| FieldError::invalid("metadata.name", &metadata["name"], fault)).into_iter().collect()
 }
 
-/// Puts a pod on a node, once.
+/// Binds a pod to a node, once.
 ///
 /// Mirrors BindingREST in pkg/registry/core/pod/storage.
 fn bind(call: &Call<'_>) -> Result<Answer> {

@@ -1,4 +1,4 @@
-//! delete: at once, after a grace period, after its dependents, or when the last finalizer is gone.
+//! delete: at once, after a grace period, after its dependents, or with the removal of the last finalizer.
 //!
 //! Mirrors apiserver pkg/registry/rest/delete.go and generic/registry/store.go.
 
@@ -14,43 +14,42 @@ use crate::status::{Result, Status};
 use crate::store::{Key, Object, Stale, Store};
 use crate::time;
 
-/// The finalizer of an object that goes after its dependents.
+/// The finalizer of foreground deletion.
 pub const FOREGROUND: &str = "foregroundDeletion";
-/// The finalizer of an object whose dependents are to stay. Here they are let go at once, so that it is
-/// only ever taken out.
+/// The finalizer of orphaning deletion. Here dependents are orphaned at once, so it is only ever removed.
 const ORPHAN: &str = "orphan";
 
-/// What becomes of the dependents of a deleted object.
+/// The propagation policy of a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Propagation {
-    /// They go after it.
+    /// Background: they are deleted afterwards.
     Background,
-    /// They go before it.
+    /// Foreground: they are deleted before.
     Foreground,
-    /// They stay.
+    /// Orphan: they stay.
     Orphan,
 }
 
-/// How an object is to be deleted.
+/// Options of a deletion.
 #[derive(Debug, Default)]
 pub struct Manner {
-    /// Seconds until it may go; for pods only.
+    /// Grace period in seconds; for pods only.
     pub grace: Option<i64>,
-    /// Refuse unless it is this very object.
+    /// Precondition: the uid.
     pub uid: Option<String>,
-    /// Refuse unless it is at this version.
+    /// Precondition: the version.
     pub version: Option<String>,
-    /// What becomes of its dependents; where nothing is said, its finalizers decide.
+    /// Propagation policy; if absent, the object's finalizers decide.
     pub propagation: Option<Propagation>,
-    /// Only say what would become of it.
+    /// Dry run.
     pub dry_run: bool,
 }
 
-/// What became of the object.
+/// The result.
 pub enum Outcome {
-    /// It is gone.
+    /// It was deleted.
     Removed(Arc<Object>),
-    /// It stays until its grace period is over or its finalizers are gone.
+    /// It stays until its grace period is over or its finalizers are removed.
     Deleting(Arc<Object>),
 }
 
@@ -73,14 +72,14 @@ pub fn handle(call: &Call<'_>) -> Result<Answer> {
     }
 }
 
-/// Deletes all selected objects of a collection, and answers with what they were.
+/// Deletes all selected objects of a collection, and returns them.
 pub fn handle_collection(call: &Call<'_>) -> Result<Answer> {
     let manner = options::deletion(call)?;
     let selection = list::select(call)?;
     for object in &selection.objects {
         match delete(call.store(), call.path.resource, &object.key, &manner) {
             Ok(_) => {}
-            // Somebody else was faster, which is as good.
+            // Another client has deleted it, which is equivalent.
             Err(_) if call.store().get(call.path.resource.shelf, &object.key).is_none() => {}
             Err(status) => return Err(status),
         }
@@ -106,7 +105,7 @@ pub fn delete(store: &Store, resource: &Resource, key: &Key, manner: &Manner) ->
         if manner.propagation == Some(Propagation::Orphan) && !manner.dry_run {
             release_dependents(store, old.uid());
         }
-        // Stale: somebody wrote in between.
+        // Stale: another client wrote in between.
         if let Ok(outcome) = attempt(store, resource, &old, manner) {
             return Ok(outcome);
         }
@@ -158,7 +157,7 @@ fn attempt(store: &Store, resource: &Resource, old: &Arc<Object>, manner: &Manne
     }
 }
 
-/// Who has to agree to the deletion.
+/// The finalizers that the deletion must wait for.
 fn finalizers_for(old: &Object, propagation: Option<Propagation>) -> Vec<&str> {
     let mut finalizers: Vec<&str> = old.finalizers().collect();
     match propagation {
@@ -175,7 +174,7 @@ fn finalizers_for(old: &Object, propagation: Option<Propagation>) -> Vec<&str> {
     finalizers
 }
 
-/// Only pods on a node that may still run get time; all others can go at once.
+/// Only pods on a node that may still run get a grace period; all others are deleted at once.
 fn grace_period(shelf: Shelf, object: &Value, asked: Option<i64>) -> i64 {
     let unscheduled = object["spec"]["nodeName"].as_str().unwrap_or_default().is_empty();
     let ended = matches!(object["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
@@ -187,7 +186,7 @@ fn grace_period(shelf: Shelf, object: &Value, asked: Option<i64>) -> i64 {
     if grace < 0 { 1 } else { grace }
 }
 
-/// Sets when the object goes. A shortened period counts from when the deletion was asked for.
+/// Sets the deletion timestamp. A shortened period counts from the request of the deletion.
 fn mark(object: &mut Value, grace: i64) {
     let metadata = &mut object["metadata"];
     let before = metadata["deletionGracePeriodSeconds"].as_i64();
@@ -218,7 +217,7 @@ fn check_preconditions(resource: &Resource, object: &Object, manner: &Manner) ->
     Ok(())
 }
 
-/// Takes the owner out of its dependents, so that they stay.
+/// Removes the owner reference from its dependents, so that they stay.
 fn release_dependents(store: &Store, uid: &str) {
     for (shelf, key) in store.dependents(uid) {
         while let Some(object) = store.get(shelf, &key) {

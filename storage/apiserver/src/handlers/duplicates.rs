@@ -1,5 +1,4 @@
-//! Reading JSON and YAML as upstream does, of fields that are given twice the last, and noting which those
-//! are.
+//! Parses JSON and YAML as upstream does, using the last of duplicate fields, and reports the duplicates.
 //!
 //! Mirrors the strict decoding of sigs.k8s.io/json.
 
@@ -9,7 +8,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// The value in the JSON text `text`, and the paths of fields that it gives more than once.
+/// The value in the JSON text `text`, and the paths of duplicate fields.
 pub fn read_json(text: &[u8]) -> serde_json::Result<(Value, Vec<String>)> {
     let found = RefCell::new(Vec::new());
     let mut deserializer = serde_json::Deserializer::from_slice(text);
@@ -18,7 +17,7 @@ pub fn read_json(text: &[u8]) -> serde_json::Result<(Value, Vec<String>)> {
     Ok((value, found.into_inner()))
 }
 
-/// The value in the YAML text `text`, and what is said of keys that it gives more than once.
+/// The value in the YAML text `text`, and the messages about duplicate keys.
 pub fn read_yaml(text: &str) -> Result<(Value, Vec<String>), serde_saphyr::Error> {
     match serde_saphyr::from_str(text) {
         Ok(value) => Ok((value, Vec::new())),
@@ -32,7 +31,7 @@ pub fn read_yaml(text: &str) -> Result<(Value, Vec<String>), serde_saphyr::Error
     }
 }
 
-/// How one gets to a value; a path is put together only when a fault is found.
+/// The path to a value; it is formatted only if a fault is found.
 enum Way<'a> {
     Start,
     Field(&'a Way<'a>, &'a str),
@@ -50,7 +49,7 @@ impl fmt::Display for Way<'_> {
     }
 }
 
-/// Where a value is read.
+/// The position of the parser.
 struct Place<'a> {
     way: &'a Way<'a>,
     found: &'a RefCell<Vec<String>>,

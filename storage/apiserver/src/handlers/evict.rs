@@ -1,4 +1,4 @@
-//! eviction: a deletion that pod disruption budgets could refuse. There are none here.
+//! eviction: a deletion that PodDisruptionBudgets could reject, which do not exist here.
 
 use http::StatusCode;
 use serde_json::json;
@@ -8,7 +8,7 @@ use super::{Call, options};
 use crate::response::{self, Answer};
 use crate::status::Result;
 
-/// Deletes the pod in the path as the `Eviction` in the body says.
+/// Deletes the pod in the path with the options of the `Eviction` in the body.
 pub fn handle(call: &Call<'_>) -> Result<Answer> {
     let eviction = call.parse("Eviction")?;
     let manner = options::read_deletion(&eviction["deleteOptions"], &call.query)?;

@@ -1,4 +1,4 @@
-//! In which form the client would like its answer: objects, their metadata only, or a table.
+//! The form of a response that the client accepts: objects, their metadata only, or a table.
 //!
 //! Mirrors apiserver pkg/endpoints/handlers/response.go.
 
@@ -22,10 +22,10 @@ pub enum Form {
 }
 
 impl Call<'_> {
-    /// The first form in the client's list that is served.
+    /// The first supported form in the client's list.
     ///
     /// # Errors
-    /// 406 when there is none.
+    /// 406 if none is supported.
     pub fn form(&self) -> Result<Form> {
         let accept =
             self.head.headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
@@ -53,7 +53,7 @@ impl Call<'_> {
 }
 
 impl Form {
-    /// Writes one object. `value` is in the shape it is stored in.
+    /// Writes one object. `value` has its stored shape.
     pub fn write(&self, resource: &Resource, object: &Object, text: &mut Vec<u8>) {
         match self {
             Self::Whole => resource.write_json(object, text),
@@ -76,7 +76,7 @@ impl Form {
     }
 }
 
-/// The object without all but its metadata.
+/// The object's metadata only.
 pub fn metadata_of(value: &Value) -> Value {
     json!({
         "kind": "PartialObjectMetadata",

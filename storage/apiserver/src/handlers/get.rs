@@ -6,7 +6,7 @@ use super::Call;
 use crate::response::Answer;
 use crate::status::Result;
 
-/// Answers with the object in the path. The subresource `status` shows the whole object, as upstream.
+/// Returns the object in the path. The subresource `status` returns the whole object, as upstream.
 pub fn handle(call: &Call<'_>) -> Result<Answer> {
     Ok(call.answer(StatusCode::OK, &*call.object()?))
 }

@@ -1,4 +1,4 @@
-//! list: a collection, selected and in pages.
+//! list: a collection, with selectors and pagination.
 
 use std::sync::Arc;
 
@@ -17,24 +17,24 @@ use crate::store::{Key, Object};
 pub struct Selection {
     /// The selected objects, in order of their keys.
     pub objects: Vec<Arc<Object>>,
-    /// The version that they are the state of.
+    /// The version of the list.
     pub version: u64,
     rest: Option<Rest>,
 }
 
-/// What follows a page.
+/// The rest after a page.
 struct Rest {
     token: String,
     /// Unknown where a selector is set, as upstream.
     count: Option<usize>,
 }
 
-/// Answers with a list or a table.
+/// Returns a list or a table.
 pub fn handle(call: &Call<'_>) -> Result<Answer> {
     Ok(render(call, &select(call)?))
 }
 
-/// Finds the objects that the request asks for.
+/// Finds the requested objects.
 pub fn select(call: &Call<'_>) -> Result<Selection> {
     let resource = call.path.resource;
     options::check_list(&call.query, false)?;
@@ -84,7 +84,7 @@ pub fn select(call: &Call<'_>) -> Result<Selection> {
     Ok(Selection { objects, version, rest })
 }
 
-/// The version that the list must be of, if it must be of one; a version from the future is refused.
+/// The exact version of the list, if required; a version from the future is rejected.
 fn exact_version(call: &Call<'_>) -> Result<Option<u64>> {
     let Some(version) = call.query.get("resourceVersion") else { return Ok(None) };
     let version: u64 = version
@@ -146,9 +146,9 @@ pub fn render(call: &Call<'_>, selection: &Selection) -> Answer {
     response::bytes(StatusCode::OK, response::JSON, Bytes::from(text))
 }
 
-/// Where the next page begins. Opaque to clients, though they can see what upstream's looks like.
+/// The position of the next page. Opaque to clients, though its format is upstream's.
 struct Token {
-    /// The version of the whole list; without one, the page is of the present.
+    /// The version of the whole list; without one, the page shows the present state.
     version: Option<u64>,
     namespace: String,
     name: String,
@@ -157,7 +157,7 @@ struct Token {
 impl Token {
     fn encode(&self) -> String {
         let start = format!("{}/{}", self.namespace, self.name);
-        // As upstream, -1 says that the rest may be of another version than the beginning.
+        // As upstream, -1 means that the rest may have another version than the beginning.
         let version = self.version.map_or(json!(-1), |version| json!(version));
         let token = json!({ "v": "meta.k8s.io/v1", "rv": version, "start": start }).to_string();
         base64_url(token.as_bytes())

@@ -19,7 +19,7 @@ use crate::store::Key;
 /// The lists that hold a pod's containers, in the order in which upstream names them.
 const LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 
-/// Answers with the log as plain text, which goes on while the container runs when it is to be followed.
+/// Returns the log as plain text, as a stream while the container runs if it is followed.
 pub async fn handle(call: &Call<'_>) -> Result<Answer> {
     let pod = call.object()?;
     let (namespace, name) = (&pod.key.namespace, &pod.key.name);
@@ -49,7 +49,7 @@ pub async fn handle(call: &Call<'_>) -> Result<Answer> {
     }
 }
 
-/// The options that the kubelet is told, as a query.
+/// The options for the kubelet, as a query.
 fn read_options(query: &Query) -> String {
     let flags = ["follow", "previous", "timestamps"].into_iter().filter(|flag| query.flag(flag));
     let flags = flags.map(|flag| format!("{flag}=true"));
@@ -82,7 +82,7 @@ fn check_options(query: &Query) -> Vec<FieldError> {
     errors
 }
 
-/// The container that is asked for, or the only one.
+/// The requested container, or the only one.
 fn choose_container<'a>(pod: &'a Value, asked: Option<&'a str>) -> Result<&'a str> {
     let pod_name = pod["metadata"]["name"].as_str().unwrap_or_default();
     let of = |list: &str| pod["spec"][list].as_array().into_iter().flatten();
@@ -101,7 +101,7 @@ fn choose_container<'a>(pod: &'a Value, asked: Option<&'a str>) -> Result<&'a st
     }
 }
 
-/// Where the kubelet of `node` listens, by what it says of itself in its status.
+/// The address of the kubelet of `node`, from the node's status.
 fn kubelet_address(call: &Call<'_>, node: &str) -> Result<SocketAddr> {
     let nodes = crate::resources::stored(Shelf::Nodes);
     let found = call.store().get(Shelf::Nodes, &Key::cluster(node));

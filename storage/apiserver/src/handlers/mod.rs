@@ -1,5 +1,5 @@
-//! One file per verb. Each takes a [`Call`] and answers it; what is peculiar to a kind stands on its row
-//! in `resources` and in `admission`.
+//! One file per verb. Each handles a [`Call`]; kind-specific code is in the kind's row in `resources` and in
+//! `admission`.
 
 mod apply;
 mod body;
@@ -35,11 +35,11 @@ use crate::response::{self, Answer};
 use crate::status::{Result, Status};
 use crate::store::{Key, Object, Store};
 
-/// A request for objects, read but not yet understood.
+/// A parsed request for objects.
 pub struct Call<'a> {
-    /// What connections share.
+    /// State shared by connections.
     pub api: &'a Api,
-    /// What it is about.
+    /// Its resource and object.
     pub path: &'a ObjectPath,
     /// Its query.
     pub query: Query,
@@ -49,7 +49,7 @@ pub struct Call<'a> {
     pub body: Bytes,
 }
 
-/// Answers `call` by its verb.
+/// Dispatches `call` by its verb.
 pub async fn dispatch(call: Call<'_>, verb: &'static str) -> Result<Answer> {
     let resource = call.path.resource;
     match &call.path.subresource {
@@ -102,21 +102,21 @@ impl Call<'_> {
         found.ok_or_else(|| Status::not_found(self.path.resource, &key.name))
     }
 
-    /// One object as the answer. That its form is served was found out before anything was done.
+    /// One object as the response. The form was negotiated before the request was executed.
     fn answer(&self, status: StatusCode, object: &Object) -> Answer {
         let mut text = Vec::with_capacity(object.json().len() + 64);
         self.form().unwrap_or(Form::Whole).write(self.path.resource, object, &mut text);
         response::bytes(status, response::JSON, Bytes::from(text))
     }
 
-    /// One object that is not stored (a dry run) as the answer.
+    /// One object that is not stored (a dry run) as the response.
     fn answer_value(&self, status: StatusCode, value: &Value) -> Answer {
         let form = self.form().unwrap_or(Form::Whole);
         response::json(status, &form.present(self.path.resource, value))
     }
 }
 
-/// Tells the client what is wrong with fields that had no effect.
+/// Adds a warning about fields without effect.
 fn warn(answer: &mut Answer, faults: &[String]) {
     for fault in faults {
         let text = fault.replace('\\', "\\\\").replace('"', "\\\"");

@@ -1,4 +1,4 @@
-//! The options of requests: which go together, and what deletions say in their body.
+//! Options of requests: valid combinations, and the DeleteOptions in the body.
 //!
 //! Mirrors apimachinery pkg/apis/meta/v1/validation and pkg/apis/meta/internalversion/validation.
 
@@ -15,7 +15,7 @@ const POLICIES: [(&str, Propagation); 3] = [
     ("Orphan", Propagation::Orphan),
 ];
 
-/// Refuses a `dryRun` other than `All`.
+/// Rejects a `dryRun` other than `All`.
 pub fn check_dry_run(query: &Query, verb: &str) -> Result<()> {
     let kind = match verb {
         "create" => "CreateOptions",
@@ -29,13 +29,13 @@ pub fn check_dry_run(query: &Query, verb: &str) -> Result<()> {
     }
 }
 
-/// How the object or collection is to be deleted, by the body or else the query.
+/// The options of a deletion, from the body or else the query.
 pub fn deletion(call: &Call<'_>) -> Result<Manner> {
     let options = if call.body.is_empty() { Value::Null } else { call.parse("DeleteOptions")? };
     read_deletion(&options, &call.query)
 }
 
-/// How something is to be deleted, by `DeleteOptions` or else the query.
+/// The options of a deletion, from `DeleteOptions` or else the query.
 pub fn read_deletion(options: &Value, query: &Query) -> Result<Manner> {
     let grace = match options["gracePeriodSeconds"].as_i64() {
         Some(seconds) => Some(seconds),
@@ -83,7 +83,7 @@ pub fn read_deletion(options: &Value, query: &Query) -> Result<Manner> {
     })
 }
 
-/// Refuses options of a list or watch that contradict one another.
+/// Rejects contradictory options of a list or watch.
 pub fn check_list(query: &Query, watch: bool) -> Result<()> {
     let initial = query.get("sendInitialEvents").is_some();
     let matching = query.get("resourceVersionMatch");
@@ -130,7 +130,7 @@ mod tests {
 
     use super::*;
 
-    /// The fields that are refused, each with the reason.
+    /// The rejected fields, each with the reason.
     fn refused<T: std::fmt::Debug>(result: Result<T>) -> Vec<String> {
         let status = result.err().map(|status| status.to_value()).unwrap_or_default();
         let causes = status["details"]["causes"].as_array().cloned().unwrap_or_default();

@@ -1,9 +1,9 @@
-//! Who owns the fields of an object that is written: between the handlers and `fields`.
+//! Field ownership of written objects: between the handlers and `fields`.
 //!
-//! Ownership costs a writer time and every watcher bytes, and matters only to those who apply. So it is
-//! tracked from the first write on that names its `fieldManager`, which is every apply and whatever kubectl
-//! does; the writes of controllers to other objects are spared it. Upstream has the same rule for objects
-//! without managed fields (skipnonapplied.go), except that creations begin it too, and only applies besides.
+//! Ownership costs a writer time and every watcher bytes, and matters only for server-side apply. So it is
+//! tracked from the first write with a `fieldManager`, which includes every apply and all requests of kubectl;
+//! writes of controllers to other objects are exempt. Upstream has the same rule for objects without managed
+//! fields (skipnonapplied.go), except that it also begins with creations, and otherwise only with applies.
 
 use http::header::USER_AGENT;
 use serde_json::Value;
@@ -13,22 +13,22 @@ use crate::fields::{Manager, Operation, Owners, Writing};
 use crate::schema::{self, Shape};
 use crate::time;
 
-/// The longest name of a manager.
+/// Maximum length of a manager's name.
 const NAME_LIMIT: usize = 128;
 
 impl Call<'_> {
-    /// The form of the objects that the call is about.
+    /// The schema of the call's objects.
     pub fn shape(&self) -> Option<&'static Shape> {
         schema::of_kind(self.path.resource.group, self.path.resource.kind)
     }
 
-    /// An object of the kind with nothing in it.
+    /// An empty object of the kind.
     pub(super) fn empty(&self) -> Value {
         let text = format!("{{\"metadata\":{{}}{}}}", self.path.resource.empty);
         serde_json::from_str(&text).expect("a test reads what is empty of every kind")
     }
 
-    /// The write that the call is, by the manager that it names, or else the program that sends it.
+    /// The write, with the request's manager, or else the program of the user agent.
     pub(super) fn writing(&self, operation: Operation, shape: &'static Shape) -> Writing<'static> {
         let agent = self.head.headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok());
         let program = agent.unwrap_or_default().split('/').next().unwrap_or_default();
@@ -50,8 +50,8 @@ impl Call<'_> {
     }
 }
 
-/// Enters the caller as the owner of what he changes from `old` to `new`. `managedFields` of `new` is what
-/// he sent, by which he may also edit the owners, or do away with them.
+/// Makes the caller the owner of the fields that it changes from `old` to `new`. `managedFields` of `new` is
+/// from the request, which may also edit or remove the owners.
 pub fn update(call: &Call<'_>, old: &Value, new: &mut Value) {
     let held = &old["metadata"]["managedFields"];
     let Value::Object(metadata) = &mut new["metadata"] else { return };
@@ -79,7 +79,7 @@ pub fn update(call: &Call<'_>, old: &Value, new: &mut Value) {
     }
 }
 
-/// The `managedFields` of a new object, which is complete but for what admission adds to it; null where
+/// The `managedFields` of a new object, which is complete except for the changes of admission; null if
 /// ownership is not tracked yet.
 pub fn create(call: &Call<'_>, new: &Value) -> Value {
     let Some(shape) = call.shape().filter(|_| call.query.get("fieldManager").is_some()) else {
@@ -89,7 +89,7 @@ pub fn create(call: &Call<'_>, new: &Value) -> Value {
     if owners.is_empty() { Value::Null } else { owners.write() }
 }
 
-/// Upstream takes both an empty list and one empty entry for the wish that nobody owns anything.
+/// Upstream treats both an empty list and one empty entry as the request to remove all owners.
 fn is_reset(sent: &Value) -> bool {
     match sent.as_array().map(Vec::as_slice) {
         Some([]) => true,
@@ -98,7 +98,7 @@ fn is_reset(sent: &Value) -> bool {
     }
 }
 
-/// Whether a write changes nothing, or only the times at which managers wrote, which alone are no change.
+/// Whether a write changes nothing, or only the times of managers, which alone are no change.
 pub fn same(old: &Value, new: &Value) -> bool {
     let entries = |object: &Value| Owners::read(&object["metadata"]["managedFields"]);
     if old == new {

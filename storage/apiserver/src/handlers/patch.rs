@@ -1,4 +1,4 @@
-//! patch: JSON patch, merge patch and strategic merge patch; server-side apply stands in `apply`.
+//! patch: JSON patch, merge patch and strategic merge patch; server-side apply is in `apply`.
 
 use http::StatusCode;
 use json_patch::Patch;
@@ -11,7 +11,7 @@ use crate::status::{FieldError, Result, Status};
 use crate::store::Object;
 use crate::strategic;
 
-/// A patch that has been read.
+/// A parsed patch.
 enum Patching {
     Json(Patch),
     Merge(Value),
@@ -54,7 +54,7 @@ fn read(call: &Call<'_>) -> Result<Patching> {
     }
 }
 
-/// What the patch makes of `old`, in the shape of the resource that the caller sees.
+/// The result of the patch on `old`, in the shape of the caller's resource.
 fn patched(call: &Call<'_>, change: &Patching, old: &Object) -> Result<Value> {
     let mut new = call.path.resource.present(&old.value);
     match change {

@@ -1,4 +1,4 @@
-//! token: a `TokenRequest` for a service account is answered with a signed token.
+//! token: issues a signed token for a `TokenRequest` of a service account.
 //!
 //! Mirrors TokenREST in pkg/registry/core/serviceaccount/storage/token.go, and pkg/serviceaccount/claims.go.
 
@@ -14,9 +14,9 @@ use crate::status::{FieldError, Result, Status};
 use crate::store::Key;
 use crate::time;
 
-/// Who issues tokens, and who they are for unless the request says otherwise.
+/// The issuer of tokens, and their default audience.
 pub const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
-/// The shortest and the longest life of a token, in seconds.
+/// The minimum and maximum lifetime of a token, in seconds.
 const LIFE: std::ops::RangeInclusive<i64> = 600..=1 << 32;
 
 /// Issues a token for the service account in the path.
@@ -81,7 +81,7 @@ pub fn handle(call: &Call<'_>) -> Result<Answer> {
     Ok(response::json(StatusCode::CREATED, &answer))
 }
 
-/// The object that the token is valid as long as, under its name in the claims.
+/// The object to which the token is bound, with its name in the claims.
 fn bound_object(call: &Call<'_>, namespace: &str, bound: &Value) -> Result<(&'static str, Value)> {
     let (claim, shelf) = match bound["kind"].as_str().unwrap_or_default() {
         "Pod" => ("pod", Shelf::Pods),

@@ -1,4 +1,4 @@
-//! update: a whole object replaces the one that is stored; and what updates and patches have in common.
+//! update: replaces a stored object; and the common part of updates and patches.
 
 use std::sync::Arc;
 
@@ -31,24 +31,24 @@ pub fn handle(call: &Call<'_>) -> Result<Answer> {
     Ok(answer)
 }
 
-/// What a write makes of an object.
+/// The result of a write.
 pub enum Change {
-    /// This; the caller becomes the owner of what differs.
+    /// This object; the caller becomes the owner of the changed fields.
     Ordinary(Value),
-    /// This, in which `managedFields` says already who owns what.
+    /// This object, with its owners already in `managedFields`.
     Applied(Value),
 }
 
 /// The outcome of a write.
 pub enum Written {
-    /// The object as it is stored now; for a last finalizer taken out, as it was removed.
+    /// The stored object; if the last finalizer was removed, the deleted object.
     Stored(Arc<Object>),
-    /// The object as it would have been stored.
+    /// The object that would have been stored.
     DryRun(Value),
 }
 
 impl Written {
-    /// The object as the answer.
+    /// The object as the response.
     pub fn answer(&self, call: &Call<'_>, code: StatusCode) -> Answer {
         match self {
             Self::Stored(object) => call.answer(code, object),
@@ -57,8 +57,8 @@ impl Written {
     }
 }
 
-/// Replaces the object in the path by what `change` makes of it. A caller that names a version is refused
-/// when it is not the latest; for others the change is made again on what is there then.
+/// Replaces the object in the path by the result of `change`. A request with a version is rejected unless it is
+/// the latest; otherwise the change is repeated on the newer object.
 pub fn write(call: &Call<'_>, change: impl Fn(&Object) -> Result<Change>) -> Result<Written> {
     let resource = call.path.resource;
     loop {
@@ -79,7 +79,7 @@ pub fn write(call: &Call<'_>, change: impl Fn(&Object) -> Result<Change>) -> Res
         if call.query.dry_run() {
             return Ok(Written::DryRun(new));
         }
-        // Stale: somebody wrote in between.
+        // Stale: another client wrote in between.
         if let Ok(object) = call.store().settle(resource.shelf, &old, new) {
             return Ok(Written::Stored(object));
         }
@@ -102,7 +102,7 @@ fn check_version(resource: &Resource, old: &Object, new: &Value) -> Result<()> {
     }
 }
 
-/// Puts back what the caller may not write on this path, and completes the rest.
+/// Restores the fields that the caller may not write on this path, and completes the rest.
 fn settle(call: &Call<'_>, old: &Object, new: &mut Value) -> Result<()> {
     let resource = call.path.resource;
     match call.path.subresource.as_deref() {
@@ -122,7 +122,7 @@ fn settle(call: &Call<'_>, old: &Object, new: &mut Value) -> Result<()> {
             }
         }
         Some("status") => {
-            // Everything but the status, and of the metadata what controllers keep beside it, stands.
+            // Everything except the status, and the metadata that controllers store with it, is restored.
             let status = new.get("status").cloned();
             let metadata = new["metadata"].clone();
             *new = old.value.clone();
@@ -162,7 +162,7 @@ fn settle(call: &Call<'_>, old: &Object, new: &mut Value) -> Result<()> {
     Ok(())
 }
 
-/// Gives `new` the field as it is in `old`.
+/// Sets the field of `new` to that of `old`.
 fn restore(old: &Value, new: &mut Value, field: &str) {
     match (old.get(field), new) {
         (Some(value), new) => new[field] = value.clone(),
@@ -171,7 +171,7 @@ fn restore(old: &Value, new: &mut Value, field: &str) {
     }
 }
 
-/// Refuses a change that may not be.
+/// Rejects an invalid change.
 fn check(call: &Call<'_>, old: &Object, new: &Value) -> Result<()> {
     let resource = call.path.resource;
     let mut errors = Vec::new();

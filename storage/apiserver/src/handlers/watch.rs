@@ -1,8 +1,8 @@
-//! watch: the changes of a collection from a version on, as a stream of JSON lines.
+//! watch: the changes of a collection since a version, as a stream of JSON lines.
 //!
-//! Every watch reads the history of its resource from its own position and sleeps on the version of the
-//! last change, so replay and live delivery are one loop, always in order, and a slow reader holds up
-//! nobody: when the history has moved past it, it is told 410 and lists again.
+//! Every watch reads the history of its resource from its own position and sleeps on the version of the last
+//! change, so replay and live delivery are one loop, always in order, and a slow reader delays no other: when
+//! the history no longer has its position, it gets 410 and lists again.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -24,20 +24,20 @@ use crate::selectors::Selector;
 use crate::status::{Result, Status};
 use crate::store::{Change, ChangeKind, Object, Store, TooOld};
 
-/// Changes taken from the history at a time.
+/// Changes read from the history at a time.
 const BATCH: usize = 256;
-/// How long a watch lasts that names no time; upstream chooses 30 to 60 minutes at random.
+/// Duration of a watch without a timeout; upstream chooses 30 to 60 minutes at random.
 const LIFETIME: Duration = Duration::from_secs(45 * 60);
-/// How often an idle watch that allows it learns the current version.
+/// Interval of bookmarks on an idle watch that allows them.
 const BOOKMARKS: Duration = Duration::from_secs(60);
 
-/// Where a watch starts.
+/// The start of a watch.
 enum Start {
     /// After this version.
     After(u64),
-    /// With what exists, as `ADDED`; `told` if a bookmark says where that ends.
+    /// With the existing objects, as `ADDED`; `told` if a bookmark marks their end.
     Present {
-        /// Whether there is such a bookmark.
+        /// Whether that bookmark is sent.
         told: bool,
     },
 }
@@ -137,7 +137,7 @@ impl Watch {
         .boxed()
     }
 
-    /// All frames that are ready, in one piece; `None` at the end.
+    /// All pending frames, in one piece; `None` at the end.
     async fn next(&mut self) -> Option<Bytes> {
         let mut wake = self.store.subscribe(self.writer.resource.shelf);
         loop {
@@ -176,7 +176,7 @@ impl Watch {
         }
     }
 
-    /// Takes the next changes from the history; true if there were any.
+    /// Reads the next changes from the history; true if there were any.
     fn advance(&mut self) -> bool {
         match self.store.changes(self.writer.resource.shelf, self.position, BATCH) {
             Ok(changes) => {
@@ -211,8 +211,8 @@ impl Watch {
             && self.selector.matches(object)
     }
 
-    /// The event of a change, if this watch is to see it. An object that comes to be selected appears as
-    /// added, one that no longer is as deleted.
+    /// The event of a change, if it is visible to this watch. An object that begins to match the selector
+    /// appears as added, one that no longer matches as deleted.
     fn frame(&self, change: &Change) -> Option<Bytes> {
         let was = change.previous.as_deref().is_some_and(|previous| self.selects(previous));
         let is = change.kind != ChangeKind::Deleted && self.selects(&change.object);
@@ -229,16 +229,16 @@ impl Watch {
     }
 }
 
-/// How the events of one watch are written.
+/// The format of one watch's events.
 struct Writer {
     resource: &'static Resource,
     form: Form,
-    /// Whether the columns of the table have been told.
+    /// Whether the columns of the table have been sent.
     headed: Cell<bool>,
 }
 
 impl Writer {
-    /// Whether others who watch the same objects are sent the same bytes.
+    /// Whether other watches of the same objects receive the same bytes.
     fn shares_frames(&self) -> bool {
         matches!(self.form, Form::Whole) && self.resource.view.is_none()
     }

@@ -1,6 +1,6 @@
 //! The numbers and names of fields, as in the `generated.proto` files of k8s.io/api.
 //!
-//! Fields that clients cannot set on what they create (times, status, managed fields) are left out.
+//! Fields that clients cannot set in a create request (times, status, managed fields) are omitted.
 
 /// A field of a message.
 pub struct Field {
@@ -8,11 +8,11 @@ pub struct Field {
     pub number: u64,
     /// Its name in JSON.
     pub name: &'static str,
-    /// What it holds.
+    /// The type of its value.
     pub of: Type,
 }
 
-/// What a field holds.
+/// The type of a field's value.
 #[derive(Clone, Copy)]
 pub enum Type {
     /// A string; empty is unset.
@@ -41,11 +41,11 @@ const fn f(number: u64, name: &'static str, of: Type) -> Field {
     Field { number, name, of }
 }
 
-/// What a body consists of.
+/// The content of a body.
 pub const ENVELOPE: &[Field] =
     &[f(1, "typeMeta", Message(&[f(1, "apiVersion", Text), f(2, "kind", Text)])), f(2, "raw", Bytes)];
 
-/// The message of a kind that is read.
+/// The message of a supported kind.
 pub fn of_kind(kind: &str) -> Option<&'static [Field]> {
     Some(match kind {
         "ConfigMap" => CONFIG_MAP,

@@ -1,8 +1,8 @@
-//! Reading the protobuf that kubectl sends for what it creates itself (`create namespace`, `create secret`,
-//! `create token`, `drain`) since 1.32. Only those kinds are read; files are always sent as JSON.
+//! Decodes the protobuf that kubectl sends for objects that it creates itself (`create namespace`, `create
+//! secret`, `create token`, `drain`) since 1.32. Only those kinds are supported; files are always sent as JSON.
 //!
-//! Mirrors apimachinery pkg/runtime/serializer/protobuf: four bytes of magic, then an envelope that names
-//! the kind and holds the object.
+//! Mirrors apimachinery pkg/runtime/serializer/protobuf: four bytes of magic, then an envelope with the kind
+//! and the object.
 
 mod messages;
 
@@ -11,19 +11,19 @@ use serde_json::{Map, Value, json};
 use self::messages::{ENVELOPE, Field, Type};
 use crate::encoding::base64;
 
-/// What every body begins with.
+/// The magic at the start of every body.
 const MAGIC: &[u8] = b"k8s\0";
 
-/// Why a body could not be read.
+/// Why a body could not be decoded.
 #[derive(Debug, PartialEq, thiserror::Error)]
 pub enum ProtobufError {
-    /// It does not begin as it should.
+    /// The magic is missing.
     #[error("the body does not begin with the magic of Kubernetes' protobuf")]
     Magic,
-    /// It ends too early, or its lengths are wrong.
-    #[error("the body is no well-formed protobuf")]
+    /// It is truncated, or its lengths are wrong.
+    #[error("the body is not well-formed protobuf")]
     Malformed,
-    /// This kind is read as JSON only.
+    /// This kind is supported as JSON only.
     #[error("this API server does not read {0} as protobuf")]
     Kind(String),
 }
@@ -31,7 +31,7 @@ pub enum ProtobufError {
 /// The object in a body, with its kind.
 ///
 /// # Errors
-/// [`ProtobufError`] says what is wrong with it.
+/// [`ProtobufError`], the reason.
 pub fn decode(body: &[u8]) -> Result<Value, ProtobufError> {
     let envelope = read(body.strip_prefix(MAGIC).ok_or(ProtobufError::Magic)?, ENVELOPE)?;
     let kind = envelope["typeMeta"]["kind"].as_str().unwrap_or_default();
@@ -44,7 +44,7 @@ pub fn decode(body: &[u8]) -> Result<Value, ProtobufError> {
     Ok(object)
 }
 
-/// Reads a message; fields that are not in the table are passed over.
+/// Decodes a message; fields that are not in the table are skipped.
 fn read(mut bytes: &[u8], message: &[Field]) -> Result<Value, ProtobufError> {
     let mut object = Map::new();
     while !bytes.is_empty() {
@@ -70,7 +70,7 @@ fn read(mut bytes: &[u8], message: &[Field]) -> Result<Value, ProtobufError> {
 enum Wire<'a> {
     Number(u64),
     Bytes(&'a [u8]),
-    /// Of a form that none of the kinds uses.
+    /// A wire type that none of the kinds uses.
     Other,
 }
 
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(decode(b"{}").unwrap_err(), ProtobufError::Magic);
         assert_eq!(decode(&body("Pod", "v1", b"")).unwrap_err(), ProtobufError::Kind("Pod".to_owned()));
         let whole = body("Namespace", "v1", &field(1, &field(1, b"n")));
-        // The last two fields are empty and say nothing.
+        // The last two fields are empty and unused.
         let telling = whole.len() - 4;
         for end in MAGIC.len() + 1..telling {
             // Cut anywhere, it is refused or lacks something; it never panics.

@@ -1,4 +1,4 @@
-//! What stands in the tables that kubectl shows; one function per row of `columns.rs`, in its order.
+//! The cells of the tables that kubectl shows; one function per row of `columns.rs`, in its order.
 //!
 //! Mirrors pkg/printers/internalversion/printers.go.
 
@@ -281,7 +281,7 @@ fn or(value: &Value, unset: &str) -> Value {
     if value.is_null() { unset.into() } else { value.clone() }
 }
 
-/// The phase, or that it ends.
+/// The phase, or Terminating.
 fn phase(object: &Value) -> Value {
     if object["metadata"]["deletionTimestamp"].is_string() {
         return "Terminating".into();
@@ -289,7 +289,7 @@ fn phase(object: &Value) -> Value {
     text(&object["status"]["phase"])
 }
 
-/// The class, which used to be an annotation.
+/// The class, from the annotation or the field.
 fn class_name(object: &Value) -> Value {
     let annotation = &object["metadata"]["annotations"]["volume.beta.kubernetes.io/storage-class"];
     if annotation.is_null() { text(&object["spec"]["storageClassName"]) } else { annotation.clone() }

@@ -1,5 +1,5 @@
-//! Namespaces, leases, and the kinds that only have to be kept: config maps, secrets, service accounts,
-//! priority classes.
+//! Namespaces, leases, and the kinds without behaviour of their own: ConfigMaps, Secrets, ServiceAccounts,
+//! PriorityClasses.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, ServiceAccount};

@@ -1,6 +1,6 @@
 //! The columns of the tables that kubectl shows, in the words of kube-apiserver where it has them.
 //!
-//! The cells under them stand in `cells.rs`.
+//! The cells are in `cells.rs`.
 
 /// A column of a table.
 #[derive(Debug)]
@@ -405,7 +405,7 @@ pub(super) const DRIVER: &[Column] = &[
         kind: "boolean",
         format: "",
         priority: 0,
-        description: "Whether the driver is told about the pod when a volume is mounted.",
+        description: "Whether the driver receives pod information when a volume is mounted.",
     },
     Column {
         name: "StorageCapacity",

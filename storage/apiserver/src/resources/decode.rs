@@ -1,4 +1,4 @@
-//! Reading bodies by the types of k8s-openapi: unknown fields are pruned and reported, wrong types refused.
+//! Decodes bodies with the types of k8s-openapi: unknown fields are pruned and reported, wrong types rejected.
 //!
 //! The wording of errors is that of Go's decoder, since clients and their tests match on it.
 
@@ -11,21 +11,21 @@ use serde_json::{Map, Value};
 use super::Resource;
 use crate::quantity::{self, Quantity};
 
-/// A body that fits its kind.
+/// A decoded body.
 #[derive(Debug)]
 pub struct Decoded {
     /// The object, without kind, `apiVersion` and unknown fields.
     pub value: Value,
-    /// What is said of fields that were dropped.
+    /// Messages about the dropped fields.
     pub faults: Vec<String>,
 }
 
-/// Why a body does not fit its kind, in Go's words.
+/// Why a body cannot be decoded, in Go's words.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct DecodeError(String);
 
-/// Reads `value` as a `T`.
+/// Decodes `value` as a `T`.
 pub fn decode<T: DeserializeOwned + Serialize>(
     resource: &Resource,
     value: Value,
@@ -72,14 +72,14 @@ fn find_unknown(given: &Value, known: &Value, path: &str, faults: &mut Vec<Strin
     }
 }
 
-/// Drops what Go's `omitempty` drops: empty lists, and the maps of metadata when they are empty.
+/// Drops the fields that Go's `omitempty` drops: empty lists, and the maps of metadata when they are empty.
 fn tidy(value: &mut Value) {
     match value {
         Value::Object(fields) => {
             fields.retain(|name, value| {
                 tidy(value);
                 match value {
-                    // An empty list of these is a wish: that nobody owns anything.
+                    // An empty list of these is a request to remove all owners.
                     Value::Array(items) => !items.is_empty() || name == "managedFields",
                     Value::Object(fields) => {
                         !fields.is_empty()
@@ -95,7 +95,7 @@ fn tidy(value: &mut Value) {
     }
 }
 
-/// Puts the quantities of `value` into their canonical form.
+/// Canonicalizes the quantities of `value`.
 fn read_quantities(resource: &Resource, value: &mut Value) -> Result<(), DecodeError> {
     for pattern in resource.quantities {
         visit(value, pattern, &mut |quantity| {
@@ -127,8 +127,8 @@ fn visit(
     }
 }
 
-/// Says where `value` is no `T`. Reading its text again tells the position of the fault, which serde does
-/// not tell for a value; that costs only those who send nonsense.
+/// The position at which `value` is not a `T`. Parsing its text again gives the position of the fault, which
+/// serde does not return for a value; only invalid requests pay the cost.
 fn describe<T: DeserializeOwned>(resource: &Resource, value: &Value) -> DecodeError {
     let text = value.to_string();
     let Err(error) = serde_json::from_str::<T>(&text) else {

@@ -1,4 +1,4 @@
-//! Events: one shelf, two shapes. Core events are stored; `events.k8s.io` is a view that renames fields.
+//! Events: one storage, two shapes. Core events are stored; `events.k8s.io` is a view that renames fields.
 //!
 //! Mirrors pkg/apis/events/v1/conversion.go.
 
@@ -60,7 +60,7 @@ pub(super) fn rows() -> Vec<Resource> {
     vec![core, view]
 }
 
-/// What both shapes have in common.
+/// The common fields of both shapes.
 fn base() -> Resource {
     Resource {
         shelf: Shelf::Events,

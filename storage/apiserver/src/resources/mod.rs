@@ -1,5 +1,5 @@
-//! What is served: one row per kind. Everything that is peculiar to a kind hangs on its row; the handlers
-//! know no kind but Namespace and Pod.
+//! The served kinds: one row per kind. Everything kind-specific is in its row; the handlers treat no kind
+//! specially except Namespace and Pod.
 
 mod cells;
 mod cluster;
@@ -21,7 +21,7 @@ use crate::status::FieldError;
 pub use columns::Column;
 pub use decode::{DecodeError, Decoded};
 
-/// Where objects of a kind are stored. Two resources may share a shelf, being views of the same objects.
+/// The storage of a kind's objects. Two resources may share one, being views of the same objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Shelf {
     /// `namespaces`
@@ -79,10 +79,10 @@ pub enum Shelf {
 }
 
 impl Shelf {
-    /// How many there are.
+    /// The number of shelves.
     pub const COUNT: usize = Self::SnapshotClasses as usize + 1;
 
-    /// Whether its objects live in namespaces.
+    /// Whether its objects are namespaced.
     pub fn namespaced(self) -> bool {
         match self {
             Self::Pods
@@ -120,11 +120,11 @@ impl Shelf {
 pub struct Subresource {
     /// The last segment of the path.
     pub name: &'static str,
-    /// The kind that is sent there.
+    /// The kind of its body.
     pub kind: &'static str,
-    /// The group and version of that kind, where they are not those of the objects.
+    /// The group and version of that kind, if they are not those of the objects.
     pub foreign: Option<(&'static str, &'static str)>,
-    /// What may be done with it.
+    /// Its verbs.
     pub verbs: &'static [&'static str],
 }
 
@@ -133,21 +133,21 @@ const fn status_of(kind: &'static str) -> Subresource {
     Subresource { name: "status", kind, foreign: None, verbs: &["get", "patch", "update"] }
 }
 
-/// A field that lists may be filtered by, beside `metadata.name` and `metadata.namespace`.
+/// A field for field selectors, in addition to `metadata.name` and `metadata.namespace`.
 #[derive(Debug)]
 pub struct Field {
     /// Its name in a field selector.
     pub name: &'static str,
-    /// JSON pointers: the first that is set counts.
+    /// JSON pointers: the first that is set is used.
     pub pointers: &'static [&'static str],
     /// Its value when it is not set.
     pub unset: &'static str,
 }
 
-/// A kind of object, and what is peculiar to it.
+/// A kind of object, with its kind-specific code.
 #[derive(Debug)]
 pub struct Resource {
-    /// Where its objects are stored.
+    /// The storage of its objects.
     pub shelf: Shelf,
     /// The API group; empty for core.
     pub group: &'static str,
@@ -159,49 +159,49 @@ pub struct Resource {
     pub plural: &'static str,
     /// E.g. `pod`.
     pub singular: &'static str,
-    /// What kubectl users type.
+    /// Short names in kubectl.
     pub short_names: &'static [&'static str],
-    /// Groups of resources, e.g. `all`.
+    /// Categories, e.g. `all`.
     pub categories: &'static [&'static str],
-    /// Whether its objects live in namespaces.
+    /// Whether its objects are namespaced.
     pub namespaced: bool,
     /// The paths below its objects.
     pub subresources: &'static [Subresource],
-    /// Whether a deletion is answered with the object rather than a `Status`.
+    /// Whether a deletion returns the object instead of a `Status`.
     pub returns_deleted: bool,
-    /// Fields of the spec that stay as they are when an update leaves them out.
+    /// Fields of the spec that keep their value when an update omits them.
     pub kept: &'static [&'static str],
     /// Whether `metadata.generation` counts the changes of its spec.
     pub generation: bool,
     /// Whether names are DNS labels, which have no dots.
     pub label_names: bool,
-    /// Reads a body by the types of the kind: unknown fields go, wrong types are errors.
+    /// Decodes a body with the types of the kind: unknown fields are dropped, wrong types are errors.
     pub decode: fn(&Resource, Value) -> Result<Decoded, DecodeError>,
     /// Patterns of fields that hold quantities, e.g. `spec/capacity/*`.
     pub quantities: &'static [&'static str],
-    /// Sets the fields that a caller may leave out.
+    /// Sets the default values of optional fields.
     pub default: fn(&mut Value),
-    /// Sets the status that a new object starts with.
+    /// Sets the initial status of a new object.
     pub begin: fn(&mut Value),
-    /// Completes a new status, from the object as it was to what it becomes.
+    /// Completes a new status, from the old object to the new one.
     pub settle_status: fn(&Value, &mut Value),
-    /// Looks for what may not be stored.
+    /// Validates a new object.
     pub validate: fn(&Value) -> Vec<FieldError>,
-    /// Looks for what may not change, from the first to the second.
+    /// Validates a change, from the first to the second.
     pub validate_update: fn(&Value, &Value) -> Vec<FieldError>,
-    /// Further fields for selectors.
+    /// Additional fields for selectors.
     pub fields: &'static [Field],
     /// The columns of its table.
     pub columns: &'static [Column],
     /// The cells of one object, under `columns`.
     pub cells: fn(&Value) -> Vec<Value>,
-    /// Makes this resource's shape of a stored object; unset where objects are stored in this very shape.
+    /// Converts a stored object to this resource's shape; unset if that is the stored shape.
     pub view: Option<fn(Value) -> Value>,
-    /// The body of an object with nothing in it, as bookmarks carry it.
+    /// An empty object's body, for bookmarks.
     pub empty: &'static str,
 }
 
-/// What most kinds have in common.
+/// The defaults of most kinds.
 const BASE: Resource = Resource {
     shelf: Shelf::Namespaces,
     group: "",
@@ -232,7 +232,7 @@ const BASE: Resource = Resource {
 };
 
 impl Resource {
-    /// `v1` or `storage.k8s.io/v1`.
+    /// The apiVersion, `v1` or `storage.k8s.io/v1`.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() {
             self.version.to_owned()
@@ -260,12 +260,12 @@ impl Resource {
         }
     }
 
-    /// The subresource of this name.
+    /// The subresource with this name.
     pub fn subresource(&self, name: &str) -> Option<&'static Subresource> {
         self.subresources.iter().find(|subresource| subresource.name == name)
     }
 
-    /// Whether the status is written through its own path only.
+    /// Whether the status can be written through its own path only.
     pub fn has_status(&self) -> bool {
         self.subresource("status").is_some()
     }
@@ -280,7 +280,7 @@ impl Resource {
         self.write_item(object, text, 1);
     }
 
-    /// As [`Resource::write_json`] without kind; the first `skip` bytes are left out.
+    /// Like [`Resource::write_json`] without kind; the first `skip` bytes are omitted.
     pub fn write_item(&self, object: &crate::store::Object, text: &mut Vec<u8>, skip: usize) {
         match &self.view {
             None => text.extend_from_slice(&object.json()[skip..]),
@@ -331,7 +331,7 @@ pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Resourc
     ALL.iter().find(|r| r.plural == plural && r.group == group && r.version == version)
 }
 
-/// The row in whose shape the objects of `shelf` are stored.
+/// The row with the stored shape of the objects of `shelf`.
 pub fn stored(shelf: Shelf) -> &'static Resource {
     ALL.iter().find(|r| r.shelf == shelf && r.view.is_none()).expect("every shelf has a row without a view")
 }

@@ -1,4 +1,4 @@
-//! Pods: their many defaults, and what of them may change.
+//! Pods: their many defaults, and their mutable fields.
 //!
 //! Mirrors pkg/apis/core/v1/defaults.go and pkg/apis/core/validation.
 
@@ -122,7 +122,7 @@ fn default_container(container: &mut Value) {
     }
     let limits = container["resources"]["limits"].clone();
     if let Value::Object(limits) = limits {
-        // A limit without a request asks for as much.
+        // A limit without a request implies an equal request.
         for (name, limit) in limits {
             default_to(&mut container["resources"]["requests"], &name, limit);
         }
@@ -192,7 +192,8 @@ fn quality_of_service(pod: &Value) -> &'static str {
     }
 }
 
-/// A pod's spec stands, but for images, the deadline and further tolerations. `nodeName` is set by binding.
+/// A pod's spec is immutable, except images, the deadline and additional tolerations. `nodeName` is set by
+/// binding.
 fn validate_update(old: &Value, new: &Value) -> Vec<FieldError> {
     let mut allowed = old["spec"].clone();
     let added = new["spec"]["tolerations"].as_array().map_or(&[][..], Vec::as_slice);

@@ -9,7 +9,7 @@ use super::decode::decode;
 use super::{BASE, Resource, Shelf, status_of};
 use crate::admission::snapshot;
 
-/// What objects of CRDs have in common.
+/// Common defaults of CRD objects.
 const CUSTOM: Resource = Resource { group: GROUP, generation: true, ..BASE };
 
 pub(super) fn rows() -> Vec<Resource> {
@@ -92,7 +92,7 @@ pub(super) fn rows() -> Vec<Resource> {
     ]
 }
 
-/// A status is written through its own path only.
+/// The status can be written through its own path only.
 fn without_status(object: &mut Value) {
     if let Value::Object(fields) = object {
         fields.shift_remove("status");
@@ -107,24 +107,28 @@ const fn column(name: &'static str, kind: &'static str, description: &'static st
     Column { name, kind, format: "", priority: 0, description }
 }
 
-const READY: Column = column("ReadyToUse", "boolean", "Whether claims can be made from the snapshot.");
+const READY: Column = column("ReadyToUse", "boolean", "Whether volumes can be restored from the snapshot.");
 const SNAPSHOT: &[Column] = &[
     NAME,
     READY,
-    column("SourcePVC", "string", "The claim that the snapshot is made of."),
-    column("SourceSnapshotContent", "string", "The content that was there before the snapshot."),
-    column("RestoreSize", "string", "How large a claim from the snapshot must be at least."),
-    column("SnapshotClass", "string", "The class that the snapshot asks for."),
+    column("SourcePVC", "string", "The source claim of the snapshot."),
+    column("SourceSnapshotContent", "string", "The existing content that the snapshot refers to."),
+    column("RestoreSize", "string", "Minimum size of a claim restored from the snapshot."),
+    column("SnapshotClass", "string", "The VolumeSnapshotClass that the snapshot requests."),
     column("SnapshotContent", "string", "The content that the snapshot is bound to."),
-    column("CreationTime", "date", "When the storage system took the snapshot."),
+    column("CreationTime", "date", "The time at which the storage system created the snapshot."),
     AGE,
 ];
 const CONTENT: &[Column] = &[
     NAME,
     READY,
-    column("RestoreSize", "integer", "How large a volume from the snapshot must be at least, in bytes."),
-    column("DeletionPolicy", "string", "What becomes of the snapshot when its object is deleted."),
-    column("Driver", "string", "The driver that made the snapshot."),
+    column("RestoreSize", "integer", "Minimum size of a volume restored from the snapshot, in bytes."),
+    column(
+        "DeletionPolicy",
+        "string",
+        "Whether the storage snapshot is deleted together with its VolumeSnapshot.",
+    ),
+    column("Driver", "string", "The CSI driver that created the snapshot."),
     column("VolumeSnapshotClass", "string", "The class of the snapshot."),
     column("VolumeSnapshot", "string", "The name of the VolumeSnapshot that the content is bound to."),
     column("VolumeSnapshotNamespace", "string", "The namespace of that VolumeSnapshot."),
@@ -132,7 +136,11 @@ const CONTENT: &[Column] = &[
 ];
 const CLASS: &[Column] = &[
     NAME,
-    column("Driver", "string", "The driver that makes the snapshots."),
-    column("DeletionPolicy", "string", "What becomes of snapshots when their objects are deleted."),
+    column("Driver", "string", "The CSI driver that creates the snapshots."),
+    column(
+        "DeletionPolicy",
+        "string",
+        "Whether the storage snapshot is deleted together with its VolumeSnapshot.",
+    ),
     AGE,
 ];

@@ -1,4 +1,4 @@
-//! Volumes, claims, and the group `storage.k8s.io`. What may change in them stands in `admission`.
+//! Volumes, claims, and the group `storage.k8s.io`. Their immutable fields are in `admission`.
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::{
@@ -58,7 +58,7 @@ pub(super) fn rows() -> Vec<Resource> {
                 volume["status"] = json!({ "phase": "Pending", "lastPhaseTransitionTime": time::now() });
             },
             settle_status: |old, new| {
-                // KEP-3762: unless the writer says so itself.
+                // KEP-3762: unless the writer sets it itself.
                 let unsaid =
                     new["status"]["lastPhaseTransitionTime"] == old["status"]["lastPhaseTransitionTime"];
                 if unsaid && new["status"]["phase"] != old["status"]["phase"] {
@@ -140,7 +140,7 @@ pub(super) fn rows() -> Vec<Resource> {
             singular: "volumeattachment",
             subresources: const { &[status_of("VolumeAttachment")] },
             decode: decode::<VolumeAttachment>,
-            // Unlike the status of other kinds, upstream lets this one be given at creation, but nobody does.
+            // Unlike the status of other kinds, upstream accepts this one at creation, but no client sets it.
             begin: |attachment| attachment["status"] = json!({ "attached": false }),
             validate: attachment::validate,
             validate_update: attachment::validate_update,
@@ -175,7 +175,7 @@ const STORAGE: Resource = Resource { group: GROUP, returns_deleted: true, ..BASE
 fn default_claim(claim: &mut Value) {
     let spec = &mut claim["spec"];
     default_to(spec, "volumeMode", "Filesystem");
-    // The two data sources mirror one another as long as only the newer form is able to say it.
+    // The two data sources mirror one another unless only the newer form can express it.
     let local = ["PersistentVolumeClaim", "VolumeSnapshot"];
     let reference = spec["dataSourceRef"].clone();
     if spec["dataSource"].is_object() && reference.is_null() {

@@ -1,8 +1,8 @@
-//! What an installation consists of besides storage: deployments, daemon sets, and the roles that their
-//! service accounts have.
+//! Objects of an installation besides storage: Deployments, DaemonSets, and the roles of their service
+//! accounts.
 //!
-//! These are kept and checked, and nobody acts on them: there are no controllers that make their pods, and
-//! whoever has a token may do everything. What installs components can so be tried against this server.
+//! These are stored and validated only: no controllers create their pods, and every client with a token has all
+//! permissions. So the installation of components can be tested against this server.
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
@@ -91,7 +91,8 @@ pub(super) fn rows() -> Vec<Resource> {
     ]
 }
 
-/// Mirrors `ValidatePodTemplateSpecForReplicaSet` of pkg/apis/apps/validation: what is selected is what is made.
+/// Mirrors `ValidatePodTemplateSpecForReplicaSet` of pkg/apis/apps/validation: the selector must match the
+/// template.
 fn check_selector(workload: &Value) -> Vec<FieldError> {
     let spec = &workload["spec"];
     let Some(wanted) = spec["selector"]["matchLabels"].as_object() else {

@@ -4,7 +4,7 @@
     python3 generate.py ~/.cargo/registry/src/*/k8s-openapi-0.29.0/src/v1_37 > types.txt
 
 Fields, their JSON names, their types and which of them must be there are taken from the structs, how lists
-merge from the `DeepMerge` implementations. What those do not tell stands in the tables below.
+merge from the `DeepMerge` implementations. The tables below add the missing information.
 """
 
 import re
@@ -38,7 +38,7 @@ SCALARS = {
 ATOMIC = """ConfigMapKeySelector EvictionResponder FileKeySelector LabelSelector LocalObjectReference
 NodeSelector NodeSelectorTerm ObjectFieldSelector ObjectReference OwnerReference ResourceFieldSelector RoleRef
 SecretKeySelector SecretReference Subject TopologySelectorTerm TypedLocalObjectReference""".split()
-# Lists whose key is more than the one field by which strategic merge patches find an item.
+# Lists with more key fields than the one by which strategic merge patches find an item.
 KEYS = {
     ("Container", "ports"): "containerPort,protocol",
     ("EphemeralContainer", "ports"): "containerPort,protocol",
@@ -52,7 +52,7 @@ PATCHED = {("PodStatus", "hostIPs"): "ip"}
 PATCHED_SETS = {("ObjectMeta", "finalizers"), ("NodeSpec", "podCIDRs")}
 # Lists that they replace, though they have keys.
 REPLACED = {("ResourceRequirements", "claims"), ("VolumeResourceRequirements", "claims")}
-# Lists whose items a strategic merge patch strips of what it does not retain: they are unions.
+# Lists of unions: a strategic merge patch removes the fields of their items that it does not retain.
 UNIONS = {("PodSpec", "volumes"), ("PodSpec", "resourceClaims")}
 # Values of keys that are left out.
 DEFAULTS = {("ContainerPort", "protocol"): "TCP"}

@@ -1,10 +1,10 @@
-//! Reading `types.txt`, whose form its head describes.
+//! Parses `types.txt`; its header describes the format.
 
 use std::collections::BTreeMap;
 
 use super::{Field, Identity, Object, Patch, Scalar, Schema, Shape};
 
-/// The types in `text`, which is part of this program: a fault in it is a fault of the program.
+/// The types in `text`, which is part of this program: an error in it is a bug in the program.
 pub fn read(text: &'static str) -> Schema {
     let mut places = BTreeMap::new();
     for (package, line) in types(text) {

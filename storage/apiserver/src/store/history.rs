@@ -1,4 +1,4 @@
-//! The last changes of one resource, from which watches and pages of the past are served.
+//! The last changes of one resource, for watches and pages of older versions.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
@@ -7,14 +7,14 @@ use hyper::body::Bytes;
 
 use super::Object;
 
-/// What happened to an object.
+/// The kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeKind {
     /// It was created.
     Added,
     /// It has a new state.
     Modified,
-    /// It is gone.
+    /// It was deleted.
     Deleted,
 }
 
@@ -32,7 +32,7 @@ impl ChangeKind {
 /// One change of one object.
 #[derive(Debug)]
 pub struct Change {
-    /// What happened.
+    /// The kind of change.
     pub kind: ChangeKind,
     /// The state after the change; for a deletion the last state, at the version of the deletion.
     pub object: Arc<Object>,
@@ -51,13 +51,13 @@ impl Change {
         self.object.version
     }
 
-    /// The watch event, written once by `write` however many watch.
+    /// The watch event, serialized once by `write` for all watches.
     pub fn frame(&self, write: impl FnOnce() -> Bytes) -> Bytes {
         self.frame.get_or_init(write).clone()
     }
 }
 
-/// Changes after this version are no longer all there.
+/// The history after this version is incomplete.
 #[derive(Debug, PartialEq)]
 pub struct TooOld {
     /// The oldest version from which the history is complete.
@@ -78,7 +78,7 @@ impl History {
         Self { ring: VecDeque::new(), capacity: capacity.max(1), floor: 0 }
     }
 
-    /// Enters a change, whose version is above all others.
+    /// Adds a change with a version above all others.
     pub fn push(&mut self, change: Arc<Change>) {
         if self.ring.len() == self.capacity
             && let Some(oldest) = self.ring.pop_front()

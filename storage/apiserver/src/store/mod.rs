@@ -1,9 +1,8 @@
 //! The store: every object by key, one version counter for all, a ring of changes per resource.
 //!
-//! Objects are shared and never changed in place (copy on write): a reader holds an `Arc` and no lock, a
-//! writer brings a new value and the version that it was decided on. The lock is held for the map
-//! operations only, never across an await, and the cost of a write does not depend on how many objects
-//! there are.
+//! Objects are shared and never changed in place (copy on write): a reader holds an `Arc` and no lock, a writer
+//! passes a new value and the version that it was decided on. The lock is held for the map operations only,
+//! never across an await, and the cost of a write does not depend on the number of objects.
 
 mod history;
 mod object;
@@ -20,60 +19,60 @@ pub use object::{Key, Object};
 
 use crate::resources::Shelf;
 
-/// Events kept at most: the oldest go. Upstream keeps them for an hour (kube-apiserver's `--event-ttl`),
-/// which in a long load would be most of our memory.
+/// Maximum number of events: the oldest are removed. Upstream keeps them for an hour (kube-apiserver's
+/// `--event-ttl`), which in a long load run would be most of the memory.
 const EVENTS: usize = 2048;
 
 /// Why an object could not be created.
 #[derive(Debug, PartialEq)]
 pub enum CreateError {
-    /// The key is taken.
+    /// The key is in use.
     Exists,
     /// Its namespace does not exist.
     NamespaceMissing,
-    /// Its namespace is going away.
+    /// Its namespace is terminating.
     NamespaceTerminating,
 }
 
-/// The object is gone, or its version is not the one that the writer decided on.
+/// The object was deleted, or its version is not the one that the writer decided on.
 #[derive(Debug, PartialEq)]
 pub struct Stale;
 
-/// What the collector has to look at.
+/// A notice for the garbage collector.
 #[derive(Debug)]
 pub enum Notice {
-    /// An object is gone; its dependents may have to go, its owners may have waited for it, and its
+    /// An object was deleted; its dependents may have to be deleted, its owners may have waited for it, and its
     /// namespace may be empty now.
     Removed {
-        /// The uid that dependents name.
+        /// The uid in owner references.
         uid: String,
-        /// Where it lay.
+        /// Its resource.
         shelf: Shelf,
-        /// Which one it was.
+        /// Its key.
         key: Key,
         /// The uids of its owners.
         owners: Vec<String>,
     },
-    /// An object names an owner that does not exist.
+    /// An object has an owner that does not exist.
     Orphaned {
-        /// Where it lies.
+        /// Its resource.
         shelf: Shelf,
-        /// Which one it is.
+        /// Its key.
         key: Key,
     },
-    /// Something has changed about an object that may wait for its dependents, or about one of those.
+    /// An object that may wait for its dependents has changed, or one of those.
     Awaiting {
         /// The uid of the object.
         owner: String,
     },
-    /// An event was written, which begins its time.
+    /// An event was written, which restarts its TTL.
     EventWritten {
-        /// Which one it is.
+        /// Its key.
         key: Key,
         /// The version of the write.
         version: u64,
     },
-    /// A namespace is to be emptied.
+    /// A namespace must be emptied.
     Terminating {
         /// Its name.
         namespace: String,
@@ -83,7 +82,7 @@ pub enum Notice {
 /// All objects of the cluster.
 pub struct Store {
     state: RwLock<State>,
-    /// Per shelf, the version of the last change: what watches sleep on.
+    /// Per shelf, the version of the last change, on which watches sleep.
     latest: Vec<watch::Sender<u64>>,
     notices: mpsc::UnboundedSender<Notice>,
 }
@@ -94,7 +93,7 @@ struct State {
     /// Every object by uid, and by the uids of its owners.
     uids: HashMap<String, (Shelf, Key)>,
     dependents: HashMap<String, HashSet<(Shelf, Key)>>,
-    /// How many objects each namespace holds.
+    /// Number of objects in each namespace.
     population: HashMap<String, usize>,
     /// The newest events, oldest first.
     events: VecDeque<Key>,
@@ -132,8 +131,8 @@ impl Store {
         self.read().shelves[shelf as usize].objects.get(key).cloned()
     }
 
-    /// The objects of one namespace (or all) after `after`, in order of their keys, and the version that
-    /// this is the state of.
+    /// The objects of one namespace (or all) after `after`, in order of their keys, and the version of this
+    /// list.
     pub fn list(
         &self,
         shelf: Shelf,
@@ -145,10 +144,10 @@ impl Store {
         (objects, state.version)
     }
 
-    /// As [`Store::list`], but as it was at `version`, found by undoing the changes since.
+    /// Like [`Store::list`], but in the state of `version`, computed by undoing the changes since.
     ///
     /// # Errors
-    /// [`TooOld`] when the history no longer reaches back that far.
+    /// [`TooOld`] if the history no longer reaches back that far.
     pub fn list_at(
         &self,
         shelf: Shelf,
@@ -175,7 +174,7 @@ impl Store {
     /// At most `limit` changes of one resource after `version`, oldest first.
     ///
     /// # Errors
-    /// [`TooOld`] when some of them are no longer in the history.
+    /// [`TooOld`] if some of them are no longer in the history.
     pub fn changes(&self, shelf: Shelf, version: u64, limit: usize) -> Result<Vec<Arc<Change>>, TooOld> {
         Ok(self.read().shelves[shelf as usize].history.since(version)?.take(limit).cloned().collect())
     }
@@ -185,11 +184,11 @@ impl Store {
         self.latest[shelf as usize].subscribe()
     }
 
-    /// Enters a new object. Its namespace is checked under the same lock, so that nothing is created in a
+    /// Adds a new object. Its namespace is checked under the same lock, so that nothing is created in a
     /// namespace that has just been found empty.
     ///
     /// # Errors
-    /// [`CreateError`] tells what stands in the way.
+    /// [`CreateError`], the reason.
     pub fn create(&self, shelf: Shelf, key: Key, value: Value) -> Result<Arc<Object>, CreateError> {
         let mut state = self.write();
         state.check_create(shelf, &key)?;
@@ -201,10 +200,10 @@ impl Store {
         Ok(object)
     }
 
-    /// Replaces the object that is at `expected` by `value`.
+    /// Replaces the object with version `expected` by `value`.
     ///
     /// # Errors
-    /// [`Stale`] when it is at another version, or gone.
+    /// [`Stale`] if it has another version, or was deleted.
     pub fn replace(&self, shelf: Shelf, expected: &Object, value: Value) -> Result<Arc<Object>, Stale> {
         let mut state = self.write();
         let previous = state.current(shelf, expected)?;
@@ -215,21 +214,21 @@ impl Store {
         Ok(object)
     }
 
-    /// Removes the object that is at `expected`; watchers see `last` as its last state.
+    /// Removes the object with version `expected`; watchers see `last` as its last state.
     ///
     /// # Errors
-    /// [`Stale`] when it is at another version, or gone.
+    /// [`Stale`] if it has another version, or was deleted.
     pub fn remove(&self, shelf: Shelf, expected: &Object, last: Value) -> Result<Arc<Object>, Stale> {
         let mut state = self.write();
         let previous = state.current(shelf, expected)?;
         Ok(self.take(&mut state, shelf, previous, last))
     }
 
-    /// Replaces the object that is at `expected` by `value`, or removes it when its deletion has begun and
-    /// `value` says that nothing holds it any longer.
+    /// Replaces the object with version `expected` by `value`, or removes it if it is being deleted and `value`
+    /// has no finalizers and no grace period any longer.
     ///
     /// # Errors
-    /// [`Stale`] when it is at another version, or gone.
+    /// [`Stale`] if it has another version, or was deleted.
     pub fn settle(&self, shelf: Shelf, expected: &Object, value: Value) -> Result<Arc<Object>, Stale> {
         match expected.is_deleting() && object::is_free(shelf, &value) {
             true => self.remove(shelf, expected, value),
@@ -237,15 +236,15 @@ impl Store {
         }
     }
 
-    /// Whether an object could be created; nothing is.
+    /// Whether an object could be created, without creating it.
     ///
     /// # Errors
-    /// [`CreateError`] tells what stands in the way.
+    /// [`CreateError`], the reason.
     pub fn check_create(&self, shelf: Shelf, key: &Key) -> Result<(), CreateError> {
         self.read().check_create(shelf, key)
     }
 
-    /// Removes a namespace if it is terminating, holds nothing, and no finalizer keeps it.
+    /// Removes a namespace if it is terminating, empty, and without finalizers.
     pub fn remove_empty_namespace(&self, name: &str) -> bool {
         let mut state = self.write();
         let key = Key::cluster(name);
@@ -262,12 +261,12 @@ impl Store {
         true
     }
 
-    /// Where the object with this uid lies.
+    /// The resource and key of the object with this uid.
     pub fn find(&self, uid: &str) -> Option<(Shelf, Key)> {
         self.read().uids.get(uid).cloned()
     }
 
-    /// The objects that name `uid` as an owner.
+    /// The objects with an owner reference to `uid`.
     pub fn dependents(&self, uid: &str) -> Vec<(Shelf, Key)> {
         self.read().dependents.get(uid).map(|keys| keys.iter().cloned().collect()).unwrap_or_default()
     }
@@ -347,7 +346,8 @@ impl Store {
         self.latest[shelf as usize].send_replace(version);
     }
 
-    /// Tells the collector of a change that may let an object go that waits for its dependents.
+    /// Notifies the collector of a change that may complete the deletion of an object that waits for its
+    /// dependents.
     fn tell_owners(&self, previous: &Object, object: &Object) {
         if object.is_deleting() && object.has_finalizers() {
             self.notify(Notice::Awaiting { owner: object.uid().to_owned() });
@@ -360,7 +360,7 @@ impl Store {
     }
 
     fn notify(&self, notice: Notice) {
-        // Without a collector (a server that is stopping) nobody needs to know.
+        // Without a collector (a server that is stopping) no notice is needed.
         self.notices.send(notice).ok();
     }
 
@@ -397,7 +397,7 @@ impl State {
         }
     }
 
-    /// Enters `object` under its owners; true if one of them does not exist, or goes away.
+    /// Adds `object` to its owners' dependents; true if an owner does not exist, or is being deleted.
     fn link(&mut self, shelf: Shelf, object: &Object) -> bool {
         let mut orphaned = false;
         for owner in object.owners() {

@@ -1,4 +1,4 @@
-//! A stored object: its key, its version, its value, and its JSON text once somebody needed it.
+//! A stored object: its key, its version, its value, and its cached JSON text.
 
 use std::sync::OnceLock;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::resources::Shelf;
 
-/// Where an object lies within its resource. Keys order by namespace, then name.
+/// The key of an object within its resource. Keys order by namespace, then name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     /// Empty for cluster-scoped objects.
@@ -28,13 +28,13 @@ impl Key {
     }
 }
 
-/// One state of one object. `value` has neither `kind` nor `apiVersion`: those belong to the resource it is
-/// read through.
+/// One state of one object. `value` has neither `kind` nor `apiVersion`: those belong to the resource through
+/// which it is read.
 #[derive(Debug)]
 pub struct Object {
-    /// Where it lies.
+    /// Its key.
     pub key: Key,
-    /// The version of the write that made this state.
+    /// The version of the write that created this state.
     pub version: u64,
     /// The object, with `metadata.resourceVersion` set.
     pub value: Value,
@@ -48,7 +48,7 @@ impl Object {
         Self { key, version, value, json: OnceLock::new() }
     }
 
-    /// Its JSON text, without `kind` and `apiVersion`; written once however many read it.
+    /// Its JSON text, without `kind` and `apiVersion`; serialized once for all readers.
     pub fn json(&self) -> &Bytes {
         self.json.get_or_init(|| Bytes::from(self.value.to_string()))
     }
@@ -58,17 +58,17 @@ impl Object {
         self.value["metadata"]["uid"].as_str().unwrap_or_default()
     }
 
-    /// Whether its deletion has begun.
+    /// Whether it is being deleted.
     pub fn is_deleting(&self) -> bool {
         !self.value["metadata"]["deletionTimestamp"].is_null()
     }
 
-    /// Whether somebody still has to agree to its deletion.
+    /// Whether it has finalizers.
     pub fn has_finalizers(&self) -> bool {
         has_finalizers(&self.value)
     }
 
-    /// Who has to agree.
+    /// Its finalizers.
     pub fn finalizers(&self) -> impl Iterator<Item = &str> {
         let finalizers = self.value["metadata"]["finalizers"].as_array();
         finalizers.into_iter().flatten().filter_map(Value::as_str)
@@ -81,8 +81,8 @@ impl Object {
     }
 }
 
-/// Whether nothing holds an object whose deletion has begun: no finalizer, and no grace period. A pod in its
-/// grace period is removed by the kubelet's final deletion only. A namespace has no grace period, but
+/// Whether an object that is being deleted can be removed: it has no finalizer, and no grace period. A pod in
+/// its grace period is removed by the kubelet's final deletion only. A namespace has no grace period, but
 /// finalizers of its own.
 pub fn is_free(shelf: Shelf, value: &Value) -> bool {
     let own = || match shelf {

@@ -1,4 +1,4 @@
-//! The store's promises: versions, staleness, history, indexes.
+//! The store's guarantees: versions, staleness, history, indexes.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! Server-side apply as kube-rs and kubectl use it: owners, conflicts, what goes when nobody wants it.
+//! Server-side apply as kube-rs and kubectl use it: owners, conflicts, removal of fields without owners.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Resource;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Fixture, create};
 
-/// Applies data as somebody.
+/// Applies data as a given manager.
 async fn apply(maps: &Api<ConfigMap>, manager: &str, data: Value, force: bool) -> kube::Result<ConfigMap> {
     let applied = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "m" }, "data": data,

@@ -3,11 +3,11 @@
 //! ```text
 //! new:       finalizers on attachment and volume ──> ControllerPublishVolume ──> status.attached
 //! deleting:  ControllerUnpublishVolume ──> finalizer off the attachment
-//! volume goes, no attachment left: finalizer off the volume
+//! volume is deleted, no attachment left: finalizer off the volume
 //! ```
 //!
-//! A driver without the capability PUBLISH_UNPUBLISH_VOLUME has nothing to carry out: its attachments are
-//! attached as soon as they are seen, and nothing holds them.
+//! A driver without the capability PUBLISH_UNPUBLISH_VOLUME needs no calls: its attachments are marked as
+//! attached as soon as they are seen, without a finalizer.
 //!
 //! Upstream: kubernetes-csi/external-attacher, `pkg/controller/csi_handler.go` and `trivial_handler.go`.
 
@@ -21,7 +21,7 @@ use std::error::Error;
 
 use crate::{Options, context::Context, rpc::connect, shell};
 
-/// Works until the future is dropped. Waits for the driver to answer first.
+/// Runs until the future is dropped. Waits for the driver to respond first.
 pub async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error + Send + Sync>> {
     let (driver, info) = connect(&options, "attacher").await?;
     shell::run(run::Attacher::new(driver, info), context).await;

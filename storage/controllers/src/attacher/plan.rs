@@ -1,4 +1,4 @@
-//! The next step of an attachment, and of a volume that is to go.
+//! The next step of an attachment, and of a volume that is being deleted.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -18,13 +18,13 @@ use k8s_openapi::{
 
 use crate::rpc::{AccessModeError, DriverInfo, access_mode, volume_capability};
 
-/// On an attachment: what the driver called the node, for the time when its CSINode is gone.
+/// On an attachment: the driver's node id, for the case that its CSINode has been deleted.
 pub const NODE_ID: &str = "csi.alpha.kubernetes.io/node-id";
 
-/// What the attacher did to an attachment and has not written down yet.
+/// The result of a call for an attachment that is not written to its status yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Known {
-    /// The driver published the volume and gave this context.
+    /// The driver published the volume and returned this context.
     Published(BTreeMap<String, String>),
     /// The driver unpublished the volume.
     Unpublished,
@@ -33,52 +33,52 @@ pub enum Known {
 /// A step.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Note on these objects that a call will follow, so that neither goes without its counterpart.
+    /// Add finalizers to these objects before a call, so that neither is deleted without the opposite call.
     Hold {
         /// The attachment, if it lacks the finalizer or the node's id.
         attachment: Option<Arc<VolumeAttachment>>,
-        /// What the driver calls the node.
+        /// The driver's node id.
         node_id: String,
         /// The volume, if it lacks the finalizer.
         volume: Option<Arc<PersistentVolume>>,
     },
-    /// Have the driver make the volume available on the node.
+    /// Call ControllerPublishVolume.
     Publish {
         /// The attachment.
         attachment: Arc<VolumeAttachment>,
-        /// What to ask, without secrets.
+        /// The request, without secrets.
         request: Box<ControllerPublishVolumeRequest>,
-        /// The secret that the request needs.
+        /// The secret that the request requires.
         secret: Option<SecretReference>,
     },
     /// Write that it is attached.
     MarkAttached {
         /// The attachment.
         attachment: Arc<VolumeAttachment>,
-        /// What the driver tells the node.
+        /// The publish context.
         metadata: BTreeMap<String, String>,
     },
-    /// Have the driver take the volume from the node.
+    /// Call ControllerUnpublishVolume.
     Unpublish {
         /// The attachment.
         attachment: Arc<VolumeAttachment>,
-        /// What to ask, without secrets.
+        /// The request, without secrets.
         request: Box<ControllerUnpublishVolumeRequest>,
-        /// The secret that the request needs.
+        /// The secret that the request requires.
         secret: Option<SecretReference>,
     },
-    /// Let go of the attachment.
+    /// Remove the attachment's finalizer.
     Release(Arc<VolumeAttachment>),
-    /// Write that it is not attached: somebody else's finalizer still holds it.
+    /// Write that it is not attached: another component's finalizer still holds it.
     MarkDetached(Arc<VolumeAttachment>),
-    /// Write why no call can be made, and look again later.
+    /// Write why no call can be made, and retry later.
     Fail {
         /// The attachment.
         attachment: Arc<VolumeAttachment>,
-        /// Why.
+        /// The reason.
         error: Obstacle,
     },
-    /// Let go of the volume.
+    /// Remove the volume's finalizer.
     ReleaseVolume(Arc<PersistentVolume>),
 }
 
@@ -88,11 +88,11 @@ pub enum Obstacle {
     /// It was force-deleted, or not created yet.
     #[error("persistentvolume {0:?} not found")]
     NoVolume(String),
-    /// A volume that goes away is not attached any more.
+    /// A volume that is being deleted is not attached any more.
     #[error("PersistentVolume {0:?} is marked for deletion")]
     VolumeGoes(String),
     /// Not a CSI volume, or of another driver.
-    #[error("the volume is not one of driver {0}")]
+    #[error("the volume does not belong to driver {0}")]
     Foreign(String),
     /// The attachment names no volume, or two.
     #[error("the attachment must name a PersistentVolume or have an inline volume, not both")]
@@ -110,7 +110,7 @@ pub enum Obstacle {
     AccessMode(#[from] AccessModeError),
 }
 
-/// Plans the attachment of this name.
+/// Plans the attachment with this name.
 pub fn plan_attachment(
     name: &str,
     world: &World,
@@ -135,12 +135,12 @@ pub fn plan_attachment(
     Some(step.unwrap_or_else(|error| Action::Fail { attachment: attachment.clone(), error }))
 }
 
-/// Plans the volume of this name: the finalizer stays until the volume goes, since it may well be attached
+/// Plans the volume with this name: the finalizer stays until the volume is deleted, since it may be attached
 /// again before.
 ///
-/// Unlike upstream a volume goes as soon as it is released to be deleted, not when its object is being
-/// deleted. So this write is done while the driver deletes the volume, instead of afterwards and in
-/// collision with everybody else who lets go of the object then.
+/// Unlike upstream the finalizer is removed as soon as the volume is released with policy Delete, not when its
+/// object is being deleted. So this write happens while the driver deletes the volume, instead of afterwards
+/// and in conflict with all other components that remove their finalizers then.
 pub fn plan_volume(name: &str, world: &World, driver: &DriverInfo) -> Option<Action> {
     let volume = world.volumes.named(name)?;
     let goes = volume.metadata.deletion_timestamp.is_some() || is_released_to_be_deleted(volume);
@@ -155,8 +155,8 @@ fn is_released_to_be_deleted(volume: &PersistentVolume) -> bool {
     phase == Some("Released") && policy == Some("Delete")
 }
 
-/// Everything that can be checked is checked before the first finalizer, which would hold the attachment
-/// until a detach succeeds.
+/// Everything that can be checked is checked before the first finalizer is added, which would hold the
+/// attachment until a detach succeeds.
 fn attach(
     attachment: &Arc<VolumeAttachment>,
     world: &World,
@@ -216,9 +216,9 @@ fn detach(
     Ok(Action::Unpublish { attachment: attachment.clone(), request: Box::new(request), secret })
 }
 
-/// The volume that an attachment is about.
+/// The volume of an attachment.
 struct Source<'w> {
-    /// None if the attachment has the volume within itself.
+    /// `None` if the attachment has an inline volume.
     volume: Option<&'w Arc<PersistentVolume>>,
     spec: &'w PersistentVolumeSpec,
     csi: &'w CSIPersistentVolumeSource,
@@ -241,7 +241,7 @@ impl<'w> Source<'w> {
     }
 }
 
-/// Whether this driver's attacher holds the object.
+/// Whether the object has this driver's attacher finalizer.
 fn has_finalizer(meta: &ObjectMeta, driver: &DriverInfo) -> bool {
     let ours = attacher_finalizer(&driver.name);
     meta.finalizers.iter().flatten().any(|finalizer| *finalizer == ours)

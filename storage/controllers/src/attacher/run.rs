@@ -1,4 +1,4 @@
-//! Calls the driver's ControllerPublishVolume and ControllerUnpublishVolume and writes what came of it.
+//! Calls the driver's ControllerPublishVolume and ControllerUnpublishVolume and writes the results.
 
 use std::{
     collections::HashMap,
@@ -25,12 +25,12 @@ use crate::{
     shell::{About, Controller, Done, Plan},
 };
 
-/// What a reconciliation is about.
+/// A key of the reconciler.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Key {
-    /// The attachment of this name.
+    /// The attachment with this name.
     Attachment(String),
-    /// The volume of this name.
+    /// The volume with this name.
     Volume(String),
 }
 
@@ -47,7 +47,7 @@ impl Controller for Attacher {
     type Action = Action;
 
     const NAME: &'static str = "attacher";
-    /// As many calls at a time; upstream's default is 10.
+    /// Number of concurrent calls; upstream's default is 10.
     const WORKERS: usize = 32;
     const BACKOFF: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(60) };
 
@@ -154,7 +154,7 @@ impl Controller for Attacher {
                 }
             }
             // The finalizer first: an attachment that is being deleted and lacks it counts as detached,
-            // whatever its status says. The other way around there would be a second Unpublish.
+            // whatever its status says. The reverse order would cause a second Unpublish.
             Action::Release(attachment) => {
                 context.release(&*attachment, &attacher_finalizer(&self.info.name)).await?;
                 info!(
@@ -183,7 +183,7 @@ impl Attacher {
         Self { driver, info, known: Mutex::default() }
     }
 
-    /// An error that we wrote ourselves is no reason to try again before the backoff is over.
+    /// An error written by this controller is no reason to retry before the backoff is over.
     fn wakes_of_attachment(&self, change: &Change) -> Vec<Key> {
         let attachment = Key::Attachment(change.key.name.clone());
         match change.both::<VolumeAttachment>() {
@@ -197,7 +197,7 @@ impl Attacher {
         }
     }
 
-    /// Writes an error to the attachment's status, unless it is there already.
+    /// Writes an error to the attachment's status, unless it has it already.
     async fn failed(
         &self,
         context: &Context,
@@ -251,7 +251,7 @@ impl Attacher {
     }
 }
 
-/// The attachment without what its errors change.
+/// The attachment without the fields that its errors change.
 fn but_for_errors(attachment: &VolumeAttachment) -> VolumeAttachment {
     let mut attachment = attachment.clone();
     attachment.metadata.resource_version = None;

@@ -1,4 +1,4 @@
-//! Decides which claims a pod is still to get.
+//! Decides which claims of a pod are still to be created.
 
 use std::sync::Arc;
 
@@ -11,28 +11,28 @@ use k8s_openapi::{
 
 use crate::claims::{is_deleting, is_owned_by};
 
-/// A step for one volume of a pod.
+/// An action for one volume of a pod.
 #[derive(Debug, PartialEq)]
 pub struct Action {
     /// The pod.
     pub pod: Arc<Pod>,
     /// The volume's name in it.
     pub volume: String,
-    /// What to do.
+    /// The action.
     pub step: Step,
 }
 
 /// What to do for a volume.
 #[derive(Debug, PartialEq)]
 pub enum Step {
-    /// Make its claim.
+    /// Create its claim.
     Create(Box<PersistentVolumeClaim>),
-    /// Say that its name is taken by a claim that is not the pod's. Taking that would give the pod
-    /// somebody's data.
+    /// Report that the name is in use by a claim that does not belong to the pod. Using that would expose
+    /// unrelated data to the pod.
     Refuse(String),
 }
 
-/// What to do for a pod. One that is being deleted needs nothing any more.
+/// The actions for a pod. One that is being deleted needs no claims any more.
 pub fn plan(key: &ObjectKey, world: &World) -> Vec<Action> {
     let Some(pod) = world.pods.get(key).filter(|pod| !is_deleting(&***pod)) else { return Vec::new() };
     let ephemeral = pod_claims(pod).filter(|used| used.ephemeral);

@@ -1,4 +1,4 @@
-//! Wakes pods, makes their claims, and says what is in the way.
+//! Wakes pods, creates their claims, and emits events about failures.
 
 use claimcheck_informer::{Change, EventType, Kind, KindSet, PodBy, World, key_of};
 use claimcheck_model::ObjectKey;

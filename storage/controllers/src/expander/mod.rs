@@ -1,7 +1,7 @@
-//! The expander: says of a claim that is to grow that somebody else sees to it.
+//! The expander: emits an event on a claim that another component must expand.
 //!
-//! Upstream's expands volumes of in-tree plugins too, none of which is left: of a CSI volume it says that its
-//! driver's resizer is waited for, of others that nobody grows them.
+//! Upstream's controller also expands volumes of in-tree plugins, none of which is left: for a CSI volume it
+//! reports that its driver's resizer must act, for others that no component expands them.
 //!
 //! Upstream: `pkg/controller/volume/expand/expand_controller.go`.
 

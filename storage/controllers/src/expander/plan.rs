@@ -1,4 +1,4 @@
-//! Whether a claim is to grow, and who is to see to it.
+//! Whether a claim must be expanded, and by which component.
 
 use std::sync::Arc;
 
@@ -8,16 +8,16 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 
 use crate::claims::{claim_phase, claim_ref, ref_uid, volume_name};
 
-/// Who grows a claim's volume.
+/// The component that expands a claim's volume.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// The resizer of a CSI driver.
     Hand(Arc<PersistentVolumeClaim>),
-    /// Nobody that Kubernetes knows.
+    /// No known component.
     Ignore(Arc<PersistentVolumeClaim>),
 }
 
-/// What to say of the claim of this key; nothing unless it is to grow.
+/// The expander of the claim with this key; `None` unless it must be expanded.
 pub fn plan(key: &ObjectKey, world: &World) -> Option<Action> {
     let claim = world.claims.get(key).filter(|claim| claim_phase(claim) == "Bound")?;
     let volume = world.volumes.named(volume_name(claim)?)?;

@@ -1,4 +1,4 @@
-//! Wakes on what claims ask for, and says who is waited for.
+//! Wakes on changed requests of claims, and emits the events.
 
 use claimcheck_informer::{Change, EventType, Kind, KindSet, World, growth};
 use claimcheck_model::ObjectKey;
@@ -11,7 +11,7 @@ use crate::{
     shell::{About, Controller, Done, Plan},
 };
 
-/// Says who grows a claim's volume.
+/// Reports which component expands a claim's volume.
 pub struct Expander;
 
 impl Controller for Expander {
@@ -28,7 +28,7 @@ impl Controller for Expander {
         KindSet::of(&[Kind::Claim])
     }
 
-    /// Only a new wish is news.
+    /// Only a changed request matters.
     fn wakes(&self, change: &Change, _: &World) -> Vec<ObjectKey> {
         match change.both::<PersistentVolumeClaim>() {
             (Some(old), Some(new)) if growth::requested(old) >= growth::requested(new) => Vec::new(),

@@ -1,5 +1,5 @@
-//! Claims that belong to a pod go with it, where no garbage collector does that: below a stock API server
-//! without its controller manager. Upstream: `pkg/controller/garbagecollector`, which does it for all kinds.
+//! Deletes claims owned by deleted pods where no garbage collector runs: with a stock API server without its
+//! controller manager. Upstream: `pkg/controller/garbagecollector`, which does it for all kinds.
 
 pub(crate) mod plan;
 mod run;

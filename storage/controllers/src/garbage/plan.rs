@@ -1,4 +1,4 @@
-//! Which claims may have outlived their pods.
+//! Claims owned by pods that may have been deleted.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use k8s_openapi::{api::core::v1::PersistentVolumeClaim, apimachinery::pkg::apis:
 
 use crate::claims::is_deleting;
 
-/// Have the claim deleted, if none of its owners is there: caches of pods and claims are not of the same
-/// moment, so the pods are to be asked for first.
+/// Delete the claim, if none of its owners exists: caches of pods and claims are not consistent with each
+/// other, so the pods are read from the API server first.
 #[derive(Debug, PartialEq)]
 pub struct Collect {
     /// The claim.
@@ -18,7 +18,7 @@ pub struct Collect {
     pub owners: Vec<ObjectKey>,
 }
 
-/// What to do for a claim. One with an owner of another kind is left alone.
+/// The action for a claim. One with an owner of another kind is skipped.
 pub fn plan(key: &ObjectKey, world: &World) -> Option<Collect> {
     let claim = world.claims.get(key).filter(|claim| !is_deleting(&***claim))?;
     let owners = claim.metadata.owner_references.as_deref().filter(|owners| !owners.is_empty())?;
@@ -55,7 +55,7 @@ mod tests {
     fn a_claim_goes_when_its_pod_is_not_there() {
         let key = ObjectKey::new("default", "p-v");
         let rows = [
-            (testing::claim("p-v", "fast", "1Gi"), false, false, "nobody owns it"),
+            (testing::claim("p-v", "fast", "1Gi"), false, false, "it has no owner"),
             (owned_by("Pod", "uid-p"), true, false, "its pod is there"),
             (owned_by("Pod", "uid-p"), false, true, "its pod is gone"),
             (owned_by("Pod", "uid-of-another"), true, true, "a pod of the same name is another one"),

@@ -1,4 +1,4 @@
-//! Looks at claims whose pods have gone, asks for the pods once more, and deletes.
+//! Checks claims of deleted pods, reads the pods from the API server, and deletes the claims.
 
 use claimcheck_informer::{Change, ClaimBy, Kind, KindSet, World, key_of};
 use claimcheck_model::ObjectKey;
@@ -11,7 +11,7 @@ use crate::{
     shell::{Controller, Done, Plan},
 };
 
-/// Claims that belong to pods.
+/// Claims owned by pods.
 pub struct Garbage;
 
 impl Controller for Garbage {

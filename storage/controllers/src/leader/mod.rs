@@ -1,8 +1,8 @@
-//! Which of several processes works: the one that holds a Lease and keeps renewing it.
+//! Leader election: of several processes, the one that holds and renews a Lease is active.
 //!
-//! Upstream: `tools/leaderelection` of client-go, whose records and timings these are, so that a process of
-//! ours and one with client-go's library would respect each other. Unlike it, a candidate watches the lease
-//! and so takes a released one at once.
+//! Upstream: `tools/leaderelection` of client-go, with the same records and timings, so that a built-in process
+//! and one with client-go's library respect each other. Unlike it, a candidate watches the lease and so
+//! acquires a released one at once.
 
 mod plan;
 mod run;
@@ -11,27 +11,29 @@ use std::time::Duration;
 
 pub use run::{Elector, LeaderError};
 
-/// Who wants to lead what.
+/// Configuration of a candidate.
 #[derive(Clone, Debug)]
 pub struct Election {
     /// The namespace of the lease.
     pub namespace: String,
     /// The lease's name: all candidates of one work share it.
     pub name: String,
-    /// What tells this process from all other candidates, such as its pod's name.
+    /// The identity of this candidate, such as its pod's name.
     pub identity: String,
-    /// How long everything takes.
+    /// Durations.
     pub timing: Timing,
 }
 
-/// How long a leader may be silent. The defaults are those of Kubernetes' own components.
+/// Timings. The defaults are those of Kubernetes' own components.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// How long others wait for a leader that says nothing. Whole seconds: it stands in the lease.
+    /// LeaseDuration: how long others wait for a leader that does not renew. Whole seconds: it is part of the
+    /// lease.
     pub lease: Duration,
-    /// How long a leader tries to renew before it gives up; less than `lease`, so that there is never a second.
+    /// RenewDeadline: how long a leader tries to renew before it gives up; less than `lease`, so that there is
+    /// never a second.
     pub deadline: Duration,
-    /// Between two renewals, and between two attempts that failed.
+    /// RetryPeriod: between two renewals, and between two failed attempts.
     pub retry: Duration,
 }
 

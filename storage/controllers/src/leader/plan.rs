@@ -1,4 +1,4 @@
-//! What to do about the lease, and what to write into it.
+//! Decides the next step for the lease, and its content.
 
 use std::time::Duration;
 
@@ -7,21 +7,21 @@ use k8s_openapi::{api::coordination::v1::LeaseSpec, apimachinery::pkg::apis::met
 
 use super::Timing;
 
-/// What a candidate or leader does next.
+/// The next step of a candidate or leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// There is no lease: make it.
+    /// The lease does not exist: create it.
     Create,
-    /// Nobody holds it, or nobody any more: take it.
+    /// It has no holder, or it has expired: acquire it.
     Take,
-    /// We hold it: say so again.
+    /// This process holds it: renew it.
     Renew,
-    /// Somebody else holds it: look again when it changes, and after this time.
+    /// Another process holds it: check again when it changes, and after this time.
     Wait(Duration),
 }
 
-/// Decides by the lease as it is, and how long ago it was last seen to change. By our own clock: clocks of
-/// other machines are not trusted, as `isLeaseValid` in client-go's `leaderelection.go`.
+/// Decides by the current lease, and the time since it was last observed to change. By the local clock: clocks
+/// of other machines are not trusted, as in `isLeaseValid` in client-go's `leaderelection.go`.
 pub fn plan(lease: Option<&LeaseSpec>, unchanged: Duration, identity: &str) -> Step {
     let Some(lease) = lease else { return Step::Create };
     match lease.holder_identity.as_deref().unwrap_or_default() {
@@ -38,7 +38,7 @@ pub fn plan(lease: Option<&LeaseSpec>, unchanged: Duration, identity: &str) -> S
     }
 }
 
-/// The lease as `identity` holds it from `now` on. Who held it before goes on with his term.
+/// The lease as held by `identity` from `now` on. If it held the lease before, its acquire time is kept.
 pub fn held(before: Option<&LeaseSpec>, identity: &str, now: Timestamp, timing: Timing) -> LeaseSpec {
     let mine = before.filter(|lease| lease.holder_identity.as_deref() == Some(identity));
     let transitions = before.map_or(0, |lease| lease.lease_transitions.unwrap_or_default());
@@ -56,7 +56,7 @@ pub fn held(before: Option<&LeaseSpec>, identity: &str, now: Timestamp, timing: 
     }
 }
 
-/// The lease as its holder leaves it: free for anybody.
+/// The released lease, which any candidate can acquire.
 pub fn released(before: &LeaseSpec, now: Timestamp) -> LeaseSpec {
     LeaseSpec {
         holder_identity: Some(String::new()),
@@ -90,7 +90,7 @@ mod tests {
             (Some(lease("", 1)), 0, Step::Take),
             (Some(LeaseSpec::default()), 0, Step::Take),
             (Some(lease("me", 15)), 0, Step::Renew),
-            // Even an old one: nobody else has taken it.
+            // Even an expired one: no other process has acquired it.
             (Some(lease("me", 15)), 60, Step::Renew),
             (Some(lease("other", 15)), 0, Step::Wait(seconds(15))),
             (Some(lease("other", 15)), 14, Step::Wait(seconds(1))),

@@ -1,4 +1,4 @@
-//! Takes the lease, holds it, and gives it back.
+//! Acquires, renews and releases the lease.
 
 use std::time::Duration;
 
@@ -21,37 +21,37 @@ use super::{
     plan::{Step, held, plan, released},
 };
 
-/// Why a leader is one no longer. What it did is another's duty now: its process must end.
+/// Why leadership was lost. Another process may be active now: this process must exit.
 #[derive(Debug, thiserror::Error)]
 pub enum LeaderError {
-    /// Somebody else has taken the lease.
-    #[error("lease {lease} is held by {holder:?} now, so this process must not go on")]
+    /// Another process has acquired the lease.
+    #[error("lease {lease} is held by {holder:?} now, so this process must exit")]
     Taken {
         /// Namespace and name.
         lease: String,
-        /// Who has it.
+        /// Its holder.
         holder: String,
     },
     /// The lease could not be renewed in time.
-    #[error("lease {lease} could not be renewed for {waited:?}, so this process must not go on")]
+    #[error("lease {lease} could not be renewed for {waited:?}, so this process must exit")]
     Silent {
         /// Namespace and name.
         lease: String,
-        /// How long it was tried.
+        /// Duration of the attempts.
         waited: Duration,
-        /// How the last attempt failed; none if it had no answer.
+        /// The last error; `None` if there was no response.
         #[source]
         source: Option<Box<kube::Error>>,
     },
 }
 
-/// A process that wants to lead, or does.
+/// A process that is a candidate, or the leader.
 pub struct Elector {
     api: Api<Lease>,
     election: Election,
-    /// The lease as it was seen last.
+    /// The lease as observed last.
     seen: Option<Lease>,
-    /// When it was first seen so.
+    /// When it was first observed so.
     since: Instant,
 }
 
@@ -62,7 +62,7 @@ impl Elector {
         Self { api, election, seen: None, since: Instant::now() }
     }
 
-    /// Returns once this process holds the lease. An API server that does not answer is waited for.
+    /// Returns once this process holds the lease. An unresponsive API server is waited for.
     pub async fn acquire(&mut self) {
         let lease = self.lease();
         let only = watcher::Config::default().fields(&format!("metadata.name={}", self.election.name));
@@ -72,7 +72,7 @@ impl Elector {
             let pause = match plan(self.spec(), self.since.elapsed(), &self.election.identity) {
                 Step::Wait(left) => {
                     let holder = self.spec().and_then(|lease| lease.holder_identity.as_deref());
-                    debug!(lease, holder, "waits for the lease");
+                    debug!(lease, holder, "waiting for the lease");
                     left
                 }
                 step => match self.write(step).await {
@@ -85,7 +85,7 @@ impl Elector {
                         continue;
                     }
                     Err(error) => {
-                        warn!(lease, %error, "the lease cannot be taken, which will be tried again");
+                        warn!(lease, %error, "cannot acquire the lease, retrying");
                         self.election.timing.retry
                     }
                 },
@@ -95,7 +95,7 @@ impl Elector {
                     Some(Ok(watcher::Event::Apply(lease) | watcher::Event::InitApply(lease))) => self.see(Some(lease)),
                     Some(Ok(watcher::Event::Delete(_))) => self.see(None),
                     Some(Ok(watcher::Event::Init | watcher::Event::InitDone)) => {}
-                    Some(Err(error)) => warn!(lease, %error, "the watch failed and will be taken up again"),
+                    Some(Err(error)) => warn!(lease, %error, "the watch failed and will be restarted"),
                     None => unreachable!("a watcher goes on for ever"),
                 },
                 () = sleep(pause) => {}
@@ -103,7 +103,7 @@ impl Elector {
         }
     }
 
-    /// Renews the lease until that is no longer possible.
+    /// Renews the lease until that fails.
     pub async fn hold(&mut self) -> LeaderError {
         let timing = self.election.timing;
         let mut renewed = Instant::now();
@@ -117,7 +117,7 @@ impl Elector {
                 }
                 Ok(Ok(Some(holder))) => return LeaderError::Taken { lease: self.lease(), holder },
                 Ok(Err(error)) => {
-                    warn!(lease = self.lease(), %error, "the lease was not renewed, which will be tried again");
+                    warn!(lease = self.lease(), %error, "cannot renew the lease, retrying");
                     Some(Box::new(error))
                 }
                 Err(_) => None,
@@ -128,13 +128,13 @@ impl Elector {
         }
     }
 
-    /// Gives the lease back, so that another need not wait for its end. Best effort, for as long as a renewal is
-    /// tried (as `release` in client-go's `leaderelection.go`): it ends by itself.
+    /// Releases the lease, so that another process need not wait for its expiry. Best effort, for as long as a
+    /// renewal is tried (as `release` in client-go's `leaderelection.go`): it expires by itself.
     pub async fn release(&mut self) {
         match timeout(self.election.timing.deadline, self.give_back()).await {
-            Ok(Ok(())) => info!(lease = self.lease(), "leads no longer"),
-            Ok(Err(error)) => warn!(lease = self.lease(), %error, "the lease was not released"),
-            Err(_) => warn!(lease = self.lease(), "the lease was not released in time"),
+            Ok(Ok(())) => info!(lease = self.lease(), "released the lease"),
+            Ok(Err(error)) => warn!(lease = self.lease(), %error, "cannot release the lease"),
+            Err(_) => warn!(lease = self.lease(), "releasing the lease timed out"),
         }
     }
 
@@ -145,7 +145,7 @@ impl Elector {
                 return Ok(());
             }
             match self.put(released(spec, Timestamp::now())).await {
-                // A renewal whose answer nobody waited for any more, or another's write.
+                // A renewal that was abandoned before its response, or the write of another process.
                 Err(error) if is_conflict(&error) => {
                     let found = self.api.get_opt(&self.election.name).await?;
                     self.see(found);
@@ -155,7 +155,7 @@ impl Elector {
         }
     }
 
-    /// Renews once; who holds the lease instead, if somebody does.
+    /// Renews once; returns the current holder, if it is another process.
     async fn renew(&mut self) -> kube::Result<Option<String>> {
         loop {
             match self.write(Step::Renew).await {
@@ -163,7 +163,7 @@ impl Elector {
                 Err(error) if is_conflict(&error) || is_missing(&error) => {}
                 Err(error) => return Err(error),
             }
-            // Somebody wrote it, or took it away; whoever it was, it may still be ours.
+            // It was written or deleted by another client; this process may still be the holder.
             let found = self.api.get_opt(&self.election.name).await?;
             self.see(found);
             let holder = self.spec().and_then(|lease| lease.holder_identity.clone()).unwrap_or_default();
@@ -173,9 +173,9 @@ impl Elector {
         }
     }
 
-    /// Writes the lease as ours. `Create` and `Renew` of a lease that is gone make it.
+    /// Writes the lease as held by this process. `Create`, and `Renew` of a deleted lease, create it.
     async fn write(&mut self, step: Step) -> kube::Result<()> {
-        debug!(lease = self.lease(), ?step, "writes the lease");
+        debug!(lease = self.lease(), ?step, "writing the lease");
         let wish = held(self.spec(), &self.election.identity, Timestamp::now(), self.election.timing);
         self.put(wish).await
     }
@@ -196,11 +196,11 @@ impl Elector {
         Ok(())
     }
 
-    /// Reads the lease. Failing that, what is known stays.
+    /// Reads the lease. On failure the known state is kept.
     async fn look(&mut self) {
         match self.api.get_opt(&self.election.name).await {
             Ok(found) => self.see(found),
-            Err(error) => warn!(lease = self.lease(), %error, "the lease cannot be read"),
+            Err(error) => warn!(lease = self.lease(), %error, "cannot read the lease"),
         }
     }
 
@@ -222,7 +222,7 @@ impl Elector {
     }
 }
 
-/// Written, or created, by somebody else meanwhile.
+/// Written, or created, by another process meanwhile.
 fn is_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409)
 }

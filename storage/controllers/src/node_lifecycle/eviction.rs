@@ -1,4 +1,4 @@
-//! Which pods have to leave a node, when, and what is written of them first.
+//! Pods to evict from a node: which, when, and the status to write first.
 //!
 //! Upstream: `pkg/controller/tainteviction/taint_eviction.go` and `pkg/controller/podgc/gc_controller.go`.
 
@@ -11,17 +11,17 @@ use serde_json::{Value, json};
 
 use crate::scheduler::tolerates;
 
-/// Until when a pod may stay.
+/// The end of a pod's toleration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stay {
-    /// It tolerates all.
+    /// It tolerates all taints.
     Forever,
-    /// It has to go then.
+    /// It must be deleted then.
     Until(Timestamp),
 }
 
-/// Until when the pod may stay on a node with these `NoExecute` taints, each with since when it is there.
-/// A pod that came later has its seconds from then on.
+/// The end of the pod's toleration on a node with these `NoExecute` taints, each with its start time. A pod
+/// that came later has its tolerationSeconds from its own start.
 pub fn stay(pod: &Pod, taints: &[(&Taint, Timestamp)]) -> Stay {
     let came = pod.metadata.creation_timestamp.as_ref().map_or(Timestamp::MIN, |time| time.0);
     let ends = taints.iter().filter_map(|(taint, since)| {
@@ -38,18 +38,18 @@ pub fn stay(pod: &Pod, taints: &[(&Taint, Timestamp)]) -> Stay {
     ends.min().map_or(Stay::Forever, Stay::Until)
 }
 
-/// Why a pod has to leave.
+/// Why a pod is evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// It does not tolerate a taint, or not for so long.
+    /// It does not tolerate a taint, or its tolerationSeconds have passed.
     Taint,
-    /// Its node's object is gone.
+    /// Its node's object was deleted.
     NoNode,
-    /// Its node is shut down for certain, so nothing of the pod runs.
+    /// Its node is out of service, so nothing of the pod runs.
     OutOfService,
 }
 
-/// The status to write before the pod is deleted, for those who look why; none if it says so already.
+/// The DisruptionTarget condition to write before the pod is deleted; `None` if it has it already.
 pub fn last_words(pod: &Pod, reason: Reason, now: Timestamp) -> Option<Value> {
     let status = pod.status.as_ref();
     let mut patch = serde_json::Map::new();

@@ -1,4 +1,4 @@
-//! Whether a node lives, and the conditions and taints that say so.
+//! The health of a node, and its conditions and taints.
 //!
 //! Upstream: `pkg/controller/nodelifecycle/node_lifecycle_controller.go`, `tryUpdateNodeHealth` and
 //! `processTaintBaseEviction`.
@@ -15,19 +15,19 @@ use k8s_openapi::{
 pub const LEASE_NAMESPACE: &str = "kube-node-lease";
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
-/// How long a node that was just created may take to report. Upstream: `--node-startup-grace-period`.
+/// Grace period of a new node for its first report. Upstream: `--node-startup-grace-period`.
 const STARTUP_GRACE: SignedDuration = SignedDuration::from_mins(1);
-/// The conditions that a kubelet reports; nobody knows them of a node that is silent.
+/// The conditions that a kubelet reports; they are Unknown for an unresponsive node.
 const REPORTED: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
 
-/// What a node says of itself, or is known of it.
+/// The health of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// It takes pods.
+    /// Ready.
     Ready,
-    /// It lives, but takes none.
+    /// Running, but not ready.
     NotReady,
-    /// It fell silent.
+    /// Unresponsive.
     Unknown,
     /// It has never reported.
     Unreported,
@@ -43,7 +43,7 @@ impl Health {
         }
     }
 
-    /// The taint that keeps pods away; none if it is to have none, or nothing is known yet.
+    /// The taint for this state; `None` if it needs no taint, or nothing is known yet.
     fn taint(self) -> Option<&'static str> {
         match self {
             Self::NotReady => Some(NOT_READY),
@@ -52,14 +52,14 @@ impl Health {
         }
     }
 
-    /// How long it may be silent before it is held to be gone.
+    /// The grace period without a heartbeat before it is marked unreachable.
     pub fn patience(self, grace: SignedDuration) -> SignedDuration {
         if self == Self::Unreported { STARTUP_GRACE } else { grace }
     }
 }
 
-/// The last that was heard of a node. Its times are not compared with our clock, only with each other: a
-/// change is the sign of life.
+/// The last heartbeat of a node. Its times are not compared with the local clock, only with each other: a
+/// change counts as a heartbeat.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sign {
     renewed: Option<MicroTime>,
@@ -77,7 +77,7 @@ impl Sign {
     }
 }
 
-/// The conditions of a node that is silent: what it reported, unknown now.
+/// The conditions of an unresponsive node: its reported ones, as Unknown.
 pub fn unknown_conditions(node: &Node, now: Timestamp) -> Vec<NodeCondition> {
     let known = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
     let foreign = known.filter(|condition| !REPORTED.contains(&&*condition.type_)).cloned();
@@ -101,7 +101,7 @@ pub fn unknown_conditions(node: &Node, now: Timestamp) -> Vec<NodeCondition> {
     foreign.chain(reported).collect()
 }
 
-/// The taints that the node should have; none if they are so. Other people's stay.
+/// The desired taints of the node; `None` if they are up to date. Unrelated taints stay.
 pub fn due_taints(node: &Node, now: Timestamp) -> Option<Vec<Taint>> {
     let health = Health::of(node);
     if health == Health::Unreported {

@@ -1,4 +1,4 @@
-//! Decides what to do about one node and the pods on it.
+//! Plans one node and the pods on it.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -13,53 +13,53 @@ use super::{
 };
 use crate::{attachdetach::is_out_of_service, claims::is_deleting};
 
-/// How long a node's object must have been gone before its pods are removed: it may only be replaced.
-/// Upstream: `quarantineTime` in podgc's `gc_controller.go`.
+/// How long a node's object must have been deleted before its pods are removed: it may be about to be
+/// recreated. Upstream: `quarantineTime` in podgc's `gc_controller.go`.
 pub const QUARANTINE: SignedDuration = SignedDuration::from_secs(40);
 
-/// What is remembered of a node between plans; lost with the process, after which all waiting begins anew.
+/// State of a node between plans; lost with the process, after which all timers restart.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Memory {
-    /// The last sign of life, and when it was first seen.
+    /// The last heartbeat, and when it was first observed.
     heard: Option<(Sign, Timestamp)>,
-    /// Since when the object is gone.
+    /// Since when the object is deleted.
     gone_since: Option<Timestamp>,
-    /// Since when there are taints that do not tell, by key.
+    /// Start times of taints without a `timeAdded`, by key.
     tainted_since: BTreeMap<String, Timestamp>,
 }
 
-/// A step.
+/// An action.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Goes on only if the lease, asked for from the API server, shows no newer sign of life either.
+    /// Continue only if the lease, read from the API server, shows no newer heartbeat either.
     ConfirmSilence(Sign),
-    /// Goes on only if the API server knows no such node either.
+    /// Continue only if the node does not exist in the API server either.
     ConfirmGone,
-    /// Writes that the node is silent, and tells.
+    /// Write the conditions of the unresponsive node, and emit an event.
     SetConditions(Arc<Node>, Vec<NodeCondition>),
     /// Writes the node's taints.
     SetTaints(Arc<Node>, Vec<Taint>),
-    /// Writes part of the pod's status.
+    /// Write part of the pod's status.
     SetPodStatus(Arc<Pod>, Value),
-    /// Deletes the pod; its node is to end it properly.
+    /// Delete the pod gracefully; its node completes the deletion.
     Evict(Arc<Pod>),
-    /// Takes the pod's object away, since there is no node to end it.
+    /// Delete the pod's object by force, since no node can complete the deletion.
     Remove(Arc<Pod>),
 }
 
-/// The outcome of planning a node.
+/// The result of planning a node.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    /// What to do now, in this order.
+    /// Actions, in this order.
     pub actions: Vec<Action>,
-    /// What to remember until the next plan.
+    /// State for the next plan.
     pub memory: Memory,
     /// When to plan again even if nothing changes.
     pub wake_at: Option<Timestamp>,
 }
 
 impl Plan {
-    /// True if `at` has come; else the plan is made again then.
+    /// Whether `at` has passed; if not, the plan is repeated then.
     fn has_come(&mut self, at: Timestamp, now: Timestamp) -> bool {
         if now < at {
             self.wake_at = Some(self.wake_at.map_or(at, |earlier| earlier.min(at)));
@@ -67,7 +67,7 @@ impl Plan {
         now >= at
     }
 
-    /// The pod has to leave.
+    /// The pod must be deleted.
     fn end(&mut self, pod: &Arc<Pod>, reason: Reason, now: Timestamp) {
         let words = last_words(pod, reason, now);
         self.actions.extend(words.map(|status| Action::SetPodStatus(pod.clone(), status)));
@@ -78,7 +78,7 @@ impl Plan {
     }
 }
 
-/// Plans the node of this name; `grace` is how long it may be silent.
+/// Plans the node with this name; `grace` is the grace period without a heartbeat.
 pub fn plan(name: &str, world: &World, memory: &Memory, grace: SignedDuration, now: Timestamp) -> Plan {
     match world.nodes.named(name) {
         Some(node) => plan_node(name, node, world, memory, grace, now),
@@ -86,7 +86,7 @@ pub fn plan(name: &str, world: &World, memory: &Memory, grace: SignedDuration, n
     }
 }
 
-/// The object is gone, and with it whoever could end its pods.
+/// The object was deleted, so no kubelet can complete the deletion of its pods.
 fn plan_gone(name: &str, world: &World, memory: &Memory, now: Timestamp) -> Plan {
     let mut plan = Plan::default();
     let mut pods = world.pods.by(PodBy::Node, name).peekable();
@@ -127,7 +127,7 @@ fn plan_node(
     plan
 }
 
-/// The pods of a node that is tainted. Those of others cost nothing.
+/// The pods of a tainted node. Those of other nodes cost nothing.
 fn plan_pods(name: &str, node: &Node, world: &World, memory: &Memory, now: Timestamp, plan: &mut Plan) {
     let taints: Vec<(&Taint, Timestamp)> = evicting(node)
         .map(|taint| {
@@ -154,7 +154,7 @@ fn plan_pods(name: &str, node: &Node, world: &World, memory: &Memory, now: Times
     }
 }
 
-/// The taints that drive pods away.
+/// The taints that evict pods.
 pub fn evicting(node: &Node) -> impl Iterator<Item = &Taint> {
     let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
     taints.filter(|taint| taint.effect == "NoExecute")

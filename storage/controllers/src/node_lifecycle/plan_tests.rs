@@ -36,7 +36,7 @@ fn lease(renewed: i64) -> Lease {
     Lease { metadata, spec: Some(LeaseSpec { renew_time: Some(renewed), ..LeaseSpec::default() }) }
 }
 
-/// A node whose Ready condition has this status.
+/// A node with this status of its Ready condition.
 fn node(status: &str) -> Node {
     let mut node = testing::node("n");
     for condition in node.status.iter_mut().flat_map(|status| status.conditions.iter_mut().flatten()) {
@@ -125,7 +125,7 @@ fn a_node_that_falls_silent_is_unknown_after_its_grace() {
     let mut world = world![node("True"), lease(0)];
     let first = at(&world, &Memory::default(), NOW);
     assert_eq!((shorts(&first), first.wake_at), (vec![], Some(NOW + GRACE)));
-    // It was heard: all begins anew.
+    // A heartbeat was observed: all timers restart.
     world.apply(lease(10));
     let heard = at(&world, &first.memory, NOW + seconds(49));
     assert_eq!((shorts(&heard), heard.wake_at), (vec![], Some(NOW + seconds(49) + GRACE)));
@@ -133,7 +133,7 @@ fn a_node_that_falls_silent_is_unknown_after_its_grace() {
     assert_eq!(shorts(&early), Vec::<String>::new());
     let late = at(&world, &early.memory, NOW + seconds(99));
     assert_eq!(shorts(&late), ["confirm silence", "unknown: NodeStatusUnknown"]);
-    // What the lease says of our clock counts for nothing.
+    // The lease's times are not compared with the local clock.
     let clock = world![node("True"), lease(-3600)];
     assert_eq!(shorts(&at(&clock, &Memory::default(), NOW)), Vec::<String>::new());
 }
@@ -238,7 +238,7 @@ fn nothing_is_waited_for_on_a_node_that_is_shut_down() {
         ("a pod", down("Unknown"), tolerant(), vec!["stays for DeletionByTaintManager", "evict"]),
         ("its end", down("Unknown"), ending(), vec!["Failed for no reason", "remove"]),
         ("but it lives", down("True"), ending(), vec![]),
-        ("silent, and nobody said more", unreachable(), ending(), vec![]),
+        ("unresponsive, without an out-of-service taint", unreachable(), ending(), vec![]),
     ] {
         assert_eq!(shorts(&at(&world![node, pod], &Memory::default(), NOW)), expected, "{what}");
     }

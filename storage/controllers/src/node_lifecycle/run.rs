@@ -1,4 +1,4 @@
-//! Wakes nodes, and carries out what was decided about them.
+//! Wakes nodes, and carries out the plans.
 
 use std::{
     collections::HashMap,
@@ -26,7 +26,7 @@ use crate::{
     shell::{Controller, Done, Plan},
 };
 
-/// The node life cycle controller.
+/// The node lifecycle controller.
 pub struct NodeLifecycle {
     grace: SignedDuration,
     /// By node.
@@ -34,7 +34,7 @@ pub struct NodeLifecycle {
 }
 
 impl NodeLifecycle {
-    /// One that holds a node for gone that was silent for `grace`.
+    /// With `grace` as the time without a heartbeat after which a node is unreachable.
     pub fn new(grace: Duration) -> Self {
         let grace = SignedDuration::try_from(grace).unwrap_or(SignedDuration::MAX);
         Self { grace, memories: Mutex::default() }
@@ -109,7 +109,7 @@ impl Controller for NodeLifecycle {
                 context.delete(&*pod).await?;
             }
             Action::Remove(pod) => {
-                info!(node = name, pod = pod.metadata.name, "takes a pod away whose node cannot end it");
+                info!(node = name, pod = pod.metadata.name, "force-deleting a pod of an unavailable node");
                 context.delete_now(&*pod).await?;
             }
         }
@@ -117,7 +117,7 @@ impl Controller for NodeLifecycle {
     }
 }
 
-/// Whether a pod on the node concerns us.
+/// Whether a pod on the node is relevant.
 fn drives_pods_away(node: &str, world: &World) -> bool {
     let driven = |node: &Node| evicting(node).next().is_some() || is_out_of_service(node);
     !node.is_empty() && world.nodes.named(node).is_none_or(|node| driven(node))

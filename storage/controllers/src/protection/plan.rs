@@ -1,4 +1,4 @@
-//! Decides whether an object's protection finalizer is to be added or removed.
+//! Decides whether an object's protection finalizer must be added or removed.
 
 use std::sync::Arc;
 
@@ -11,16 +11,16 @@ use k8s_openapi::api::{
 
 use crate::claims::{is_deleting, volume_phase};
 
-/// The finalizers that an object shall have.
+/// The desired finalizers of an object.
 #[derive(Debug, PartialEq)]
 pub struct SetFinalizers<K> {
-    /// The object, as it was when this was decided.
+    /// The object, in the version of the plan.
     pub object: Arc<K>,
     /// All of its finalizers.
     pub finalizers: Vec<String>,
 }
 
-/// What to do for a claim. It is held while any pod on a node names it, one that has ended too: its
+/// The plan for a claim. It is protected while any pod on a node uses it, including one that has ended: its
 /// volumes may still be mounted.
 pub fn plan_claim(key: &ObjectKey, world: &World) -> Option<SetFinalizers<PersistentVolumeClaim>> {
     let claim = world.claims.get(key)?;
@@ -28,14 +28,14 @@ pub fn plan_claim(key: &ObjectKey, world: &World) -> Option<SetFinalizers<Persis
     protect(claim, PVC_PROTECTION, held)
 }
 
-/// What to do for a volume. It is held while it is bound.
+/// The plan for a volume. It is protected while it is bound.
 pub fn plan_volume(key: &ObjectKey, world: &World) -> Option<SetFinalizers<PersistentVolume>> {
     let volume = world.volumes.get(key)?;
     protect(volume, PV_PROTECTION, || volume_phase(volume) == "Bound")
 }
 
-/// What to do for an attributes class. It is held while a claim has it, wants it or is on the way to it, and while a
-/// volume has it.
+/// The plan for a VolumeAttributesClass. It is protected while it is the current or target class of a claim or
+/// the class of a volume.
 pub fn plan_class(key: &ObjectKey, world: &World) -> Option<SetFinalizers<VolumeAttributesClass>> {
     let class = world.attributes_classes.get(key)?;
     let claimed = || world.claims.count(ClaimBy::AttributesClass, &key.name) > 0;
@@ -44,9 +44,9 @@ pub fn plan_class(key: &ObjectKey, world: &World) -> Option<SetFinalizers<Volume
     })
 }
 
-/// `podUsesPVC` in pvc_protection_controller.go. A pod that is on no node yet does not count: no node will
-/// start it with a claim that is being deleted. The claim of a generic ephemeral volume goes with its pod,
-/// so a pod that is shut down does not hold it.
+/// `podUsesPVC` in pvc_protection_controller.go. An unscheduled pod does not count: no node will start it with
+/// a claim that is being deleted. The claim of a generic ephemeral volume is deleted with its pod, so a pod
+/// that is terminated does not protect it.
 fn uses(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
     let on_node = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
     on_node
@@ -56,7 +56,7 @@ fn uses(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
         })
 }
 
-/// Whether the node is done with the pod, or it was deleted by force.
+/// Whether the node has finished the pod, or it was deleted by force.
 fn is_shut_down(pod: &Pod) -> bool {
     is_deleting(pod) && pod.metadata.deletion_grace_period_seconds == Some(0)
 }
@@ -117,7 +117,7 @@ mod tests {
             ("the pod has no node", going(), vec![testing::pod("p", "", &["c"])], free.clone()),
             ("another claim is used", going(), vec![testing::pod("p", "n1", &["d"])], free),
             ("not deleted", claim(), vec![], Some(vec![PVC_PROTECTION.to_owned()])),
-            ("let go already", deleting(claim(), &["other"]), vec![], None),
+            ("finalizer removed already", deleting(claim(), &["other"]), vec![], None),
         ];
         for (what, claim, pods, expected) in cases {
             assert_eq!(claim_finalizers(claim, pods), expected, "{what}");

@@ -91,7 +91,7 @@ impl Controller for AttributesClasses {
         KindSet::of(&[Kind::AttributesClass, Kind::Claim, Kind::Volume])
     }
 
-    /// A class that nobody has any more was had before, so that the old state wakes it.
+    /// A class that is no longer in use was in use before, so the old state wakes it.
     fn wakes(&self, change: &Change, _: &World) -> Vec<ObjectKey> {
         let had_by_claims =
             change.states::<PersistentVolumeClaim>().flat_map(|claim| attributes_classes(claim));

@@ -1,5 +1,5 @@
-//! What the provisioner tells of itself. Upstream: sig-storage-lib-external-provisioner
-//! `controller/metrics/metrics.go`; one observation a try.
+//! Metrics of the provisioner. Upstream: sig-storage-lib-external-provisioner `controller/metrics/metrics.go`;
+//! one observation per attempt.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 
 use crate::claims::class_name;
 
-/// A volume was made for a claim, in one try of this length.
+/// A volume was created for a claim, in one attempt with this duration.
 pub(super) fn provisioned(meter: &Meter, claim: &PersistentVolumeClaim, took: Duration) {
     let labels = class_and_source(claim);
     meter.increment(&PROVISION_TOTAL, &labels);
     meter.record(&PROVISION_DURATION, &labels, took.as_secs_f64());
 }
 
-/// A try to make a volume for a claim has failed.
+/// An attempt to create a volume for a claim has failed.
 pub(super) fn not_provisioned(meter: &Meter, claim: &PersistentVolumeClaim) {
     meter.increment(&PROVISION_FAILED, &class_and_source(claim));
 }
@@ -30,7 +30,7 @@ fn class_and_source(claim: &PersistentVolumeClaim) -> [&str; 2] {
     [class_name(claim), source.map_or("", |source| source.kind.as_str())]
 }
 
-/// A try of this length to delete a volume has ended.
+/// An attempt with this duration to delete a volume has ended.
 pub(super) fn deleted(meter: &Meter, volume: &PersistentVolume, took: Duration, success: bool) {
     let class = volume.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
     let labels = [class.unwrap_or_default()];

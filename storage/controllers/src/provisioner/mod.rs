@@ -1,4 +1,4 @@
-//! The provisioner: makes volumes for claims, and unmakes those that were released.
+//! The provisioner: creates volumes for claims, and deletes released ones.
 //!
 //! ```text
 //! claim, class, CSINodes ──plan──> Job ──CreateVolume──> PersistentVolume
@@ -6,10 +6,10 @@
 //! class x segment ──plan──> GetCapacity ──> CSIStorageCapacity
 //! ```
 //!
-//! Upstream: kubernetes-csi/external-provisioner on kubernetes-sigs/sig-storage-lib-external-provisioner.
-//! Four controllers: `create/` plans claims, `cloning/` those that others are made from, `delete/` plans volumes,
-//! `capacity/` plans what is published of the driver's room. Unlike upstream a volume that is
-//! still attached is not an error to be tried again: the end of its attachment wakes it.
+//! Upstream: kubernetes-csi/external-provisioner on kubernetes-sigs/sig-storage-lib-external-provisioner. Four
+//! controllers: `create/` plans claims, `cloning/` the sources of clones, `delete/` volumes, `capacity/` the
+//! published capacity of the driver. Unlike upstream a volume that is still attached is not an error with
+//! retries: the deletion of its attachment wakes it.
 
 mod capacity;
 pub(crate) mod cloning;
@@ -30,16 +30,16 @@ use crate::{
     shell,
 };
 
-/// On a volume: the secret with which it is to be deleted; empty if none is needed.
+/// On a volume: the secret for its deletion; empty if none is needed.
 const DELETION_SECRET_NAME: &str = "volume.kubernetes.io/provisioner-deletion-secret-name";
 /// The namespace of [`DELETION_SECRET_NAME`].
 const DELETION_SECRET_NAMESPACE: &str = "volume.kubernetes.io/provisioner-deletion-secret-namespace";
-/// On a volume: the secret with which it is modified, for the resizer; empty if none is needed.
+/// On a volume: the secret for its modification, for the resizer; empty if none is needed.
 pub(crate) const MODIFY_SECRET_NAME: &str = "volume.kubernetes.io/controller-modify-secret-name";
 /// The namespace of [`MODIFY_SECRET_NAME`].
 pub(crate) const MODIFY_SECRET_NAMESPACE: &str = "volume.kubernetes.io/controller-modify-secret-namespace";
 
-/// The secret that these annotations of a volume name.
+/// The secret in these annotations of a volume.
 pub(crate) fn noted_secret(
     volume: &PersistentVolume,
     name_key: &str,
@@ -50,20 +50,20 @@ pub(crate) fn noted_secret(
     Some(SecretReference { name: Some(name), namespace: Some(namespace) })
 }
 
-/// How to provision.
+/// Configuration of the provisioner.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// The driver that is spoken to.
+    /// The driver.
     pub driver: DriverInfo,
-    /// Goes into every volume's attributes, so that a volume shows which provisioner made it.
+    /// Added to every volume's attributes, so that a volume shows the provisioner that created it.
     pub identity: String,
-    /// What the user wishes.
+    /// The user's options.
     pub wishes: Provisioning,
-    /// Where capacities are published; nothing but the right to do so depends on it.
+    /// The namespace of capacities; only RBAC depends on it.
     pub namespace: String,
 }
 
-/// Works until the future is dropped. Waits for the driver to answer first.
+/// Runs until the future is dropped. Waits for the driver to respond first.
 pub async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error + Send + Sync>> {
     let (driver, info) = connect(&options, "provisioner").await?;
     let identity = format!("{}-{}", uuid::Uuid::new_v4().simple(), info.name);

@@ -1,15 +1,15 @@
-//! What planners of one claim decide.
+//! The decision of a claim's planner.
 
 use std::time::Duration;
 
 use crate::shell::Plan;
 
-/// What to do, or when to look again though nothing has happened.
+/// The action, or the time of the next plan.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decision<A> {
     /// Nothing.
     Rest,
-    /// This.
+    /// This action.
     Act(A),
     /// Nothing until then.
     Again(Duration),

@@ -1,4 +1,4 @@
-//! What the resizer tells of itself: `storage_operation_duration_seconds` of `expand_volume`, see
+//! Metrics of the resizer: `storage_operation_duration_seconds` of `expand_volume`, see
 //! [`StorageOperation::Expand`].
 
 use claimcheck_model::{Meter, StorageOperation, csi_plugin};
@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use super::run::uid;
 use crate::under_way::UnderWay;
 
-/// Times each try to let a volume grow.
+/// Measures each attempt to expand a volume.
 pub(super) struct Measured {
     meter: Meter,
     plugin: String,
@@ -20,19 +20,19 @@ impl Measured {
         Self { meter, plugin: csi_plugin(driver), under_way: UnderWay::default() }
     }
 
-    /// The driver is about to be asked.
+    /// The driver is about to be called.
     pub(super) fn begins(&self, claim: &PersistentVolumeClaim) {
         self.under_way.begin(uid(claim).to_owned());
     }
 
-    /// It failed, or the claim says what is next: nothing, or that the node has to act.
+    /// It failed, or the claim shows the next step: nothing, or expansion on the node.
     pub(super) fn ended(&self, claim: &PersistentVolumeClaim, success: bool) {
         if let Some(took) = self.under_way.end(&uid(claim).to_owned()) {
             StorageOperation::Expand.ended(&self.meter, &self.plugin, success, took);
         }
     }
 
-    /// The claim is gone.
+    /// The claim was deleted.
     pub(super) fn forget(&self, claim: &PersistentVolumeClaim) {
         self.under_way.end(&uid(claim).to_owned());
     }

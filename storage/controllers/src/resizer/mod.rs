@@ -1,4 +1,4 @@
-//! The resizer: lets the volumes of one driver grow, and, in `modify/`, gives them other attributes.
+//! The resizer: expands the volumes of one driver, and, in `modify/`, changes their attributes.
 //!
 //! ```text
 //! claim asks for more ──> status ControllerResizeInProgress ──> ControllerExpandVolume ──> volume's capacity
@@ -7,7 +7,7 @@
 //! refused for good: status ControllerResizeInfeasible, until the claim asks for another size
 //! ```
 //!
-//! A driver whose controller cannot expand, but whose node can, is not called here: the node does it all.
+//! A driver that expands on the node only is not called here: the node does everything.
 //!
 //! Upstream: kubernetes-csi/external-resizer, `pkg/controller/expand_and_recover.go`.
 
@@ -29,7 +29,7 @@ use tracing::warn;
 
 use crate::{Options, context::Context, rpc::connect, shell};
 
-/// Works until the future is dropped. Waits for the driver to answer first.
+/// Runs until the future is dropped. Waits for the driver to respond first.
 pub async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error + Send + Sync>> {
     let (driver, info) = connect(&options, "resizer").await?;
     let context = context.signing_as(&format!("external-resizer {}", info.name));
@@ -43,7 +43,7 @@ pub async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error
         } else {
             warn!(
                 driver = info.name,
-                "neither controller nor node of the driver expands volumes: claims keep their size"
+                "the driver declares EXPAND_VOLUME neither for controller nor node: claims keep their size"
             );
         }
     };
@@ -57,7 +57,7 @@ pub async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error
     std::future::pending().await
 }
 
-/// Whether the node service behind the controller's socket expands volumes, and so every node's.
+/// Whether the node service at the controller's socket expands volumes, and so that of every node.
 async fn node_expands(driver: &claimcheck_csi::Driver) -> bool {
     let Ok(answer) = driver.node().node_get_capabilities(NodeGetCapabilitiesRequest {}).await else {
         return false;

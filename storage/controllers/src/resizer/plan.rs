@@ -1,4 +1,4 @@
-//! The next step of a claim that asks for more than it has.
+//! The next step of a claim that requests more than its capacity.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,40 +22,40 @@ use crate::{
     rpc::{AccessModeError, DriverInfo, access_mode, volume_capability},
 };
 
-/// How long a size that the driver will never give is not asked for again, unless the claim asks for another.
-/// Upstream: `--retry-interval-max`.
+/// How long an infeasible size is not retried, unless the claim requests another. Upstream:
+/// `--retry-interval-max`.
 pub const SLOW: Duration = Duration::from_secs(300);
 
-/// What the resizer knows of a claim beyond its objects.
+/// State of the resizer for a claim.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Known {
-    /// The driver has grown the volume, and that is not written down yet.
+    /// The driver has expanded the volume, which is not written yet.
     pub grown: Option<Grown>,
-    /// What the last call that failed means; none after one that did not.
+    /// The consequence of the last failed call; `None` after success.
     pub failed: Option<Refusal>,
-    /// The bytes that the driver will never give, and until when it is not asked for them again.
+    /// An infeasible size in bytes, and the time until which it is not retried.
     pub slow: Option<(i64, Timestamp)>,
 }
 
-/// What the driver made of a volume.
+/// The driver's response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grown {
-    /// The volume's bytes.
+    /// The volume's size in bytes.
     pub bytes: i64,
-    /// The node has to act.
+    /// Expansion on the node is required.
     pub node: bool,
 }
 
-/// What a failed call means.
+/// The consequence of a failed call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Nobody knows whether it still goes on: the same must be asked again.
+    /// It may still be in progress: the same call must be repeated.
     Uncertain,
-    /// Nothing goes on any more; it may do so later.
+    /// No call is in progress; it may be retried later.
     Final,
-    /// Not while somebody uses the volume.
+    /// The volume is in use, and the driver supports offline expansion only.
     InUse,
-    /// Never.
+    /// Infeasible.
     Infeasible,
 }
 
@@ -68,49 +68,49 @@ pub struct Pair {
     pub volume: Arc<PersistentVolume>,
 }
 
-/// A step.
+/// An action.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Write to the claim that the driver is being asked for these bytes.
+    /// Write to the claim that an expansion to this size is in progress.
     MarkInProgress {
         /// The claim.
         claim: Arc<PersistentVolumeClaim>,
-        /// The bytes.
+        /// The size in bytes.
         bytes: i64,
-        /// They are others than before: what was said of those is void.
+        /// It differs from the previous size: conditions of that are cleared.
         anew: bool,
     },
-    /// Have the driver grow the volume.
+    /// Call ControllerExpandVolume.
     Expand {
         /// Claim and volume.
         pair: Pair,
-        /// What to ask, without secrets; none if the driver's controller does not do that.
+        /// The request, without secrets; `None` if the driver's controller does not expand.
         request: Option<Box<ControllerExpandVolumeRequest>>,
-        /// The bytes.
+        /// The size in bytes.
         bytes: i64,
-        /// The secret that the request needs.
+        /// The secret that the request requires.
         secret: Option<SecretReference>,
     },
-    /// Say that the driver wants the volume unused, and that it is used.
+    /// Emit an event that the driver supports offline expansion only and the volume is in use.
     RefuseInUse(Arc<PersistentVolumeClaim>),
     /// Write the volume's new size to the volume.
     RaiseVolume {
         /// Claim and volume.
         pair: Pair,
-        /// What came of it.
+        /// The response.
         grown: Grown,
     },
-    /// Write to the claim that the node has to act.
+    /// Write to the claim that expansion on the node is pending.
     MarkNodePending(Arc<PersistentVolumeClaim>),
-    /// Write to the claim that it has these bytes.
+    /// Write this capacity to the claim.
     MarkFinished(Arc<PersistentVolumeClaim>, i64),
-    /// Take from the volume what it was before: the node has done its part.
+    /// Remove the volume's pre-resize annotation: the node has expanded it.
     ForgetOldSize(Arc<PersistentVolume>),
-    /// Say why no call can be made, and look again later.
+    /// Emit an event why no call can be made, and retry later.
     Fail(Pair, AccessModeError),
 }
 
-/// Plans the claim of this key.
+/// Plans the claim with this key.
 pub fn plan(
     key: &ObjectKey,
     world: &World,
@@ -159,7 +159,7 @@ pub fn plan(
     })
 }
 
-/// A bound claim and its volume, if that is one of the driver's.
+/// A bound claim and its volume, if that belongs to the driver.
 pub(super) fn pair<'w>(
     key: &ObjectKey,
     world: &'w World,
@@ -172,10 +172,10 @@ pub(super) fn pair<'w>(
     bound.then(|| (Pair { claim: claim.clone(), volume: volume.clone() }, csi))
 }
 
-/// The size to ask for; none while it is the node's turn.
+/// The size to request; `None` while the node must act.
 ///
-/// What was begun is first brought to an end, whatever the claim asks for by now, unless the driver has said
-/// that nothing goes on any more. Upstream: `expandAndRecover`.
+/// An expansion in progress is completed first, whatever size the claim requests by now, unless the driver has
+/// returned a final error. Upstream: `expandAndRecover`.
 fn size(
     claim: &PersistentVolumeClaim,
     volume: &PersistentVolume,
@@ -204,7 +204,7 @@ fn size(
 }
 
 impl Refusal {
-    /// The driver has answered, and does nothing any more.
+    /// Whether the driver's error is final, so that no call is in progress.
     pub fn is_final(self) -> bool {
         self != Self::Uncertain
     }
@@ -235,7 +235,7 @@ fn request(
     })
 }
 
-/// The claim in words, for events.
+/// The claim's name in events.
 pub fn words(claim: &PersistentVolumeClaim) -> String {
     ObjectKey::new(claim.metadata.namespace.clone().unwrap_or_default(), name(claim)).to_string()
 }

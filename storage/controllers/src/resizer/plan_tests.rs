@@ -50,7 +50,7 @@ impl Scene {
         self
     }
 
-    /// As far as the status tells: growing to this size.
+    /// According to the status: growing to this size.
     fn growing(mut self, to: &str, progress: Progress) -> Self {
         let status = self.claim.status.as_mut().unwrap();
         status.allocated_resources = storage(to);
@@ -104,7 +104,7 @@ impl Scene {
         };
         match action {
             Action::MarkInProgress { bytes, anew, .. } => {
-                format!("mark {}{}", bytes / GI, if anew { " anew" } else { "" })
+                format!("mark {}{}", bytes / GI, if anew { " again" } else { "" })
             }
             Action::Expand { request, bytes, .. } => {
                 let asked = request.map(|request| {
@@ -132,7 +132,7 @@ fn a_claim_grows_step_by_step() {
     use Progress::{ControllerAtWork, NodeAtWork, NodePending};
     let rows = [
         (scene("1Gi"), "rest"),
-        (scene("2Gi"), "mark 2 anew"),
+        (scene("2Gi"), "mark 2 again"),
         (scene("2Gi").growing("2Gi", ControllerAtWork), "call 2"),
         (scene("2Gi").growing("2Gi", ControllerAtWork).without_controller(), "no call 2"),
         (scene("2Gi").growing("2Gi", ControllerAtWork).grown(3, true), "volume 3"),
@@ -156,14 +156,14 @@ fn another_size_waits_for_what_was_begun() {
         (scene("3Gi").growing("2Gi", ControllerAtWork), "call 2"),
         (scene("3Gi").growing("2Gi", ControllerAtWork).failed(Refusal::Uncertain), "call 2"),
         // The driver has said that it does not.
-        (scene("3Gi").growing("2Gi", ControllerAtWork).failed(Refusal::Final), "mark 3 anew"),
-        (scene("2Gi").growing("9Gi", ControllerInfeasible), "mark 2 anew"),
+        (scene("3Gi").growing("2Gi", ControllerAtWork).failed(Refusal::Final), "mark 3 again"),
+        (scene("2Gi").growing("9Gi", ControllerInfeasible), "mark 2 again"),
         // The node first, then the rest.
         (scene("3Gi").growing("2Gi", NodePending).volume_of("2Gi"), "rest"),
         (scene("3Gi").growing("2Gi", NodePending), "call 2"),
         // What the node refused the controller has to look at again, so that the node may try again.
         (scene("2Gi").growing("9Gi", NodeInfeasible).volume_of("9Gi"), "call 9"),
-        (scene("2Gi").growing("9Gi", NodeInfeasible).volume_of("9Gi").without_controller(), "mark 2 anew"),
+        (scene("2Gi").growing("9Gi", NodeInfeasible).volume_of("9Gi").without_controller(), "mark 2 again"),
     ];
     for (scene, expected) in rows {
         assert_eq!(scene.short(), expected, "{:?}", scene.claim.status);
@@ -180,7 +180,7 @@ fn what_never_works_is_asked_for_seldom() {
     assert_eq!(refused.short(), "call 9");
     refused.known.slow = Some((9 * GI, Timestamp::from_second(60).unwrap()));
     let smaller = refused.requested("2Gi");
-    assert_eq!(smaller.short(), "mark 2 anew");
+    assert_eq!(smaller.short(), "mark 2 again");
     assert_eq!(
         smaller.growing("2Gi", Progress::ControllerAtWork).short(),
         "call 2",
@@ -191,7 +191,7 @@ fn what_never_works_is_asked_for_seldom() {
 #[test]
 fn a_driver_that_wants_its_volume_unused_is_not_asked_while_it_is_used() {
     let growing = || scene("2Gi").growing("2Gi", Progress::ControllerAtWork);
-    assert_eq!(growing().used().short(), "call 2", "nobody has said that it must not");
+    assert_eq!(growing().used().short(), "call 2", "the driver has not rejected it yet");
     assert_eq!(growing().used().failed(Refusal::InUse).short(), "in use");
     assert_eq!(growing().failed(Refusal::InUse).short(), "call 2");
     let mut ended = growing().used().failed(Refusal::InUse);
@@ -216,7 +216,7 @@ fn only_bound_volumes_of_the_driver_grow() {
 fn the_old_size_is_forgotten_once_the_node_has_grown_the_volume() {
     let mut scene = scene("2Gi").volume_of("2Gi");
     annotate(&mut scene.volume.metadata, PRE_RESIZE_CAPACITY, "1Gi");
-    assert_eq!(scene.short(), "mark 2 anew", "the claim does not have it yet");
+    assert_eq!(scene.short(), "mark 2 again", "the claim does not have it yet");
     scene.claim.status.as_mut().unwrap().capacity = storage("2Gi");
     assert_eq!(scene.short(), "forget");
 }

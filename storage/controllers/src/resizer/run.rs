@@ -1,4 +1,4 @@
-//! Calls the driver's ControllerExpandVolume and writes what came of it.
+//! Calls the driver's ControllerExpandVolume and writes the results.
 
 use std::{
     collections::HashMap,
@@ -166,7 +166,8 @@ async fn mark_in_progress(
     mark(context, claim, json!(null), status).await
 }
 
-/// Writes how far a claim's growth is; `node_not_required` tells kubelets whether nothing of it is left to them.
+/// Writes the state of a claim's expansion; `node_not_required` shows kubelets that no expansion on the node is
+/// needed.
 async fn mark(
     context: &Context,
     claim: &PersistentVolumeClaim,
@@ -184,7 +185,7 @@ impl Resizer {
         Self { driver, info, known: Mutex::default(), measured }
     }
 
-    /// Has the driver grow a volume to at least so many bytes.
+    /// Calls the driver to expand a volume to at least this size.
     async fn call(
         &self,
         context: &Context,
@@ -199,7 +200,7 @@ impl Resizer {
         Ok(Grown { bytes, node: answer.node_expansion_required })
     }
 
-    /// The controller's part of a claim's growth is over.
+    /// The controller's part of a claim's expansion is complete.
     fn done(&self, claim: &PersistentVolumeClaim) {
         self.known().remove(uid(claim));
         self.measured.ended(claim, true);
@@ -209,7 +210,7 @@ impl Resizer {
         self.known().insert(uid(claim).to_owned(), known);
     }
 
-    /// Tells of a failure, and writes it to the claim if it is final.
+    /// Emits an event about a failure, and writes it to the claim if it is final.
     async fn failed(&self, context: &Context, pair: &Pair, error: AnyError) -> Result<Done, Failure> {
         self.measured.ended(&pair.claim, false);
         let refusal = error.downcast_ref::<RpcFailure>().map_or(Refusal::Uncertain, refusal);
@@ -262,8 +263,8 @@ pub(super) fn uid(claim: &PersistentVolumeClaim) -> &str {
     claim.metadata.uid.as_deref().unwrap_or_default()
 }
 
-/// Whether something has become of a claim that is still there. A condition that we wrote ourselves is no reason to
-/// try again before the backoff is over.
+/// Whether the claim has changed. A condition written by this controller is no reason to retry before the
+/// backoff is over.
 pub(super) fn is_worth_a_look(change: &Change) -> bool {
     match change.both::<PersistentVolumeClaim>() {
         (_, None) => false,
@@ -272,7 +273,7 @@ pub(super) fn is_worth_a_look(change: &Change) -> bool {
     }
 }
 
-/// The claim without what its conditions change.
+/// The claim without the fields that its conditions change.
 fn but_for_conditions(claim: &PersistentVolumeClaim) -> PersistentVolumeClaim {
     let mut claim = claim.clone();
     claim.metadata.resource_version = None;

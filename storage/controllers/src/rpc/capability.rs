@@ -11,25 +11,24 @@ use claimcheck_csi::v1::{
     },
 };
 
-/// Access modes that have no counterpart in CSI.
+/// Access modes without a CSI equivalent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AccessModeError {
-    /// ReadWriteOncePod stands alone.
+    /// ReadWriteOncePod must be the only mode.
     #[error("ReadWriteOncePod cannot be combined with other access modes: {0}; request it alone")]
     OncePodCombined(String),
-    /// CSI has no mode for one writer beside many readers.
+    /// CSI has no mode for one writer together with many readers.
     #[error("ReadOnlyMany cannot be combined with ReadWriteOnce in CSI; request one of them")]
     OnceAndReadOnlyMany,
-    /// None given, or unknown ones.
+    /// None, or unknown ones.
     #[error(
         "no CSI access mode for [{0}]; use ReadWriteOnce, ReadWriteOncePod, ReadWriteMany or ReadOnlyMany"
     )]
     Unsupported(String),
 }
 
-/// The one CSI access mode that says what these Kubernetes access modes say together.
-/// `single_node_multi_writer`: the driver has that controller capability, and so tells "one node" from
-/// "one pod".
+/// The CSI access mode that is equivalent to these Kubernetes access modes. `single_node_multi_writer`: the
+/// driver has that controller capability, and so distinguishes "one node" from "one pod".
 pub fn access_mode(modes: &[String], single_node_multi_writer: bool) -> Result<Mode, AccessModeError> {
     let has = |mode: &str| modes.iter().any(|m| m == mode);
     if has("ReadWriteOncePod") {

@@ -1,4 +1,4 @@
-//! Finds the driver of this process.
+//! Connects to this process's driver.
 
 use std::time::Duration;
 
@@ -11,22 +11,22 @@ use tracing::{info, warn};
 use super::DriverInfo;
 use crate::Options;
 
-/// How often a driver that does not answer is told of in the log.
+/// Interval of log messages about a driver that does not respond.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Why there is no driver to speak to.
+/// Why no driver can be called.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// The options name none.
-    #[error("no CSI driver to speak to; give the address of its socket")]
+    /// The options contain no address.
+    #[error("no CSI driver is configured; set --csi-address to the path of its socket")]
     NoAddress,
-    /// Its calls would go unrecorded.
+    /// Its calls could not be recorded.
     #[error(transparent)]
     Tap(#[from] TapError),
 }
 
-/// The driver at the address in the options, for `component`, and what it says of itself. One that does
-/// not answer yet is waited for: it is another process, and may start later.
+/// The driver at the address in the options, for `component`, with its info. If it does not respond yet, this
+/// waits: it is another process, and may start later.
 pub async fn connect(options: &Options, component: &str) -> Result<(Driver, DriverInfo), ConnectError> {
     let address = options.csi_address.clone().ok_or(ConnectError::NoAddress)?;
     let tap = match &options.tap {
@@ -41,12 +41,12 @@ pub async fn connect(options: &Options, component: &str) -> Result<(Driver, Driv
         }
         match DriverInfo::ask(&driver).await {
             Ok(info) => {
-                info!(driver = info.name, component, "the driver answers");
+                info!(driver = info.name, component, "connected to the driver");
                 return Ok((driver, info));
             }
             // It went away in between, or is no driver at all: a pause keeps this from spinning.
             Err(error) => {
-                warn!(%error, "the driver does not say what it is; asking again");
+                warn!(%error, "the driver does not return its info; retrying");
                 tokio::time::sleep(PATIENCE / 10).await;
             }
         }

@@ -1,4 +1,4 @@
-//! What a driver says of itself, asked once at start.
+//! A driver's info and capabilities, requested once at start.
 
 use std::collections::HashSet;
 
@@ -13,7 +13,7 @@ use claimcheck_csi::{
 
 use super::RpcFailure;
 
-/// A driver's name and abilities.
+/// A driver's name and capabilities.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DriverInfo {
     /// As in storage classes, volumes and CSINodes.
@@ -23,7 +23,7 @@ pub struct DriverInfo {
 }
 
 impl DriverInfo {
-    /// A driver with these abilities.
+    /// A driver with these capabilities.
     pub fn new(name: &str, services: &[Service], rpcs: &[Rpc]) -> Self {
         Self {
             name: name.to_owned(),
@@ -32,7 +32,7 @@ impl DriverInfo {
         }
     }
 
-    /// Asks the driver.
+    /// Requests the driver's info.
     pub async fn ask(driver: &Driver) -> Result<Self, RpcFailure> {
         let mut identity = driver.identity();
         let info = identity.get_plugin_info(GetPluginInfoRequest {}).await?.into_inner();
@@ -59,17 +59,17 @@ impl DriverInfo {
         Ok(this)
     }
 
-    /// Whether it offers a service, such as a controller.
+    /// Whether it declares a plugin capability, such as a controller.
     pub fn serves(&self, service: Service) -> bool {
         self.services.contains(&(service as i32))
     }
 
-    /// Whether its controller offers a call.
+    /// Whether its controller declares a capability.
     pub fn can(&self, rpc: Rpc) -> bool {
         self.rpcs.contains(&(rpc as i32))
     }
 
-    /// Whether where a volume is made decides which nodes reach it.
+    /// Whether the accessibility of its volumes is limited by topology.
     pub fn has_topology(&self) -> bool {
         self.serves(Service::VolumeAccessibilityConstraints)
     }

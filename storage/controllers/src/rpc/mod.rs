@@ -1,5 +1,5 @@
-//! What the components beside a driver share when they call its controller service: how claims and
-//! volumes read as CSI capabilities, where secrets come from, and what an error tells about the volume.
+//! Shared code of the controllers that call a driver's controller service, like upstream's sidecars: CSI
+//! capabilities from claims and volumes, secrets, and the consequence of errors.
 
 mod capability;
 mod connect;

@@ -1,4 +1,4 @@
-//! The secrets that a class names by templates, such as `${pvc.name}`. Only names are handled here; no secret is
+//! Secrets named by templates in a class, such as `${pvc.name}`. Only names are handled here; no secret is
 //! read.
 //!
 //! Upstream: `verifyAndGetSecretNameAndNamespaceTemplate` and `resolveTemplate`, in external-provisioner
@@ -11,16 +11,16 @@ use k8s_openapi::api::core::v1::SecretReference;
 /// Class parameters with this prefix are for Kubernetes and do not reach the driver.
 pub const RESERVED: &str = "csi.storage.k8s.io/";
 
-/// A class whose secrets are not named properly.
+/// Invalid secret parameters in a class.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SecretNameError {
     /// One parameter of the pair is missing or empty.
     #[error("the class parameters {key}name and {key}namespace must both be set, or neither")]
     HalfNamed {
-        /// What both keys begin with.
+        /// The common prefix of both keys.
         key: String,
     },
-    /// A token that does not exist, or may not be used there.
+    /// A token that does not exist, or is not permitted there.
     #[error("the class parameter value {template:?} has the unknown token ${{{token}}}")]
     UnknownToken {
         /// The value.
@@ -28,14 +28,14 @@ pub enum SecretNameError {
         /// The token.
         token: String,
     },
-    /// The name came out empty or with characters that names cannot have.
+    /// The resolved name is empty or has invalid characters.
     #[error(
         "the class parameter value {template:?} resolves to {resolved:?}, which cannot be the name of a {what}"
     )]
     BadName {
         /// The value.
         template: String,
-        /// What it came to.
+        /// The resolved name.
         resolved: String,
         /// "secret" or "namespace".
         what: &'static str,
@@ -50,8 +50,8 @@ pub struct Templates<'p> {
 }
 
 impl<'p> Templates<'p> {
-    /// Those in a class's parameters; `infix` is what stands between the prefix and `secret-name`. None if there
-    /// are none.
+    /// The templates in a class's parameters; `infix` is the part between the prefix and `secret-name`. `None`
+    /// if they have none.
     pub fn of(
         parameters: &'p BTreeMap<String, String>,
         infix: &str,
@@ -67,7 +67,7 @@ impl<'p> Templates<'p> {
         }
     }
 
-    /// The secret, with what each token of its name and of its namespace stands for.
+    /// The secret, with the values of the tokens of its name and of its namespace.
     pub fn resolve<'v>(
         self,
         in_name: impl Fn(&str) -> Option<&'v str>,

@@ -1,5 +1,5 @@
-//! Reads the Secret that a driver wants with a call. On demand and never kept: secrets are not watched, so
-//! a rotated one counts from the next call on. Their values appear in no log and no error.
+//! Reads the Secret that a call requires. On demand and never cached: secrets are not watched, so a rotated one
+//! is used from the next call on. Their values appear in no log and no error.
 
 use std::collections::BTreeMap;
 
@@ -9,17 +9,17 @@ use kube::{Api, Client};
 /// A secret that could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
-    /// The API server did not give it.
+    /// The API server returned an error.
     #[error("cannot read secret {namespace}/{name}; create it, or allow this controller to get it")]
     Get {
         /// Its namespace.
         namespace: String,
         /// Its name.
         name: String,
-        /// The API server's answer.
+        /// The API server's error.
         source: Box<kube::Error>,
     },
-    /// CSI carries secrets as strings.
+    /// CSI secrets are strings.
     #[error("key {key} of secret {namespace}/{name} is not UTF-8, which CSI requires")]
     NotText {
         /// The secret's namespace.

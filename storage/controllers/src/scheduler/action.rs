@@ -1,4 +1,4 @@
-//! The scheduler's steps, and what they write.
+//! The scheduler's actions, and their patches.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -14,42 +14,42 @@ use super::parked::{Cure, Demand};
 const SCHEDULED: &str = "PodScheduled";
 const UNSCHEDULABLE: &str = "Unschedulable";
 
-/// A step of the scheduler.
+/// An action of the scheduler.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Tells the provisioner, by an annotation on the claim, where the volume must be reachable.
+    /// Set the selected-node annotation on a claim, for the provisioner.
     SelectNode(Arc<PersistentVolumeClaim>, String),
-    /// Chooses a free volume for a claim that binds late; the binder does the rest.
+    /// Set the claimRef of a free volume for a WaitForFirstConsumer claim; the binder does the rest.
     PointVolume(Arc<PersistentVolume>, Arc<PersistentVolumeClaim>),
-    /// Gives the pod its node.
+    /// Bind the pod to a node.
     Bind(Arc<Pod>, String),
-    /// Says on the pod, and in an event, why it has no node.
+    /// Write a condition and emit an event why the pod has no node.
     Report(Arc<Pod>, String),
 }
 
-/// What is decided for a pod.
+/// The decision for a pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Decision {
-    /// What to do now.
+    /// Actions.
     pub actions: Vec<Action>,
-    /// The node the pod shall get, if one was chosen: to be counted as taken from now on.
+    /// The chosen node, if any: its resources count as used from now on.
     pub node: Option<String>,
-    /// Why no node was chosen, if that is up to the nodes.
+    /// Why no node was chosen, if that depends on the nodes.
     pub unfit: Option<NoNode>,
-    /// When to decide again though nothing changed.
+    /// When to decide again without a change.
     pub again: Option<std::time::Duration>,
 }
 
-/// That no node fits a pod.
+/// No node fits a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoNode {
-    /// Pods of equal demand fare the same.
+    /// The pod's equivalence class.
     pub demand: Demand,
-    /// What would change it.
+    /// Changes that may make a node fit.
     pub cures: BTreeSet<Cure>,
 }
 
-/// Whether the pod's condition says this already.
+/// Whether the pod's condition is up to date already.
 pub fn says(pod: &Pod, message: &str) -> bool {
     scheduled(pod).is_some_and(|condition| {
         condition.status == "False"
@@ -58,8 +58,8 @@ pub fn says(pod: &Pod, message: &str) -> bool {
     })
 }
 
-/// The status that says why the pod has no node. A merge patch replaces lists, so it holds the pod's other
-/// conditions too.
+/// The status with the reason that the pod has no node. A merge patch replaces lists, so it contains the pod's
+/// other conditions too.
 pub fn unschedulable(pod: &Pod, message: &str, now: Timestamp) -> Value {
     let since = scheduled(pod).filter(|condition| condition.status == "False");
     let condition = PodCondition {

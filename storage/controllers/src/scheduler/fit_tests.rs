@@ -253,7 +253,7 @@ fn pods_of_equal_demand_are_one_group() {
 }
 
 proptest! {
-    /// Pods with a volume each, decided on one by one: no node gets more than it may, and nobody is left out
+    /// Pods with a volume each, decided on one by one: no node gets more than it may, and no pod is left out
     /// while there is a place.
     #[test]
     fn limits_hold_and_places_are_used(limits in prop::collection::vec(0..4i32, 1..4), pods in 0..10usize) {

@@ -1,4 +1,5 @@
-//! Volumes for claims that bind late: a free one that the node reaches, or one to be made there.
+//! Volumes for WaitForFirstConsumer claims: a free one that the node can access, or one to be provisioned
+//! there.
 //!
 //! Upstream: `pkg/scheduler/framework/plugins/volumebinding/binder.go`.
 
@@ -20,11 +21,12 @@ use crate::{
     selector::{reaches, selects},
 };
 
-/// The provisioner of classes whose volumes an admin makes.
+/// The provisioner name of classes with statically provisioned volumes.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
-/// Chooses volumes for the late claims, the smallest first, so that a large claim does not take the volume
-/// that only a small one would fit (`findMatchingVolumes` and `checkVolumeProvisions` in binder.go).
+/// Chooses volumes for the WaitForFirstConsumer claims, the smallest claim first, so that a large claim does
+/// not use the only volume that fits a small one (`findMatchingVolumes` and `checkVolumeProvisions` in
+/// binder.go).
 pub fn choose(late: &[Late<'_>], node: &Node, world: &World) -> Result<Choice, Unfit> {
     let mut late = late.to_vec();
     late.sort_by_key(|late| requested(late.claim));
@@ -55,7 +57,7 @@ pub fn choose(late: &[Late<'_>], node: &Node, world: &World) -> Result<Choice, U
     Ok(choice)
 }
 
-/// Whether volumes of the class may be made for the node.
+/// Whether volumes of the class may be provisioned for the node.
 fn can_make(class: &StorageClass, node: &Node) -> bool {
     let empty = BTreeMap::new();
     let labels = node.metadata.labels.as_ref().unwrap_or(&empty);
@@ -68,8 +70,8 @@ fn can_make(class: &StorageClass, node: &Node) -> bool {
     class.provisioner != NO_PROVISIONER && (topologies.is_empty() || allowed)
 }
 
-/// Whether the driver says it has room for the claim's volume on the node. A driver that publishes no
-/// capacities is taken to have room (`hasEnoughCapacity` in binder.go).
+/// Whether the driver has capacity for the claim's volume on the node. A driver that publishes no capacities is
+/// assumed to have enough (`hasEnoughCapacity` in binder.go).
 fn has_space(claim: &PersistentVolumeClaim, class: &StorageClass, node: &Node, world: &World) -> bool {
     let bytes = requested(claim);
     let driver = world.csi_drivers.named(&class.provisioner);

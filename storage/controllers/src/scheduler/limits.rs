@@ -1,4 +1,4 @@
-//! How many volumes of a driver a node can have.
+//! Volume limits of drivers on nodes.
 //!
 //! Upstream: `pkg/scheduler/framework/plugins/nodevolumelimits/csi.go`.
 
@@ -11,8 +11,8 @@ use k8s_openapi::api::core::v1::{Node, PersistentVolume, Pod};
 use super::{nodes::Unfit, reservations::Reservations, volumes::PodVolumes};
 use crate::claims::{class_name, name, volume_name};
 
-/// The drivers of the pod's volumes must be on the node, and able to attach them beside what is there.
-/// A provisioner that is not known as a CSI driver is none of our business.
+/// The drivers of the pod's volumes must be on the node, and able to attach them in addition to the present
+/// ones. A provisioner that is not a known CSI driver is ignored.
 pub fn has_drivers(
     pod: &Pod,
     volumes: &PodVolumes<'_>,
@@ -39,8 +39,8 @@ pub fn has_drivers(
     Ok(())
 }
 
-/// The volumes of a driver that are on the node or will be, but for those of `except` alone. Costs as much as
-/// the node has pods with claims, and attachments; where it is asked, a limit keeps those few.
+/// The volumes of a driver that are on the node or will be, except those used by `except` alone. Linear in the
+/// number of the node's pods with claims, and attachments; a limit keeps those few.
 fn used_on(
     node: &Node,
     driver: &str,
@@ -60,7 +60,7 @@ fn used_on(
     used.chain(attached).collect()
 }
 
-/// The volumes of a driver that a pod uses: by handle, or by claim if they are not made yet.
+/// The volumes of a driver that a pod uses: by handle, or by claim if they do not exist yet.
 fn used_by(pod: &Pod, driver: &str, world: &World) -> Vec<String> {
     let claims = pod_claims(pod).filter_map(|used| world.claims.get(&used.claim));
     let volumes = claims.filter_map(|claim| match volume_name(claim) {

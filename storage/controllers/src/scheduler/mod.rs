@@ -1,4 +1,4 @@
-//! The scheduler, as far as volumes need one: chooses a node for each pod, with its claims in mind.
+//! The scheduler, reduced to storage: chooses a node for each pod, with regard to its claims.
 //!
 //! ```text
 //! pod without node ──> claims (volumes.rs) ─> nodes (nodes.rs) ──> plan.rs: selected-node, claimRef, bind
@@ -6,10 +6,10 @@
 //!                       bound, binding late    and why others not    └── Reservations: chosen, not yet seen
 //! ```
 //!
-//! Claims that bind late are told the node first; the pod is bound to it when they are bound. Upstream:
-//! `pkg/scheduler/framework/plugins/volumebinding` and the other filters named where they are mirrored.
-//! Pods that no node fits are parked (parked.rs) until something changes that could help them.
-//! Not here, since no storage behaviour hangs on them: pod affinity and spreading, preemption.
+//! For WaitForFirstConsumer claims the node is selected first; the pod is bound to it when they are bound.
+//! Upstream: `pkg/scheduler/framework/plugins/volumebinding` and the other filters named where they are
+//! mirrored. Unschedulable pods are parked (parked.rs) until a change that may make a node fit. Not
+//! implemented, since no storage behaviour depends on them: pod affinity and spreading, preemption.
 
 mod action;
 mod late;

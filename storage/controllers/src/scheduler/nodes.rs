@@ -1,7 +1,7 @@
-//! Whether a node can run a pod, volumes aside or not, and why not.
+//! Whether a node can run a pod, with or without its volumes, and the reason if not.
 //!
 //! Upstream, under `pkg/scheduler/framework/plugins`: nodeunschedulable, tainttoleration and nodeaffinity
-//! here, noderesources, volumebinding and nodevolumelimits beside; the reasons are worded as there.
+//! here, noderesources, volumebinding and nodevolumelimits in other files; the reasons are upstream's.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -28,31 +28,31 @@ pub enum Unfit {
     /// It has a taint that the pod does not tolerate.
     #[error("node(s) had untolerated taint(s)")]
     Tainted,
-    /// The pod asks for other nodes.
+    /// The pod requires other nodes.
     #[error("node(s) didn't match Pod's node affinity/selector")]
     Affinity,
-    /// It runs as many pods as it may.
+    /// Its number of pods is at the limit.
     #[error("Too many pods")]
     Full,
-    /// The processors that the pod asks for are taken.
+    /// Its CPU is exhausted.
     #[error("Insufficient cpu")]
     Cpu,
-    /// The memory that the pod asks for is taken.
+    /// Its memory is exhausted.
     #[error("Insufficient memory")]
     Memory,
-    /// Another pod has a volume that only one may have.
+    /// Another pod uses a volume for exclusive use.
     #[error(
         "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another \
          pod"
     )]
     OncePod,
-    /// A volume cannot be reached from it.
+    /// A volume is not accessible from it.
     #[error("node(s) didn't match PersistentVolume's node affinity")]
     VolumeAffinity,
-    /// No volume can be found or made for it.
+    /// No volume can be found or provisioned for it.
     #[error("node(s) didn't find available persistent volumes to bind")]
     NoVolume,
-    /// No volume as large can be made for it.
+    /// It has not enough capacity for a volume.
     #[error("node(s) did not have enough free storage")]
     NoSpace,
     /// A volume's driver is not registered on it.
@@ -64,7 +64,7 @@ pub enum Unfit {
 }
 
 impl Unfit {
-    /// What has to change for the node to fit after all. A change of the node itself may always help.
+    /// The change that may make the node fit. A change of the node itself always may.
     pub fn cures(self) -> &'static [Cure] {
         match self {
             Self::Cordoned | Self::NotReady | Self::Tainted | Self::Affinity | Self::VolumeAffinity => &[],
@@ -77,16 +77,16 @@ impl Unfit {
     }
 }
 
-/// What to do for the claims that bind late, so that the pod can run on a node.
+/// The decisions for WaitForFirstConsumer claims, if the pod runs on a node.
 #[derive(Debug, Default, PartialEq)]
 pub struct Choice {
-    /// Free volumes to take.
+    /// Free volumes to bind.
     pub take: Vec<(Arc<PersistentVolume>, Arc<PersistentVolumeClaim>)>,
-    /// Claims whose volumes are to be made for the node.
+    /// Claims to be provisioned for the node.
     pub make: Vec<Arc<PersistentVolumeClaim>>,
 }
 
-/// Whether the node can run the pod, and with which volumes for its late claims.
+/// Whether the node can run the pod, and the volumes for its WaitForFirstConsumer claims.
 pub fn fits(
     pod: &Pod,
     volumes: &PodVolumes<'_>,
@@ -127,8 +127,8 @@ fn takes_pods(pod: &Pod, node: &Node) -> Result<(), Unfit> {
     Ok(())
 }
 
-/// Upstream leaves this to the taints of the node life cycle controller, which not every cluster of ours
-/// runs. A node that says nothing is taken to be ready.
+/// Upstream leaves this to the taints of the node lifecycle controller, which not every cluster of the harness
+/// runs. A node without a Ready condition counts as ready.
 pub fn is_ready(node: &Node) -> bool {
     let mut conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions.find(|condition| condition.type_ == "Ready").is_none_or(|ready| ready.status == "True")
@@ -148,8 +148,8 @@ pub fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     effect && key && value
 }
 
-/// How much rather than others the pod would have this node: its preferred node affinity less the taints it
-/// would rather avoid (`nodeaffinity` and `tainttoleration`, their scores).
+/// The pod's preference for this node: its preferred node affinity less the node's PreferNoSchedule taints
+/// (`nodeaffinity` and `tainttoleration`, their scores).
 pub fn preference(pod: &Pod, node: &Node) -> i64 {
     let spec = pod.spec.as_ref();
     let affinity = spec.and_then(|spec| spec.affinity.as_ref()?.node_affinity.as_ref());
@@ -161,7 +161,7 @@ pub fn preference(pod: &Pod, node: &Node) -> i64 {
     let disliked = taints.filter(|taint| {
         taint.effect == "PreferNoSchedule" && !tolerations().any(|toleration| tolerates(toleration, taint))
     });
-    // A taint outweighs what one preference can say, as in upstream's default weights.
+    // A taint outweighs a single preference, as in upstream's default weights.
     liked.map(|term| i64::from(term.weight)).sum::<i64>() - 100 * i64::try_from(disliked.count()).unwrap_or(0)
 }
 
@@ -176,8 +176,8 @@ fn asked_for(pod: &Pod, node: &Node) -> bool {
     selected && required.is_none_or(|required| picks(required, node))
 }
 
-/// How many pods the node has, or will have. One that was bound a moment ago may count twice: good enough to
-/// tell which node has fewer.
+/// The number of the node's present and future pods. One that was bound a moment ago may count twice, which is
+/// good enough for a comparison of nodes.
 pub fn load(node: &Node, world: &World, reserved: &Reservations) -> usize {
     world.pods.count(PodBy::Node, name(node)) + reserved.pods(name(node)).len()
 }

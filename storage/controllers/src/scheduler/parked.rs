@@ -1,8 +1,8 @@
-//! Pods that no node fits, and which of them to try again after a change.
+//! Unschedulable pods, and which of them to retry after a change.
 //!
-//! Pods that ask for the same fare the same, so they are one group, and only the first of a group is tried
-//! when a change could help. If it gets a node, the next one is tried; if not, the others would not either.
-//! So what a change costs hangs on how many kinds of pods are waiting, not on how many pods.
+//! Pods with the same requirements form an equivalence class, and only the first of a class is retried when a
+//! change may help. If it gets a node, the next one is tried; if not, the others would not either. So the cost
+//! of a change depends on the number of classes, not on the number of pods.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -22,21 +22,21 @@ use crate::{
 /// A change that can make a node fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cure {
-    /// The node changed, or a new one came.
+    /// The node changed, or was added.
     Node,
     /// A pod ended.
     PodGone,
-    /// A volume became free for claims.
+    /// A volume became available to claims.
     FreeVolume,
-    /// The driver says how much it has left.
+    /// The driver published its capacity.
     Capacity,
-    /// The driver came to a node, or what it says of itself changed.
+    /// The driver was registered on a node, or its registration changed.
     Driver,
     /// A volume was detached.
     Detached,
 }
 
-/// What a pod asks of nodes, as a digest: pods of equal demand fit the same nodes.
+/// A pod's requirements as a digest: pods with equal requirements fit the same nodes.
 pub type Demand = u64;
 
 #[derive(Debug, Default)]
@@ -45,17 +45,18 @@ struct Group {
     pods: BTreeSet<ObjectKey>,
 }
 
-/// The parked pods.
+/// The unschedulable pods.
 #[derive(Debug, Default)]
 pub struct Parked {
     demands: HashMap<ObjectKey, Demand>,
     groups: HashMap<Demand, Group>,
-    /// Pods that left their group for a node: what happens to them next wakes the next one.
+    /// Pods of a class that were given a node: the next event about them wakes the next one.
     heirs: HashMap<ObjectKey, Demand>,
 }
 
 impl Parked {
-    /// Notes that no node fits the pod, and what could change that. The word on one pod holds for its group.
+    /// Records that no node fits the pod, and the changes that may help. The result for one pod applies to its
+    /// class.
     pub fn park(&mut self, pod: &ObjectKey, demand: Demand, cures: BTreeSet<Cure>) {
         self.heirs.remove(pod);
         if self.demands.get(pod).is_some_and(|old| *old != demand) {
@@ -67,7 +68,7 @@ impl Parked {
         group.cures = cures;
     }
 
-    /// Notes that the pod was given a node.
+    /// Records that the pod was given a node.
     pub fn place(&mut self, pod: &ObjectKey) {
         if let Some(demand) = self.take(pod)
             && self.groups.contains_key(&demand)
@@ -76,19 +77,19 @@ impl Parked {
         }
     }
 
-    /// Notes that the pod needs no node any more; gives the pod to try in its stead.
+    /// Records that the pod needs no node any more; returns the pod to try instead.
     pub fn leave(&mut self, pod: &ObjectKey) -> Option<ObjectKey> {
         let demand = self.take(pod).or_else(|| self.heirs.remove(pod))?;
         self.first(demand)
     }
 
-    /// The pod to try next, now that something happened to one that was given a node.
+    /// The pod to try next, after an event about one that was given a node.
     pub fn next_after(&mut self, pod: &ObjectKey) -> Option<ObjectKey> {
         let demand = self.heirs.remove(pod)?;
         self.first(demand)
     }
 
-    /// The pods to try after a change: one for each group that it can help.
+    /// The pods to try after a change: one for each class that it may help.
     pub fn helped_by(&self, cure: Cure) -> impl Iterator<Item = ObjectKey> {
         let helped =
             self.groups.values().filter(move |group| cure == Cure::Node || group.cures.contains(&cure));
@@ -111,8 +112,8 @@ impl Parked {
     }
 }
 
-/// What a pod asks of nodes. Pods with volumes that are on some node already, or that others use too, are
-/// like no other.
+/// A pod's requirements. A pod with volumes that are on some node already, or in use by others, is a class of
+/// its own.
 pub fn demand(pod: &Pod, volumes: &PodVolumes<'_>, world: &World) -> Demand {
     let mut hasher = DefaultHasher::new();
     if let Some(spec) = &pod.spec {

@@ -1,4 +1,4 @@
-//! Decides where a pod shall run.
+//! Decides the node of a pod.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,19 +20,19 @@ use super::{
 };
 use crate::claims::{ONCE_POD, is_deleting, name, wants_mode};
 
-/// The scheduler that a pod asks for if it asks for none.
+/// The scheduler of pods without a schedulerName.
 const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
-/// How old a pod must be before it is told of what it waits for: claims are usually bound within moments,
-/// and the caches of pods and claims are not of the same moment. Creation times have whole seconds, so in
-/// truth this is one to two.
+/// Minimum age of a pod before its condition names unbound claims: claims are usually bound within moments, and
+/// the caches of pods and claims are not consistent with each other. Creation times have whole seconds, so in
+/// effect this is one to two.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// When a pod that no node fits is tried again though nothing happened: a net below the wakes, as upstream
+/// When an unschedulable pod is retried without a change: a safety net below the wakes, as upstream
 /// (`DefaultPodMaxInUnschedulablePodsDuration` in `pkg/scheduler/backend/queue`).
 const PARKED_FOR: Duration = Duration::from_secs(300);
 
-/// What to do for a pod.
+/// The decision for a pod.
 pub fn plan(key: &ObjectKey, world: &World, reserved: &Reservations, now: Timestamp) -> Decision {
     let Some(pod) = world.pods.get(key).filter(|pod| is_ours(pod)) else { return Decision::default() };
     if let Some(pause) = reserved.pause(key, now) {
@@ -44,7 +44,7 @@ pub fn plan(key: &ObjectKey, world: &World, reserved: &Reservations, now: Timest
     }
 }
 
-/// Whether the pod needs a node, and from us.
+/// Whether the pod needs a node from this scheduler.
 pub fn is_ours(pod: &Pod) -> bool {
     let Some(spec) = &pod.spec else { return false };
     spec.node_name.as_deref().unwrap_or_default().is_empty()
@@ -54,8 +54,8 @@ pub fn is_ours(pod: &Pod) -> bool {
         && !is_terminal(pod)
 }
 
-/// Tries the nodes: the one chosen before, then those where volumes could not be made least often, then those
-/// that the pod prefers, then those with the fewest pods.
+/// Tries the nodes: the one chosen before, then those with the fewest failures to provision the pod's volumes,
+/// then those that the pod prefers, then those with the fewest pods.
 fn place(pod: &Arc<Pod>, volumes: &PodVolumes<'_>, world: &World, reserved: &Reservations) -> Decision {
     let before = reserved.node(&key_of(&**pod));
     let mut nodes: Vec<&Node> = world.nodes.iter().map(|node| &**node).collect();
@@ -88,7 +88,7 @@ fn place(pod: &Arc<Pod>, volumes: &PodVolumes<'_>, world: &World, reserved: &Res
     }
 }
 
-/// Whether another pod has a claim that only one may have, on whatever node
+/// Whether another pod uses a claim for exclusive use, on whatever node
 /// (`pkg/scheduler/framework/plugins/volumerestrictions`).
 fn has_taken_claim(pod: &Pod, world: &World, reserved: &Reservations) -> bool {
     let key = key_of(pod);
@@ -105,7 +105,7 @@ fn has_taken_claim(pod: &Pod, world: &World, reserved: &Reservations) -> bool {
     })
 }
 
-/// The node is chosen: the pod gets it once all its claims are bound.
+/// The node is chosen: the pod is bound once all its claims are bound.
 fn settle(pod: &Arc<Pod>, volumes: &PodVolumes<'_>, node: &Node, choice: Choice) -> Decision {
     let node = name(node).to_owned();
     let actions = if volumes.late.is_empty() {
@@ -118,7 +118,7 @@ fn settle(pod: &Arc<Pod>, volumes: &PodVolumes<'_>, node: &Node, choice: Choice)
     Decision { actions, node: Some(node), ..Decision::default() }
 }
 
-/// The claims are not there yet, or never will be.
+/// The claims do not exist yet, or never will.
 fn report_wait(pod: &Arc<Pod>, wait: &Wait, world: &World, now: Timestamp) -> Decision {
     let passes = match wait {
         Wait::NotFound(_) | Wait::NotMade(_) | Wait::Unbound => true,
@@ -135,7 +135,7 @@ fn report_wait(pod: &Arc<Pod>, wait: &Wait, world: &World, now: Timestamp) -> De
     Decision { actions: report(pod, &wait.to_string(), world), ..Decision::default() }
 }
 
-/// Tells why the pod has no node, unless it says so already.
+/// Writes why the pod has no node, unless its condition is up to date already.
 fn report(pod: &Arc<Pod>, reasons: &str, world: &World) -> Vec<Action> {
     let message = match world.nodes.len() {
         0 => "no nodes available to schedule pods".to_owned(),

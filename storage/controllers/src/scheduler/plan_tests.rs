@@ -261,7 +261,7 @@ fn the_driver_must_be_on_the_node_and_have_room() {
           count."
         ]
     );
-    // A volume that is on the node already takes no further place.
+    // A volume that is on the node already needs no additional attachment.
     let shared = with(full, pod("other", "n1", &["c"]));
     assert_eq!(steps(&shared), ["bind to n1"]);
 

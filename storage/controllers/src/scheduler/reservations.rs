@@ -1,5 +1,5 @@
-//! The nodes that pods were chosen for, where the pods don't show it yet: they wait for their claims, or
-//! the binding is under way. Kept in memory only; after a restart the claims' selected nodes tell.
+//! Nodes chosen for pods that do not show it yet: they wait for their claims, or the binding is in progress. In
+//! memory only; after a restart the claims' selected-node annotations restore them.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -10,7 +10,7 @@ use claimcheck_informer::Backoff;
 use claimcheck_model::ObjectKey;
 use jiff::Timestamp;
 
-/// How long a pod waits after its volumes could not be made for the node chosen (upstream's
+/// How long a pod waits after its volumes could not be provisioned for the chosen node (upstream's
 /// `podInitialBackoffSeconds` and `podMaxBackoffSeconds` are 1 and 10).
 const BACKOFF: Backoff = Backoff { base: Duration::from_millis(200), max: Duration::from_secs(10) };
 
@@ -22,7 +22,7 @@ pub struct Reservations {
     setbacks: HashMap<ObjectKey, Setbacks>,
 }
 
-/// Nodes for which a pod's volumes could not be made, and how often.
+/// Nodes for which a pod's volumes could not be provisioned, and the number of failures.
 #[derive(Debug)]
 struct Setbacks {
     until: Timestamp,
@@ -30,7 +30,7 @@ struct Setbacks {
 }
 
 impl Reservations {
-    /// Notes the node chosen for a pod, or that there is none (any longer).
+    /// Records the node chosen for a pod, or that it has none (any longer).
     pub fn set(&mut self, pod: &ObjectKey, node: Option<&str>) {
         if self.node(pod) == node {
             return;
@@ -49,7 +49,8 @@ impl Reservations {
         }
     }
 
-    /// Notes that a pod's volume could not be made for the node chosen: another is to be tried, after a while.
+    /// Records that a pod's volume could not be provisioned for the chosen node: another is tried, after a
+    /// delay.
     pub fn set_back(&mut self, pod: &ObjectKey, node: &str, now: Timestamp) {
         self.set(pod, None);
         let setbacks = self.setbacks.entry(pod.clone());
@@ -58,18 +59,18 @@ impl Reservations {
         setbacks.until = now + BACKOFF.delay(setbacks.nodes.values().sum());
     }
 
-    /// How often the pod's volumes could not be made for a node.
+    /// The number of failures to provision the pod's volumes for a node.
     pub fn setbacks(&self, pod: &ObjectKey, node: &str) -> u32 {
         self.setbacks.get(pod).and_then(|setbacks| setbacks.nodes.get(node)).copied().unwrap_or(0)
     }
 
-    /// How long the pod has to wait after the last setback, if it still has to.
+    /// The remaining delay after the pod's last failure, if any.
     pub fn pause(&self, pod: &ObjectKey, now: Timestamp) -> Option<Duration> {
         let left = self.setbacks.get(pod)?.until.duration_since(now);
         Duration::try_from(left).ok().filter(|left| !left.is_zero())
     }
 
-    /// Forgets a pod that needs no node any more.
+    /// Removes a pod that needs no node any more.
     pub fn forget(&mut self, pod: &ObjectKey) {
         self.set(pod, None);
         self.setbacks.remove(pod);
@@ -80,7 +81,7 @@ impl Reservations {
         self.nodes.get(pod).map(String::as_str)
     }
 
-    /// The pods that a node was chosen for.
+    /// The pods with a chosen node.
     pub fn pods(&self, node: &str) -> impl ExactSizeIterator<Item = &ObjectKey> {
         static NONE: BTreeSet<ObjectKey> = BTreeSet::new();
         self.pods.get(node).unwrap_or(&NONE).iter()

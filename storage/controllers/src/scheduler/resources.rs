@@ -1,4 +1,4 @@
-//! Processors, memory and places for pods.
+//! CPU, memory and numbers of pods.
 //!
 //! Upstream: `pkg/scheduler/framework/plugins/noderesources/fit.go`, and `PodRequests` in
 //! `component-helpers/resource/helpers.go`.
@@ -18,12 +18,12 @@ use super::{
 };
 use crate::claims::name;
 
-/// An amount of what nodes have.
+/// An amount of a node's resources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
-    /// Thousandths of a processor.
+    /// CPU in millicores.
     cpu: i64,
-    /// Bytes.
+    /// Memory in bytes.
     memory: i64,
 }
 
@@ -49,12 +49,12 @@ impl Add for Amount {
     }
 }
 
-/// Whether the node has what the pod asks for, beside the pods that are there or will be.
+/// Whether the node has enough resources for the pod, in addition to its present and future pods.
 ///
-/// Adding up what those ask for costs as much as the node has pods. Pods that ask for nothing do not pay it.
+/// Linear in the number of the node's pods. Pods without requests do not pay the cost.
 pub fn fits(pod: &Pod, node: &Node, world: &World, reserved: &Reservations) -> Result<(), Unfit> {
     let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
-    // A node that does not say what it has is taken to have enough.
+    // A node without allocatable resources is assumed to have enough.
     let Some(allocatable) = allocatable else { return Ok(()) };
     let key = key_of(pod);
     // Those that were bound since they were given the node count as running.
@@ -87,8 +87,8 @@ pub fn fits(pod: &Pod, node: &Node, world: &World, reserved: &Reservations) -> R
     }
 }
 
-/// What a pod asks for: its containers together, or an init container if that needs more. Init containers
-/// that go on running (sidecars) count beside everything that starts after them.
+/// A pod's requests: the sum of its containers, or an init container if that needs more. Init containers that
+/// keep running (sidecars) are added to everything that starts after them.
 pub fn requests(pod: &Pod) -> Amount {
     let Some(spec) = &pod.spec else { return Amount::default() };
     let of = |container: &Container| {

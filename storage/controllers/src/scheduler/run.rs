@@ -29,14 +29,14 @@ use crate::{
     shell::{About, Controller, Done, Plan},
 };
 
-/// The scheduler. Pods are decided on one at a time, each seeing what was chosen for those before it, and
-/// written for concurrently.
+/// The scheduler. Pods are decided on one at a time, each seeing the choices for those before it, and written
+/// concurrently.
 #[derive(Default)]
 pub struct Scheduler {
     state: Mutex<State>,
 }
 
-/// What is known beyond the cluster's objects. Lost with the process: then every pod is tried again.
+/// State in addition to the cluster's objects. Lost with the process: then every pod is tried again.
 #[derive(Default)]
 struct State {
     reserved: Reservations,
@@ -145,7 +145,7 @@ impl Scheduler {
     }
 }
 
-/// In which way the change can make a node fit a pod that none fitted before.
+/// The way in which the change can make a node fit a pod that none fitted before.
 fn cure(change: &Change) -> Option<Cure> {
     match change.kind {
         Kind::Pod => makes_room(change).then_some(Cure::PodGone),
@@ -166,7 +166,7 @@ fn cure(change: &Change) -> Option<Cure> {
     }
 }
 
-/// The node that was selected for a claim, if the provisioner took the choice back.
+/// The node that was selected for a claim, if the provisioner cleared it.
 fn given_up(change: &Change) -> Option<String> {
     let (old, new) = change.both::<PersistentVolumeClaim>();
     let (old, new) = (old?, new?);
@@ -174,7 +174,7 @@ fn given_up(change: &Change) -> Option<String> {
     if unmade { selected_node(old).map(str::to_owned) } else { None }
 }
 
-/// Whether a pod with a node is gone or has ended.
+/// Whether a pod with a node was deleted or has ended.
 fn makes_room(change: &Change) -> bool {
     let (old, new) = change.both::<Pod>();
     let held_room = old.is_some_and(|old| !is_ours(old) && !is_terminal(old));
@@ -226,7 +226,7 @@ fn drivers_matter(change: &Change) -> bool {
     old.map(|node| &node.spec.drivers) != new.map(|node| &node.spec.drivers)
 }
 
-/// Binds the pod. The answer does not show the pod, so the cache assumes what it looks like now.
+/// Binds the pod. The response does not contain the pod, so the cache assumes its new state.
 async fn bind(context: &Context, pod: &Pod, node: &str) -> Result<(), Failure> {
     let key = key_of(pod);
     let binding = Binding {

@@ -1,4 +1,4 @@
-//! What a pod's claims ask of the node.
+//! The requirements of a pod's claims for the node.
 //!
 //! Upstream: `PreFilter` and `GetPodVolumeClaims` in `pkg/scheduler/framework/plugins/volumebinding`.
 
@@ -12,16 +12,16 @@ use k8s_openapi::api::{
 
 use crate::claims::{binds_late, claim_phase, class_name, is_bound, is_deleting, is_owned_by, volume_name};
 
-/// The claims of a pod, by what they ask of its node.
+/// The claims of a pod, by their requirements.
 #[derive(Debug, Default)]
 pub struct PodVolumes<'a> {
-    /// Of claims that are bound: the node must reach them.
+    /// Volumes of bound claims: the node must be able to access them.
     pub bound: Vec<&'a Arc<PersistentVolume>>,
-    /// Claims whose volume is chosen, or made, for the node.
+    /// Claims with WaitForFirstConsumer, bound or provisioned for the node.
     pub late: Vec<Late<'a>>,
 }
 
-/// A claim that binds late and is not bound yet.
+/// An unbound WaitForFirstConsumer claim.
 #[derive(Clone, Copy, Debug)]
 pub struct Late<'a> {
     /// The claim.
@@ -30,19 +30,20 @@ pub struct Late<'a> {
     pub class: &'a StorageClass,
 }
 
-/// Why a pod has to wait, whatever the nodes.
+/// Why a pod has to wait, independent of the nodes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Wait {
     /// A claim does not exist.
     #[error("persistentvolumeclaim \"{0}\" not found")]
     NotFound(String),
-    /// The claim of a generic ephemeral volume has not been made yet.
+    /// The claim of a generic ephemeral volume does not exist yet.
     #[error("waiting for ephemeral volume controller to create the persistentvolumeclaim \"{0}\"")]
     NotMade(String),
-    /// The name of an ephemeral volume's claim is taken. Using that would give the pod somebody's data.
+    /// The name of an ephemeral volume's claim is in use. Using that claim would expose unrelated data to the
+    /// pod.
     #[error("PVC {0} was not created for pod {1} (pod is not owner)")]
     NotOwned(String, String),
-    /// A claim is going away.
+    /// A claim is being deleted.
     #[error("persistentvolumeclaim \"{0}\" is being deleted")]
     Deleted(String),
     /// A claim lost its volume.
@@ -50,15 +51,15 @@ pub enum Wait {
     Lost {
         /// The claim.
         claim: String,
-        /// What it is bound to.
+        /// Its volume.
         volume: String,
     },
-    /// A claim is not bound, and that does not hang on the pod.
+    /// A claim is not bound, independent of the pod.
     #[error("pod has unbound immediate PersistentVolumeClaims")]
     Unbound,
 }
 
-/// Sorts the claims of a pod.
+/// Classifies the claims of a pod.
 pub fn pod_volumes<'a>(pod: &Pod, world: &'a World) -> Result<PodVolumes<'a>, Wait> {
     let mut volumes = PodVolumes::default();
     let mut unbound = false;
@@ -79,7 +80,7 @@ pub fn pod_volumes<'a>(pod: &Pod, world: &'a World) -> Result<PodVolumes<'a>, Wa
             Some(_) | None => unbound = true,
         }
     }
-    // After the loop: a claim that is missing is the more telling reason.
+    // After the loop: a claim that is missing is the more specific reason.
     if unbound { Err(Wait::Unbound) } else { Ok(volumes) }
 }
 
@@ -98,8 +99,8 @@ fn find<'a>(used: &PodClaim, world: &'a World) -> Result<&'a Arc<PersistentVolum
     Ok(claim)
 }
 
-/// The volume of a bound claim. The claim says it exists, so if the cache does not have it yet that is a
-/// matter of moments.
+/// The volume of a bound claim. According to the claim it exists, so if it is missing in the cache it will
+/// appear within moments.
 fn bound_volume<'a>(
     claim: &PersistentVolumeClaim,
     world: &'a World,

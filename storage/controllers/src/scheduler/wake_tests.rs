@@ -51,7 +51,7 @@ fn having(name: u8, cpu: u8, cordoned: bool) -> Node {
     node
 }
 
-/// The scheduler on a world that does at once what it is told.
+/// The scheduler on a world that does all actions at once.
 #[derive(Default)]
 struct Simulation {
     world: World,

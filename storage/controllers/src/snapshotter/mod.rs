@@ -6,9 +6,9 @@
 //!        └────────── bind: status <───────────────┴───── cut: status <───────┘
 //! ```
 //!
-//! Two controllers, as upstream: `bind/` is the one of a whole cluster (snapshot-controller), `cut/` that of a
-//! driver (csi-snapshotter). Unlike upstream nothing is looked at from time to time, but for a snapshot that
-//! the driver is still making ready.
+//! Two controllers, as upstream: `bind/` is that of a whole cluster (snapshot-controller), `cut/` that of a
+//! driver (csi-snapshotter). Unlike upstream there is no periodic resync, except for a snapshot that is not
+//! ready yet.
 //!
 //! Upstream: kubernetes-csi/external-snapshotter, `pkg/common-controller` and `pkg/sidecar-controller`.
 
@@ -28,21 +28,21 @@ use crate::{
     shell,
 };
 
-/// How to make snapshots.
+/// Configuration of the snapshotter.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// The driver that is spoken to.
+    /// The driver.
     pub driver: DriverInfo,
-    /// `--extra-create-metadata`: tell the driver of which object a snapshot is.
+    /// `--extra-create-metadata`: pass the names of the snapshot and its content to the driver.
     pub extra_create_metadata: bool,
 }
 
-/// Works for a driver until the future is dropped. Waits for the driver to answer first; has nothing to do for
-/// one that makes no snapshots.
+/// Runs for a driver until the future is dropped. Waits for the driver to respond first; idle for one without
+/// snapshot support.
 pub async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error + Send + Sync>> {
     let (driver, info) = connect(&options, "snapshotter").await?;
     if !info.can(Rpc::CreateDeleteSnapshot) {
-        info!(driver = info.name, "the driver makes no snapshots");
+        info!(driver = info.name, "the driver does not declare CREATE_DELETE_SNAPSHOT");
         std::future::pending::<()>().await;
     }
     let extra_create_metadata = options.provisioning.extra_create_metadata;

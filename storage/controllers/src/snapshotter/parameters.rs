@@ -1,4 +1,4 @@
-//! What a snapshot class's parameters say: to the driver, and about secrets.
+//! A snapshot class's parameters: those for the driver, and secrets.
 //!
 //! Upstream: `GetSecretReference` and `RemovePrefixedParameters` in `pkg/utils/util.go`.
 
@@ -12,7 +12,7 @@ use crate::{
     rpc::{RESERVED, SecretNameError, Templates},
 };
 
-/// A call that may need a secret.
+/// A call that may require a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// CreateSnapshot, DeleteSnapshot.
@@ -30,13 +30,13 @@ impl Purpose {
     }
 }
 
-/// A parameter that nobody knows.
+/// An unknown parameter.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("found unknown parameter key \"{0}\" with reserved prefix {RESERVED}; remove it from the class")]
 pub struct UnknownParameter(String);
 
-/// The secret that the class names for this purpose; none if it names none. The snapshot is not known any more
-/// where its content is looked at.
+/// The secret in the class's parameters for this purpose; `None` if they have none. The snapshot is unknown
+/// where its content is processed.
 pub fn secret(
     purpose: Purpose,
     class: &VolumeSnapshotClass,
@@ -58,7 +58,7 @@ pub fn secret(
     templates.resolve(in_name, in_namespace).map(Some)
 }
 
-/// What of the class is for the driver.
+/// The class's parameters for the driver.
 pub fn for_driver(class: &VolumeSnapshotClass) -> Result<BTreeMap<String, String>, UnknownParameter> {
     let known = |key: &str| {
         [Purpose::Snapshot, Purpose::List].iter().any(|purpose| {

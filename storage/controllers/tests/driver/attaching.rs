@@ -1,4 +1,4 @@
-//! Volumes are attached where pods want them, nowhere else, and taken away only when nobody uses them.
+//! Volumes are attached where pods use them, nowhere else, and detached only when they are unused.
 
 use std::collections::BTreeMap;
 
@@ -63,7 +63,7 @@ async fn the_second_node_waits_for_the_first_to_let_go() {
     // The driver refuses a second node, so a call too many would show here.
     assert_eq!(cluster.driver.counts()["ControllerPublishVolume"], [2]);
     assert_eq!(cluster.driver.counts()["ControllerUnpublishVolume"], [1]);
-    assert_eq!(cluster.events("FailedAttachVolume", 1).await.len(), 1, "told once");
+    assert_eq!(cluster.events("FailedAttachVolume", 1).await.len(), 1, "one event");
 }
 
 #[tokio::test(flavor = "multi_thread")]

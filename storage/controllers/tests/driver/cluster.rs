@@ -161,7 +161,7 @@ impl Cluster {
         self.create_in_namespace(testing::claim(name, "fast", "64Mi")).await
     }
 
-    /// Creates a claim and waits for its volume, whose name is returned.
+    /// Creates a claim, waits for its volume and returns the volume's name.
     pub async fn bound_claim(&self, name: &str) -> String {
         let claim = self.claim(name).await;
         self.bound(name).await;

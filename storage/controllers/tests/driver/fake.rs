@@ -1,4 +1,4 @@
-//! A CSI driver without storage: it keeps what it was told, counts calls and can be told to fail.
+//! A CSI driver without storage: it records requests, counts calls and can be made to fail.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -68,7 +68,7 @@ impl Fake {
         self.0.lock().unwrap()
     }
 
-    /// The next call of this method fails without effect; the one after that is as told next, and so on.
+    /// The next call of this method fails without effect; later calls follow later injections, in order.
     pub fn fail(&self, method: &'static str, status: Status) {
         let fault = Fault { status, after_effect: false };
         self.state().faults.entry(method).or_default().push_back(fault);

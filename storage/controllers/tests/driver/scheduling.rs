@@ -47,7 +47,7 @@ async fn capacities_follow_the_volumes() {
     cluster.pod("user", "", "data").await;
     cluster.scheduled("user").await;
     cluster.until("the volume shows", |world| published(world) == pairs("999Mi")).await;
-    // 2000Mi fit nowhere; the pod is told so.
+    // 2000Mi fit nowhere; the pod gets an event.
     cluster.create_in_namespace(testing::claim("large", "late", "2000Mi")).await;
     cluster.pod("hopeful", "", "large").await;
     let message = "0/2 nodes are available: 2 node(s) did not have enough free storage.";

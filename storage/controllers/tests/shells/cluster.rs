@@ -54,7 +54,7 @@ impl Cluster {
         self.run_with(names, Options::default()).await;
     }
 
-    /// The same, with controllers that are told more.
+    /// The same, with additional options of the controllers.
     pub async fn run_with(&mut self, names: &'static [Name], options: Options) {
         let client = connect(&self.server).await;
         self.controllers.spawn(async move {

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use crate::cluster::{LONG, connect};
 
-/// Renewed so often that nothing has to be waited for. Nobody loses it, however busy the machine is.
+/// Renewed so often that tests need not wait. No process loses it, however busy the machine is.
 const PATIENT: Timing = Timing {
     lease: Duration::from_secs(600),
     deadline: Duration::from_secs(300),

@@ -165,7 +165,7 @@ async fn a_pod_without_its_claim_is_told_and_scheduled_when_it_comes() {
     };
     until(&cluster.pods(), "p", is_told).await;
     cluster.events("p", &["FailedScheduling"]).await;
-    assert_eq!(cluster.requests("patch", "pods/status"), 1, "told once");
+    assert_eq!(cluster.requests("patch", "pods/status"), 1, "one event");
     cluster.claim("c", "fast").await;
     let claim = until(&cluster.claims(), "c", is_asked).await;
     cluster.provision(&claim).await;
@@ -224,7 +224,7 @@ async fn fifty_claims_and_pods_come_up_spread_over_the_nodes() {
     assert_eq!(cluster.requests("create", "pods/binding"), 50, "each pod is bound once");
 }
 
-/// A pod whose volume `v` is made for it.
+/// A pod with a generic ephemeral volume `v`.
 fn pod_with_ephemeral_volume() -> Pod {
     let template = json!({
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},

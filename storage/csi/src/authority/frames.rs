@@ -1,8 +1,8 @@
 //! Follows the HTTP/2 frames of a connection: rewrites header blocks, passes everything else in place.
 //!
-//! Input that is not understood (no HTTP/2, malformed frames or HPACK) passes unchanged from there on, for h2
-//! to refuse. Once h2's dynamic table differs from the client's that would be unsafe: h2 could resolve a wrong
-//! index to a header that the client never sent. The connection is closed instead.
+//! Unsupported input (no HTTP/2, malformed frames or HPACK) passes unchanged from there on, and h2 rejects it.
+//! Once h2's dynamic table differs from the client's that would be unsafe: h2 could resolve a wrong index to a
+//! header that the client never sent. The connection is closed instead.
 
 use std::{borrow::Cow, mem};
 
@@ -12,8 +12,8 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const HEAD: usize = 9;
 /// SETTINGS_MAX_FRAME_SIZE, which hyper leaves at its default.
 const FRAME_LIMIT: usize = 16_384;
-/// The most CONTINUATION frames of a block. h2 refuses the seventh already, given hyper's limit for a header
-/// list.
+/// Maximum number of CONTINUATION frames of a block. h2 rejects the seventh already, given hyper's limit for a
+/// header list.
 const BLOCK_FRAMES: usize = 16;
 
 const HEADERS: u8 = 1;
@@ -30,7 +30,7 @@ pub(super) struct Frames {
     state: State,
     /// An incomplete frame head or header block.
     held: Vec<u8>,
-    /// The length that `held` must reach before it is looked at again.
+    /// The length that `held` must reach before it is parsed again.
     needed: usize,
     /// Output that does not pass in place.
     ready: Vec<u8>,
@@ -47,9 +47,9 @@ enum State {
     Frame,
     /// Octets left of a frame that passes.
     Passing(usize),
-    /// Not understood: everything passes.
+    /// Invalid: everything passes.
     Anything,
-    /// Not understood: nothing passes.
+    /// Invalid: nothing passes.
     Ended,
 }
 
@@ -184,7 +184,7 @@ impl Frames {
 
     /// Returns how much passes: nothing yet, the new state decides.
     fn give_up(&mut self) -> usize {
-        tracing::debug!(ends = !self.table.is_shared(), "a client sends frames that are not understood");
+        tracing::debug!(ends = !self.table.is_shared(), "a client sends invalid frames");
         self.state = if self.table.is_shared() { State::Anything } else { State::Ended };
         0
     }

@@ -1,5 +1,5 @@
 //! Removes invalid `:authority` fields from a header block, and tracks the dynamic table to keep later blocks
-//! right.
+//! correct.
 //!
 //! A field that is removed does not enter h2's dynamic table, so from then on the client's table and h2's
 //! differ. The client's is tracked here: of each entry its size, whether its name is `:authority`, and whether
@@ -32,10 +32,10 @@ const STATIC_NAMES: [u8; 61] = [
 const TABLE_LIMIT: usize = 4096;
 /// The size of an entry apart from its name and value (RFC 7541, section 4.1).
 const ENTRY_OVERHEAD: usize = 32;
-/// The longest integer that h2 reads.
+/// The longest integer that h2 accepts.
 const INTEGER_OCTETS: u32 = 5;
 
-/// The block is not HPACK. h2 refuses it, too.
+/// The block is not HPACK. h2 rejects it, too.
 #[derive(Debug, PartialEq)]
 pub(super) struct Malformed;
 
@@ -172,7 +172,7 @@ impl Table {
         Ok(())
     }
 
-    /// Evicts the oldest entries until there is room, or none is left.
+    /// Evicts the oldest entries until the new one fits, or none is left.
     fn evict(&mut self, room: usize) {
         while self.size + room > self.limit {
             let Some(oldest) = self.entries.pop_back() else { return };

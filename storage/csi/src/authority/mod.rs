@@ -1,4 +1,4 @@
-//! Accepts any `:authority`: removes a value that h2 would refuse before h2 reads it.
+//! Accepts any `:authority`: removes a value that h2 would reject before h2 reads it.
 //!
 //! A unix socket has no host, so clients make the value up. grpc-go percent-encodes the path it dialled: a
 //! kubelet registers plugins with `%2Fvar%2Flib%2Fkubelet%2Fplugins_registry%2Fx.sock`. Older ones, 1.40 among

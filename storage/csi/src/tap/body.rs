@@ -1,4 +1,4 @@
-//! The answer on its way back: passes every frame on and ends the call's record with the last.
+//! The response body: passes every frame on and ends the call's record with the last.
 
 use std::{
     pin::Pin,
@@ -20,13 +20,13 @@ use super::{
 pub struct TappedBody {
     inner: Body,
     call: Call,
-    /// The data so far, if the response tells something.
+    /// The data so far, if the response is recorded.
     kept: Option<Vec<u8>>,
     deadline: Pin<Box<Sleep>>,
 }
 
 impl TappedBody {
-    /// Wraps the body; an answer that is nothing but a status ends the call at once.
+    /// Wraps the body; a response that consists only of a status ends the call at once.
     pub(super) fn around(response: Response<Body>, mut call: Call, deadline: Instant) -> Response<Self> {
         if let Some(status) = Status::from_header_map(response.headers()) {
             call.end(&status);
@@ -52,9 +52,9 @@ impl TappedBody {
     }
 }
 
-/// What a stream means that ends without saying how; tonic's clients see it as `Unknown` too.
+/// The status of a stream that ends without one; tonic's clients treat it as `Unknown` too.
 fn no_status() -> Status {
-    Status::unknown("the driver's answer has no status")
+    Status::unknown("the driver's response has no status")
 }
 
 impl http_body::Body for TappedBody {

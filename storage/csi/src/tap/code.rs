@@ -1,7 +1,7 @@
-//! gRPC status codes by name, as every tool around Kubernetes spells them.
+//! gRPC status codes by name, with the names that are usual in Kubernetes.
 //!
-//! The names are those of gRPC's Go library (`codes.Code.String`), which the CSI sidecars put into logs
-//! and into the `grpc_status_code` label of their metrics; tonic's own `Debug` names differ in three places.
+//! The names are those of gRPC's Go library (`codes.Code.String`), which the CSI sidecars use in logs and in
+//! the `grpc_status_code` label of their metrics; tonic's own `Debug` names differ in three places.
 
 use serde::{Deserialize, Deserializer, Serializer, de::Error as _};
 use tonic::Code;
@@ -31,7 +31,7 @@ pub fn code_name(code: Code) -> &'static str {
     NAMES.iter().find(|(c, _)| *c == code).map_or("Unknown", |(_, name)| name)
 }
 
-/// The code of that name, if there is one.
+/// The code with that name, if it exists.
 pub fn code_from_name(name: &str) -> Option<Code> {
     NAMES.iter().find(|(_, n)| *n == name).map(|(code, _)| *code)
 }
@@ -42,7 +42,7 @@ pub(super) fn serialize<S: Serializer>(code: &Code, serializer: S) -> Result<S::
 
 pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Code, D::Error> {
     let name = String::deserialize(deserializer)?;
-    code_from_name(&name).ok_or_else(|| D::Error::custom(format!("no gRPC code is called {name:?}")))
+    code_from_name(&name).ok_or_else(|| D::Error::custom(format!("{name:?} is not a gRPC code")))
 }
 
 #[cfg(test)]

@@ -1,38 +1,38 @@
-//! Reads from the messages on the wire what a record needs: whose volume, which node, which path.
+//! Extracts the fields of a record from the messages on the wire: volume, node, path.
 //!
-//! One table says it for all of CSI. Working on the encoded messages keeps callers free of it: they use
-//! the plain generated clients, and the tap cannot be forgotten. The second decoding costs about a
-//! microsecond a call.
+//! One table defines them for all of CSI. Working on the encoded messages keeps callers independent of it: they
+//! use the plain generated clients, and the tap cannot be forgotten. The second decoding costs about a
+//! microsecond per call.
 
 use prost::Message;
 
 use crate::v1;
 
-/// What a request tells.
+/// Fields of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Facts {
-    /// The volume's or, where a call is about one that is there, the snapshot's.
+    /// The volume's id or, in calls about an existing snapshot, the snapshot's.
     pub(super) volume_id: Option<String>,
     pub(super) volume_name: Option<String>,
     pub(super) node: Option<String>,
     pub(super) target: Option<String>,
-    /// The values of the request's secrets, only to take them out of messages.
+    /// The values of the request's secrets, only to remove them from messages.
     pub(super) secrets: Vec<String>,
 }
 
-/// What a successful response adds.
+/// Fields of a successful response.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Learned {
-    /// The id that CreateVolume gave.
+    /// The id from CreateVolume.
     VolumeId(String),
-    /// The name that the driver gives itself.
+    /// The driver's name.
     DriverName(String),
 }
 
-/// One line per request: the RPC, its message, which field is which fact, and `secrets` if it has any.
+/// One line per request: the RPC, its message, the fields, and `secrets` if it has any.
 macro_rules! requests {
     ($($rpc:literal $message:ident { $($fact:ident: $field:ident),* } $($secrets:ident)?;)*) => {
-        /// Whether a request of this RPC is worth reading.
+        /// Whether a request of this RPC has fields to extract.
         fn is_listed(rpc: &str) -> bool {
             matches!(rpc, $($rpc)|*)
         }
@@ -90,22 +90,22 @@ requests! {
 const CREATE_VOLUME: &str = "Controller/CreateVolume";
 const GET_PLUGIN_INFO: &str = "Identity/GetPluginInfo";
 
-/// Whether the request of this method tells anything. All of CSI's requests are single messages.
+/// Whether the request of this method has fields to extract. All of CSI's requests are single messages.
 pub(super) fn reads_request(method: &str) -> bool {
     rpc_of(method).is_some_and(is_listed)
 }
 
-/// Whether the response of this method tells anything.
+/// Whether the response of this method has fields to extract.
 pub(super) fn reads_response(method: &str) -> bool {
     matches!(rpc_of(method), Some(CREATE_VOLUME | GET_PLUGIN_INFO))
 }
 
-/// What the request body tells; nothing if it cannot be read.
+/// The fields of the request body; none if it cannot be parsed.
 pub(super) fn of_request(method: &str, body: &[u8]) -> Facts {
     rpc_of(method).zip(unframed(body)).and_then(|(rpc, message)| read(rpc, message)).unwrap_or_default()
 }
 
-/// What the response body adds.
+/// The fields of the response body.
 pub(super) fn of_response(method: &str, body: &[u8]) -> Option<Learned> {
     let message = unframed(body)?;
     match rpc_of(method)? {
@@ -122,7 +122,7 @@ pub(super) fn of_response(method: &str, body: &[u8]) -> Option<Learned> {
 }
 
 impl Facts {
-    /// `text` without the secrets of the request, should the driver have quoted one.
+    /// `text` without the secrets of the request, in case the driver has quoted one.
     pub(super) fn without_secrets(&self, text: &str) -> String {
         let mut secrets: Vec<&String> = self.secrets.iter().collect();
         // A secret may contain another.

@@ -1,4 +1,4 @@
-//! Faults: what shall go wrong with which RPC. Pure decision; [`super::Tapped`] carries it out.
+//! Fault injection: which calls fail, and how. Pure decision; [`super::Tapped`] carries it out.
 
 use std::{
     path::PathBuf,
@@ -14,7 +14,7 @@ use tonic::Code;
 
 use super::{code, facts::Facts, fault_file::FaultFile};
 
-/// An ordered list of rules; the first that hits decides. JSON: the bare list, e.g.
+/// An ordered list of rules; the first that matches decides. JSON: the bare list, e.g.
 ///
 /// ```json
 /// [{"method": "NodeStageVolume", "action": "hang", "count": 1},
@@ -27,7 +27,7 @@ pub struct FaultPlan {
     pub rules: Vec<FaultRule>,
 }
 
-/// Which calls to spoil, and how.
+/// The calls that a rule affects, and the fault.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FaultRule {
@@ -36,48 +36,48 @@ pub struct FaultRule {
     /// Only calls of this component, e.g. `node/worker-1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub component: Option<String>,
-    /// Only calls whose volume id or requested volume name contains this.
+    /// Only calls with this text in the volume id or requested volume name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume: Option<String>,
-    /// Only this share of the calls that match, at random; the others are as if they did not match.
+    /// Only this fraction of the matching calls, at random; the others are treated as not matching.
     #[serde(default, skip_serializing_if = "Rate::is_always")]
     pub rate: Rate,
-    /// Lets this many matching calls through first. Each process counts for itself.
+    /// Skips this many matching calls first. Each process counts for itself.
     #[serde(default)]
     pub skip: u32,
-    /// Spoils this many calls after those; without it, all of them.
+    /// Affects this many calls after those; without it, all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u32>,
-    /// What happens to the call.
+    /// The fault.
     pub action: FaultAction,
 }
 
-/// What happens to a spoilt call.
+/// The fault of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum FaultAction {
     /// It reaches the driver late.
     Delay {
-        /// By this many milliseconds.
+        /// By this number of milliseconds.
         ms: u64,
     },
     /// It never reaches the driver and fails at once.
     Error {
-        /// With this code, by its gRPC name in JSON.
+        /// The code, by its gRPC name in JSON.
         #[serde(with = "code")]
         code: Code,
-        /// And this message.
+        /// The message.
         #[serde(default)]
         message: String,
     },
-    /// It never reaches the driver and never answers: the deadline ends it.
+    /// It never reaches the driver and never returns: the deadline ends it.
     Hang,
-    /// The driver acts, but the answer is lost: `Unavailable`.
+    /// The driver executes it, but the response is lost: `Unavailable`.
     DropAfter,
 }
 
 impl FaultAction {
-    /// Whether the caller sees a failure; a late call may do well.
+    /// Whether the caller sees a failure; a delayed call may succeed.
     pub fn fails(&self) -> bool {
         match self {
             Self::Delay { .. } => false,
@@ -110,7 +110,7 @@ impl FaultRule {
         Self { component: Some(component.into()), ..self }
     }
 
-    /// Only calls on volumes whose id or requested name contains `part`.
+    /// Only calls with `part` in the volume's id or requested name.
     pub fn on_volume(self, part: impl Into<String>) -> Self {
         Self { volume: Some(part.into()), ..self }
     }
@@ -148,13 +148,13 @@ struct Armed {
 }
 
 impl Faults {
-    /// The plan that is in a file, whichever that is at the time of a call.
+    /// The plan of a file, in its version at the time of a call.
     pub(super) fn of_file(path: PathBuf) -> Self {
         Self(Arc::new(InForce { file: Some(FaultFile::new(path)), ..InForce::default() }))
     }
 
-    /// Replaces the plan. A rule of the former plan that is in this one too keeps its count, so that those who
-    /// add and take away rules of their own do not disturb others. An empty plan ends all faults.
+    /// Replaces the plan. A rule of the former plan that is also in this one keeps its count, so that clients
+    /// which add and remove their own rules do not disturb others. An empty plan ends all faults.
     pub fn set(&self, plan: FaultPlan) {
         let mut armed = self.0.rules.write().unwrap_or_else(PoisonError::into_inner);
         let mut former = std::mem::take(&mut *armed);
@@ -164,7 +164,7 @@ impl Faults {
         }));
     }
 
-    /// What shall happen to this call. Every rule that matches counts it, down to the one that hits.
+    /// The fault of this call. Every matching rule counts it, down to the one that decides.
     pub(super) fn next(&self, component: &str, method: &str, facts: &Facts) -> Option<FaultAction> {
         if let Some(file) = &self.0.file {
             file.refresh(|plan| self.set(plan));

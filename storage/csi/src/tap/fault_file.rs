@@ -1,6 +1,7 @@
-//! A fault plan in a file: how a harness reaches processes on nodes that have no tap socket.
+//! A fault plan in a file: for processes on nodes without a tap socket.
 //!
-//! Before each call the file is looked at, and read again if it is another one than before. So whoever renames a
+//! The file is checked before each call, and parsed again if it was replaced. So after a new plan has been
+//! renamed to its path, the next call obeys it; a check costs one `stat`.
 //! new plan to its place knows that the next call obeys it; a look costs one `stat`.
 
 use std::{
@@ -12,14 +13,14 @@ use std::{
 
 use super::fault::FaultPlan;
 
-/// A file that holds a [`FaultPlan`] as JSON. Where it is absent there are no faults.
+/// A file with a [`FaultPlan`] as JSON. While it does not exist no faults are injected.
 #[derive(Debug)]
 pub(super) struct FaultFile {
     path: PathBuf,
     last: Mutex<Version>,
 }
 
-/// What tells one version of the file from the next.
+/// Identifies a version of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Version {
     NeverRead,
@@ -32,8 +33,8 @@ impl FaultFile {
         Self { path, last: Mutex::new(Version::NeverRead) }
     }
 
-    /// Puts the plan in force with `set`, if it may differ from the one before. A file that cannot be read or is no plan
-    /// is logged, and the plan before it stays.
+    /// Puts the plan in force with `set`, if it may differ from the one before. A file that cannot be read or
+    /// parsed is logged, and the previous plan stays in force.
     pub(super) fn refresh(&self, set: impl FnOnce(FaultPlan)) {
         // Held until the plan is in force: no older plan replaces a newer one, and no call that comes meanwhile takes
         // the file for one that is in force already.
@@ -46,7 +47,7 @@ impl FaultFile {
         match read(&self.path) {
             Ok(plan) => set(plan),
             Err(error) => {
-                tracing::warn!(%error, path = %self.path.display(), "the file of faults is not a fault plan");
+                tracing::warn!(%error, path = %self.path.display(), "the faults file is not a valid fault plan");
             }
         }
     }
@@ -71,7 +72,7 @@ fn read(path: &Path) -> io::Result<FaultPlan> {
     }
 }
 
-/// Puts a plan at `path` in one step: readers see the old one or this one.
+/// Replaces the plan at `path` atomically: readers see the old one or this one.
 ///
 /// # Errors
 /// The file cannot be written.

@@ -1,4 +1,4 @@
-//! Records as the log of a container: how they leave a node that has no tap socket.
+//! Records as lines of a container's log: from nodes without a tap socket.
 
 use std::io;
 
@@ -14,18 +14,18 @@ use super::TapRecord;
 /// One line of such a log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TapLine {
-    /// When it was written: lines are in the order of this and of `seq`, records are not quite.
+    /// Time of writing: lines are ordered by this and `seq`, records not quite.
     pub written: Stamp,
-    /// Numbers the lines of one process, from 0.
+    /// Number of the line in its process, from 0.
     pub seq: u64,
-    /// What happened.
+    /// The record.
     pub record: TapRecord,
 }
 
-/// Writes each record as a line, until there are no more.
+/// Writes each record as a line, until the sender is dropped.
 ///
 /// # Errors
-/// Nobody reads the output any more.
+/// The reader of the output has exited.
 pub async fn write_lines(
     mut records: UnboundedReceiver<TapRecord>,
     mut output: impl AsyncWrite + Unpin,

@@ -1,4 +1,4 @@
-//! The other end of the tap socket: gathers the records of all processes, and sends them fault plans.
+//! The listener of the tap socket: collects the records of all processes, and sends them fault plans.
 
 use std::{
     collections::VecDeque,
@@ -22,10 +22,10 @@ use tracing::{debug, warn};
 use super::{fault::FaultPlan, record::TapRecord};
 use crate::socket::{BindError, Listener};
 
-/// How long a process has to put a plan in force.
+/// How long a process may take to put a plan in force.
 const ARM_LIMIT: Duration = Duration::from_secs(5);
 
-/// What a process writes to say that the last plan is in force.
+/// A process's confirmation that the last plan is in force.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FaultsArmed {
@@ -40,11 +40,11 @@ enum Line {
     Armed(FaultsArmed),
 }
 
-/// Listens at `path` and hands on the records of every process that connects.
+/// Listens at `path` and returns the records of every process that connects.
 ///
-/// Records of one process come in its order; those of different processes are ordered by their stamps,
-/// not by arrival. What a killed process left half written is dropped. Listening ends, and the socket
-/// file goes, when the receiver is dropped. Must be called within a tokio runtime.
+/// Records of one process arrive in order; those of different processes are ordered by their timestamps, not by
+/// arrival. A partial line of a killed process is dropped. Dropping the receiver ends listening and removes the
+/// socket file. Must be called within a tokio runtime.
 ///
 /// # Errors
 /// If the socket cannot be made; see [`BindError`].
@@ -66,7 +66,7 @@ struct Control {
     connections: Vec<mpsc::UnboundedSender<Command>>,
 }
 
-/// A plan on its way to one process. `done` is dropped when it is in force there, or the process gone.
+/// A plan on its way to one process. `done` is dropped when it is in force there, or the process has exited.
 #[derive(Clone, Debug)]
 struct Command {
     plan: FaultPlan,
@@ -76,9 +76,9 @@ struct Command {
 impl FaultControl {
     /// Replaces the plan everywhere and returns once every connected process has it in force.
     ///
-    /// Processes that connect later are sent it too, but may make a call before it arrives; where that
-    /// matters, start them with `CLAIMCHECK_FAULTS`. Each process counts for itself; a rule that was in force
-    /// before keeps its count.
+    /// Processes that connect later receive it too, but may make a call before it arrives; where that matters,
+    /// start them with `CLAIMCHECK_FAULTS`. Each process counts for itself; a rule that was in force before
+    /// keeps its count.
     pub async fn set(&self, plan: FaultPlan) {
         let (done, mut all_done) = mpsc::channel(1);
         {
@@ -93,7 +93,7 @@ impl FaultControl {
         }
     }
 
-    /// Takes back all faults, as [`Self::set`] with an empty plan.
+    /// Removes all faults, as [`Self::set`] with an empty plan.
     pub async fn clear(&self) {
         self.set(FaultPlan::default()).await;
     }
@@ -134,7 +134,7 @@ async fn attend(
 ) {
     let (read, write) = stream.into_split();
     if let Err(error) = exchange(read, write, &records, commands).await {
-        debug!(%error, "a process left the tap");
+        debug!(%error, "a process disconnected from the tap");
     }
 }
 
@@ -160,7 +160,7 @@ async fn exchange(
                 match serde_json::from_str(&line) {
                     Ok(Line::Record(record)) => drop(records.send(*record)),
                     Ok(Line::Armed(FaultsArmed { .. })) => drop(unconfirmed.pop_front()),
-                    Err(error) => debug!(%error, "half a line from a process, left aside"),
+                    Err(error) => debug!(%error, "ignoring a partial line from a process"),
                 }
             }
         }

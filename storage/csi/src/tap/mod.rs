@@ -1,4 +1,4 @@
-//! The tap: records every RPC between a component and its driver, and can spoil it.
+//! The tap: records every RPC between a component and its driver, and can inject faults.
 //!
 //! ```text
 //!  generated client ─> Tapped ─────────────────────────> channel ─> driver
@@ -9,8 +9,8 @@
 //!            (tee: channel) ^────── fault plans ─────┘   (or in a file: fault_file)
 //! ```
 //!
-//! The end record is in the sink before the caller sees the result. So whoever sees a write to the API
-//! server that follows from an RPC knows that the record of the RPC is on its way already.
+//! The end record is in the sink before the caller sees the result. So when a write to the API server that
+//! follows from an RPC is observed, the record of the RPC is on its way already.
 
 mod body;
 mod code;
@@ -53,24 +53,24 @@ pub const TAP_ENV: &str = "CLAIMCHECK_TAP";
 /// The environment variable that holds a [`FaultPlan`] as JSON.
 pub const FAULTS_ENV: &str = "CLAIMCHECK_FAULTS";
 
-/// Why a process cannot have the tap that it was told to have.
+/// Why the configured tap of a process is unavailable.
 #[derive(Debug, Error)]
 pub enum TapError {
-    /// Nobody listens there.
+    /// No process listens on the socket.
     #[error("cannot connect to the tap at {}: start its listener first, or unset {TAP_ENV}", .path.display())]
     Connect {
         /// The socket.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
-    /// The plan is no plan.
-    #[error("{FAULTS_ENV} is not a fault plan: give a JSON list of rules with `method` and `action`")]
+    /// The plan is invalid.
+    #[error("{FAULTS_ENV} is not a fault plan: expected a JSON list of rules with `method` and `action`")]
     Faults(#[source] serde_json::Error),
 }
 
-/// Where the records of this process go and which faults are in force; clones share both.
+/// The sink of this process's records and the faults in force; clones share both.
 #[derive(Clone, Debug)]
 pub struct Tap {
     sink: Arc<Sink>,
@@ -78,7 +78,7 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// Records nothing. Faults work all the same.
+    /// Records nothing. Faults can still be injected.
     pub fn none() -> Self {
         Self::with_sink(Sink::None)
     }
@@ -88,19 +88,19 @@ impl Tap {
         Self::none().tee()
     }
 
-    /// The same tap, whose records go into a channel, too: a component has metrics also where a harness
-    /// listens. Faults stay shared with the tap that this was.
+    /// The same tap, which additionally records into a channel: a component has metrics even while a harness
+    /// listens. Faults stay shared with the original tap.
     pub fn tee(self) -> (Self, mpsc::UnboundedReceiver<TapRecord>) {
         let (sender, receiver) = mpsc::unbounded_channel();
         let sink = Arc::new(Sink::Tee(self.sink, sender));
         (Self { sink, faults: self.faults }, receiver)
     }
 
-    /// Records into the socket at `path`, where [`listen`] listens, and takes fault plans from it.
-    /// Should the socket break later, the process goes on without records and warns once.
+    /// Records into the socket at `path`, created by [`listen`], and receives fault plans from it. If the
+    /// socket breaks later, the process continues without records and warns once.
     ///
     /// # Errors
-    /// [`TapError::Connect`] if nobody listens there.
+    /// [`TapError::Connect`] if no process listens there.
     pub fn connect(path: &Path) -> Result<Self, TapError> {
         let faults = Faults::default();
         let socket = Socket::connect(path, faults.clone())
@@ -108,11 +108,11 @@ impl Tap {
         Ok(Self { sink: Arc::new(Sink::Socket(socket)), faults })
     }
 
-    /// The tap that the environment asks for: [`TAP_ENV`] and [`FAULTS_ENV`], each optional.
+    /// The tap configured by the environment: [`TAP_ENV`] and [`FAULTS_ENV`], each optional.
     ///
     /// # Errors
-    /// [`TapError`] if a variable is set to something that does not work. Going on without would look
-    /// like a driver that is never called.
+    /// [`TapError`] if a variable has an invalid value. Continuing without a tap would look like a driver that
+    /// is never called.
     pub fn from_env() -> Result<Self, TapError> {
         Self::asked_for(std::env::var_os(TAP_ENV), std::env::var_os(FAULTS_ENV))
     }
@@ -137,7 +137,7 @@ impl Tap {
         self
     }
 
-    /// The same tap with the plan in force that is in a file, see [`write_faults`].
+    /// The same tap with the plan of a file in force, see [`write_faults`].
     pub fn with_faults_of(self, path: PathBuf) -> Self {
         Self { faults: Faults::of_file(path), ..self }
     }
@@ -190,11 +190,7 @@ mod tests {
         drop(heard);
         tap.sink.write(record.clone());
         assert_eq!(beside.try_recv().ok(), Some(record.clone()));
-        assert_eq!(
-            beside.try_recv().ok(),
-            Some(record),
-            "who no longer listens takes nothing from the other"
-        );
+        assert_eq!(beside.try_recv().ok(), Some(record), "a dropped receiver does not affect the other");
 
         let plan = r#"[{"method":"NodeStageVolume","action":"hang"}]"#;
         first.faults().set(serde_json::from_str(plan).unwrap());

@@ -1,13 +1,13 @@
-//! Calls that the driver has not answered: the status that they end with, and how to tell it from an answer.
+//! Calls without a response from the driver: their status, and how to distinguish it from a response.
 
 use std::{error::Error, sync::Arc};
 
 use tonic::{Status, codegen::StdError};
 
-/// Why a call has no answer: the source of the status that it ends with. A driver may answer with the same codes.
+/// Why a call has no response: the source of its status. A driver may return the same codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum NoAnswer {
-    /// There was no connection, or it broke.
+    /// The connection failed or broke.
     #[error("the connection failed")]
     Broken,
     /// The deadline has passed.
@@ -16,7 +16,7 @@ pub enum NoAnswer {
 }
 
 impl NoAnswer {
-    /// Why a call has no answer; none if the status is the driver's.
+    /// Why a call has no response; `None` if the status is the driver's.
     pub fn of(status: &Status) -> Option<Self> {
         status.source()?.downcast_ref().copied()
     }
@@ -27,18 +27,18 @@ impl NoAnswer {
     }
 }
 
-/// The status of a call whose deadline has passed.
+/// The status of a call past its deadline.
 pub(super) fn deadline_exceeded() -> Status {
     NoAnswer::Late.status(Status::deadline_exceeded("the driver did not answer in time"))
 }
 
-/// The status of a call whose answer broke off.
+/// The status of a call with an interrupted response.
 pub(super) fn broken(status: Status) -> Status {
     let message = format!("the connection to the driver broke: {}", status.message());
     NoAnswer::Broken.status(Status::unavailable(message))
 }
 
-/// The status of a call that the connection could not carry.
+/// The status of a call that could not be sent.
 pub(super) fn unanswered(error: StdError) -> Status {
     let mut message = format!("no answer from the driver: {error}");
     let mut source = error.source();

@@ -1,4 +1,4 @@
-//! What the tap says about an RPC: one record when it starts, one when it ends.
+//! The tap's records of an RPC: one when it starts, one when it ends.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,14 +8,14 @@ use tonic::Code;
 
 use super::code;
 
-/// Names one RPC; the start and the end record of it carry the same.
+/// Identifies an RPC; equal in its start and end records.
 ///
 /// Unique among the processes of one PID namespace; across namespaces only together with the component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct CallId {
-    /// The process that made the call.
+    /// The calling process.
     pub pid: u32,
-    /// Counts the calls of that process, from 1.
+    /// Number of the call in that process, from 1.
     pub seq: u64,
 }
 
@@ -27,21 +27,21 @@ impl CallId {
     }
 }
 
-/// Which end of the RPC a record tells of.
+/// The edge of the RPC: start or end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "phase", rename_all = "snake_case")]
 pub enum Edge {
-    /// The request is about to leave.
+    /// The request is about to be sent.
     Start,
-    /// The caller is about to see the result.
+    /// The caller is about to receive the result.
     End {
-        /// The status code as the caller sees it, by its gRPC name in JSON (`OK`, `DeadlineExceeded`).
+        /// The status code that the caller receives, by its gRPC name in JSON (`OK`, `DeadlineExceeded`).
         #[serde(with = "code")]
         code: Code,
-        /// The status message of a failure, with the secrets of the request taken out.
+        /// The status message of a failure, with the secrets of the request removed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         message: Option<String>,
-        /// A fault was injected, so that the caller failed whatever the driver did.
+        /// A fault was injected, so that the call failed independent of the driver.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         injected: bool,
     },
@@ -52,14 +52,14 @@ pub enum Edge {
 /// Facts that the RPC does not have, or that are not known yet, are `None` (and absent from the JSON).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TapRecord {
-    /// When, by the clocks of the calling process.
+    /// The time, by the clocks of the calling process.
     pub at: Stamp,
-    /// Which RPC.
+    /// The RPC.
     pub id: CallId,
-    /// Start or end, and how it ended.
+    /// Start or end, and the result.
     #[serde(flatten)]
     pub edge: Edge,
-    /// Who called, e.g. `provisioner` or `node/<name>`.
+    /// The caller, e.g. `provisioner` or `node/<name>`.
     pub component: String,
     /// The full method, e.g. `/csi.v1.Node/NodeStageVolume`.
     pub method: String,
@@ -69,7 +69,7 @@ pub struct TapRecord {
     /// The volume's id; for CreateVolume only at a successful end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume_id: Option<String>,
-    /// The name that CreateVolume was asked for, `pvc-<uid of the claim>`.
+    /// The name in the CreateVolume request, `pvc-<uid of the claim>`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume_name: Option<String>,
     /// The driver's node id in ControllerPublishVolume and ControllerUnpublishVolume.

@@ -1,4 +1,4 @@
-//! The tower layer itself: a service around a channel that records each call and carries out faults.
+//! The tower layer itself: a service around a channel that records each call and injects faults.
 
 use std::{
     mem,
@@ -28,26 +28,25 @@ use super::{
 
 const GRPC_TIMEOUT: &str = "grpc-timeout";
 
-/// A channel whose calls are recorded, have a deadline, and may be spoilt by a fault.
+/// A channel with recorded calls, a default deadline, and fault injection.
 ///
-/// Otherwise it is transparent: messages, metadata and status pass unchanged, methods that it does not
-/// know pass unread. A call that got no answer because the connection failed is `Unavailable` and one
-/// past its deadline `DeadlineExceeded`, as they are with gRPC's own clients; tonic would say `Unknown`
-/// and `Cancelled`.
+/// Otherwise it is transparent: messages, metadata and status pass unchanged, unknown methods are not parsed. A
+/// call without a response because the connection failed is `Unavailable` and one past its deadline
+/// `DeadlineExceeded`, as with gRPC's own clients; tonic would return `Unknown` and `Cancelled`.
 #[derive(Clone, Debug)]
 pub struct Tapped<S> {
     inner: S,
     context: Arc<Context>,
 }
 
-/// What all calls of one driver handle have in common.
+/// Shared by all calls of one driver handle.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) tap: Tap,
     pub(crate) component: String,
-    /// The driver's name, once it has told it.
+    /// The driver's name, once it is known.
     pub(crate) driver: OnceLock<String>,
-    /// For calls that bring no deadline of their own.
+    /// The deadline of calls that set none.
     pub(crate) deadline: Duration,
 }
 
@@ -111,7 +110,7 @@ where
     }
 }
 
-/// The call itself, unless a fault is in its way.
+/// The call itself, unless a fault prevents it.
 async fn attempt<S>(
     mut inner: S,
     request: Request<Body>,
@@ -140,7 +139,7 @@ where
     Ok(response)
 }
 
-/// Takes the facts from a request that has any; leaves every other unread.
+/// Extracts the fields of a request that has any; leaves every other unparsed.
 async fn read(request: Request<Body>) -> Result<(Request<Body>, Facts), Status> {
     if !facts::reads_request(request.uri().path()) {
         return Ok((request, Facts::default()));
@@ -176,16 +175,16 @@ impl Call {
         fault
     }
 
-    /// Whether the response body is worth keeping for [`Self::learn`].
+    /// Whether the response body must be kept for [`Self::learn`].
     pub(super) fn reads_response(&self) -> bool {
         facts::reads_response(&self.method)
     }
 
-    /// Adds what a successful response tells.
+    /// Adds the fields of a successful response.
     pub(super) fn learn(&mut self, body: &[u8]) {
         match facts::of_response(&self.method, body) {
             Some(Learned::VolumeId(id)) => self.facts.volume_id = Some(id),
-            // A driver that restarts says the same again.
+            // A restarted driver returns the same name.
             Some(Learned::DriverName(name)) => drop(self.context.driver.set(name)),
             None => {}
         }

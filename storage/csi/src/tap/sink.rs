@@ -1,4 +1,4 @@
-//! Where records go: nowhere, down the tap socket, up which fault plans may come, and into channels.
+//! Sinks of records: none, the tap socket, which also delivers fault plans, and channels.
 
 use std::{
     io::{self, BufRead, BufReader, Write},
@@ -15,27 +15,27 @@ use tracing::{debug, warn};
 
 use super::{fault::Faults, listen::FaultsArmed, record::TapRecord};
 
-/// How long a write may wait for a reader that does not read, before the component goes on without a tap.
+/// How long a write may block on a reader that does not read, before the component continues without a tap.
 const WRITE_LIMIT: Duration = Duration::from_secs(2);
 
-/// Takes the records of a process.
+/// Receives the records of a process.
 #[derive(Debug)]
 pub(super) enum Sink {
     None,
     Socket(Arc<Socket>),
-    /// Into the first as without the channel, then into the channel.
+    /// Into the first, then into the channel.
     Tee(Arc<Sink>, mpsc::UnboundedSender<TapRecord>),
 }
 
 impl Sink {
-    /// Hands the record over; when this returns, nobody can overtake it.
+    /// Delivers the record; when this returns, no later record can overtake it.
     pub(super) fn write(&self, record: TapRecord) {
         match self {
             Self::None => {}
             Self::Socket(socket) => socket.write_line(&record),
             Self::Tee(first, records) => {
                 first.write(record.clone());
-                // Whoever dropped the receiver wants no more records.
+                // A dropped receiver needs no more records.
                 drop(records.send(record));
             }
         }
@@ -48,12 +48,12 @@ impl Sink {
 /// a line into a socket buffer takes microseconds.
 #[derive(Debug)]
 pub(super) struct Socket {
-    /// `None` once it broke.
+    /// `None` once it is broken.
     stream: Mutex<Option<UnixStream>>,
 }
 
 impl Socket {
-    /// Connects, and lets the other side replace the plan in `faults` from then on.
+    /// Connects, and from then on applies the plans that it receives to `faults`.
     pub(super) fn connect(path: &Path, faults: Faults) -> io::Result<Arc<Self>> {
         let stream = UnixStream::connect(path)?;
         stream.set_write_timeout(Some(WRITE_LIMIT))?;
@@ -89,14 +89,14 @@ impl Drop for Socket {
     }
 }
 
-/// Puts every plan that arrives in force and acknowledges it, until the connection ends.
+/// Puts every received plan in force and acknowledges it, until the connection ends.
 fn receive_plans(reader: UnixStream, socket: &Weak<Socket>, faults: &Faults) {
     for line in BufReader::new(reader).lines() {
         let Ok(line) = line else { return };
         match serde_json::from_str(&line) {
             Ok(plan) => faults.set(plan),
             Err(error) => {
-                debug!(%error, "no fault plan, left aside");
+                debug!(%error, "ignoring an invalid fault plan");
                 continue;
             }
         }

@@ -94,7 +94,7 @@ async fn plans_reach_processes_before_set_returns_and_those_that_come_later() {
     let _running = toy.serve(&csi);
     let (mut records, control) = tap::listen(&path).unwrap();
     let (a, b) = (Tap::connect(&path).unwrap(), Tap::connect(&path).unwrap());
-    // Both are registered once something of theirs has arrived.
+    // Both are registered once data of each has arrived.
     for tap in [&a, &b] {
         create(&csi, tap, "pvc-0").await.unwrap();
         for _ in 0..2 {

@@ -1,4 +1,4 @@
-//! The first content of a volume: empty, or copied from a snapshot or from another volume.
+//! The initial content of a volume: empty, or copied from a snapshot or another volume.
 
 use claimcheck_csi::v1::{
     VolumeContentSource,
@@ -19,7 +19,7 @@ use crate::{
 
 const FIELD: &str = "volume_content_source";
 
-/// What a volume's content is to be copied from, as it is now.
+/// The source of a volume's content, in its current state.
 pub(super) struct Origin {
     kind: Kind,
     fs_type: Option<FsType>,
@@ -27,23 +27,25 @@ pub(super) struct Origin {
 }
 
 impl Origin {
-    /// Refuses a volume of another make (CSI specification, CreateVolume Errors, "source incompatible").
+    /// Rejects a volume of another kind (CSI specification, CreateVolume Errors, "source incompatible").
     pub(super) fn check(&self, kind: Kind, fs_type: Option<FsType>) -> Result<()> {
         if self.kind != kind {
-            let reason = format!("is of kind \"{}\", and the volume shall be of kind \"{kind}\"", self.kind);
+            let reason =
+                format!("is of kind \"{}\", and the requested volume is of kind \"{kind}\"", self.kind);
             return Err(Error::invalid(FIELD, reason));
         }
         match (self.fs_type, fs_type) {
-            (Some(theirs), Some(ours)) if theirs != ours => {
-                Err(Error::invalid(FIELD, format!("holds {theirs}, and the volume shall hold {ours}")))
-            }
+            (Some(theirs), Some(ours)) if theirs != ours => Err(Error::invalid(
+                FIELD,
+                format!("holds {theirs}, and the volume was requested with {ours}"),
+            )),
             _ => Ok(()),
         }
     }
 }
 
 impl Source {
-    /// How callers are told about it.
+    /// The content source as callers see it.
     pub(super) fn to_csi(&self) -> VolumeContentSource {
         let r#type = match self {
             Self::Snapshot(id) => {
@@ -80,7 +82,7 @@ impl Driver {
         }))
     }
 
-    /// Looks at what a volume is to be copied from.
+    /// Reads the record of the content source.
     pub(super) fn origin(&self, source: &Source) -> Result<Origin> {
         Ok(match source {
             Source::Snapshot(id) => {
@@ -94,8 +96,8 @@ impl Driver {
         })
     }
 
-    /// Locks the volume that `wanted` is to be a copy of, if that must be before `wanted` itself is locked:
-    /// volumes are locked in the order of their ids, lest two calls wait for each other.
+    /// Locks the volume that `wanted` copies, if it must be locked before `wanted` itself: volumes are locked
+    /// in the order of their ids, so that two calls cannot deadlock.
     pub(super) fn lock_first(&self, wanted: &Volume) -> Result<Option<Lock>> {
         match &wanted.source {
             Some(Source::Volume(source)) if *source < wanted.id => self.store.lock(source),
@@ -103,8 +105,8 @@ impl Driver {
         }
     }
 
-    /// Makes the content of a new volume, which the caller has locked; `first` is what [`Driver::lock_first`]
-    /// gave.
+    /// Creates the content of a new volume, which the caller has locked; `first` is the result of
+    /// [`Driver::lock_first`].
     pub(crate) fn make_content(&self, wanted: &Volume, first: Option<Lock>) -> Result<()> {
         let content = self.store.content(&wanted.id, wanted.kind);
         let copied_bytes = match &wanted.source {

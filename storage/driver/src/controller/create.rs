@@ -19,10 +19,10 @@ use crate::{
 };
 
 impl Driver {
-    /// Creates a volume, or finds the one that an earlier call of the same name made.
+    /// Creates a volume, or returns the one that an earlier call with the same name created.
     ///
-    /// The content comes first and the record last: its appearance is the moment from which the volume
-    /// exists. A crash before leaves a directory without record, on which a repeat simply goes over again.
+    /// The content is created first and the record last: the volume exists from the moment its record does. A
+    /// crash in between leaves a directory without a record, and a repeated call starts over in it.
     pub fn create(&self, request: CreateVolumeRequest) -> Result<CreateVolumeResponse> {
         self.config.secrets.check(Call::CreateVolume, &request.secrets)?;
         let name = fields::name(&request.name)?;
@@ -91,7 +91,7 @@ impl Driver {
         Ok(CreateVolumeResponse { volume: Some(describe(&volume)) })
     }
 
-    /// The first of the segments with enough room.
+    /// The first of the segments with enough capacity.
     fn choose_segment(&self, segments: &[Segment], bytes: u64) -> Result<Segment> {
         let mut most = 0;
         for segment in segments {
@@ -103,12 +103,14 @@ impl Driver {
         Err(Error::Exhausted(if segments.is_empty() {
             "accessibility_requirements: no node of this driver is in any of the segments".to_owned()
         } else {
-            format!("{bytes} bytes were asked for, and {most} are left where the volume may be (--capacity)")
+            format!(
+                "{bytes} bytes were requested, and {most} are left in the requested topology (--capacity)"
+            )
         }))
     }
 }
 
-/// What a caller is told about a volume.
+/// The volume as callers see it.
 pub(super) fn describe(volume: &Volume) -> v1::Volume {
     v1::Volume {
         capacity_bytes: volume.capacity_bytes.try_into().unwrap_or(i64::MAX),
@@ -119,12 +121,12 @@ pub(super) fn describe(volume: &Volume) -> v1::Volume {
     }
 }
 
-/// The volume context: for people who look at a PersistentVolume; the driver reads its record instead.
+/// The volume context: for readers of a PersistentVolume; the driver uses its record instead.
 pub(super) fn context(volume: &Volume) -> BTreeMap<String, String> {
     BTreeMap::from([(KIND.to_owned(), volume.kind.name().to_owned())])
 }
 
-/// Whether the volume that is there is what the caller wants (CSI specification, CreateVolume Errors).
+/// Whether the existing volume is compatible with the request (CSI specification, CreateVolume Errors).
 fn compatible(present: Volume, wanted: &Volume, size: &SizeRange, segments: &[Segment]) -> Result<Volume> {
     let Volume { name, .. } = &present;
     let differs = |what: String| Err(Error::AlreadyExists(format!("volume {name:?} already exists {what}")));
@@ -133,12 +135,12 @@ fn compatible(present: Volume, wanted: &Volume, size: &SizeRange, segments: &[Se
     }
     if !size.contains(present.capacity_bytes) {
         return differs(format!(
-            "with {} bytes, which is not in the range asked for",
+            "with {} bytes, which is not in the requested range",
             present.capacity_bytes
         ));
     }
     if !present.topology.is_empty() && !segments.contains(&present.topology) {
-        return differs(format!("in {}, which is not among the segments asked for", present.topology));
+        return differs(format!("in {}, which is not among the requested segments", present.topology));
     }
     if present.source != wanted.source {
         let say = |source: &Option<Source>| source.as_ref().map_or("nothing".to_owned(), Source::to_string);

@@ -10,7 +10,7 @@ use crate::{
 };
 
 impl Driver {
-    /// Deletes a volume and its data. One that does not exist is deleted already, whatever its id looks like.
+    /// Deletes a volume and its data. Succeeds if it does not exist, whatever the form of its id.
     pub fn delete(&self, request: DeleteVolumeRequest) -> Result<DeleteVolumeResponse> {
         self.config.secrets.check(Call::DeleteVolume, &request.secrets)?;
         let id = match fields::volume_id(&request.volume_id) {
@@ -21,7 +21,7 @@ impl Driver {
         if let Some(why) = self.store.load(&id)?.and_then(|volume| volume.in_use()) {
             return Err(Error::Precondition(why));
         }
-        // Nobody uses it, and still a driver that died in mid-copy may have it mounted.
+        // It is unused, but a driver that crashed during a copy may have left it mounted.
         self.remove_marks(&id, |_| true)?;
         self.store.remove(&id)?;
         Ok(DeleteVolumeResponse {})

@@ -15,10 +15,10 @@ use crate::{
 };
 
 impl Driver {
-    /// Makes a volume larger; one that is large enough stays as it is (no volume is ever made smaller).
+    /// Expands a volume; one that is large enough stays as it is (volumes never shrink).
     ///
-    /// The image grows first and the record says so last. A crash in between leaves an image that is longer
-    /// than its record, which a repeat or the next start makes good.
+    /// The image grows first and the record is updated last. After a crash in between the image is longer than
+    /// its record, which a repeated call or the next start fixes.
     pub fn expand(&self, request: ControllerExpandVolumeRequest) -> Result<ControllerExpandVolumeResponse> {
         self.config.secrets.check(Call::ControllerExpandVolume, &request.secrets)?;
         if request.volume_id.is_empty() {
@@ -43,7 +43,7 @@ impl Driver {
         }
         Ok(ControllerExpandVolumeResponse {
             capacity_bytes: volume.capacity_bytes.try_into().unwrap_or(i64::MAX),
-            // Also for a repeat: the caller may not have heard the first answer.
+            // Also for a repeated call: the caller may not have received the first response.
             node_expansion_required: volume.kind == Kind::Image,
         })
     }
@@ -57,7 +57,7 @@ impl Driver {
         let more = bytes - volume.capacity_bytes;
         if let Some(room) = self.room_in(&volume.topology)?.filter(|room| *room < more) {
             return Err(Error::Exhausted(format!(
-                "{more} more bytes were asked for, and {room} are left where the volume is (--capacity)"
+                "{more} more bytes were requested, and {room} are left in the volume's segment (--capacity)"
             )));
         }
         if volume.kind == Kind::Image {

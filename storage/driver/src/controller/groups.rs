@@ -1,6 +1,6 @@
-//! The GroupController service: snapshots of several volumes at one moment.
+//! The GroupController service: snapshots of several volumes at one point in time.
 //!
-//! Locks are always taken in this order: volumes by id, the group, its snapshots.
+//! Locks are always acquired in this order: volumes by id, the group, its snapshots.
 
 use std::collections::BTreeSet;
 
@@ -69,8 +69,8 @@ impl GroupController for Driver {
 }
 
 impl Driver {
-    /// Makes snapshots of several volumes that show one moment, or finds those that an earlier call of the same
-    /// name made. The group's record comes last, and with it all of them.
+    /// Creates snapshots of several volumes at one point in time, or returns those that an earlier call with
+    /// the same name created. The group's record is written last; until then none of its snapshots exist.
     pub fn create_group(
         &self,
         request: CreateVolumeGroupSnapshotRequest,
@@ -127,7 +127,7 @@ impl Driver {
         Ok(group)
     }
 
-    /// Deletes a group and all its snapshots. One that does not exist is deleted already.
+    /// Deletes a group and all its snapshots. Succeeds if it does not exist.
     pub fn delete_group(
         &self,
         request: DeleteVolumeGroupSnapshotRequest,
@@ -152,7 +152,7 @@ impl Driver {
         Ok(DeleteVolumeGroupSnapshotResponse {})
     }
 
-    /// What a group snapshot is.
+    /// The group snapshot as callers see it.
     pub fn get_group(
         &self,
         request: GetVolumeGroupSnapshotRequest,
@@ -189,7 +189,7 @@ fn distinct(ids: &[String]) -> Result<BTreeSet<VolumeId>> {
     Ok(distinct)
 }
 
-/// The group that is there, if it is what the caller wants.
+/// The existing group, if it is compatible with the request.
 fn same_sources(present: Group, name: &str, sources: &BTreeSet<VolumeId>) -> Result<Group> {
     if present.sources == *sources {
         return Ok(present);
@@ -197,8 +197,8 @@ fn same_sources(present: Group, name: &str, sources: &BTreeSet<VolumeId>) -> Res
     Err(Error::AlreadyExists(format!("group snapshot {name:?} already exists, of other volumes")))
 }
 
-/// The driver needs no list of snapshots and so takes none; one that is given must be the group's (CSI
-/// specification, DeleteVolumeGroupSnapshotRequest).
+/// The driver needs no list of snapshots and so requires none; if the request has one, it must match the
+/// group's (CSI specification, DeleteVolumeGroupSnapshotRequest).
 fn check_members(group: &Group, ids: &[String]) -> Result<()> {
     let given: BTreeSet<&str> = ids.iter().map(String::as_str).collect();
     let members: Vec<_> = group.snapshots().collect();

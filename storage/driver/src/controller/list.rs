@@ -1,4 +1,4 @@
-//! ListVolumes, ControllerGetVolume, GetCapacity and ValidateVolumeCapabilities: the calls that only look.
+//! ListVolumes, ControllerGetVolume, GetCapacity and ValidateVolumeCapabilities: the read-only calls.
 
 use claimcheck_csi::v1::{
     ControllerGetVolumeRequest, ControllerGetVolumeResponse, GetCapacityRequest, GetCapacityResponse,
@@ -35,7 +35,7 @@ impl Driver {
         Ok(ListVolumesResponse { entries: entries.collect::<Result<_>>()?, next_token: page.next_token })
     }
 
-    /// What one volume is, where it is attached, and how it is.
+    /// One volume, the nodes to which it is attached, and its condition.
     pub fn get(&self, request: ControllerGetVolumeRequest) -> Result<ControllerGetVolumeResponse> {
         let volume = self.volume(&fields::volume_id(&request.volume_id)?)?;
         let Entry { volume: described, status } = self.entry(&volume)?;
@@ -57,8 +57,9 @@ impl Driver {
         })
     }
 
-    /// What `--capacity` leaves in the segments asked for. Without it, the free space below the state
-    /// directory: volumes are thin, so that is what can be written, not what can be promised.
+    /// The capacity left by `--capacity` in the requested segments. Without `--capacity`, the free space below
+    /// the state directory: volumes are thinly provisioned, so this is what can be written, not what can be
+    /// promised.
     pub fn capacity(&self, request: GetCapacityRequest) -> Result<GetCapacityResponse> {
         let accesses = request.volume_capabilities.iter().map(Access::parse).collect::<Result<Vec<_>>>()?;
         let kind = Parameters::parse(&request.parameters)?.kind_for(&accesses);
@@ -79,7 +80,7 @@ impl Driver {
         })
     }
 
-    /// Room in the segments of a term, and the largest volume there, both in bytes.
+    /// Available capacity in the segments of a term, and the maximum volume size there, both in bytes.
     fn room(&self, term: Option<Topology>) -> Result<(u64, u64)> {
         let segments = match term {
             _ if self.config.topology.is_empty() => vec![Segment::default()],
@@ -95,7 +96,7 @@ impl Driver {
         }
         if self.config.capacity_bytes.is_none() {
             let root = self.store.root();
-            let usage = self.host.usage(root).doing("look at the free space of", root)?;
+            let usage = self.host.usage(root).doing("determine the free space of", root)?;
             return Ok((usage.available_bytes, max));
         }
         let (mut sum, mut largest) = (0u64, 0);
@@ -106,7 +107,7 @@ impl Driver {
         Ok((sum, largest.min(max)))
     }
 
-    /// Says whether an existing volume could be used in all of the given ways.
+    /// Whether an existing volume supports all of the given capabilities.
     pub fn validate(
         &self,
         request: ValidateVolumeCapabilitiesRequest,
@@ -134,7 +135,7 @@ impl Driver {
     }
 }
 
-/// `Err` says what about the request the volume does not fulfil.
+/// `Err` names the part of the request that the volume does not satisfy.
 fn unconfirmed(
     volume: &Volume,
     request: &ValidateVolumeCapabilitiesRequest,
@@ -150,7 +151,7 @@ fn unconfirmed(
         return Err(Error::invalid("parameters", format!("the volume is of kind \"{}\"", volume.kind)));
     }
     if volume.mutable.clone().with(&request.mutable_parameters)? != volume.mutable {
-        return Err(Error::invalid("mutable_parameters", "the volume has others"));
+        return Err(Error::invalid("mutable_parameters", "differ from the volume's"));
     }
     Ok(())
 }

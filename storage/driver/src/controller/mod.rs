@@ -1,4 +1,4 @@
-//! The Controller service: volumes come and go, and are granted to nodes. One file per pair of calls.
+//! The Controller service: creates, deletes and attaches volumes. One file per pair of calls.
 
 mod content;
 mod create;

@@ -10,7 +10,7 @@ use crate::{
 };
 
 impl Driver {
-    /// Changes mutable parameters, while the volume is used or not.
+    /// Changes mutable parameters, whether or not the volume is in use.
     pub fn modify(&self, request: ControllerModifyVolumeRequest) -> Result<ControllerModifyVolumeResponse> {
         self.config.secrets.check(Call::ControllerModifyVolume, &request.secrets)?;
         if request.volume_id.is_empty() {

@@ -1,7 +1,7 @@
-//! Lists in pages, in the order of ids.
+//! Paginated lists, ordered by id.
 //!
-//! The page token is the last id of the page before. So what comes and goes between two pages neither hides
-//! nor repeats others, and a token works even after its volume or snapshot is deleted.
+//! The page token is the last id of the previous page. So objects created or deleted between two pages neither
+//! hide nor repeat others, and a token stays valid even after its volume or snapshot is deleted.
 
 use std::ops::Bound;
 
@@ -11,15 +11,15 @@ use crate::{
     store::{Id, Store},
 };
 
-/// What one call answers with.
+/// One page of a list.
 pub(super) struct Page<R> {
-    /// Its records.
+    /// The page's records.
     pub(super) records: Vec<R>,
-    /// Where the next page starts; empty if there is none.
+    /// The token of the next page; empty on the last one.
     pub(super) next_token: String,
 }
 
-/// Reads at most `max_entries` records (0: all) that are `wanted`, from where `starting_token` says.
+/// Reads at most `max_entries` records (0: all) that are `wanted`, starting after `starting_token`.
 pub(super) fn page<I: Id>(
     store: &Store,
     max_entries: i32,

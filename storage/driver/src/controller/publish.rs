@@ -1,7 +1,7 @@
-//! ControllerPublishVolume and ControllerUnpublishVolume: to whom a volume is granted.
+//! ControllerPublishVolume and ControllerUnpublishVolume: attachment of volumes to nodes.
 //!
-//! All nodes see the same state directory, so nothing is done to the machine; what counts is that a grant is
-//! written down and that two nodes never hold what only one may have.
+//! All nodes see the same state directory, so the host is not changed; the attachment is recorded, and two
+//! nodes never hold a volume that only one may use.
 
 use claimcheck_csi::v1::{
     ControllerPublishVolumeRequest, ControllerPublishVolumeResponse, ControllerUnpublishVolumeRequest,
@@ -19,7 +19,7 @@ use crate::{
 };
 
 impl Driver {
-    /// Grants a volume to a node.
+    /// Attaches a volume to a node.
     pub fn attach(&self, request: ControllerPublishVolumeRequest) -> Result<ControllerPublishVolumeResponse> {
         self.config.secrets.check(Call::ControllerPublishVolume, &request.secrets)?;
         // All fields first: a request without a node is malformed even if its volume is unknown too.
@@ -30,7 +30,7 @@ impl Driver {
             return Err(Error::Missing("node_id"));
         }
         if request.readonly && !self.config.capabilities.has(Capability::PublishReadonly) {
-            let reason = "is set, and the driver does not offer PUBLISH_READONLY";
+            let reason = "is set, and the driver does not declare PUBLISH_READONLY";
             return Err(Error::invalid("readonly", reason));
         }
         fields::large_map("volume_context", &request.volume_context)?;
@@ -63,10 +63,10 @@ impl Driver {
         Ok(ControllerPublishVolumeResponse::default())
     }
 
-    /// Takes a grant back; from all nodes if the request names none.
+    /// Detaches a volume from a node, or from all nodes if the request names none.
     ///
-    /// Done even while the node still has the volume staged: whoever asks for that knows the node is dead
-    /// (forced detach). What the node may still have mounted keeps the volume from being deleted.
+    /// Succeeds even while the volume is still staged on the node: a caller that requests this knows that the
+    /// node is dead (forced detach). A remaining mount on the node prevents deletion of the volume.
     pub fn detach(
         &self,
         request: ControllerUnpublishVolumeRequest,
@@ -99,8 +99,9 @@ impl Driver {
         Ok(ControllerUnpublishVolumeResponse {})
     }
 
-    /// Whether one more volume may go to a node. Reads every record, which is why only drivers with a limit
-    /// pay for it. The scheduler enforces the limit too; two grants racing past this check are its business.
+    /// Whether one more volume may be attached to a node. Reads every record, so only drivers with a limit pay
+    /// the cost. The scheduler enforces the limit too and is responsible for two attachments racing past this
+    /// check.
     fn check_room(&self, node: &NodeId, max: u64, joining: &VolumeId) -> Result<()> {
         let mut attached = 0;
         for id in self.store.ids::<VolumeId>()?.iter().filter(|id| *id != joining) {
@@ -110,7 +111,7 @@ impl Driver {
         }
         if attached >= max {
             return Err(Error::Exhausted(format!(
-                "node {node} has {attached} volumes attached and may have {max} (--max-volumes-per-node)"
+                "node {node} has {attached} volumes attached and its maximum is {max} (--max-volumes-per-node)"
             )));
         }
         Ok(())

@@ -23,10 +23,10 @@ use crate::{
 };
 
 impl Driver {
-    /// Makes a snapshot, or finds the one that an earlier call of the same name made.
+    /// Creates a snapshot, or returns the one that an earlier call with the same name created.
     ///
-    /// As with volumes the content comes first and the record last: its appearance is the moment from which
-    /// the snapshot exists, and it is ready to use then.
+    /// As with volumes the content is created first and the record last: the snapshot exists from the moment
+    /// its record does, and is then ready to use.
     pub fn create_snapshot(&self, request: CreateSnapshotRequest) -> Result<CreateSnapshotResponse> {
         self.config.secrets.check(Call::CreateSnapshot, &request.secrets)?;
         let name = fields::name(&request.name)?;
@@ -62,7 +62,7 @@ impl Driver {
         Ok(CreateSnapshotResponse { snapshot: Some(describe(&snapshot)) })
     }
 
-    /// Deletes a snapshot and its data. One that does not exist is deleted already, whatever its id looks like.
+    /// Deletes a snapshot and its data. Succeeds if it does not exist, whatever the form of its id.
     pub fn delete_snapshot(&self, request: DeleteSnapshotRequest) -> Result<DeleteSnapshotResponse> {
         self.config.secrets.check(Call::DeleteSnapshot, &request.secrets)?;
         let id = match fields::snapshot_id("snapshot_id", &request.snapshot_id) {
@@ -72,7 +72,7 @@ impl Driver {
         let Some(_lock) = self.store.lock(&id)? else { return Ok(DeleteSnapshotResponse {}) };
         if let Some(Snapshot { group: Some(group), .. }) = self.snapshot(&id)? {
             let reason = format!(
-                "snapshot {id} is part of group snapshot {group} and goes with it; call DeleteVolumeGroupSnapshot"
+                "snapshot {id} belongs to group snapshot {group}; call DeleteVolumeGroupSnapshot instead"
             );
             return Err(Error::invalid("snapshot_id", reason));
         }
@@ -80,7 +80,7 @@ impl Driver {
         Ok(DeleteSnapshotResponse {})
     }
 
-    /// Lists snapshots; of one volume, or one alone, if the request names it.
+    /// Lists snapshots; restricted to a source volume or a single snapshot if the request names one.
     pub fn list_snapshots(&self, request: ListSnapshotsRequest) -> Result<ListSnapshotsResponse> {
         self.config.secrets.check(Call::ListSnapshots, &request.secrets)?;
         fields::short("source_volume_id", &request.source_volume_id)?;
@@ -103,14 +103,14 @@ impl Driver {
         Ok(ListSnapshotsResponse { entries, next_token })
     }
 
-    /// What one snapshot is.
+    /// GetSnapshot.
     pub fn get_snapshot(&self, request: GetSnapshotRequest) -> Result<GetSnapshotResponse> {
         self.config.secrets.check(Call::GetSnapshot, &request.secrets)?;
         let snapshot = self.existing_snapshot("snapshot_id", &request.snapshot_id)?;
         Ok(GetSnapshotResponse { snapshot: Some(describe(&snapshot)) })
     }
 
-    /// The record of a snapshot that a request names and that should exist.
+    /// The record of a snapshot that a request names; it must exist.
     pub(crate) fn existing_snapshot(&self, field: &'static str, id: &str) -> Result<Snapshot> {
         let id = fields::snapshot_id(field, id)?;
         self.snapshot(&id)?.ok_or_else(|| Error::NoSnapshot(id.to_string()))
@@ -124,7 +124,7 @@ impl Driver {
         })
     }
 
-    /// Locks an existing snapshot, so that it stays, and reads its record.
+    /// Locks an existing snapshot against deletion and reads its record.
     pub(super) fn lock_snapshot(&self, id: &SnapshotId) -> Result<(Lock, Snapshot)> {
         let missing = || Error::NoSnapshot(id.to_string());
         let lock = self.store.lock(id)?.ok_or_else(missing)?;
@@ -132,7 +132,7 @@ impl Driver {
         Ok((lock, snapshot))
     }
 
-    /// Whether a snapshot with a record exists: one of a group does as long as the group does.
+    /// Whether a snapshot with a record exists: a snapshot of a group exists as long as its group does.
     pub(crate) fn counts(&self, snapshot: &Snapshot) -> Result<bool> {
         match &snapshot.group {
             Some(group) => Ok(self.store.load(group)?.is_some()),
@@ -140,15 +140,15 @@ impl Driver {
         }
     }
 
-    /// Clears away what a call made that failed. The caller holds the lock.
+    /// Cleans up after a failed call. The caller holds the lock.
     pub(super) fn discard<I: Id>(&self, id: &I) {
         if let Err(error) = self.store.remove(id) {
-            warn!(%id, %error, "what a failed call made stays until the next start");
+            warn!(%id, %error, "the partial result of a failed call stays until the next start");
         }
     }
 }
 
-/// What a caller is told about a snapshot.
+/// The snapshot as callers see it.
 pub(super) fn describe(snapshot: &Snapshot) -> v1::Snapshot {
     v1::Snapshot {
         size_bytes: snapshot.size_bytes.try_into().unwrap_or(i64::MAX),
@@ -160,25 +160,25 @@ pub(super) fn describe(snapshot: &Snapshot) -> v1::Snapshot {
     }
 }
 
-/// Snapshot classes have no parameters that the driver knows; only the sidecar adds its own.
+/// The driver accepts no parameters in snapshot classes; only the sidecar adds some.
 pub(super) fn none_but_the_sidecars(raw: &BTreeMap<String, String>) -> Result<()> {
     fields::map("parameters", raw)?;
     match parameters::of_driver(raw).next() {
         Some((key, _)) => {
-            let reason = format!("unknown key {:?}; snapshots have none", fields::clip(key));
+            let reason = format!("unknown key {:?}; snapshots have no parameters", fields::clip(key));
             Err(Error::invalid("parameters", reason))
         }
         None => Ok(()),
     }
 }
 
-/// The snapshot that is there, if it is what the caller wants (CSI specification, CreateSnapshot Errors).
+/// The existing snapshot, if it is compatible with the request (CSI specification, CreateSnapshot Errors).
 fn same_source(present: Snapshot, name: &str, source: &VolumeId) -> Result<CreateSnapshotResponse> {
     if present.source == *source {
         return Ok(CreateSnapshotResponse { snapshot: Some(describe(&present)) });
     }
     Err(Error::AlreadyExists(format!(
-        "snapshot {name:?} already exists, of volume {} and not of {source}",
+        "snapshot {name:?} already exists with source volume {}, not {source}",
         present.source
     )))
 }

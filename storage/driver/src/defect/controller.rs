@@ -1,4 +1,4 @@
-//! What can be wrong with the calls of the controller.
+//! Defects in the calls of the controller.
 
 use claimcheck_csi::v1::{
     self, ControllerExpandVolumeRequest, ControllerExpandVolumeResponse, ControllerGetCapabilitiesRequest,
@@ -64,7 +64,7 @@ async fn create_volume(d: &Defective, mut request: CreateVolumeRequest) -> Answe
     let mut forgotten = None;
     match d.defect {
         Defect::CreateRepeatRefused if there => {
-            return Err(Status::already_exists(format!("there is a volume {}", request.name)));
+            return Err(Status::already_exists(format!("volume {} already exists", request.name)));
         }
         Defect::CreateRepeatMakesAnother if there => request.name.push('2'),
         Defect::CapacityLimitIgnored => {
@@ -102,7 +102,7 @@ async fn create_volume(d: &Defective, mut request: CreateVolumeRequest) -> Answe
 async fn delete_volume(d: &Defective, request: DeleteVolumeRequest) -> Answer<DeleteVolumeResponse> {
     let id = request.volume_id.clone();
     if d.defect == Defect::DeleteRepeatFails && !id.is_empty() && d.volume(&id).is_none() {
-        return Err(Status::not_found("there is no such volume"));
+        return Err(Status::not_found("the volume does not exist"));
     }
     match d.sound.delete_volume(Request::new(request)).await {
         Err(status) if d.defect == Defect::DeleteInUse && status.code() == Code::FailedPrecondition => {
@@ -172,7 +172,7 @@ async fn list_volumes(d: &Defective, mut request: ListVolumesRequest) -> Answer<
     Ok(answer)
 }
 
-/// A snapshot, as callers are told of it.
+/// A snapshot as callers see it.
 fn told(d: &Defective, snapshot: Option<&mut v1::Snapshot>) {
     if let (Defect::NeverReady, Some(snapshot)) = (d.defect, snapshot) {
         snapshot.ready_to_use = false;

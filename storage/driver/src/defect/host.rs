@@ -1,4 +1,4 @@
-//! The layer below the driver: effects on the host that do not happen, or happen otherwise.
+//! The layer below the driver: effects on the host that are omitted or altered.
 
 use std::{
     fs,
@@ -23,7 +23,7 @@ pub(crate) struct DefectiveHost {
 }
 
 impl DefectiveHost {
-    /// Whether a copy of one to the other is to be none.
+    /// Whether a copy from one to the other is to be omitted.
     fn aliases(&self, from: &Path, to: &Path) -> bool {
         let lies_in = |path: &Path, folder: &str| path.iter().any(|part| part == folder);
         lies_in(from, "volumes")
@@ -35,7 +35,7 @@ impl DefectiveHost {
     }
 }
 
-/// The same files at another place: what is written to the one is in the other.
+/// The same files at a second path: writes to one appear in the other.
 fn link_tree(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir(to)?;
     fs::set_permissions(to, fs::metadata(from)?.permissions())?;
@@ -51,7 +51,7 @@ fn link_tree(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// What is done as it should be.
+/// Unaltered effects.
 macro_rules! sound {
     ($($name:ident($($argument:ident: $type:ty),*) -> $done:ty;)*) => {
         $(fn $name(&self, $($argument: $type),*) -> io::Result<$done> {

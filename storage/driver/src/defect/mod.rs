@@ -1,8 +1,8 @@
-//! Seeded defects: our driver with one thing wrong, to try the suites that are to find it.
+//! Seeded defects: the built-in driver with exactly one fault, to test conformance suites.
 //!
-//! The sound driver knows nothing of them. A defect lies in one of two layers around it: before its services
-//! (`Defective`), where requests, answers and order change and work is dropped, or below it, between the
-//! driver and its host (`DefectiveHost`), where effects do.
+//! The driver itself has no code for them. A defect is implemented in one of two layers around it: in front of
+//! its services (`Defective`), which changes requests, responses and their order or drops work, or below it,
+//! between the driver and its host (`DefectiveHost`), which changes effects on the host.
 
 mod controller;
 mod host;
@@ -17,133 +17,133 @@ use clap::ValueEnum;
 pub(crate) use self::{host::DefectiveHost, service::Defective};
 use crate::{driver::Driver, host::Host};
 
-/// What can be wrong with the driver. Each is of a kind that real drivers have had.
+/// A seeded defect. Each is of a kind that has been found in real drivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum)]
 pub enum Defect {
-    /// CreateVolume refuses a volume that is there, even if it is the same
+    /// CreateVolume returns AlreadyExists for an existing volume, even if it matches the request
     CreateRepeatRefused,
-    /// CreateVolume makes another volume for the name of one that is there
+    /// CreateVolume creates a second volume for the name of an existing one
     CreateRepeatMakesAnother,
-    /// CreateVolume takes a name for the same volume whatever its size shall be
+    /// CreateVolume returns the existing volume for a known name, even if the requested size differs
     CreateConflictAccepted,
-    /// CreateVolume says that volumes have 0 bytes
+    /// CreateVolume returns capacity_bytes 0
     CapacityZero,
-    /// CreateVolume says that volumes have half of their bytes
+    /// CreateVolume returns half of the volume's capacity
     CapacityHalved,
-    /// CreateVolume looks at no limit
+    /// CreateVolume ignores limit_bytes
     CapacityLimitIgnored,
-    /// CreateVolume says that the volume is where another node is
+    /// CreateVolume returns the topology segment of another node
     TopologyOfAnotherNode,
-    /// CreateVolume makes an empty volume where a copy is asked for
+    /// CreateVolume ignores the content source and creates an empty volume
     SourceIgnored,
-    /// CreateVolume tells the secrets of a request that it refuses
+    /// CreateVolume returns an error that contains the request's secrets
     SecretInError,
-    /// DeleteVolume keeps the data, which the next volume of that name has
+    /// DeleteVolume keeps the data, which reappears in the next volume of that name
     DeleteKeepsData,
     /// DeleteVolume deletes volumes in use
     DeleteInUse,
-    /// DeleteVolume answers NotFound for a volume that is gone
+    /// DeleteVolume returns NotFound for a deleted volume
     DeleteRepeatFails,
-    /// ControllerPublishVolume attaches a volume for one node to two
+    /// ControllerPublishVolume attaches a single-node volume to two nodes
     TwoNodesAtOnce,
     /// ControllerPublishVolume attaches to nodes that do not exist
     UnknownNodeAccepted,
-    /// A node takes one volume more than NodeGetInfo says
+    /// A node accepts one volume more than max_volumes_per_node of NodeGetInfo
     LimitOffByOne,
-    /// ValidateVolumeCapabilities confirms whatever is asked
+    /// ValidateVolumeCapabilities confirms every request
     ValidateConfirmsAll,
-    /// ListVolumes leaves out the last volume of each page but the last
+    /// ListVolumes omits the last volume of each page except the last page
     PagingDrops,
-    /// ListVolumes begins each page but the first with the last volume of the one before
+    /// ListVolumes repeats the last volume of a page as the first of the next
     PagingRepeats,
-    /// ListVolumes begins anew for a token that it does not know
+    /// ListVolumes restarts from the first page for an unknown starting_token
     PagingTokenIgnored,
-    /// ListVolumes forgets the nodes to which volumes are attached
+    /// ListVolumes omits published_node_ids
     ListForgetsNodes,
-    /// ListSnapshots lists those of all volumes whichever is named
+    /// ListSnapshots ignores source_volume_id
     SnapshotFilterIgnored,
-    /// Snapshots are never ready to use
+    /// Snapshots never become ready_to_use
     NeverReady,
-    /// CreateSnapshot takes a name for the same snapshot whatever its source shall be
+    /// CreateSnapshot returns the existing snapshot for a known name, even if the source differs
     SnapshotConflictAccepted,
-    /// A snapshot is no copy: what is written to its source later is in it too
+    /// A snapshot is not a copy: later writes to its source appear in it
     SnapshotAliasesSource,
-    /// A clone is no copy: it shares its blocks with its source
+    /// A clone is not a copy: it shares its blocks with its source
     CloneSharesBlocks,
-    /// DeleteSnapshot keeps the snapshot
+    /// DeleteSnapshot returns OK and keeps the snapshot
     SnapshotDeleteForgotten,
-    /// A group snapshot lacks the last of its volumes
+    /// A group snapshot lacks the snapshot of the last volume
     GroupLacksMember,
-    /// GetMetadataDelta leaves out the last block that has changed
+    /// GetMetadataDelta omits the last changed block
     DeltaLacksBlock,
-    /// ControllerExpandVolume says that the volume has grown, and it has not
+    /// ControllerExpandVolume returns the new size and does not expand the volume
     ExpandForgotten,
-    /// NodeExpandVolume forgets the device and its file system
+    /// NodeExpandVolume expands neither the device nor its file system
     ExpandForgetsFilesystem,
-    /// ControllerModifyVolume takes parameters that do not exist
+    /// ControllerModifyVolume accepts unknown parameters
     ModifyAcceptsAll,
-    /// NodeStageVolume attaches a second loop device when it is repeated
+    /// A repeated NodeStageVolume attaches a second loop device
     StageTwiceTwoLoops,
-    /// NodeStageVolume makes a new file system each time
+    /// NodeStageVolume formats the device on every call
     StageFormatsAgain,
     /// NodeUnstageVolume leaves the mount at the staging path
     MountLeftAfterUnstage,
-    /// NodeUnstageVolume fails for a volume that is not staged any more
+    /// NodeUnstageVolume fails for a volume that is no longer staged
     UnstageRepeatFails,
-    /// NodePublishVolume needs no NodeStageVolume, and shows an empty directory
+    /// NodePublishVolume succeeds without NodeStageVolume and provides an empty directory
     PublishWithoutStage,
-    /// NodePublishVolume returns a second before the mount is there
+    /// NodePublishVolume returns one second before the mount exists
     PublishBeforeMount,
-    /// NodePublishVolume mounts nothing: what is written lands on the node's own disk
+    /// NodePublishVolume mounts nothing: writes end up on the node's own disk
     PublishMountsNothing,
-    /// NodePublishVolume ignores read-only
+    /// NodePublishVolume ignores readonly
     ReadOnlyIgnored,
-    /// The driver says that it mounts for the group of a pod (fsGroup), and does not
+    /// The driver declares VOLUME_MOUNT_GROUP and ignores volume_mount_group (fsGroup)
     FsGroupIgnored,
-    /// NodePublishVolume accepts tokens after they have expired
+    /// NodePublishVolume accepts expired service account tokens
     ExpiredTokenAccepted,
     /// NodeUnpublishVolume leaves the mount at the target path
     MountLeftAfterUnpublish,
     /// NodeUnpublishVolume leaves the target path
     TargetLeft,
-    /// NodeUnpublishVolume fails for a volume that is not published any more
+    /// NodeUnpublishVolume fails for a volume that is no longer published
     UnpublishRepeatFails,
-    /// NodeGetVolumeStats tells of whatever volume lies at the path
+    /// NodeGetVolumeStats returns the statistics of any volume at the path
     StatsOfAnotherVolume,
-    /// All calls answer Internal where NotFound is due
+    /// All calls return Internal where NotFound is required
     InternalForNotFound,
-    /// All calls take a fifth of a second once the driver has answered 300
+    /// All calls take 200 ms after the first 300
     SlowAfterCalls,
-    /// Each call leaves a file descriptor open
+    /// Each call leaks a file descriptor
     DescriptorLeak,
-    /// Each NodeStageVolume leaves a loop device attached
+    /// Each NodeStageVolume leaks a loop device
     LoopLeak,
-    /// NodeGetVolumeStats of a volume that does not exist ends the process
+    /// NodeGetVolumeStats of a volume that does not exist crashes the process
     CrashInCall,
-    /// NodeGetVolumeStats of a volume that does not exist stops the process, which answers nothing any more
+    /// NodeGetVolumeStats of a volume that does not exist hangs the process, which then responds to no call
     HangInCall,
-    /// ControllerGetVolume is declared and not implemented
+    /// ControllerGetVolume is declared but not implemented
     DeclaredUnimplemented,
-    /// ListVolumes is implemented and not declared
+    /// ListVolumes is implemented but not declared
     ImplementedUndeclared,
-    /// ControllerGetCapabilities lists a capability twice
+    /// ControllerGetCapabilities returns a capability twice
     CapabilityTwice,
-    /// Probe does not say whether the plugin is ready
+    /// Probe does not set `ready`
     ProbeWithoutReady,
 }
 
 impl Defect {
-    /// All of them.
+    /// All defects.
     pub fn all() -> &'static [Self] {
         Self::value_variants()
     }
 
-    /// As the command line spells it.
+    /// The defect's name on the command line.
     pub fn name(self) -> String {
         self.value().get_name().to_owned()
     }
 
-    /// What it does, in a sentence.
+    /// The defect's effect, in a sentence.
     pub fn effect(self) -> String {
         self.value().get_help().map(ToString::to_string).unwrap_or_default()
     }

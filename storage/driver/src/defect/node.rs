@@ -1,4 +1,4 @@
-//! What can be wrong with the calls of a node.
+//! Defects in the calls of a node.
 
 use std::{future, path::Path, process, time::Duration};
 
@@ -41,24 +41,24 @@ serve! { Node {
 } }
 
 impl Defective {
-    /// What this node does with a volume.
+    /// The node's use of a volume.
     fn usage(&self, volume_id: &str) -> Option<Usage> {
         Some(self.volume(volume_id)?.usage(self.sound.node_id()).cloned().unwrap_or_default())
     }
 
-    /// Lets something stand at `path` again, which was taken away there.
+    /// Recreates an entry at `path` after it was removed.
     fn stand_again(&self, path: &str, source: Option<&Path>) {
         let path = Path::new(path);
         let host = &self.sound.host;
         let stands =
             host.make_dir(path, 0o750).and_then(|()| source.map_or(Ok(()), |it| host.bind(it, path)));
         if let Err(error) = stands {
-            warn!(%error, path = %path.display(), "the defect cannot show itself");
+            warn!(%error, path = %path.display(), "the defect cannot be triggered");
         }
     }
 }
 
-/// The capability without the group that shall own the volume.
+/// The capability without `volume_mount_group`.
 fn without_group(capability: Option<&mut VolumeCapability>) {
     if let Some(AccessType::Mount(mount)) = capability.and_then(|it| it.access_type.as_mut()) {
         mount.volume_mount_group.clear();
@@ -143,7 +143,7 @@ async fn node_publish_volume(
             tokio::spawn(async move {
                 tokio::time::sleep(LATE).await;
                 if let Err(status) = driver.node_publish_volume(Request::new(request)).await {
-                    warn!(%status, "published late, and not at all");
+                    warn!(%status, "the delayed publication failed");
                 }
             });
             return done();
@@ -198,7 +198,7 @@ async fn node_get_volume_stats(
             Defect::CrashInCall => process::abort(),
             Defect::HangInCall => {
                 // It cannot fail: every process may stop itself. But it stops a moment later, when the kernel has
-                // told all threads, and this one would answer meanwhile.
+                // notified all threads, and this one would answer meanwhile.
                 let _ = kill_process(getpid(), Signal::STOP);
                 future::pending::<()>().await;
             }

@@ -1,4 +1,4 @@
-//! What can be wrong with the services beside controller and node.
+//! Defects in the services other than controller and node.
 
 use claimcheck_csi::v1::{
     self, CreateVolumeGroupSnapshotRequest, CreateVolumeGroupSnapshotResponse, GetMetadataAllocatedResponse,

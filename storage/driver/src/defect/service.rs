@@ -1,4 +1,4 @@
-//! The layer before the driver's services: what is wrong with any call, and what defects remember.
+//! The layer in front of the driver's services: defects that affect any call, and the state of defects.
 
 use std::{
     collections::BTreeMap,
@@ -22,14 +22,14 @@ use crate::{
     volume::Volume,
 };
 
-/// How many calls are fast, with [`Defect::SlowAfterCalls`].
+/// Number of fast calls, with [`Defect::SlowAfterCalls`].
 const FAST_CALLS: usize = 300;
-/// How long the others take.
+/// Duration of each later call.
 const SLOWNESS: Duration = Duration::from_millis(200);
 
 pub(super) type Answer<T> = Result<Response<T>, Status>;
 
-/// It is done, as a defect says without having done it.
+/// The response of a defect that reports success without doing the work.
 pub(super) fn done<T: Default>() -> Answer<T> {
     Ok(Response::new(T::default()))
 }
@@ -43,14 +43,14 @@ pub(crate) struct Defective {
     memory: Arc<Mutex<Memory>>,
 }
 
-/// What defects remember.
+/// State of the defects.
 #[derive(Default)]
 pub(super) struct Memory {
-    /// Open for no reason.
+    /// Leaked file descriptors.
     pub descriptors: Vec<File>,
-    /// Attached for no reason, as long as the process lives: the kernel clears them with it.
+    /// Leaked loop devices; the kernel clears them when the process exits.
     pub loops: Vec<LoopDevice>,
-    /// The last volume of a page, by the token of the next one.
+    /// The last volume of a page, keyed by the token of the next one.
     pub pages: BTreeMap<String, Entry>,
 }
 
@@ -59,7 +59,7 @@ impl Defective {
         Self { sound, defect, calls: Arc::default(), memory: Arc::default() }
     }
 
-    /// Makes a call, with what is wrong with all of them.
+    /// Makes a call, with the defects that affect all calls.
     pub(super) async fn around<T>(&self, call: impl Future<Output = Answer<T>>) -> Answer<T> {
         let before = self.calls.fetch_add(1, Ordering::Relaxed);
         match self.defect {
@@ -83,7 +83,7 @@ impl Defective {
         self.sound.volume(&VolumeId::parse(id)?).ok()
     }
 
-    /// Attaches an image once more, for no reason.
+    /// Attaches an image a second time, to leak the device.
     pub(super) fn leak_loop(&self, volume_id: &str) {
         let Some(volume) = self.volume(volume_id).filter(|volume| volume.kind == Kind::Image) else { return };
         let image = self.sound.store.content(&volume.id, volume.kind);
@@ -94,7 +94,8 @@ impl Defective {
     }
 }
 
-/// Implements a service: the calls of the first list by the free functions of that name, the others as they are.
+/// Implements a service: the calls of the first list by the free functions of that name, the others by
+/// delegation.
 macro_rules! serve {
     ($service:ident {
         altered { $($altered:ident($request:ident) -> $answer:ty;)* }

@@ -1,9 +1,9 @@
-//! Faithful copies of files and directories: contents with their holes, modes, owners, times, links and
-//! extended attributes.
+//! Exact copies of files and directories: contents with their holes, modes, owners, times, links and extended
+//! attributes.
 //!
-//! What is copied belongs to pods, which may change it meanwhile. So everything is opened relative to an open
-//! directory and no symbolic link is ever followed: a copy never leaves its directory. What vanishes under
-//! way is left out; whether that matters is for the caller to say, with [`stamp`].
+//! The source belongs to pods, which may change it meanwhile. So everything is opened relative to an open
+//! directory and no symbolic link is ever followed: a copy never leaves its directory. Files that disappear
+//! during the copy are omitted; the caller decides whether that matters, with [`stamp`].
 
 use std::{
     collections::{HashMap, hash_map::DefaultHasher},
@@ -31,11 +31,11 @@ use rustix::{
 use super::Stamp;
 use crate::extents;
 
-/// How deep directories may be nested: each level holds two descriptors open.
+/// Maximum depth of nested directories: each level holds two descriptors open.
 const MAX_DEPTH: usize = 200;
-/// How many bytes are copied between two looks at the clock.
+/// Bytes copied between two checks of the deadline.
 const PIECE: u64 = 64 << 20;
-/// The largest list of names, and the largest value, of extended attributes (`XATTR_LIST_MAX`).
+/// The maximum size of the names, and of a value, of extended attributes (`XATTR_LIST_MAX`).
 const XATTR_MAX: usize = 1 << 16;
 
 /// Copies one file and flushes the copy.
@@ -57,7 +57,7 @@ pub(super) fn tree(from: &Path, to: &Path, until: Option<Instant>) -> io::Result
     Ok(syncfs(&target)?)
 }
 
-/// Looks at a file, or at a directory and everything in it.
+/// Stamps a file, or a directory and everything in it.
 pub(super) fn stamp(path: &Path) -> io::Result<Stamp> {
     let mut stamp = Stamp::default();
     let start = statat(rustix::fs::CWD, path, AtFlags::SYMLINK_NOFOLLOW)?;
@@ -70,7 +70,7 @@ pub(super) fn stamp(path: &Path) -> io::Result<Stamp> {
 
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-/// Non-blocking, since what was a file may have become a pipe by now.
+/// Non-blocking, since a file may have been replaced by a pipe in the meantime.
 const READ: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 const WRITE_NEW: OFlags =
     OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
@@ -79,7 +79,7 @@ fn kind(stat: &Stat) -> FileType {
     FileType::from_raw_mode(stat.st_mode as RawMode)
 }
 
-/// Shares the blocks where the file system can, and else copies what is not a hole.
+/// Shares the blocks where the file system supports it, and otherwise copies all ranges with data.
 fn content(source: &File, target: &File, until: Option<Instant>) -> io::Result<()> {
     if ioctl_ficlone(target, source).is_ok() {
         return Ok(());
@@ -108,13 +108,13 @@ fn content(source: &File, target: &File, until: Option<Instant>) -> io::Result<(
 
 struct Tree {
     until: Option<Instant>,
-    /// Where the first name of a file with several is, from the root of the copy.
+    /// The first path of a file with several hard links, relative to the root of the copy.
     links: HashMap<(u64, u64), CString>,
     root: OwnedFd,
 }
 
 impl Tree {
-    /// Copies what is in a directory; `place` is where that is, from the root.
+    /// Copies the entries of a directory; `place` is its path relative to the root.
     fn entries(&mut self, from: BorrowedFd<'_>, to: BorrowedFd<'_>, place: &mut Vec<u8>) -> io::Result<()> {
         too_deep(place.iter().filter(|byte| **byte == b'/').count())?;
         for name in names(from)? {
@@ -186,7 +186,7 @@ fn too_deep(depth: usize) -> io::Result<()> {
     Err(io::Error::other(format!("its directories are nested more than {MAX_DEPTH} deep")))
 }
 
-/// All names in a directory but `.` and `..`, read before anything is done, so that no descriptor is kept.
+/// All names in a directory except `.` and `..`, read in advance, so that no descriptor is kept open.
 fn names(directory: BorrowedFd<'_>) -> io::Result<Vec<CString>> {
     let mut names = Vec::new();
     for entry in Dir::read_from(directory)? {
@@ -216,13 +216,13 @@ fn attributes_at(to: BorrowedFd<'_>, name: &CStr, stat: &Stat) -> io::Result<()>
         chownat(to, name, Some(Uid::from_raw(stat.st_uid)), Some(Gid::from_raw(stat.st_gid)), flags)?;
     }
     if kind(stat) != FileType::Symlink {
-        // Made by this process a moment ago in a directory that nobody else can enter.
+        // Made by this process a moment ago in a directory that no other process can enter.
         rustix::fs::chmodat(to, name, Mode::from_raw_mode(stat.st_mode as RawMode), AtFlags::empty())?;
     }
     Ok(utimensat(to, name, &times(stat), flags)?)
 }
 
-/// Those that may be set here: a user namespace shows some that only the machine's root may set.
+/// The attributes that may be set here: a user namespace also shows some that only the machine's root may set.
 fn extended_attributes(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> io::Result<()> {
     let mut list = vec![0; XATTR_MAX];
     let length = match flistxattr(from, &mut list[..]) {
@@ -256,7 +256,7 @@ fn times(stat: &Stat) -> Timestamps {
     }
 }
 
-/// The change time says more than the modification time: nobody can set it.
+/// The change time is more reliable than the modification time: it cannot be set.
 fn note(stamp: &mut Stamp, stat: &Stat) {
     let mut hasher = DefaultHasher::new();
     (stat.st_ino, stat.st_size, stat.st_ctime, stat.st_ctime_nsec).hash(&mut hasher);

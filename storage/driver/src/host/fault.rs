@@ -1,6 +1,6 @@
 //! A host that stops before the n-th effect, as if the process had been killed there.
 //!
-//! Part of the crate rather than of its tests so that other crates can rehearse crashes of the driver too.
+//! Part of the crate and not of its tests, so that other crates can also test crashes of the driver.
 
 use std::{
     fs::File,
@@ -16,23 +16,23 @@ use crate::{
     mount_options::MountOptions,
 };
 
-/// Wraps a host, writes down every effect and refuses all of them from a chosen one on: a dead process does
-/// nothing more, so the driver's own error handling must not get to tidy up either.
+/// Wraps a host, records every effect and rejects all of them from a chosen one on: a dead process does nothing
+/// more, so the driver's own error handling must not be able to clean up either.
 #[derive(Debug)]
 pub struct FaultHost<H> {
     inner: H,
-    /// How many effects may still happen; `None` for all of them.
+    /// Number of effects that may still happen; `None` for all of them.
     budget: Option<usize>,
     effects: Mutex<Vec<String>>,
 }
 
 impl<H: Host> FaultHost<H> {
-    /// Lets everything through and only writes it down.
+    /// Passes everything through and only records it.
     pub fn recording(inner: H) -> Self {
         Self { inner, budget: None, effects: Mutex::default() }
     }
 
-    /// Lets `effects` effects through and crashes before the next.
+    /// Passes `effects` effects through and crashes before the next.
     pub fn crashing_after(inner: H, effects: usize) -> Self {
         Self { inner, budget: Some(effects), effects: Mutex::default() }
     }
@@ -42,7 +42,7 @@ impl<H: Host> FaultHost<H> {
         self.log().clone()
     }
 
-    /// Whether an effect was refused.
+    /// Whether an effect was rejected.
     pub fn crashed(&self) -> bool {
         self.budget.is_some_and(|budget| self.log().len() > budget)
     }

@@ -1,4 +1,4 @@
-//! Freezing file systems: no safe wrapper offers these requests, hence the `unsafe` code.
+//! Freezing file systems: no safe wrapper exists for these requests, hence the `unsafe` code.
 
 use std::{fs::File, io, os::fd::AsRawFd, path::Path};
 
@@ -8,12 +8,12 @@ use nix::libc;
 const FIFREEZE: libc::Ioctl = 0xC004_5877u32 as libc::Ioctl;
 const FITHAW: libc::Ioctl = 0xC004_5878u32 as libc::Ioctl;
 
-/// Writes everything out and makes whoever writes to the file system at `path` wait, until [`thaw`].
+/// Flushes the file system at `path` and blocks its writers until [`thaw`].
 pub(super) fn freeze(path: &Path) -> io::Result<()> {
     request(path, FIFREEZE)
 }
 
-/// Lets writers go on. A file system that is not frozen is success.
+/// Unblocks writers. Succeeds for a file system that is not frozen.
 pub(super) fn thaw(path: &Path) -> io::Result<()> {
     match request(path, FITHAW) {
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),

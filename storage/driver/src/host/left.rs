@@ -1,4 +1,4 @@
-//! Loop devices that outlived whoever attached them, for those who know that nobody wants them any more.
+//! Leaked loop devices, for callers that know that they are no longer in use.
 
 use std::{
     fs::File,
@@ -13,15 +13,15 @@ use super::{FileId, loops};
 /// An attached loop device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftLoop {
-    /// Its node.
+    /// Its device node.
     pub path: PathBuf,
-    /// What the kernel calls the file behind it: the name in a mount namespace that may be gone.
+    /// The kernel's name of the backing file: a path in a mount namespace that may no longer exist.
     pub file: PathBuf,
-    /// Which file that is.
+    /// The identity of the backing file.
     pub id: FileId,
 }
 
-/// The devices whose file the kernel calls something below `directory`. Those of others are not opened.
+/// The devices with a backing file below `directory`, by the kernel's name. Other devices are not opened.
 ///
 /// # Errors
 /// `/sys` or a device cannot be read; the latter needs root.
@@ -39,12 +39,12 @@ pub fn below(directory: &Path) -> io::Result<Vec<LeftLoop>> {
 }
 
 impl LeftLoop {
-    /// Detaches it, unless it has another file by now.
+    /// Detaches it, unless it has another backing file by now.
     ///
     /// # Errors
-    /// The device refuses, or cannot be opened.
+    /// The device is busy, or cannot be opened.
     pub fn detach(&self) -> io::Result<()> {
-        // Whoever else detaches what is left waits here, so that between the look and the deed nobody takes a
+        // Other processes that detach leaked devices wait here, so that between check and detach none takes a
         // device that has just become free.
         let control = loops::open_control()?;
         flock(&control, FlockOperation::LockExclusive)?;

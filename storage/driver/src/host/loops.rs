@@ -1,4 +1,4 @@
-//! Loop devices through their ioctls: no safe wrapper offers these requests, hence the `unsafe` code.
+//! Loop devices through their ioctls: no safe wrapper exists for these requests, hence the `unsafe` code.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -70,12 +70,12 @@ struct LoopConfig {
     reserved: [u64; 8],
 }
 
-/// The device that hands out free loop devices.
+/// The control device, which allocates free loop devices.
 pub(super) fn open_control() -> io::Result<File> {
     OpenOptions::new().read(true).write(true).open("/dev/loop-control")
 }
 
-/// Opens the device node and makes it first where `/dev` is a static copy (containers) that lacks it.
+/// Opens the device node and creates it first where `/dev` is a static copy (containers) that lacks it.
 pub(super) fn open(path: &Path, number: u32) -> io::Result<File> {
     let open = || OpenOptions::new().read(true).write(true).open(path);
     match open() {
@@ -95,25 +95,25 @@ pub(super) fn path(number: u32) -> PathBuf {
     PathBuf::from(format!("/dev/loop{number}"))
 }
 
-/// Which loop device `device` is, as `stat` encodes device numbers; `None` if it is another kind of device.
+/// The number of the loop device `device`, encoded as by `stat`; `None` if it is another kind of device.
 pub(super) fn number(device: u64) -> Option<u32> {
     (rustix::fs::major(device) == LOOP_MAJOR).then(|| rustix::fs::minor(device))
 }
 
-/// What an attached loop device shows.
+/// State of an attached loop device.
 pub(super) struct Status {
-    /// The file behind it.
+    /// The backing file.
     pub file: FileId,
     flags: u32,
 }
 
-/// The loop devices for raw use whose file is `image`, which has the identity `file`.
+/// The loop devices for raw use backed by `image`, which has the identity `file`.
 pub(super) fn raw(image: &Path, file: FileId) -> io::Result<Vec<RawLoop>> {
     let raw = attached(image, file)?.into_iter().filter(|(_, flags)| flags & LO_FLAGS_AUTOCLEAR == 0);
     Ok(raw.map(|(path, flags)| RawLoop { path, read_only: flags & LO_FLAGS_READ_ONLY != 0 }).collect())
 }
 
-/// The loop devices below mounts whose file is `image`, which has the identity `file`.
+/// The loop devices below mounts backed by `image`, which has the identity `file`.
 pub(super) fn below_mounts(image: &Path, file: FileId) -> io::Result<Vec<PathBuf>> {
     let mounted = attached(image, file)?.into_iter().filter(|(_, flags)| flags & LO_FLAGS_AUTOCLEAR != 0);
     Ok(mounted.map(|(path, _)| path).collect())
@@ -121,9 +121,9 @@ pub(super) fn below_mounts(image: &Path, file: FileId) -> io::Result<Vec<PathBuf
 
 /// All loop devices of an image, with their flags.
 ///
-/// Candidates come from sysfs, so that devices of others are not opened: whoever opens one keeps it from
-/// clearing itself for that moment. The kernel names files from the root of the mount they were opened in,
-/// which may not be ours, so only the end of the path can be compared.
+/// Candidates come from sysfs, so that unrelated devices are not opened: an open descriptor prevents their
+/// automatic clearing for that moment. The kernel names files from the root of the mount they were opened in,
+/// which may be another mount namespace, so only the end of the path can be compared.
 fn attached(image: &Path, file: FileId) -> io::Result<Vec<(PathBuf, u32)>> {
     let tail: PathBuf = image.iter().rev().take(2).collect::<Vec<_>>().into_iter().rev().collect();
     let mut found = Vec::new();
@@ -141,7 +141,7 @@ fn attached(image: &Path, file: FileId) -> io::Result<Vec<(PathBuf, u32)>> {
     Ok(found)
 }
 
-/// The numbers of the loop devices that are attached, and what the kernel calls their files.
+/// The numbers of the attached loop devices, and the kernel's names of their backing files.
 pub(super) fn backing_files() -> io::Result<Vec<(u32, PathBuf)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/sys/block")? {
@@ -177,7 +177,7 @@ pub(super) fn configure(device: &File, backing: &File, wanted: LoopUse) -> io::R
         info: LoopInfo { flags, ..LoopInfo::ZERO },
         reserved: [0; 8],
     };
-    // SAFETY: `config` has the layout of the kernel's struct loop_config, lives for the whole call and is
+    // SAFETY: `config` has the layout of the kernel's struct loop_config, is valid for the whole call and is
     // only read; both descriptors are open.
     match unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE, &raw const config) } {
         0 => Ok(()),
@@ -185,19 +185,19 @@ pub(super) fn configure(device: &File, backing: &File, wanted: LoopUse) -> io::R
     }
 }
 
-/// What is attached to a loop device; `None` if nothing is.
+/// The backing file of a loop device; `None` if it is not attached.
 #[expect(unsafe_code, reason = "no safe wrapper offers LOOP_GET_STATUS64")]
 pub(super) fn status(device: &File) -> io::Result<Option<Status>> {
     let mut info = LoopInfo::ZERO;
     // SAFETY: `info` has the layout of the kernel's struct loop_info64, of which every bit pattern is valid,
-    // and lives for the whole call.
+    // and is valid for the whole call.
     match unsafe { libc::ioctl(device.as_raw_fd(), LOOP_GET_STATUS64, &raw mut info) } {
         0 => Ok(Some(Status { file: FileId { device: info.device, inode: info.inode }, flags: info.flags })),
         _ => unattached_is_none(io::Error::last_os_error()),
     }
 }
 
-/// Detaches the file; at once, or with the last user if there is one. Nothing attached is success.
+/// Detaches the file; at once, or with the last user if it is in use. Succeeds if nothing is attached.
 #[expect(unsafe_code, reason = "no safe wrapper offers LOOP_CLR_FD")]
 pub(super) fn clear(device: &File) -> io::Result<()> {
     // SAFETY: the request takes no argument and `device` is open for the whole call.
@@ -207,7 +207,7 @@ pub(super) fn clear(device: &File) -> io::Result<()> {
     }
 }
 
-/// Makes the device as large as its file has become.
+/// Sets the device's size to the current size of its file.
 #[expect(unsafe_code, reason = "no safe wrapper offers LOOP_SET_CAPACITY")]
 pub(super) fn set_capacity(device: &File) -> io::Result<()> {
     // SAFETY: the request takes no argument and `device` is open for the whole call.

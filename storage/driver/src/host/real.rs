@@ -1,7 +1,7 @@
 //! The real machine: files through `std`, mounts through `rustix`, loop devices through [`super::loops`], file
 //! systems through their tools.
 //!
-//! Needs Linux 5.8 (`LOOP_CONFIGURE`, `STATX_ATTR_MOUNT_ROOT`).
+//! Requires Linux 5.8 (`LOOP_CONFIGURE`, `STATX_ATTR_MOUNT_ROOT`).
 
 use std::{
     env,
@@ -92,8 +92,8 @@ impl Host for RealHost {
         if fs == FsType::Xfs {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "XFS grows only while it is mounted"));
         }
-        // resize2fs wants the file system checked; that also replays the journal of one that was not
-        // unmounted. 1 says that something was put right.
+        // resize2fs requires a checked file system; that also replays the journal of one that was not
+        // unmounted. 1 means that errors were corrected.
         run_tool("e2fsck", hold.try_clone()?.into(), &[0, 1], |tool| tool.args(["-f", "-p"]).arg(image))?;
         run_tool(fs.grow_tool(), hold.try_clone()?.into(), &[0], |tool| tool.arg(image))
     }
@@ -110,7 +110,7 @@ impl Host for RealHost {
         let backing = OpenOptions::new().read(true).write(!read_only).open(image)?;
         let control = loops::open_control()?;
         // Between asking for a free device and taking it another process may take it: then ask again. Every
-        // lost round means that somebody else got a device, so this ends.
+        // lost round means that another process got a device, so this ends.
         loop {
             let number = loops::free(&control)?;
             let path = loops::path(number);
@@ -259,7 +259,7 @@ impl Host for RealHost {
 
     fn list_dir(&self, path: &Path) -> io::Result<Vec<String>> {
         let Some(entries) = missing_is_none(fs::read_dir(path))? else { return Ok(Vec::new()) };
-        // Names that are not UTF-8 are none of ours.
+        // Names that are not UTF-8 are not the driver's.
         entries.filter_map(|entry| entry.map(|e| e.file_name().into_string().ok()).transpose()).collect()
     }
 
@@ -271,7 +271,7 @@ impl Host for RealHost {
             None if head.iter().all(|byte| *byte == 0) => Ok(None),
             None => Err(io::Error::new(
                 io::ErrorKind::InvalidData,
-                "the image holds something that is no known file system; it is left as it is",
+                "the image holds something that is not a known file system; it is left unchanged",
             )),
         }
     }
@@ -313,7 +313,7 @@ fn missing_is_none<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// Looks in `PATH` and where Debian keeps system tools, which the `PATH` of a service or user may lack.
+/// Searches `PATH` and Debian's directories for system tools, which the `PATH` of a service or user may lack.
 fn find_tool(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path)
@@ -322,7 +322,7 @@ fn find_tool(name: &str) -> Option<PathBuf> {
         .find(|tool| tool.is_file())
 }
 
-/// Runs a tool to its end; exit codes other than `fine` are errors with what it said.
+/// Runs a tool to its end; exit codes other than `fine` are errors with the tool's output.
 fn run_tool(
     name: &str,
     stdin: Stdio,

@@ -1,8 +1,8 @@
-//! The SnapshotMetadata service: which blocks of a snapshot hold data, and in which two snapshots of a volume
-//! differ. For snapshots of images only, since directories have no blocks.
+//! The SnapshotMetadata service: allocated blocks of a snapshot, and changed blocks between two snapshots of a
+//! volume. For snapshots of images only, since directories have no blocks.
 //!
-//! Snapshots keep no list of changed blocks. What was never written is a hole in the image, and a difference is
-//! found by comparing: exact to the block, and as fast as the images can be read.
+//! Snapshots keep no list of changed blocks. Blocks that were never written are holes in the image, and changes
+//! are found by comparison: exact to the block, and as fast as the images can be read.
 
 mod stream;
 
@@ -78,7 +78,10 @@ impl Driver {
             return Err(Error::invalid("target_snapshot_id", reason));
         }
         if base.created > target.created {
-            return Err(Error::invalid("base_snapshot_id", "is the younger of the two; exchange them"));
+            return Err(Error::invalid(
+                "base_snapshot_id",
+                "is newer than the target snapshot; exchange them",
+            ));
         }
         let start = start(request.starting_offset, &target)?;
         let (old, new) = (self.open_blocks(&base)?, self.open_blocks(&target)?);

@@ -1,4 +1,4 @@
-//! From ranges of a file to messages of a stream, on a thread that may block.
+//! From ranges of a file to messages of a stream, on a blocking thread.
 
 use std::{fs::File, io, ops::Range};
 
@@ -11,19 +11,19 @@ use tonic::{Status, codegen::BoxStream};
 
 use crate::extents;
 
-/// Entries per message at most; 16 KiB.
+/// Maximum number of entries per message; 16 KiB.
 pub(super) const PER_MESSAGE: usize = 1024;
-/// Messages that are made before the client has taken those before.
+/// Messages queued before the client has received earlier ones.
 const AHEAD: usize = 4;
 
-/// What a call asks for, with its files open.
+/// The request of a call, with its files open.
 pub(crate) struct Listing {
-    /// Compared with this; with nothing: what is allocated.
+    /// The base of the comparison; `None` for all allocated blocks.
     pub(super) base: Option<File>,
     pub(super) target: File,
-    /// From this byte on.
+    /// Offset of the first byte.
     pub(super) start: u64,
-    /// Of the target, in bytes.
+    /// Size of the target in bytes.
     pub(super) size: u64,
     pub(super) per_message: usize,
 }
@@ -48,13 +48,13 @@ message!(GetMetadataAllocatedResponse);
 message!(GetMetadataDeltaResponse);
 
 impl Listing {
-    /// Starts to work. Ends early if the client goes away.
+    /// Starts the worker. It ends early if the client disconnects.
     pub(super) fn stream<M: Message>(self) -> BoxStream<M> {
         let (sender, receiver) = mpsc::channel(AHEAD);
         tokio::task::spawn_blocking(move || {
             if let Err(error) = self.send(&sender) {
                 let status = Status::internal(format!("cannot read the snapshot: {error}"));
-                // Nobody to tell: the client is gone.
+                // The client has disconnected.
                 drop(sender.blocking_send(Err(status)));
             }
         });

@@ -1,7 +1,7 @@
-//! Inline ephemeral volumes (KEP-596): made by NodePublishVolume, gone with NodeUnpublishVolume.
+//! Inline ephemeral volumes (KEP-596): created by NodePublishVolume, deleted by NodeUnpublishVolume.
 //!
-//! They have a record like all others, so that the next start finds what a crash left. Nobody asks to stage
-//! them: they are mounted below the state directory and bound from there.
+//! They have a record like all others, so that the next start finds what a crash left behind. They are never
+//! staged: they are mounted below the state directory and bind mounted from there.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -20,7 +20,7 @@ use crate::{
 
 /// Set by the kubelet in the volume context.
 const KEY: &str = "csi.storage.k8s.io/ephemeral";
-/// The attribute that says how large a volume is to be, in bytes.
+/// The attribute with the size of the volume in bytes.
 const SIZE: &str = "size";
 
 /// Whether the volume context is that of an ephemeral volume.
@@ -28,7 +28,7 @@ pub(super) fn is_wanted(context: &BTreeMap<String, String>) -> bool {
     context.get(KEY).is_some_and(|value| value == "true")
 }
 
-/// The id of a volume in a call that may be about an ephemeral one, whose id the kubelet makes up.
+/// The id of a volume in a call that may be about an ephemeral volume, with an id that the kubelet generates.
 pub(super) fn id_on_node(handle: &str) -> Result<VolumeId> {
     match fields::volume_id(handle) {
         // A name with a control character cannot be that of any other volume.
@@ -37,7 +37,7 @@ pub(super) fn id_on_node(handle: &str) -> Result<VolumeId> {
     }
 }
 
-/// Whether an id is one that the kubelet makes up: `csi-` and 64 hexadecimal digits (`makeVolumeHandle` in
+/// Whether an id is one that the kubelet generates: `csi-` and 64 hexadecimal digits (`makeVolumeHandle` in
 /// pkg/volume/csi/csi_mounter.go).
 pub(super) fn is_made_up(handle: &str) -> bool {
     let digits = handle.strip_prefix("csi-").unwrap_or_default();
@@ -45,7 +45,7 @@ pub(super) fn is_made_up(handle: &str) -> bool {
 }
 
 impl Driver {
-    /// Makes the volume unless an earlier call did, and shows it.
+    /// Creates the volume unless an earlier call did, and publishes it.
     pub(super) fn publish_ephemeral(
         &self,
         handle: &str,
@@ -54,7 +54,7 @@ impl Driver {
         grant: Grant,
     ) -> Result<NodePublishVolumeResponse> {
         if !self.config.capabilities.has(Capability::InlineEphemeral) {
-            let reason = format!("{KEY} is set, and the driver does not offer INLINE_EPHEMERAL");
+            let reason = format!("{KEY} is set, and the driver does not declare INLINE_EPHEMERAL");
             return Err(Error::invalid("volume_context", reason));
         }
         let id = id_on_node(handle)?;
@@ -103,7 +103,7 @@ impl Driver {
         let wanted = volume.capacity_bytes;
         if let Some(room) = self.room_in(&volume.topology)?.filter(|room| *room < wanted) {
             return Err(Error::Exhausted(format!(
-                "{wanted} bytes were asked for, and {room} are left on this node (--capacity)"
+                "{wanted} bytes were requested, and {room} are left on this node (--capacity)"
             )));
         }
         self.make_content(&volume, None)?;
@@ -111,13 +111,13 @@ impl Driver {
         Ok(volume)
     }
 
-    /// Removes an ephemeral volume that nobody uses any more. The caller holds its lock.
+    /// Removes an ephemeral volume that is no longer in use. The caller holds its lock.
     pub(crate) fn remove_if_ephemeral(&self, volume: &Volume) -> Result<()> {
         if volume.ephemeral && volume.in_use().is_none() { self.store.remove(&volume.id) } else { Ok(()) }
     }
 }
 
-/// What the pod's volumeAttributes ask for; those of Kubernetes itself are left out.
+/// The pod's volumeAttributes; keys of Kubernetes itself are ignored.
 fn attributes(context: &BTreeMap<String, String>, grant: &Grant) -> Result<(Kind, SizeRange)> {
     let mut ours = context.clone();
     ours.retain(|key, _| !key.starts_with(PROVISIONER_PREFIX));

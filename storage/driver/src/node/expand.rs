@@ -1,7 +1,7 @@
-//! NodeExpandVolume, and how a file system grows into an image that has become larger.
+//! NodeExpandVolume, and the expansion of a file system after its image has grown.
 //!
-//! While it is mounted where the kernel lets us. Where it does not (ext4 takes `CAP_SYS_RESOURCE`), before it is
-//! mounted the next time: staging looks whether a file system fills its image.
+//! Online where the kernel permits it. Otherwise (ext4 requires `CAP_SYS_RESOURCE`) before the next mount:
+//! staging checks whether a file system fills its image.
 
 use std::{io, path::Path};
 
@@ -21,7 +21,7 @@ use crate::{
 };
 
 impl Driver {
-    /// Makes what this node shows of a volume as large as ControllerExpandVolume made the volume.
+    /// Expands the volume on this node to the size that ControllerExpandVolume set.
     ///
     /// CSI specification, NodeExpandVolume: the path must be one of the volume's on this node.
     pub fn expand_on_node(&self, request: NodeExpandVolumeRequest) -> Result<NodeExpandVolumeResponse> {
@@ -52,7 +52,7 @@ impl Driver {
         }
         if !size.contains(volume.capacity_bytes) {
             return Err(Error::OutOfRange(format!(
-                "volume {} has {} bytes, which is not in the range; call ControllerExpandVolume to make it larger",
+                "volume {} has {} bytes, not in the requested range; call ControllerExpandVolume to expand it",
                 volume.id, volume.capacity_bytes
             )));
         }
@@ -66,7 +66,7 @@ impl Driver {
     fn grow_staged(&self, volume: &Volume, staging: &Staging) -> Result<()> {
         let image = self.store.content(&volume.id, Kind::Image);
         if staging.access.volume_mode == VolumeMode::Block {
-            for raw in self.host.raw_loops(&image).doing("look for loop devices of", &image)? {
+            for raw in self.host.raw_loops(&image).doing("list the loop devices of", &image)? {
                 self.host.resize_loop(&raw.path).doing("resize", raw.path)?;
             }
             return Ok(());
@@ -86,30 +86,30 @@ impl Driver {
         }
         let device = backing.device();
         self.host.resize_loop(&device).doing("resize", &device)?;
-        if !self.host.grows_mounted(found.fs).doing("ask for privileges to grow", path)? {
+        if !self.host.grows_mounted(found.fs).doing("check the privileges to expand", path)? {
             return Err(Error::OnlineGrowth { volume: volume.id.to_string(), fs: found.fs });
         }
         self.grow_mounted(&device, path, found.fs)
     }
 
-    /// Makes a mounted file system as large as its device.
+    /// Expands a mounted file system to the size of its device.
     pub(super) fn grow_mounted(&self, device: &Path, path: &Path, fs: FsType) -> Result<()> {
-        with_tool(fs, self.host.grow_mounted(device, path, fs))?.doing("grow the file system at", path)
+        with_tool(fs, self.host.grow_mounted(device, path, fs))?.doing("expand the file system at", path)
     }
 
-    /// Makes the file system in an image that is mounted nowhere as large as the image. XFS, which cannot, is
-    /// grown once it is mounted.
+    /// Expands the file system in an unmounted image to the size of the image. XFS does not support this and is
+    /// expanded once it is mounted.
     ///
-    /// The tool holds the volume's lock too: should this process be killed, nobody touches the image before
-    /// the tool has ended.
+    /// The tool holds the volume's lock too: if this process is killed, the image stays locked until the tool
+    /// has exited.
     pub(super) fn grow_unmounted(&self, lock: &Lock, volume: &Volume, fs: FsType) -> Result<()> {
         let image = self.store.content(&volume.id, Kind::Image);
         let grown = self.host.grow_image(&image, fs, lock.hold());
-        with_tool(fs, grown)?.doing("grow the file system in", image)
+        with_tool(fs, grown)?.doing("expand the file system in", image)
     }
 }
 
-/// Tells a missing tool from what it said.
+/// Distinguishes a missing tool from a tool's error.
 fn with_tool(fs: FsType, outcome: io::Result<()>) -> Result<io::Result<()>> {
     match outcome {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {

@@ -1,4 +1,4 @@
-//! The Node service: volumes become directories or devices on this node. One file per pair of calls.
+//! The Node service: mounts volumes as directories or devices on this node. One file per pair of calls.
 
 mod block;
 pub(crate) mod ephemeral;
@@ -105,8 +105,8 @@ impl Node for Driver {
 
 // What staging and publishing share: recognising, making and undoing mounts of a volume.
 impl Driver {
-    /// What is mounted at `path`, if it is this volume; anything else there is an error, since mounting over
-    /// it or taking it away would hurt somebody.
+    /// The mount at `path`, if it is this volume; any other mount there is an error, since mounting over it or
+    /// unmounting it would disrupt its user.
     pub(crate) fn mounted_volume(&self, volume: &Volume, path: &Path) -> Result<Option<Mounted>> {
         let Some(mounted) = self.host.mounted(path).doing("look at", path)? else { return Ok(None) };
         let content = self.store.content(&volume.id, volume.kind);
@@ -125,12 +125,12 @@ impl Driver {
         )))
     }
 
-    /// Makes the directory `source` appear at `target`, with the flags of `options`.
+    /// Bind mounts the directory `source` at `target`, with the flags of `options`.
     fn bind(&self, volume: &Volume, source: &Path, target: &Path, options: &MountOptions) -> Result<()> {
         if self.mounted_volume(volume, target)?.is_none() {
             self.host.bind(source, target).doing("bind mount the volume at", target)?;
         }
-        // A bind mount takes no flags when it is made. The record says what they should be, so a crash
+        // A bind mount accepts no flags when it is made. The record has the desired ones, so a crash
         // between the two steps is made good by the repeat.
         if !options.point.is_empty() {
             self.host.remount_bind(target, options).doing("set the mount flags of", target)?;

@@ -1,4 +1,4 @@
-//! Paths that callers name: places of their own, and never anything of the driver's.
+//! Paths in requests: they belong to the caller, and never point into the driver's state directory.
 
 use std::path::{Path, PathBuf};
 
@@ -10,11 +10,11 @@ use crate::{
 };
 
 impl Driver {
-    /// A staging or target path at which something will be made or taken away.
+    /// A staging or target path at which the driver creates or removes something.
     ///
-    /// It is no symbolic link itself, and does not lead into the state directory, neither by name nor through
-    /// links on its way (that `/var/lib/kubelet` is one is usual). Nor is it above the state directory, which a
-    /// mount there would hide.
+    /// It must not be a symbolic link itself, and must not lead into the state directory, neither by name nor
+    /// through symbolic links on its way (`/var/lib/kubelet` often is one). Nor may it be above the state
+    /// directory, which a mount there would hide.
     pub(super) fn outside_path(&self, field: &'static str, path: &str) -> Result<PathBuf> {
         let path = fields::path(field, path)?;
         if self.host.entry(&path).doing("look at", &path)? == Some(Entry::Symlink) {
@@ -27,14 +27,14 @@ impl Driver {
             .into_iter()
             .any(|(path, state)| path.starts_with(state) || state.starts_with(path));
         if clashes {
-            let reason = format!("{} is the driver's own: see --state-dir", path.display());
+            let reason = format!("{} is inside or above the driver's --state-dir", path.display());
             return Err(Error::invalid(field, reason));
         }
         Ok(path)
     }
 
-    /// Removes the target path of a publication that is over. Only ever what is empty: what lies there once
-    /// nothing is mounted is not the volume's.
+    /// Removes the target path of a publication that is over, only if it is empty: remaining content after the
+    /// unmount does not belong to the volume.
     pub(crate) fn remove_target(&self, target: &Path) -> Result<()> {
         match self.host.entry(target).doing("look at", target)? {
             None => Ok(()),

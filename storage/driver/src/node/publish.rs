@@ -24,7 +24,7 @@ use crate::{
 };
 
 impl Driver {
-    /// Shows a staged volume at the target path too.
+    /// Publishes a staged volume at the target path.
     pub fn publish(&self, request: NodePublishVolumeRequest) -> Result<NodePublishVolumeResponse> {
         self.config.secrets.check(Call::NodePublishVolume, &request.secrets)?;
         if request.volume_id.is_empty() {
@@ -55,7 +55,7 @@ impl Driver {
         shown
     }
 
-    /// The staging path of a request; `None` if the driver is one that nobody asks to stage.
+    /// The staging path of a request; `None` if the driver does not declare STAGE_UNSTAGE_VOLUME.
     fn staging_path(&self, path: &str) -> Result<Option<PathBuf>> {
         if !self.config.capabilities.has(Capability::StageUnstageVolume) {
             return Ok(None);
@@ -68,7 +68,8 @@ impl Driver {
         self.outside_path("staging_target_path", path).map(Some)
     }
 
-    /// Stages below the state directory: the pods of a node share one mount of an image, whoever asks.
+    /// Mounts the volume below the state directory, for a driver without staging: the pods of a node share one
+    /// mount of an image.
     pub(super) fn stage_unasked(&self, lock: &Lock, volume: &mut Volume, access: &Access) -> Result<PathBuf> {
         let path = self.store.own_staging(&volume.id, self.node_id());
         let present = volume.usage(self.node_id()).and_then(|usage| usage.staged.clone());
@@ -131,7 +132,7 @@ impl Driver {
                 volume.usage_mut(self.node_id()).published.insert(target.clone(), grant.clone());
                 self.store.save(volume)?;
                 if let Err(error) = self.show(volume, source, &target, &grant) {
-                    // After a final error nobody calls NodeUnpublishVolume: take back what this call began.
+                    // NodeUnpublishVolume is not called after a final error: undo the partial work of this call.
                     if let Err(left) = self.withdraw(volume, &target) {
                         warn!(volume = %id, error = %left, "a failed publication stays on record");
                     }
@@ -159,14 +160,14 @@ impl Driver {
         self.bind(volume, source, target, &options)
     }
 
-    /// Takes the volume away from the target path, and the path itself too.
+    /// Unpublishes the volume from the target path, and removes the path.
     pub fn unpublish(&self, request: NodeUnpublishVolumeRequest) -> Result<NodeUnpublishVolumeResponse> {
         if request.volume_id.is_empty() {
             return Err(Error::Missing("volume_id"));
         }
         let target = self.outside_path("target_path", &request.target_path)?;
         let (_lock, mut volume) = match self.lock(&ephemeral::id_on_node(&request.volume_id)?) {
-            // It goes with its publication, so that a repeat of this call finds it gone; and the kubelet would
+            // Removed with its publication, so that a repeated call does not find it; and the kubelet would
             // repeat until it succeeds.
             Err(Error::NoVolume(_)) if ephemeral::is_made_up(&request.volume_id) => {
                 self.remove_target(&target)?;

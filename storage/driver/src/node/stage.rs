@@ -21,7 +21,7 @@ use crate::{
 };
 
 impl Driver {
-    /// Mounts a volume at the staging path; a blank image gets its file system first.
+    /// Mounts a volume at the staging path; a blank image is formatted first.
     pub fn stage(&self, request: NodeStageVolumeRequest) -> Result<NodeStageVolumeResponse> {
         self.config.secrets.check(Call::NodeStageVolume, &request.secrets)?;
         if request.volume_id.is_empty() {
@@ -49,14 +49,14 @@ impl Driver {
             ))),
             Some(_) => self.mount_staged(lock, volume, &staging),
             None => {
-                // Not over somebody else's mount.
+                // Never mount over an unrelated mount.
                 self.mounted_volume(volume, &staging.path)?;
                 // Who writes is settled by attachments; here only that one-node volumes stay on one node.
                 staging.access.join(true, volume.staged_elsewhere(self.node_id()))?;
                 volume.usage_mut(self.node_id()).staged = Some(staging.clone());
                 self.store.save(volume)?;
                 if let Err(error) = self.mount_staged(lock, volume, &staging) {
-                    // After a final error nobody calls NodeUnstageVolume: take back what this call began.
+                    // NodeUnstageVolume is not called after a final error: undo the partial work of this call.
                     if let Err(left) = self.withdraw_staging(volume, &staging.path) {
                         warn!(volume = %volume.id, error = %left, "a failed staging stays on record");
                     }
@@ -67,7 +67,7 @@ impl Driver {
         }
     }
 
-    /// Takes the volume away from the staging path. The directory itself is the caller's.
+    /// Unstages the volume from the staging path. The caller owns the directory itself.
     pub fn unstage(&self, request: NodeUnstageVolumeRequest) -> Result<NodeUnstageVolumeResponse> {
         if request.volume_id.is_empty() {
             return Err(Error::Missing("volume_id"));
@@ -101,7 +101,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Whether what the record says about a staging is there: it is not after a reboot.
+    /// Whether a recorded staging still exists: it does not after a reboot.
     pub(crate) fn is_staged(&self, volume: &Volume, staging: &Staging) -> Result<bool> {
         Ok(match staging.access.volume_mode {
             VolumeMode::Filesystem => self.mounted_volume(volume, &staging.path)?.is_some(),
@@ -136,7 +136,8 @@ impl Driver {
         let fs = found.fs;
         // Several nodes may read at once, and none of them changes what the others see.
         let grow = !access.mode.read_only() && !found.fills(volume.capacity_bytes);
-        let grow_mounted = grow && self.host.grows_mounted(fs).doing("ask for privileges to grow", path)?;
+        let grow_mounted =
+            grow && self.host.grows_mounted(fs).doing("check the privileges to expand", path)?;
         if grow && !grow_mounted {
             self.grow_unmounted(lock, volume, fs)?;
         }
@@ -161,17 +162,17 @@ impl Driver {
         if grow_mounted { self.grow_mounted(&device.path, path, fs) } else { Ok(()) }
     }
 
-    /// Finds out what is on the image, or makes a file system on a blank one.
+    /// Detects the file system on the image, or formats a blank one.
     ///
-    /// It is made in a draft that then takes the image's place: so the image is blank or complete, and a
-    /// tool that outlives a killed driver scribbles on a file that nobody will use.
+    /// It is formatted in a draft that then replaces the image: so the image is either blank or complete, and a
+    /// tool that outlives a killed driver writes to an unused file only.
     fn ensure_filesystem(&self, volume: &Volume, access: &Access) -> Result<Found> {
         let image = self.store.content(&volume.id, Kind::Image);
         let wanted = access.fs_type.or(volume.fs_type);
         if let Some(found) = self.host.probe_filesystem(&image).doing("read", &image)? {
             return match wanted {
                 Some(wanted) if wanted != found.fs => Err(Error::Precondition(format!(
-                    "volume {} holds {held}, and {wanted} was asked for; set fsType to {held}",
+                    "volume {} holds {held}, and {wanted} was requested; set fsType to {held}",
                     volume.id,
                     held = found.fs
                 ))),

@@ -15,7 +15,7 @@ use crate::{
 };
 
 impl Driver {
-    /// How large and how full a volume is, and in which condition.
+    /// Capacity, usage and condition of a volume.
     pub fn stats(&self, request: NodeGetVolumeStatsRequest) -> Result<NodeGetVolumeStatsResponse> {
         if request.volume_id.is_empty() {
             return Err(Error::Missing("volume_id"));
@@ -42,10 +42,10 @@ impl Driver {
         Ok(NodeGetVolumeStatsResponse { usage, volume_condition: self.reported_condition(&volume)? })
     }
 
-    /// Bytes and inodes of the file system that a volume lies on: its own for an image, the host's for a
-    /// directory (whose size nothing enforces; adding up its files would cost more than it tells).
+    /// Bytes and inodes of the volume's file system: its own for an image, the host's for a directory (with a
+    /// size that is not enforced; summing up its files would cost more than the result is worth).
     fn filesystem_usage(&self, path: &Path) -> Result<Vec<VolumeUsage>> {
-        let usage = self.host.usage(path).doing("look at the free space of", path)?;
+        let usage = self.host.usage(path).doing("determine the free space of", path)?;
         Ok(vec![
             of(Unit::Bytes, usage.total_bytes, usage.used_bytes, usage.available_bytes),
             of(Unit::Inodes, usage.total_inodes, usage.used_inodes, usage.available_inodes),

@@ -76,7 +76,7 @@ fn rules() {
     assert_eq!((stats.usage.len(), stats.usage[0].total), (1, support::IMAGE_BYTES));
 
     driver.unpublish(support::unpublish(&reader)).unwrap();
-    assert_eq!(host.raw_count(), 1, "nobody needs the one to read any more");
+    assert_eq!(host.raw_count(), 1, "the read-only one is unused");
     driver.unpublish(support::unpublish(&target)).unwrap();
     driver.unpublish(support::unpublish(&target)).unwrap();
     assert!(!target.exists() && !reader.exists());

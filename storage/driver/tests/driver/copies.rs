@@ -53,7 +53,7 @@ fn unstage(driver: &Driver, id: &str, path: &Path) {
     support::once_free(|| driver.unstage(request.clone()));
 }
 
-/// Tells threads that work until they are told to end, also if the test fails: a scope waits for its threads.
+/// Stops threads that work until they are stopped, also if the test fails: a scope waits for its threads.
 struct End<'a>(&'a AtomicBool);
 
 impl Drop for End<'_> {
@@ -337,7 +337,7 @@ fn larger_copies_have_larger_file_systems() {
     });
 }
 
-/// A raw volume that somebody writes to all the time has no moment that a copy could show; one that rests has.
+/// A raw volume with permanent writes has no consistent copy; one without writes has.
 #[test]
 fn raw_volumes_are_watched() {
     support::with_private_mounts(|| {
@@ -420,7 +420,7 @@ fn blocks_are_shared_where_that_is_possible() {
     });
 }
 
-/// Not a file system of the image's own, and read-only: there is nothing to freeze, and nobody to wait for.
+/// Not a file system of the image's own, and read-only: nothing needs to be frozen, and no writer to wait for.
 #[test]
 fn readers_are_not_frozen() {
     support::with_private_mounts(|| {

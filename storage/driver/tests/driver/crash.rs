@@ -110,7 +110,7 @@ fn on_fake_host(scenario: &Scenario, host: fn() -> FakeHost) {
             let again = successor.crashed();
             if again {
                 second_crashes += 1;
-                // A crash while it starts stops nobody here who asks for what is gone already.
+                // A crash while it starts does not affect calls for deleted objects.
                 let failed = outcome.map_or_else(|(failed, _)| failed, |()| scenario.steps().count());
                 let next = after.resume_at(failed, scenario);
                 let third = Arc::new(FaultHost::recording(host.clone()));

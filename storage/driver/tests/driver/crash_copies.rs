@@ -1,5 +1,5 @@
 //! The driver is stopped before every single effect of copying a volume that is in use, and a new one takes
-//! over. Whatever was begun is then there whole or not at all, nobody is kept from writing, and a repeat works.
+//! over. Whatever was begun is then there whole or not at all, no writer is blocked, and a repeat works.
 
 use std::{fs, sync::Arc};
 
@@ -126,7 +126,7 @@ fn crash_everywhere(kind: &str) {
                 if let Err((failed, error)) = outcome {
                     panic!("{context}: {} failed: {error:?}", CALLS[failed]);
                 }
-                assert_eq!(host.frozen_count(), 0, "{context}: somebody still waits");
+                assert_eq!(host.frozen_count(), 0, "{context}: a file system is still frozen");
                 place.assert_whole(&context);
                 let left: Vec<_> = ["snapshots", "groups"].map(|folder| place.names(folder)).concat();
                 assert_eq!((place.volumes().len(), left), (2, vec![]), "{context}");

@@ -232,7 +232,7 @@ fn really(fs: Option<FsType>, bytes: i64) {
             assert_eq!(fs::read_to_string(target.join("file")).unwrap(), "kept");
             assert_eq!(driver.stats(support::stats(&target)).unwrap().usage[0].total.unsigned_abs(), after);
         }
-        // Once more while nobody has it.
+        // Once more while it is unused.
         down();
         driver.expand(support::expand(3 * bytes)).unwrap();
         up().unwrap();

@@ -16,7 +16,7 @@ use tonic::{
 
 const BLOCK: i64 = 4096;
 
-/// What a stream told: the blocks, and how many in each message.
+/// The content of a stream: the blocks, and how many in each message.
 type Told = (Vec<BlockMetadata>, Vec<usize>);
 
 macro_rules! told {
@@ -101,7 +101,7 @@ async fn blocks_are_exact() {
         "rewritten with the same, and zeros over a hole, are no change"
     );
     let none = (Vec::new(), vec![0]);
-    assert_eq!(delta(&driver, &base, &base, 0, 0).await.unwrap(), none, "the size is told all the same");
+    assert_eq!(delta(&driver, &base, &base, 0, 0).await.unwrap(), none, "the size is returned all the same");
     assert_eq!(allocated(&driver, &blank, 0, 0).await.unwrap(), none);
 
     // In small messages, and continued after any of them.
@@ -152,7 +152,7 @@ async fn many_blocks_come_in_many_messages_and_directories_have_none() {
     let told = allocated(&driver, &id, 0, 0).await.unwrap();
     assert_eq!(blocks(&told), every_other);
     assert!(told.1.len() > 1, "{:?}", told.1);
-    // A client that goes away early harms nobody.
+    // A client that disconnects early has no effect on others.
     let request =
         GetMetadataAllocatedRequest { snapshot_id: id.clone(), max_results: 1, ..Default::default() };
     let mut stream = driver.get_metadata_allocated(Request::new(request)).await.unwrap().into_inner();

@@ -223,7 +223,7 @@ fn ephemeral(kind: &'static str) {
         let driver = place.driver(Arc::new(RealHost)).unwrap();
         driver.publish(inline(&place, &[("kind", kind), ("size", "16777216")])).unwrap();
         std::fs::write(place.target().join("file"), "data").unwrap();
-        // A new driver knows whose it is.
+        // A new driver identifies it.
         let driver = place.driver(Arc::new(RealHost)).unwrap();
         assert_eq!(std::fs::read_to_string(place.target().join("file")).unwrap(), "data");
         support::take_down(&driver, &inline_gone(&place));

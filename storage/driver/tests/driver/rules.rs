@@ -109,7 +109,7 @@ fn delete_of_unknown_volumes() {
     let Cluster { one, place: _place, .. } = cluster();
     let delete = |id: &str| one.delete(DeleteVolumeRequest { volume_id: id.into(), ..Default::default() });
     delete(&support::id()).unwrap();
-    delete("not one of ours").unwrap();
+    delete("not an id of the driver").unwrap();
     delete("../../../../etc").unwrap();
     refused(delete(""), InvalidArgument, "volume_id is missing");
     refused(delete(&"x".repeat(1 << 20)), InvalidArgument, "at most 128");
@@ -245,7 +245,7 @@ fn forced_detach() {
     two.delete(support::delete()).unwrap();
 }
 
-/// A failed call takes back what it began: after a final error nobody calls its opposite.
+/// A failed call undoes its partial work: its opposite is not called after a final error.
 #[test]
 fn failed_calls_leave_nothing() {
     let Cluster { one, place, .. } = cluster();
@@ -258,7 +258,7 @@ fn failed_calls_leave_nothing() {
     one.delete(support::delete()).unwrap();
 }
 
-/// Somebody else's mounts and files are never touched.
+/// Unrelated mounts and files are never touched.
 #[test]
 fn foreign_paths_are_left_alone() {
     let place = Place::new();
@@ -369,7 +369,7 @@ fn missing_prerequisites() {
         mount.fs_type = "xfs".into();
     }
     refused(one.stage(stage), FailedPrecondition, "install the Debian package xfsprogs");
-    // A failed staging is no staging, nobody will take it back.
+    // A failed staging is not a staging, and will not be undone.
     one.delete(support::delete()).unwrap();
 }
 

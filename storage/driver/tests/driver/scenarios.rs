@@ -146,7 +146,7 @@ pub static BLOCK: Scenario = Scenario {
     without: &[],
 };
 
-/// A driver that nobody asks to stage, with two pods.
+/// A driver without staging, with two pods.
 pub static UNSTAGED: Scenario = Scenario {
     name: "image without staging",
     loops: true,

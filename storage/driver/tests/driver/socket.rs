@@ -90,7 +90,7 @@ impl Node {
     }
 }
 
-/// Runs `test` in a private mount table with a runtime of its own, whose threads all live in that table.
+/// Runs `test` in a private mount table with a runtime of its own, with all threads in that table.
 fn on_a_machine<F: Future<Output = ()>>(kind: &'static str, test: impl FnOnce(Place) -> F + Send + 'static) {
     support::with_private_mounts(move || {
         if !support::possible(kind, &RealHost) {
@@ -235,7 +235,7 @@ async fn declares_what_it_implements() {
     node.stop().await;
 }
 
-/// Told to stop, the driver finishes the call that is under way; one that does not come to an end it leaves.
+/// On shutdown the driver finishes the call in progress; one that does not end is abandoned.
 #[tokio::test]
 async fn calls_under_way_are_finished_within_bounds() {
     for (grace, finishes) in [("30", true), ("0", false)] {
@@ -268,7 +268,7 @@ async fn calls_under_way_are_finished_within_bounds() {
     }
 }
 
-/// A group that is ours anyway, since another takes root.
+/// A group of this user, since any other requires root.
 #[tokio::test]
 async fn a_group_may_be_let_in() {
     let place = Place::new();

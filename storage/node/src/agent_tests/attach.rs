@@ -1,4 +1,4 @@
-//! A node that does not let the attach/detach controller attach, and what it says of that.
+//! A node that does not let the attach/detach controller attach, and its events.
 
 use k8s_openapi::api::storage::v1::CSIDriver;
 

@@ -1,4 +1,4 @@
-//! A CSI driver that mounts nothing, remembers every call, and fails when told to.
+//! A fake CSI driver that mounts nothing, records every call, and fails on request.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -117,7 +117,7 @@ impl FakeDriver {
         }
         self.calls.send_modify(|calls| calls.push(call));
         match failure {
-            Some(failure) => Err(Status::new(failure.code, "told to fail")),
+            Some(failure) => Err(Status::new(failure.code, "injected failure")),
             None => Ok(Response::new(T::default())),
         }
     }

@@ -1,5 +1,5 @@
-//! The whole agent against the embedded API server, with a driver and a runtime that only remember. The
-//! test plays user, binder and attach/detach controller.
+//! The whole agent against the embedded API server, with a fake driver and runtime that record calls. The test
+//! acts as user, binder and attach/detach controller.
 
 mod attach;
 pub(crate) mod driver;
@@ -262,7 +262,7 @@ impl Cluster {
             }
         };
         let told = timeout(LONG, told).await;
-        assert!(told.is_ok(), "nobody said {end:?}, but {:?}", self.events().await);
+        assert!(told.is_ok(), "no event ends with {end:?}: {:?}", self.events().await);
     }
 
     /// Nothing of any volume or pod is left on the node.
@@ -272,7 +272,7 @@ impl Cluster {
     }
 
     /// The same, where the object may go before the agent has cleaned up: that of a pod that has ended is
-    /// deleted at once. No object tells of the end, so this looks again and again.
+    /// deleted at once. No object shows the end, so this polls.
     async fn becomes_empty(&self) {
         let emptied = async {
             while !self.left().is_empty() {
@@ -315,7 +315,7 @@ where
 {
     let met = timeout(LONG, await_condition(api.clone(), name, condition)).await;
     if !matches!(met, Ok(Ok(_))) {
-        panic!("waited for {name} in vain: {:#?}", api.get_opt(name).await);
+        panic!("timed out waiting for {name}: {:#?}", api.get_opt(name).await);
     }
 }
 
@@ -415,7 +415,7 @@ async fn failures_are_told_and_tried_again() {
     assert_eq!(methods, ["Stage", "Stage", "Publish", "Publish"]);
     let events = cluster.events().await;
     for (operation, code) in [("MountVolume.MountDevice", "Internal"), ("MountVolume.SetUp", "Unavailable")] {
-        let error = format!("rpc error: code = {code} desc = told to fail");
+        let error = format!("rpc error: code = {code} desc = injected failure");
         let expected = format!("FailedMount: {operation} failed for volume \"pv-a\" : {error}");
         assert!(events.contains(&expected), "{expected} is not in {events:?}");
     }
@@ -464,7 +464,7 @@ async fn an_uncertain_publish_is_undone_and_a_failed_one_is_not() {
     for code in [Code::DeadlineExceeded, Code::Aborted] {
         assert_eq!(calls_after_a_failed_publish(|driver| driver.fail("Publish", code)).await, undone);
     }
-    // It answered that it could not tell, and had done it.
+    // Its response was ambiguous, and the call had succeeded.
     let late = |driver: &FakeDriver| driver.fail_late("Publish", Code::Unavailable);
     assert_eq!(calls_after_a_failed_publish(late).await, undone);
     let failed = calls_after_a_failed_publish(|driver| driver.fail("Publish", Code::Internal)).await;
@@ -550,7 +550,7 @@ async fn a_driver_comes_and_goes_with_its_socket() {
     cluster.bound_claim("a").await;
     cluster.attach("a").await;
     cluster.pod("p", "a", "Always").await;
-    // It says what it waits for, and goes on by itself.
+    // It reports what it waits for, and continues by itself.
     wait(&cluster.namespaced::<Pod>(), "p", |pod: Option<&Pod>| condition(pod, "Ready") == Some("False"))
         .await;
     cluster.start_registrar();

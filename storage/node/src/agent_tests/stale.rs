@@ -1,4 +1,4 @@
-//! What lies about on a node when an agent starts.
+//! Stale directories and mounts on a node when an agent starts.
 
 use super::*;
 
@@ -18,7 +18,7 @@ async fn what_belongs_to_no_pod_is_removed() {
     std::fs::create_dir_all(kubelet.join("pods/bare")).unwrap();
     write(volumes("local").join("kubernetes.io~empty-dir/v/file"), b"data");
     write(volumes("local").join("kubernetes.io~secret/s/..2026.0/key"), b"secret");
-    // A mount of a driver, and its record is broken; another whose record was never written.
+    // A mount of a driver, and its record is broken; another without a record.
     for (pod, record) in [("broken", Some("{")), ("missing", None)] {
         let directory = volumes(pod).join("kubernetes.io~csi/pv-gone");
         std::fs::create_dir_all(directory.join("mount")).unwrap();
@@ -27,7 +27,7 @@ async fn what_belongs_to_no_pod_is_removed() {
             write(directory.join("vol_data.json"), record.as_bytes());
         }
     }
-    // A device's directory that was only begun, and one that is mounted and says nothing.
+    // A partially created device directory, and a mounted one without a record.
     std::fs::create_dir_all(csi.join("begun")).unwrap();
     std::fs::create_dir_all(csi.join("unknown/globalmount")).unwrap();
     cluster.host.mount(csi.join("unknown/globalmount"));

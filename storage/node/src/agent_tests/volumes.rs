@@ -13,7 +13,7 @@ async fn config_map(cluster: &Cluster, name: &str, data: Value) {
     cluster.namespaced().create(&PostParams::default(), &map).await.unwrap();
 }
 
-/// Waits until a file holds this text. Nothing tells of a change, so this looks again and again.
+/// Waits until a file holds this text. Changes are not announced, so this polls.
 async fn holds(path: &Path, text: &str) {
     let read = || std::fs::read_to_string(path).unwrap_or_default();
     let changed = async {
@@ -64,7 +64,7 @@ async fn an_object_that_is_missing_is_told_and_waited_for() {
     config_map(&cluster, "late", json!({"a": "1"})).await;
     cluster.ready("p").await;
     holds(&cluster.source(&uid).join("a"), "1").await;
-    // What is mounted stays when the object goes.
+    // The mount stays when the object is deleted.
     cluster.namespaced::<ConfigMap>().delete("late", &DeleteParams::default()).await.unwrap();
     cluster.pod_of("q", json!({"configMap": {"name": "late", "optional": true}}), json!({})).await;
     cluster.ready("q").await;

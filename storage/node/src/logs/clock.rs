@@ -1,4 +1,4 @@
-//! Notes when logs grow, for readers that ask for times.
+//! Records the times at which logs grow, for readers that request timestamps.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -19,7 +19,7 @@ pub struct LogClock(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     inotify: Inotify,
-    /// Held while marks are written, so that nothing is once a log is forgotten.
+    /// Held while marks are written, so that none is written after a log was removed.
     watched: Mutex<Watched>,
 }
 
@@ -30,7 +30,7 @@ struct Watched {
 }
 
 impl LogClock {
-    /// A clock that watches no log yet.
+    /// A clock without watches.
     ///
     /// # Errors
     /// If the user has no inotify instance left.
@@ -38,8 +38,8 @@ impl LogClock {
         Ok(Self(Arc::new(Shared { inotify: Inotify::new()?, watched: Mutex::default() })))
     }
 
-    /// Watches a log from now on; what is in it already is marked. Without a watch its lines count as written
-    /// when the log was last written to, which is no reason not to run a container.
+    /// Watches a log from now on; its existing content is marked. Without a watch, its lines are dated by the
+    /// log's last modification, which is no reason not to run a container.
     pub fn watch(&self, log: &Path) {
         let mut watched = self.lock();
         match self.0.inotify.add(log, WatchFlags::MODIFY) {
@@ -48,11 +48,11 @@ impl LogClock {
                 watched.watches.insert(log.to_owned(), watch);
                 mark(log);
             }
-            Err(error) => tracing::warn!(log = %log.display(), %error, "the times of its lines are not kept"),
+            Err(error) => tracing::warn!(log = %log.display(), %error, "line times are not recorded"),
         }
     }
 
-    /// Ends the watch of a log, or of all logs in a directory; from now on nothing is written beside them.
+    /// Ends the watch of a log, or of all logs in a directory; no marks are written afterwards.
     pub fn forget(&self, path: &Path) {
         let mut watched = self.lock();
         let below = watched.watches.range(path.to_owned()..).take_while(|(log, _)| log.starts_with(path));
@@ -74,7 +74,7 @@ impl LogClock {
                 Ok(seen) => seen,
                 Err(error) => return error,
             };
-            // A container that writes much is told of once and again.
+            // A container that writes much causes many events for the same log.
             let grown: BTreeSet<i32> = seen.into_iter().map(|seen| seen.watch).collect();
             let watched = self.lock();
             grown.iter().filter_map(|watch| watched.logs.get(watch)).for_each(|log| mark(log));
@@ -92,7 +92,7 @@ fn mark(log: &Path) {
         _ => Mark::of(&found).append(log),
     });
     if let Err(error) = marked {
-        tracing::debug!(log = %log.display(), %error, "a time was not kept");
+        tracing::debug!(log = %log.display(), %error, "a timestamp was not recorded");
     }
 }
 
@@ -102,7 +102,7 @@ mod tests {
 
     use super::*;
 
-    /// A file changes by itself, so this looks again and again.
+    /// A file changes without notification, so this polls.
     async fn marks(log: &Path, wanted: usize) -> String {
         let read = async {
             loop {

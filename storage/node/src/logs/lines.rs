@@ -1,34 +1,35 @@
-//! From a log's bytes to what a reader sees of them. Pure.
-//! Upstream: `logWriter` in `staging/src/k8s.io/cri-client/pkg/logs/logs.go`.
+//! Converts a log's bytes to a reader's output. Pure. Upstream: `logWriter` in
+//! `staging/src/k8s.io/cri-client/pkg/logs/logs.go`.
 
 use jiff::Timestamp;
 
 use super::times::Times;
 
-/// A longer line is shown in parts, as container runtimes do, so that it need not be held as a whole.
+/// A longer line is output in parts, as container runtimes do, so that it need not be held in memory as a
+/// whole.
 const PART: usize = 16 * 1024;
 
-/// How lines are shown.
+/// Output options.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Shown {
-    /// Each with its time.
+    /// Prefix each line with its time.
     pub timestamps: bool,
-    /// Only those that are not older.
+    /// Only lines that are not older.
     pub since: Option<Timestamp>,
-    /// At most so many bytes of all.
+    /// Maximum number of bytes in total.
     pub limit: Option<u64>,
 }
 
-/// Takes a log in pieces of any size.
+/// Consumes a log in pieces of any size.
 #[derive(Debug)]
 pub struct Lines {
     shown: Shown,
     times: Times,
-    /// What has come of the line that has not ended yet.
+    /// The incomplete last line so far.
     line: Vec<u8>,
-    /// Where in the log that ends.
+    /// The offset in the log at which that ends.
     end: u64,
-    /// Parts of the line were taken before; whether they were shown.
+    /// Parts of the line were consumed before; whether they were output.
     begun: Option<bool>,
 }
 
@@ -43,7 +44,7 @@ impl Lines {
         &mut self.times
     }
 
-    /// The next bytes of the log; returns what is shown for them.
+    /// Consumes the next bytes of the log; returns their output.
     pub fn take(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         for part in bytes.split_inclusive(|byte| *byte == b'\n') {
@@ -56,7 +57,7 @@ impl Lines {
         self.limited(out)
     }
 
-    /// The log is over: returns its last line, if that did not end.
+    /// The end of the log: returns its last line, if it is incomplete.
     pub fn finish(&mut self) -> Vec<u8> {
         let mut out = Vec::new();
         if !self.line.is_empty() {
@@ -65,13 +66,13 @@ impl Lines {
         self.limited(out)
     }
 
-    /// The log was emptied, and begins anew.
+    /// The log was truncated, and is read from the start again.
     pub fn restart(&mut self) {
         self.line.clear();
         (self.end, self.begun) = (0, None);
     }
 
-    /// Nothing more will be shown.
+    /// There will be no further output.
     pub fn is_full(&self) -> bool {
         self.shown.limit == Some(0)
     }

@@ -1,13 +1,13 @@
-//! Containers' logs on the node's disk: what was written when, and what a reader gets of it.
+//! Containers' logs on the node's disk: their content with timestamps, and the part that a reader requests.
 //!
 //! ```text
 //! container ──stdout, stderr──> <attempt>.log ──> reader: tail, since, timestamps, limit ──> server/
 //!                                    └─inotify─> clock ──> <attempt>.times ──┘
 //! ```
 //!
-//! A log is the plain file that the container writes to, so nothing stands between the two: no pipe that
-//! somebody has to keep open, no copy, and the agent may be killed under it. When lines were written is kept
-//! beside it, by whoever sees the file grow.
+//! A log is the plain file that the container writes to, without anything in between: no pipe that a process
+//! has to keep open, no copy, and the agent may be killed at any time. The times of its lines are stored in a
+//! second file next to it, written while the log grows.
 
 mod clock;
 mod lines;

@@ -1,37 +1,37 @@
-//! What a reader asks for: `PodLogOptions`, as the query of a request.
+//! A reader's request: `PodLogOptions`, as the query of a request.
 //! Upstream: `getContainerLogs` in `pkg/kubelet/server/server.go`, `ValidatePodLogOptions` in
 //! `pkg/apis/core/validation/validation.go`.
 
 use jiff::{SignedDuration, Timestamp};
 
-/// Which part of a log, and how it is shown.
+/// The part of a log to return, and its format.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogOptions {
-    /// Go on until the container ends.
+    /// Follow the log until the container ends.
     pub follow: bool,
-    /// Of the instance before.
+    /// The log of the previous instance.
     pub previous: bool,
-    /// Each line with the time at which it was written.
+    /// Prefix each line with the time at which it was written.
     pub timestamps: bool,
-    /// Only so many of the last lines.
+    /// Only this number of last lines.
     pub tail_lines: Option<u64>,
-    /// At most so many bytes.
+    /// At most this number of bytes.
     pub limit_bytes: Option<u64>,
     /// Only lines that are not older.
     pub since: Option<Since>,
 }
 
-/// From when on.
+/// The start time of a log request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Since {
-    /// So many seconds ago.
+    /// Seconds before now.
     Seconds(i64),
     /// This time.
     Time(Timestamp),
 }
 
 impl Since {
-    /// The time that is meant.
+    /// The absolute time.
     pub fn time(self, now: Timestamp) -> Timestamp {
         match self {
             Self::Seconds(seconds) => {
@@ -42,7 +42,7 @@ impl Since {
     }
 }
 
-/// A query that asks for nothing that can be answered.
+/// An invalid query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionsError {
     /// A value is not of its type.
@@ -51,13 +51,13 @@ pub enum OptionsError {
     /// A value is out of its range, or two exclude each other.
     #[error("{{\"message\": \"Invalid request.\"}}")]
     Invalid,
-    /// Output and errors apart (KEP-3288).
-    #[error("output and errors of a container are one log on this node: leave stream away, or ask for All")]
+    /// Separate streams for output and errors (KEP-3288).
+    #[error("stdout and stderr of a container share one log on this node: omit stream, or set it to All")]
     OneStream,
 }
 
 impl LogOptions {
-    /// Reads a query. What it does not know it passes over, as upstream.
+    /// Parses a query. Unknown parameters are ignored, as upstream does.
     ///
     /// # Errors
     /// See [`OptionsError`].

@@ -1,4 +1,4 @@
-//! Reads one log, to its end or for as long as its container runs.
+//! Reads one log, to its end or until its container ends.
 
 use std::{
     fs::{self, File},
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::inotify::Inotify;
 
-/// What is read at once, in bytes.
+/// Bytes per read.
 const PIECE: usize = 64 * 1024;
 
 /// A log that is being read.
@@ -30,15 +30,15 @@ pub struct LogReader {
     follow: Option<Follow>,
 }
 
-/// What tells a reader at the end of a log to go on.
+/// Wakes a reader at the end of a log.
 struct Follow {
     growth: Inotify,
     ended: BoxFuture<'static, ()>,
 }
 
 impl LogReader {
-    /// Opens a log, and finds where to begin: goes over much of the file, so it belongs on a blocking thread.
-    /// With `ended`, which resolves when the container has, the log is followed until then.
+    /// Opens a log, and finds the start offset: reads much of the file, so it must run on a blocking thread.
+    /// With `ended`, which resolves when the container has ended, the log is followed until then.
     ///
     /// # Errors
     /// As the file system says.
@@ -71,7 +71,7 @@ impl LogReader {
         Ok(Self { file, at, lines: Lines::new(shown, times, at), follow: follow.transpose()? })
     }
 
-    /// The next of what is shown; none at the end.
+    /// The next part of the output; `None` at the end.
     ///
     /// # Errors
     /// As the file system says.
@@ -96,7 +96,7 @@ impl LogReader {
         Ok(None)
     }
 
-    /// The next bytes of the file; none at its end, as it is now.
+    /// The next bytes of the file; none at its current end.
     fn read(&mut self) -> io::Result<Option<Vec<u8>>> {
         let mark = Mark::of(&self.file.metadata()?);
         if mark.size < self.at {
@@ -113,7 +113,7 @@ impl LogReader {
     }
 }
 
-/// Where the last so many lines of a file begin. One that has not ended is a line too.
+/// The offset of the last `n` lines of a file. An incomplete one counts as a line.
 fn tail(file: &File, lines: u64) -> io::Result<u64> {
     let size = file.metadata()?.len();
     let mut bytes = vec![0; PIECE];

@@ -1,8 +1,7 @@
-//! When the lines of a log were written: a file beside the log, with a mark for each time it was seen to have
-//! grown.
+//! Timestamps of a log's lines: a file next to the log, with a mark for each observed growth.
 //!
-//! A mark is the log's size and its time of modification, `<bytes> <RFC 3339>`, so it is true however late it
-//! is made: a byte is as old as the first mark behind it. A line is dated by its end.
+//! A mark is the log's size and its time of modification, `<bytes> <RFC 3339>`, so it is correct however late
+//! it is made: a byte is dated by the first mark behind it. A line is dated by its end.
 
 use std::{
     collections::VecDeque,
@@ -15,12 +14,12 @@ use std::{
 
 use jiff::Timestamp;
 
-/// How large a log was at a time.
+/// The size of a log at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// In bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// When it was last written to.
+    /// Time of the last write.
     pub at: Timestamp,
 }
 
@@ -30,14 +29,14 @@ pub fn times_path(log: &Path) -> PathBuf {
 }
 
 impl Mark {
-    /// The mark of a log as it is.
+    /// The mark for a log's current state.
     pub fn of(log: &Metadata) -> Self {
         let nanoseconds = i32::try_from(log.mtime_nsec()).unwrap_or_default();
         let at = Timestamp::new(log.mtime(), nanoseconds).unwrap_or(Timestamp::UNIX_EPOCH);
         Self { size: log.len(), at }
     }
 
-    /// Adds the mark to those of a log.
+    /// Appends the mark to those of a log.
     ///
     /// # Errors
     /// As the file system says.
@@ -47,7 +46,7 @@ impl Mark {
     }
 }
 
-/// A line that is no mark.
+/// A line that is not a mark.
 #[derive(Debug)]
 pub struct NoMark;
 
@@ -68,14 +67,14 @@ pub struct Times {
 }
 
 impl Times {
-    /// Those in a marks' file. What is no mark was cut off by a crash, and the next mark stands in for it.
+    /// The marks of a marks' file. An invalid mark was truncated by a crash, and the next mark replaces it.
     pub fn parse(text: &str) -> Self {
         let mut times = Self::default();
         text.lines().filter_map(|line| line.parse().ok()).for_each(|mark| times.push(mark));
         times
     }
 
-    /// A newer mark. A log that has become smaller was emptied by its container, and has begun anew.
+    /// Adds a newer mark. A log that has become smaller was truncated by its container, and restarts.
     pub fn push(&mut self, mark: Mark) {
         match self.marks.back() {
             Some(last) if last.size == mark.size => return,
@@ -85,7 +84,7 @@ impl Times {
         self.marks.push_back(mark);
     }
 
-    /// When the byte before this offset was written. Offsets only grow.
+    /// The time of the byte before this offset. Offsets only grow.
     pub fn of(&mut self, end: u64) -> Timestamp {
         while let Some(mark) = self.marks.front() {
             self.passed = mark.at;

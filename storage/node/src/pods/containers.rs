@@ -1,4 +1,4 @@
-//! What is known about a pod's containers: the latest attempt of each, and how the one before ended.
+//! State of a pod's containers: the latest attempt of each, and the end of the one before.
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
@@ -7,15 +7,15 @@ use claimcheck_runtime::{Exit, State};
 
 use crate::volumes::PodUid;
 
-/// The runtime's name of one attempt of one container: `<pod uid>/<container>/<attempt>`. It says
-/// everything, so that a restarted agent finds its containers by listing the runtime's.
+/// The runtime's name of one attempt of one container: `<pod uid>/<container>/<attempt>`. It is self-contained,
+/// so that a restarted agent finds its containers by listing the runtime's.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ContainerId {
     /// The pod.
     pub pod: PodUid,
     /// The container's name in the pod's spec.
     pub container: String,
-    /// How often it was restarted before.
+    /// The number of earlier restarts.
     pub attempt: u32,
 }
 
@@ -25,7 +25,7 @@ impl fmt::Display for ContainerId {
     }
 }
 
-/// A container that is not ours.
+/// A container that the agent did not start.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("container {0:?} was not started by this agent")]
 pub struct ForeignContainer(String);
@@ -46,48 +46,48 @@ impl FromStr for ContainerId {
     }
 }
 
-/// How an attempt ended.
+/// The end of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
     /// Exit code or signal.
     pub exit: Exit,
-    /// When it was started.
+    /// Start time.
     pub started: Stamp,
-    /// When it ended.
+    /// End time.
     pub finished: Stamp,
-    /// What it left as its termination message.
+    /// Its termination message.
     pub message: Option<String>,
-    /// Its program did run; otherwise the message says why not.
+    /// Its program did run; otherwise the message is the reason that it did not.
     pub ran: bool,
 }
 
 impl Ended {
-    /// The end of an attempt whose program the runtime could not run.
+    /// The end of an attempt that the runtime could not start.
     /// Upstream: `setExitCode` in containerd's `internal/cri/server/container_start.go`.
     pub fn without_running(message: String, at: Stamp) -> Self {
         Self { exit: Exit::Code(128), started: at, finished: at, message: Some(message), ran: false }
     }
 }
 
-/// Where an attempt is.
+/// State of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ContainerState {
-    /// The runtime has been asked to start it.
+    /// The runtime was called to start it.
     Starting,
     /// It runs.
     Running {
-        /// Since when.
+        /// Start time.
         started: Stamp,
     },
-    /// It ran.
+    /// It ended.
     Ended(Ended),
-    /// What it needs is not there, so its start was not even tried.
+    /// A precondition is missing, so its start was not attempted.
     Refused {
-        /// One word, as in `status.containerStatuses[].state.waiting.reason`.
+        /// The reason, as in `status.containerStatuses[].state.waiting.reason`.
         reason: &'static str,
-        /// Why, for the user.
+        /// The message for the user.
         message: String,
-        /// When.
+        /// The time.
         at: Stamp,
     },
 }
@@ -97,14 +97,14 @@ pub enum ContainerState {
 pub struct Attempt {
     /// Its number, from 0: the restart count.
     pub number: u32,
-    /// Where it is.
+    /// Its state.
     pub state: ContainerState,
-    /// How the attempt before ended.
+    /// The end of the attempt before.
     pub previous: Option<Ended>,
 }
 
 impl Attempt {
-    /// Whether something runs, or may be about to.
+    /// Whether a container runs, or may be about to.
     pub fn is_alive(&self) -> bool {
         matches!(self.state, ContainerState::Starting | ContainerState::Running { .. })
     }
@@ -115,7 +115,7 @@ impl Attempt {
 pub struct Containers(BTreeMap<String, Attempt>);
 
 impl Containers {
-    /// The latest attempt of a container; none if it was never started.
+    /// The latest attempt of a container; `None` if it was never started.
     pub fn get(&self, container: &str) -> Option<&Attempt> {
         self.0.get(container)
     }
@@ -145,7 +145,7 @@ impl Containers {
         self.0.insert(container.to_owned(), Attempt { number, state: ContainerState::Starting, previous });
     }
 
-    /// Something was learnt about an attempt. What is said about an older one, or after its end, is late.
+    /// Records news of an attempt. News of an older one, or after its end, are late and ignored.
     pub fn learn(&mut self, container: &str, number: u32, state: ContainerState) {
         let attempt = self.0.entry(container.to_owned()).or_insert_with(|| Attempt {
             number,
@@ -160,7 +160,7 @@ impl Containers {
             *attempt = Attempt { number, state, previous };
         } else if attempt.number == number {
             match (&attempt.state, &state) {
-                // The exit may be told before the answer to the start.
+                // The exit may be reported before the start's response.
                 (ContainerState::Ended(_), _) => {}
                 _ => attempt.state = state,
             }
@@ -172,7 +172,7 @@ impl Containers {
     }
 }
 
-/// The runtime's state as the agent keeps it; `message` is asked for only if the container has ended.
+/// The runtime's state in the agent's form; `message` is called only if the container has ended.
 pub fn learnt(state: State, message: impl FnOnce(Exit) -> Option<String>) -> ContainerState {
     match state {
         State::Running { started, .. } => ContainerState::Running { started },

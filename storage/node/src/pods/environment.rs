@@ -14,14 +14,14 @@ use k8s_openapi::{
 use super::{spec::SpecError, status::pod_ip};
 use crate::volumes::content::{Known, ObjectKind, ObjectRef, Snapshot, Values, field, resource};
 
-/// What variables are made of besides the container.
+/// Sources of variables besides the container.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
     /// Its pod.
     pub pod: &'a Pod,
-    /// The objects that [`objects`] names.
+    /// The objects named by [`objects`].
     pub objects: &'a Snapshot,
-    /// What the node can give at most.
+    /// The node's allocatable resources.
     pub allocatable: &'a BTreeMap<String, Quantity>,
     /// The node's address.
     pub host_ip: &'a str,
@@ -47,7 +47,7 @@ fn object(kind: ObjectKind, namespace: &str, name: &str) -> ObjectRef {
     ObjectRef { kind, key: ObjectKey::new(namespace, name) }
 }
 
-/// One value of an object, as a variable names it.
+/// A reference to one value of an object.
 struct Key<'a> {
     kind: ObjectKind,
     object: &'a String,
@@ -75,7 +75,7 @@ fn key(source: &EnvVarSource) -> Option<Key<'_>> {
 /// The variables of a container: `envFrom` first, then `env`, of which a later one may refer to an earlier.
 ///
 /// # Errors
-/// If an object or a key is missing that is not optional, or a field that variables cannot have is asked for.
+/// If a required object or key is missing, or a field is not supported in variables.
 pub fn environment(
     container: &Container,
     hostname: &str,
@@ -103,7 +103,7 @@ pub fn environment(
     Ok(env)
 }
 
-/// The variable's value; none if it comes from something optional that is not there.
+/// The variable's value; `None` if its optional source is missing.
 fn value(
     container: &Container,
     variable: &EnvVar,
@@ -148,7 +148,7 @@ fn namespace<'a>(facts: &Facts<'a>) -> &'a str {
     facts.pod.metadata.namespace.as_deref().unwrap_or_default()
 }
 
-/// The values of an object; none if it is not there and need not be.
+/// The values of an object; `None` if it is missing and optional.
 fn values<'a>(
     kind: ObjectKind,
     name: &str,
@@ -164,7 +164,7 @@ fn values<'a>(
     }
 }
 
-/// A field of the pod, as a variable may have it: also addresses, which volumes may not.
+/// A field of the pod that variables support: also addresses, which volumes do not support.
 fn of_field(path: &str, facts: &Facts<'_>) -> Result<String, SpecError> {
     match path {
         "status.hostIP" | "status.hostIPs" => Ok(facts.host_ip.to_owned()),

@@ -8,14 +8,14 @@ use k8s_openapi::api::core::v1::Container;
 
 use crate::{effects::Host, layout::Layout, volumes::PodUid};
 
-/// The most that a message has, in bytes.
+/// Maximum size of a message in bytes.
 const MESSAGE_LIMIT: usize = 4096;
-/// The most of the log that stands in for a message, in bytes and lines.
+/// Maximum part of the log that replaces a missing message, in bytes and lines.
 const LOG_LIMIT: usize = 2048;
 const LOG_LINES: usize = 80;
 
-/// The message of an attempt that has ended: its file, or the end of its log where it failed silently and
-/// asks for that. None if it said nothing.
+/// The message of an attempt that has ended: its file, or the end of its log if it failed without a message and
+/// requests that. `None` if there is none.
 pub(super) fn termination_message<H: Host>(
     host: &H,
     layout: &Layout,

@@ -1,7 +1,7 @@
-//! Pods: when to start and stop their containers, and what to tell the API server about them.
+//! Pods: when to start and stop their containers, and their status in the API server.
 //!
-//! [`plan`] looks at one pod and says what to do; [`PodManager`] keeps what is known about each pod and
-//! does it. The volumes are somebody else's: a plan only says whether the pod still wants them.
+//! [`plan`] decides about one pod; [`PodManager`] keeps the state of each pod and carries out the plans.
+//! Volumes belong to another module: a plan only contains whether the pod still needs them.
 
 mod containers;
 mod environment;

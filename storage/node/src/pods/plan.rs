@@ -1,5 +1,5 @@
-//! What to do about one pod: start what should run, stop what should not, say how it stands, and let it
-//! go once nothing of it is left.
+//! The plan for one pod: start containers that should run, stop those that should not, report the status, and
+//! delete the object once all cleanup is done.
 //!
 //! Upstream: `pkg/kubelet/pod_workers.go` (a pod is syncing, then terminating, then terminated, and never
 //! goes back), `pkg/kubelet/kuberuntime/kuberuntime_manager.go` (`computePodActions`).
@@ -15,47 +15,47 @@ use super::{
     status,
 };
 
-/// After this time a pod that has not started yet is reported as Pending with what it waits for. Pods
-/// that start sooner are spared the write: the first one says that they run.
+/// After this time a pod that has not started yet is reported as Pending with its reason. Pods that start
+/// sooner are spared the write: the first status reports that they run.
 const PENDING_AFTER: Duration = Duration::from_secs(1);
 /// Upstream: `immediateEvictionGracePeriodSeconds` in `pkg/kubelet/eviction/eviction_manager.go`.
 const EVICTION_GRACE: Duration = Duration::from_secs(1);
 /// Upstream's default of `terminationGracePeriodSeconds`.
 const DEFAULT_GRACE: i64 = 30;
 
-/// How the pod's volumes stand.
+/// State of the pod's volumes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Volumes {
-    /// All that its containers use are mounted.
+    /// All volumes of its containers are mounted.
     pub ready: bool,
     /// One or more are, or may be, still mounted.
     pub held: bool,
 }
 
-/// That the pod's containers have been asked to end.
+/// Termination of the pod's containers is in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stopping {
-    /// When they got SIGTERM.
+    /// The time of SIGTERM.
     pub since: Stamp,
-    /// They got SIGKILL too.
+    /// SIGKILL was sent too.
     pub killed: bool,
 }
 
-/// Work on the pod that does not happen in an instant.
+/// State of asynchronous work on the pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Progress {
-    /// Not begun.
+    /// Not started.
     #[default]
     Due,
-    /// Under way.
+    /// In progress.
     Running,
     /// Done.
     Done,
-    /// It failed, and may be tried again then.
+    /// It failed, and may be retried at this time.
     Failed(Stamp),
 }
 
-/// All there is to know about a pod.
+/// Input of the pod planner.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
     /// The object, as last seen.
@@ -66,15 +66,15 @@ pub struct View<'a> {
     pub containers: &'a Containers,
     /// Its volumes.
     pub volumes: Volumes,
-    /// When this agent saw it first.
+    /// The time when this agent first saw it.
     pub first_seen: Stamp,
-    /// Whether its containers were asked to end.
+    /// Whether its containers are being terminated.
     pub stopping: Option<Stopping>,
-    /// It has to end, and why.
+    /// The reason that it must be terminated, if any.
     pub evicted: Option<&'a str>,
-    /// How long a container that keeps ending waits.
+    /// The restart back-off of containers.
     pub backoff: Backoff,
-    /// A write of its status.
+    /// The write of its status.
     pub report: Progress,
     /// The removal of its containers and directory.
     pub reap: Progress,
@@ -86,18 +86,17 @@ pub struct View<'a> {
     pub now: Stamp,
 }
 
-/// Why a pod has to end though nobody deletes it.
+/// Reasons to terminate a pod that is not being deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doom<'a> {
-    /// It takes more of the node than it may, as said here.
+    /// It exceeds a limit of the node, as in this message.
     Evicted(&'a str),
-    /// It has been active for longer than it wanted.
-    /// Upstream: `pkg/kubelet/active_deadline.go`.
+    /// It exceeded its activeDeadlineSeconds. Upstream: `pkg/kubelet/active_deadline.go`.
     DeadlineExceeded,
 }
 
 impl<'a> Doom<'a> {
-    /// One word for the status.
+    /// The reason in the status.
     pub fn reason(self) -> &'static str {
         match self {
             Self::Evicted(_) => "Evicted",
@@ -105,7 +104,7 @@ impl<'a> Doom<'a> {
         }
     }
 
-    /// And more of them.
+    /// The message in the status.
     pub fn message(self) -> &'a str {
         match self {
             Self::Evicted(why) => why,
@@ -115,7 +114,7 @@ impl<'a> Doom<'a> {
 }
 
 impl<'a> View<'a> {
-    /// Why the pod has to end, if it has to.
+    /// The reason to terminate the pod, if any.
     pub fn doom(&self) -> Option<Doom<'a>> {
         if let Some(why) = self.evicted {
             return Some(Doom::Evicted(why));
@@ -126,13 +125,13 @@ impl<'a> View<'a> {
             _ => false,
         };
         // What had run to its end before stays so. Times decide, not what this agent remembers: the next
-        // one has to say the same.
+        // one must return the same.
         let in_time = status::phase(self.pod, self.containers, false).is_terminal()
             && !self.containers.iter().any(ended);
         (deadline <= self.now.wall_ns && !in_time).then_some(Doom::DeadlineExceeded)
     }
 
-    /// When the pod has been active for as long as it may, in nanoseconds since the epoch.
+    /// The time at which the pod's deadline expires, in nanoseconds since the epoch.
     fn deadline(&self) -> Option<u64> {
         let seconds = self.pod.spec.as_ref()?.active_deadline_seconds?;
         let started = self.pod.status.as_ref().and_then(|status| status.start_time.as_ref());
@@ -142,13 +141,13 @@ impl<'a> View<'a> {
         Some(started.unwrap_or(self.first_seen.wall_ns).saturating_add(active))
     }
 
-    /// What a container needs.
+    /// The requirement of a container.
     pub fn need(&self, container: &Container, restarts: Restarts) -> Need {
         need(self.containers.get(&container.name), restarts, self.backoff, self.now)
     }
 }
 
-/// One thing to do.
+/// An action of the plan.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// Start an attempt of a container.
@@ -158,28 +157,28 @@ pub enum Action {
         /// The attempt's number.
         attempt: u32,
     },
-    /// Send SIGTERM to all that runs.
+    /// Send SIGTERM to all running containers.
     Terminate,
-    /// Send SIGKILL to all that runs.
+    /// Send SIGKILL to all running containers.
     Kill,
     /// Write the status.
     Report(Box<PodStatus>),
     /// Remove containers and directory.
     Reap,
-    /// Delete the object for good.
+    /// Delete the object (without grace period).
     Delete,
-    /// Nothing is left: forget the pod.
+    /// All cleanup is done: drop the pod's state.
     Forget,
 }
 
-/// The outcome of planning.
+/// The result of planning.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
-    /// What to do, in any order.
+    /// Actions, in any order.
     pub actions: Vec<Action>,
-    /// Whether its volumes are to be, or stay, mounted.
+    /// Whether its volumes must be, or stay, mounted.
     pub wants_volumes: bool,
-    /// When to ask again, if nothing happens before.
+    /// When to plan again, if nothing happens before.
     pub wake: Option<Duration>,
 }
 
@@ -189,7 +188,7 @@ impl Plan {
     }
 }
 
-/// What to do about a pod.
+/// Plans one pod.
 pub fn plan(view: &View<'_>) -> Plan {
     let mut plan = Plan::default();
     let deleting = view.gone || view.pod.metadata.deletion_timestamp.is_some();
@@ -236,7 +235,7 @@ fn attempt(progress: Progress, action: Action, now: Stamp, plan: &mut Plan) {
     }
 }
 
-/// Whether the pod has run to its end by itself, or has to end for what it took.
+/// Whether the pod has completed by itself, or is terminated for exceeding a limit.
 fn is_over(view: &View<'_>) -> bool {
     // A terminal phase that was written once is never taken back.
     claimcheck_informer::is_terminal(view.pod)
@@ -278,7 +277,7 @@ fn is_running(view: &View<'_>, container: &Container) -> bool {
 }
 
 fn stop(view: &View<'_>, plan: &mut Plan) {
-    // A container that is about to run cannot hear a signal yet; its start comes back in an instant.
+    // A container that is about to run cannot receive a signal yet; its start completes in an instant.
     if view.containers.iter().any(|(_, attempt)| matches!(attempt.state, ContainerState::Starting)) {
         return;
     }
@@ -308,14 +307,14 @@ fn grace(pod: &Pod) -> Duration {
     Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
 }
 
-/// Plans the write of the status, where it says anything new. Returns whether all is said.
+/// Plans the write of the status, if it has changed. Returns whether it is up to date.
 fn report(view: &View<'_>, plan: &mut Plan) -> bool {
     let deleting = view.pod.metadata.deletion_timestamp.is_some();
     // What is true for a few milliseconds only is not worth a write.
     let starting = plan.actions.iter().any(|action| matches!(action, Action::Start { .. }));
     let passing = starting
         || view.containers.iter().any(|(_, attempt)| matches!(attempt.state, ContainerState::Starting));
-    // A terminal phase is never taken back; the status that brought it said all.
+    // A terminal phase is never changed; the status that set it was complete.
     let over = claimcheck_informer::is_terminal(view.pod);
     if over || passing || (deleting && view.containers.is_empty()) {
         return !passing;

@@ -1,4 +1,4 @@
-//! The pod planner as tables: what is there, and what is to be done.
+//! The pod planner as tables: state and expected actions.
 
 use claimcheck_informer::testing;
 use claimcheck_runtime::Exit;
@@ -249,7 +249,7 @@ fn a_program_that_cannot_run_ends_as_a_failure() {
 fn a_pod_is_active_no_longer_than_it_may() {
     let mut pod = pod("Always", false);
     pod.spec.as_mut().unwrap().active_deadline_seconds = Some(60);
-    // The status tells since when; the wall clock of `at` begins at a million.
+    // The status has the start time; the wall clock of `at` begins at a million.
     let since = |seconds: i64| Some(Time(Timestamp::from_second(1_000_000 + seconds).unwrap()));
     pod.status = Some(PodStatus { start_time: since(50), ..PodStatus::default() });
     let up = containers(&[("c", 0, running())]);

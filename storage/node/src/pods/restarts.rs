@@ -1,4 +1,4 @@
-//! Whether, as which attempt and after which wait a container is started. Pure.
+//! Whether a container is started, as which attempt and after which delay. Pure.
 //!
 //! Upstream: `ShouldContainerBeRestarted` in `pkg/kubelet/container/helpers.go`, `doBackOff` in
 //! `pkg/kubelet/kuberuntime/kuberuntime_manager.go`; sidecars are KEP-753.
@@ -10,17 +10,17 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 
 use super::containers::{Attempt, ContainerState};
 
-/// The wait is forgotten after a container has run for so long.
-/// Upstream: `defaultContainerRestartPeriod`, twice the longest wait.
+/// The delay is reset after a container has run for this time. Upstream: `defaultContainerRestartPeriod`, twice
+/// the longest delay.
 const STEADY: Duration = Duration::from_secs(600);
 
-/// How long a container that keeps ending waits for its next start: the first restart comes at once, the
-/// second after the first wait, and each further one after twice as long.
+/// Restart back-off of a container: the first restart is immediate, the second after the first delay, which
+/// doubles with each later one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
-    /// The first wait.
+    /// The first delay.
     pub first: Duration,
-    /// The longest.
+    /// The longest delay.
     pub longest: Duration,
 }
 
@@ -32,7 +32,7 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// How long the next attempt has to wait after this one, which ran for so long, has ended.
+    /// The delay of the next attempt after this one, which ran for `ran`, has ended.
     fn after(self, attempt: u32, ran: Duration) -> Duration {
         match attempt {
             _ if ran >= STEADY => Duration::ZERO,
@@ -42,12 +42,12 @@ impl Backoff {
     }
 }
 
-/// When an ended container is started again.
+/// When an ended container is restarted (restartPolicy).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Restarts {
-    /// However it ended.
+    /// Always.
     Always,
-    /// If it did not end with 0.
+    /// If its exit code is not 0.
     OnFailure,
     /// Never.
     Never,
@@ -63,7 +63,7 @@ impl Restarts {
         }
     }
 
-    /// The pod's restart policy, as it holds for its containers.
+    /// The pod's restart policy for its containers.
     pub fn of_pod(pod: &Pod) -> Self {
         match pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref()) {
             Some("Never") => Self::Never,
@@ -72,7 +72,7 @@ impl Restarts {
         }
     }
 
-    /// As it holds for an init container: one that ended well is done, whatever the pod's policy says.
+    /// The restart policy of an init container: one that succeeded is done, whatever the pod's policy.
     pub fn of_init(pod: &Pod, container: &Container) -> Self {
         match Self::of_pod(pod) {
             _ if is_sidecar(container) => Self::Always,
@@ -82,32 +82,32 @@ impl Restarts {
     }
 }
 
-/// Whether an init container is a sidecar: started in its turn, and then running beside the others.
+/// Whether an init container is a sidecar: started in its turn, and then running next to the others.
 pub fn is_sidecar(container: &Container) -> bool {
     container.restart_policy.as_deref() == Some("Always")
 }
 
-/// What a container needs.
+/// The requirement of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// Nothing: it runs, or will in a moment.
     Alive,
-    /// Nothing: it has done its work.
+    /// Nothing: it has completed.
     Finished,
     /// To be started.
     Start {
         /// As this attempt.
         attempt: u32,
-        /// After so long from now.
+        /// After this delay from now.
         wait: Duration,
-        /// After so long since it ended.
+        /// After this delay since its end.
         backoff: Duration,
     },
-    /// Nothing helps: it failed and may not be restarted.
+    /// It failed and must not be restarted.
     Lost,
 }
 
-/// What a container needs, by its latest attempt.
+/// The requirement of a container, by its latest attempt.
 pub fn need(latest: Option<&Attempt>, restarts: Restarts, backoff: Backoff, now: Stamp) -> Need {
     let Some(latest) = latest else {
         return Need::Start { attempt: 0, wait: Duration::ZERO, backoff: Duration::ZERO };

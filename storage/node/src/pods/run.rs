@@ -1,4 +1,4 @@
-//! Carries out the pods' plans: starts and signals containers, writes statuses, removes what is left.
+//! Carries out the pods' plans: starts and signals containers, writes statuses, and cleans up.
 //!
 //! Like the volume manager it never waits: what takes time runs as a task that sends a [`Done`].
 
@@ -43,11 +43,11 @@ const AGAIN: Duration = Duration::from_secs(1);
 pub struct Done {
     /// The pod.
     pub pod: PodUid,
-    /// What is done.
+    /// The result.
     pub what: Step,
 }
 
-/// A piece of work that has ended.
+/// The result of a task.
 #[derive(Clone, Debug)]
 pub enum Step {
     /// A container was started, or could not be.
@@ -56,14 +56,14 @@ pub enum Step {
         container: String,
         /// The attempt's number.
         attempt: u32,
-        /// Since when it runs, or why it does not.
+        /// Its start time, or the error.
         result: Result<Stamp, NotStarted>,
     },
     /// A status was written.
     Reported {
         /// The version it was decided on.
         version: Option<String>,
-        /// Whether the API server took it.
+        /// Whether the API server accepted it.
         success: bool,
     },
     /// Containers and directory were removed.
@@ -73,7 +73,7 @@ pub enum Step {
     },
     /// The object was deleted.
     Deleted {
-        /// Or was gone.
+        /// Or did not exist any more.
         success: bool,
     },
 }
@@ -99,12 +99,12 @@ pub struct PodManager<R, H> {
 }
 
 impl<R: Runtime, H: Host> PodManager<R, H> {
-    /// A manager that knows of no pod yet.
+    /// A manager without pods.
     pub fn new(node: Node<R, H>, done: mpsc::UnboundedSender<Done>) -> Self {
         Self { node, done, pods: BTreeMap::new(), timers: BTreeMap::new() }
     }
 
-    /// The pod as the API server shows it now.
+    /// The pod in its current version.
     pub fn seen(&mut self, pod: Arc<Pod>, now: Stamp) {
         let record = self.pods.entry(uid_of(&pod)).or_insert_with(|| Record::new(pod.clone(), now));
         record.pod = pod;
@@ -114,14 +114,14 @@ impl<R: Runtime, H: Host> PodManager<R, H> {
         }
     }
 
-    /// The pod's object is gone.
+    /// The pod's object was deleted.
     pub fn gone(&mut self, uid: &PodUid) {
         if let Some(record) = self.pods.get_mut(uid) {
             record.gone = true;
         }
     }
 
-    /// The pod takes more of the node than it may: it ends, and its status says why.
+    /// The pod exceeds a limit of the node: it is terminated, with the reason in its status.
     pub fn evict(&mut self, uid: &PodUid, why: String) {
         let Some(record) = self.pods.get_mut(uid) else { return };
         if record.evicted.is_none() {
@@ -131,7 +131,7 @@ impl<R: Runtime, H: Host> PodManager<R, H> {
         }
     }
 
-    /// Something of a pod was found on the node. If its object does not exist it is to be cleaned up.
+    /// A remainder of a pod was found on the node. If its object does not exist it must be cleaned up.
     pub fn found(&mut self, uid: &PodUid, now: Stamp) {
         self.pods.entry(uid.clone()).or_insert_with(|| {
             let mut pod = Pod::default();
@@ -140,10 +140,10 @@ impl<R: Runtime, H: Host> PodManager<R, H> {
         });
     }
 
-    /// The runtime told of a container; returns the pod it belongs to.
+    /// News of a container from the runtime; returns its pod.
     pub fn learn(&mut self, id: &str, state: State) -> Option<PodUid> {
         let Ok(ContainerId { pod, container, attempt }) = id.parse::<ContainerId>() else {
-            tracing::debug!(id, "a container that this agent did not start");
+            tracing::debug!(id, "ignoring a container that this agent did not start");
             return None;
         };
         let record = self.pods.get_mut(&pod)?;
@@ -161,7 +161,7 @@ impl<R: Runtime, H: Host> PodManager<R, H> {
         self.pods.get(uid).map(|record| &record.pod)
     }
 
-    /// Whether the pod's object is gone.
+    /// Whether the pod's object was deleted.
     pub fn is_gone(&self, uid: &PodUid) -> bool {
         self.pods.get(uid).is_none_or(|record| record.gone)
     }
@@ -171,7 +171,7 @@ impl<R: Runtime, H: Host> PodManager<R, H> {
         self.pods.keys()
     }
 
-    /// Takes in what a task reports; returns the pod.
+    /// Processes a task's report; returns the pod.
     pub fn done(&mut self, Done { pod: uid, what }: Done, now: Stamp) -> PodUid {
         let later = Stamp { mono_ns: now.mono_ns + AGAIN.as_nanos() as u64, ..now };
         let progress = |success: bool| if success { Progress::Done } else { Progress::Failed(later) };
@@ -207,7 +207,7 @@ impl<R: Runtime, H: Host> PodManager<R, H> {
         uid
     }
 
-    /// The pods whose time has come.
+    /// The pods with an expired timer.
     pub fn expired(&mut self, now: Moment) -> BTreeSet<PodUid> {
         let expired: BTreeSet<PodUid> =
             self.timers.iter().filter(|(_, at)| **at <= now).map(|(uid, _)| uid.clone()).collect();
@@ -215,13 +215,13 @@ impl<R: Runtime, H: Host> PodManager<R, H> {
         expired
     }
 
-    /// When the next pod's time comes.
+    /// The next timer of a pod.
     pub fn next_timer(&self) -> Option<Moment> {
         self.timers.values().min().copied()
     }
 
-    /// Plans a pod and starts what the plan says; returns whether it wants its volumes, or none if
-    /// there is no such pod (any longer). `mounted_at` tells where a volume of it is.
+    /// Plans a pod and starts the actions; returns whether it needs its volumes, or `None` if the pod does not
+    /// exist (any more). `mounted_at` returns the path of a volume of the pod.
     pub fn settle(
         &mut self,
         uid: &PodUid,
@@ -313,7 +313,7 @@ impl<R: Runtime, H: Host> PodManager<R, H> {
         }
     }
 
-    /// Writes the status, on the version it was decided on, and enters the answer at once.
+    /// Writes the status, on the version it was decided on; the response enters the cache at once.
     fn report(&self, uid: &PodUid, status: PodStatus) {
         let Some(record) = self.pods.get(uid) else { return };
         let key = key_of(&*record.pod);
@@ -328,7 +328,7 @@ impl<R: Runtime, H: Host> PodManager<R, H> {
             match result {
                 Ok(pod) => informer.apply(pod),
                 Err(error) => {
-                    tracing::debug!(pod = %key, %error, "status was not written; it is decided anew")
+                    tracing::debug!(pod = %key, %error, "cannot write the status; planning again")
                 }
             }
             Step::Reported { version, success }
@@ -358,13 +358,13 @@ impl<R: Runtime, H: Host> PodManager<R, H> {
             let removed = tokio::task::spawn_blocking(move || host.remove_tree(&path)).await;
             let removed = removed.unwrap_or_else(|error| Err(std::io::Error::other(error)));
             if let Err(error) = &removed {
-                tracing::warn!(path = shown, %error, "the pod's directory was not removed");
+                tracing::warn!(path = shown, %error, "cannot remove the pod's directory");
             }
             Step::Reaped { success: removed.is_ok() }
         });
     }
 
-    /// The final DELETE: without grace, and of this very pod only.
+    /// The final DELETE: without grace period, and with the pod's uid as a precondition.
     fn delete(&self, uid: &PodUid) {
         let Some(record) = self.pods.get(uid) else { return };
         let key = key_of(&*record.pod);
@@ -382,7 +382,7 @@ impl<R: Runtime, H: Host> PodManager<R, H> {
                 // Gone, or another pod has the name now.
                 Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => true,
                 Err(error) => {
-                    tracing::warn!(pod = %key, %error, "the pod was not deleted");
+                    tracing::warn!(pod = %key, %error, "cannot delete the pod");
                     false
                 }
             };
@@ -403,7 +403,7 @@ impl<R: Runtime, H: Host> PodManager<R, H> {
     }
 }
 
-/// Tells of what is new in a status that is about to be written, in the words of the stock kubelet.
+/// Emits events for changes in a status that is about to be written, in the words of the stock kubelet.
 fn tell_of(recorder: &EventRecorder, pod: &Pod, status: &PodStatus) {
     let object = reference(pod);
     let before = pod.status.as_ref();

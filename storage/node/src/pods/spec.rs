@@ -1,7 +1,7 @@
-//! From a container of a pod's spec to what the runtime starts. Pure, but for nothing: what has to be
-//! looked up on the node comes in as arguments.
+//! Converts a container of a pod's spec to a container of the runtime. Pure: results of look-ups on the node
+//! are arguments.
 //!
-//! Images are not pulled: every container sees the node's own root, read-only, and what it runs has to be
+//! Images are not pulled: every container sees the node's own root, read-only, and its program must exist
 //! there. A container without a command, which leaves that to its image, pauses.
 
 use claimcheck_model::ObjectKey;
@@ -17,44 +17,44 @@ use crate::{
     volumes::{Place, content::ObjectKind},
 };
 
-/// What a container without a command does, as `registry.k8s.io/pause` would.
+/// The command of a container without one, like `registry.k8s.io/pause`.
 const PAUSE: &[&str] = &["sleep", "infinity"];
 /// Upstream: `TerminationMessagePathDefault`.
 const TERMINATION_LOG: &str = "/dev/termination-log";
 
-/// Why a container cannot be started as its spec says.
+/// Why a container cannot be started from its spec.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
     /// The spec names a volume that the pod does not have.
     #[error("volume {0:?} is not among the pod's volumes")]
     NoVolume(String),
-    /// The part of a volume is named by a variable that the container does not have.
-    #[error("subPathExpr {expression:?} of container {container:?} names a variable that it does not have")]
+    /// The `subPathExpr` refers to a variable that the container does not have.
+    #[error("subPathExpr {expression:?} of container {container:?} refers to an undefined variable")]
     NoVariable {
         /// The container.
         container: String,
         /// The expression.
         expression: String,
     },
-    /// Variables come from an object that does not exist.
+    /// The source object of variables does not exist.
     #[error("{kind} {name:?} not found")]
     NoObject {
-        /// Of which kind.
+        /// Its kind.
         kind: ObjectKind,
         /// The object, in the pod's namespace.
         name: String,
     },
-    /// The API server does not tell an object that variables come from.
+    /// The source object of variables cannot be read.
     #[error("{kind} {name:?} cannot be read: {why}")]
     Unreadable {
-        /// Of which kind.
+        /// Its kind.
         kind: ObjectKind,
         /// The object, in the pod's namespace.
         name: String,
-        /// What it said.
+        /// The API server's error.
         why: String,
     },
-    /// A variable comes from a key that its object does not have.
+    /// The source object of a variable does not have the key.
     #[error("couldn't find key {key} in {kind} {object}")]
     NoKey {
         /// The key.
@@ -64,10 +64,10 @@ pub enum SpecError {
         /// The object.
         object: ObjectKey,
     },
-    /// A variable comes from a field that variables cannot have.
-    #[error("a variable cannot be made: {0}")]
+    /// The source field of a variable is not supported.
+    #[error("cannot set a variable: {0}")]
     Field(String),
-    /// Something that this node does not do.
+    /// An unsupported field of the spec.
     #[error("{what} of container {container:?} is not supported by this node")]
     Unsupported {
         /// The container.
@@ -80,17 +80,17 @@ pub enum SpecError {
 /// A container that is to be started.
 #[derive(Debug)]
 pub struct Prepared {
-    /// What the runtime is to start.
+    /// The runtime's specification.
     pub spec: ContainerSpec,
-    /// The mounts that are parts of volumes, by their index: their source is the whole volume as yet. To
-    /// find a part takes a look at the node.
+    /// The mounts with a sub path, by their index: their source is still the whole volume. Resolving a sub path
+    /// requires access to the node.
     pub parts: Vec<(usize, String)>,
 }
 
-/// What the runtime is to start. `mounted_at` tells where a volume of the pod is.
+/// The runtime's specification. `mounted_at` returns the path of a volume of the pod.
 ///
 /// # Errors
-/// If the spec asks for what is not there.
+/// If the spec refers to something that does not exist.
 pub fn container_spec(
     container: &Container,
     id: &ContainerId,
@@ -141,8 +141,8 @@ pub fn container_spec(
     Ok(Prepared { spec, parts })
 }
 
-/// What would need a program started in a container that runs already, which this node does not do: better
-/// said than passed over.
+/// Features that require to start a program in a running container, which this node does not support: an error
+/// is better than ignoring them.
 fn unsupported(container: &Container) -> Option<&'static str> {
     let lifecycle = container.lifecycle.as_ref();
     let asked = [
@@ -155,7 +155,7 @@ fn unsupported(container: &Container) -> Option<&'static str> {
     asked.into_iter().find_map(|(asked, what)| asked.then_some(what))
 }
 
-/// The part of the volume that is mounted; none for all of it.
+/// The sub path of the mount; `None` for the whole volume.
 fn sub_path(
     container: &Container,
     mount: &VolumeMount,
@@ -180,7 +180,7 @@ fn hostname(pod: &Pod) -> String {
     name.chars().take(63).collect()
 }
 
-/// Who the container runs as: the container's security context, else the pod's.
+/// User and groups of the container: its security context, else the pod's.
 struct User {
     uid: Option<u32>,
     gid: Option<u32>,

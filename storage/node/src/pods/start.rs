@@ -1,5 +1,5 @@
-//! Starts one attempt of a container: looks up what its variables come from, opens parts of volumes, makes
-//! its files, and hands all to the runtime.
+//! Starts one attempt of a container: looks up the sources of its variables, opens sub paths of volumes,
+//! creates its files, and calls the runtime.
 
 use std::{collections::BTreeMap, error::Error, sync::Arc};
 
@@ -26,7 +26,7 @@ use crate::{
     },
 };
 
-/// Where pods are run.
+/// Dependencies of the pod manager.
 pub struct Node<R, H> {
     /// The container runtime.
     pub runtime: Arc<R>,
@@ -34,7 +34,7 @@ pub struct Node<R, H> {
     pub host: Arc<H>,
     /// The kubelet's tree.
     pub layout: Layout,
-    /// When their logs were written.
+    /// Timestamps of their logs.
     pub clock: LogClock,
     /// The API server.
     pub client: Client,
@@ -46,34 +46,34 @@ pub struct Node<R, H> {
     pub name: String,
     /// The node's address.
     pub host_ip: String,
-    /// How long a container that keeps ending waits.
+    /// The restart back-off of containers.
     pub backoff: Backoff,
 }
 
-/// Why a container does not run.
+/// Why a container is not running.
 #[derive(Clone, Debug)]
 pub enum NotStarted {
-    /// What it needs is not there (yet).
+    /// A precondition is missing (so far).
     Waiting {
-        /// One word, as in `status.containerStatuses[].state.waiting.reason`.
+        /// The reason, as in `status.containerStatuses[].state.waiting.reason`.
         reason: &'static str,
-        /// For the user.
+        /// The message for the user.
         message: String,
     },
-    /// The runtime tried, and its program did not come to run.
+    /// The runtime failed to start its program.
     Failed {
-        /// For the user.
+        /// The message for the user.
         message: String,
     },
 }
 
 impl NotStarted {
-    /// What the spec asks for is not there.
+    /// The spec refers to something that does not exist.
     pub fn config(error: &(dyn Error + 'static)) -> Self {
         Self::Waiting { reason: "CreateContainerConfigError", message: error.to_string() }
     }
 
-    /// The node lacks what it takes.
+    /// A resource of the node is missing.
     fn create(error: &(dyn Error + 'static)) -> Self {
         Self::Waiting { reason: "CreateContainerError", message: with_sources(error) }
     }
@@ -104,11 +104,11 @@ impl<R, H> Clone for Node<R, H> {
 }
 
 impl<R: Runtime, H: Host> Node<R, H> {
-    /// What the runtime is to start, with the objects looked up that variables come from. `places` are the
-    /// pod's volumes by name.
+    /// The runtime's specification, with the source objects of variables looked up. `places` are the pod's
+    /// volumes by name.
     ///
     /// # Errors
-    /// If the spec asks for what is not there.
+    /// If the spec refers to something that does not exist.
     pub async fn prepare(
         &self,
         pod: &Pod,
@@ -130,7 +130,7 @@ impl<R: Runtime, H: Host> Node<R, H> {
         container_spec(container, id, &self.layout, &facts, |name| places.get(name).cloned())
     }
 
-    /// Makes the container's files, and starts it; returns since when it runs.
+    /// Creates the container's files, and starts it; returns its start time.
     ///
     /// # Errors
     /// See [`NotStarted`].
@@ -152,7 +152,7 @@ impl<R: Runtime, H: Host> Node<R, H> {
             .and_then(|()| self.host.write(&spec.log_path, b""))
             .map_err(|error| NotStarted::create(&error))?;
         self.clock.watch(&spec.log_path);
-        // The latest two are kept: what runs, and what ran before, for whoever asks why it ended.
+        // The latest two are kept: what runs, and what ran before, for its log and exit reason.
         if let Some(attempt) = id.attempt.checked_sub(2) {
             self.discard(&ContainerId { attempt, ..id.clone() }).await;
         }
@@ -161,7 +161,7 @@ impl<R: Runtime, H: Host> Node<R, H> {
         Ok(started)
     }
 
-    /// Removes an old attempt. What is left is removed with the pod.
+    /// Removes an old attempt. Remains are removed with the pod.
     async fn discard(&self, id: &ContainerId) {
         let _ = self.runtime.remove(&id.to_string()).await;
         let message = self.layout.termination_message(&id.pod, &id.container, id.attempt);
@@ -175,7 +175,7 @@ impl<R: Runtime, H: Host> Node<R, H> {
     }
 }
 
-/// An error with what caused it, for the user.
+/// An error with its sources, for the user.
 fn with_sources(error: &(dyn Error + 'static)) -> String {
     let causes = std::iter::successors(error.source(), |&cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))

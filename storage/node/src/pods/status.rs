@@ -1,4 +1,4 @@
-//! What a pod's status says, computed from its containers. Pure.
+//! A pod's status, computed from its containers. Pure.
 //!
 //! Upstream: `pkg/kubelet/kubelet_pods.go` (`getPhase`, `generateAPIPodStatus`) and
 //! `pkg/kubelet/status/generate.go` (the conditions and their wording).
@@ -22,7 +22,7 @@ use super::{
     restarts::{Need, Restarts, is_sidecar},
 };
 
-/// Why a container that keeps ending is not running.
+/// The waiting reason of a container in restart back-off.
 pub const CRASH_LOOP: &str = "CrashLoopBackOff";
 
 /// A pod's phase.
@@ -32,14 +32,14 @@ pub enum Phase {
     Pending,
     /// All have, and at least one runs or will again.
     Running,
-    /// All ended well, for good.
+    /// All containers succeeded and will not be restarted.
     Succeeded,
-    /// All ended, for good, and one did not end well.
+    /// All containers ended and will not be restarted, and at least one failed.
     Failed,
 }
 
 impl Phase {
-    /// The pod will never run again.
+    /// Whether the pod will never run again.
     pub fn is_terminal(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed)
     }
@@ -54,7 +54,7 @@ impl Phase {
     }
 }
 
-/// The pod's phase. A pod that is being deleted is not restarted, so its phase is that of a pod whose
+/// The pod's phase. A pod that is being deleted is not restarted, so its phase is that of a pod with
 /// policy is Never.
 pub fn phase(pod: &Pod, containers: &Containers, deleting: bool) -> Phase {
     let Some(spec) = &pod.spec else { return Phase::Pending };
@@ -128,7 +128,7 @@ pub fn compute(view: &View<'_>) -> PodStatus {
     }
 }
 
-/// The containers that wait because they keep ending.
+/// The containers in restart back-off.
 pub fn in_crash_loop(status: &PodStatus) -> impl Iterator<Item = &str> {
     let all = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
     let waits = |status: &&ContainerStatus| {
@@ -138,7 +138,7 @@ pub fn in_crash_loop(status: &PodStatus) -> impl Iterator<Item = &str> {
     all.filter(waits).map(|status| status.name.as_str())
 }
 
-/// Whether two statuses tell a reader the same; when it was observed is not worth a write.
+/// Whether two statuses are equal to a reader; a new observation time alone is not worth a write.
 pub fn says_the_same(written: &PodStatus, computed: &PodStatus) -> bool {
     let observed_generation = computed.observed_generation;
     PodStatus { observed_generation, ..written.clone() } == *computed
@@ -152,8 +152,8 @@ fn is_initialized(container: &Container, containers: &Containers) -> bool {
     })
 }
 
-/// There is no pod network: every pod says an address of its own, made from its uid, in the range that
-/// most clusters use.
+/// The pod's address. Pods have no network of their own: every pod reports a distinct address, derived from its
+/// uid, in the range that most clusters use.
 pub fn pod_ip(uid: &str) -> String {
     let hash = uid.bytes().fold(5381u32, |hash, byte| hash.wrapping_mul(33) ^ u32::from(byte));
     let [_, a, b, _] = (hash % 65_533 + 2).rotate_left(8).to_be_bytes();
@@ -212,13 +212,13 @@ fn is_running(attempt: Option<&Attempt>) -> bool {
     attempt.is_some_and(|attempt| matches!(attempt.state, ContainerState::Running { .. }))
 }
 
-/// The container's id, as the runtime's name and its own.
+/// The container's id, from the runtime's name and its own.
 fn container_id(pod: &Pod, container: &Container, attempt: u32) -> String {
     let pod = pod.metadata.uid.clone().unwrap_or_default().into();
     format!("claimcheck://{}", ContainerId { pod, container: container.name.clone(), attempt })
 }
 
-/// That an ended container waits before it is started again. In a pod that ends it waits for nothing.
+/// The waiting state of an ended container before its restart. In a terminating pod it waits for nothing.
 fn crash_loop(view: &View<'_>, container: &Container, phase: Phase) -> Option<String> {
     if phase.is_terminal() || view.pod.metadata.deletion_timestamp.is_some() {
         return None;
@@ -241,7 +241,7 @@ fn crash_loop(view: &View<'_>, container: &Container, phase: Phase) -> Option<St
     })
 }
 
-/// Whole seconds as Go spells them: `40s`, `5m0s`.
+/// Whole seconds in Go's format: `40s`, `5m0s`.
 fn go_duration(duration: Duration) -> String {
     match (duration.as_secs() / 60, duration.as_secs() % 60) {
         (0, seconds) => format!("{seconds}s"),
@@ -279,18 +279,18 @@ fn time(stamp: Stamp) -> Time {
     Time(Timestamp::from_second(seconds).unwrap_or(Timestamp::MAX))
 }
 
-/// A condition without its times: whether it holds, and else why not.
+/// A condition without its times: whether it is true, and otherwise the reason.
 struct Condition {
     kind: &'static str,
     unmet: Option<(&'static str, Option<String>)>,
-    /// Said of conditions that hold, too.
+    /// The reason that is set on a true condition, too.
     reason: Option<&'static str>,
 }
 
-/// The condition of a pod that is ended for the sake of others.
+/// The condition of a pod that is terminated by the node (DisruptionTarget).
 const DISRUPTED: &str = "DisruptionTarget";
 
-/// The kubelet's conditions in its order, then whatever others have written.
+/// The kubelet's conditions in its order, then those of other writers.
 fn conditions(view: &View<'_>, phase: Phase, initialized: bool) -> Vec<PodCondition> {
     let spec = view.pod.spec.as_ref();
     let init = spec.and_then(|spec| spec.init_containers.as_deref()).unwrap_or_default();

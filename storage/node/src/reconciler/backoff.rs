@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
-/// A moment on the monotonic clock, counted from its zero.
+/// A time on the monotonic clock, counted from its zero.
 pub type Moment = Duration;
 
 const FIRST: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(122);
 
-/// How long an operation that failed has to wait; the default has not failed yet.
+/// Backoff of a failed operation; the default has not failed yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backoff {
     delay: Duration,
@@ -23,7 +23,7 @@ impl Backoff {
         Self { delay, until: now + delay }
     }
 
-    /// When the operation may be tried again.
+    /// When the operation may be retried.
     pub fn until(self) -> Moment {
         self.until
     }

@@ -1,4 +1,4 @@
-//! How many volumes there are, and which of them a driver can be asked about; see [`crate::survey`].
+//! Numbers of volumes, and the volumes with driver statistics; see [`crate::survey`].
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::{
 };
 
 impl<H: Host> VolumeManager<H> {
-    /// What there is now. Costs as much as there are volumes on the node.
+    /// The current numbers. Linear in the number of volumes on the node.
     pub fn survey(&self) -> Survey {
         let mut counts: BTreeMap<(String, &str), usize> = BTreeMap::new();
         for (key, volume) in self.desired.iter() {
@@ -30,7 +30,7 @@ impl<H: Host> VolumeManager<H> {
         Survey { counts: counts.into_iter().map(count).collect(), mounted: mounted.collect() }
     }
 
-    /// The volume, if it is a claim's, mounted, and its driver has numbers about volumes.
+    /// The volume, if it belongs to a claim, is mounted, and its driver declares GET_VOLUME_STATS.
     fn of_claim(&self, key: &VolumeKey) -> Option<MountedVolume> {
         let VolumeKey::Csi { driver, handle } = key else { return None };
         let desired = self.desired.get(key)?;

@@ -1,7 +1,7 @@
-//! Whether a volume that is mounted here is to grow, and to what size.
+//! Whether a mounted volume must be expanded, and to what size.
 //!
-//! Upstream: `checkVolumeFSResize` of the populator and `volumeNeedsExpansion` of the actual state; what the
-//! claim must say is `runPreCheck` in `pkg/volume/util/operationexecutor/node_expander.go`.
+//! Upstream: `checkVolumeFSResize` of the populator and `volumeNeedsExpansion` of the actual state; the claim's
+//! precondition is `runPreCheck` in `pkg/volume/util/operationexecutor/node_expander.go`.
 
 use claimcheck_informer::{
     World,
@@ -12,21 +12,21 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 
 use crate::actual::Size;
 
-/// A volume that is to grow on this node.
+/// A volume that must be expanded on this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Growth {
-    /// The claim that is told.
+    /// The claim with the status of the expansion.
     pub claim: ObjectKey,
-    /// Bytes to grow to: the PV's.
+    /// Target size in bytes: the PV's.
     pub bytes: i64,
-    /// The claim says already that it is so large: another node has grown it, and this one follows.
+    /// The claim has this size already: another node has expanded it, and this one follows.
     pub written: bool,
-    /// The driver has failed before, and by now the claim asks for another size: after one more failure the
-    /// resizer is to look at it.
+    /// The driver has failed before, and the claim has requested another size since: after one more failure the
+    /// resizer must handle it.
     pub outdated: bool,
 }
 
-/// How the PV of this name is to grow, if its size is known to be `size` here.
+/// The expansion of the PV with this name, if its current size here is `size`.
 pub fn growth(pv: &str, size: Size, world: &World) -> Option<Growth> {
     let (volume, claim) = bound(pv, world)?;
     let (bytes, has) = (volume_capacity(volume), size.bytes.unwrap_or_else(|| capacity(claim)));
@@ -47,7 +47,7 @@ pub fn growth(pv: &str, size: Size, world: &World) -> Option<Growth> {
     Some(Growth { claim: claimcheck_informer::key_of(claim), bytes, written, outdated })
 }
 
-/// Bytes that the claim of a PV has; what a volume is taken to have when it is first mounted.
+/// The size in a claim's status, which is assumed for its volume at the first mount.
 pub fn claimed(pv: &str, world: &World) -> Option<i64> {
     bound(pv, world).map(|(_, claim)| capacity(claim))
 }
@@ -97,7 +97,7 @@ mod tests {
             ("1Gi", "2Gi", NodeAtWork, of(1), false, Some(false)),
             ("1Gi", "2Gi", ControllerAtWork, new, false, None),
             ("1Gi", "2Gi", NodeInfeasible, new, false, None),
-            // The resizer has not said yet that the node shall.
+            // The resizer has not requested the node's expansion yet.
             ("1Gi", "2Gi", Done, new, false, None),
             ("2Gi", "2Gi", Done, new, false, None),
             // Grown by another node.

@@ -1,31 +1,31 @@
-//! `node.status.volumesInUse`: the promise to the attach/detach controller that it must not detach.
+//! `node.status.volumesInUse`: a volume in this list must not be detached by the attach/detach controller.
 //!
-//! A volume may be mounted only once the promise is written, and the promise may be dropped only after
-//! the volume's device is unmounted. The stock kubelet writes it with its node status every 10 s, which
-//! is where most of a stock life cycle goes; here every change is written at once, and the changes that
-//! come up while a write is under way go together into the next one.
+//! A volume may be mounted only once the list contains it, and it may be removed only after the volume's device
+//! is unmounted. The stock kubelet writes the list with its node status every 10 s, which causes most of a
+//! stock volume's latency; here every change is written at once, and changes during a write are combined into
+//! the next one.
 
 use std::collections::BTreeSet;
 
 use crate::volumes::VolumeKey;
 
-/// What should be promised, what is, and what is being written.
+/// The desired list, the written list, and the list in flight.
 #[derive(Debug, Default)]
 pub struct InUse {
     wanted: BTreeSet<VolumeKey>,
     written: BTreeSet<String>,
     writing: Option<BTreeSet<String>>,
-    /// The last write failed, so `written` is only what the status holds at least.
+    /// The last write failed, so `written` is only a lower bound of the status.
     unsure: bool,
 }
 
 impl InUse {
-    /// Starts from what the node's status says now.
+    /// Starts from the node's current status.
     pub fn from_status(written: impl IntoIterator<Item = String>) -> Self {
         Self { written: written.into_iter().collect(), ..Self::default() }
     }
 
-    /// Asks for a volume to be in, or not to be in.
+    /// Requests that a volume be in the list, or not.
     pub fn want(&mut self, key: &VolumeKey, wanted: bool) {
         if wanted {
             self.wanted.insert(key.clone());
@@ -34,13 +34,13 @@ impl InUse {
         }
     }
 
-    /// Whether the promise for a volume stands: written, and not about to be taken back.
+    /// Whether the volume is in the written list, and not about to be removed.
     pub fn promised(&self, key: &VolumeKey) -> bool {
         let name = key.to_string();
         self.written.contains(&name) && self.writing.as_ref().is_none_or(|list| list.contains(&name))
     }
 
-    /// The list to write now, if one is due; the caller must report how the write [`ended`](Self::ended).
+    /// The list to write now, if one is due; the caller must report the result with [`ended`](Self::ended).
     pub fn begin(&mut self) -> Option<Vec<String>> {
         if self.writing.is_some() {
             return None;
@@ -53,8 +53,8 @@ impl InUse {
         Some(wanted.into_iter().collect())
     }
 
-    /// The write ended. After a failure both lists may be the one that stands, so only a volume that
-    /// is in both stays promised.
+    /// The write ended. After a failure either list may be in the status, so only a volume in both counts as
+    /// promised.
     pub fn ended(&mut self, success: bool) {
         let Some(list) = self.writing.take() else { return };
         self.unsure = !success;

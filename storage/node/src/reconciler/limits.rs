@@ -1,6 +1,6 @@
-//! Whether emptyDirs on disk keep to their `sizeLimit`. Nothing tells when they do not, so they are measured
-//! now and then, as upstream does; a pod that is found to have taken more is to be evicted.
-//! Upstream: `emptyDirLimitEviction` in `pkg/kubelet/eviction/eviction_manager.go`.
+//! Enforcement of `sizeLimit` of emptyDirs on disk. No event reports an excess, so they are measured
+//! periodically, as upstream does; a pod that exceeds its limit is evicted. Upstream: `emptyDirLimitEviction`
+//! in `pkg/kubelet/eviction/eviction_manager.go`.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -30,12 +30,12 @@ impl Limits {
             .or_insert_with(|| Watched { limit: limit.clone(), next: now + PERIOD });
     }
 
-    /// And no longer.
+    /// Stops measuring the volume.
     pub fn forget(&mut self, key: &VolumeKey) {
         self.watched.remove(key);
     }
 
-    /// The volumes to measure now. Each is due again a period later.
+    /// The volumes to measure now. Each is due again one period later.
     pub fn due(&mut self, now: Moment) -> Vec<VolumeKey> {
         let due = self.watched.iter_mut().filter(|(_, watched)| watched.next <= now);
         due.map(|(key, watched)| {
@@ -50,7 +50,7 @@ impl Limits {
         self.watched.values().map(|watched| watched.next).min()
     }
 
-    /// Takes in a measurement: the pod to evict, and why, if the volume is too big.
+    /// Processes a measurement: the pod to evict and the message, if the volume is too large.
     pub fn measured(&mut self, key: &VolumeKey, bytes: u64) -> Option<(PodUid, String)> {
         let VolumeKey::Local { pod, name, .. } = key else { return None };
         let limit = &self.watched.get(key)?.limit;

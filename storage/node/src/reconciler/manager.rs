@@ -1,4 +1,4 @@
-//! What is known of the volumes of one node: what pods want, what is mounted, and what is to be looked at.
+//! State of the volumes of one node: desired state, actual state, and pending work.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,48 +31,48 @@ use crate::{
 pub struct Finished {
     /// The volume.
     pub key: VolumeKey,
-    /// What it left behind.
+    /// The resulting state.
     pub outcome: Outcome,
-    /// How long it ran.
+    /// Its duration.
     pub took: Duration,
-    /// Why it failed, for the user.
+    /// The error message for the user.
     pub error: Option<String>,
     /// The directory's name in the pod, of an operation on a pod's mount.
     pub directory: String,
-    /// After which time it is outdated, if ever.
+    /// The time after which it is outdated, if ever.
     pub renew: Option<Duration>,
-    /// How it went with growing the volume, if it was to grow.
+    /// Result of the expansion, if one was due.
     pub growth: Option<Grew>,
 }
 
-/// What a task of the manager reports.
+/// A report of a task of the manager.
 #[derive(Clone, Debug)]
 pub enum Notice {
     /// An operation has ended.
     Finished(Finished),
     /// A write of `volumesInUse` has ended.
     InUseWritten {
-        /// Whether the API server took it.
+        /// Whether the API server accepted it.
         success: bool,
     },
-    /// A failed write of `volumesInUse` may be tried again.
+    /// A failed write of `volumesInUse` may be retried.
     WriteAgain,
-    /// A ConfigMap or Secret that volumes are made of.
+    /// A ConfigMap or Secret used by volumes.
     Object(News),
-    /// What a volume takes of the node's disk.
+    /// Disk usage of a volume.
     Measured {
         /// The volume.
         key: VolumeKey,
-        /// The bytes.
+        /// The usage in bytes.
         bytes: u64,
     },
 }
 
-/// What a manager starts with.
+/// Initial state of a manager.
 pub struct Start {
-    /// What is mounted, as reconstructed.
+    /// The reconstructed mounts.
     pub actual: Actual,
-    /// What the node's status says is in use.
+    /// `volumesInUse` of the node's status.
     pub in_use: InUse,
     /// The attach/detach controller attaches volumes to this node.
     pub controller_attaches: bool,
@@ -87,38 +87,38 @@ pub struct VolumeManager<H> {
     pub(super) notices: mpsc::UnboundedSender<Notice>,
 
     pub(super) populations: BTreeMap<PodUid, Population>,
-    /// Pods that have a problem: what is mounted for them stays.
+    /// Pods with a problem: their mounts stay.
     pub(super) held: BTreeSet<PodUid>,
     pub(super) desired: Desired,
     pub(super) actual: Actual,
     pub(super) in_use: InUse,
     pub(super) controller_attaches: bool,
     pub(super) drivers: BTreeMap<String, Arc<RegisteredDriver>>,
-    /// What volumes are made of.
+    /// The objects used by volumes.
     pub(super) objects: Objects,
-    /// Volumes whose content has changed since it was last looked at.
+    /// Volumes with content that has changed since it was last written.
     pub(super) outdated: BTreeSet<VolumeKey>,
     pub(super) limits: Limits,
 
     /// Volumes to plan.
     pub(super) due: BTreeSet<VolumeKey>,
-    /// Volumes that wait for something of this agent's own.
+    /// Volumes that wait for a condition inside this agent.
     pub(super) waiting: BTreeMap<VolumeKey, Wait>,
-    /// When to plan a volume again although nothing has happened.
+    /// The time to plan a volume again without an event.
     pub(super) timers: BTreeMap<VolumeKey, Moment>,
-    /// When a volume is outdated although nothing has happened: its token expires.
+    /// The time at which a volume becomes outdated without an event: its token expires.
     pub(super) renewals: BTreeMap<VolumeKey, Moment>,
-    /// Pods that wait for their volumes, and until when that need not be told.
+    /// Pods that wait for their volumes, and the time of the next event about it.
     pub(super) patience: BTreeMap<PodUid, (ObjectReference, Moment)>,
-    /// Pods whose volumes have changed.
+    /// Pods with changed volumes.
     pub(super) touched: BTreeSet<PodUid>,
-    /// Pods that take more than they may, and of what.
+    /// Pods that exceed a size limit, with the message.
     pub(super) evicted: BTreeMap<PodUid, String>,
     pub(super) measured: Measured,
 }
 
 impl<H: Host> VolumeManager<H> {
-    /// A manager of what was found after a restart.
+    /// A manager with the state found after a restart.
     pub fn new(
         executor: Executor<H>,
         recorder: EventRecorder,
@@ -157,7 +157,7 @@ impl<H: Host> VolumeManager<H> {
         }
     }
 
-    /// How a pod's volumes stand.
+    /// State of a pod's volumes.
     pub fn volumes(&self, pod: &PodUid) -> Volumes {
         let ready = self.populations.get(pod).is_some_and(|population| {
             population.problems.is_empty()
@@ -167,8 +167,8 @@ impl<H: Host> VolumeManager<H> {
         Volumes { ready, held }
     }
 
-    /// Where a volume of a pod is mounted, by its name in the pod's spec. Files made of objects are for
-    /// reading, as upstream (`GetAttributes` of the plugins).
+    /// The path of a pod's volume, by its name in the pod's spec. Files made of objects are read-only, as
+    /// upstream (`GetAttributes` of the plugins).
     pub fn mounted_at(&self, pod: &PodUid, volume: &str) -> Option<Place> {
         let population = self.populations.get(pod)?;
         let wanted =
@@ -184,7 +184,7 @@ impl<H: Host> VolumeManager<H> {
         Some(Place { path, read_only: fixed || wanted.mount.read_only })
     }
 
-    /// The pod wants its volumes. Asked again, only what was not resolved before is looked at.
+    /// The pod needs its volumes. On a repeated call only unresolved volumes are resolved.
     pub fn want(&mut self, pod: &Pod, now: Moment) {
         let uid = uid_of(pod);
         let before = self.populations.get(&uid);
@@ -220,12 +220,12 @@ impl<H: Host> VolumeManager<H> {
         }
     }
 
-    /// The pod's wishes are not known any more, but its containers still run: what is mounted stays.
+    /// The pod's volumes cannot be determined any more, but its containers still run: its mounts stay.
     pub fn hold(&mut self, pod: &PodUid) {
         self.held.insert(pod.clone());
     }
 
-    /// The pod does not want its volumes any longer: its containers have ended.
+    /// The pod does not need its volumes any longer: its containers have ended.
     pub fn release(&mut self, pod: &PodUid) {
         self.measured.released(pod);
         self.held.remove(pod);
@@ -240,19 +240,19 @@ impl<H: Host> VolumeManager<H> {
         self.due.extend(self.actual.of_pod(pod).cloned());
     }
 
-    /// A driver has registered, maybe again: whatever failed or waits for it is tried at once.
+    /// A driver has registered, perhaps again: operations that failed or wait for it are retried at once.
     pub fn driver_registered(&mut self, driver: RegisteredDriver) {
         let name = driver.info.name.clone();
         self.drivers.insert(name.clone(), Arc::new(driver));
         self.retry_driver(&name);
     }
 
-    /// A driver is gone.
+    /// A driver was unregistered.
     pub fn driver_gone(&mut self, name: &str) {
         self.drivers.remove(name);
     }
 
-    /// The pods that take more of the node than they may, and what they are to be told; each once.
+    /// The pods that exceed a size limit, with the message; each once.
     pub fn evictions(&mut self) -> BTreeMap<PodUid, String> {
         std::mem::take(&mut self.evicted)
     }

@@ -1,4 +1,4 @@
-//! What the volume manager tells of its operations, as the kubelet does (`pkg/volume/util/metrics.go`).
+//! Metrics of the volume manager's operations, with the kubelet's names (`pkg/volume/util/metrics.go`).
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -10,18 +10,18 @@ use claimcheck_model::{
 use super::{Moment, Operation};
 use crate::volumes::{PodUid, VolumeKey};
 
-/// Times operations. Upstream mounts a volume in one operation, staging included; so what staging took is added
-/// to the first mount that follows.
+/// Measures operations. Upstream mounts a volume in one operation, staging included; so the duration of staging
+/// is added to the first mount that follows.
 pub(super) struct Measured {
     meter: Meter,
     staged: BTreeMap<VolumeKey, Duration>,
-    /// Since when volumes are waited for that a controller attaches.
+    /// Start of the wait for each volume's attachment by the controller.
     awaited: BTreeMap<VolumeKey, Moment>,
-    /// Since when pods want their volumes.
+    /// The time since when pods need their volumes.
     wanted: BTreeMap<PodUid, Moment>,
 }
 
-/// An operation that has ended.
+/// Records an operation that has ended.
 pub(super) struct Ended<'a> {
     pub key: &'a VolumeKey,
     pub operation: &'a Operation,
@@ -35,17 +35,17 @@ impl Measured {
         Self { meter, staged: BTreeMap::new(), awaited: BTreeMap::new(), wanted: BTreeMap::new() }
     }
 
-    /// A pod wants its volumes.
+    /// A pod needs its volumes.
     pub(super) fn wants(&mut self, pod: &PodUid, now: Moment) {
         self.wanted.entry(pod.clone()).or_insert(now);
     }
 
-    /// A pod wants its volumes no longer.
+    /// A pod no longer needs its volumes.
     pub(super) fn released(&mut self, pod: &PodUid) {
         self.wanted.remove(pod);
     }
 
-    /// Whether a volume is waited for, after it has been planned; `wanted` if anybody wants it at all.
+    /// Whether a volume waits for its attachment, after planning; `wanted` if it is desired at all.
     pub(super) fn awaits(&mut self, key: &VolumeKey, awaits: bool, wanted: bool, now: Moment) {
         if awaits {
             self.awaited.entry(key.clone()).or_insert(now);
@@ -54,7 +54,7 @@ impl Measured {
         }
     }
 
-    /// Tells of an operation that has ended.
+    /// Records the metrics of an operation that has ended.
     pub(super) fn ended(&mut self, ended: &Ended<'_>, now: Moment) {
         let Ended { key, operation, block, took, success } = *ended;
         let mount = if block { StorageOperation::Map } else { StorageOperation::Mount };

@@ -1,8 +1,8 @@
-//! The reconciler: what it takes to get from the actual to the desired state of one volume.
+//! The reconciler: moves one volume from the actual to the desired state.
 //!
-//! [`plan()`] looks at one volume and says the next step; [`VolumeManager`] keeps the two states, runs
-//! the steps, and plans the same volume again when one ends. Nothing here looks at all volumes, so a
-//! step costs the same on a node with one volume and with a thousand.
+//! [`plan()`] decides the next step of one volume; [`VolumeManager`] keeps the two states, runs the steps, and
+//! plans the same volume again when one ends. No code here iterates over all volumes, so a step costs the same
+//! on a node with one volume and with a thousand.
 
 mod backoff;
 mod count;

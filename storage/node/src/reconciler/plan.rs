@@ -1,9 +1,9 @@
-//! The next step of one volume, from what is wanted and what is there.
+//! The next step of one volume, from its desired and its actual state.
 //!
 //! Upstream: `reconcile` in `pkg/kubelet/volumemanager/reconciler/reconciler.go`, in its order: first
-//! unmount what is no longer wanted, then mount or wait for attach, then unmount devices nobody uses.
-//! Upstream goes over all volumes every 100 ms; this is asked about one volume when something that
-//! concerns it has happened.
+//! unmount what is no longer desired, then mount or wait for attach, then unmount unused devices. Upstream
+//! iterates over all volumes every 100 ms; this planner is called for one volume after an event that concerns
+//! it.
 
 use std::collections::BTreeSet;
 
@@ -15,16 +15,16 @@ use crate::{
 
 use super::Moment;
 
-/// One step on one volume.
+/// An operation on a volume.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
-    /// Attach the volume, where the controller is not to. It always fails.
+    /// Attach the volume, if the controller does not. It always fails.
     Attach,
-    /// Stage: make the global mount.
+    /// Stage: create the global mount.
     MountDevice,
     /// Publish: mount the volume in a pod.
     MountPod(PodUid),
-    /// Grow the volume, which is mounted.
+    /// Expand the mounted volume.
     Expand,
     /// Undo [`Self::MountPod`].
     UnmountPod(PodUid),
@@ -33,8 +33,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// The pod whose mount it makes or undoes; none for the device. Operations on one target share a
-    /// backoff.
+    /// The pod of the mount; `None` for the device. Operations on one target share a backoff.
     pub fn target(&self) -> Option<&PodUid> {
         match self {
             Self::Attach | Self::MountDevice | Self::Expand | Self::UnmountDevice => None,
@@ -59,33 +58,32 @@ impl Operation {
     }
 }
 
-/// What the rest of the world says about the volume.
+/// External conditions of a volume.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
-    /// The volume is staged before it is published; false for volumes of the node itself.
+    /// The volume is staged before it is published; false for pod-local volumes.
     pub has_device: bool,
-    /// The plugin can be called now: for CSI, the driver is registered.
+    /// The plugin can be called: for CSI, the driver is registered.
     pub reachable: bool,
-    /// Attached to this node, or in no need of it.
+    /// Attached to this node, or attachment is not required.
     pub attached: bool,
-    /// The attach/detach controller attaches volumes to this node. Otherwise the kubelet would have to, and no
-    /// kubelet attaches CSI volumes (`Attach` in `pkg/volume/csi/csi_attacher.go`).
+    /// The attach/detach controller attaches volumes to this node. Otherwise the kubelet would have to, and the
+    /// kubelet does not attach CSI volumes (`Attach` in `pkg/volume/csi/csi_attacher.go`).
     pub controller_attaches: bool,
-    /// It is to grow, and mounted in a pod that may write to it.
+    /// It must be expanded, and is mounted in a pod that may write to it.
     pub grows: bool,
-    /// What is to be in it is known; true for volumes that bring it along.
+    /// Its content is known; true for volumes that need none.
     pub content: bool,
-    /// Promised in `node.status.volumesInUse`, or in no need of it.
+    /// Contained in `node.status.volumesInUse`, or not required to be.
     pub in_use: bool,
-    /// Pods that run, but whose wishes cannot be told, because an object is missing: what is mounted for
-    /// them stays.
+    /// Running pods with unresolved volumes, because an object is missing: their mounts stay.
     pub held: &'a BTreeSet<PodUid>,
 }
 
-/// What a volume is waiting for.
+/// The condition for which a volume waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// The operation under way.
+    /// The operation in progress.
     Operation,
     /// The driver's registration.
     Driver,
@@ -93,20 +91,20 @@ pub enum Wait {
     Attach,
     /// The write of `volumesInUse`.
     InUse,
-    /// The first answer about an object that it is made of.
+    /// The first response about an object of its content.
     Content,
     /// The end of a backoff.
     Until(Moment),
 }
 
-/// What to do now.
+/// The decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Actual is as desired.
+    /// Actual state equals desired state.
     Rest,
     /// Start this operation.
     Run(Operation),
-    /// Something else has to happen first; ask again then.
+    /// Wait for this condition, then plan again.
     Wait(Wait),
 }
 
@@ -175,7 +173,7 @@ pub fn plan(
     due.later()
 }
 
-/// Picks operations that may run now, and remembers when the first of the others may.
+/// Chooses operations that may run now, and the earliest time of the others.
 struct Due<'a> {
     actual: &'a ActualVolume,
     now: Moment,
@@ -192,7 +190,7 @@ impl Due<'_> {
         })
     }
 
-    /// What to do where none may run now.
+    /// The decision if none may run now.
     fn later(&self) -> Decision {
         self.next.map_or(Decision::Rest, |until| Decision::Wait(Wait::Until(until)))
     }

@@ -94,7 +94,7 @@ fn one_step_at_a_time() {
         ("and none to unmount", "", "a", local, Run(UnmountPod(pod("a")))),
         ("content that is not known yet", "a", "", unknown, Waits(Wait::Content)),
         ("outdated content is written again", "a", "a!", local, Run(MountPod(pod("a")))),
-        ("but not for nobody", "", "a!", local, Run(UnmountPod(pod("a")))),
+        ("but not if it is not desired", "", "a!", local, Run(UnmountPod(pod("a")))),
         ("without the controller attaching is tried, and fails", "a", "", refused, Run(Attach)),
         ("without the driver too", "a", "", Facts { reachable: false, ..refused }, Run(Attach)),
         ("unmounting comes first", "b", "device a", refused, Run(UnmountPod(pod("a")))),
@@ -121,7 +121,7 @@ fn attaching_that_was_refused_waits_for_its_backoff() {
         assert_eq!(decide(NOW), Decision::Wait(Wait::Until(again)));
         assert_eq!(decide(again), Decision::Run(Operation::Attach));
     }
-    assert_eq!(plan(None, Some(&is), facts, NOW), Decision::Rest, "nobody wants it any longer");
+    assert_eq!(plan(None, Some(&is), facts, NOW), Decision::Rest, "it is no longer desired");
 }
 
 #[test]

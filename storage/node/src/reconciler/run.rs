@@ -1,7 +1,7 @@
-//! Carries out the planner's decisions: starts operations as tasks, and takes in how they ended.
+//! Carries out the planner's decisions: starts operations as tasks, and processes their results.
 //!
-//! The manager never waits: whatever takes time runs as a task that sends a [`Notice`] when it is done, and
-//! whoever owns the manager hands that back to it. So all state is in one place, without locks.
+//! The manager never waits: everything that takes time runs as a task that sends a [`Notice`] when it is done,
+//! and the manager's owner passes it back. So all state is in one place, without locks.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,15 +27,15 @@ use crate::{
     volumes::{DriverPolicy, EmptyDir, Form, PodUid, VolumeKey, VolumeSpec, empty_dir::Medium},
 };
 
-/// After a failed write of `volumesInUse`.
+/// Delay after a failed write of `volumesInUse`.
 const WRITE_AGAIN: Duration = Duration::from_millis(500);
 
-/// How often a volume is published again, for a driver that asks for it. Upstream does it with every sync of
-/// a pod, which comes around after a minute to a minute and a half.
+/// Interval of repeated publication, for a driver with `requiresRepublish`. Upstream repeats it with every sync
+/// of a pod, which happens every minute to minute and a half.
 const REPUBLISH: Duration = Duration::from_secs(60);
 
 impl<H: Host> VolumeManager<H> {
-    /// Takes in what a task reports.
+    /// Processes a task's report.
     pub fn notice(&mut self, notice: Notice, now: Moment) {
         match notice {
             Notice::Finished(finished) => self.finished(finished, now),
@@ -65,8 +65,8 @@ impl<H: Host> VolumeManager<H> {
         }
     }
 
-    /// Plans every volume that is due and starts what the plans say; returns the pods whose volumes have
-    /// changed, and when to call again though nothing happens.
+    /// Plans every due volume and starts the operations; returns the pods with changed volumes, and the time of
+    /// the next call without an event.
     pub fn settle(&mut self, now: Moment) -> (BTreeSet<PodUid>, Option<Moment>) {
         self.due.extend(expired(&mut self.timers, now));
         let renewals = expired(&mut self.renewals, now);
@@ -142,8 +142,8 @@ impl<H: Host> VolumeManager<H> {
         }
     }
 
-    /// Sets the timers of a volume that needs a look although nothing happens to it: because of its size, or
-    /// because its driver wants to be called again.
+    /// Sets the timers of a volume that needs planning without an event: because of its size limit, or because
+    /// its driver requires republication.
     fn watch_over(&mut self, key: &VolumeKey, policy: Option<&DriverPolicy>, now: Moment) {
         let Some(desired) = self.desired.get(key) else { return };
         if let VolumeSpec::EmptyDir(EmptyDir { medium: Medium::Disk, limit: Some(limit) }) = &desired.spec {
@@ -238,7 +238,7 @@ impl<H: Host> VolumeManager<H> {
             let success = result.is_ok();
             match result {
                 Ok(node) => informer.apply(node),
-                Err(error) => tracing::warn!(%error, "volumesInUse was not written; mounts wait for it"),
+                Err(error) => tracing::warn!(%error, "cannot write volumesInUse; mounts wait for it"),
             }
             // The receiver is gone when the agent stops.
             let _ = notices.send(Notice::InUseWritten { success });
@@ -246,7 +246,7 @@ impl<H: Host> VolumeManager<H> {
     }
 }
 
-/// Takes out those whose time has come.
+/// Removes and returns those with an expired timer.
 fn expired(timers: &mut BTreeMap<VolumeKey, Moment>, now: Moment) -> BTreeSet<VolumeKey> {
     let expired: BTreeSet<VolumeKey> =
         timers.iter().filter(|(_, at)| **at <= now).map(|(key, _)| key.clone()).collect();

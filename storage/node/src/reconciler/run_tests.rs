@@ -1,4 +1,4 @@
-//! The manager alone, with its time in the test's hands: what happens when, and what users get to hear.
+//! The manager alone, with its time under the test's control: timing and events.
 
 use std::{path::Path, sync::Arc};
 
@@ -44,7 +44,7 @@ struct Shell {
 }
 
 impl Shell {
-    /// A manager that watches nothing: what it knows it is told.
+    /// A manager without watches: the test sets its objects.
     async fn start() -> Self {
         let server = claimcheck_apiserver::start(claimcheck_apiserver::Config::default()).await.unwrap();
         let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig()).unwrap();
@@ -82,7 +82,7 @@ impl Shell {
         self.tell(volume);
     }
 
-    /// A pod whose container mounts all of these volumes.
+    /// A pod with a container that mounts all of these volumes.
     fn pod(&self, volumes: Value) -> Pod {
         let mut pod = testing::pod("p", "n", &[]);
         let names = volumes.as_array().unwrap().iter().map(|volume| volume["name"].clone());
@@ -172,7 +172,7 @@ async fn a_failure_is_tried_again_after_exactly_the_backoff() {
     let failed = format!("hostPath type check failed: {} is not a directory", path.display());
     let failed = format!("FailedMount: MountVolume.SetUp failed for volume \"v\" : {failed}");
     let told = shell.events().await;
-    assert_eq!(told.iter().filter(|event| **event == failed).count(), 1, "told once, then counted: {told:?}");
+    assert_eq!(told.iter().filter(|event| **event == failed).count(), 1, "once, then counted: {told:?}");
 }
 
 #[tokio::test]

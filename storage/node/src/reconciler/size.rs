@@ -1,4 +1,4 @@
-//! Volumes that grow while they are here: when, what is remembered of it, and who hears of it.
+//! Expansion of mounted volumes: when, its state, and its events.
 
 use std::sync::Arc;
 
@@ -17,24 +17,24 @@ use crate::{
     volumes::{PodMount, VolumeKey, VolumeSpec, expand::Expanded},
 };
 
-/// How an attempt to grow a volume went.
+/// Result of an expansion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grew {
-    /// Well, or the driver wants it unused.
+    /// Success, or the driver supports offline expansion only.
     Ended(Expanded),
-    /// The driver said that it did not.
+    /// The driver returned an error.
     Failed,
 }
 
 impl<H: Host> VolumeManager<H> {
-    /// How the volume is to grow here, if it is.
+    /// The expansion that the volume needs here, if any.
     pub(super) fn growth(&self, key: &VolumeKey) -> Option<Growth> {
         let volume = self.csi_volume(key)?;
         let size = self.actual.get(key).map(|volume| volume.size).unwrap_or_default();
         let growth = growth(&volume.pv, size, &self.informer.read())?;
         let capable =
             || self.drivers.get(&volume.driver).is_some_and(|d| d.capabilities.has(Capability::ExpandVolume));
-        // Where nobody asks this node for it, a driver that cannot is no failure.
+        // A driver without the capability is no failure unless this node must expand the volume.
         (!growth.written || capable()).then_some(growth)
     }
 
@@ -53,7 +53,7 @@ impl<H: Host> VolumeManager<H> {
         world.claims.get(&claim).cloned()
     }
 
-    /// From when a volume is mounted first, it is taken to be as large as its claim was then.
+    /// At its first mount a volume is assumed to have its claim's size.
     pub(super) fn note_size(&mut self, key: &VolumeKey) {
         let unknown = self.actual.get(key).is_some_and(|v| v.size.bytes.is_none() && v.device.is_some());
         let pv = match self.desired.get(key).map(|desired| &desired.spec) {
@@ -64,7 +64,7 @@ impl<H: Host> VolumeManager<H> {
         self.actual.set_size(key, |size| size.bytes = bytes);
     }
 
-    /// An attempt to grow the volume has ended.
+    /// An expansion of the volume has ended.
     pub(super) fn grew(&mut self, key: &VolumeKey, operation: &Operation, growth: Grew) {
         match growth {
             Grew::Ended(Expanded::To(bytes)) => {
@@ -76,7 +76,7 @@ impl<H: Host> VolumeManager<H> {
         }
     }
 
-    /// The volume that a PV, or the PV of a claim, is here: it may have to grow.
+    /// The volume of a PV, or of a claim's PV, on this node: it may need expansion.
     pub(super) fn key_of_claimed(&self, change: &Change) -> Option<VolumeKey> {
         let world = self.informer.read();
         let pv = match change.object::<PersistentVolumeClaim>() {
@@ -87,19 +87,19 @@ impl<H: Host> VolumeManager<H> {
         Some(VolumeKey::csi(&csi.driver, &csi.volume_handle)).filter(|key| self.actual.get(key).is_some())
     }
 
-    /// A pod's volume has grown here.
+    /// A pod's volume was expanded here.
     fn tell_grown(&self, key: &VolumeKey, operation: &Operation) {
         let message = format!("succeeded for volume {{}} {}", self.executor.node);
         self.tell_of_growth(key, operation, EventType::Normal, "FileSystemResizeSuccessful", &message);
     }
 
-    /// A pod's volume is to grow, but the pod has it for reading only.
+    /// A pod's volume must be expanded, but the pod uses it read-only.
     pub(super) fn tell_not_grown(&self, key: &VolumeKey, operation: &Operation) {
         let message = "failed for volume {} requested read-only file system";
         self.tell_of_growth(key, operation, EventType::Warning, "FileSystemResizeFailed", message);
     }
 
-    /// Upstream tells pod and claim alike; `{}` stands for the volume's name.
+    /// Upstream emits the event for pod and claim; `{}` stands for the volume's name.
     fn tell_of_growth(
         &self,
         key: &VolumeKey,

@@ -1,4 +1,4 @@
-//! What users get to hear: an event on the pod for everything that keeps its volumes from being mounted.
+//! Events: one on the pod for each cause that prevents its volumes from being mounted.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -13,7 +13,7 @@ use crate::{
     volumes::{Form, PodUid, VolumeKey, VolumeSpec},
 };
 
-/// How long a pod waits for its volumes before that is told, each time.
+/// The time that a pod waits for its volumes before each FailedMount event.
 /// Upstream: `podAttachAndMountTimeout` in `pkg/kubelet/volumemanager/volume_manager.go`.
 const PATIENCE: Duration = Duration::from_secs(123);
 
@@ -40,15 +40,15 @@ impl<H: Host> VolumeManager<H> {
         }
     }
 
-    /// A volume waits for a driver that is not there.
+    /// A volume waits for a driver that is not registered.
     pub(super) fn tell_no_driver(&self, key: &VolumeKey) {
         let driver = key.driver().unwrap_or_default();
         let message = format!("driver name {driver} not found in the list of registered CSI drivers");
         self.tell_failure(key, &Operation::MountDevice, &message);
     }
 
-    /// A volume can never be mounted as things stand. The message is upstream's, where the same wait that
-    /// else times out ends at once.
+    /// A volume can never be mounted in its present state. The message is upstream's, where the same wait that
+    /// otherwise times out ends at once.
     pub(super) fn tell_problem(&self, pod: &Pod, problem: &Problem) {
         let volume = &problem.volume;
         let message = format!(
@@ -64,7 +64,7 @@ impl<H: Host> VolumeManager<H> {
         self.patience.entry(uid_of(pod)).or_insert((reference(pod), now + PATIENCE));
     }
 
-    /// Tells of the pods that have waited for long; they go on waiting.
+    /// Emits events for the pods that have waited for long; they continue to wait.
     pub(super) fn tell_waiting(&mut self, now: Moment) {
         let late: Vec<PodUid> = self
             .patience
@@ -116,7 +116,7 @@ impl<H: Host> VolumeManager<H> {
     }
 }
 
-/// The name by which users know a volume: the PV's, or the one in the pod.
+/// The name of a volume in messages: the PV's, or the one in the pod.
 fn volume_name(key: &VolumeKey, actual: Option<&ActualVolume>, spec: &VolumeSpec) -> String {
     match (spec, key) {
         (VolumeSpec::Csi(volume), _) => volume.pv.clone(),

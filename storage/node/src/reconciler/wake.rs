@@ -1,4 +1,4 @@
-//! Which changes in the world make which volumes due.
+//! Which volumes are planned after which changes of objects.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use crate::{
 };
 
 impl<H: Host> VolumeManager<H> {
-    /// Something in the world has changed: wakes the volumes that it concerns.
+    /// An object has changed: wakes the volumes that it concerns.
     pub fn changed(&mut self, change: &Change) {
         if change.object::<VolumeAttachment>().is_some() {
             let keys: Vec<VolumeKey> = change
@@ -48,7 +48,7 @@ impl<H: Host> VolumeManager<H> {
         }
     }
 
-    /// What these volumes are made of has changed: they are made again, at once.
+    /// The objects of these volumes have changed: their content is written again, at once.
     pub(super) fn outdate(&mut self, keys: BTreeSet<VolumeKey>) {
         for key in &keys {
             self.actual.retry_now(key);
@@ -57,7 +57,7 @@ impl<H: Host> VolumeManager<H> {
         self.due.extend(keys);
     }
 
-    /// The pods that a change concerns beyond itself: those that may be waiting for a claim or volume.
+    /// Other pods affected by a change: those that may wait for a claim or volume.
     pub fn pods_of(&self, change: &Change) -> Vec<PodUid> {
         let world = self.informer.read();
         let claims: Vec<String> =

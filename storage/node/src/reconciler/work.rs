@@ -1,4 +1,4 @@
-//! What an operation takes: from what is wanted and known to a [`Work`] that runs by itself.
+//! Input of an operation: from the desired state and the objects to a [`Work`] that runs by itself.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -17,7 +17,7 @@ use crate::{
 };
 
 impl<H: Host> VolumeManager<H> {
-    /// What the operation takes; none if what it needs has gone since it was planned.
+    /// The input of the operation; `None` if an object has disappeared since it was planned.
     pub(super) fn work(
         &self,
         key: &VolumeKey,
@@ -100,17 +100,17 @@ impl<H: Host> VolumeManager<H> {
         }
     }
 
-    /// What containers get of the volume: as found on the node, or made there.
+    /// The path that containers get of the volume: reconstructed, or newly mounted.
     fn form(&self, key: &VolumeKey) -> Form {
         self.actual.get(key).map(|volume| volume.form.clone()).unwrap_or_default()
     }
 
-    /// This very pod, as last seen.
+    /// This pod, with the same uid, in its latest version.
     pub(super) fn pod(&self, pod: &PodRef) -> Option<Arc<Pod>> {
         self.informer.read().pods.get(&pod.key).filter(|found| uid_of(found) == pod.uid).cloned()
     }
 
-    /// The directory's name of a volume in a pod: as found on the node, else as the pod wants it.
+    /// The directory's name of a volume in a pod: reconstructed, else the desired one.
     pub(super) fn directory(&self, key: &VolumeKey, pod: &PodUid) -> String {
         let found = self.actual.get(key).and_then(|volume| volume.pods.get(pod));
         let wanted = self.desired.get(key).and_then(|volume| volume.pods.get(pod));
@@ -121,18 +121,19 @@ impl<H: Host> VolumeManager<H> {
             .unwrap_or_default()
     }
 
-    /// How the volume's driver wants to be treated; none for volumes of the node itself.
+    /// The policy of the volume's driver; `None` for pod-local volumes.
     pub(super) fn policy(&self, key: &VolumeKey) -> Option<DriverPolicy> {
         let driver = key.driver()?;
         Some(DriverPolicy::of(self.informer.read().csi_drivers.named(driver).map(|driver| &**driver)))
     }
 
-    /// What attaching the volume gave; none if it is not attached here.
+    /// The publish context of the volume's attachment; `None` if it is not attached here.
     ///
-    /// Where the controller attaches, both must say so: `node.status.volumesAttached`, out of which it
-    /// takes the volume before it detaches, and the attachment, which has the context. Where it does not, only what
-    /// was mounted when the agent started counts as attached: for any other volume the kubelet tries to attach,
-    /// whatever the API says (`PodExistsInVolume` in `pkg/kubelet/volumemanager/cache/actual_state_of_world.go`).
+    /// Where the controller attaches, both sources must agree: `node.status.volumesAttached`, from which the
+    /// controller removes the volume before it detaches, and the attachment, which has the context. Where it
+    /// does not, only volumes that were mounted when the agent started count as attached: for any other volume
+    /// the kubelet tries to attach, whatever the API contains (`PodExistsInVolume` in
+    /// `pkg/kubelet/volumemanager/cache/actual_state_of_world.go`).
     pub(super) fn publish_context(&self, key: &VolumeKey) -> Option<BTreeMap<String, String>> {
         let VolumeKey::Csi { driver, handle } = key else { return None };
         let world = self.informer.read();

@@ -1,5 +1,5 @@
-//! Plugin registration: a driver's registrar leaves a socket in `plugins_registry`, the node asks it what
-//! it is, asks the driver about the node, tells the API server, and from then on calls the driver.
+//! Plugin registration: a driver's registrar creates a socket in `plugins_registry`; the node requests its
+//! plugin info and the driver's node info, writes CSINode and Node, and from then on calls the driver.
 //!
 //! Upstream: `pkg/kubelet/pluginmanager`, `pkg/volume/csi/csi_plugin.go`.
 
@@ -29,19 +29,19 @@ pub use plan::{DriverInfo, Refusal};
 pub use protocol::ProtocolError;
 pub use watch::{SocketEvent, SocketWatch};
 
-/// Before a failed registration is tried again: doubled each time, up to the longest.
+/// Delay before a failed registration is retried: doubled each time, up to the longest.
 const FIRST_RETRY: Duration = Duration::from_millis(50);
 const LONGEST_RETRY: Duration = Duration::from_secs(10);
 
-/// Makes the connection to a driver's endpoint; the driver need not be there yet.
+/// Creates the connection to a driver's endpoint; the driver need not be running yet.
 pub type Dial = Arc<dyn Fn(&Path) -> Driver + Send + Sync>;
 
-/// What became of a plugin.
+/// A change of a plugin's registration.
 #[derive(Debug)]
 pub enum PluginEvent {
     /// The driver can be called. It may have been registered before, and restarted since.
     Registered(Box<RegisteredDriver>),
-    /// The driver's socket is gone.
+    /// The driver's socket was removed.
     Gone {
         /// Its name.
         name: String,
@@ -51,34 +51,34 @@ pub enum PluginEvent {
 /// Why a plugin is not registered.
 #[derive(Debug, thiserror::Error)]
 pub enum RegistrationError {
-    /// The registration socket does not do its part.
+    /// A call to the registration socket failed.
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
-    /// The plugin cannot be used.
+    /// The plugin is not supported.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The driver does not answer.
+    /// A call to the driver failed.
     #[error("driver {name} failed {call}: {}", status.message())]
     Driver {
         /// The driver.
         name: String,
         /// The method.
         call: &'static str,
-        /// Its answer.
+        /// Its response.
         status: Box<tonic::Status>,
     },
-    /// The API server was not told.
+    /// CSINode or Node was not updated.
     #[error("node info of driver {name} was not written")]
     NodeInfo {
         /// The driver.
         name: String,
-        /// Why.
+        /// The error.
         #[source]
         source: NodeInfoError,
     },
 }
 
-/// Registers what appears in `directory`, until the receiver of `events` is gone.
+/// Registers plugins that appear in `directory`, until the receiver of `events` is dropped.
 ///
 /// # Errors
 /// If the directory cannot be watched.
@@ -103,33 +103,33 @@ pub async fn run(
     }
 }
 
-/// What is known of a registration socket.
+/// State of a registration socket.
 enum Socket {
-    /// The plugin is being asked.
+    /// Registration is in progress.
     Registering {
-        /// Ends the wait between two tries.
+        /// Ends the delay between two attempts.
         hurry: Arc<Notify>,
-        /// What happened to the socket since, if anything.
+        /// Changes of the socket since, if any.
         since: Option<Since>,
     },
-    /// It is this driver's.
+    /// It is registered for this driver.
     Registered(String),
 }
 
-/// What happened to a socket while its plugin was being asked.
+/// A change of a socket during registration.
 enum Since {
-    /// It went.
+    /// It was removed.
     Gone,
-    /// It came again: another process may serve it.
+    /// It was created again: another process may serve it.
     Replaced,
 }
 
-/// How asking a plugin ended.
+/// Result of a registration.
 struct Attempt {
     path: PathBuf,
-    /// None if it was given up.
+    /// `None` if it was abandoned.
     driver: Option<RegisteredDriver>,
-    /// The driver that the API server was told of, whether or not the rest worked.
+    /// The driver that was written to CSINode, whether or not the rest succeeded.
     told: Option<String>,
 }
 
@@ -193,7 +193,11 @@ impl Sockets {
 
     async fn take_out(&self, name: &str) {
         if let Err(error) = self.node.remove(name).await {
-            tracing::warn!(driver = name, error = &error as &dyn std::error::Error, "not taken out");
+            tracing::warn!(
+                driver = name,
+                error = &error as &dyn std::error::Error,
+                "cannot unregister the driver"
+            );
         }
     }
 
@@ -203,8 +207,8 @@ impl Sockets {
     }
 }
 
-/// Tries until it works, or the socket changes after a failure. A try that is under way is never cut
-/// short, so that what the API server was told is known.
+/// Retries until it succeeds, or until the socket changes after a failure. An attempt in progress is never
+/// interrupted, so that the content of CSINode is known.
 async fn register_until_done(path: PathBuf, dial: Dial, node: Arc<NodeInfo>, hurry: Arc<Notify>) -> Attempt {
     let mut told = None;
     let mut delay = FIRST_RETRY;
@@ -213,7 +217,7 @@ async fn register_until_done(path: PathBuf, dial: Dial, node: Arc<NodeInfo>, hur
             Ok(driver) => return Attempt { path, driver: Some(driver), told },
             Err(error) => {
                 let error: &dyn std::error::Error = &error;
-                tracing::warn!(socket = %path.display(), error, "not registered, trying again");
+                tracing::warn!(socket = %path.display(), error, "registration failed, retrying");
             }
         }
         tokio::select! {
@@ -224,7 +228,7 @@ async fn register_until_done(path: PathBuf, dial: Dial, node: Arc<NodeInfo>, hur
     }
 }
 
-/// `told` is set once the API server knows of the driver.
+/// `told` is set once CSINode contains the driver.
 async fn register(
     socket: &Path,
     dial: &Dial,
@@ -244,7 +248,7 @@ async fn register(
     result
 }
 
-/// Asks the driver about itself and this node, once per registration, and tells the API server.
+/// Requests the driver's capabilities and node info, once per registration, and writes CSINode and Node.
 async fn introduce(
     plugin: &protocol::v1::PluginInfo,
     dial: &Dial,
@@ -255,7 +259,7 @@ async fn introduce(
         let name = name.clone();
         move |status| RegistrationError::Driver { name, call, status: Box::new(status) }
     };
-    // Named before it is cloned, so that every record of the tap says whose call it was.
+    // Named before it is cloned, so that every record of the tap has the driver's name.
     let driver = dial(Path::new(plugin.endpoint.trim_start_matches("unix://"))).named(&plugin.name);
     let answer = driver.node().node_get_info(v1::NodeGetInfoRequest {}).await;
     let answer = answer.map_err(failed("NodeGetInfo"))?.into_inner();

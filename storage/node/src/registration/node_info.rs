@@ -1,4 +1,4 @@
-//! Writes what drivers say about this node to its CSINode and Node objects.
+//! Writes drivers' node info to this node's CSINode and Node objects.
 
 use k8s_openapi::api::{core::v1::Node, storage::v1::CSINode};
 use kube::{
@@ -10,27 +10,27 @@ use tokio::sync::Mutex;
 
 use super::plan::{self, DriverInfo, Refusal};
 
-/// Writers of one CSINode at a time are few: a conflict means that a user or another agent wrote.
+/// A CSINode rarely has concurrent writers: a conflict means that a user or another agent wrote.
 const TRIES: usize = 10;
 
 /// Why the objects were not written.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeInfoError {
-    /// The driver contradicts the node.
+    /// The driver's info conflicts with the node.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The API server refused.
-    #[error("{what} {node} was not written")]
+    /// The API server returned an error.
+    #[error("{what} {node} cannot be updated")]
     Api {
         /// The object's kind.
         what: &'static str,
         /// The node's name.
         node: String,
-        /// What the API server said.
+        /// The API server's error.
         #[source]
         source: Box<kube::Error>,
     },
-    /// Somebody else writes it all the time.
+    /// Another client writes it constantly.
     #[error("CSINode {node} changed under every one of {TRIES} writes: look for a second agent of this node")]
     Contended {
         /// The node's name.
@@ -42,20 +42,20 @@ pub enum NodeInfoError {
 pub struct NodeInfo {
     client: Client,
     name: String,
-    /// Drivers register at the same time, but both objects hold all of them.
+    /// Drivers register concurrently, but both objects contain all of them.
     writing: Mutex<()>,
 }
 
 impl NodeInfo {
-    /// The objects of the node of this name.
+    /// The objects of the node with this name.
     pub fn new(client: Client, name: impl Into<String>) -> Self {
         Self { client, name: name.into(), writing: Mutex::new(()) }
     }
 
-    /// A driver is there.
+    /// A driver was registered.
     ///
     /// # Errors
-    /// If the API server refuses, or the node's labels contradict the driver.
+    /// If the API server returns an error, or the node's labels conflict with the driver.
     pub async fn add(&self, info: &DriverInfo) -> Result<(), NodeInfoError> {
         let _one_at_a_time = self.writing.lock().await;
         let node = self.node().await?;
@@ -63,10 +63,10 @@ impl NodeInfo {
         self.change(&node, |csi_node| plan::add_driver(csi_node, info)).await
     }
 
-    /// A driver is gone.
+    /// A driver was unregistered.
     ///
     /// # Errors
-    /// If the API server refuses.
+    /// If the API server returns an error.
     pub async fn remove(&self, name: &str) -> Result<(), NodeInfoError> {
         let _one_at_a_time = self.writing.lock().await;
         let node = self.node().await?;
@@ -86,7 +86,7 @@ impl NodeInfo {
         patched.map(drop).map_err(|source| self.failed("Node", source))
     }
 
-    /// Reads the CSINode, changes it, writes it on the version it was decided on.
+    /// Reads the CSINode, changes it, and writes it on the version it was decided on.
     async fn change(
         &self,
         node: &Node,

@@ -1,5 +1,5 @@
-//! What a node's objects say once a driver is registered, or gone: CSINode, and the node's labels and
-//! annotation. Pure; a result of none means that nothing needs writing.
+//! The content of a node's objects after a driver was registered or unregistered: CSINode, and the node's
+//! labels and annotation. Pure; `None` means that no write is needed.
 //! Upstream: `pkg/volume/csi/nodeinfomanager/nodeinfomanager.go`.
 
 use std::collections::BTreeMap;
@@ -14,16 +14,16 @@ use k8s_openapi::{
 };
 use serde_json::{Value, json};
 
-/// What a driver said about itself on this node.
+/// A driver's node info (NodeGetInfo).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DriverInfo {
     /// The driver's name.
     pub name: String,
-    /// The node's id at the driver.
+    /// The node's id, assigned by the driver.
     pub node_id: String,
-    /// Topology segments of the node, as the driver sees it.
+    /// Topology segments of the node, from the driver.
     pub topology: BTreeMap<String, String>,
-    /// How many volumes the node takes; zero or less is no limit.
+    /// Maximum number of volumes on the node; zero or less is no limit.
     pub max_volumes: i64,
 }
 
@@ -39,11 +39,11 @@ pub enum Refusal {
         kind: String,
     },
     /// No CSI version in common.
-    #[error("driver {name} supports CSI {versions:?}, but version 1 is needed")]
+    #[error("driver {name} supports CSI {versions:?}, but version 1 is required")]
     Versions {
         /// The driver.
         name: String,
-        /// What it supports.
+        /// The versions that it supports.
         versions: Vec<String>,
     },
     /// A node without an id cannot be attached to.
@@ -52,16 +52,16 @@ pub enum Refusal {
         /// The driver.
         name: String,
     },
-    /// Two drivers disagree about where the node is.
+    /// Two drivers report different topology for the node.
     #[error("driver {name} says label {label} is {reported:?}, but the node already has {existing:?}")]
     Topology {
         /// The driver.
         name: String,
         /// The label in question.
         label: String,
-        /// What the driver said.
+        /// The driver's value.
         reported: String,
-        /// What the node has.
+        /// The node's value.
         existing: String,
     },
 }
@@ -81,7 +81,7 @@ pub fn check(kind: &str, name: &str, versions: &[String]) -> Result<(), Refusal>
     Ok(())
 }
 
-/// The CSINode with the driver in it, or none if it is there already.
+/// The CSINode with the driver added, or `None` if it contains it already.
 pub fn add_driver(csi_node: &CSINode, info: &DriverInfo) -> Option<CSINode> {
     let allocatable =
         (info.max_volumes > 0).then(|| VolumeNodeResources { count: i32::try_from(info.max_volumes).ok() });
@@ -103,7 +103,7 @@ pub fn add_driver(csi_node: &CSINode, info: &DriverInfo) -> Option<CSINode> {
     Some(changed)
 }
 
-/// The CSINode without the driver, or none if it is not in it.
+/// The CSINode without the driver, or `None` if it does not contain it.
 pub fn remove_driver(csi_node: &CSINode, name: &str) -> Option<CSINode> {
     let mut changed = csi_node.clone();
     changed.spec.drivers.retain(|driver| driver.name != name);
@@ -131,7 +131,7 @@ pub fn new_csi_node(node: &Node) -> CSINode {
     }
 }
 
-/// The merge patch that tells the node's labels and annotation about the driver.
+/// The merge patch that adds the driver to the node's labels and annotation.
 ///
 /// # Errors
 /// If the node has another value for one of the driver's topology keys.
@@ -163,8 +163,7 @@ pub fn label_node(node: &Node, info: &DriverInfo) -> Result<Option<Value>, Refus
     ))
 }
 
-/// The merge patch that takes the driver out of the node's annotation. Labels stay: volumes may depend
-/// on them.
+/// The merge patch that removes the driver from the node's annotation. Labels stay: volumes may depend on them.
 pub fn unlabel_node(node: &Node, name: &str) -> Option<Value> {
     let mut ids = node_ids(node);
     ids.remove(name)?;
@@ -172,7 +171,7 @@ pub fn unlabel_node(node: &Node, name: &str) -> Option<Value> {
     Some(json!({"metadata": {"annotations": {NODE_ID_ANNOTATION: value}}}))
 }
 
-/// The annotation's map from driver to node id; unreadable counts as empty, and is written anew.
+/// The annotation's map from driver to node id; an unparseable one counts as empty, and is overwritten.
 fn node_ids(node: &Node) -> BTreeMap<String, String> {
     let annotations = node.metadata.annotations.as_ref();
     let text = annotations.and_then(|annotations| annotations.get(NODE_ID_ANNOTATION));

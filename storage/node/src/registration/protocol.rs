@@ -22,32 +22,32 @@ pub mod v1 {
 
 use v1::{InfoRequest, PluginInfo, RegistrationStatus, registration_client::RegistrationClient};
 
-/// The type of plugin that this node registers.
+/// The plugin type that this node registers.
 pub const CSI_PLUGIN: &str = "CSIPlugin";
 
-/// A plugin that answers at all answers at once.
+/// Timeout of a call: a plugin that responds at all does so at once.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why a plugin could not be talked to.
+/// Errors of calls to a plugin.
 #[derive(Debug, thiserror::Error)]
 pub enum ProtocolError {
-    /// Nobody accepts on the socket (yet).
+    /// No process accepts connections on the socket (yet).
     #[error("cannot connect to plugin socket {}: is its registrar running?", socket.display())]
     Connect {
         /// The socket.
         socket: PathBuf,
-        /// What the transport said.
+        /// The transport's error.
         #[source]
         source: tonic::transport::Error,
     },
-    /// The plugin answered with an error, or not in time.
+    /// The plugin returned an error, or timed out.
     #[error("{call} failed at plugin socket {}: {}", socket.display(), status.message())]
     Call {
         /// The method.
         call: &'static str,
         /// The socket.
         socket: PathBuf,
-        /// The plugin's answer.
+        /// The plugin's response.
         status: Box<tonic::Status>,
     },
 }
@@ -63,7 +63,7 @@ impl Plugin {
     /// Connects to a registration socket.
     ///
     /// # Errors
-    /// If nobody accepts there.
+    /// If no process accepts connections there.
     pub async fn connect(socket: &Path) -> Result<Self, ProtocolError> {
         let path = socket.to_owned();
         let connector = tower::service_fn(move |_: Uri| {
@@ -79,19 +79,19 @@ impl Plugin {
         Ok(Self { socket: socket.to_owned(), client: RegistrationClient::new(channel) })
     }
 
-    /// What the plugin says it is.
+    /// The plugin's info.
     ///
     /// # Errors
-    /// If it does not answer.
+    /// If it does not respond.
     pub async fn info(&mut self) -> Result<PluginInfo, ProtocolError> {
         let answer = self.client.get_info(InfoRequest {}).await;
         answer.map(tonic::Response::into_inner).map_err(|status| self.failed("GetInfo", status))
     }
 
-    /// Tells the plugin whether it was registered: none, or why not.
+    /// Notifies the plugin of its registration: `None` for success, or the error.
     ///
     /// # Errors
-    /// If it does not answer.
+    /// If it does not respond.
     pub async fn notify(&mut self, error: Option<String>) -> Result<(), ProtocolError> {
         let status =
             RegistrationStatus { plugin_registered: error.is_none(), error: error.unwrap_or_default() };

@@ -1,4 +1,4 @@
-//! Watches a directory for sockets that come and go, with inotify: nothing is polled.
+//! Watches a directory for created and removed sockets, with inotify: nothing is polled.
 
 use std::{
     collections::VecDeque,
@@ -11,12 +11,12 @@ use rustix::fs::inotify::{ReadFlags, WatchFlags};
 
 use crate::inotify::Inotify;
 
-/// What happened in the directory.
+/// A change in the directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SocketEvent {
-    /// A socket is there; it may have replaced one of the same path.
+    /// A socket was created; it may have replaced one with the same path.
     Added(PathBuf),
-    /// A socket, or another file, is gone.
+    /// A socket, or another file, was removed.
     Removed(PathBuf),
 }
 
@@ -29,7 +29,7 @@ pub struct SocketWatch {
 }
 
 impl SocketWatch {
-    /// Starts watching; the sockets that are there already come as added.
+    /// Starts watching; existing sockets are reported as added.
     ///
     /// # Errors
     /// If the directory does not exist, or the host is out of inotify watches.
@@ -39,7 +39,7 @@ impl SocketWatch {
         let come = WatchFlags::CREATE | WatchFlags::MOVED_TO;
         inotify.add(directory, gone | come | WatchFlags::ONLYDIR)?;
         let mut watch = Self { directory: directory.to_owned(), inotify, pending: VecDeque::new() };
-        // After the watch has begun: a socket made in between is told twice, but never missed.
+        // After the watch has begun: a socket created in between is reported twice, but never missed.
         for entry in std::fs::read_dir(directory)? {
             watch.came(entry?.path());
         }
@@ -67,7 +67,7 @@ impl SocketWatch {
         }
     }
 
-    /// Plugins may prepare a socket under a name with a dot and rename it once it listens.
+    /// Plugins may create a socket under a name with a leading dot and rename it once it listens.
     fn came(&mut self, path: PathBuf) {
         let hidden = path.file_name().is_none_or(|name| name.as_bytes().starts_with(b"."));
         if !hidden && std::fs::symlink_metadata(&path).is_ok_and(|found| found.file_type().is_socket()) {

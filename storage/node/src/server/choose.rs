@@ -1,4 +1,4 @@
-//! Which instance of a container a reader means, by what the pod's status says. Pure.
+//! Selects the container instance of a log request, by the pod's status. Pure.
 //! Upstream: `validateContainerLogStatus` in `pkg/kubelet/kubelet_pods.go`, and its words.
 
 use std::fmt;
@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod}
 
 use crate::pods::ContainerId;
 
-/// There is no log to be read.
+/// The requested log does not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoLog {
     /// The container.
@@ -17,14 +17,14 @@ pub struct NoLog {
     why: Why,
 }
 
-/// Why there is none.
+/// The reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Why {
-    /// The status does not know the container.
+    /// The status does not contain the container.
     Unavailable,
     /// No instance has ended yet.
     NoPrevious,
-    /// It has ended, and nothing is left of it.
+    /// It has ended, and its log was removed.
     Terminated,
     /// It was never started, for this reason.
     Waiting(Option<String>),
@@ -46,7 +46,7 @@ impl fmt::Display for NoLog {
     }
 }
 
-/// The instance whose log is to be read.
+/// The instance to read.
 ///
 /// # Errors
 /// See [`NoLog`].

@@ -1,27 +1,27 @@
-//! Who may ask: loopback is open to every user of the machine, so a request has to prove that it comes from
-//! the API server.
+//! Authentication of clients: every user of the machine can connect to loopback, so a request must prove that
+//! it comes from the API server.
 
 use std::path::PathBuf;
 
 use http::{HeaderMap, header::AUTHORIZATION};
 use sha2::{Digest, Sha256};
 
-/// What proves a caller. With neither, nobody may ask.
+/// Accepted credentials. Without any, all requests are rejected.
 #[derive(Clone, Debug, Default)]
 pub struct Credentials {
-    /// Digests, since how long it takes to compare them tells nothing of the token.
+    /// Digests, so that the duration of a comparison reveals nothing about the token.
     token: Option<[u8; 32]>,
-    /// A file of CAs: who has a certificate of theirs may ask. A stock API server has one.
+    /// A CA bundle for client certificates. A stock API server has one.
     pub client_ca: Option<PathBuf>,
 }
 
 impl Credentials {
-    /// Takes this bearer token, and client certificates of the CAs in this file.
+    /// Accepts this bearer token, and client certificates of the CAs in this file.
     pub fn new(token: Option<&str>, client_ca: Option<PathBuf>) -> Self {
         Self { token: token.map(|token| Sha256::digest(token).into()), client_ca }
     }
 
-    /// Whether the request has the token.
+    /// Whether the request carries the token.
     pub fn accept(&self, headers: &HeaderMap) -> bool {
         let sent = headers.get(AUTHORIZATION).and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
         let sent: Option<[u8; 32]> = sent.map(|token| Sha256::digest(token).into());

@@ -1,6 +1,6 @@
-//! The node's own server: what only the node has, for the API server to ask. `kubectl logs` ends here.
+//! The node's HTTPS server: serves container logs to the API server, for `kubectl logs`.
 //!
-//! It listens before the node is registered, so that the Node object never names a port at which nobody is.
+//! It listens before the node is registered, so that the Node object never contains a port without a listener.
 
 mod choose;
 mod credentials;
@@ -28,30 +28,30 @@ use tokio_rustls::TlsAcceptor;
 
 pub use self::{credentials::Credentials, routes::Logs, tls::TlsError};
 
-/// How long a caller may take to begin.
+/// Timeout for the start of a request.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// Why the node does not listen.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// The node's address is none.
-    #[error("--node-ip {0:?} is no address")]
+    /// The node's address is invalid.
+    #[error("--node-ip {0:?} is not an IP address")]
     Address(String),
-    /// It is not one of this machine's.
+    /// The address does not belong to this machine.
     #[error("cannot listen on {ip}: choose a --node-ip that this machine has")]
     Listen {
         /// The address.
         ip: IpAddr,
-        /// Why.
+        /// The error.
         #[source]
         source: io::Error,
     },
-    /// There is no TLS.
+    /// TLS cannot be set up.
     #[error(transparent)]
     Tls(#[from] TlsError),
 }
 
-/// A server that listens, and does not answer yet.
+/// A server that listens, and does not respond yet.
 pub struct Server {
     listener: TcpListener,
     acceptor: TlsAcceptor,
@@ -73,12 +73,12 @@ impl Server {
         Ok(Self { listener, acceptor: TlsAcceptor::from(Arc::new(settings)), credentials, port })
     }
 
-    /// Where it listens.
+    /// Its address.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Answers for as long as it is polled; dropping it ends all answers.
+    /// Serves for as long as it is polled; dropping it aborts all responses.
     pub async fn run<R: Runtime>(self, logs: Logs<R>) {
         let (logs, credentials) = (Arc::new(logs), Arc::new(self.credentials));
         let mut connections = JoinSet::new();
@@ -91,7 +91,7 @@ impl Server {
                     }
                     Err(error) => {
                         // Out of file descriptors is the only lasting cause: give connections time to close.
-                        tracing::warn!(%error, "could not accept a connection");
+                        tracing::warn!(%error, "cannot accept a connection");
                         tokio::time::sleep(Duration::from_millis(10)).await;
                     }
                 },
@@ -110,9 +110,9 @@ async fn serve<R: Runtime>(
     let stream = match timeout(HANDSHAKE, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return tracing::debug!(%error, "TLS handshake failed"),
-        Err(_) => return tracing::debug!("a caller did not begin in time"),
+        Err(_) => return tracing::debug!("a client did not send a request in time"),
     };
-    // The handshake fails for a certificate of nobody we know.
+    // The handshake fails for a certificate of an unknown CA.
     let has_certificate = stream.get_ref().1.peer_certificates().is_some();
     let service = service_fn(move |request| {
         let is_known = has_certificate || credentials.accept(request.headers());

@@ -1,5 +1,4 @@
-//! What may be asked of a node, and what is answered.
-//! Upstream: `pkg/kubelet/server/server.go`, and its codes and words.
+//! Routes of the node's server. Upstream: `pkg/kubelet/server/server.go`, with its codes and messages.
 
 use std::{convert::Infallible, io, sync::Arc};
 
@@ -22,20 +21,20 @@ use crate::{
     pods::ContainerId,
 };
 
-/// What an answer carries.
+/// The body of a response.
 pub type Body = UnsyncBoxBody<Bytes, io::Error>;
 
-/// What answers are made of.
+/// State of the server.
 pub struct Logs<R> {
     /// The pods of the node.
     pub informer: Informer,
     /// Their containers.
     pub runtime: Arc<R>,
-    /// Where their logs are.
+    /// The directory tree of their logs.
     pub layout: Layout,
 }
 
-/// Why a request is not answered as it wishes.
+/// Why a request fails.
 #[derive(Debug, thiserror::Error)]
 enum Refusal {
     #[error("Unauthorized")]
@@ -69,7 +68,7 @@ impl Refusal {
 }
 
 impl<R: Runtime> Logs<R> {
-    /// Answers a request; `is_known` says that its caller has proved to be who may ask.
+    /// Answers a request; `is_known` if its client is authenticated.
     pub async fn answer<B>(&self, request: Request<B>, is_known: bool) -> Result<Response<Body>, Infallible> {
         let answer = match is_known {
             true => self.route(&request).await,
@@ -124,7 +123,7 @@ impl<R: Runtime> Logs<R> {
     }
 }
 
-/// Resolves when a container does not run (any more), or there is nobody to tell.
+/// Resolves when a container does not run (any more), or the client has disconnected.
 fn ended<R: Runtime>(runtime: Arc<R>, id: String) -> BoxFuture<'static, ()> {
     // Listening before listing, so that no exit falls in between.
     let mut exits = runtime.events();

@@ -1,4 +1,4 @@
-//! Who is let in, over real connections.
+//! Authentication of clients, over real connections.
 
 use std::{path::Path, sync::Arc};
 
@@ -123,7 +123,7 @@ async fn what_cannot_be_listened_on_is_said() {
         let credentials = Credentials::new(None, ca.map(Path::to_owned));
         Server::listen("n", ip, credentials).await.err().unwrap().to_string()
     };
-    assert_eq!(refusal("here", None).await, "--node-ip \"here\" is no address");
+    assert_eq!(refusal("here", None).await, "--node-ip \"here\" is not an IP address");
     assert!(refusal("192.0.2.1", None).await.contains("choose a --node-ip that this machine has"));
     let none = Path::new("/no/such/file");
     assert_eq!(refusal("127.0.0.1", Some(none)).await, "--client-ca-file /no/such/file cannot be read");

@@ -1,4 +1,4 @@
-//! The server's side of TLS: a certificate that it signs itself, as a kubelet does that was given none.
+//! The server's side of TLS: a self-signed certificate, like that of a kubelet without a configured one.
 
 use std::{
     fs, io,
@@ -17,13 +17,13 @@ use rustls::{
     server::{VerifierBuilderError, WebPkiClientVerifier},
 };
 
-/// Why there is no TLS.
+/// Why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A key or certificate could not be made.
-    #[error("the certificate of the node's server cannot be made")]
+    /// A key or certificate cannot be generated.
+    #[error("the certificate of the node's server cannot be generated")]
     Certificate(#[from] rcgen::Error),
-    /// rustls does not take the certificate.
+    /// rustls rejects the certificate.
     #[error("the certificate of the node's server cannot be used")]
     Config(#[from] rustls::Error),
     /// The file of client CAs cannot be read.
@@ -31,32 +31,32 @@ pub enum TlsError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         #[source]
         source: io::Error,
     },
-    /// The file of client CAs is none.
-    #[error("--client-ca-file {} is no PEM file of certificates", path.display())]
+    /// The file of client CAs is not valid.
+    #[error("--client-ca-file {} is not a PEM file of certificates", path.display())]
     Pem {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         #[source]
         source: pem::Error,
     },
-    /// The client CAs cannot be used.
+    /// The client CAs are invalid.
     #[error("the certificates in --client-ca-file {} cannot be used", path.display())]
     Verifier {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         #[source]
         source: VerifierBuilderError,
     },
 }
 
-/// Settings of a listener at `ip`. A client may show a certificate; if it does, one of the CAs must have signed
-/// it. ECDSA P-256, because such a key is made in well under a millisecond.
+/// Settings of a listener at `ip`. A client certificate is optional; if present, one of the CAs must have
+/// signed it. ECDSA P-256, because such a key is generated in well under a millisecond.
 ///
 /// # Errors
 /// See [`TlsError`].

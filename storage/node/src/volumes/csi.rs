@@ -1,7 +1,7 @@
-//! CSI volumes: the four node calls, and what belongs around each on the host.
+//! CSI volumes: the four node calls, and their counterparts on the host.
 //!
-//! Each call is idempotent, on our side as on the driver's, so that after an uncertain answer the same
-//! call is simply made again. Upstream: `pkg/volume/csi/csi_attacher.go`, `pkg/volume/csi/csi_mounter.go`.
+//! Each call is idempotent, on the node's side as on the driver's, so that after an uncertain response the same
+//! call is simply repeated. Upstream: `pkg/volume/csi/csi_attacher.go`, `pkg/volume/csi/csi_mounter.go`.
 
 use std::{
     collections::BTreeMap,
@@ -33,7 +33,7 @@ use crate::{
     },
 };
 
-/// How long a driver has to answer. Upstream: `csiTimeout` in `pkg/volume/csi/csi_plugin.go`.
+/// Timeout of a call. Upstream: `csiTimeout` in `pkg/volume/csi/csi_plugin.go`.
 const TIMEOUT: Duration = Duration::from_secs(120);
 /// The key of tokens in the volume context.
 const TOKENS: &str = "csi.storage.k8s.io/serviceAccount.tokens";
@@ -41,7 +41,7 @@ const TOKENS: &str = "csi.storage.k8s.io/serviceAccount.tokens";
 type Map = BTreeMap<String, String>;
 type Result<T> = std::result::Result<T, OperationError>;
 
-/// Makes the global mount. For a driver without STAGE_UNSTAGE_VOLUME only the directory is made.
+/// Creates the global mount. For a driver without STAGE_UNSTAGE_VOLUME only the directory is created.
 pub(crate) async fn stage<H: Host>(
     executor: &Executor<H>,
     driver: &RegisteredDriver,
@@ -70,21 +70,21 @@ pub(crate) async fn stage<H: Host>(
         .map_err(|status| clean_up(executor, status, &traces_of_stage(&executor.layout, place, &volume.form)))
 }
 
-/// What is to be published.
+/// Input of a publication.
 pub(crate) struct Publish<'a> {
-    /// Which volume.
+    /// The volume's key.
     pub key: &'a VolumeKey,
     /// The volume.
     pub volume: &'a CsiVolume,
-    /// What the pod wants of it.
+    /// The pod's requirements.
     pub mount: &'a PodMount,
-    /// How the driver wants to be treated.
+    /// The driver's policy.
     pub policy: &'a DriverPolicy,
     /// It is mounted already, and stays so if this fails.
     pub again: bool,
 }
 
-/// Mounts the volume in a pod, and hands it to the pod's group where that is the node's business.
+/// Mounts the volume in a pod, and applies the pod's fsGroup if that is the node's task.
 pub(crate) async fn publish<H: Host>(
     executor: &Executor<H>,
     driver: &RegisteredDriver,
@@ -190,12 +190,12 @@ pub(super) fn timed<T>(message: T) -> Request<T> {
     request
 }
 
-/// Paths below the kubelet's root are made of names that are text.
+/// Paths below the kubelet's root consist of names that are text.
 pub(super) fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// Makes the directories of a mount, and writes whose it will be, before the driver is called.
+/// Creates the directories of a mount, and writes its record, before the driver is called.
 fn prepare<H: Host>(executor: &Executor<H>, dir: &Path, record: &Path, data: &[u8]) -> Result<()> {
     let host = &executor.host;
     let prepared = host.make_dir(dir).and_then(|()| host.make_dir(record));
@@ -203,8 +203,8 @@ fn prepare<H: Host>(executor: &Executor<H>, dir: &Path, record: &Path, data: &[u
     prepared.map_err(|source| OperationError::Prepare { path: dir.to_owned(), source })
 }
 
-/// The same for the device of a block volume. The link in the pod's directory says after a restart that the
-/// pod has it; the device itself is the driver's to make.
+/// The same for the device of a block volume. The link in the pod's directory shows after a restart that the
+/// pod uses it; the driver creates the device itself.
 fn prepare_device<H: Host>(executor: &Executor<H>, target: &Path, link: &Path) -> Result<()> {
     let host = &executor.host;
     let mut parents = [target, link].into_iter().filter_map(Path::parent);
@@ -213,8 +213,8 @@ fn prepare_device<H: Host>(executor: &Executor<H>, target: &Path, link: &Path) -
     prepared.map_err(|source| OperationError::Prepare { path: target.to_owned(), source })
 }
 
-/// What staging leaves beside what the driver made, in the order in which it goes: as long as anything is
-/// there, so is the record, and a restarted agent finds out whose it is.
+/// The entries of a staging next to those of the driver, in the order of their removal: the record is removed
+/// last, so a restarted agent can identify the volume as long as any entry exists.
 fn traces_of_stage(layout: &Layout, Placed { target, record }: Placed, form: &Form) -> Vec<PathBuf> {
     let file = record.join(VOL_DATA);
     match form {
@@ -225,7 +225,7 @@ fn traces_of_stage(layout: &Layout, Placed { target, record }: Placed, form: &Fo
     }
 }
 
-/// The same of publishing.
+/// The same for a publication.
 fn traces_of_publish(
     layout: &Layout,
     pod: &PodUid,
@@ -243,7 +243,7 @@ fn traces_of_publish(
     }
 }
 
-/// Removes what [`prepare`] made.
+/// Removes the results of [`prepare`].
 fn finish<H: Host>(executor: &Executor<H>, traces: &[PathBuf]) -> Result<()> {
     for path in traces {
         let removed = executor.host.remove(path);
@@ -252,14 +252,14 @@ fn finish<H: Host>(executor: &Executor<H>, traces: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// After a final failure nothing is mounted, so what was prepared goes. What cannot be removed is made
-/// use of by the next try, or found at the next start.
+/// After a final failure nothing is mounted, so the preparation is undone. Entries that cannot be removed are
+/// reused by the next attempt, or found at the next start.
 fn clean_up<H: Host>(executor: &Executor<H>, status: tonic::Status, traces: &[PathBuf]) -> OperationError {
     let error = OperationError::from(status);
     if error.outcome() == Outcome::Failed
         && let Err(left) = finish(executor, traces)
     {
-        tracing::warn!(error = %left, "a failed mount left something behind");
+        tracing::warn!(error = %left, "cannot clean up after a failed mount");
     }
     error
 }
@@ -314,7 +314,7 @@ fn group_to_apply(
     (applies && files && !mount.read_only && !delegated).then_some(group)
 }
 
-/// The tokens that the driver wants, by audience. Upstream: `podServiceAccountTokenAttrs`.
+/// The tokens that the driver requests, by audience. Upstream: `podServiceAccountTokenAttrs`.
 async fn tokens<H: Host>(executor: &Executor<H>, mount: &PodMount, policy: &DriverPolicy) -> Result<String> {
     let mut tokens = serde_json::Map::new();
     for (audience, expiration) in &policy.tokens {

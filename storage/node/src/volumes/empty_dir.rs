@@ -1,4 +1,4 @@
-//! emptyDir: a directory that lives as long as its pod, on the node's disk or in memory.
+//! emptyDir: a directory with its pod's lifetime, on the node's disk or in memory.
 //! Upstream: `pkg/volume/emptydir/empty_dir.go`.
 
 use claimcheck_informer::quantity;
@@ -13,14 +13,14 @@ use crate::{
 /// An empty directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EmptyDir {
-    /// Where its files lie.
+    /// Its medium.
     pub medium: Medium,
-    /// The most bytes that may be in it, as the pod spells it. Of memory that is the file system's size; on
-    /// disk the pod is evicted once it is found to be exceeded.
+    /// Its size limit. In memory it is the file system's size; on disk the pod is evicted once it exceeds the
+    /// limit.
     pub limit: Option<Limit>,
 }
 
-/// Where files lie.
+/// The medium of an emptyDir.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Medium {
     /// On the node's disk.
@@ -32,17 +32,17 @@ pub enum Medium {
 /// A size, as text and in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// As the pod spells it, for messages.
+    /// In the pod's format, for messages.
     pub text: String,
     /// In bytes.
     pub bytes: u64,
 }
 
 impl EmptyDir {
-    /// What a pod's spec asks for.
+    /// Parses the volume source of a pod's spec.
     ///
     /// # Errors
-    /// A text for the user, for a medium that this node does not have.
+    /// A message for the user, for an unsupported medium.
     pub fn of(source: &EmptyDirVolumeSource) -> Result<Self, String> {
         let medium = match source.medium.as_deref() {
             None | Some("") => Medium::Disk,

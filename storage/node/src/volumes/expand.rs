@@ -1,4 +1,4 @@
-//! Growing a volume that is mounted: NodeExpandVolume, and what the claim is told before and after.
+//! Expansion of a mounted volume: NodeExpandVolume, and the claim's status before and after.
 //!
 //! Upstream: `pkg/volume/util/operationexecutor/node_expander.go`, `pkg/volume/csi/expander.go`,
 //! `pkg/volume/util/resize_util.go`.
@@ -32,19 +32,19 @@ use crate::{
     volumes::CsiVolume,
 };
 
-/// What came of it.
+/// Result of an expansion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expanded {
-    /// It has grown to so many bytes.
+    /// It was expanded to this size in bytes.
     To(i64),
-    /// The driver does not do that while the volume is used. That keeps nobody from using it.
+    /// The driver supports offline expansion only. The volume stays usable.
     Refused,
 }
 
-/// Grows the volume that is published at `path`.
+/// Expands the volume that is published at `path`.
 ///
 /// # Errors
-/// If the driver fails, which the claim is told where it is final, or if the claim cannot be told.
+/// If the driver fails (a final error is written to the claim's status), or if the claim cannot be updated.
 pub(crate) async fn expand<H: Host>(
     executor: &Executor<H>,
     driver: &RegisteredDriver,
@@ -104,17 +104,17 @@ impl Failed {
         }
     }
 
-    /// The driver has answered, and does nothing any more.
+    /// Whether the driver's error is final, so that no expansion is in progress.
     pub fn is_final(&self) -> bool {
         self.0.outcome() == Outcome::Failed
     }
 
-    /// Not while the volume is used. Upstream: `inUseError`.
+    /// Whether the volume is in use. Upstream: `inUseError`.
     fn is_refusal(&self) -> bool {
         self.is_final() && self.code() == Some(Code::FailedPrecondition)
     }
 
-    /// What the claim is told: that it will never be so large, or only what has gone wrong.
+    /// The claim's status: infeasible, or only the error.
     fn status(&self, claim: &PersistentVolumeClaim, growth: &Growth) -> Value {
         let message = format!("failed to expand pvc with {self}");
         let condition = Some((Condition::NodeResizeError, message.as_str()));
@@ -131,7 +131,7 @@ fn says(progress: Progress) -> Value {
     json!({ "storage": progress.name() })
 }
 
-/// The claim that is told. It is read anew, since it may have changed while the volume was being mounted.
+/// The current claim. It is read again, since it may have changed while the volume was being mounted.
 struct Told<'a, H> {
     executor: &'a Executor<H>,
     key: &'a ObjectKey,

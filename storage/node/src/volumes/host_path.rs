@@ -1,4 +1,4 @@
-//! hostPath: a path of the node, which must be what the pod takes it for.
+//! hostPath: a path of the node, which must be of the expected type.
 //! Upstream: `pkg/volume/hostpath/host_path.go`.
 
 use std::{
@@ -12,25 +12,25 @@ use k8s_openapi::api::core::v1::HostPathVolumeSource;
 /// A path of the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostPath {
-    /// Where.
+    /// The path.
     pub path: PathBuf,
-    /// What has to be there.
+    /// The expected type.
     pub kind: HostPathKind,
 }
 
-/// What has to be at a path.
+/// The expected type of a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HostPathKind {
-    /// Anything; the container's mount will tell if there is nothing.
+    /// Any; the container's mount fails if it does not exist.
     #[default]
     Any,
     /// A directory.
     Directory,
-    /// A directory, made (0755) if nothing is there.
+    /// A directory, created (0755) if it does not exist.
     DirectoryOrCreate,
     /// A file.
     File,
-    /// A file, made (0644) if nothing is there; its directory must exist.
+    /// A file, created (0644) if it does not exist; its directory must exist.
     FileOrCreate,
     /// A unix socket.
     Socket,
@@ -43,26 +43,26 @@ pub enum HostPathKind {
 /// Why the path cannot be used. The texts are upstream's.
 #[derive(Debug, thiserror::Error)]
 pub enum HostPathError {
-    /// Something else is there, or nothing.
+    /// It is of another type, or does not exist.
     #[error("hostPath type check failed: {} is not a {expected}", path.display())]
     Other {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// What should be there.
+        /// The expected type.
         expected: &'static str,
     },
-    /// It cannot be looked at, or made.
+    /// It cannot be accessed, or created.
     #[error("hostPath type check failed: {}: {source}", path.display())]
     Io {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
 }
 
 impl HostPath {
-    /// What a pod's spec asks for; none if the type is unknown.
+    /// Parses the volume source of a pod's spec; `None` if the type is unknown.
     pub fn of(source: &HostPathVolumeSource) -> Option<Self> {
         let kind = match source.type_.as_deref().unwrap_or_default() {
             "" => HostPathKind::Any,
@@ -78,10 +78,10 @@ impl HostPath {
         Some(Self { path: source.path.clone().into(), kind })
     }
 
-    /// Makes what is missing, where the type says so, and checks what is there. Blocks.
+    /// Creates a missing path, if the type requires it, and checks an existing one. Blocks.
     ///
     /// # Errors
-    /// If the path is not what it should be.
+    /// If the path is not of the expected type.
     pub fn check(&self) -> Result<(), HostPathError> {
         let failed = |source| HostPathError::Io { path: self.path.clone(), source };
         make(&self.path, self.kind).map_err(failed)?;

@@ -1,5 +1,4 @@
-//! What a volume is to this node: its key, what the pods want of it, and one file per plugin that
-//! carries it out.
+//! Volumes of this node: keys, mount specifications, and one file per plugin that implements the operations.
 
 pub mod content;
 pub mod csi;
@@ -21,7 +20,7 @@ pub use host_path::HostPath;
 pub use ownership::FsGroup;
 pub use vol_data::{DeviceData, Lifecycle, PublishData};
 
-/// A pod's uid: two pods of one name in a row are different pods.
+/// A pod's uid: successive pods with the same name are different pods.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodUid(String);
 
@@ -49,7 +48,7 @@ impl fmt::Display for PodUid {
 pub enum Plugin {
     /// A volume of a CSI driver.
     Csi,
-    /// A directory that lives as long as its pod.
+    /// A directory with its pod's lifetime.
     EmptyDir,
     /// A path of the node itself.
     HostPath,
@@ -64,7 +63,7 @@ pub enum Plugin {
 }
 
 impl Plugin {
-    /// The plugins whose volumes are files that the API server's objects fill.
+    /// The plugins with files from API objects.
     pub const OF_CONTENT: [Self; 4] = [Self::ConfigMap, Self::Secret, Self::DownwardApi, Self::Projected];
 
     /// The name of the plugin's directory in a pod's `volumes`: its name with `/` as `~`.
@@ -81,30 +80,29 @@ impl Plugin {
     }
 }
 
-/// Which volume. A CSI volume is one volume however many pods use it; a local one belongs to its pod.
+/// The key of a volume. A CSI volume is one volume however many pods use it; a local one belongs to its pod.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum VolumeKey {
     /// A CSI volume.
     Csi {
         /// The driver's name.
         driver: String,
-        /// The volume's id at that driver.
+        /// The volume's id, assigned by the driver.
         handle: String,
     },
-    /// A CSI volume that a pod's spec holds: it lives as long as the pod, and is neither attached nor
-    /// staged.
+    /// An inline ephemeral CSI volume: it has its pod's lifetime, and is neither attached nor staged.
     Inline {
         /// The driver's name.
         driver: String,
-        /// The id that the node gave it; see [`VolumeKey::inline`].
+        /// The id that the node generated; see [`VolumeKey::inline`].
         handle: String,
     },
-    /// A volume of one pod alone, made by the node. One of [`Plugin::Csi`] is a directory that a driver's
-    /// volume was in, of which nobody can tell any more: it is never wanted, only removed.
+    /// A pod-local volume, created by the node. One of [`Plugin::Csi`] is the former directory of an unknown
+    /// CSI volume: it is never desired, only removed.
     Local {
-        /// What makes it.
+        /// Its plugin.
         plugin: Plugin,
-        /// Whose it is.
+        /// Its pod.
         pod: PodUid,
         /// Its name in the pod's spec.
         name: String,
@@ -117,19 +115,19 @@ impl VolumeKey {
         Self::Csi { driver: driver.into(), handle: handle.into() }
     }
 
-    /// The key of the inline volume of this name in a pod.
+    /// The key of the inline volume with this name in a pod.
     /// Upstream: `makeVolumeHandle` in `pkg/volume/csi/csi_mounter.go`.
     pub fn inline(driver: impl Into<String>, pod: &PodUid, name: &str) -> Self {
         Self::Inline { driver: driver.into(), handle: inline_handle(pod, name) }
     }
 
-    /// The CSI volume of this unique name, as in `node.status.volumesAttached`; none for other plugins.
+    /// The CSI volume with this unique name, as in `node.status.volumesAttached`; `None` for other plugins.
     pub fn parse(unique_name: &str) -> Option<Self> {
         let (driver, handle) = unique_name.strip_prefix("kubernetes.io/csi/")?.split_once('^')?;
         Some(Self::csi(driver, handle))
     }
 
-    /// The CSI driver that serves the volume.
+    /// The volume's CSI driver.
     pub fn driver(&self) -> Option<&str> {
         match self {
             Self::Csi { driver, .. } | Self::Inline { driver, .. } => Some(driver),
@@ -137,7 +135,7 @@ impl VolumeKey {
         }
     }
 
-    /// What metrics call the plugin: `kubernetes.io/csi:<driver>`, `kubernetes.io/empty-dir`, ...
+    /// The plugin's name in metrics: `kubernetes.io/csi:<driver>`, `kubernetes.io/empty-dir`, ...
     pub fn plugin_name(&self) -> String {
         match self.driver() {
             Some(driver) => csi_plugin(driver),
@@ -145,7 +143,7 @@ impl VolumeKey {
         }
     }
 
-    /// What carries out operations on the volume.
+    /// The plugin of the volume.
     pub fn plugin(&self) -> Plugin {
         match self {
             Self::Csi { .. } | Self::Inline { .. } => Plugin::Csi,
@@ -169,7 +167,7 @@ impl fmt::Display for VolumeKey {
     }
 }
 
-/// How a volume is to be mounted, whichever pod wants it.
+/// The mount specification of a volume, common to all pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VolumeSpec {
     /// A CSI volume.
@@ -178,39 +176,39 @@ pub enum VolumeSpec {
     EmptyDir(EmptyDir),
     /// A path of the node.
     HostPath(HostPath),
-    /// Files made of objects.
+    /// Files from API objects.
     Content(Box<Content>),
 }
 
-/// What containers get of a CSI volume.
+/// The form of a CSI volume in containers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Form {
-    /// A directory, wherever their mounts say.
+    /// A directory at each container's mount path.
     #[default]
     Filesystem,
-    /// A device. What belongs to it on the node is named after its PV, unlike that of file systems.
+    /// A device. Its directories on the node are named after its PV, unlike those of file systems.
     Block {
         /// The PV's name.
         pv: String,
     },
 }
 
-/// What a PV, or a pod's inline volume, says about mounting it.
+/// Mount specification of a PV, or of a pod's inline volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CsiVolume {
-    /// The PV's name; of an inline volume its name in the pod.
+    /// The PV's name; for an inline volume its name in the pod.
     pub pv: String,
     /// The driver's name.
     pub driver: String,
-    /// The volume's id at the driver.
+    /// The volume's id, assigned by the driver.
     pub handle: String,
-    /// What containers get of it.
+    /// Its form in containers.
     pub form: Form,
-    /// File system; empty leaves the choice to the driver.
+    /// File system; empty for the driver's default.
     pub fs_type: String,
     /// Mount options of the PV.
     pub mount_options: Vec<String>,
-    /// Access modes of the PV, as Kubernetes spells them.
+    /// Access modes of the PV, with Kubernetes' names.
     pub access_modes: Vec<String>,
     /// The PV's volume attributes: the driver's volume context.
     pub attributes: BTreeMap<String, String>,
@@ -218,32 +216,32 @@ pub struct CsiVolume {
     pub stage_secret: Option<ObjectKey>,
     /// Secret for publishing.
     pub publish_secret: Option<ObjectKey>,
-    /// Secret for growing.
+    /// Secret for expansion.
     pub expand_secret: Option<ObjectKey>,
 }
 
-/// How a driver wants to be treated, from its CSIDriver object. Looked up when it is needed: the watch
-/// of CSIDrivers may be behind that of pods.
+/// A driver's policy, from its CSIDriver object. Looked up when it is needed: the watch of CSIDrivers may be
+/// behind that of pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DriverPolicy {
-    /// Wait for an attachment.
+    /// attachRequired: wait for an attachment.
     pub attach_required: bool,
-    /// Tell the driver about the pod.
+    /// podInfoOnMount: pass the pod's name and namespace to the driver.
     pub pod_info: bool,
-    /// Whether to hand the volume's files to the pod's `fsGroup`.
+    /// fsGroupPolicy: whether to change the group of the volume's files to the pod's `fsGroup`.
     pub fs_group: FsGroupPolicy,
-    /// It serves volumes of claims.
+    /// It supports persistent volumes.
     pub persistent: bool,
-    /// It serves volumes that a pod's spec holds.
+    /// It supports inline ephemeral volumes.
     pub ephemeral: bool,
-    /// Publish again and again, so that it can bring a running pod's volume up to date.
+    /// requiresRepublish: publish periodically, so that the driver can update a running pod's volume.
     pub republish: bool,
-    /// Tokens of the pod's service account that it wants: audience, and seconds of life if not the default.
+    /// tokenRequests: audience, and lifetime in seconds if not the default.
     pub tokens: Vec<(String, Option<i64>)>,
 }
 
 impl DriverPolicy {
-    /// The policy of a driver. One without an object is treated as all were before there were any.
+    /// The policy of a driver. One without an object has the behaviour from before CSIDriver existed.
     pub fn of(driver: Option<&CSIDriver>) -> Self {
         let spec = driver.map(|driver| &driver.spec);
         // Upstream's default, also where there is no object: `supportsVolumeLifecycleMode`.
@@ -266,7 +264,7 @@ impl DriverPolicy {
     }
 }
 
-/// When the node changes the ownership of a volume's files. Upstream: KEP-1682.
+/// When the node changes the group of a volume's files. Upstream: KEP-1682.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FsGroupPolicy {
     /// Only for single-node volumes of a known file system: the default.
@@ -278,18 +276,18 @@ pub enum FsGroupPolicy {
     None,
 }
 
-/// The pod that a volume is mounted for.
+/// The pod for which a volume is mounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodRef {
     /// Namespace and name.
     pub key: ObjectKey,
     /// Uid.
     pub uid: PodUid,
-    /// Service account, for drivers that want to know about the pod.
+    /// Service account, for drivers with podInfoOnMount.
     pub service_account: String,
 }
 
-/// What one pod wants of a volume.
+/// The pod-specific part of a mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodMount {
     /// The pod.
@@ -300,16 +298,16 @@ pub struct PodMount {
     pub directory: String,
     /// Published read-only.
     pub read_only: bool,
-    /// The group that shall own the files.
+    /// The fsGroup.
     pub fs_group: Option<FsGroup>,
 }
 
-/// Where containers find a volume.
+/// The path of a volume for containers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Its path on the node.
     pub path: PathBuf,
-    /// No container may write to it, whatever its mount says.
+    /// Read-only for all containers, whatever their mounts specify.
     pub read_only: bool,
 }
 

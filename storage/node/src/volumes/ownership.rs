@@ -1,4 +1,4 @@
-//! `fsGroup`: hands a volume's files to the pod's group.
+//! `fsGroup`: changes the group of a volume's files to the pod's.
 //! Upstream: `pkg/volume/volume_linux.go`; KEP-695 for the change policy.
 
 use std::{
@@ -7,26 +7,27 @@ use std::{
     path::Path,
 };
 
-/// What owner and group may do with files, in a volume that is written and in one that is not.
+/// Permissions of owner and group, in a writable volume and in a read-only one.
 const READ_WRITE: u32 = 0o660;
 const READ_ONLY: u32 = 0o440;
-/// Directories are entered, and hand their group down to what is made in them.
+/// Directories are searchable, and pass their group on to new entries.
 const EXECUTE: u32 = 0o110;
 const SET_GID: u32 = 0o2000;
 
-/// A pod's `fsGroup`, and how eagerly it is applied.
+/// A pod's `fsGroup`, and its change policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FsGroup {
     /// The group.
     pub gid: u32,
-    /// `OnRootMismatch`: a volume whose root is as it should be is not walked.
+    /// `OnRootMismatch`: a volume with correct ownership of its root is not walked.
     pub on_root_mismatch: bool,
 }
 
-/// Makes the group own everything below `root`, and lets it read, and write where the volume is not
-/// read-only. Links are not followed.
+/// Changes the group of everything below `root`, and grants it read permission, and write permission where the
+/// volume is not read-only. Links are not followed.
 ///
-/// The root is changed last: it tells that all below it is done, which `OnRootMismatch` relies on after
+/// The root is changed last: it marks everything below it as done, which `OnRootMismatch` relies on after an
+/// interruption.
 /// an interruption.
 ///
 /// # Errors

@@ -1,9 +1,9 @@
-//! `subPath` and `subPathExpr`: a part of a volume, found such that nothing in the volume can lead out of
-//! it. Upstream: `doSafeMakeDir` and `doBindSubPath` in `pkg/volume/util/subpath/subpath_linux.go`.
+//! `subPath` and `subPathExpr`: a path in a volume, resolved so that nothing in the volume can lead out of it.
+//! Upstream: `doSafeMakeDir` and `doBindSubPath` in `pkg/volume/util/subpath/subpath_linux.go`.
 //!
-//! Upstream binds the part below the pod's directory to have a name for the runtime, and has to unmount it
-//! later. Here the runtime takes volumes by descriptor, so an open one is enough: there is nothing to undo,
-//! and whatever happens to the path meanwhile, the container gets what was checked.
+//! Upstream bind mounts it below the pod's directory to have a path for the runtime, and has to unmount it
+//! later. Here the runtime accepts volumes by descriptor, so an open one is enough: there is nothing to undo,
+//! and whatever happens to the path meanwhile, the container gets the checked file.
 
 use std::{
     ffi::OsStr,
@@ -14,18 +14,18 @@ use std::{
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, fstat, mkdirat, open, openat2};
 
-/// A part of a volume, as long as it is held.
+/// A path in a volume, valid as long as it is held.
 #[derive(Debug)]
 pub struct SubPath(OwnedFd);
 
 impl SubPath {
-    /// A path that leads to exactly this file or directory while this value lives, in this process.
+    /// A path that refers to exactly this file or directory while this value exists, in this process.
     pub fn path(&self) -> PathBuf {
         by_descriptor(&self.0)
     }
 }
 
-/// Why a part of a volume cannot be had.
+/// Why a sub path cannot be resolved.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to prepare subPath {path:?} of the volume: {reason}")]
 pub struct SubPathError {
@@ -35,11 +35,11 @@ pub struct SubPathError {
 
 #[derive(Debug)]
 enum Reason {
-    /// The path itself is wrong.
+    /// The path itself is invalid.
     Shape(&'static str),
     /// It leads out of the volume.
     Escapes,
-    /// The file system refused.
+    /// The file system returned an error.
     Io(io::Error),
 }
 
@@ -59,7 +59,7 @@ impl From<rustix::io::Errno> for Reason {
     }
 }
 
-/// Opens `sub_path` in the volume that is mounted at `volume`. Directories that are missing are made, with
+/// Opens `sub_path` in the volume that is mounted at `volume`. Missing directories are created, with
 /// the mode of the volume's root.
 ///
 /// # Errors
@@ -77,7 +77,7 @@ pub fn open_in(volume: &Path, sub_path: &str) -> Result<SubPath, SubPathError> {
     opened.map(SubPath).map_err(|reason| SubPathError { path: sub_path.to_owned(), reason })
 }
 
-/// The names on the way. Upstream: `validateLocalNonReservedPath` forbids the same.
+/// The components of the path. Upstream: `validateLocalNonReservedPath` forbids the same.
 fn parts(sub_path: &str) -> Result<Vec<&OsStr>, &'static str> {
     let part = |component| match component {
         Component::Normal(name) => Some(Ok(name)),
@@ -88,14 +88,14 @@ fn parts(sub_path: &str) -> Result<Vec<&OsStr>, &'static str> {
     Path::new(sub_path).components().filter_map(part).collect()
 }
 
-/// Links are followed, but the kernel refuses each step that would leave `root`.
+/// Links are followed, but the kernel rejects each step that would leave `root`.
 fn look(root: &OwnedFd, path: &Path) -> rustix::io::Result<OwnedFd> {
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     openat2(root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)
 }
 
-/// Makes what is missing, one directory after the other, each looked up from the root again.
+/// Creates missing directories, one after the other, each looked up from the root again.
 fn make(root: &OwnedFd, parts: &[&OsStr]) -> Result<OwnedFd, Reason> {
     let mode = Mode::from_raw_mode(fstat(root.as_fd())?.st_mode & 0o7777);
     let mut path = PathBuf::new();

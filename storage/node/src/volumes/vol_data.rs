@@ -1,51 +1,51 @@
-//! `vol_data.json`: written before a mount, removed after it, so that a restarted agent can tell whose
-//! mount it sees. Same keys as upstream's (`volDataKey` in `pkg/volume/csi/csi_plugin.go`), so that an
-//! agent can take over from a stock kubelet and back.
+//! `vol_data.json`: written before a mount and removed after it, so that a restarted agent can identify the
+//! volume of a mount. Same keys as upstream's (`volDataKey` in `pkg/volume/csi/csi_plugin.go`), so that an
+//! agent can replace a stock kubelet and vice versa.
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-/// Beside a volume's global mount.
+/// The record next to a volume's global mount.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeviceData {
     /// The driver's name.
     pub driver_name: String,
-    /// The volume's id at the driver.
+    /// The volume's id, assigned by the driver.
     pub volume_handle: String,
 }
 
-/// Beside a volume's mount in a pod.
+/// The record next to a volume's mount in a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PublishData {
     /// The driver's name.
     pub driver_name: String,
-    /// The volume's id at the driver.
+    /// The volume's id, assigned by the driver.
     pub volume_handle: String,
     /// The PV's name.
     #[serde(rename = "specVolID")]
     pub pv: String,
     /// The node's name.
     pub node_name: String,
-    /// The attachment's name, whether or not there is one.
+    /// The attachment's name, whether or not it exists.
     #[serde(rename = "attachmentID")]
     pub attachment: String,
-    /// Who it lives as long as.
+    /// The lifecycle mode.
     #[serde(default)]
     pub volume_lifecycle_mode: Lifecycle,
 }
 
-/// Who a CSI volume lives as long as. Upstream: `VolumeLifecycleMode` of CSIDriver.
+/// The lifecycle mode of a CSI volume. Upstream: `VolumeLifecycleMode` of CSIDriver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Lifecycle {
-    /// Its claim.
+    /// Persistent: with its claim.
     #[default]
     Persistent,
-    /// The pod whose spec holds it.
+    /// Ephemeral: with its pod.
     Ephemeral,
 }
 
-/// A file that is not what we write.
+/// A file that is not a valid record.
 #[derive(Debug, thiserror::Error)]
 #[error("not a vol_data.json: remove the volume's directory by hand if nothing is mounted there")]
 pub struct VolDataError(#[from] serde_json::Error);

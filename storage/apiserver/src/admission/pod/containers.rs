@@ -1,4 +1,4 @@
-//! What the containers of a pod must say, and how they may use its volumes.
+//! Validation of a pod's containers, and of their use of its volumes.
 //!
 //! Mirrors validateContainers and ValidateVolumeMounts in pkg/apis/core/validation.
 
@@ -175,7 +175,7 @@ fn devices(path: &str, container: &Value, spec: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// The name of a volume that the pod has.
+/// The name of a volume of the pod.
 fn volume_name(path: &str, usage: &Value, spec: &Value) -> Option<FieldError> {
     let field = format!("{path}.name");
     if usage["name"].as_str().unwrap_or_default().is_empty() {

@@ -1,7 +1,8 @@
-//! Pods: the service account they act as, their priority, and what they must say.
+//! Pods: service account, priority, and validation.
 //!
-//! Mirrors ValidatePodSpec in pkg/apis/core/validation, plugin/pkg/admission/serviceaccount and plugin/pkg/admission/priority. No token is mounted into
-//! pods: none of those that run here calls the API, and a volume more would cost each of them.
+//! Mirrors ValidatePodSpec in pkg/apis/core/validation, plugin/pkg/admission/serviceaccount and
+//! plugin/pkg/admission/priority. No token is mounted into pods: no pod of the harness calls the API, and an
+//! additional volume would cost time in each of them.
 
 mod containers;
 mod volumes;
@@ -14,7 +15,7 @@ use crate::resources::{Resource, Shelf};
 use crate::status::{FieldError, Result, Status};
 use crate::store::{Key, Object, Store};
 
-/// Completes a new pod, or refuses it.
+/// Completes a new pod, or rejects it.
 pub fn admit(store: &Store, resource: &Resource, pod: &mut Value) -> Result<()> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let name = text(&pod["metadata"]["name"]);
@@ -61,14 +62,14 @@ pub fn admit(store: &Store, resource: &Resource, pod: &mut Value) -> Result<()> 
     Ok(())
 }
 
-/// The class of pods that name none; of several, the one that gives the least.
+/// The class of pods without one; of several, the one with the lowest value.
 fn default_priority(store: &Store) -> Option<Arc<Object>> {
     let (classes, _) = store.list(Shelf::PriorityClasses, None, None);
     let defaults = classes.into_iter().filter(|class| class.value["globalDefault"] == true);
     defaults.min_by_key(|class| class.value["value"].as_i64())
 }
 
-/// What a pod must say.
+/// Validates a pod.
 pub fn validate(pod: &Value) -> Vec<FieldError> {
     let spec = &pod["spec"];
     let name = pod["metadata"]["name"].as_str().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What the volumes of a pod must say.
+//! Validation of a pod's volumes.
 //!
 //! Mirrors validateVolumes and the functions below it in pkg/apis/core/validation.
 
@@ -15,7 +15,7 @@ use crate::status::FieldError;
 const HOST_PATH_TYPES: [&str; 8] =
     ["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
 const MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive";
-/// The shortest life of a token, in seconds.
+/// Minimum lifetime of a token, in seconds.
 const TOKEN_LIFE: i64 = 600;
 
 /// All volumes of the pod `name`.
@@ -48,14 +48,14 @@ pub fn validate(name: &str, spec: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// A source, and where it stands.
+/// A source, and its path.
 struct Source<'a> {
     path: String,
     source: &'a Value,
 }
 
 impl Source<'_> {
-    /// `claim_name` is that of the claim that an ephemeral volume makes.
+    /// `claim_name` is that of the claim of an ephemeral volume.
     fn validate(&self, kind: &str, claim_name: &str) -> Vec<FieldError> {
         match kind {
             "emptyDir" => self.empty_dir(),
@@ -214,7 +214,7 @@ impl Source<'_> {
     }
 }
 
-/// Refuses `..` as a step of a path.
+/// Rejects `..` as a component of a path.
 pub fn without_backsteps(field: String, path: &Value) -> Vec<FieldError> {
     let back = path.as_str().unwrap_or_default().split('/').any(|step| step == "..");
     if back { vec![FieldError::invalid(field, path, "must not contain '..'")] } else { Vec::new() }

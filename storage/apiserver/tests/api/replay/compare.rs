@@ -18,11 +18,11 @@ pub struct Difference {
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { path, theirs, ours } = self;
-        write!(f, "{path}: recorded {theirs}, ours {ours}")
+        write!(f, "{path}: recorded {theirs}, returned {ours}")
     }
 }
 
-/// All differences between a recorded answer and ours.
+/// All differences between a recorded response and the embedded server's.
 pub fn compare(theirs: &Answered, ours: &Answered) -> Vec<Difference> {
     let mut found = Vec::new();
     differ("status", &theirs.status.into(), &ours.status.into(), &mut found);

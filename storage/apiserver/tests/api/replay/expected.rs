@@ -1,4 +1,4 @@
-//! Where our answers differ from the recorded ones, and why.
+//! Expected differences from the recorded responses, and their reasons.
 
 use super::compare::Difference;
 
@@ -19,7 +19,7 @@ struct Expected {
 enum Sort {
     /// Of any sort.
     Any,
-    /// The recorded answer has something that ours has not.
+    /// The recorded response has something that the embedded server's lacks.
     Missing,
 }
 

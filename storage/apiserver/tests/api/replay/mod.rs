@@ -1,6 +1,6 @@
-//! The requests that a stock kube-apiserver 1.36 was sent, and its answers: ours must be the same but for
-//! what `expected.rs` lists with a reason. A difference that is not listed fails the test, and so does a
-//! listed one that is no longer there.
+//! Replays the requests that a stock kube-apiserver 1.36 received: the embedded server's responses must equal the
+//! recorded ones, except for the differences that `expected.rs` lists with a reason. A difference that is not
+//! listed fails the test, and so does a listed one that no longer occurs.
 
 mod compare;
 mod expected;
@@ -171,7 +171,7 @@ async fn send(client: &Client, asked: &Asked, names: &Names) -> Answered {
     Answered { status, headers, body }
 }
 
-/// Which of our uids, versions, generated names and tokens stand for theirs.
+/// The embedded server's uids, versions, generated names and tokens for the recorded ones.
 #[derive(Default)]
 struct Names {
     words: HashMap<String, String>,

@@ -68,7 +68,7 @@ async fn stock_components_could_work_here() {
     let lines = BufReader::new(GzDecoder::new(RECORDING)).lines();
     let mut writes: Vec<Write> = lines.map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect();
     // Some raced. What counts is when they were done, and a refusal is known sooner than a write that has
-    // to reach the disk: it may have seen one whose answer came a little later.
+    // to reach the disk: it may have seen one that was answered a little later.
     let done = |write: &Write| write.wall + write.ms / 1e3 + if write.code < 400 { 0.0 } else { 0.002 };
     writes.sort_by(|a, b| done(a).total_cmp(&done(b)));
     for (index, write) in writes.iter().enumerate() {

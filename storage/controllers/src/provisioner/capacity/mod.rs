@@ -1,8 +1,8 @@
-//! Publishes how much room the driver has, so that the scheduler sends pods where their volumes fit.
+//! Publishes the driver's available capacity, so that the scheduler places pods where their volumes fit.
 //!
-//! One CSIStorageCapacity for each class of the driver and each segment that its nodes are in. `plan.rs` decides
-//! which there are to be and when the driver is asked; `run.rs` asks it.
-//! Upstream: external-provisioner `pkg/capacity/capacity.go` and `pkg/capacity/topology/nodes.go`.
+//! One CSIStorageCapacity for each class of the driver and each topology segment of its nodes. `plan.rs`
+//! decides which objects must exist and when GetCapacity is called; `run.rs` calls it. Upstream:
+//! external-provisioner `pkg/capacity/capacity.go` and `pkg/capacity/topology/nodes.go`.
 
 mod plan;
 mod run;

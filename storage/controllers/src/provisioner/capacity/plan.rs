@@ -1,4 +1,4 @@
-//! Which capacities are to be published, and when the driver is to be asked for one.
+//! Which capacities must be published, and when the driver must be called for one.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -23,18 +23,18 @@ use crate::{
     rpc::RESERVED,
 };
 
-/// Which driver a capacity is of.
+/// The label with the driver of a capacity.
 const DRIVER_LABEL: &str = "csi.storage.k8s.io/drivername";
-/// Who keeps it up to date; any other is somebody else's.
+/// The label with its manager; objects of other managers are ignored.
 const MANAGER_LABEL: &str = "csi.storage.k8s.io/managed-by";
 const MANAGER: &str = "external-provisioner";
 
-/// How often the driver is asked though nothing happened (upstream `--capacity-poll-interval`).
+/// Polling interval (upstream `--capacity-poll-interval`).
 pub const PERIOD: Duration = Duration::from_secs(60);
-/// The least time between two questions about one place: many volumes that come at a time are one change.
+/// Minimum interval between two calls for one segment: many volumes created at once count as one change.
 pub const PAUSE: Duration = Duration::from_millis(200);
 
-/// A class and a segment of the driver's topology: what the driver is asked about.
+/// A class and a segment of the driver's topology: the input of GetCapacity.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     /// The class's name.
@@ -43,23 +43,23 @@ pub struct Place {
     pub segment: Segments,
 }
 
-/// What to do for a place.
+/// The action for a segment.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Ask the driver, and publish the answer: in the object if there is one.
+    /// Call the driver, and publish the response: in the existing object, if any.
     Measure {
-        /// The object there is.
+        /// The existing object.
         published: Option<Arc<CSIStorageCapacity>>,
-        /// The object there is to be, but for the numbers.
+        /// The desired object, without the numbers.
         wanted: Box<CSIStorageCapacity>,
-        /// The class's parameters, as far as the driver gets them.
+        /// The class's parameters, without the reserved ones.
         parameters: BTreeMap<String, String>,
     },
-    /// Take an object away.
+    /// Delete an object.
     Withdraw(Arc<CSIStorageCapacity>),
 }
 
-/// When the driver was asked, and what happened since. Lost with the process: then it is asked again.
+/// Time of the last call, and changes since. Lost with the process: then the driver is called again.
 #[derive(Debug, Default)]
 pub struct Questions {
     asked: HashMap<Place, Timestamp>,
@@ -67,24 +67,24 @@ pub struct Questions {
 }
 
 impl Questions {
-    /// Notes that the answer may be another one by now.
+    /// Records a change that may affect the response.
     pub fn doubt(&mut self, place: &Place) {
         self.stale.insert(place.clone());
     }
 
-    /// Notes that the driver is being asked.
+    /// Records the start of a call.
     pub fn ask(&mut self, place: &Place, now: Timestamp) {
         self.stale.remove(place);
         self.asked.insert(place.clone(), now);
     }
 
-    /// Forgets a place that is not asked about any more.
+    /// Forgets a segment that is no longer published.
     pub fn forget(&mut self, place: &Place) {
         self.stale.remove(place);
         self.asked.remove(place);
     }
 
-    /// How long to wait before the driver is to be asked.
+    /// The delay until the next call.
     fn due_in(&self, place: &Place, now: Timestamp) -> Duration {
         let Some(asked) = self.asked.get(place) else { return Duration::ZERO };
         let interval = if self.stale.contains(place) { PAUSE } else { PERIOD };
@@ -94,7 +94,7 @@ impl Questions {
     }
 }
 
-/// What to do for a place now, or when to look again.
+/// The action for a segment now, or the time of the next one.
 pub fn plan(
     place: &Place,
     world: &World,
@@ -121,7 +121,7 @@ pub fn plan(
     (actions, Some(if is_due { PERIOD } else { due }))
 }
 
-/// All places that there are to be, and those that there are.
+/// All segments to publish, and those of existing objects.
 pub fn places(world: &World, settings: &Settings) -> BTreeSet<Place> {
     let segments = driver_segments(world, settings);
     let classes = world.classes.by(ClassBy::Provisioner, &settings.driver.name);
@@ -137,25 +137,25 @@ pub fn places(world: &World, settings: &Settings) -> BTreeSet<Place> {
     places
 }
 
-/// The place that an object is about.
+/// The segment of an object.
 pub fn place_of(capacity: &CSIStorageCapacity) -> Place {
     let segment = capacity.node_topology.as_ref().and_then(|topology| topology.match_labels.clone());
     Place { class: capacity.storage_class_name.clone(), segment: segment.unwrap_or_default() }
 }
 
-/// Whether the object is this provisioner's.
+/// Whether the object is managed by this provisioner.
 pub fn is_ours(capacity: &CSIStorageCapacity, settings: &Settings) -> bool {
     let label = |key: &str| capacity.metadata.labels.as_ref()?.get(key).map(String::as_str);
     label(DRIVER_LABEL) == Some(&*settings.driver.name) && label(MANAGER_LABEL) == Some(MANAGER)
 }
 
-/// Whether the driver takes part in scheduling by capacity.
+/// Whether the CSIDriver has storageCapacity set.
 pub fn publishes(world: &World, settings: &Settings) -> bool {
     let driver = world.csi_drivers.named(&settings.driver.name);
     driver.is_some_and(|driver| driver.spec.storage_capacity == Some(true))
 }
 
-/// The class and the driver, if something is to be published for the place.
+/// The class and the driver, if the segment must be published.
 fn wanted<'w>(
     place: &Place,
     world: &'w World,
@@ -170,7 +170,7 @@ fn wanted<'w>(
     published.then_some((&**class, &**driver))
 }
 
-/// The segments that the driver's nodes are in: one that is everywhere for a driver without topology.
+/// The segments of the driver's nodes: a single empty one for a driver without topology.
 fn driver_segments(world: &World, settings: &Settings) -> BTreeSet<Segments> {
     if !settings.driver.has_topology() {
         return [Segments::new()].into();
@@ -183,7 +183,7 @@ fn driver_segments(world: &World, settings: &Settings) -> BTreeSet<Segments> {
     world.csi_nodes.iter().filter_map(of_node).collect()
 }
 
-/// What is published for the place, in the order of names, so that everybody keeps the same one.
+/// The published objects of the segment, ordered by name, so that all processes keep the same one.
 fn published(place: &Place, world: &World, settings: &Settings) -> Vec<Arc<CSIStorageCapacity>> {
     let of_class = world.capacities.by(CapacityBy::Class, &place.class);
     let ours = of_class.filter(|capacity| is_ours(capacity, settings) && place_of(capacity) == *place);
@@ -192,8 +192,8 @@ fn published(place: &Place, world: &World, settings: &Settings) -> Vec<Arc<CSISt
     ours
 }
 
-/// The object for a place. It belongs to the driver's CSIDriver object (upstream: to the pod's owner), and
-/// goes with it. Its name follows from the place, so that it is never made twice.
+/// The object for a segment. It is owned by the driver's CSIDriver object (upstream: by the pod's owner), and
+/// deleted with it. Its name is derived from the segment, so that it is never created twice.
 fn object(place: &Place, driver: &CSIDriver, settings: &Settings) -> CSIStorageCapacity {
     let mut hasher = DefaultHasher::new();
     (&settings.driver.name, place).hash(&mut hasher);

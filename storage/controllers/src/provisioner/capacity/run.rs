@@ -1,4 +1,4 @@
-//! Asks the driver for its room and publishes the answers.
+//! Calls GetCapacity and publishes the responses.
 
 use std::{
     collections::BTreeMap,
@@ -115,14 +115,14 @@ impl Capacities {
         Self { driver, settings, questions: Mutex::default() }
     }
 
-    /// Asks the driver how much it has left at the place.
+    /// Calls GetCapacity for the segment.
     async fn measure(
         &self,
         place: &Place,
         parameters: BTreeMap<String, String>,
         capacity: &mut CSIStorageCapacity,
     ) -> Result<(), Failure> {
-        // Before the call: what changes while it goes on may not be in the answer.
+        // Before the call: changes during the call may not be in the response.
         self.questions().ask(place, Timestamp::now());
         let segments = &place.segment;
         let request = GetCapacityRequest {
@@ -143,14 +143,14 @@ impl Capacities {
         Ok(())
     }
 
-    /// Notes that the driver's answers about these places may be others by now.
+    /// Records that the capacity of these segments may have changed.
     fn doubt(&self, places: Vec<Place>) -> Vec<Place> {
         let mut questions = self.questions();
         places.iter().for_each(|place| questions.doubt(place));
         places
     }
 
-    /// Whether a volume of the driver came or went.
+    /// Whether a volume of the driver was created or deleted.
     fn changes_room(&self, change: &Change) -> bool {
         let volume = change.object::<PersistentVolume>();
         let csi = volume.and_then(|volume| volume.spec.as_ref()?.csi.as_ref());
@@ -170,7 +170,7 @@ impl Capacities {
     }
 }
 
-/// The class of a claim whose selected node was taken back: there was less room than published.
+/// The class of a claim, if its selected node was cleared: there was less capacity than published.
 fn given_up(change: &Change) -> Option<String> {
     let (old, new) = change.both::<PersistentVolumeClaim>();
     let (old, new) = (old?, new?);
@@ -182,7 +182,7 @@ fn labels_differ(change: &Change) -> bool {
     old.map(|node| &node.metadata.labels) != new.map(|node| &node.metadata.labels)
 }
 
-/// Writes what was measured, unless that is published already.
+/// Writes the measured capacity, unless it is published already.
 async fn publish(
     context: &Context,
     published: Option<&CSIStorageCapacity>,

@@ -1,4 +1,4 @@
-//! Lets go of claims that others were made from. `plan.rs` decides when, `run.rs` does it.
+//! Removes the finalizers of claims that are sources of clones. `plan.rs` decides when, `run.rs` writes.
 //!
 //! Upstream: `pkg/controller/clone_controller.go` of external-provisioner.
 

@@ -8,8 +8,8 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
 use crate::claims::{is_deleting, precedes_deletion};
 
-/// The claim to let go of, once it is to go and no clone of it waits for its volume any more. As upstream, a
-/// claim that is not being deleted keeps the finalizer for the next clone.
+/// The claim to remove the finalizer from, once it is being deleted and no clone of it waits for its volume any
+/// more. As upstream, a claim that is not being deleted keeps the finalizer for the next clone.
 pub fn plan(key: &ObjectKey, world: &World) -> Option<Arc<PersistentVolumeClaim>> {
     let claim = world.claims.get(key)?;
     let held = claim.metadata.finalizers.iter().flatten().any(|held| held == CLONE_PROTECTION);

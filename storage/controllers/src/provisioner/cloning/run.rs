@@ -1,4 +1,4 @@
-//! Wakes sources of clones, and takes their finalizers off.
+//! Wakes sources of clones, and removes their finalizers.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::{
     shell::{About, Controller, Done, Plan},
 };
 
-/// The controller that lets go of sources.
+/// The controller that removes the sources' finalizers.
 pub struct Sources;
 
 impl Controller for Sources {

@@ -1,6 +1,6 @@
-//! Makes volumes for claims. `plan.rs` decides whether and how, `request.rs` builds what goes to the driver
-//! and what comes of its answer, `secrets.rs`, `source.rs` and `topology.rs` are parts of
-//! that; `run.rs` calls the driver.
+//! Creates volumes for claims. `plan.rs` decides whether and how, `request.rs` builds the driver's request and
+//! the PersistentVolume from its response, `secrets.rs`, `source.rs` and `topology.rs` are parts of that;
+//! `run.rs` calls the driver.
 
 pub(crate) mod plan;
 mod request;

@@ -1,4 +1,4 @@
-//! Whether a claim is to be provisioned now, and what to do after a failure.
+//! Whether a claim must be provisioned now, and what follows from a failure.
 //!
 //! Upstream: `shouldProvision`, `provisionClaimOperation` and `provisionVolumeErrorHandling` in
 //! sig-storage-lib-external-provisioner `controller/controller.go`.
@@ -15,32 +15,32 @@ use super::{
 };
 use crate::{provisioner::Settings, rpc::Certainty};
 
-/// What to do for a claim.
+/// The action for a claim.
 #[derive(Clone, Debug)]
 pub enum Action {
-    /// Make its volume.
+    /// Create its volume.
     Provision(Box<Job>),
-    /// Hold the claim that the volume is to be made from.
+    /// Add the finalizer to the claim that is the source of the clone.
     Hold(Arc<PersistentVolumeClaim>),
-    /// Tell that somebody else makes its volume.
+    /// Emit an event that an external populator creates its volume.
     LeaveToPopulator(Arc<PersistentVolumeClaim>),
-    /// Tell that it cannot be done, and look again later.
+    /// Emit an event that it cannot be provisioned, and retry later.
     Refuse {
         /// The claim.
         claim: Arc<PersistentVolumeClaim>,
-        /// Why.
+        /// The reason.
         refusal: Refusal,
     },
-    /// Tell why the selected node will not do, and let the scheduler choose another.
+    /// Emit an event why the selected node is unsuitable, and let the scheduler choose another.
     Reschedule {
         /// The claim.
         claim: Arc<PersistentVolumeClaim>,
-        /// Why.
+        /// The reason.
         refusal: Refusal,
     },
 }
 
-/// Plans a claim. It need not exist any more: one whose CreateVolume may still be going on is provisioned
+/// Plans a claim. It need not exist any more: if its CreateVolume may still be in progress, it is provisioned
 /// to the end, so that its volume gets an object and is then released and deleted like any other.
 pub fn plan(claim: &Arc<PersistentVolumeClaim>, world: &World, settings: &Settings) -> Option<Action> {
     let spec = claim.spec.as_ref()?;
@@ -61,7 +61,7 @@ pub fn plan(claim: &Arc<PersistentVolumeClaim>, world: &World, settings: &Settin
     {
         return None;
     }
-    // A volume that somebody fills is that somebody's to make.
+    // A volume with a populator is created by the populator.
     if matches!(data_source(claim), Some(DataSource::Other { .. })) {
         return Some(Action::LeaveToPopulator(claim.clone()));
     }
@@ -75,14 +75,14 @@ pub fn plan(claim: &Arc<PersistentVolumeClaim>, world: &World, settings: &Settin
     })
 }
 
-/// What follows from a CreateVolume that failed.
+/// The consequence of a failed CreateVolume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// A volume may exist or come to exist: the same call again, even if the claim goes away.
+    /// A volume may exist or appear: repeat the same call, even if the claim is deleted.
     RepeatTillCertain,
-    /// There is no volume: again, if the claim still wants one then.
+    /// No volume exists: retry, if the claim still needs one then.
     Retry,
-    /// There is no volume: let the scheduler choose another node.
+    /// No volume exists: let the scheduler choose another node.
     Reschedule,
 }
 

@@ -40,7 +40,7 @@ fn settings(services: &[Service]) -> Settings {
     Settings { driver: DriverInfo::new(DRIVER, services, &[]), identity: "me".into(), ..Settings::default() }
 }
 
-/// A claim that asks our driver.
+/// A claim that asks the test driver.
 fn asking() -> PersistentVolumeClaim {
     let mut claim = testing::claim("data", "fast", "64Mi");
     testing::annotate(&mut claim.metadata, STORAGE_PROVISIONER, DRIVER);

@@ -1,4 +1,4 @@
-//! The CreateVolume request for a claim, and the PersistentVolume that its answer makes.
+//! The CreateVolume request for a claim, and the PersistentVolume from its response.
 //!
 //! Upstream: `prepareProvision` and `Provision` in external-provisioner `pkg/controller/controller.go`.
 
@@ -35,25 +35,25 @@ use crate::{
     rpc::{AccessModeError, RESERVED, SecretNameError, access_mode, volume_capability},
 };
 
-/// A volume attribute: which provisioner made the volume.
+/// A volume attribute: the identity of the provisioner.
 const IDENTITY: &str = "storage.kubernetes.io/csiProvisionerIdentity";
 
-/// A claim for which no volume can be made as things are.
+/// Why no volume can be created for a claim at present.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// Its class is gone.
+    /// Its class was deleted.
     #[error("storageclass {0:?} not found; create it, or a claim of another class")]
     NoClass(String),
-    /// Something that only existing volumes have.
+    /// A feature of existing volumes only.
     #[error("a claim with a selector can only be bound to an existing volume; remove the selector")]
     Selector,
-    /// Something that this provisioner does not do.
-    #[error("this provisioner cannot make volumes with {0}; remove it from the claim")]
+    /// An unsupported feature.
+    #[error("this provisioner does not support {0}; remove it from the claim")]
     Unsupported(&'static str),
-    /// No request, or one that is no number.
-    #[error("the claim's storage request {0:?} is not a size")]
+    /// The request is missing or is not a quantity.
+    #[error("the claim's storage request {0:?} is not a quantity")]
     Size(String),
-    /// The class says twice what file system to make.
+    /// The class specifies the file system twice.
     #[error("the class has both fstype and csi.storage.k8s.io/fstype; keep the latter")]
     TwoFsTypes,
     /// A misspelt parameter, most likely.
@@ -61,15 +61,15 @@ pub enum Refusal {
         "the class has the unknown parameter {0:?} with the reserved prefix csi.storage.k8s.io/; remove it"
     )]
     UnknownParameter(String),
-    /// Its attributes class is not there.
+    /// Its VolumeAttributesClass does not exist.
     #[error("volumeattributesclass {0:?} not found; create it, or a claim of another")]
     NoAttributesClass(String),
-    /// Its attributes class is for the volumes of another driver.
+    /// Its VolumeAttributesClass belongs to another driver.
     #[error("VolumeAttributesClass {class:?} is for driver {driver:?}; use one of this driver's")]
     ForeignAttributesClass {
         /// The class.
         class: String,
-        /// Whose it is.
+        /// Its driver.
         driver: String,
     },
     /// See the error.
@@ -81,53 +81,53 @@ pub enum Refusal {
     /// See the error.
     #[error(transparent)]
     Topology(#[from] TopologyError),
-    /// See the error. It says itself that it is of a class, as upstream does.
+    /// See the error. The text includes the class, as upstream.
     #[error("failed to provision volume with StorageClass {class:?}: {error}")]
     Source {
         /// The class.
         class: String,
-        /// What is wrong.
+        /// The reason.
         error: SourceError,
     },
 }
 
-/// A driver's answer that cannot become a volume.
+/// A driver's response that cannot become a volume.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unfit {
-    /// Less than was asked for.
+    /// Less than requested.
     #[error("created volume capacity {got} less than requested capacity {wanted}")]
     TooSmall {
-        /// Bytes that it has.
+        /// Actual size in bytes.
         got: i64,
-        /// Bytes that it should have.
+        /// Requested size in bytes.
         wanted: i64,
     },
-    /// It was to be made from something, and does not say that it was.
+    /// It should have a content source, and the response has none.
     #[error("volume content source missing")]
     NoContent,
 }
 
-/// All that is needed to make a volume.
+/// Input of a CreateVolume call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {
-    /// Whom it is for.
+    /// The claim.
     pub claim: Arc<PersistentVolumeClaim>,
-    /// What to ask of the driver, without secrets.
+    /// The request, without secrets.
     pub request: CreateVolumeRequest,
-    /// The secret that the request needs.
+    /// The secret that the request requires.
     pub secret: Option<SecretReference>,
-    /// A claim that must be held before the driver is asked to clone it, and is not yet.
+    /// A source claim that still needs the finalizer before the driver is called.
     pub unheld: Option<Arc<PersistentVolumeClaim>>,
-    /// Another node may be chosen if this one has no room.
+    /// The scheduler may choose another node if this one has no capacity.
     pub may_reschedule: bool,
-    /// The volume, but for what the driver says of it.
+    /// The PersistentVolume, without the fields of the response.
     volume: PersistentVolume,
     has_topology: bool,
 }
 
 impl Job {
     /// The job for this claim. Equal claims, classes and nodes give equal jobs, so a call that is repeated
-    /// since its outcome was unknown is the same call.
+    /// because its outcome was unknown is the same call.
     pub fn new(
         claim: &Arc<PersistentVolumeClaim>,
         class: &StorageClass,
@@ -205,7 +205,7 @@ impl Job {
         })
     }
 
-    /// The volume that the driver's answer makes. A capacity of 0 means that the driver does not know.
+    /// The PersistentVolume from the driver's response. A capacity of 0 means that the driver does not know it.
     pub fn finish(&self, answer: Volume) -> Result<PersistentVolume, Unfit> {
         let wanted = self.request.capacity_range.as_ref().map_or(0, |range| range.required_bytes);
         let got = if answer.capacity_bytes == 0 { wanted } else { answer.capacity_bytes };
@@ -230,7 +230,7 @@ impl Job {
     }
 }
 
-/// What later calls need to know of the volume, but for what the driver says of it.
+/// The volume's fields for later calls, without those of the response.
 fn csi_source(
     spec: &PersistentVolumeClaimSpec,
     settings: &Settings,
@@ -251,8 +251,8 @@ fn csi_source(
     })
 }
 
-/// Who made the volume, and with which secrets it is deleted and modified. That there is none for deleting is noted
-/// too.
+/// Annotations: the provisioner, and the secrets for deletion and modification. An empty value records that
+/// none is needed for deletion.
 fn annotations(
     settings: &Settings,
     provision: Option<&SecretReference>,
@@ -266,13 +266,13 @@ fn annotations(
     annotations
 }
 
-/// Whether nobody is to write to the volume, and the driver can be told so.
+/// Whether the volume is read-only, and the driver supports that.
 fn is_read_only(spec: &PersistentVolumeClaimSpec, settings: &Settings) -> bool {
     let modes = spec.access_modes.as_deref().unwrap_or_default();
     matches!(modes, [only] if only == "ReadOnlyMany") && settings.driver.can(Rpc::PublishReadonly)
 }
 
-/// The name of a claim's volume, for Kubernetes and for the driver: the same at every try.
+/// The name of a claim's volume, in Kubernetes and in the driver: the same in every attempt.
 pub fn volume_name(claim: &PersistentVolumeClaim) -> String {
     format!("pvc-{}", claim.metadata.uid.as_deref().unwrap_or_default())
 }
@@ -284,8 +284,8 @@ fn check_supported(spec: &PersistentVolumeClaimSpec) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The attributes class that the claim asks for. Upstream: external-provisioner's `prepareProvision`, which wants
-/// the driver to say that it modifies volumes.
+/// The claim's VolumeAttributesClass. Upstream: external-provisioner's `prepareProvision`, which requires
+/// MODIFY_VOLUME.
 fn attributes<'w>(
     spec: &PersistentVolumeClaimSpec,
     world: &'w World,
@@ -295,7 +295,7 @@ fn attributes<'w>(
         return Ok(None);
     };
     if !settings.driver.can(Rpc::ModifyVolume) {
-        return Err(Refusal::Unsupported("a volume attributes class, since its driver modifies no volumes"));
+        return Err(Refusal::Unsupported("volume attributes; its driver lacks MODIFY_VOLUME"));
     }
     let class = world.attributes_classes.named(name);
     let class = class.ok_or_else(|| Refusal::NoAttributesClass(name.clone()))?;
@@ -313,7 +313,7 @@ fn requested_bytes(spec: &PersistentVolumeClaimSpec) -> Result<i64, Refusal> {
     size.ok_or_else(|| Refusal::Size(request.map(|request| request.0.clone()).unwrap_or_default()))
 }
 
-/// One capability per access mode, since each is asked for on its own.
+/// One capability per access mode, since each is requested separately.
 fn capabilities(
     spec: &PersistentVolumeClaimSpec,
     class: &StorageClass,
@@ -331,7 +331,7 @@ fn capabilities(
     modes.iter().map(capability).collect()
 }
 
-/// The file system to make: the reserved parameter, or the older plain one in any case.
+/// The file system to create: the reserved parameter, or the older plain one in any case.
 fn fs_type(parameters: &BTreeMap<String, String>) -> Result<String, Refusal> {
     let is_fs_type =
         |key: &str| key.eq_ignore_ascii_case("fstype") || key.strip_prefix(RESERVED) == Some("fstype");
@@ -340,7 +340,8 @@ fn fs_type(parameters: &BTreeMap<String, String>) -> Result<String, Refusal> {
     if found.next().is_some() { Err(Refusal::TwoFsTypes) } else { Ok(first) }
 }
 
-/// What of the class's parameters is for the driver and, if wished, for whom the volume is.
+/// The class's parameters for the driver and, with `--extra-create-metadata`, the names of the claim and
+/// volume.
 fn driver_parameters(
     parameters: &BTreeMap<String, String>,
     claim: &PersistentVolumeClaim,
@@ -369,7 +370,7 @@ fn driver_parameters(
     Ok(passed)
 }
 
-/// Notes a secret for later; empty values say that there is none, as upstream writes it.
+/// Records a secret for later calls; empty values mean none, as upstream writes it.
 fn annotate(
     annotations: &mut BTreeMap<String, String>,
     name_key: &str,

@@ -1,4 +1,4 @@
-//! Calls CreateVolume and makes PersistentVolume objects.
+//! Calls CreateVolume and creates PersistentVolume objects.
 
 use std::{
     collections::HashMap,
@@ -27,19 +27,19 @@ use crate::{
     shell::{About, Controller, Done, Plan},
 };
 
-/// A claim, told apart from later ones of the same name.
+/// A claim, distinguished from later ones with the same name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ClaimId {
     key: ObjectKey,
     uid: String,
 }
 
-/// The controller that makes volumes.
+/// The controller that creates volumes.
 pub struct Claims {
     driver: Driver,
     settings: Settings,
-    /// What was asked for claims whose CreateVolume has an unknown outcome, by uid: it is asked until that is
-    /// known, also after the claims, or what they are made from, are deleted.
+    /// Requests of CreateVolume calls with an unknown outcome, by uid: they are repeated until it is
+    /// known, also after the claims, or their sources, are deleted.
     in_doubt: Mutex<HashMap<String, Box<Job>>>,
 }
 
@@ -48,7 +48,7 @@ impl Controller for Claims {
     type Action = Action;
 
     const NAME: &'static str = "provisioner";
-    /// As many CreateVolume at a time; upstream's default is 100.
+    /// Number of concurrent CreateVolume calls; upstream's default is 100.
     const WORKERS: usize = 32;
     const BACKOFF: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(60) };
 
@@ -174,7 +174,7 @@ impl Claims {
             }
         };
         match context.create(&volume).await {
-            // Stale: it is there already, from a try whose answer was lost.
+            // Stale: it exists already, from an attempt with a lost response.
             Ok(()) | Err(Failure::Stale) => {}
             Err(Failure::Later(error)) => {
                 failed(context, &job.claim, &error.to_string());
@@ -231,7 +231,7 @@ fn id(claim: &PersistentVolumeClaim) -> ClaimId {
     ClaimId { key: claimcheck_informer::key_of(claim), uid: claim.metadata.uid.clone().unwrap_or_default() }
 }
 
-/// Claims that are still to be made from a source.
+/// Claims that are still to be provisioned from a source.
 fn made_from<'w>(source: &DataSource, world: &'w World) -> impl Iterator<Item = ClaimId> + use<'w> {
     world.claims.by(ClaimBy::Source, &source.to_string()).map(|claim| id(claim))
 }
@@ -249,7 +249,7 @@ fn failed(context: &Context, claim: &PersistentVolumeClaim, message: &str) {
     context.event(claim, EventType::Warning, "ProvisioningFailed", message);
 }
 
-/// Takes the scheduler's choice off the claim, upon which it chooses anew.
+/// Clears the claim's selected node, so that the scheduler chooses again.
 async fn reschedule(context: &Context, claim: &PersistentVolumeClaim) -> Result<Done, Failure> {
     let patch = json!({"metadata": {"annotations": {SELECTED_NODE: null}}});
     context.patch(claim, patch).await?;

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, SecretReference};
 
 use crate::rpc::{RESERVED, SecretNameError, Templates};
 
-/// A call that may need a secret.
+/// A call that may require a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// CreateVolume, DeleteVolume.
@@ -40,7 +40,7 @@ impl Purpose {
         Self::ControllerModify,
     ];
 
-    /// What stands between the prefix and `secret-name` in the parameter's key.
+    /// The infix between the prefix and `secret-name` in the parameter's key.
     fn infix(self) -> &'static str {
         match self {
             Self::Provision => "provisioner-",
@@ -54,14 +54,14 @@ impl Purpose {
     }
 }
 
-/// Whether a reserved class parameter is one that names a secret.
+/// Whether a reserved class parameter names a secret.
 pub fn is_secret_parameter(key: &str) -> bool {
     let Some(key) = key.strip_prefix(RESERVED) else { return false };
     let stem = key.strip_suffix("secret-name").or_else(|| key.strip_suffix("secret-namespace"));
     stem.is_some_and(|stem| stem.is_empty() || Purpose::ALL.iter().any(|purpose| purpose.infix() == stem))
 }
 
-/// The secret that the class names for this purpose, or for all; none if it names none.
+/// The secret in the class's parameters for this purpose, or for all; `None` if they have none.
 pub fn reference(
     purpose: Purpose,
     parameters: &BTreeMap<String, String>,

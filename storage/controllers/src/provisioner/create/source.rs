@@ -1,8 +1,8 @@
-//! What a claim is made from, as the driver is told it, in upstream's words where it cannot be.
+//! The content source of a claim for CreateVolume, or upstream's message why there is none.
 //!
 //! Upstream: `getSnapshotSource` and `getPVCSource` in external-provisioner `pkg/controller/controller.go`.
-//! Unlike there a snapshot gets no finalizer while it is used: it stays until the claims that were there before
-//! its deletion have their volumes, and a call of unknown outcome is repeated as it was.
+//! Unlike there a snapshot gets no finalizer while it is used: it stays until the claims that existed before
+//! its deletion have their volumes, and a call of unknown outcome is repeated unchanged.
 
 use std::sync::Arc;
 
@@ -23,15 +23,15 @@ use crate::{
     rpc::DriverInfo,
 };
 
-/// A source that no volume can be made from as things are.
+/// Why no volume can be created from a source at present.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SourceError {
-    /// The driver does not do it.
+    /// The driver lacks the capability.
     #[error("CSI driver does not support {what}: controller {capability} capability is not reported")]
     Incapable {
-        /// What.
+        /// The feature.
         what: &'static str,
-        /// What it would have to declare.
+        /// The missing capability.
         capability: &'static str,
     },
     /// In another namespace.
@@ -47,21 +47,21 @@ pub enum SourceError {
     Claim(String, ClaimError),
 }
 
-/// A snapshot that no volume can be made from.
+/// Why no volume can be created from a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SnapshotError {
-    /// It is not there.
+    /// It does not exist.
     #[error(
         "error getting snapshot {0} from api server: volumesnapshots.snapshot.storage.k8s.io \"{0}\" not found"
     )]
     Missing(String),
-    /// It goes away.
+    /// It is being deleted.
     #[error("snapshot {0} is being deleted")]
     Goes(String),
     /// It has no content.
     #[error("snapshot {0} not bound")]
     Unbound(String),
-    /// Its content is not there.
+    /// Its content does not exist.
     #[error("error getting snapshotcontent {content} for snapshot {snapshot}")]
     NoContent {
         /// The content.
@@ -69,7 +69,7 @@ pub enum SnapshotError {
         /// The snapshot.
         snapshot: String,
     },
-    /// Its content is another's.
+    /// Its content belongs to another snapshot.
     #[error("snapshotcontent {content} for snapshot {snapshot} is bound to a different snapshot")]
     Misbound {
         /// The content.
@@ -77,7 +77,7 @@ pub enum SnapshotError {
         /// The snapshot.
         snapshot: String,
     },
-    /// It is of another driver.
+    /// It belongs to another driver.
     #[error(
         "snapshotcontent {content} for snapshot {snapshot} is not handled by CSI driver of StorageClass {class}"
     )]
@@ -92,7 +92,7 @@ pub enum SnapshotError {
     /// It is not ready.
     #[error("snapshot {0} is not Ready")]
     NotReady(String),
-    /// What the driver calls it is not known.
+    /// The driver's snapshot id is unknown.
     #[error("snapshot handle {0} is not available")]
     NoHandle(String),
     /// The claim is too small.
@@ -100,14 +100,14 @@ pub enum SnapshotError {
         "requested volume size {wanted} is less than the size {least} for the source snapshot {snapshot}"
     )]
     TooSmall {
-        /// Bytes that the claim asks for.
+        /// The requested size in bytes.
         wanted: i64,
-        /// Bytes that it must ask for.
+        /// The minimum size in bytes.
         least: i64,
         /// The snapshot.
         snapshot: String,
     },
-    /// A device of a file system, or the reverse (KEP-3141).
+    /// Different volume modes, block and file system (KEP-3141).
     #[error(
         "requested volume {claim} modifies the mode of the source volume but does not have permission to do so. \
          {ALLOW_MODE_CHANGE} annotation is not \"true\" on snapshotcontent {content}"
@@ -120,10 +120,10 @@ pub enum SnapshotError {
     },
 }
 
-/// A claim that no other can be made from.
+/// Why a claim cannot be cloned.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClaimError {
-    /// It is not there.
+    /// It does not exist.
     #[error("error getting PVC {0} from api server: persistentvolumeclaim \"{0}\" not found")]
     Missing(String),
     /// It has no volume.
@@ -134,7 +134,7 @@ pub enum ClaimError {
         /// Its phase.
         phase: String,
     },
-    /// It goes away.
+    /// It is being deleted.
     #[error("the PVC DataSource {0} is currently being deleted")]
     Goes(String),
     /// The claim is too small.
@@ -143,15 +143,15 @@ pub enum ClaimError {
          requested {wanted} but source is {least}"
     )]
     TooSmall {
-        /// Bytes that the claim asks for.
+        /// The requested size in bytes.
         wanted: i64,
-        /// Bytes that the source has asked for.
+        /// The size requested by the source in bytes.
         least: i64,
     },
-    /// Its volume is not there, another's, or another driver's.
+    /// Its volume does not exist, or belongs to another claim or driver.
     #[error("claim in dataSource not bound or invalid")]
     Invalid,
-    /// A device of a file system, or the reverse.
+    /// Different volume modes, block and file system.
     #[error(
         "the source PVC and destination PVCs must have the same volume mode for cloning.  Source is {source_mode}, \
          but new PVC requested {wanted}"
@@ -164,16 +164,16 @@ pub enum ClaimError {
     },
 }
 
-/// Where the data of a new volume come from.
+/// The source of a new volume's content.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Content {
-    /// As the driver is told it; none for an empty volume.
+    /// The content source of the request; `None` for an empty volume.
     pub source: Option<VolumeContentSource>,
-    /// A claim that must be held before the driver is asked, and is not yet.
+    /// A source claim that still needs the finalizer before the driver is called.
     pub unheld: Option<Arc<PersistentVolumeClaim>>,
 }
 
-/// The source as the driver is told it.
+/// The content source of the request.
 pub fn content(
     source: &DataSource,
     claim: &PersistentVolumeClaim,
@@ -205,7 +205,7 @@ pub fn content(
             })
         }
         DataSource::Elsewhere { namespace } => Err(SourceError::Elsewhere(namespace.clone())),
-        // Whoever fills the volume makes it, too: nobody asks us for it.
+        // A populator creates the volume as well: it is not provisioned here.
         DataSource::Other { .. } => Ok(Content::default()),
     }
 }

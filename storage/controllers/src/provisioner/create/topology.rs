@@ -1,5 +1,4 @@
-//! Where a volume may be made: what CreateVolume is told about topology, and what its answer says about
-//! nodes.
+//! Topology of volumes: the requirements of CreateVolume, and node affinity from its response.
 //!
 //! Upstream: external-provisioner `pkg/controller/topology.go`.
 
@@ -15,13 +14,13 @@ use k8s_openapi::api::{
     storage::v1::CSINode,
 };
 
-/// Topology keys and their values, all of which hold.
+/// Topology keys and their values, all of which must match.
 pub type Segments = BTreeMap<String, String>;
 
-/// No place can be named for a volume.
+/// Why no topology can be determined for a volume.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TopologyError {
-    /// The node is gone, so that another must be chosen.
+    /// The node was deleted, so that another must be chosen.
     #[error("the selected node {node} does not exist any more")]
     NodeGone {
         /// Its name.
@@ -57,10 +56,10 @@ pub enum TopologyError {
     },
 }
 
-/// Where the volume for a claim must, and should rather, be made; none leaves it to the driver.
+/// The topology requirement for a claim's volume; `None` leaves it to the driver.
 ///
-/// Costs as much as there are nodes, unless the class or strictness narrows it down: the driver is to be
-/// told of every place there is, so that it can spread a volume over several.
+/// Linear in the number of nodes, unless the class or strict topology narrows it down: the driver must receive
+/// all segments, so that it can spread a volume over several.
 pub fn requirement(
     world: &World,
     driver: &str,
@@ -88,7 +87,7 @@ pub fn requirement(
     if requisite.is_empty() {
         return Err(TopologyError::NoneAtAll { driver: driver.to_owned() });
     }
-    // A set, so they are sorted and told apart.
+    // A set, so they are sorted and unique.
     let mut preferred: Vec<Segments> = requisite.iter().cloned().collect();
     let first = match &selected {
         Some((node, here)) => preferred
@@ -104,7 +103,7 @@ pub fn requirement(
     }))
 }
 
-/// The nodes that reach a volume which the driver says is accessible from here.
+/// The nodes that can access a volume with this accessible topology.
 pub fn node_affinity(accessible: &[Topology]) -> Option<VolumeNodeAffinity> {
     let terms: Vec<NodeSelectorTerm> = accessible
         .iter()
@@ -137,22 +136,22 @@ fn segments_of_selected(world: &World, driver: &str, name: &str) -> Result<Segme
     segments(node, keys).map_err(|key| TopologyError::NoLabel { node: name.to_owned(), key })
 }
 
-/// The topology keys that a driver registered with on a node.
+/// The topology keys that a driver registered on a node.
 pub fn keys_of<'n>(csi_node: &'n CSINode, driver: &str) -> &'n [String] {
     let drivers = &csi_node.spec.drivers;
     let registered = drivers.iter().find(|registered| registered.name == driver);
     registered.and_then(|registered| registered.topology_keys.as_deref()).unwrap_or_default()
 }
 
-/// All nodes of a driver have the same keys, or are about to; any will do. The first by name, so that a
-/// repeated call says the same.
+/// All nodes of a driver have the same keys, or are about to; any node can be used. The first by name, so that
+/// a repeated call is equal.
 fn keys_of_any_node(world: &World, driver: &str) -> Vec<String> {
     let with_keys = world.csi_nodes.iter().filter(|csi_node| !keys_of(csi_node, driver).is_empty());
     let first = with_keys.min_by_key(|csi_node| csi_node.metadata.name.clone());
     first.map(|csi_node| keys_of(csi_node, driver).to_vec()).unwrap_or_default()
 }
 
-/// The different places of all nodes that have these labels.
+/// The distinct segments of all nodes with these labels.
 fn everywhere(world: &World, keys: &[String]) -> BTreeSet<Segments> {
     if keys.is_empty() {
         return BTreeSet::new();
@@ -160,7 +159,7 @@ fn everywhere(world: &World, keys: &[String]) -> BTreeSet<Segments> {
     world.nodes.iter().filter_map(|node| segments(node, keys).ok()).collect()
 }
 
-/// The node's values of these labels, or the first that is missing.
+/// The node's values of these labels, or the first missing one.
 pub fn segments(node: &Node, keys: &[String]) -> Result<Segments, String> {
     let labels = node.metadata.labels.as_ref();
     keys.iter()
@@ -191,8 +190,8 @@ fn is_subset(small: &Segments, large: &Segments) -> bool {
     small.iter().all(|(key, value)| large.get(key) == Some(value))
 }
 
-/// Spreads the claims of a StatefulSet (`<claim>-<set>-<number>`) over places: equal sets begin at the same
-/// place, so that several claims of one pod land together, and the number counts on from there.
+/// Spreads the claims of a StatefulSet (`<claim>-<set>-<number>`) over segments: equal sets begin at the same
+/// segment, so that several claims of one pod share one, and the number counts on from there.
 fn spread(claim: &str) -> usize {
     let numbered = claim.rsplit_once('-').and_then(|(stem, end)| Some((stem, end.parse::<u32>().ok()?)));
     let (set, number) = match numbered {

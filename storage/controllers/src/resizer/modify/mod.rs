@@ -1,4 +1,4 @@
-//! The modifier: gives the volumes of one driver the attributes of another VolumeAttributesClass.
+//! The modifier: changes the attributes of one driver's volumes to those of another VolumeAttributesClass.
 //!
 //! ```text
 //! claim names another class ──> status InProgress ──> ControllerModifyVolume ──> volume's class, claim's class
@@ -6,8 +6,8 @@
 //!     the driver refuses it:    status Infeasible, until the claim names another, or for a while
 //! ```
 //!
-//! As long as nobody knows whether a call still goes on, the same class is asked for again, whatever the claim names
-//! by now. A class of another driver counts as one that is not there; upstream hands its parameters to the driver.
+//! As long as a call may still be in progress, the same class is requested again, whatever the claim's current
+//! class. A class of another driver is treated as missing; upstream passes its parameters to the driver.
 //!
 //! Upstream: KEP-3751; kubernetes-csi/external-resizer, `pkg/modifycontroller`.
 

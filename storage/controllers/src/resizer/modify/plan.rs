@@ -1,4 +1,4 @@
-//! The next step of a claim that names another attributes class than its volume has.
+//! The next step of a claim with another VolumeAttributesClass than its volume.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,61 +23,61 @@ use crate::{
     rpc::DriverInfo,
 };
 
-/// What the modifier knows of a claim beyond its objects.
+/// State of the modifier for a claim.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Known {
-    /// The driver has given the volume this class, and that is not written down yet.
+    /// The driver has changed the volume to this class, which is not written yet.
     pub modified: Option<String>,
-    /// The driver has answered the last call, with an error, and does nothing any more. Before the first call it is
-    /// unknown what one of an earlier process came to.
+    /// The last call has failed with a final error, so none is in progress. Before the first call the result of
+    /// an earlier process's call is unknown.
     pub refused: bool,
-    /// The class that the driver will never give, and until when it is not asked for it again.
+    /// An infeasible class, and the time until which it is not retried.
     pub slow: Option<(String, Timestamp)>,
 }
 
-/// Why there is nothing to ask the driver for.
+/// Why the driver is not called.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unusable {
-    /// There is no such class.
+    /// The class does not exist.
     #[error("VAC {0:?} does not exist.")]
     Missing(String),
-    /// It is meant for other volumes.
+    /// It belongs to another driver.
     #[error("VAC {class:?} is for driver {driver:?}; name one of this volume's driver.")]
     Foreign {
         /// The class.
         class: String,
-        /// Whose it is.
+        /// Its driver.
         driver: String,
     },
 }
 
-/// A step.
+/// An action.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Write to the claim that the class that it names is not there.
+    /// Write to the claim that its class does not exist.
     MarkPending(Arc<PersistentVolumeClaim>, Unusable),
-    /// Write to the claim that the driver is being asked for this class.
+    /// Write to the claim that the modification to this class is in progress.
     MarkInProgress(Arc<PersistentVolumeClaim>, String),
-    /// Have the driver modify the volume.
+    /// Call ControllerModifyVolume.
     Modify {
         /// Claim and volume.
         pair: Pair,
         /// The class.
         class: String,
-        /// What to ask, without secrets.
+        /// The request, without secrets.
         request: Box<ControllerModifyVolumeRequest>,
-        /// The secret that the request needs.
+        /// The secret that the request requires.
         secret: Option<SecretReference>,
     },
     /// Write the class to the volume.
     SetVolume(Arc<PersistentVolume>, String),
     /// Write to the claim that its volume has this class.
     MarkModified(Arc<PersistentVolumeClaim>, String),
-    /// Write to the claim that nothing is asked for any more.
+    /// Clear the claim's modification status.
     Cancel(Arc<PersistentVolumeClaim>),
 }
 
-/// Plans the claim of this key. Upstream: `modify` in `modify_volume.go`.
+/// Plans the claim with this key. Upstream: `modify` in `modify_volume.go`.
 pub fn plan(
     key: &ObjectKey,
     world: &World,
@@ -129,7 +129,7 @@ pub fn plan(
     Decision::Act(Action::Modify { class, request, secret, pair })
 }
 
-/// The class of this name, if the driver can be asked for it.
+/// The class with this name, if the driver supports it.
 fn usable<'w>(
     name: &str,
     world: &'w World,

@@ -19,7 +19,7 @@ use crate::{
     rpc::DriverInfo,
 };
 
-/// A claim whose volume has the class `silver`, and there is `gold` too.
+/// A claim with a volume of class `silver`; `gold` exists too.
 struct Scene {
     claim: PersistentVolumeClaim,
     volume: PersistentVolume,

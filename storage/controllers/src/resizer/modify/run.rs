@@ -1,4 +1,4 @@
-//! Calls the driver's ControllerModifyVolume and writes what came of it.
+//! Calls the driver's ControllerModifyVolume and writes the results.
 
 use std::{
     collections::HashMap,
@@ -145,7 +145,7 @@ impl Modifier {
         Self { driver, info, known: Mutex::default() }
     }
 
-    /// Tells of a failure, and writes to the claim whether it is for good.
+    /// Emits an event about a failure, and writes to the claim whether it is infeasible.
     async fn failed(
         &self,
         context: &Context,
@@ -191,5 +191,5 @@ impl Modifier {
     }
 }
 
-/// gRPC's number of the status code: the only one that upstream takes for a refusal for good.
+/// gRPC's number of the status code: the only one that upstream treats as infeasible.
 const INVALID_ARGUMENT: i32 = 3;

@@ -1,4 +1,4 @@
-//! What the snapshot controller tells of itself. Upstream: external-snapshotter `pkg/metrics/metrics.go`.
+//! Metrics of the snapshot controller. Upstream: external-snapshotter `pkg/metrics/metrics.go`.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use claimcheck_model::{
 
 use crate::{context::Context, under_way::UnderWay};
 
-/// What is timed of a snapshot. All begin when the controller first sees that it is wished for.
+/// Measured operations. All begin when the controller first sees the request for the snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Operation {
-    /// Until the driver has made it.
+    /// Until the driver has created it.
     Create,
-    /// Until claims can be made from it.
+    /// Until claims can be provisioned from it.
     CreateAndReady,
-    /// Until it is gone.
+    /// Until it is deleted.
     Delete,
 }
 
@@ -32,7 +32,7 @@ impl Operation {
     }
 }
 
-/// Times snapshots, which are told by their uid.
+/// Measures snapshots, identified by their uid.
 pub(super) struct Measured {
     meter: Meter,
     under_way: UnderWay<(Operation, String)>,
@@ -43,7 +43,7 @@ impl Measured {
         Self { meter: context.meter.clone(), under_way: UnderWay::default() }
     }
 
-    /// Operations that begin, and those that end since a snapshot is gone. `world` has the change.
+    /// Operations that begin, and those that end since a snapshot was deleted. `world` includes the change.
     pub(super) fn changed(&self, change: &Change, world: &World) {
         let (old, new) = change.both::<VolumeSnapshot>();
         match (old, new) {

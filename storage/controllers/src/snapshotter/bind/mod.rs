@@ -1,5 +1,6 @@
-//! Binds snapshots to their contents. `plan.rs` decides the next step of a snapshot, `plan_deletion.rs` that of
-//! one on its way out; `source.rs` finds what it is made of, `trouble.rs` says what is wrong; `run.rs` writes.
+//! The snapshot controller: binds snapshots to contents. `plan.rs` decides the next step of a snapshot,
+//! `plan_deletion.rs` that of one being deleted; `source.rs` finds its source, `trouble.rs` has the errors;
+//! `run.rs` writes.
 
 mod meter;
 pub(crate) mod plan;

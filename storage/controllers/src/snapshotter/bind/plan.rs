@@ -1,11 +1,11 @@
-//! The next step of a snapshot, of a content, and of a claim that is held for snapshots.
+//! The next step of a snapshot, of a content, and of a claim that is the source of snapshots.
 //!
 //! ```text
 //! class ──> finalizers ──> claim held ──> content made (or found, and bound) ──> status follows the content's
 //! ```
 //!
 //! Upstream: `syncSnapshot` and `syncContent` in `pkg/common-controller/snapshot_controller.go`. Unlike there a
-//! snapshot whose content was lost is not made again: it would be one of other data.
+//! snapshot that lost its content is not recreated: it would have other data.
 
 use std::sync::Arc;
 
@@ -25,66 +25,66 @@ use k8s_openapi::{
 use super::{plan_deletion::plan_deletion, source, trouble::Trouble};
 use crate::claims::{is_deleting, name};
 
-/// A step.
+/// An action.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Write the default class into the snapshot.
+    /// Set the snapshot's class to the default one.
     SetClass {
         /// The snapshot.
         snapshot: Arc<VolumeSnapshot>,
         /// The class.
         class: String,
     },
-    /// Have the snapshot held, or let go of it.
+    /// Add or remove the snapshot's finalizers.
     SetFinalizers {
         /// The snapshot.
         snapshot: Arc<VolumeSnapshot>,
-        /// All of its finalizers.
+        /// All desired finalizers.
         finalizers: Vec<String>,
     },
-    /// Hold the claim until the snapshot is made.
+    /// Add the claim's finalizer until the snapshot is taken.
     HoldClaim(Arc<PersistentVolumeClaim>),
-    /// Let go of the claim.
+    /// Remove the claim's finalizer.
     ReleaseClaim(Arc<PersistentVolumeClaim>),
-    /// Ask the driver for the snapshot.
+    /// Create the content.
     CreateContent {
         /// The snapshot.
         snapshot: Arc<VolumeSnapshot>,
-        /// What is asked for.
+        /// The content.
         content: Box<VolumeSnapshotContent>,
     },
-    /// Bind a content that was there before the snapshot.
+    /// Bind a pre-provisioned content.
     BindContent {
         /// The content.
         content: Arc<VolumeSnapshotContent>,
         /// The snapshot.
         snapshot: Arc<VolumeSnapshot>,
     },
-    /// Hold the content until the driver has deleted the snapshot.
+    /// Add the content's finalizer until the driver has deleted the snapshot.
     HoldContent(Arc<VolumeSnapshotContent>),
-    /// Write what is known of the snapshot.
+    /// Write the snapshot's status.
     Report {
         /// The snapshot.
         snapshot: Arc<VolumeSnapshot>,
-        /// What is known.
+        /// The status.
         status: Box<VolumeSnapshotStatus>,
     },
-    /// Write what is wrong.
+    /// Write an error to the snapshot's status.
     Fail {
         /// The snapshot.
         snapshot: Arc<VolumeSnapshot>,
-        /// What is wrong.
+        /// The error.
         trouble: Trouble,
     },
-    /// Tell that the snapshot stays until the claims that are made from it have their volumes.
+    /// Emit an event that the snapshot stays until the claims provisioned from it have their volumes.
     TellInUse(Arc<VolumeSnapshot>),
-    /// Tell the driver's snapshotter that the snapshot is being deleted.
+    /// Annotate the content that its snapshot is being deleted, for the driver's snapshotter.
     Announce(Arc<VolumeSnapshotContent>),
-    /// Delete the content, which goes when the driver has deleted the snapshot.
+    /// Delete the content, which is removed when the driver has deleted the snapshot.
     DeleteContent(Arc<VolumeSnapshotContent>),
 }
 
-/// Plans the snapshot of this key.
+/// Plans the snapshot with this key.
 pub fn plan_snapshot(key: &ObjectKey, world: &World) -> Option<Action> {
     let snapshot = world.snapshots.get(key)?;
     let step = if is_deleting(&**snapshot) {
@@ -99,7 +99,7 @@ pub fn plan_snapshot(key: &ObjectKey, world: &World) -> Option<Action> {
     step.unwrap_or_else(|trouble| fail(snapshot, trouble))
 }
 
-/// Plans the content of this name.
+/// Plans the content with this name.
 pub fn plan_content(content: &str, world: &World) -> Option<Action> {
     let content = world.snapshot_contents.named(content)?;
     let bound = content.spec.volume_snapshot_ref.uid.as_ref().is_some_and(|uid| !uid.is_empty());
@@ -107,7 +107,7 @@ pub fn plan_content(content: &str, world: &World) -> Option<Action> {
     (bound && !held && !is_deleting(&**content)).then(|| Action::HoldContent(content.clone()))
 }
 
-/// Plans the claim of this key: it is held as long as a snapshot of it is not ready.
+/// Plans the claim with this key: it is protected as long as a snapshot of it is not ready.
 pub fn plan_claim(key: &ObjectKey, world: &World) -> Option<Action> {
     let claim = world.claims.get(key)?;
     let wanted = || world.snapshots.by(SnapshotBy::Claim, &key.to_string()).any(|one| !one.is_ready());
@@ -126,7 +126,7 @@ fn follow(snapshot: &Arc<VolumeSnapshot>, content: Option<&Arc<VolumeSnapshotCon
     Ok(hold(snapshot, content.is_deleted_with_snapshot()).or_else(|| report(snapshot, content)))
 }
 
-/// A snapshot that asks for a content that is there already.
+/// A snapshot with a pre-provisioned content.
 fn find(snapshot: &Arc<VolumeSnapshot>, content: &str, world: &World) -> Step {
     let content = world.snapshot_contents.named(content).ok_or(Trouble::ContentMissing)?;
     if content.spec.source.snapshot_handle.is_none() {
@@ -149,7 +149,7 @@ fn find(snapshot: &Arc<VolumeSnapshot>, content: &str, world: &World) -> Step {
     Ok(report(snapshot, content))
 }
 
-/// A snapshot that is to be made.
+/// A snapshot that must be created.
 fn make(snapshot: &Arc<VolumeSnapshot>, world: &World) -> Step {
     let Some(class_name) = &snapshot.spec.volume_snapshot_class_name else {
         let class = source::default_class(snapshot, world).map_err(Trouble::DefaultClass)?;
@@ -183,7 +183,7 @@ pub(super) fn has(meta: &ObjectMeta, finalizer: &str) -> bool {
     meta.finalizers.iter().flatten().any(|held| held == finalizer)
 }
 
-/// Has the snapshot held as a source of claims and, if it goes with its content, for that.
+/// Adds the snapshot's finalizers as a source of claims and, if it is deleted with its content, for that.
 fn hold(snapshot: &Arc<VolumeSnapshot>, with_content: bool) -> Option<Action> {
     let mut finalizers = snapshot.metadata.finalizers.clone().unwrap_or_default();
     let before = finalizers.len();
@@ -197,7 +197,7 @@ fn hold(snapshot: &Arc<VolumeSnapshot>, with_content: bool) -> Option<Action> {
     (finalizers.len() > before).then_some(Action::SetFinalizers { snapshot, finalizers })
 }
 
-/// What the content says of the snapshot, unless the snapshot says so already.
+/// The content's status, unless the snapshot has it already.
 fn report(snapshot: &Arc<VolumeSnapshot>, content: &VolumeSnapshotContent) -> Option<Action> {
     let old = snapshot.status.clone().unwrap_or_default();
     let known = content.status.clone().unwrap_or_default();
@@ -216,7 +216,7 @@ fn report(snapshot: &Arc<VolumeSnapshot>, content: &VolumeSnapshotContent) -> Op
     news.then(|| Action::Report { snapshot: snapshot.clone(), status: Box::new(status) })
 }
 
-/// Says what is wrong, unless the snapshot says so already.
+/// Writes the error, unless the snapshot has it already.
 fn fail(snapshot: &Arc<VolumeSnapshot>, trouble: Trouble) -> Option<Action> {
     let said = snapshot.status.as_ref().and_then(|status| status.error.as_ref()?.message.as_deref());
     let news = said != Some(trouble.to_string().as_str());

@@ -1,7 +1,7 @@
 //! The next step of a snapshot that is being deleted.
 //!
 //! Upstream: `processSnapshotWithDeletionTimestamp` in `pkg/common-controller/snapshot_controller.go`. Unlike
-//! there both finalizers go at once, after the content, so there is one write less to collide with.
+//! there both finalizers are removed at once, after the content, so there is one write less to conflict with.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use claimcheck_model::{
 use super::plan::{Action, has};
 use crate::claims::{annotation, is_deleting, precedes_deletion};
 
-/// Plans a snapshot on its way out.
+/// Plans a snapshot that is being deleted.
 pub fn plan_deletion(key: &ObjectKey, snapshot: &Arc<VolumeSnapshot>, world: &World) -> Option<Action> {
     const OURS: [&str; 2] = [SNAPSHOT_SOURCE_PROTECTION, SNAPSHOT_BOUND_PROTECTION];
     if !OURS.iter().any(|ours| has(&snapshot.metadata, ours)) {
@@ -37,8 +37,8 @@ pub fn plan_deletion(key: &ObjectKey, snapshot: &Arc<VolumeSnapshot>, world: &Wo
     Some(Action::SetFinalizers { snapshot: snapshot.clone(), finalizers })
 }
 
-/// Its content, if the two are bound to each other: a content that was made when its snapshot had not been told
-/// so yet is found by its name.
+/// Its content, if the two are bound to each other: a content that is not recorded in its snapshot's status yet
+/// is found by its name.
 fn content_of<'w>(snapshot: &VolumeSnapshot, world: &'w World) -> Option<&'w Arc<VolumeSnapshotContent>> {
     let made = || snapshot_content_name(snapshot.metadata.uid.as_deref().unwrap_or_default());
     let content = match snapshot.content() {
@@ -48,7 +48,7 @@ fn content_of<'w>(snapshot: &VolumeSnapshot, world: &'w World) -> Option<&'w Arc
     content.filter(|content| content.is_bound_to(snapshot))
 }
 
-/// Whether a claim that was there before the snapshot's deletion is still being made from it.
+/// Whether a claim that existed before the snapshot's deletion is still being provisioned from it.
 fn is_source(key: &ObjectKey, snapshot: &VolumeSnapshot, world: &World) -> bool {
     let source = DataSource::Snapshot(key.clone()).to_string();
     world.claims.by(ClaimBy::Source, &source).any(|claim| precedes_deletion(claim, snapshot))

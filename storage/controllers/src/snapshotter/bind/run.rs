@@ -1,4 +1,4 @@
-//! Wakes snapshots, contents and claims, and writes what was planned.
+//! Wakes snapshots, contents and claims, and executes the plans.
 
 use claimcheck_informer::{
     Change, DataSource, EventType, Kind, KindSet, SnapshotBy, UNREADY, World, data_source, key_of,
@@ -26,7 +26,7 @@ use crate::{
     shell::{Controller, Done, Plan},
 };
 
-/// What a reconciliation is about.
+/// A key of the reconciler.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Key {
     /// The snapshot of this key.
@@ -199,7 +199,7 @@ async fn report(
     Ok(())
 }
 
-/// What is wrong is not tried again after a while: a change of what is looked at wakes the snapshot.
+/// An error is not retried after a delay: a change of a related object wakes the snapshot.
 async fn fail(context: &Context, snapshot: &VolumeSnapshot, trouble: &Trouble) -> Result<(), Failure> {
     let message = trouble.to_string();
     context.event(snapshot, EventType::Warning, trouble.reason(), message.clone());

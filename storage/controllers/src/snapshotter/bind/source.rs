@@ -1,4 +1,4 @@
-//! What a snapshot is made of, by which class, and the content that this makes.
+//! The source and class of a snapshot, and the content created from them.
 //!
 //! Upstream: `createSnapshotContent`, `getVolumeFromVolumeSnapshot` and `SetDefaultSnapshotClass` in
 //! `pkg/common-controller/snapshot_controller.go`.
@@ -36,7 +36,7 @@ pub fn claim<'w>(
     world.claims.get(&key).ok_or_else(|| SourceTrouble::NoClaim(wanted.to_owned()))
 }
 
-/// The volume of a claim, which is to be a driver's.
+/// The volume of a claim, which must be a CSI volume.
 pub fn volume<'w>(
     claim: &PersistentVolumeClaim,
     world: &'w World,
@@ -50,7 +50,7 @@ pub fn volume<'w>(
     Ok((volume, csi.ok_or_else(|| SourceTrouble::NotCsi(name(&**volume).to_owned()))?))
 }
 
-/// The name of the one class that is its driver's default.
+/// The name of the driver's only default class.
 pub fn default_class(snapshot: &VolumeSnapshot, world: &World) -> Result<String, DefaultTrouble> {
     let (_, csi) = volume(claim(snapshot, world)?, world)?;
     let is_default = |class: &&Arc<VolumeSnapshotClass>| {
@@ -64,7 +64,7 @@ pub fn default_class(snapshot: &VolumeSnapshot, world: &World) -> Result<String,
     }
 }
 
-/// The claim as far as it is to be held while a snapshot is made of it.
+/// The claim, if it must be protected while a snapshot of it is taken.
 pub fn held_claim<'w>(
     snapshot: &VolumeSnapshot,
     world: &'w World,
@@ -78,7 +78,7 @@ pub fn held_claim<'w>(
     Ok((claim, held))
 }
 
-/// The content to be made for a snapshot. Upstream adds its finalizer in a second step.
+/// The content to be created for a snapshot. Upstream adds its finalizer in a second step.
 pub fn content(
     snapshot: &VolumeSnapshot,
     claim: &PersistentVolumeClaim,

@@ -1,31 +1,31 @@
-//! Why a snapshot is not made or not usable, in upstream's words.
+//! Why a snapshot cannot be created or used, in upstream's words.
 
 use crate::rpc::SecretNameError;
 
-/// What is wrong with a snapshot.
+/// An error of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Trouble {
-    /// The class it names is not there.
+    /// Its class does not exist.
     #[error(
         "Failed to get snapshot class with error volumesnapshotclass.snapshot.storage.k8s.io \"{0}\" not found"
     )]
     NoClass(String),
-    /// It names no class, and there is not one that it means.
+    /// It has no class, and no unique default exists.
     #[error("Failed to set default snapshot class with error {0}")]
     DefaultClass(DefaultTrouble),
-    /// Of what it is to be made there is nothing to be made.
+    /// Its source is missing or unsuitable.
     #[error("Failed to create snapshot content with error {0}")]
     Source(#[from] SourceTrouble),
-    /// The content it names, or was bound to, is not there.
+    /// Its content does not exist.
     #[error("VolumeSnapshotContent is missing")]
     ContentMissing,
-    /// Somebody made a content under the name of the one to be made.
+    /// A pre-provisioned content has the name of the one to be created.
     #[error("VolumeSnapshotContent {0} is pre-provisioned while expecting a dynamically provisioned one")]
     NotDynamic(String),
-    /// The content it names was made for another.
+    /// Its content was created for another snapshot.
     #[error("VolumeSnapshotContent is dynamically provisioned while expecting a pre-provisioned one")]
     NotPreProvisioned,
-    /// The content is another's.
+    /// The content belongs to another snapshot.
     #[error("VolumeSnapshotContent [{0}] is bound to a different snapshot")]
     Misbound(String),
     /// The content it was bound to is not bound to it.
@@ -33,39 +33,39 @@ pub enum Trouble {
     Unbound,
 }
 
-/// Why there is no class to take.
+/// Why no class can be chosen.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DefaultTrouble {
-    /// None is the default one of the driver.
+    /// The driver has no default class.
     #[error("cannot find default snapshot class")]
     None,
-    /// Several are.
+    /// It has several.
     #[error("{0} default snapshot classes were found")]
     Several(usize),
-    /// Whose default is not known.
+    /// The driver.
     #[error(transparent)]
     Source(#[from] SourceTrouble),
 }
 
-/// Why there is nothing to make a snapshot of.
+/// Why the source cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SourceTrouble {
-    /// The claim is not there.
+    /// The claim does not exist.
     #[error("failed to retrieve PVC {0} from the lister: \"persistentvolumeclaim \\\"{0}\\\" not found\"")]
     NoClaim(String),
-    /// The claim goes away.
+    /// The claim is being deleted.
     #[error("cannot add finalizer on claim {0} because it is being deleted")]
     ClaimGoes(String),
     /// The claim has no volume yet.
     #[error("the PVC {0} is not yet bound to a PV, will not attempt to take a snapshot")]
     ClaimPending(String),
-    /// The claim's volume is gone, or another's.
+    /// The claim's volume was deleted, or belongs to another claim.
     #[error("claim in dataSource not bound or invalid")]
     BrokenBinding,
-    /// No driver has the volume.
+    /// The volume is not a CSI volume.
     #[error("cannot find CSI PersistentVolumeSource for volume {0}")]
     NotCsi(String),
-    /// The class is of another driver than the volume.
+    /// The class belongs to another driver than the volume.
     #[error(
         "the class is of driver {class}, and volume {volume} of driver {driver}; use a class of the latter"
     )]
@@ -96,7 +96,7 @@ impl Trouble {
         }
     }
 
-    /// Whether the snapshot is certainly of no use as it is.
+    /// Whether the snapshot is certainly unusable in its current state.
     pub fn unreadies(&self) -> bool {
         !matches!(self, Self::NoClass(_) | Self::DefaultClass(_))
     }

@@ -1,5 +1,5 @@
-//! Has the driver make and delete snapshots. `plan.rs` decides the next step of a content; `run.rs` calls the
-//! driver and writes what it answers.
+//! The snapshotter sidecar: calls the driver to create and delete snapshots. `plan.rs` decides the next step of
+//! a content; `run.rs` calls the driver and writes the results.
 
 pub(crate) mod plan;
 #[cfg(test)]

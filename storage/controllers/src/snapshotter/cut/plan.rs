@@ -1,8 +1,8 @@
 //! The next step of a content.
 //!
 //! Upstream: `syncContent`, `shouldDelete` and `createSnapshotWrapper` in
-//! `pkg/sidecar-controller/snapshot_controller.go`. Unlike there a snapshot that is not ready yet is asked for by
-//! GetSnapshot or ListSnapshots where the driver has them, instead of by making it again.
+//! `pkg/sidecar-controller/snapshot_controller.go`. Unlike there a snapshot that is not ready yet is polled
+//! with GetSnapshot or ListSnapshots where the driver has them, instead of by CreateSnapshot.
 
 use std::{sync::Arc, time::Duration};
 
@@ -29,90 +29,91 @@ use crate::{
     },
 };
 
-/// What the driver said of a snapshot.
+/// The driver's response about a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// What it calls it.
+    /// The driver's id.
     pub handle: String,
-    /// Volumes can be made from it.
+    /// ready_to_use.
     pub ready: bool,
-    /// The moment of which it holds the data, in nanoseconds since 1970.
+    /// The point in time of its data, in nanoseconds since 1970.
     pub created: i64,
-    /// What a volume from it needs at least, in bytes; 0 if it does not say.
+    /// The minimum size of a volume created from it, in bytes; 0 if unknown.
     pub size: i64,
 }
 
-/// What is remembered of a content and not written down yet.
+/// State of a content that is not written yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// What the driver said last.
+    /// The driver's last response.
     pub found: Option<Found>,
     /// The driver has deleted the snapshot.
     pub deleted: bool,
-    /// When to ask next whether it is ready.
+    /// When to poll next whether it is ready.
     pub next: Option<Timestamp>,
 }
 
-/// How to learn what became of a snapshot.
+/// How to poll a snapshot.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Question {
-    /// By making it: the same call gives the same snapshot.
+    /// By CreateSnapshot: the same call returns the same snapshot.
     Create(Box<CreateSnapshotRequest>),
-    /// By its handle.
+    /// By GetSnapshot.
     Get(GetSnapshotRequest),
-    /// By a list of one.
+    /// By ListSnapshots with its id.
     List(ListSnapshotsRequest),
-    /// Not at all: the driver cannot say, and so it is taken to be there.
+    /// Not at all: the driver has no such call, and so it is assumed to exist.
     Trust(String),
 }
 
-/// A step.
+/// An action.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Note that CreateSnapshot will be called, so that the content does not go before that is over.
+    /// Annotate that CreateSnapshot will be called, so that the content is not deleted before its result is
+    /// known.
     Announce(Arc<VolumeSnapshotContent>),
-    /// Ask the driver.
+    /// Call the driver.
     Ask {
         /// The content.
         content: Arc<VolumeSnapshotContent>,
-        /// What.
+        /// The call.
         question: Question,
-        /// The secret that the call needs.
+        /// The secret that the call requires.
         secret: Option<SecretReference>,
     },
-    /// Write what the driver said.
+    /// Write the driver's response.
     Report {
         /// The content.
         content: Arc<VolumeSnapshotContent>,
-        /// What it said.
+        /// The response.
         found: Found,
     },
-    /// Note that CreateSnapshot is over.
+    /// Remove the annotation: CreateSnapshot has ended.
     Settle(Arc<VolumeSnapshotContent>),
-    /// Have the driver delete the snapshot.
+    /// Call DeleteSnapshot.
     Delete {
         /// The content.
         content: Arc<VolumeSnapshotContent>,
-        /// What the driver calls it.
+        /// The driver's id.
         handle: String,
-        /// The secret that the call needs.
+        /// The secret that the call requires.
         secret: Option<SecretReference>,
     },
-    /// Let go of the content.
+    /// Remove the content's finalizer.
     Release(Arc<VolumeSnapshotContent>),
-    /// Write why the driver cannot be asked.
+    /// Write why the driver cannot be called.
     Fail {
         /// The content.
         content: Arc<VolumeSnapshotContent>,
-        /// Why.
+        /// The reason.
         obstacle: Obstacle,
     },
 }
 
-/// Why the driver cannot be asked for a snapshot.
+/// Why the driver cannot be called for a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Obstacle {
-    /// Its class is gone.
+    /// Its class was deleted.
     #[error(
         "failed to get input parameters to create snapshot for content {content}: \
          volumesnapshotclass.snapshot.storage.k8s.io \"{class}\" not found"
@@ -131,7 +132,7 @@ pub enum Obstacle {
     Secret(#[from] SecretNameError),
 }
 
-/// Plans the content of this name; and when to look again though nothing changed.
+/// Plans the content with this name; and when to poll again without a change.
 pub fn plan(
     content: &str,
     world: &World,
@@ -165,7 +166,7 @@ pub fn plan(
     (Some(step.unwrap_or_else(fail)), None)
 }
 
-/// A content on its way out, whose CreateSnapshot is over.
+/// A content that is being deleted, after the end of CreateSnapshot.
 fn deletion(content: &Arc<VolumeSnapshotContent>, memory: &Memory) -> Option<Action> {
     let held = content.metadata.finalizers.iter().flatten().any(|held| held == SNAPSHOT_CONTENT_PROTECTION);
     if !held {
@@ -186,7 +187,7 @@ fn deletion(content: &Arc<VolumeSnapshotContent>, memory: &Memory) -> Option<Act
     })
 }
 
-/// How to learn of the snapshot.
+/// How to poll the snapshot.
 fn ask(
     content: &Arc<VolumeSnapshotContent>,
     world: &World,
@@ -232,7 +233,7 @@ fn ask(
     Ok(Action::Ask { secret: annotated_secret(content), content: content.clone(), question })
 }
 
-/// The question for a snapshot that is known by its handle, if the driver takes one.
+/// The call for a snapshot with a known id, if the driver has one.
 fn by_handle(handle: &str, settings: &Settings) -> Option<Question> {
     let snapshot_id = handle.to_owned();
     if settings.driver.can(Rpc::GetSnapshot) {
@@ -242,7 +243,7 @@ fn by_handle(handle: &str, settings: &Settings) -> Option<Question> {
     settings.driver.can(Rpc::ListSnapshots).then_some(Question::List(list))
 }
 
-/// The class, if the content names one.
+/// The class, if the content has one.
 fn class_of<'w>(
     content: &VolumeSnapshotContent,
     world: &'w World,
@@ -254,14 +255,14 @@ fn class_of<'w>(
     }
 }
 
-/// The secret that was noted when the content was made.
+/// The secret that was recorded when the content was created.
 fn annotated_secret(content: &VolumeSnapshotContent) -> Option<SecretReference> {
     let noted = |key| annotation(content, key).filter(|value| !value.is_empty()).map(str::to_owned);
     let (name, namespace) = (noted(SNAPSHOT_SECRET_NAME)?, noted(SNAPSHOT_SECRET_NAMESPACE)?);
     Some(SecretReference { name: Some(name), namespace: Some(namespace) })
 }
 
-/// Whether the content says what was found.
+/// Whether the content has this response in its status.
 fn says(content: &VolumeSnapshotContent, found: &Found) -> bool {
     content.handle() == Some(found.handle.as_str()) && content.is_ready() == found.ready
 }

@@ -123,5 +123,5 @@ fn each_driver_is_asked_as_it_can_be() {
         content.spec.volume_snapshot_ref.uid = None;
         content
     };
-    assert_eq!(step(unbound(), &Memory::default(), &[]), "delete h", "nobody's snapshot goes at once");
+    assert_eq!(step(unbound(), &Memory::default(), &[]), "delete h", "deleted without a snapshot");
 }

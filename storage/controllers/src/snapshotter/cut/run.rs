@@ -1,4 +1,4 @@
-//! Calls the driver's CreateSnapshot, GetSnapshot, ListSnapshots and DeleteSnapshot, and writes what came of it.
+//! Calls the driver's CreateSnapshot, GetSnapshot, ListSnapshots and DeleteSnapshot, and writes the results.
 
 use std::{
     collections::HashMap,
@@ -29,18 +29,18 @@ use crate::{
     snapshotter::Settings,
 };
 
-/// How long to wait between two questions whether a snapshot is ready.
+/// Polling interval of a snapshot that is not ready.
 const POLLS: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(30) };
 
 /// The snapshotter of one driver.
 pub struct Contents {
     driver: Driver,
     settings: Settings,
-    /// By the content's uid; with how often the driver said that the snapshot is not ready.
+    /// By the content's uid; with the number of responses that the snapshot is not ready.
     memory: Mutex<HashMap<String, (Memory, u32)>>,
 }
 
-/// A driver's answer without a snapshot.
+/// A driver's response without a snapshot.
 #[derive(Debug, thiserror::Error)]
 enum BadAnswer {
     #[error("the driver's answer has no snapshot, or one without id")]
@@ -56,7 +56,7 @@ impl Controller for Contents {
     type Action = Action;
 
     const NAME: &'static str = "snapshotter";
-    /// As many calls at a time; upstream's default is 10.
+    /// Number of concurrent calls; upstream's default is 10.
     const WORKERS: usize = 32;
     const BACKOFF: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(60) };
 
@@ -164,7 +164,7 @@ impl Contents {
         Self { driver, settings, memory: Mutex::default() }
     }
 
-    /// What we write ourselves of a failure is no reason to try again before the backoff is over.
+    /// An error written by this controller is no reason to retry before the backoff is over.
     fn wakes_of_content(&self, change: &Change) -> Vec<String> {
         match change.both::<VolumeSnapshotContent>() {
             (Some(old), Some(new)) if but_for_failures(old) == but_for_failures(new) => Vec::new(),
@@ -209,7 +209,7 @@ impl Contents {
         Ok(found(snapshot.ok_or(BadAnswer::Nothing)?))
     }
 
-    /// Remembers what the driver said, and when to ask again.
+    /// Records the driver's response, and when to poll again.
     fn learned(&self, content: &VolumeSnapshotContent, found: Found) {
         let mut memory = self.memory();
         let (memory, polls) = memory.entry(uid(content).to_owned()).or_default();
@@ -220,8 +220,8 @@ impl Contents {
         memory.found = Some(found);
     }
 
-    /// Writes why the driver did not say what was asked. A CreateSnapshot that may still be going on stays
-    /// noted as such, and the content stays with it.
+    /// Writes the error of a call. The annotation of a CreateSnapshot that may still be in progress stays, and
+    /// the content with it.
     async fn not_asked(
         &self,
         context: &Context,
@@ -251,7 +251,7 @@ impl Contents {
             if let Some(current) = current
                 && let Err(Failure::Later(cause)) = settle(context, &current).await
             {
-                warn!(content = name, cause, "that its creation is over cannot be written");
+                warn!(content = name, cause, "cannot remove the annotation of the ended CreateSnapshot");
             }
         }
         Err(Failure::Later(error))
@@ -267,7 +267,7 @@ fn uid(content: &VolumeSnapshotContent) -> &str {
     content.metadata.uid.as_deref().unwrap_or_default()
 }
 
-/// A driver that does not say when a snapshot was taken has just taken it.
+/// A snapshot without a creation time is assumed to have been taken just now.
 fn found(snapshot: Snapshot) -> Found {
     let now = || i64::try_from(Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX);
     let created = snapshot.creation_time.filter(|time| time.seconds > 0);
@@ -280,7 +280,7 @@ async fn settle(context: &Context, content: &VolumeSnapshotContent) -> Result<()
     context.patch(content, json!({"metadata": {"annotations": annotations}})).await
 }
 
-/// Writes what is wrong to the content's status, unless it stands there already.
+/// Writes an error to the content's status, unless it has it already.
 async fn failed(context: &Context, content: &VolumeSnapshotContent, reason: &str, message: &str) {
     let said = content.status.as_ref().and_then(|status| status.error.as_ref()?.message.as_deref());
     if said == Some(message) {
@@ -294,7 +294,7 @@ async fn failed(context: &Context, content: &VolumeSnapshotContent, reason: &str
     }
 }
 
-/// The content without what failures change.
+/// The content without the fields that failures change.
 fn but_for_failures(content: &VolumeSnapshotContent) -> VolumeSnapshotContent {
     let mut content = content.clone();
     content.metadata.resource_version = None;

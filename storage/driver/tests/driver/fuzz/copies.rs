@@ -33,7 +33,7 @@ pub(super) const CALLS: usize = 12;
 const READER: &str = "fuzz-reader";
 static PANICS: AtomicUsize = AtomicUsize::new(0);
 
-/// How many threads panicked that read blocks: nobody waits for them, so that their panic is told nowhere else.
+/// Number of panicked reader threads: they are not joined, so their panic is not reported elsewhere.
 pub(super) fn panics() -> usize {
     PANICS.load(Ordering::Relaxed)
 }

@@ -75,7 +75,7 @@ const MEANINGFUL: [&str; 32] = [
     "1",
     "2",
 ];
-/// The names of what is made beside the volume of [`support::NAME`].
+/// The names of objects created next to the volume of [`support::NAME`].
 const COPY: &str = "pvc-copy";
 const SNAPSHOT: &str = "snapshot-1";
 const GROUP: &str = "group-1";

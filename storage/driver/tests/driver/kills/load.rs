@@ -67,7 +67,7 @@ pub(super) enum Text {
 /// One volume and where it is.
 pub(super) struct Life {
     name: String,
-    /// Whose data it has.
+    /// The owner of its data.
     written_by: String,
     shape: Shape,
     staging: PathBuf,

@@ -17,7 +17,7 @@ use claimcheck_driver::{
     mount_options::MountOptions,
 };
 
-/// Where a loop device has its node: below a directory that is not there, so that nobody opens it.
+/// Path of a loop device's node: below a directory that does not exist, so that it is never opened.
 fn device(number: usize) -> PathBuf {
     PathBuf::from(format!("/fake/loop{number}"))
 }
@@ -54,7 +54,7 @@ struct Kernel {
     images: Vec<PathBuf>,
     /// Mounts by path, the topmost last.
     mounts: BTreeMap<PathBuf, Vec<Mounted>>,
-    /// Images whose file systems nobody can write to.
+    /// Images with file systems that have no writers.
     frozen: BTreeSet<(u64, u64)>,
 }
 
@@ -64,7 +64,7 @@ impl FakeHost {
         Self { without_loops: true, ..Self::default() }
     }
 
-    /// A machine whose kernel grows no mounted ext4.
+    /// A machine with a kernel that does not expand a mounted ext4.
     pub fn without_online_growth() -> Self {
         Self { without_online_growth: true, ..Self::default() }
     }

@@ -319,7 +319,7 @@ pub fn possible(kind: &str, host: &dyn Host) -> bool {
     }
 }
 
-/// Loop devices whose file lies below `dir`, as the kernel lists them.
+/// Loop devices with a backing file below `dir`, as the kernel lists them.
 pub fn loops_below(dir: &Path) -> Vec<String> {
     let Ok(devices) = fs::read_dir("/sys/block") else { return Vec::new() };
     let backing = |device: fs::DirEntry| fs::read_to_string(device.path().join("loop/backing_file")).ok();

@@ -1,4 +1,4 @@
-//! Writes a volume's files such that a reader sees all old ones or all new ones.
+//! Writes a volume's files so that a reader sees all old ones or all new ones.
 //!
 //! ```text
 //! volume/..2026_11_21_06_11_23.7/app/config   one directory per version
@@ -18,14 +18,14 @@ use std::{
 use super::Files;
 use crate::volumes::ownership::{self, FsGroup};
 
-/// The link to the current version, and its name while it is made.
+/// The link to the current version, and its temporary name.
 pub const DATA: &str = "..data";
 const NEW_DATA: &str = "..data_tmp";
 
-/// Makes the volume at `root` hold exactly these files. Returns whether anything changed.
+/// Updates the volume at `root` to exactly these files. Returns whether anything changed.
 ///
 /// # Errors
-/// As the file system says; the old files stand then.
+/// As the file system returns them; then the old files stay.
 pub fn write(root: &Path, files: &Files, group: Option<FsGroup>) -> io::Result<bool> {
     let old = match fs::read_link(root.join(DATA)) {
         Ok(version) => Some(root.join(version)),
@@ -62,7 +62,7 @@ pub fn write(root: &Path, files: &Files, group: Option<FsGroup>) -> io::Result<b
     Ok(changed)
 }
 
-/// Whether a version has these files and no others.
+/// Whether a version has exactly these files.
 fn holds(version: &Path, files: &Files) -> io::Result<bool> {
     let mut found = BTreeSet::new();
     let mut pending = vec![version.to_owned()];
@@ -93,7 +93,7 @@ fn holds(version: &Path, files: &Files) -> io::Result<bool> {
     Ok(found.is_empty())
 }
 
-/// Writes a new version aside; nobody sees it yet.
+/// Writes a new version that is not visible yet.
 fn make_version(root: &Path, files: &Files, group: Option<FsGroup>) -> io::Result<PathBuf> {
     let version = new_directory(root)?;
     for (path, file) in files {
@@ -128,7 +128,7 @@ fn new_directory(root: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// Removes a link, a file or a whole version; absent is none.
+/// Removes a link, a file or a whole version; succeeds if it does not exist.
 fn forget(path: &Path) -> io::Result<()> {
     let removed = match fs::symlink_metadata(path) {
         Ok(found) if found.is_dir() => fs::remove_dir_all(path),
@@ -148,7 +148,7 @@ mod tests {
         texts.iter().map(|(path, text)| ((*path).to_owned(), file(text))).collect()
     }
 
-    /// All names in the volume but the versions.
+    /// All names in the volume except the versions.
     fn names(root: &Path) -> Vec<String> {
         let mut names: Vec<String> = fs::read_dir(root)
             .unwrap()

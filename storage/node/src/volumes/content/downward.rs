@@ -11,12 +11,12 @@ use k8s_openapi::{
 
 use super::PayloadError;
 
-/// What a file of the downward API holds.
+/// The content of a downward API file.
 ///
-/// `node` is what a container without a limit may use: the node's allocatable resources.
+/// `node` is the limit of a container without one: the node's allocatable resources.
 ///
 /// # Errors
-/// If the field is not one that files can have.
+/// If the field is not supported in files.
 pub(super) fn value(
     pod: &Pod,
     node: &BTreeMap<String, Quantity>,
@@ -32,7 +32,7 @@ pub(super) fn value(
 /// A field of the pod.
 ///
 /// # Errors
-/// If it is not one that files can have.
+/// If it is not supported in files.
 pub(crate) fn field(pod: &Pod, path: &str) -> Result<String, PayloadError> {
     let meta = &pod.metadata;
     let spec = pod.spec.as_ref();
@@ -59,12 +59,12 @@ pub(crate) fn field(pod: &Pod, path: &str) -> Result<String, PayloadError> {
     Ok(value.unwrap_or_default())
 }
 
-/// `metadata.labels['app']` in its two parts.
+/// `metadata.labels['app']` split into its two parts.
 fn subscript(path: &str) -> Option<(&str, &str)> {
     path.strip_suffix("']")?.split_once("['")
 }
 
-/// As Go's `%q` spells it, for the characters that labels and annotations have in practice.
+/// Quoted like Go's `%q`, for the characters that labels and annotations have in practice.
 fn quoted(text: &str) -> String {
     let mut quoted = String::from('"');
     for character in text.chars() {

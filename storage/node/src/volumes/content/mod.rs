@@ -1,6 +1,6 @@
-//! Volumes whose files are made of what the API server holds: configMap, secret, downwardAPI, and projected,
-//! which puts several of these and tokens into one directory. All four are lists of sources, so they share
-//! everything but their directory's name.
+//! Volumes with files made of API objects: configMap, secret, downwardAPI, and projected, which combines
+//! several of these and tokens in one directory. All four are lists of sources, so they share everything but
+//! their directory's name.
 //!
 //! ```text
 //! pod's volume ──> Content (what is asked for)     objects: one watch per ConfigMap or Secret that is used
@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Upstream keeps secrets in a tmpfs of their own, so that they never reach a disk. The tree of an embedded
-//! node lies in a tmpfs as a whole, so that is spared here.
+//! node is in a tmpfs as a whole, so that is omitted here.
 //!
 //! Upstream: `pkg/volume/{configmap,secret,downwardapi,projected}`.
 
@@ -39,16 +39,16 @@ pub use payload::{Files, PayloadError};
 pub use token::{Bearer, TokenError};
 pub(crate) use token::{TokenWish, request as request_token};
 
-/// Upstream's default mode of files, and the life of a token in seconds.
+/// Upstream's default mode of files, and the lifetime of a token in seconds.
 const DEFAULT_MODE: u32 = 0o644;
 const DEFAULT_EXPIRATION: i64 = 3600;
 
-/// What a volume's files are made of.
+/// The sources of a volume's files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Content {
-    /// The mode of files that have none of their own.
+    /// The default mode of files.
     pub default_mode: u32,
-    /// In the order of the spec: of two files of one path the later one stands.
+    /// In the order of the spec: of two files with the same path the later one wins.
     pub sources: Vec<Source>,
 }
 
@@ -57,20 +57,20 @@ pub struct Content {
 pub enum Source {
     /// A ConfigMap or Secret.
     Object {
-        /// Which one.
+        /// The object.
         object: ObjectRef,
-        /// What of it; empty for all, each as a file of its key's name.
+        /// The selected keys; empty for all, each as a file with its key's name.
         items: Vec<Item>,
-        /// It, or one of the items, may be missing.
+        /// The object, or an item, may be missing.
         optional: bool,
     },
     /// Fields of the pod.
     Downward(Vec<DownwardAPIVolumeFile>),
     /// A token of the pod's service account.
     Token {
-        /// Who it is meant for; none for the API server.
+        /// Its audience; `None` for the API server.
         audience: Option<String>,
-        /// Seconds it is to live.
+        /// Its lifetime in seconds.
         expiration: i64,
         /// Its file.
         path: String,
@@ -91,16 +91,16 @@ pub struct Item {
     pub mode: Option<u32>,
 }
 
-/// A ConfigMap or Secret.
+/// A reference to a ConfigMap or Secret.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectRef {
-    /// Which of the two.
+    /// Its kind.
     pub kind: ObjectKind,
     /// Namespace and name.
     pub key: ObjectKey,
 }
 
-/// A kind of object that volumes are made of.
+/// A kind of object that volumes use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ObjectKind {
     /// A ConfigMap.
@@ -109,7 +109,7 @@ pub enum ObjectKind {
     Secret,
 }
 
-/// As upstream's messages name it.
+/// Its name in upstream's messages.
 impl fmt::Display for ObjectKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -120,10 +120,10 @@ impl fmt::Display for ObjectKind {
 }
 
 impl Content {
-    /// What a volume of a pod in `namespace` asks for; none if it is not of these kinds.
+    /// The content of a pod's volume in `namespace`; `None` if it is not of these kinds.
     ///
     /// # Errors
-    /// A text for the user, for a source that this node does not have.
+    /// A message for the user, for an unsupported source.
     pub fn of(volume: &Volume, namespace: &str) -> Option<Result<(Plugin, Self), String>> {
         let sources = Sources { namespace };
         let (plugin, mode, sources) = if let Some(config) = &volume.config_map {
@@ -150,7 +150,7 @@ impl Content {
         Some(Ok((plugin, Self { default_mode, sources })))
     }
 
-    /// The objects that it is made of.
+    /// The objects that it uses.
     pub fn objects(&self) -> impl Iterator<Item = &ObjectRef> {
         self.sources.iter().filter_map(|source| match source {
             Source::Object { object, .. } => Some(object),
@@ -158,12 +158,12 @@ impl Content {
         })
     }
 
-    /// The pod's labels and annotations may be in it.
+    /// Whether it may contain the pod's labels and annotations.
     pub fn shows_pod(&self) -> bool {
         self.sources.iter().any(|source| matches!(source, Source::Downward(_)))
     }
 
-    /// The tokens that it takes.
+    /// The tokens that it contains.
     pub(crate) fn tokens(&self) -> Vec<TokenWish> {
         let wish = |source: &Source| match source {
             Source::Token { audience, expiration, .. } => {
@@ -175,7 +175,7 @@ impl Content {
     }
 }
 
-/// Reads the sources of a pod's volume.
+/// Parses the sources of a pod's volume.
 struct Sources<'a> {
     namespace: &'a str,
 }
@@ -214,7 +214,9 @@ impl Sources<'_> {
         let Some(ServiceAccountTokenProjection { audience, expiration_seconds, path, .. }) =
             service_account_token
         else {
-            return Err("a source of the projected volume is of a kind that this node does not have".into());
+            return Err(
+                "a source of the projected volume is of a kind that this node does not support".into()
+            );
         };
         Ok(Source::Token {
             audience: audience.clone().filter(|audience| !audience.is_empty()),

@@ -1,4 +1,4 @@
-//! Fills a volume: asks for tokens, and writes the files.
+//! Populates a volume: requests tokens, and writes the files.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -11,21 +11,21 @@ use crate::{
     volumes::{PodMount, VolumeKey},
 };
 
-/// What a volume is filled with.
+/// Input of the population.
 #[derive(Clone, Debug)]
 pub struct Filling {
-    /// What is asked for.
+    /// The content.
     pub content: Box<Content>,
-    /// The objects that it is made of.
+    /// The objects that it uses.
     pub objects: Snapshot,
     /// The pod, as last seen.
     pub pod: Arc<Pod>,
-    /// What the node can give at most.
+    /// The node's allocatable resources.
     pub node: BTreeMap<String, Quantity>,
 }
 
-/// Makes the volume hold what it should; returns after which time it should be written again although no
-/// object has changed: because of a token.
+/// Writes the volume's files; returns the time after which it must be repeated without a change of an object:
+/// because of a token.
 pub(crate) async fn write<H: Host>(
     executor: &Executor<H>,
     key: &VolumeKey,

@@ -1,6 +1,6 @@
-//! The ConfigMaps and Secrets that volumes on this node are made of: each is watched alone, from the first
-//! volume that uses it to the last. A node may see no others, and most are of no interest to it.
-//! Upstream: `pkg/kubelet/util/manager/watch_based_manager.go`.
+//! The ConfigMaps and Secrets of volumes on this node: each is watched individually, from the first volume that
+//! uses it to the last. A node may not read others, and does not need most of them. Upstream:
+//! `pkg/kubelet/util/manager/watch_based_manager.go`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,24 +26,24 @@ use crate::volumes::VolumeKey;
 /// An object's values by their keys.
 pub type Values = BTreeMap<String, Vec<u8>>;
 
-/// What is known of an object.
+/// State of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Known {
     /// It does not exist.
     Absent,
-    /// It holds these values.
+    /// It has these values.
     Present(Arc<Values>),
-    /// The API server does not tell, and why.
+    /// The API server returned this error.
     Unreadable(String),
 }
 
-/// Objects as they were known at one moment.
+/// Snapshot of objects.
 pub type Snapshot = BTreeMap<ObjectRef, Known>;
 
-/// News of an object.
+/// A change of an object.
 pub type News = (ObjectRef, Known);
 
-/// Who gets the news; returns whether anyone still listens.
+/// The receiver of changes; returns `false` when it has been dropped.
 pub type Tell = Arc<dyn Fn(News) -> bool + Send + Sync>;
 
 /// The objects in use.
@@ -57,12 +57,12 @@ pub struct Objects {
 #[derive(Debug)]
 struct Watched {
     users: BTreeSet<VolumeKey>,
-    /// None until the first answer.
+    /// `None` until the first response.
     known: Option<Known>,
     _watch: Watch,
 }
 
-/// A watch that ends with this value.
+/// A watch, aborted when this value is dropped.
 #[derive(Debug)]
 struct Watch(AbortHandle);
 
@@ -73,12 +73,12 @@ impl Drop for Watch {
 }
 
 impl Objects {
-    /// None are in use; what is told of those that will be belongs into [`Objects::learn`].
+    /// No object is used; changes of used ones must be passed to [`Objects::learn`].
     pub fn new(client: Client, tell: Tell) -> Self {
         Self { client, tell, watched: BTreeMap::new(), by_volume: BTreeMap::new() }
     }
 
-    /// The volume uses these objects, and no others any more.
+    /// The volume uses exactly these objects.
     pub fn set_used<'a>(&mut self, volume: &VolumeKey, objects: impl Iterator<Item = &'a ObjectRef>) {
         let objects: BTreeSet<ObjectRef> = objects.cloned().collect();
         if objects.is_empty() {
@@ -114,7 +114,7 @@ impl Objects {
         }
     }
 
-    /// Takes in news; returns the volumes that it changes.
+    /// Processes a change; returns the affected volumes.
     pub fn learn(&mut self, (object, known): News) -> BTreeSet<VolumeKey> {
         let Some(watched) = self.watched.get_mut(&object) else { return BTreeSet::new() };
         // What was read once stands until there is something newer to read.
@@ -126,13 +126,13 @@ impl Objects {
         watched.users.clone()
     }
 
-    /// No volume uses any.
+    /// Whether no volume uses any.
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         self.watched.is_empty() && self.by_volume.is_empty()
     }
 
-    /// What is known of the objects of a volume; none as long as one of them is still asked for.
+    /// The objects of a volume; `None` while one of them is still being requested.
     pub fn snapshot(&self, volume: &VolumeKey) -> Option<Snapshot> {
         let objects = self.by_volume.get(volume).into_iter().flatten();
         objects.map(|object| Some((object.clone(), self.watched.get(object)?.known.clone()?))).collect()
@@ -148,7 +148,7 @@ fn start(client: &Client, object: &ObjectRef, tell: &Tell) -> AbortHandle {
     task.abort_handle()
 }
 
-/// What the API server says of an object now: for a variable, which stays as it was at the start.
+/// The current state of an object: for a variable, which keeps its value from the start.
 pub(crate) async fn fetch(client: &Client, object: &ObjectRef) -> Known {
     let (namespace, name) = (&object.key.namespace, &object.key.name);
     let found = match object.kind {
@@ -168,7 +168,7 @@ pub(crate) async fn fetch(client: &Client, object: &ObjectRef) -> Known {
     }
 }
 
-/// Tells all that happens to the object, from how it is now.
+/// Reports all changes of the object, beginning with its current state.
 async fn follow<K>(client: Client, object: ObjectRef, tell: Tell, values: fn(K) -> Values)
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + Send,

@@ -1,4 +1,4 @@
-//! From sources to files. Pure: objects, pod and tokens come in as they are known.
+//! From sources to files. Pure: objects, pod and tokens are arguments.
 //! Upstream: `MakePayload` in `pkg/volume/configmap/configmap.go` and its siblings, `collectData` in
 //! `pkg/volume/projected/projected.go`.
 
@@ -14,10 +14,10 @@ use k8s_openapi::{
 
 use super::{Bearer, Content, Known, ObjectKind, Snapshot, Source, downward};
 
-/// A file to be.
+/// A file of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
-    /// Its bytes.
+    /// Its content.
     pub data: Vec<u8>,
     /// Its permission bits.
     pub mode: u32,
@@ -26,7 +26,7 @@ pub struct File {
 /// All files of a volume by their path in it.
 pub type Files = BTreeMap<String, File>;
 
-/// Why the files cannot be told. The texts are upstream's.
+/// Why the files cannot be determined. The texts are upstream's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PayloadError {
     /// The object does not exist.
@@ -41,10 +41,10 @@ pub enum PayloadError {
     /// The pod has no such field.
     #[error("the downward API has no {0}")]
     Field(String),
-    /// A file would be outside of the volume, or where the writer keeps its own.
+    /// The path is outside of the volume, or reserved by the writer.
     #[error("invalid path {0:?}: it must be relative, and no part of it may begin with '..'")]
     Path(String),
-    /// More than one thing is wrong.
+    /// Several errors.
     #[error("[{}]", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
     Several(Vec<PayloadError>),
 }
@@ -56,24 +56,24 @@ fn no_key(kind: ObjectKind, key: &str) -> String {
     }
 }
 
-/// What files are made of besides the volume's own wishes.
+/// Input besides the volume's own content.
 pub(super) struct Facts<'a> {
-    /// The objects, as last seen.
+    /// The objects, in their latest version.
     pub objects: &'a Snapshot,
     /// The pod.
     pub pod: &'a Pod,
-    /// What the node can give at most.
+    /// The node's allocatable resources.
     pub node: &'a BTreeMap<String, Quantity>,
     /// The tokens, in the order of the sources.
     pub tokens: &'a [Bearer],
-    /// The pod has a group for its files: a token is for it alone.
+    /// The pod has an fsGroup: a token is readable by it only.
     pub has_group: bool,
 }
 
 /// The files of a volume.
 ///
 /// # Errors
-/// Everything that is missing, not the first thing only.
+/// All missing items, not only the first.
 pub(super) fn files(content: &Content, facts: &Facts<'_>) -> Result<Files, PayloadError> {
     let mut files = Files::new();
     let mut errors = Vec::new();

@@ -1,4 +1,4 @@
-//! Tokens of a pod's service account, asked for when they are needed.
+//! Tokens of a pod's service account, requested when they are needed.
 //! Upstream: `pkg/kubelet/token/token_manager.go`; KEP-1205, and KEP-1855 for CSI drivers.
 
 use std::time::Duration;
@@ -14,16 +14,16 @@ use kube::{Api, Client, api::PostParams};
 
 use crate::volumes::PodRef;
 
-/// A token is asked for anew at the latest after this time, and after this part of its life.
+/// A token is renewed at the latest after this time, and after this fraction of its lifetime.
 const OLDEST: Duration = Duration::from_secs(24 * 3600);
 const RENEW_AT: f64 = 0.8;
 
-/// A token to be asked for.
+/// A token request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TokenWish {
-    /// Who it is meant for; none for the API server.
+    /// Its audience; `None` for the API server.
     pub audience: Option<String>,
-    /// Seconds it is to live; none leaves it to the API server.
+    /// Its lifetime in seconds; `None` for the API server's default.
     pub expiration: Option<i64>,
 }
 
@@ -32,21 +32,21 @@ pub(crate) struct TokenWish {
 pub struct Bearer {
     /// The token itself.
     pub text: String,
-    /// When it expires, as Kubernetes spells times.
+    /// Its expiry time in Kubernetes' format.
     pub expires: String,
-    /// After which time another one should be asked for.
+    /// The time after which it must be renewed.
     pub renew: Duration,
 }
 
-/// The API server gave no token.
+/// The API server did not issue the token.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to fetch token: {source}")]
 pub struct TokenError {
-    /// What it said.
+    /// The API server's error.
     source: Box<kube::Error>,
 }
 
-/// Asks for a token that is valid as long as the pod exists.
+/// Requests a token that is bound to the pod.
 pub(crate) async fn request(client: &Client, pod: &PodRef, wish: &TokenWish) -> Result<Bearer, TokenError> {
     let api: Api<ServiceAccount> = Api::namespaced(client.clone(), &pod.key.namespace);
     let account = if pod.service_account.is_empty() { "default" } else { &pod.service_account };
