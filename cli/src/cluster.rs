@@ -1,4 +1,4 @@
-//! `claimcheck cluster`: a cluster to play with.
+//! `claimcheck cluster`: development clusters, and clusters that earlier runs left behind.
 
 use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
 
@@ -10,36 +10,38 @@ use claimcheck_run::{KindPlace, Place, PlaceArgs, interrupt};
 
 use crate::kind;
 
-/// What can be done with a cluster.
+/// Subcommands of `cluster`.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
-    /// Start a cluster: one with virtual nodes stays in the foreground, and Ctrl-C ends it and leaves nothing;
-    /// one of kind stays until `claimcheck cluster down`
+    /// Start a development cluster and print its kubeconfig; with virtual nodes it runs in the foreground until
+    /// Ctrl-C and leaves nothing behind, on kind it stays until `claimcheck cluster down`
     Up(Box<Up>),
-    /// Clusters of kind that we have made: how old they are, and whether a run still uses them
+    /// List kind clusters created by claimcheck, with their age and whether a run uses them
     List,
-    /// Delete a cluster of kind that we have made, whether it was kept or left
+    /// Delete a kind cluster created by claimcheck, whether kept or left behind
     Down {
-        /// Its name, with or without the prefix `claimcheck-`
+        /// Cluster name, with or without the prefix `claimcheck-`
         name: String,
     },
-    /// Delete the clusters of kind that killed runs have left, also halves of some, and detach their loop devices
+    /// Delete kind clusters left behind by killed runs, including partially created ones, and detach their loop
+    /// devices
     Prune {
-        /// Those too that were kept, or made by another account or machine; never one that a run here uses
+        /// Also delete kept clusters and those created by another account or machine; never one that a run on this
+        /// machine uses
         #[arg(long)]
         all: bool,
     },
 }
 
-/// What `cluster up` takes.
+/// Arguments of `cluster up`.
 #[derive(Debug, clap::Args)]
 pub struct Up {
     #[command(flatten)]
     place: PlaceArgs,
-    /// Port of the API server on loopback, for virtual nodes; 0 takes a free one
+    /// Port of the API server on the loopback interface, for clusters with virtual nodes; 0 chooses a free port
     #[arg(long, default_value_t = 0)]
     port: u16,
-    /// Where to put kubeconfig and logs, which must not exist yet [default: runs/TIME-CLUSTER]
+    /// Directory for kubeconfig and logs, which must not exist yet [default: runs/TIME-CLUSTER]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
@@ -53,7 +55,7 @@ impl Command {
         }
     }
 
-    /// Does it.
+    /// Runs the subcommand.
     pub fn run(self) -> Result<ExitCode> {
         crate::runtime()?.block_on(async {
             match self {
@@ -84,26 +86,28 @@ impl Up {
             }
             Place::Kind { place, .. } => detached(&place.kept(), &folder(ClusterKind::Kind)?).await,
             Place::Existing { .. } => {
-                eprintln!("claimcheck: an existing cluster is up: use --cluster embedded, envtest or kind");
+                eprintln!(
+                    "claimcheck: an existing cluster is already running: use --cluster embedded, envtest or kind"
+                );
                 Ok(ExitCode::from(2))
             }
         }
     }
 }
 
-/// A cluster that ends with this process.
+/// Runs a cluster that ends with this process.
 async fn foreground(options: &Options) -> Result<ExitCode> {
     let interrupted = interrupt::token()?;
     let cluster = Box::pin(Embedded::up(options)).await.context("the cluster cannot be started")?;
     println!("{} nodes with driver {} at {}", cluster.nodes().len(), cluster.driver_name(), cluster.url());
     println!("export KUBECONFIG={}", options.kubeconfig.display());
-    println!("Ctrl-C ends it.");
+    println!("Ctrl-C deletes the cluster.");
     interrupted.cancelled().await;
     cluster.down().await;
     Ok(ExitCode::SUCCESS)
 }
 
-/// A cluster that outlives this process.
+/// Starts a cluster that outlives this process.
 async fn detached(place: &KindPlace, folder: &RunFolder) -> Result<ExitCode> {
     let interrupted = interrupt::token()?;
     crate::say(Some(place.foreword()));

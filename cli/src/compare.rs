@@ -1,4 +1,4 @@
-//! `claimcheck compare`: runs held against each other.
+//! `claimcheck compare`: compares two runs, or two groups of runs.
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -7,42 +7,42 @@ use claimcheck_report::Style;
 use claimcheck_report::compare::{Comparison, Options, Side, Verdict, compare};
 use clap::ValueEnum;
 
-/// What `compare` takes.
+/// Arguments of `compare`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Exit codes:
-  0  compared, whatever came out
-  2  the command line cannot be used
+  0  the comparison succeeded, whatever its result
+  2  the command line is invalid
   3  a run cannot be read
-  4  with --fail-on worse: B is worse, in a phase, a case that passed, or what is left behind")]
+  4  with --fail-on worse: B regressed in a phase, a case that passed in A, or leaked objects")]
 pub struct Args {
-    /// A run folder, or a folder of several, which are taken together: what there was
+    /// Baseline: a run folder, or a folder of several run folders, which are pooled
     a: PathBuf,
-    /// The same: what is held against it
+    /// Run folder, or folder of several, to compare with the baseline
     b: PathBuf,
-    /// How sure all verdicts together shall be
+    /// Confidence level of all verdicts together
     #[arg(long, default_value_t = Options::default().level, value_parser = share)]
     level: f64,
-    /// Less than this share of A's median is no difference
+    /// Ignore differences below this fraction of A's median
     #[arg(long, default_value_t = Options::default().margin, value_parser = share)]
     margin: f64,
-    /// How to print it
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
-    /// Also write it as a page for a browser
+    /// Also write the comparison as an HTML page
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// End with exit code 4 if B is that
+    /// Exit with code 4 if B has this verdict
     #[arg(long, value_enum, value_name = "VERDICT")]
     fail_on: Option<FailOn>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Format {
-    /// For people
+    /// Human-readable
     #[default]
     Text,
-    /// For programs
+    /// Machine-readable
     Json,
     /// For pull requests
     Markdown,
@@ -50,7 +50,7 @@ enum Format {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum FailOn {
-    /// Slower, or with more failures
+    /// Slower, more failures, or more leaked objects
     Worse,
 }
 
@@ -60,7 +60,7 @@ fn share(text: &str) -> Result<f64, String> {
 }
 
 impl Args {
-    /// Compares, and prints.
+    /// Compares the runs and prints the result.
     pub fn run(self) -> Result<ExitCode> {
         let options = Options { level: self.level, margin: self.margin };
         let comparison = compare(&Side::read(&self.a)?, &Side::read(&self.b)?, options);
@@ -72,8 +72,9 @@ impl Args {
         print!("{text}");
         if let Some(path) = &self.html {
             let written = std::fs::write(path, comparison.to_html());
-            written
-                .with_context(|| format!("cannot write {}: choose another with --html", path.display()))?;
+            written.with_context(|| {
+                format!("cannot write {}: choose another path with --html", path.display())
+            })?;
         }
         Ok(exit_code(self.fail_on, &comparison))
     }

@@ -1,4 +1,4 @@
-//! `claimcheck csi`: does a driver keep to the specification, call by call?
+//! `claimcheck csi`: conformance tests of a driver against the CSI specification, without a cluster.
 
 use std::{
     collections::BTreeMap,
@@ -24,12 +24,12 @@ use crate::{
     local_driver::{self, LocalDriver, PATIENCE},
 };
 
-/// The node ids of a driver that we start.
+/// The node IDs of a driver started by this command.
 const NODES: [&str; 2] = ["claimcheck-node-a", "claimcheck-node-b"];
-/// What a shell says of a program that ended by SIGINT.
+/// The exit code of a program terminated by SIGINT, as shells report it.
 const INTERRUPTED: u8 = 130;
 
-/// Runs the rows against a driver; the exit code says how it went.
+/// Runs the test cases against a driver; the exit code reports the outcome.
 pub fn run(args: Args, lane: Option<Lane>, began: Stamp) -> Result<ExitCode> {
     let config = match args.config(lane) {
         Ok(config) => config,
@@ -42,7 +42,7 @@ pub fn run(args: Args, lane: Option<Lane>, began: Stamp) -> Result<ExitCode> {
     };
     if plan(&catalogue(), &args.filter, None).is_empty() {
         eprintln!(
-            "claimcheck: no case is called like {}: see `claimcheck csi --list`",
+            "claimcheck: no test case matches {}: see `claimcheck csi --list`",
             args.filter.join(" or ")
         );
         return Ok(ExitCode::from(2));
@@ -57,7 +57,7 @@ pub fn run(args: Args, lane: Option<Lane>, began: Stamp) -> Result<ExitCode> {
     crate::runtime()?.block_on(attempt(args, config, expected, lane, began))
 }
 
-/// A driver to talk to, and the processes that we have started for it.
+/// The driver under test, and how to restart the processes started for it.
 struct Started {
     endpoints: Endpoints,
     restart: Option<Restart>,
@@ -92,13 +92,13 @@ async fn attempt(
     };
     let (suite, telling) = connected?;
     let planned = plan(&catalogue(), &args.filter, Some(suite.offers()));
-    // An error says that the reporter is gone, which its own end reports.
+    // Sending fails only if the reporter has stopped, which its result reports.
     let _ = events.send(Event::RunStarted(info(&args, &suite, &planned, lane)));
     let runner = Runner::new(suite, args.parallel.into(), events.clone(), interrupted.clone());
     runner.run_all(&planned).await;
     drop(runner);
-    // Every call has ended, so that each is told before the end of the run.
-    telling.await.context("telling of calls panicked")?;
+    // All calls have ended; wait until each is emitted before the end of the run.
+    telling.await.context("the task that emits CSI calls panicked")?;
     let _ = events.send(Event::RunFinished {
         seconds: Stamp::now().seconds_since(began),
         interrupted: interrupted.is_cancelled(),
@@ -130,10 +130,10 @@ async fn connect(
     connected.map_err(|error| local_driver::last_words(error.into(), started.log.as_deref()))
 }
 
-/// Starts the driver, if that is asked for.
+/// Starts the driver if `--driver` is given.
 fn start(args: &Args, config: &mut Config, log: PathBuf) -> Result<Started> {
     let Some(command) = &args.driver else {
-        let node = args.endpoint.clone().context("neither --endpoint nor --driver was given")?;
+        let node = args.endpoint.clone().context("either --endpoint or --driver is required")?;
         let (controller, second) = (args.controller_endpoint.clone(), args.second_endpoint.clone());
         let restart = args.restart_command.clone().map(Restart::Command);
         return Ok(Started { endpoints: Endpoints { node, controller, second }, restart, log: None });
@@ -141,7 +141,7 @@ fn start(args: &Args, config: &mut Config, log: PathBuf) -> Result<Started> {
     let default = if *command == DriverCommand::Builtin { 2 } else { 1 };
     let count = usize::from(args.nodes.unwrap_or(default));
     let local = LocalDriver::start(command, None, &NODES[..count], &log)?;
-    // The paths that drivers are used to are in the namespace of the run, which nobody else sees.
+    // The usual paths are in the mount namespace of the run, which no other process sees.
     config.staging_dir.get_or_insert_with(|| local.root.join("staging"));
     config.target_dir.get_or_insert_with(|| local.root.join("targets"));
     let restart = Some(Restart::Processes(Arc::new(Mutex::new(local.processes))));
@@ -171,7 +171,7 @@ fn info(args: &Args, suite: &Suite, planned: &[Planned], lane: Option<Lane>) -> 
     }
 }
 
-/// The catalogue.
+/// Prints the list of test cases.
 fn print(planned: &[Planned], format: Format) -> Result<()> {
     let listed: Vec<_> = planned.iter().map(Planned::listed).collect();
     if format == Format::Json {

@@ -1,4 +1,4 @@
-//! What `claimcheck csi` takes: where the driver is, and how it wants to be tried, as flags over a file.
+//! Arguments of `claimcheck csi`: the driver's address and the test settings, as flags that override a file.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -10,169 +10,169 @@ use claimcheck_harness::Lane;
 use claimcheck_run::HistoryArgs;
 use clap::{ArgGroup, ValueEnum};
 
-/// What `csi` takes.
+/// Arguments of `csi`.
 #[derive(Debug, clap::Args)]
 #[command(group = ArgGroup::new("which").args(["endpoint", "driver"]).required(false))]
 pub struct Args {
-    /// Parts of case names: only cases whose name contains one of them run
+    /// Run only cases that contain one of these strings in their name
     pub filter: Vec<String>,
-    /// Where the driver listens: unix:///csi.sock or tcp://host:port. Paths must mean the same here and there
+    /// Endpoint of the driver: unix:///csi.sock or tcp://host:port. Both must see the same paths
     #[arg(long, value_name = "URL")]
     pub endpoint: Option<Endpoint>,
-    /// Where its controller listens, if elsewhere
+    /// Endpoint of the driver's controller service, if separate
     #[arg(long, value_name = "URL", requires = "endpoint")]
     pub controller_endpoint: Option<Endpoint>,
-    /// Where its node plugin on a second node listens
+    /// Endpoint of the driver's node service on a second node
     #[arg(long, value_name = "URL", requires = "endpoint")]
     pub second_endpoint: Option<Endpoint>,
-    /// A shell command that restarts the driver, for the cases that do
+    /// Shell command that restarts the driver, for the cases that require a restart
     #[arg(long, value_name = "COMMAND", requires = "endpoint")]
     pub restart_command: Option<String>,
-    /// Start the driver for the time of the run, in namespaces of its own: `builtin`, or exec:"COMMAND" with
+    /// Start the driver for the run, in private namespaces: `builtin`, or exec:"COMMAND" with the placeholders
     /// {endpoint} {socket} {node_id} {state_dir} {node_root}
     #[arg(long, value_name = "DRIVER")]
     pub driver: Option<DriverCommand>,
-    /// How many nodes to start the driver for, on one {state_dir} [default: 2 of the builtin one, else 1]
+    /// Number of nodes to start the driver for, with a shared {state_dir} [default: 2 for builtin, else 1]
     #[arg(long, value_name = "N", requires = "driver", value_parser = clap::value_parser!(u8).range(1..=2))]
     pub nodes: Option<u8>,
-    /// Print the catalogue: rule, csi-sanity's name of the same test, and, with a driver, what is skipped why
+    /// List the cases with the specification rule, the equivalent csi-sanity test and, with a driver, skip reasons
     #[arg(long)]
     pub list: bool,
-    /// How many cases at a time
+    /// Number of concurrent cases
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..))]
     pub parallel: u16,
-    /// How to print the outcome, or the list
+    /// Output format of the results or the list
     #[arg(long, value_enum, default_value_t)]
     pub format: Format,
-    /// The run folder, which must not exist yet [default: runs/TIME-csi]
+    /// Run folder, which must not exist yet [default: runs/TIME-csi]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// A list of known findings (ci/findings): exit code 0 only if the cases that fail are exactly those
+    /// A list of known findings (see ci/findings): exit with 0 only if exactly these cases fail
     #[arg(long, value_name = "FILE", conflicts_with = "list")]
     pub expect: Option<PathBuf>,
     #[command(flatten)]
     pub history: HistoryArgs,
-    /// A YAML file of the settings below, by the same names; flags go over it
+    /// YAML file with the settings below, under the same names; flags override it
     #[arg(long, value_name = "FILE", help_heading = "Settings")]
     config: Option<PathBuf>,
     #[command(flatten)]
     settings: Settings,
 }
 
-/// How the driver wants to be tried.
+/// Test settings for the driver.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Settings")]
 struct Settings {
-    /// The size of volumes in bytes [default: 67108864]
+    /// Size of volumes in bytes [default: 67108864]
     #[arg(long, value_name = "BYTES")]
     volume_size: Option<i64>,
-    /// The size that they grow to [default: twice that]
+    /// Size in bytes to expand volumes to [default: twice the volume size]
     #[arg(long, value_name = "BYTES")]
     expand_size: Option<i64>,
-    /// The largest size to ask for [default: none]
+    /// Largest size to request [default: none]
     #[arg(long, value_name = "BYTES")]
     volume_limit: Option<i64>,
-    /// The kinds of volume to try; can be repeated [default: those that the driver takes]
+    /// Access types to test; can be repeated [default: those that the driver accepts]
     #[arg(long, value_name = "KIND", value_parser = access)]
     access_type: Vec<Access>,
-    /// The file system [default: the driver's choice]
+    /// File system type [default: the driver's choice]
     #[arg(long, value_name = "NAME")]
     fs_type: Option<String>,
-    /// A mount flag for every volume; can be repeated
+    /// Mount flag for every volume; can be repeated
     #[arg(long, value_name = "FLAG")]
     mount_flag: Vec<String>,
-    /// A parameter of CreateVolume; can be repeated
+    /// Parameter of CreateVolume; can be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     volume_parameter: Vec<(String, String)>,
-    /// A further one for block volumes; can be repeated
+    /// Additional parameter of CreateVolume for block volumes; can be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     block_parameter: Vec<(String, String)>,
-    /// A parameter of CreateSnapshot; can be repeated
+    /// Parameter of CreateSnapshot; can be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     snapshot_parameter: Vec<(String, String)>,
-    /// A parameter of CreateVolumeGroupSnapshot; can be repeated
+    /// Parameter of CreateVolumeGroupSnapshot; can be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     group_snapshot_parameter: Vec<(String, String)>,
-    /// A mutable parameter that the driver takes; can be repeated
+    /// Mutable parameter that the driver accepts; can be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     mutable_parameter: Vec<(String, String)>,
-    /// A mutable parameter that the driver refuses; can be repeated
+    /// Mutable parameter that the driver rejects; can be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     invalid_mutable_parameter: Vec<(String, String)>,
-    /// A YAML file of secrets per call (create-volume, node-stage-volume, ...); csi-sanity's own file will do
+    /// YAML file with secrets per call (create-volume, node-stage-volume, ...); csi-sanity's secrets file is accepted
     #[arg(long, value_name = "FILE")]
     secrets: Option<PathBuf>,
-    /// Do not pass a secret of our own with every call, to search all errors for
+    /// Do not pass a marker secret with every call, which all errors are searched for
     #[arg(long)]
     no_marker_secret: bool,
-    /// Pass a token of a service account for this audience with NodePublishVolume, as the kubelet does, to a driver
-    /// that wants one
+    /// Pass a service account token for this audience with NodePublishVolume, as the kubelet does for drivers that
+    /// request one
     #[arg(long, value_name = "AUDIENCE")]
     token_audience: Option<String>,
-    /// A segment of the topology in which volumes shall be; can be repeated [default: the node's]
+    /// Topology segment for the volumes; can be repeated [default: the node's]
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     topology: Vec<(String, String)>,
-    /// An id in the driver's format that no volume has; {unique} is replaced
+    /// Volume ID in the driver's format that does not exist; {unique} is replaced
     #[arg(long, value_name = "ID")]
     unknown_volume_id: Option<String>,
-    /// The same for snapshots
+    /// Snapshot ID in the driver's format that does not exist; {unique} is replaced
     #[arg(long, value_name = "ID")]
     unknown_snapshot_id: Option<String>,
-    /// The same for nodes
+    /// Node ID in the driver's format that does not exist; {unique} is replaced
     #[arg(long, value_name = "ID")]
     unknown_node_id: Option<String>,
-    /// What names of volumes and snapshots begin with [default: claimcheck]
+    /// Prefix of volume and snapshot names [default: claimcheck]
     #[arg(long, value_name = "TEXT")]
     name_prefix: Option<String>,
-    /// How long names may be [default: 128]
+    /// Maximum length of names [default: 128]
     #[arg(long, value_name = "BYTES")]
     name_length: Option<usize>,
-    /// Below which directory to stage; made and cleaned by us [default: one below /tmp]
+    /// Parent directory of staging paths, created and cleaned up by claimcheck [default: one below /tmp]
     #[arg(long, value_name = "DIR")]
     staging_dir: Option<PathBuf>,
-    /// Below which directory to publish
+    /// Parent directory of target paths; see --staging-dir
     #[arg(long, value_name = "DIR")]
     target_dir: Option<PathBuf>,
-    /// For a driver in another mount namespace: a command that makes the directory that is its argument
+    /// For a driver in another mount namespace: command that creates the directory given as its argument
     #[arg(long, value_name = "COMMAND", requires_all = ["remove_path_command", "check_path_command"])]
     create_path_command: Option<String>,
-    /// A command that removes it
+    /// Command that removes the directory given as its argument
     #[arg(long, value_name = "COMMAND", requires = "create_path_command")]
     remove_path_command: Option<String>,
-    /// A command that prints what is there: directory, file, other or not_found
+    /// Command that prints the type of the path given as its argument: directory, file, other or not_found
     #[arg(long, value_name = "COMMAND", requires = "create_path_command")]
     check_path_command: Option<String>,
-    /// For how many seconds a snapshot may become ready [default: 60]
+    /// Timeout in seconds for a snapshot to become ready [default: 60]
     #[arg(long, value_name = "SECONDS")]
     ready_timeout: Option<u64>,
-    /// After how many seconds a call counts as hanging [default: 30]
+    /// Timeout in seconds after which a call counts as hanging [default: 30]
     #[arg(long, value_name = "SECONDS")]
     call_timeout: Option<u64>,
-    /// Up to how many volumes to attach, to find a node's limit [default: 16]
+    /// Maximum number of volumes to attach when testing a node's limit [default: 16]
     #[arg(long, value_name = "N")]
     attach_limit: Option<i64>,
 }
 
-/// How to print.
+/// Output formats.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// For people
+    /// Human-readable
     #[default]
     Text,
-    /// For programs
+    /// Machine-readable
     Json,
 }
 
 impl Args {
-    /// The run needs namespaces of its own, for a driver that we start.
+    /// Whether the run starts a driver, and so requires private namespaces.
     pub fn starts_driver(&self) -> bool {
         self.driver.is_some()
     }
 
-    /// How the driver wants to be tried.
+    /// The test settings for the driver.
     ///
     /// # Errors
-    /// A file cannot be read or understood, or a setting makes no sense.
+    /// A file cannot be read or parsed, or a setting is invalid.
     pub fn config(&self, lane: Option<Lane>) -> Result<Config> {
         let read = |path: &PathBuf| {
             std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
@@ -195,7 +195,7 @@ impl Args {
     }
 }
 
-/// What our own driver takes.
+/// Defaults for the built-in driver.
 fn preset(config: &mut Config, lane: Option<Lane>) {
     let one = |key: &str, value: &str| BTreeMap::from([(key.to_owned(), value.to_owned())]);
     if config.mutable_parameters.is_empty() {
@@ -204,14 +204,14 @@ fn preset(config: &mut Config, lane: Option<Lane>) {
     if config.invalid_mutable_parameters.is_empty() {
         config.invalid_mutable_parameters = one("iops", "0");
     }
-    // Images need loop devices, which only root has.
+    // Image volumes require loop devices, which require root.
     if lane == Some(Lane::User) && config.access_types.is_empty() {
         config.access_types = vec![Access::Mount];
     }
 }
 
 impl Settings {
-    /// Puts what was given in place of what the file says.
+    /// Overrides the settings of the file with the given flags.
     fn lay_over(&self, config: &mut Config) {
         fn over<T: Clone>(to: &mut T, given: &Option<T>) {
             if let Some(given) = given {
@@ -261,7 +261,7 @@ impl Settings {
 
 /// `KEY=VALUE`.
 pub fn pair(text: &str) -> Result<(String, String), String> {
-    let pair = text.split_once('=').ok_or("KEY=VALUE is expected")?;
+    let pair = text.split_once('=').ok_or("expected KEY=VALUE")?;
     Ok((pair.0.to_owned(), pair.1.to_owned()))
 }
 
@@ -269,6 +269,6 @@ fn access(text: &str) -> Result<Access, String> {
     match text {
         "mount" => Ok(Access::Mount),
         "block" => Ok(Access::Block),
-        _ => Err("mount or block is expected".to_owned()),
+        _ => Err("expected mount or block".to_owned()),
     }
 }

@@ -1,7 +1,7 @@
-//! `--expect FILE`: the findings that are known of a driver, held against what a run has found.
+//! `--expect FILE`: compares the known findings about a driver with the results of a run.
 //!
-//! Its format is that of `ci/findings`, which explains it. A case that fails and is not listed is news; one that is
-//! listed and did not fail is a list that is no longer true.
+//! The format is documented in `ci/findings`. A case that fails and is not listed is a new finding; a listed case that
+//! does not fail means that the list is outdated.
 
 use std::{fmt, path::Path, process::ExitCode};
 
@@ -10,10 +10,10 @@ use claimcheck_model::CaseResult;
 use claimcheck_report::Summary;
 use serde::Deserialize;
 
-/// What is known of one version of a driver.
+/// The known findings about one version of a driver.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[expect(dead_code, reason = "what the file says for people is read, so that it is checked for spelling")]
+#[expect(dead_code, reason = "documentation fields are parsed so that their names are validated")]
 struct Known {
     driver: String,
     version: String,
@@ -30,10 +30,10 @@ struct Known {
     csi: Option<Calls>,
 }
 
-/// What is known of it call by call.
+/// The known findings of `claimcheck csi`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[expect(dead_code, reason = "what the file says for people is read, so that it is checked for spelling")]
+#[expect(dead_code, reason = "documentation fields are parsed so that their names are validated")]
 struct Calls {
     run: Vec<String>,
     passed: u64,
@@ -45,26 +45,26 @@ struct Calls {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Finding {
-    /// A part of the name of the case that finds it.
+    /// A substring of the name of the case that finds it.
     case: String,
-    /// In a sentence.
+    /// Its description in one sentence.
     defect: String,
-    /// It is a race that some runs do not show.
+    /// Whether it is a race that does not show in every run.
     #[serde(default)]
     sometimes: bool,
 }
 
-/// What a driver leaves behind, or does out of order, whatever it is asked.
+/// A leak, or a violation of the call order.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Left {
-    /// A part of what the run says of it: its kind, its name, the case.
+    /// A substring of the run's description of it: kind, name or case.
     what: String,
-    /// In a sentence.
+    /// Its description in one sentence.
     defect: String,
 }
 
-/// Which part of a file a run is held against.
+/// The part of a file that a run is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
     /// `claimcheck run`: `findings` and `left`.
@@ -73,7 +73,7 @@ pub enum Level {
     Calls,
 }
 
-/// The findings that a run shall have, and no others.
+/// The exact set of findings that a run must have.
 #[derive(Debug)]
 pub struct Expected {
     findings: Vec<Finding>,
@@ -84,11 +84,11 @@ impl Expected {
     /// Reads a file.
     ///
     /// # Errors
-    /// It cannot be read or understood, or says nothing about this level.
+    /// It cannot be read or parsed, or has no entry for this level.
     pub fn read(path: &Path, level: Level) -> Result<Self> {
         let yaml =
             std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        Self::parse(&yaml, level).with_context(|| format!("{} is no list of findings", path.display()))
+        Self::parse(&yaml, level).with_context(|| format!("{} is not a list of findings", path.display()))
     }
 
     fn parse(yaml: &str, level: Level) -> Result<Self> {
@@ -105,7 +105,7 @@ impl Expected {
         }
     }
 
-    /// Holds a run against the list.
+    /// Compares a run with the list.
     pub fn compare(&self, summary: &Summary) -> Difference {
         let failed: Vec<String> = summary
             .results
@@ -132,7 +132,7 @@ impl Expected {
     }
 }
 
-/// What a run has found beside its cases, in words.
+/// Describes the leaks and violations of a run.
 fn left_of(summary: &Summary) -> Vec<String> {
     let leaks = summary.leaks.iter().map(|leak| {
         let whose = leak.case.as_ref().map(|case| format!(" by {case}")).unwrap_or_default();
@@ -143,14 +143,14 @@ fn left_of(summary: &Summary) -> Vec<String> {
     leaks.chain(violations).collect()
 }
 
-/// What a run has found that the list does not have, and the reverse.
+/// The differences between the findings of a run and the list.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Difference {
     unexpected: Vec<String>,
     missing: Vec<String>,
-    /// What was left behind or done out of order, and is not listed.
+    /// Leaks and violations that are not listed.
     left: Vec<String>,
-    /// What is listed as such, and was not.
+    /// Listed leaks and violations that did not occur.
     not_left: Vec<String>,
 }
 
@@ -159,7 +159,7 @@ impl Difference {
         [&self.unexpected, &self.missing, &self.left, &self.not_left].iter().all(|list| list.is_empty())
     }
 
-    /// 0 if there is none, else 1.
+    /// 0 if there are no differences, else 1.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(u8::from(!self.is_none()))
     }
@@ -168,13 +168,13 @@ impl Difference {
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_none() {
-            return f.write_str("the findings are those that were expected");
+            return f.write_str("the findings match the expected ones");
         }
-        f.write_str("the findings are not those that were expected")?;
-        self.unexpected.iter().try_for_each(|case| write!(f, "\n  failed, and is not listed: {case}"))?;
-        self.missing.iter().try_for_each(|case| write!(f, "\n  is listed, and did not fail: {case}"))?;
-        self.left.iter().try_for_each(|what| write!(f, "\n  is not listed as `left`: {what}"))?;
-        self.not_left.iter().try_for_each(|what| write!(f, "\n  is listed as `left`, and was not: {what}"))
+        f.write_str("the findings differ from the expected ones")?;
+        self.unexpected.iter().try_for_each(|case| write!(f, "\n  failed but not listed: {case}"))?;
+        self.missing.iter().try_for_each(|case| write!(f, "\n  listed but did not fail: {case}"))?;
+        self.left.iter().try_for_each(|what| write!(f, "\n  not listed as `left`: {what}"))?;
+        self.not_left.iter().try_for_each(|what| write!(f, "\n  listed as `left` but did not occur: {what}"))
     }
 }
 
@@ -228,7 +228,7 @@ mod tests {
         summary.violations.insert(claimcheck_model::Rule::AttachTwice, 1);
         let news = Expected::parse(FILE, Level::Cluster).unwrap().compare(&summary);
         assert_eq!(news.exit_code(), ExitCode::from(1));
-        assert!(news.to_string().contains("is not listed as `left`: out of order: attach_twice"), "{news}");
+        assert!(news.to_string().contains("not listed as `left`: out of order: attach_twice"), "{news}");
         let listed =
             FILE.replace("findings: [],", "findings: [], left: [{what: attach_twice, defect: it forgets}],");
         let expected = Expected::parse(&listed, Level::Cluster).unwrap();
@@ -236,7 +236,7 @@ mod tests {
         summary.violations.clear();
         let gone = expected.compare(&summary);
         assert_eq!(gone.exit_code(), ExitCode::from(1));
-        assert!(gone.to_string().contains("and was not: attach_twice (it forgets)"), "{gone}");
+        assert!(gone.to_string().contains("but did not occur: attach_twice (it forgets)"), "{gone}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `claimcheck history`: what earlier runs came to.
+//! `claimcheck history`: results of earlier runs.
 
 use std::{path::Path, process::ExitCode};
 
@@ -14,29 +14,29 @@ use clap::{
 };
 use jiff::{SignedDuration, Span, SpanRelativeTo};
 
-/// What `history` takes.
+/// Arguments of `history`.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct Args {
-    /// How long this phase took from run to run; without it, a table of the runs
+    /// Show the duration of this phase from run to run; without it, a table of the runs
     #[arg(value_parser = phase())]
     phase: Option<Phase>,
-    /// Only runs of this driver
+    /// Only runs with this driver
     #[arg(long, value_name = "NAME")]
     driver: Option<String>,
     /// Only runs on this kind of cluster
     #[arg(long, value_name = "KIND")]
     cluster: Option<String>,
-    /// Only the newest so many runs, with a phase of each driver and kind of cluster
+    /// Only the last N runs; with a phase, the last N of each driver and kind of cluster
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     last: u32,
-    /// Which part of the phase
+    /// Part of the phase
     #[arg(long, value_enum, default_value_t, requires = "phase")]
     measure: Measure,
-    /// Where in the distribution of each run
+    /// Quantile of each run's distribution
     #[arg(long, value_enum, ignore_case = true, default_value = "P50", requires = "phase")]
     quantile: Quantile,
-    /// How to print it
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
     #[command(flatten)]
@@ -47,35 +47,35 @@ pub struct Args {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Format {
-    /// For people
+    /// Human-readable
     #[default]
     Text,
-    /// For programs
+    /// Machine-readable
     Json,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Removes old runs from the history; their folders stay
+    /// Delete old runs from the history; their run folders are kept
     Forget(Forget),
 }
 
 #[derive(Debug, clap::Args)]
 struct Forget {
-    /// How long ago they began at least, for example 90d or 12h
+    /// Minimum age of the runs to delete, for example 90d or 12h
     #[arg(long, value_name = "DURATION", value_parser = age)]
     older_than: SignedDuration,
     #[command(flatten)]
     file: HistoryFile,
 }
 
-/// A phase by its name, with suggestions for one that is none.
+/// Parses a phase name, with suggestions for an unknown one.
 fn phase() -> impl TypedValueParser<Value = Phase> {
     let names = PossibleValuesParser::new(Phase::ALL.iter().map(|phase| phase.name()));
     names.map(|name| Phase::from_name(&name).expect("only names of phases are possible"))
 }
 
-/// A day has 24 hours here.
+/// Parses a duration; a day has 24 hours.
 fn age(text: &str) -> Result<SignedDuration, String> {
     let span = text.parse::<Span>().ok();
     let age = span.and_then(|span| span.to_duration(SpanRelativeTo::days_are_24_hours()).ok());
@@ -84,7 +84,7 @@ fn age(text: &str) -> Result<SignedDuration, String> {
 }
 
 impl Args {
-    /// Prints what was asked for.
+    /// Prints the selected runs or plots.
     pub fn run(self) -> Result<ExitCode> {
         if let Some(Command::Forget(forget)) = self.command {
             return forget.run();
@@ -93,21 +93,17 @@ impl Args {
             && self.measure == Measure::Driver
             && phase.info().rpc.is_none()
         {
-            eprintln!(
-                "claimcheck: no call to the driver is part of {}: leave out --measure driver",
-                phase.name()
-            );
+            eprintln!("claimcheck: phase {} includes no CSI call: leave out --measure driver", phase.name());
             return Ok(ExitCode::from(2));
         }
-        let path =
-            self.file.path().context("there is no home directory: name the file with --history FILE")?;
+        let path = self.file.path().context("no home directory found: set the file with --history FILE")?;
         let history = History::open_existing(&path)?;
         let selection = Selection {
             cluster: self.cluster,
             driver: self.driver,
             phase: self.phase,
             before_ns: None,
-            // With a phase, so many of each plot.
+            // With a phase, the limit applies to each plot.
             last: self.phase.is_none().then_some(self.last),
         };
         let runs = history.map_or_else(|| Ok(Vec::new()), |history| history.runs(&selection))?;
@@ -137,19 +133,18 @@ impl Args {
 
 impl Forget {
     fn run(self) -> Result<ExitCode> {
-        let path =
-            self.file.path().context("there is no home directory: name the file with --history FILE")?;
+        let path = self.file.path().context("no home directory found: set the file with --history FILE")?;
         let Some(mut history) = History::open_existing(&path)? else {
             say_none(&path);
             return Ok(ExitCode::SUCCESS);
         };
         let before = i128::from(Stamp::now().wall_ns) - self.older_than.as_nanos();
         let forgotten = history.forget(i64::try_from(before).unwrap_or(i64::MIN))?;
-        println!("{forgotten} forgotten");
+        println!("{forgotten} runs deleted");
         Ok(ExitCode::SUCCESS)
     }
 }
 
 fn say_none(path: &Path) {
-    eprintln!("claimcheck: no such run is kept in {}", path.display());
+    eprintln!("claimcheck: no matching runs in {}", path.display());
 }

@@ -1,40 +1,39 @@
-//! `claimcheck image`: the image of the components, without a container engine.
+//! `claimcheck image`: builds the image of the components without a container engine.
 
 use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::{Context, Result};
 use claimcheck_deploy::image::{self, Platform};
 
-/// What `image` takes.
+/// Arguments of `image`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The root file system: a folder, or a tar archive that is not compressed; with e2fsprogs and xfsprogs
+    /// Root file system with e2fsprogs and xfsprogs: a directory, or an uncompressed tar archive
     #[arg(long, value_name = "DIR|TAR")]
     rootfs: PathBuf,
-    /// The archive to write: `kind load image-archive`, `docker load` and `ctr images import` take it
+    /// Archive to write, for `kind load image-archive`, `docker load` or `ctr images import`
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// The binary of claimcheck, built for the platform [default: this one]
+    /// claimcheck binary, built for the platform [default: the running one]
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
-    /// The name of the image
+    /// Name of the image
     #[arg(long, default_value = "claimcheck:dev")]
     tag: String,
-    /// For which machines: linux/amd64 or linux/arm64 [default: this one's]
+    /// Platform of the image: linux/amd64 or linux/arm64 [default: this machine's]
     #[arg(long)]
     platform: Option<Platform>,
 }
 
 impl Args {
-    /// Builds the image and says its digest.
+    /// Builds the image and prints its digest.
     pub fn run(self) -> Result<ExitCode> {
-        let ours =
-            Platform::ours().context("no images are made for this machine: give --platform and --binary");
+        let ours = Platform::ours()
+            .context("images for this machine's platform are not supported: set --platform and --binary");
         let binary = match self.binary {
             Some(binary) => binary,
-            None => {
-                std::env::current_exe().context("this program does not know where it lies: give --binary")?
-            }
+            None => std::env::current_exe()
+                .context("cannot determine the path of the running binary: set --binary")?,
         };
         let platform = match self.platform {
             Some(platform) => platform,

@@ -1,5 +1,5 @@
-//! `claimcheck cluster list`, `down` and `prune`: the clusters of kind that we have made, and what dead runs have
-//! left on this machine.
+//! `claimcheck cluster list`, `down` and `prune`: kind clusters created by claimcheck, and loop devices that killed
+//! runs left behind on this machine.
 
 use std::process::ExitCode;
 
@@ -10,12 +10,12 @@ use claimcheck_kind::{Engine, Kind, Known, Store, Teardown, Tools, cluster_name}
 use comfy_table::{ContentArrangement, Table, TableStyle};
 use jiff::{SignedDuration, Timestamp};
 
-/// Prints them.
+/// Prints the clusters.
 pub async fn list() -> Result<ExitCode> {
     let (engine, store) = (Engine::find(&Tools::from_environment())?, Store::of_user()?);
     let known = kind::list(&engine, &store).await?;
     if known.is_empty() {
-        println!("no clusters of kind are ours");
+        println!("no kind clusters were created by claimcheck");
         return Ok(ExitCode::SUCCESS);
     }
     let mut table = Table::new();
@@ -32,18 +32,18 @@ pub async fn list() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Deletes one.
+/// Deletes one cluster.
 pub async fn down(name: &str) -> Result<ExitCode> {
     let (name, store) = (cluster_name(Some(name))?, Store::of_user()?);
     kind::down(&teardown()?, &store, &name).await?;
-    println!("{name} is deleted");
+    println!("{name} was deleted");
     Ok(ExitCode::SUCCESS)
 }
 
-/// Detaches the loop devices and deletes the clusters that nobody has any more.
+/// Detaches orphaned loop devices and deletes orphaned clusters.
 pub async fn prune(all: bool) -> Result<ExitCode> {
     let mut code = ExitCode::SUCCESS;
-    // First, since it needs no container engine.
+    // First, since it requires no container engine.
     let dead = detach_dead_loops()?;
     for dead in &dead {
         println!("{dead}");
@@ -53,11 +53,11 @@ pub async fn prune(all: bool) -> Result<ExitCode> {
     }
     let pruned = kind::prune(&teardown()?, &Store::of_user()?, all).await?;
     if pruned.is_empty() && dead.is_empty() {
-        println!("nothing is to be deleted");
+        println!("nothing to delete");
     }
     for (known, result) in pruned {
         match result {
-            Ok(()) => println!("{} is deleted: it was {}", known.name, known.standing.describe()),
+            Ok(()) => println!("{} was deleted: it was {}", known.name, known.standing.describe()),
             Err(error) => {
                 eprintln!("claimcheck: {:#}", anyhow::Error::from(error));
                 code = ExitCode::from(1);
@@ -67,14 +67,14 @@ pub async fn prune(all: bool) -> Result<ExitCode> {
     Ok(code)
 }
 
-/// With `kind`, if it is still there.
+/// Uses the `kind` program if it is still installed.
 fn teardown() -> Result<Teardown> {
     let tools = Tools::from_environment();
     let engine = Engine::find(&tools)?;
     Ok(Teardown::with(Kind::find(&tools, &engine).ok(), engine))
 }
 
-/// A time in its largest unit.
+/// A duration in its largest unit.
 fn age(time: SignedDuration) -> String {
     let seconds = time.as_secs().max(0);
     match seconds {

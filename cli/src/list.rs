@@ -1,4 +1,4 @@
-//! `claimcheck list`: the catalogue.
+//! `claimcheck list`: the test cases, their requirements and skip reasons.
 
 use std::process::ExitCode;
 
@@ -8,12 +8,12 @@ use claimcheck_suites::{Planned, catalogue, plan};
 use clap::ValueEnum;
 use comfy_table::{ContentArrangement, Table, TableStyle};
 
-/// What `list` takes.
+/// Arguments of `list`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Parts of case names
+    /// List only cases that contain one of these strings in their name
     filter: Vec<String>,
-    /// How to print it
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
     #[command(flatten)]
@@ -22,14 +22,14 @@ pub struct Args {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Format {
-    /// For people
+    /// Human-readable
     #[default]
     Text,
-    /// For programs
+    /// Machine-readable
     Json,
 }
 
-/// Prints the catalogue; starts nothing.
+/// Prints the cases; starts nothing.
 pub fn list(args: Args) -> Result<ExitCode> {
     let place = match args.place.place() {
         Ok(place) => place,

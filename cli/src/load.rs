@@ -1,4 +1,4 @@
-//! `claimcheck load`: many volumes and pods at a time.
+//! `claimcheck load`: many volumes and pods concurrently.
 
 use std::{process::ExitCode, time::Duration};
 
@@ -10,53 +10,53 @@ use claimcheck_run::{Options, Output, OutputArgs, PlaceArgs, Run, interrupt};
 use claimcheck_suites::load::{ClassError, Spec};
 use jiff::SignedDuration;
 
-/// How many volumes, where neither their number nor a time is given.
+/// The number of volumes if neither --volumes nor --churn is given.
 const VOLUMES: u32 = 100;
-/// How many at a time on a cluster that is not on this machine alone: there, most of a volume's life is waiting.
+/// The concurrency on clusters with real nodes, where most of a volume's life cycle is waiting.
 const ELSEWHERE: usize = 32;
 
-/// How many at a time where all of the cluster is in this process: with more, what is timed is the queue for the
-/// processors, and not a volume's life. (On two processors one at a time is 41 volumes a second, and 32 are 54.)
+/// The concurrency on embedded clusters: a higher one would measure the queue for the processors instead of a volume's
+/// life cycle. (On two processors, concurrency 1 gives 41 volumes a second, and 32 gives 54.)
 fn here() -> usize {
     std::thread::available_parallelism().map_or(1, |processors| (processors.get() / 2).max(1))
 }
 
-/// What `load` takes.
+/// Arguments of `load`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// How many volumes: a claim each, made, used, removed [default: 100]
+    /// Number of volumes; for each, a claim is created, used and deleted [default: 100]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     volumes: Option<u32>,
-    /// How many volumes at a time [default: half as many as processors where nodes are ours, or else 32]
+    /// Number of concurrent volumes [default: half the number of processors on virtual nodes, else 32]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     concurrency: Option<u32>,
-    /// How many pods use each volume; all of them on one node, since claims are ReadWriteOnce
+    /// Number of pods that use each volume; all on one node, since claims are ReadWriteOnce
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     pods_per_volume: u16,
-    /// How many volumes each pod uses
+    /// Number of volumes that each pod uses
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     volumes_per_pod: u16,
-    /// Only claims: until they are bound
+    /// Create only claims and wait until they are bound
     #[arg(long, conflicts_with_all = ["pods_per_volume", "volumes_per_pod"])]
     no_pods: bool,
-    /// Keep every volume until all are up, then remove them; --concurrency is how many are on their way
+    /// Keep every volume until all are in use, then delete them; --concurrency limits the volumes in progress
     #[arg(long, conflicts_with = "churn")]
     hold: bool,
-    /// Go on making and removing volumes for this long, for example 10m; then say whether anything grew
+    /// Create and delete volumes for this long, for example 10m, then report resource growth
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     churn: Option<Duration>,
-    /// The size of each claim
+    /// Size of each claim
     #[arg(long, default_value = "64Mi", value_parser = size)]
     size: String,
-    /// The storage class of the claims [default: the cluster's default class]
+    /// Storage class of the claims [default: the cluster's default class]
     #[arg(long, value_name = "NAME")]
     class: Option<String>,
-    /// How long a volume may take to be up, and to be gone, before it counts as failed
+    /// Timeout for a volume to become usable, and to be deleted, before it counts as failed
     #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = duration)]
     timeout: Duration,
     #[command(flatten)]
     pub place: PlaceArgs,
-    /// Something that shall go wrong; see `claimcheck run --help`; can be repeated
+    /// Inject a fault; see `claimcheck run --help`; can be repeated
     #[arg(long = "fault", value_name = "WHERE=WHAT[@RATE][xCOUNT]")]
     faults: Vec<FaultSpec>,
     #[command(flatten)]
@@ -69,7 +69,7 @@ fn duration(text: &str) -> Result<Duration, String> {
     parsed.ok_or_else(|| "write a number and a unit, for example 30s, 10m or 1h30m".to_owned())
 }
 
-/// A quantity above zero, as it is written.
+/// A quantity above zero, returned unchanged.
 pub fn size(text: &str) -> Result<String, String> {
     match claimcheck_suites::load::bytes(text) {
         Some(1..) => Ok(text.to_owned()),
@@ -78,7 +78,7 @@ pub fn size(text: &str) -> Result<String, String> {
 }
 
 impl Args {
-    /// Runs the load; the exit code says how it went.
+    /// Runs the load; the exit code reports the outcome.
     pub fn run(self, lane: Lane, began: Stamp) -> Result<ExitCode> {
         let workload = self.place.workload();
         let place = match self.place.place() {
@@ -91,7 +91,7 @@ impl Args {
         };
         let by_itself = || if place.is_virtual() { here() } else { ELSEWHERE };
         let spec = Spec {
-            // A load that churns has an end without a number.
+            // With --churn the load ends by time, not by count.
             volumes: self.volumes.unwrap_or(if self.churn.is_some() { 0 } else { VOLUMES }) as usize,
             concurrency: self.concurrency.map_or_else(by_itself, |concurrency| concurrency as usize),
             pods_per_volume: if self.no_pods { 0 } else { self.pods_per_volume.into() },
@@ -127,13 +127,13 @@ impl Args {
 async fn load(options: &Options, spec: Spec, lane: Lane) -> Result<ExitCode> {
     let interrupted = interrupt::token()?;
     crate::say(options.place.foreword());
-    // Before everything is up there is nothing to end in order.
+    // Until everything is up, an interrupt needs no orderly shutdown.
     let run = tokio::select! {
         run = Run::start_load(options, lane, interrupted.clone()) => run?,
         () = interrupted.cancelled() => return Ok(ExitCode::from(130)),
     };
     match run.load(spec).await {
-        // The command line cannot be used, though only the cluster could tell.
+        // The command line is invalid, which only the cluster can determine.
         Err(error) if error.is::<ClassError>() => {
             eprintln!("claimcheck: {error:#}");
             return Ok(ExitCode::from(2));

@@ -1,5 +1,5 @@
-//! A driver's processes where there is no cluster: as `csi` and `testdriver` start them, in the namespaces of the
-//! command and gone with it.
+//! The driver processes that `csi` and `testdriver` start without a cluster, in the namespaces of the command; they end
+//! with it.
 
 use std::{
     fs,
@@ -14,27 +14,27 @@ use claimcheck_conformance::{DriverProcess, Endpoints};
 use claimcheck_csi::Endpoint;
 use claimcheck_harness::{STATE_DIR, share};
 
-/// How long a driver may take to listen.
+/// The timeout for a driver to start listening.
 pub const PATIENCE: Duration = Duration::from_secs(20);
-/// How many lines of a driver's output are shown when it does not come up.
+/// The number of lines of a driver's output that are shown when it fails to start.
 const LAST_WORDS: usize = 10;
 
-/// A driver that was started. Dropping it kills its processes.
+/// A running driver. Dropping it kills its processes.
 pub struct LocalDriver {
-    /// The directory of all that it has.
+    /// The directory of its files.
     pub root: PathBuf,
-    /// Where it listens, some time later.
+    /// The endpoints at which it will listen.
     pub endpoints: Endpoints,
     /// Its processes.
     pub processes: Vec<DriverProcess>,
 }
 
 impl LocalDriver {
-    /// Starts it once per node, on one state directory, and its controller on the first node, where that is a
-    /// process of its own. Output goes to `log`.
+    /// Starts it once per node, with a shared state directory, and its controller on the first node, if it is a
+    /// separate process. Output is written to `log`.
     ///
     /// # Errors
-    /// A directory cannot be made, or a program cannot be started.
+    /// A directory cannot be created, or a program cannot be started.
     pub fn start(
         command: &DriverCommand,
         controller: Option<&DriverCommand>,
@@ -42,11 +42,12 @@ impl LocalDriver {
         log: &Path,
     ) -> Result<Self> {
         let root = Path::new(STATE_DIR).join("csi");
-        let made =
-            |path: &Path| fs::create_dir_all(path).with_context(|| format!("cannot make {}", path.display()));
+        let made = |path: &Path| {
+            fs::create_dir_all(path).with_context(|| format!("cannot create {}", path.display()))
+        };
         made(&root)?;
         share(&root)?;
-        let ourselves = std::env::current_exe().context("cannot find this very program")?;
+        let ourselves = std::env::current_exe().context("cannot determine the path of the running binary")?;
         let mut processes = Vec::new();
         let mut start = |command: &DriverCommand, node: &str, socket: &str| -> Result<Endpoint> {
             let (directory, state_dir) = (root.join(node), root.join("state"));
@@ -63,7 +64,7 @@ impl LocalDriver {
             processes.push(DriverProcess::start(program, arguments, log.to_owned())?);
             Ok(Endpoint::Unix(socket))
         };
-        let (first, others) = nodes.split_first().context("a driver has one node at least")?;
+        let (first, others) = nodes.split_first().context("a driver requires at least one node")?;
         let node = start(command, first, "csi.sock")?;
         let second = others.iter().map(|node| start(command, node, "csi.sock")).next_back().transpose()?;
         let controller = controller.map(|command| start(command, first, "controller.sock")).transpose()?;
@@ -71,17 +72,21 @@ impl LocalDriver {
     }
 }
 
-/// The error, and what the driver said last, if its output is here.
+/// Adds the last lines of the driver's output to the error, if its log is available.
 pub fn last_words(error: anyhow::Error, log: Option<&Path>) -> anyhow::Error {
     let Some(log) = log else { return error };
     let text = fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
     let last = lines[lines.len().saturating_sub(LAST_WORDS)..].join("\n  ");
-    if last.is_empty() { error } else { error.context(format!("the driver's last words:\n  {last}\n")) }
+    if last.is_empty() {
+        error
+    } else {
+        error.context(format!("last lines of the driver's output:\n  {last}\n"))
+    }
 }
 
-/// The command line names no driver.
+/// Reports that the command line names no driver.
 pub fn which() -> ExitCode {
-    eprintln!("claimcheck: which driver? Give --endpoint, or --driver to have it started");
+    eprintln!("claimcheck: either --endpoint or --driver is required; --driver starts the driver");
     ExitCode::from(2)
 }

@@ -27,23 +27,23 @@ use clap::{Parser, Subcommand};
 
 const EXIT_CODES: &str = "\
 Exit codes:
-  0  all cases passed, all volumes of a load came and went, and nothing was left behind
-  1  a case failed, or a volume of a load did, or something was left behind
-  2  the command line cannot be used
+  0  all cases passed, all volumes of a load were created and deleted, and nothing was leaked
+  1  a case failed, a volume of a load failed, or something was leaked
+  2  the command line is invalid
   3  the cluster or the driver could not be started
-  4  a threshold was broken, or `compare --fail-on worse` found the second side worse";
+  4  a threshold was not met, or `compare --fail-on worse` found a regression";
 
-/// The conformance and observability harness for Kubernetes storage
+/// A conformance and latency harness for Kubernetes storage
 ///
-/// Hands Kubernetes a claim and checks everything that happens until the data is in a Pod's hands, and until
-/// nothing is left behind.
+/// Creates PersistentVolumeClaims and checks every step until a Pod can use the data, and until everything is deleted
+/// again.
 #[derive(Debug, Parser)]
 #[command(name = "claimcheck", version, after_help = EXIT_CODES, arg_required_else_help = true)]
 struct Cli {
-    /// More logs: -v for what happens, -vv for everything; RUST_LOG overrides it
+    /// Increase log verbosity: -v for info, -vv for debug; RUST_LOG overrides it
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
-    /// How logs look, ours and those of the components
+    /// Format of log lines, also in the logs of the components
     #[arg(
         long,
         global = true,
@@ -59,28 +59,29 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// The main job: cluster up, suites, report, cluster down
+    /// Start a cluster, run the test suites, write a report and delete the cluster
     Run(run::Args),
-    /// The catalogue: what is checked, under which upstream name, and what would be skipped why
+    /// List test cases, their requirements and skip reasons
     List(list::Args),
-    /// Does a CSI driver keep to the specification? Its calls, one by one, without a cluster
+    /// Run CSI conformance tests against a driver, without a cluster (like csi-sanity)
     Csi(Box<csi_args::Args>),
-    /// The file of a driver for Kubernetes' own e2e storage suite (-storage.testdriver), from what it declares
+    /// Generate a test driver file for Kubernetes' e2e storage suite (-storage.testdriver) from the capabilities that a
+    /// driver declares
     Testdriver(Box<testdriver::Args>),
-    /// Many volumes and pods at a time: throughput, latency, cost, and whether anything grows
+    /// Create many volumes and pods concurrently and measure throughput, latency, cost and resource growth
     Load(load::Args),
-    /// The page of a run, report.html, made anew
+    /// Regenerate report.html from a run directory
     Report(report::Args),
-    /// Runs held against each other: which phases became slower, and is that more than chance
+    /// Compare two runs and report statistically significant latency changes
     Compare(compare::Args),
-    /// What earlier runs came to, and how long a phase took from run to run
+    /// List earlier runs, or show the duration of a phase from run to run
     History(history::Args),
-    /// The rights that `run --cluster existing` needs, as YAML
+    /// Print the RBAC roles required to run against an existing cluster
     Rbac(rbac::Args),
-    /// A cluster to play with, and those that earlier ones have left
+    /// Start a development cluster, and list or delete clusters created by claimcheck
     #[command(subcommand)]
     Cluster(cluster::Command),
-    /// The image of the components for a cluster's nodes, made without a container engine
+    /// Build the container image of the components without a container engine
     Image(image::Args),
     #[command(flatten)]
     Component(Component),
@@ -148,25 +149,25 @@ fn main() -> ExitCode {
     })
 }
 
-/// The command line cannot be used.
+/// The command line is invalid.
 fn usage(error: &dyn std::error::Error) -> ExitCode {
     eprintln!("claimcheck: {error}");
     ExitCode::from(2)
 }
 
-/// A file that the command line names cannot be used.
+/// A file named on the command line cannot be used.
 fn unreadable(error: &anyhow::Error) -> ExitCode {
     eprintln!("claimcheck: {error:#}");
     ExitCode::from(2)
 }
 
-/// There is no such place.
+/// The arguments do not describe a usable cluster.
 fn misplaced(error: &PlaceError) -> ExitCode {
     eprintln!("claimcheck: {error}");
     error.exit_code()
 }
 
-/// Something that people should know, if there is something.
+/// Prints a message for the user, if there is one.
 fn say(what: Option<String>) {
     if let Some(what) = what {
         eprintln!("claimcheck: {what}");

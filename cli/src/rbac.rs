@@ -1,4 +1,4 @@
-//! `claimcheck rbac`: what whoever runs the suites on somebody's cluster must be allowed.
+//! `claimcheck rbac`: prints the RBAC roles required to run against an existing cluster.
 
 use std::process::ExitCode;
 
@@ -7,23 +7,23 @@ use claimcheck_deploy::rbac::{Further, manifest};
 use claimcheck_model::ObjectKey;
 use claimcheck_suites::PullSecret;
 
-/// What `rbac` takes.
+/// Arguments of `rbac`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// With what --install of `run` needs: roles and privileged pods, and so as good as every right
+    /// Include the rights for `run --install`: to create roles and privileged pods, which amounts to cluster-admin
     #[arg(long)]
     install: bool,
-    /// With what disruptive cases need: they taint nodes and mark them as lost
+    /// Include the rights for disruptive cases: to taint nodes and mark them as lost
     #[arg(long)]
     allow_disruptive: bool,
-    /// With what reading kubelets' and the controller manager's metrics needs. Give it with care: whoever may get
-    /// nodes/proxy may also run commands in the nodes' pods
+    /// Include the rights to read the metrics of kubelets and the controller manager. Use with care: the right to get
+    /// nodes/proxy also permits running commands in the nodes' pods
     #[arg(long)]
     stock_metrics: bool,
-    /// With what --image-pull-secret of `run` needs
+    /// Include the rights for `run --image-pull-secret`
     #[arg(long, value_name = "NAMESPACE/NAME")]
     image_pull_secret: Option<PullSecret>,
-    /// With what following the taps of a driver in this namespace needs; see manifests/tap
+    /// Include the rights to follow the taps of a driver in this namespace; see manifests/README.md
     #[arg(long, value_name = "NAMESPACE")]
     tap: Option<String>,
 }

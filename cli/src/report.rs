@@ -1,4 +1,4 @@
-//! `claimcheck report`: the page of a run, made anew.
+//! `claimcheck report`: regenerates the report page of a run.
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -7,10 +7,10 @@ use claimcheck_report::history::History;
 use claimcheck_report::{EventsError, RebuildError, rebuild};
 use claimcheck_run::HistoryArgs;
 
-/// What `report` takes.
+/// Arguments of `report`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A run folder, also that of a run that was killed
+    /// Run folder, also of a run that was killed
     #[arg(value_name = "DIR")]
     folder: PathBuf,
     #[command(flatten)]
@@ -18,7 +18,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// Makes `report.html` and says where it is.
+    /// Writes `report.html` and prints its path.
     pub fn make(&self) -> Result<ExitCode> {
         let history = self.history();
         match rebuild(&self.folder, history.as_ref()) {
@@ -29,7 +29,7 @@ impl Args {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Earlier runs, if there are any: a page without them is better than none.
+    /// Earlier runs, if any; if they cannot be read, the page is written without them.
     fn history(&self) -> Option<History> {
         let opened = History::open_existing(&self.history.path()?);
         let opened = opened.map_err(|error| {

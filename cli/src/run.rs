@@ -1,4 +1,4 @@
-//! `claimcheck run`: the main job.
+//! `claimcheck run`: starts a cluster, runs the suites, writes the report.
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -10,24 +10,24 @@ use claimcheck_run::{Options, Output, OutputArgs, PlaceArgs, Run, interrupt};
 
 use crate::findings::{Expected, Level};
 
-/// What `run` takes.
+/// Arguments of `run`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Parts of case names: only cases whose name contains one of them run
+    /// Run only cases that contain one of these strings in their name
     filter: Vec<String>,
     #[command(flatten)]
     pub place: PlaceArgs,
-    /// How many cases at a time
+    /// Number of concurrent cases
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..))]
     parallel: u16,
-    /// How often each case runs
+    /// Number of times that each case runs
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     repeat: u16,
-    /// Something that shall go wrong, such as api=429@5%, api/patch/pods=409@10%, api=latency:50ms@20%,
-    /// watch=drop@1%, rpc/NodeStageVolume=Unavailable@5%, rpc/CreateVolume=hangx1; can be repeated
+    /// Inject a fault, for example api=429@5%, api/patch/pods=409@10%, api=latency:50ms@20%, watch=drop@1%,
+    /// rpc/NodeStageVolume=Unavailable@5%, rpc/CreateVolume=hangx1; can be repeated
     #[arg(long = "fault", value_name = "WHERE=WHAT[@RATE][xCOUNT]")]
     faults: Vec<FaultSpec>,
-    /// A list of known findings (ci/findings): exit code 0 only if the cases that fail are exactly those
+    /// A list of known findings (see ci/findings): exit with 0 only if exactly these cases fail
     #[arg(long, value_name = "FILE")]
     expect: Option<PathBuf>,
     #[command(flatten)]
@@ -35,7 +35,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// Runs the suites; the exit code says how it went.
+    /// Runs the suites; the exit code reports the outcome.
     pub fn run(self, lane: Lane, began: Stamp) -> Result<ExitCode> {
         let workload = self.place.workload();
         let place = match self.place.place() {
@@ -70,7 +70,7 @@ impl Args {
         };
         if claimcheck_run::planned(&options, lane).is_empty() {
             eprintln!(
-                "claimcheck: no case is called like {}: see `claimcheck list`",
+                "claimcheck: no test case matches {}: see `claimcheck list`",
                 options.filters.join(" or ")
             );
             return Ok(ExitCode::from(2));
@@ -82,7 +82,7 @@ impl Args {
 async fn run(options: &Options, expected: Option<Expected>, lane: Lane) -> Result<ExitCode> {
     let interrupted = interrupt::token()?;
     crate::say(options.place.foreword());
-    // Before everything is up there is nothing to end in order.
+    // Until everything is up, an interrupt needs no orderly shutdown.
     let run = tokio::select! {
         run = Run::start(options, lane, interrupted.clone()) => run?,
         () = interrupted.cancelled() => return Ok(ExitCode::from(130)),

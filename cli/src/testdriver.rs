@@ -1,4 +1,4 @@
-//! `claimcheck testdriver`: the file of a driver for Kubernetes' own e2e storage suite.
+//! `claimcheck testdriver`: generates the test driver file of Kubernetes' own e2e storage suite.
 
 use std::{
     collections::BTreeMap,
@@ -25,84 +25,84 @@ use crate::{
     local_driver::{self, LocalDriver, PATIENCE},
 };
 
-/// The node id of a driver that we start.
+/// The node ID of a driver started by this command.
 const NODE: &str = "claimcheck-node-a";
 
-/// What `testdriver` takes.
+/// Arguments of `testdriver`.
 #[derive(Debug, clap::Args)]
 #[command(group = ArgGroup::new("which").args(["endpoint", "driver"]).required(false))]
 pub struct Args {
-    /// Start the driver and ask it, in namespaces of its own: `builtin`, or exec:"COMMAND" with {endpoint} {socket}
-    /// {node_id} {state_dir} {node_root}
+    /// Start the driver in private namespaces and query it: `builtin`, or exec:"COMMAND" with the placeholders
+    /// {endpoint} {socket} {node_id} {state_dir} {node_root}
     #[arg(long, value_name = "DRIVER")]
     driver: Option<DriverCommand>,
-    /// The same for its controller, where that is a process of its own
+    /// The same for the driver's controller, if it is a separate process
     #[arg(long, value_name = "DRIVER", requires = "driver")]
     driver_controller: Option<DriverCommand>,
-    /// Ask the driver that listens here: unix:///csi.sock or tcp://host:port
+    /// Query the running driver at this endpoint: unix:///csi.sock or tcp://host:port
     #[arg(long, value_name = "URL")]
     endpoint: Option<Endpoint>,
-    /// Where its controller listens, if elsewhere
+    /// Endpoint of the driver's controller service, if separate
     #[arg(long, value_name = "URL", requires = "endpoint")]
     controller_endpoint: Option<Endpoint>,
-    /// Where to write the file, which must not exist yet [default: standard output]
+    /// File to write, which must not exist yet [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
     #[command(flatten)]
     wishes: WishArgs,
 }
 
-/// What cannot be asked.
+/// Properties that no RPC of the driver exposes.
 #[derive(Debug, clap::Args)]
-#[command(next_help_heading = "What a driver cannot be asked")]
+#[command(next_help_heading = "Properties that no CSI call exposes")]
 struct WishArgs {
-    /// A storage class of the cluster to copy [default: one made from the driver's name]
+    /// Existing storage class to copy [default: generated from the driver's name]
     #[arg(long, value_name = "NAME", conflicts_with = "driver_params")]
     storage_class: Option<String>,
-    /// A parameter of the storage class, which then is in a file of its own next to FILE; can be repeated
+    /// Parameter of the storage class, which is then written to a separate file next to FILE; can be repeated
     #[arg(long = "driver-param", value_name = "KEY=VALUE", value_parser = pair, requires = "out")]
     driver_params: Vec<(String, String)>,
-    /// A snapshot class of the cluster to copy [default: one made from the driver's name]
+    /// Existing snapshot class to copy [default: generated from the driver's name]
     #[arg(long, value_name = "NAME")]
     snapshot_class: Option<String>,
-    /// The same of group snapshots
+    /// Existing group snapshot class to copy [default: generated from the driver's name]
     #[arg(long, value_name = "NAME")]
     group_snapshot_class: Option<String>,
-    /// A VolumeAttributesClass of the cluster, for the suites that change volumes
+    /// Existing VolumeAttributesClass, for the suites that modify volumes
     #[arg(long, value_name = "NAME")]
     volume_attributes_class: Option<String>,
-    /// A file system that classes can ask for, or `block` for raw block volumes; can be repeated
+    /// Supported file system type, or `block` for raw block volumes; can be repeated
     #[arg(long = "fs-type", value_name = "NAME")]
     fs_types: Vec<String>,
-    /// A mount option that classes can ask for; can be repeated
+    /// Supported mount option; can be repeated
     #[arg(long = "mount-option", value_name = "OPTION")]
     mount_options: Vec<String>,
-    /// The size of the smallest volume
+    /// Minimum volume size
     #[arg(long, value_name = "QUANTITY", value_parser = size)]
     min_size: Option<String>,
-    /// The size of the largest volume
+    /// Maximum volume size
     #[arg(long, value_name = "QUANTITY", value_parser = size, requires = "min_size")]
     max_size: Option<String>,
-    /// The size of the largest file [default: 100Mi]
+    /// Maximum file size [default: 100Mi]
     #[arg(long, value_name = "QUANTITY", value_parser = size)]
     max_file_size: Option<String>,
-    /// Volumes can be part of a pod, with these attributes if any; can be repeated
+    /// The driver supports CSI inline volumes, with these attributes if any; can be repeated
     #[arg(long = "inline-volume", value_name = "KEY=VALUE,..", num_args = 0..=1, default_missing_value = "",
         value_parser = pairs)]
     inline_volumes: Vec<BTreeMap<String, String>>,
-    /// The only node that pods can run on
+    /// Only node on which pods can run
     #[arg(long, value_name = "NODE")]
     client_node: Option<String>,
-    /// Run the stress suites with as many pods, restarts and snapshots
+    /// Number of pods, restarts and snapshots of the stress suites
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     stress: Option<u16>,
-    /// What the driver can or cannot do, whatever it declares: a capability as upstream spells it; can be repeated
+    /// Override a capability, whatever the driver declares, by its upstream name; can be repeated
     #[arg(long = "capability", value_name = "NAME=true|false", value_parser = capability)]
     capabilities: Vec<(Capability, bool)>,
 }
 
 impl Args {
-    /// The command needs namespaces of its own, for a driver that we start.
+    /// Whether the command starts a driver, and so requires private namespaces.
     pub fn starts_driver(&self) -> bool {
         self.driver.is_some()
     }
@@ -114,7 +114,7 @@ impl Args {
         if self.endpoint.is_none() && self.driver.is_none() {
             return Ok(local_driver::which());
         }
-        // Before a driver is started for nothing; creating it looks again.
+        // Checked before starting a driver in vain; creating the file checks again.
         if let Some(there) = self.out.iter().chain(&class_file).find(|path| path.exists()) {
             return Ok(exists(there));
         }
@@ -145,17 +145,17 @@ impl Args {
         let unknown = draft.origins.values().filter(|origin| matches!(origin, Origin::Unknown(_))).count();
         let look = match unknown {
             0 => String::new(),
-            n => format!("; {n} of its capabilities cannot be asked and are false: see the comments"),
+            n => format!("; {n} of its capabilities are unknown and set to false: see the comments"),
         };
         let and = class_file.map_or(String::new(), |path| format!(" and {}", path.display()));
         crate::say(Some(format!("wrote {}{and} for driver {}{look}", out.display(), asked.name)));
         Ok(ExitCode::SUCCESS)
     }
 
-    /// What the driver says.
+    /// Queries the driver.
     async fn ask(&self) -> Result<Asked> {
         let Some(command) = &self.driver else {
-            let node = self.endpoint.clone().context("neither --endpoint nor --driver was given")?;
+            let node = self.endpoint.clone().context("either --endpoint or --driver is required")?;
             let controller = self.controller_endpoint.clone();
             return reach(Endpoints { node, controller, second: None }).await;
         };
@@ -203,33 +203,33 @@ impl WishArgs {
     }
 }
 
-/// As `run --fs-type` has it.
+/// Raw block volumes, as in `run --fs-type`.
 const BLOCK: &str = "block";
 
-/// Where the storage class of a file is.
+/// The path of the storage class that belongs to a file.
 fn class_path(out: &Path) -> PathBuf {
     let stem = out.file_stem().unwrap_or_default().to_string_lossy();
     out.with_file_name(format!("{stem}-class.yaml"))
 }
 
-/// Upstream's suite looks for files below its own folders, unless they are absolute.
+/// Upstream's suite resolves relative paths in its own directories, so the path must be absolute.
 fn absolute(path: &Path) -> Result<String> {
     let absolute = std::path::absolute(path);
     let absolute = absolute.with_context(|| format!("cannot find the folder of {}", path.display()))?;
     Ok(absolute.display().to_string())
 }
 
-/// Writes a file, unless there is one.
+/// Writes a file, unless it exists.
 fn create(path: &Path, text: &str) -> Result<bool> {
     let failed =
-        || format!("cannot write {}: check that its folder exists and may be written", path.display());
+        || format!("cannot write {}: check that its directory exists and is writable", path.display());
     let mut file = match OpenOptions::new().write(true).create_new(true).open(path) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(false),
         file => file.with_context(failed)?,
     };
     let written = file.write_all(text.as_bytes());
     if written.is_err() {
-        // Half a file would be in the way of the next attempt; why the first failed says more.
+        // A partial file would block the next attempt; the original error is the one to report.
         let _ = fs::remove_file(path);
     }
     written.with_context(failed)?;

@@ -39,7 +39,7 @@ fn mistakes_are_usage_errors() {
         (&["run", "--nodes", "0"], "0 is not in 1..=64"),
         (&["run", "--nodse", "2"], "a similar argument exists: '--nodes'"),
         (&["run", "--driver", "bultin"], "use `builtin`, or `exec:"),
-        (&["run", "--driver", "exec:./d"], "the driver must be told where to listen"),
+        (&["run", "--driver", "exec:./d"], "one of them is required"),
         (&["run", "--driver", "exec:./d {endpoint} {nodeid}"], "{nodeid} is not a placeholder"),
         (&["run", "--driver-controller", "exec:./d {socket}"], "add --driver exec:COMMAND"),
         (&["run", "--fs-type", "ext4"], "add --driver exec:COMMAND"),
@@ -77,11 +77,11 @@ fn mistakes_are_usage_errors() {
         ),
         (&["load", "--load-image", "j"], "--load-image is for --cluster kind, not embedded"),
         (&["run", "--install", "--image", "i"], "--install is for --cluster existing, not embedded"),
-        (&["testdriver"], "which driver? Give --endpoint, or --driver"),
+        (&["testdriver"], "either --endpoint or --driver is required"),
         (&["testdriver", "--driver", "builtin", "--capability", "bock=true"], "did you mean block?"),
         (
             &["testdriver", "--driver", "builtin", "--capability", "teleport=true"],
-            "known are persistence, block",
+            "known capabilities: persistence, block",
         ),
         (&["testdriver", "--driver", "builtin", "--capability", "block"], "write NAME=true or NAME=false"),
         (
@@ -146,7 +146,7 @@ fn a_driver_that_ends_at_once_is_shown_by_its_log() {
     let driver = "exec:sh -c 'echo no licence for $1, $3 >&2; exit 1' sh {endpoint} --password hunter2";
     let output = claimcheck(&["run", "--driver", driver, "--out", &run]);
     assert_eq!(output.status.code(), Some(3), "{}", said(&output));
-    let shown = ["ends as soon as it is started", "no licence for unix:///var/lib/kubelet", "--password ***"];
+    let shown = ["exits immediately after it is started", "no licence for unix:///var/lib/kubelet", "--password ***"];
     assert!(shown.iter().all(|words| said(&output).contains(words)), "{}", said(&output));
     assert!(!said(&output).contains("hunter2"), "{}", said(&output));
 }
@@ -177,7 +177,7 @@ fn a_strangers_driver_runs_as_its_file_says() {
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(0), "{}{told}", said(&output));
     assert!(
-        said(&output).contains("no case looks at these of --driver-config: TestTags"),
+        said(&output).contains("no case uses these fields of --driver-config: TestTags"),
         "{}",
         said(&output)
     );
@@ -194,7 +194,7 @@ fn a_strangers_driver_runs_as_its_file_says() {
 fn a_file_of_another_driver_is_refused() {
     let (_, output) = as_a_strangers("other.example.com");
     assert_eq!(output.status.code(), Some(3), "{}", said(&output));
-    let why = "DriverInfo.Name of --driver-config is other.example.com, the driver calls itself stranger.example.com";
+    let why = "DriverInfo.Name of --driver-config is other.example.com, but GetPluginInfo returns stranger.example.com";
     assert!(said(&output).contains(why), "{}", said(&output));
 }
 
@@ -209,7 +209,7 @@ fn assets(programs: &[&str]) -> tempfile::TempDir {
 fn stock_programs_that_are_missing_are_named_with_their_remedy() {
     let table: &[(&[&str], &str, &str)] = &[
         (&[], "etcd is neither", "setup-envtest use"),
-        (&["etcd", "kube-apiserver"], "kube-controller-manager is neither", "leave out --controllers stock"),
+        (&["etcd", "kube-apiserver"], "kube-controller-manager is neither", "omit --controllers stock"),
     ];
     for (there, missing, remedy) in table {
         let folder = assets(there);

@@ -8,8 +8,8 @@ use std::{
 
 use serde_json::Value;
 
-const CASE: &str =
-    "provisioning::a claim becomes data in a pod and goes, each step once [dynamic, default fs, immediate]";
+const CASE: &str = "provisioning::a volume is provisioned, used by a pod and deleted with each CSI call exactly once \
+     [dynamic, default fs, Immediate]";
 
 /// The binary of a user whose state is in `home`.
 fn claimcheck(home: &Path, args: &[&str]) -> Command {
@@ -45,7 +45,7 @@ fn two_runs_make_a_trend_and_a_third_is_kept_out() {
     let home = tempfile::tempdir().expect("a folder");
     let home = home.path();
     let empty = history(home, &[]);
-    assert!(empty.status.success() && said(&empty).contains("no such run is kept in"), "{}", said(&empty));
+    assert!(empty.status.success() && said(&empty).contains("no matching runs in"), "{}", said(&empty));
     run(home, &["--out", "first"]);
     run(home, &["--out", "second"]);
     run(home, &["--out", "third", "--no-history"]);
@@ -63,7 +63,7 @@ fn two_runs_make_a_trend_and_a_third_is_kept_out() {
     assert!(page("second").contains(trend) && !page("third").contains(trend));
 
     let forgotten = history(home, &["forget", "--older-than", "0s"]);
-    assert!(said(&forgotten).contains("2 forgotten"), "{}", said(&forgotten));
+    assert!(said(&forgotten).contains("2 runs deleted"), "{}", said(&forgotten));
     assert_eq!(kept(home), 0);
 }
 
@@ -106,7 +106,7 @@ fn a_broken_history_is_named_and_fails_no_run() {
     assert!(told.contains(&file.display().to_string()) && told.contains("move it away"), "{told}");
 
     let told = said(&run(home, &["--out", "first"]));
-    let warning: Vec<&str> = told.lines().filter(|line| line.contains("in no history")).collect();
+    let warning: Vec<&str> = told.lines().filter(|line| line.contains("not added to the history")).collect();
     assert_eq!(warning.len(), 1, "{told}");
     assert!(warning[0].contains("history.db") && warning[0].contains("move it away"), "{told}");
     assert_eq!(fs::read_to_string(&file).expect("a file"), words, "it is left as it is");

@@ -93,7 +93,10 @@ fn said(output: &Output) -> String {
 fn clusters_are_listed_pruned_and_taken_down() {
     let machine = Machine::with(&["kind", "docker"]);
     let none = machine.cluster(&["list"]);
-    assert_eq!((none.status.code(), said(&none).as_str()), (Some(0), "no clusters of kind are ours\n"));
+    assert_eq!(
+        (none.status.code(), said(&none).as_str()),
+        (Some(0), "no kind clusters were created by claimcheck\n")
+    );
     let store = machine.store();
     drop(store.claim("claimcheck-gone", "docker", true).unwrap());
     let mut kept = store.claim("claimcheck-kept", "docker", true).unwrap();
@@ -115,13 +118,13 @@ fn clusters_are_listed_pruned_and_taken_down() {
     }
 
     let pruned = machine.cluster(&["prune"]);
-    assert_eq!(said(&pruned), "claimcheck-gone is deleted: it was left by a run that was killed\n");
-    assert_eq!(said(&machine.cluster(&["prune"])), "nothing is to be deleted\n");
+    assert_eq!(said(&pruned), "claimcheck-gone was deleted: it was left by a run that was killed\n");
+    assert_eq!(said(&machine.cluster(&["prune"])), "nothing to delete\n");
     let refused = machine.cluster(&["down", "living"]);
     assert_eq!(refused.status.code(), Some(3));
-    assert!(said(&refused).contains("cluster claimcheck-living belongs to a run that lives"), "{refused:?}");
+    assert!(said(&refused).contains("cluster claimcheck-living is in use by an active run"), "{refused:?}");
     let down = machine.cluster(&["down", "kept"]);
-    assert_eq!(said(&down), "claimcheck-kept is deleted\n");
+    assert_eq!(said(&down), "claimcheck-kept was deleted\n");
     assert_eq!(fs::read_to_string(machine.0.path().join("containers")).unwrap(), "");
     drop(living);
 }
@@ -218,6 +221,6 @@ fn a_killed_creation_is_found_and_pruned() {
     killpg(kind, Signal::SIGKILL).unwrap();
     assert!(said(&machine.cluster(&["list"])).contains("left by a run that was killed"));
     let pruned = machine.cluster(&["prune"]);
-    assert_eq!(said(&pruned), "claimcheck-ci is deleted: it was left by a run that was killed\n");
+    assert_eq!(said(&pruned), "claimcheck-ci was deleted: it was left by a run that was killed\n");
     assert_eq!((machine.containers().as_str(), machine.store().records().len()), ("", 0));
 }

@@ -25,7 +25,7 @@ use nix::{
 use serde_json::{Value, json};
 
 /// Cases that do without loop devices, and hit nobody.
-const CASES: &str = "each step once [dynamic, default fs";
+const CASES: &str = "each CSI call exactly once [dynamic, default fs";
 
 /// What `docker info` says where all is well.
 const INFO: &str = r#"{"ServerVersion":"28.2.2","CgroupDriver":"systemd","CgroupVersion":"2",

@@ -225,7 +225,7 @@ fn an_ordinary_user_runs_what_can_run() {
     let cases = summary()["cases"].clone();
     assert!(cases["passed"].as_u64() > Some(5) && cases["failed"].as_u64() == Some(0), "{cases}");
     assert!(
-        cases["skipped"].as_u64() > Some(0) && said.contains("an ordinary user has no loop devices"),
+        cases["skipped"].as_u64() > Some(0) && said.contains("unprivileged users have no loop devices"),
         "{said}"
     );
     nothing_left(&tag);

@@ -22,7 +22,7 @@ fn said(output: &Output) -> String {
 fn five_volumes_come_and_go() {
     let (output, summary) = load(&["--volumes", "5", "--concurrency", "3"]);
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
-    assert!(said(&output).contains("PASS  5 volumes up and gone"), "{}", said(&output));
+    assert!(said(&output).contains("PASS  5 volumes completed"), "{}", said(&output));
     let load = &summary["load"];
     assert_eq!((&load["volumes"], &load["failed"], &load["concurrency"]), (&5.into(), &0.into(), &3.into()));
     assert_eq!((&load["life"]["count"], &summary["phases"]["start"][0]["count"]), (&5.into(), &5.into()));
@@ -63,14 +63,14 @@ fn a_volume_that_fails_is_named() {
     let error = &summary["load"]["errors"][0];
     assert!(error["claims"][0].as_str().is_some_and(|claim| claim.contains("/claim-")), "{error}");
     assert!(error["why"].as_str().is_some_and(|why| why.contains("timed out after 2 s")), "{error}");
-    assert!(said(&output).contains("FAIL  0 volumes up and gone, 2 failed"), "{}", said(&output));
+    assert!(said(&output).contains("FAIL  0 volumes completed, 2 failed"), "{}", said(&output));
 }
 
 #[test]
 fn a_class_that_will_not_do_is_a_usage_error() {
     for (args, remedy) in [
-        (&["--class", "fast"][..], "give --class one of claimcheck-directory"),
-        (&["--class", "claimcheck-directory-late", "--no-pods"], "or leave out --no-pods"),
+        (&["--class", "fast"][..], "set --class to one of claimcheck-directory"),
+        (&["--class", "claimcheck-directory-late", "--no-pods"], "or omit --no-pods"),
     ] {
         let (output, _) = load(args);
         assert_eq!(output.status.code(), Some(2), "{}", said(&output));

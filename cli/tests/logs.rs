@@ -5,8 +5,8 @@ use std::{fs, path::Path, process::Command};
 
 use serde_json::Value;
 
-const CASE: &str =
-    "provisioning::a claim becomes data in a pod and goes, each step once [dynamic, default fs, immediate]";
+const CASE: &str = "provisioning::a volume is provisioned, used by a pod and deleted with each CSI call exactly once \
+     [dynamic, default fs, Immediate]";
 
 /// Runs the case into this folder; returns what was written to standard error.
 fn run(out: &Path, args: &[&str], filter: Option<&str>) -> String {

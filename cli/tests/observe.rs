@@ -149,7 +149,13 @@ fn a_run_on_somebodys_cluster_times_mounts_by_their_observer() {
     kubectl(&kubeconfig, &ready, "");
 
     let mut tests = claimcheck();
-    tests.args(["run", "--cluster", "existing", "volumes::data is kept for the next pod [", "--kubeconfig"]);
+    tests.args([
+        "run",
+        "--cluster",
+        "existing",
+        "volumes::data persists across pod recreation [",
+        "--kubeconfig",
+    ]);
     let tests = tests.arg(&kubeconfig).arg("--out").arg(&run).output().expect("the binary runs");
     // In order: the observer's pod, too, ends with it.
     kill(Pid::from_raw(up.id().cast_signed()), Signal::SIGINT).expect("it runs");

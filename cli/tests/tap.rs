@@ -90,7 +90,7 @@ fn a_tap_wants_unix_sockets_and_a_node() {
     };
     let connect = ["--connect", "unix:///run/driver.sock"];
     let (code, words) = said(&[&connect[..], &["--listen", "tcp://0.0.0.0:1", "--node-name", "n"]].concat());
-    assert!(code == Some(3) && words.contains("a tap listens at a unix socket"), "{words}");
+    assert!(code == Some(3) && words.contains("a tap must listen on a unix socket"), "{words}");
     let (code, words) = said(&[&connect[..], &["--listen", "unix:///run/csi.sock"]].concat());
     assert!(code == Some(2) && words.contains("--node-name"), "{words}");
 }

@@ -75,7 +75,7 @@ fn a_stranger_is_taken_at_its_word() {
         "  TopologyKeys:\n  - example.com/zone\n",
         "block: true                             # given by --capability",
         "volumeLimits: true                      # declared: NodeGetInfo max_volumes_per_node; slow",
-        "RWX: false                              # cannot be asked:",
+        "RWX: false                              # unknown:",
     ] {
         assert!(text.contains(line), "{line}\n{text}");
     }

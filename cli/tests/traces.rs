@@ -62,8 +62,8 @@ mod otlp {
     }
 }
 
-const CASE: &str =
-    "provisioning::a claim becomes data in a pod and goes, each step once [dynamic, default fs, immediate]";
+const CASE: &str = "provisioning::a volume is provisioned, used by a pod and deleted with each CSI call exactly once \
+     [dynamic, default fs, Immediate]";
 
 /// A collector that takes everything; returns its address.
 fn collector() -> (String, mpsc::Receiver<otlp::Request>) {

@@ -48,7 +48,7 @@ fn the_commands_are_there() {
     let tests: Vec<&str> =
         commands(&workflow).into_iter().filter(|line| line.starts_with("cargo ")).collect();
     assert_eq!(tests, ["cargo test --locked --test e2e --no-run", "cargo test --locked --test e2e"]);
-    assert!(root().join("suites/cluster/tests/e2e.rs").exists());
+    assert!(root().join("suites/run/tests/e2e.rs").exists());
     for line in commands(&workflow) {
         let program = line.split_whitespace().next().unwrap_or_default();
         assert!(["cargo", "go", "echo"].contains(&program) || root().join(program).exists(), "{line}");
@@ -65,7 +65,7 @@ fn the_paths_are_there() {
     for file in hashed {
         assert!(root().join(file).exists(), "{file}");
     }
-    // Where `suites/cluster/tests/e2e.rs` makes run folders.
+    // Where `suites/run/tests/e2e.rs` makes run folders.
     let kept: Vec<&str> = steps(&workflow)
         .iter()
         .filter(|step| {

@@ -20,8 +20,10 @@ use crate::{
 const USUAL: &str = "127.0.0.1:9464";
 /// Cases that have a volume grow, on its controller and on its node, and one that gives a volume to a group: operations
 /// that are in no others.
-const OTHER_OPERATIONS: [&str; 2] =
-    ["volume_expand::a volume grows under its pod", "fs_group::a volume gets the group of its pod"];
+const OTHER_OPERATIONS: [&str; 2] = [
+    "volume_expand::a volume is expanded while a pod uses it",
+    "fs_group::a volume and its new files get the fsGroup of the pod",
+];
 /// The time range of the dashboards, in seconds.
 const RANGE: u64 = 900;
 /// How often the cases are run at the most: how much a Prometheus sees of a short run is a matter of chance on a busy

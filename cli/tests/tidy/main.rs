@@ -2,6 +2,7 @@
 
 mod dependencies;
 mod planners;
+mod words;
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Arguments about our components on real nodes: where a run installs them.
+//! Arguments for the built-in components on real nodes, where a run installs them.
 
 use std::path::Path;
 
@@ -6,37 +6,37 @@ use claimcheck_cluster::Image;
 use claimcheck_deploy::install::{self, Sidecars, Variant};
 use clap::{Args, ValueEnum};
 
-/// The image of our components, as the manifests name it.
+/// The image of the built-in components, as the manifests name it.
 const IMAGE: &str = "claimcheck:dev";
 
 /// Arguments of `--cluster kind`, and of `--cluster existing --install`.
 #[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Our components on real nodes")]
+#[command(next_help_heading = "Built-in components on real nodes")]
 pub struct ComponentArgs {
-    /// The image of our components: on kind what the engine calls it, or an archive of `claimcheck image`
-    /// [default: claimcheck:dev, which is built around this program]; on an existing cluster one that its nodes
+    /// Image of the built-in components: on kind its name in the container engine, or an archive written by
+    /// `claimcheck image` [default: claimcheck:dev, built from this binary]; on an existing cluster one that its nodes
     /// have or can pull
     #[arg(long, value_name = "NAME|FILE.tar", env = "CLAIMCHECK_IMAGE")]
     image: Option<String>,
-    /// Whose sidecars stand beside our driver [default: ours]
+    /// Sidecars of the built-in driver [default: ours]
     #[arg(long, value_enum, env = "CLAIMCHECK_SIDECARS")]
     sidecars: Option<Whose>,
-    /// Leave what was brought up at the end: the cluster on kind, our components on an existing one
+    /// Keep the kind cluster, or the components installed on an existing cluster, at the end of the run
     #[arg(long)]
     pub keep: bool,
 }
 
-/// Whose sidecars stand beside our driver.
+/// The sidecars of the built-in driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Whose {
-    /// Our provisioner, attacher, registrar and liveness probe
+    /// The built-in provisioner, attacher, registrar and liveness probe
     Ours,
-    /// Those of kubernetes-csi from registry.k8s.io, with a tap between them and the driver
+    /// The upstream sidecars of kubernetes-csi from registry.k8s.io, with a tap between them and the driver
     Upstream,
 }
 
 impl ComponentArgs {
-    /// The first that was given, for places that take none.
+    /// The first of these arguments that was given, for kinds of cluster that accept none of them.
     pub fn given(&self) -> Option<&'static str> {
         let given = [
             ("--image", self.image.is_some()),
@@ -46,7 +46,7 @@ impl ComponentArgs {
         given.into_iter().find(|(_, is_given)| *is_given).map(|(argument, _)| argument)
     }
 
-    /// The image as nodes know it.
+    /// The image name on the nodes.
     pub fn image_name(&self) -> &str {
         match &self.image {
             Some(image) if !is_archive(image) => image,
@@ -54,7 +54,7 @@ impl ComponentArgs {
         }
     }
 
-    /// Where the image comes from, where we bring it to the nodes; `base` is below it, if it is built.
+    /// The source of the image, if the run loads it onto the nodes; `base` is its base image, if it is built.
     pub fn image(&self, base: Option<String>) -> Image {
         match &self.image {
             Some(image) => given(image),
@@ -62,7 +62,7 @@ impl ComponentArgs {
         }
     }
 
-    /// Whether nodes are told an image that they may have or can pull.
+    /// Whether the image is a name that nodes have or can pull, not an archive.
     pub fn names_image(&self) -> bool {
         self.image.as_ref().is_some_and(|image| !is_archive(image))
     }
@@ -72,7 +72,7 @@ impl ComponentArgs {
         self.sidecars == Some(Whose::Upstream)
     }
 
-    /// What is installed.
+    /// The components to install.
     pub fn components(&self, variant: Variant) -> install::Options {
         let sidecars = match self.sidecars {
             Some(Whose::Upstream) => Sidecars::Upstream,
@@ -82,12 +82,12 @@ impl ComponentArgs {
     }
 }
 
-/// An image that is brought to nodes, as people name it.
+/// An image to load onto the nodes, from its argument.
 pub fn given(image: &str) -> Image {
     if is_archive(image) { Image::Archive(image.into()) } else { Image::Named(image.to_owned()) }
 }
 
-/// Whether it is a file, not the name of an image: those have no such ending.
+/// Whether it is a file and not an image name, by its extension.
 fn is_archive(image: &str) -> bool {
     Path::new(image).extension().is_some_and(|extension| extension == "tar")
 }

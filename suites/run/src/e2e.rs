@@ -24,7 +24,7 @@ use crate::run::{Options, Run};
 use claimcheck_suites::catalogue;
 use claimcheck_suites::{Planned, plan};
 
-/// Where the tests run: their arguments are libtest's, so this is told by environment variables alone.
+/// The arguments of the run. The command line belongs to libtest, so they are environment variables only.
 #[derive(Debug, Parser)]
 struct Environment {
     #[command(flatten)]
@@ -100,15 +100,15 @@ fn tests(arguments: &Arguments, options: &Options, lane: Lane) -> anyhow::Result
     let runtime = Arc::new(Runtime::new()?);
     let (run, interrupted) = runtime.block_on(async {
         let interrupted = interrupt::token()?;
-        // Before everything is up there is nothing to end in order.
+        // Until everything is up, an interrupt needs no orderly shutdown.
         tokio::select! {
             run = Run::start(options, lane, interrupted.clone()) => anyhow::Ok((run?, interrupted.clone())),
             () = interrupted.cancelled() => anyhow::bail!("the run was interrupted"),
         }
     })?;
-    // Which cases can run is known only now, where the cluster is somebody's.
+    // On an existing cluster, the cases that can run are known only now.
     let planned = run.planned().to_vec();
-    // The last holder finishes it; trials are dropped as they end.
+    // The last owner finishes the run; trials are dropped as they end.
     let shared = Arc::new(Mutex::new(Some(Arc::new(run))));
     let trials = planned.into_iter().map(|planned| {
         let (runtime, shared) = (runtime.clone(), shared.clone());
@@ -124,7 +124,7 @@ fn tests(arguments: &Arguments, options: &Options, lane: Lane) -> anyhow::Result
     let trials = trials.collect();
     let conclusion: Conclusion = libtest_mimic::run(arguments, trials);
     let run = shared.lock().unwrap_or_else(PoisonError::into_inner).take();
-    let run = run.and_then(Arc::into_inner).ok_or_else(|| anyhow::anyhow!("a case still runs"))?;
+    let run = run.and_then(Arc::into_inner).ok_or_else(|| anyhow::anyhow!("a case is still running"))?;
     let outcome = runtime.block_on(run.finish(options.began))?;
     println!("report: {}", outcome.folder.display());
     Ok(match interrupt::exit_code(&interrupted, &outcome) {
@@ -133,7 +133,7 @@ fn tests(arguments: &Arguments, options: &Options, lane: Lane) -> anyhow::Result
     })
 }
 
-/// A case as a test; one that would be skipped is an ignored test, its kind says why.
+/// A case as a test; a skipped case is an ignored test with the reason as its kind.
 fn trial(planned: Planned, run: impl Fn(&Planned) -> Result<(), Failed> + Send + 'static) -> Trial {
     let name = planned.case.id().to_string();
     let skip = planned.skip.clone();

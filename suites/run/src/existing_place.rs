@@ -1,4 +1,4 @@
-//! Somebody's cluster: its arguments, and what is installed on it for a run.
+//! `--cluster existing`: its arguments, and the components installed on the cluster for a run.
 
 use std::path::PathBuf;
 
@@ -16,16 +16,16 @@ use claimcheck_suites::{Environment, FileSystems};
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Existing clusters")]
 pub struct ExistingArgs {
-    /// The kubeconfig [default: KUBECONFIG, or ~/.kube/config]
+    /// Path of the kubeconfig [default: KUBECONFIG, or ~/.kube/config]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// The context of the kubeconfig [default: its current one]
+    /// Context of the kubeconfig [default: its current context]
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
-    /// The class whose driver is tried [default: the default class, or that of the driver of --install]
+    /// Storage class of the driver under test [default: the default class, or the class of the driver of --install]
     #[arg(long, value_name = "NAME", conflicts_with = "driver_config", env = "CLAIMCHECK_STORAGE_CLASS")]
     storage_class: Option<String>,
-    /// Install our driver and observers for the run, and remove them at its end; needs --image
+    /// Install the built-in driver and observers for the run and remove them at its end; requires --image
     #[arg(
         long,
         value_enum,
@@ -36,8 +36,8 @@ pub struct ExistingArgs {
         env = "CLAIMCHECK_INSTALL"
     )]
     install: Option<Installed>,
-    /// The kubelets' directory, where it is not /var/lib/kubelet, with symbolic links resolved: /var/lib/k0s/kubelet on
-    /// k0s, /var/snap/microk8s/common/var/lib/kubelet on MicroK8s; for what --install installs
+    /// Root directory of the kubelets for --install, if not /var/lib/kubelet, with symbolic links resolved:
+    /// /var/lib/k0s/kubelet on k0s, /var/snap/microk8s/common/var/lib/kubelet on MicroK8s
     #[arg(
         long,
         value_name = "DIR",
@@ -46,7 +46,7 @@ pub struct ExistingArgs {
         env = "CLAIMCHECK_KUBELET_DIR"
     )]
     kubelet_dir: Option<String>,
-    /// Let disruptive cases kill what --install has installed, and taint nodes
+    /// Permit disruptive cases to kill the components installed by --install, and to taint nodes
     #[arg(long)]
     allow_disruptive: bool,
 }
@@ -56,18 +56,18 @@ fn kubelet_dir(text: &str) -> Result<String, String> {
     let is_plain = !path.contains("//") && !path.split('/').any(|part| part == "." || part == "..");
     match path.starts_with('/') && is_plain {
         true => Ok(path.to_owned()),
-        false => Err("write an absolute path, without links, `.` or `..`".to_owned()),
+        false => Err("write an absolute path, without symbolic links, `.` or `..`".to_owned()),
     }
 }
 
-/// What is installed on somebody's cluster: the variants of the manifests.
+/// The variants of the manifests that can be installed on an existing cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Installed {
-    /// The driver with its sidecars, on nodes that share no folder: all volumes are on one node
+    /// The driver with its sidecars, on nodes without a shared directory: all volumes are on one node
     Existing,
-    /// The same, on nodes that have one and the same /var/lib/claimcheck
+    /// The same, on nodes that share /var/lib/claimcheck
     Stock,
-    /// As stock, with our storage controllers in place of those of Kubernetes, which must be off
+    /// As stock, with the built-in storage controllers in place of those of Kubernetes, which must be disabled
     Kind,
 }
 
@@ -82,7 +82,7 @@ impl Installed {
 }
 
 impl ExistingArgs {
-    /// The first that was given, for places that take none.
+    /// The first of these arguments that was given, for kinds of cluster that accept none of them.
     pub fn given(&self) -> Option<&'static str> {
         let given = [
             ("--kubeconfig", self.kubeconfig.is_some()),
@@ -95,17 +95,17 @@ impl ExistingArgs {
         given.into_iter().find(|(_, is_given)| *is_given).map(|(argument, _)| argument)
     }
 
-    /// Whether components of ours are installed.
+    /// Whether built-in components are installed.
     pub fn installs(&self) -> bool {
         self.install.is_some()
     }
 
-    /// Whether components shall be hit that are not ours.
+    /// Whether disruptions are requested for components that claimcheck has not installed.
     pub fn disrupts_others(&self) -> bool {
         self.allow_disruptive && self.install.is_none()
     }
 
-    /// The place that they name, with the class of a driver file and a driver that makes these file systems.
+    /// The cluster that the arguments select, with the class of a driver file and the driver's file systems.
     pub fn place(
         self,
         class: Option<ClassChoice>,
@@ -125,7 +125,7 @@ impl ExistingArgs {
     }
 }
 
-/// Somebody's cluster.
+/// An existing cluster.
 #[derive(Clone, Debug)]
 pub struct ExistingPlace {
     target: Target,
@@ -134,46 +134,46 @@ pub struct ExistingPlace {
 }
 
 impl ExistingPlace {
-    /// What to tell before something is installed.
+    /// The message to print before anything is installed.
     pub fn foreword(&self) -> Option<String> {
         let Install { components, keep, .. } = self.install.as_ref()?;
         Some(format!(
-            "driver, sidecars and observers (manifests/{}, image {}) are installed in namespace {}; {}",
+            "installing driver, sidecars and observers (manifests/{}, image {}) in namespace {}; {}",
             components.overlay(),
             components.image,
             components.namespace,
-            if *keep { "they stay" } else { "the end of the run removes them" },
+            if *keep { "they are kept" } else { "they are removed at the end of the run" },
         ))
     }
 
-    /// What to tell when a run is over, if something stays.
+    /// The message to print at the end of a run if components are kept.
     pub fn afterword(&self) -> Option<String> {
         let Install { components, keep, .. } = self.install.as_ref()?;
         let overlay = components.overlay();
         keep.then(|| {
-            format!("our components stay: `kubectl delete -k manifests/{overlay} -k manifests/observe` removes them")
+            format!("components are kept: `kubectl delete -k manifests/{overlay} -k manifests/observe` removes them")
         })
     }
 
-    /// Looks at the cluster, with our components installed if they are to be.
+    /// Connects to the cluster, and installs the built-in components if requested.
     ///
     /// # Errors
-    /// It cannot be used; nothing is left then.
+    /// It cannot be used; nothing is left behind then.
     pub async fn bring_up(&self, folder: &RunFolder) -> Result<Cluster> {
         // Boxed: these are large futures, and are awaited once.
         let real = match &self.install {
             None => Box::pin(Real::at(&self.target)).await?,
             Some(install) => Box::pin(Real::with_components(&self.target, install, &folder.cluster_dir()?))
                 .await
-                .context("our components cannot be used on the cluster")?,
+                .context("the built-in components cannot be used on the cluster")?,
         };
         Ok(Cluster::Real(Box::new(real)))
     }
 
-    /// What is known of it before it is looked at, beside what is known of all clusters.
+    /// What is known of the cluster before it is queried, in addition to what is known of all clusters.
     pub fn expected(&self, unknown: Environment) -> Environment {
         let file_systems = match &self.install {
-            // The image of our driver brings the programs.
+            // The image of the built-in driver contains the programs.
             Some(_) if self.target.class == ClassChoice::Default => {
                 FileSystems { ext3: Ok(()), ext4: Ok(()), xfs: Ok(()), block: Ok(()) }
             }

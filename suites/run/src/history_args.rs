@@ -1,4 +1,4 @@
-//! Whether a run is kept for later, and where.
+//! Arguments of the history: whether runs are recorded, and in which file.
 
 use std::path::PathBuf;
 
@@ -8,23 +8,23 @@ use clap::builder::FalseyValueParser;
 /// The file of the history.
 #[derive(Clone, Debug, clap::Args)]
 pub struct HistoryFile {
-    /// The file of what earlier runs came to [default: claimcheck/history.db in $XDG_STATE_HOME or
+    /// History file with the results of earlier runs [default: claimcheck/history.db in $XDG_STATE_HOME or
     /// ~/.local/state]
     #[arg(long, value_name = "FILE", env = "CLAIMCHECK_HISTORY")]
     history: Option<PathBuf>,
 }
 
 impl HistoryFile {
-    /// Where it is; none where nobody says so, and the user has no home.
+    /// The path; none if no file is given and the user has no home directory.
     pub fn path(&self) -> Option<PathBuf> {
         self.history.clone().or_else(default_path)
     }
 }
 
-/// Whether there is a history, and where.
+/// Whether runs are recorded, and in which file.
 #[derive(Clone, Debug, clap::Args)]
 pub struct HistoryArgs {
-    /// Keep nothing of this run but its folder, and show no earlier ones
+    /// Do not record this run in the history, and show no earlier runs
     #[arg(long, env = "CLAIMCHECK_NO_HISTORY", value_parser = FalseyValueParser::new())]
     no_history: bool,
     #[command(flatten)]
@@ -32,12 +32,12 @@ pub struct HistoryArgs {
 }
 
 impl HistoryArgs {
-    /// Where it is; none where there shall be none.
+    /// The path; none if the history is disabled.
     pub fn path(&self) -> Option<PathBuf> {
         self.file.path().filter(|_| !self.no_history)
     }
 
-    /// The same where a file is named, and none where none is: for tests, which are no runs to look back at.
+    /// The path if a file is given explicitly: runs of tests are not recorded by default.
     pub fn named(&self) -> Option<PathBuf> {
         self.file.history.clone().filter(|_| !self.no_history)
     }

@@ -1,4 +1,4 @@
-//! What Ctrl-C means: the first ends a run in order, with its report; the second at once.
+//! Handling of Ctrl-C: the first ends a run in order, with its report; the second at once.
 
 use std::{
     process::ExitCode,
@@ -11,17 +11,17 @@ use tokio_util::sync::CancellationToken;
 
 use crate::run::Outcome;
 
-/// Signals closer together than this are one wish.
+/// Signals within this time count as one.
 const TWICE: Duration = Duration::from_millis(500);
-/// What a shell says of a program that ended by SIGINT.
+/// The exit code of a program terminated by SIGINT, as shells report it.
 const INTERRUPTED: u8 = 130;
-/// All went well, and too slowly or too often.
+/// The exit code if all cases passed but a threshold was not met.
 const BROKEN: u8 = 4;
 
-/// Cancelled once somebody wants the run to end. To be called on a runtime.
+/// A token that is cancelled by SIGINT or SIGTERM. Must be called within a tokio runtime.
 ///
 /// # Errors
-/// The signals cannot be listened to.
+/// The signal handlers cannot be installed.
 pub fn token() -> Result<CancellationToken> {
     let interrupted = CancellationToken::new();
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -34,8 +34,8 @@ pub fn token() -> Result<CancellationToken> {
         }
         token.cancel();
         let asked = Instant::now();
-        // Whoever asks twice does not want to wait: the kernel cleans up. A signal to the whole process
-        // group comes twice at once, by itself and forwarded, and is one wish.
+        // A second signal ends the process at once: the kernel cleans up. A signal to the whole process group
+        // arrives twice at the same time, directly and forwarded, and counts as one.
         while asked.elapsed() < TWICE {
             tokio::select! {
                 _ = interrupt.recv() => {}
@@ -47,7 +47,7 @@ pub fn token() -> Result<CancellationToken> {
     Ok(interrupted)
 }
 
-/// The exit code of a run that has reported.
+/// The exit code of a run after its report.
 pub fn exit_code(interrupted: &CancellationToken, outcome: &Outcome) -> ExitCode {
     match (interrupted.is_cancelled(), outcome.is_good(), outcome.keeps_thresholds()) {
         (true, _, _) => ExitCode::from(INTERRUPTED),

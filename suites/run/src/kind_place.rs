@@ -1,4 +1,4 @@
-//! A place that kind makes: its arguments, and how it is brought up.
+//! `--cluster kind`: its arguments, and how the cluster is created.
 
 use std::path::PathBuf;
 
@@ -15,26 +15,26 @@ use crate::component_args::{self, ComponentArgs};
 
 /// Arguments of `--cluster kind`.
 #[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Clusters of kind")]
+#[command(next_help_heading = "kind clusters")]
 pub struct KindArgs {
-    /// The cluster's name; it begins with `claimcheck-` in any case [default: one that is made up]
+    /// Cluster name; the prefix `claimcheck-` is added if missing [default: generated]
     #[arg(long, value_name = "NAME", env = "CLAIMCHECK_NAME")]
     name: Option<String>,
-    /// The image of the nodes, and so the version of Kubernetes: kindest/node:v1.36.0 [default: kind's own]
+    /// Node image, which determines the Kubernetes version: kindest/node:v1.36.0 [default: kind's default]
     #[arg(long, value_name = "IMAGE", env = "CLAIMCHECK_NODE_IMAGE")]
     node_image: Option<String>,
-    /// A config file of kind, which is joined with ours
+    /// kind config file, which is merged with the generated one
     #[arg(long, value_name = "FILE", env = "CLAIMCHECK_KIND_CONFIG")]
     kind_config: Option<PathBuf>,
-    /// An argument of all kubelets, without dashes, as v=4: it counts for more than the config that is generated,
-    /// in which kubelets report the status of their node each second; can be repeated
+    /// Argument of all kubelets, without dashes, for example v=4; overrides the generated config, in which kubelets
+    /// report their node status every second; can be repeated
     #[arg(long = "kubelet-arg", value_name = "NAME=VALUE", value_parser = kubelet_arg)]
     kubelet_args: Vec<(String, String)>,
-    /// The image below ours, where it is built [default: debian:trixie-slim]
+    /// Base image of the component image, if that is built [default: debian:trixie-slim]
     #[arg(long, value_name = "IMAGE", conflicts_with = "image", env = "CLAIMCHECK_BASE_IMAGE")]
     base_image: Option<String>,
-    /// A further image that is brought to all nodes: what the engine calls it, or an archive of images; can be
-    /// repeated. Upstream's sidecars, a vendor's driver and --workload-image come from a registry otherwise
+    /// Additional image to load onto all nodes: name in the container engine, or image archive; can be repeated.
+    /// Otherwise upstream sidecars, a vendor's driver and --workload-image are pulled from a registry
     #[arg(
         long = "load-image",
         value_name = "NAME|FILE.tar",
@@ -42,22 +42,22 @@ pub struct KindArgs {
         env = "CLAIMCHECK_LOAD_IMAGE"
     )]
     load_images: Vec<String>,
-    /// Use the cluster of this name that an earlier run has kept, or make it; it stays
+    /// Reuse the kept cluster of this name, or create it; it is kept at the end
     #[arg(long, requires = "name")]
     reuse: bool,
 }
 
-/// An argument of kubelets.
+/// Parses an argument of kubelets.
 fn kubelet_arg(text: &str) -> Result<(String, String), String> {
     let name = |name: &str| !name.is_empty() && !name.starts_with('-');
     match text.split_once('=') {
         Some((key, value)) if name(key) => Ok((key.to_owned(), value.to_owned())),
-        _ => Err("write NAME=VALUE without dashes, as in v=4".to_owned()),
+        _ => Err("write NAME=VALUE without dashes, for example v=4".to_owned()),
     }
 }
 
 impl KindArgs {
-    /// The first that was given, for places that take none.
+    /// The first of these arguments that was given, for kinds of cluster that accept none of them.
     pub fn given(&self) -> Option<&'static str> {
         let given = [
             ("--name", self.name.is_some()),
@@ -71,10 +71,10 @@ impl KindArgs {
         given.into_iter().find(|(_, is_given)| *is_given).map(|(argument, _)| argument)
     }
 
-    /// The place that they name, with so many workers, these components and these storage controllers.
+    /// The cluster that the arguments select, with this number of workers, these components and storage controllers.
     ///
     /// # Errors
-    /// kind would not take the name.
+    /// kind does not accept the name.
     pub fn place(
         self,
         workers: Option<usize>,
@@ -86,7 +86,7 @@ impl KindArgs {
     }
 }
 
-/// A place that kind makes.
+/// A kind cluster to be created or reused.
 #[derive(Clone, Debug)]
 pub struct KindPlace {
     name: String,
@@ -102,9 +102,9 @@ impl KindPlace {
         self.components.has_upstream_sidecars()
     }
 
-    /// How often kubelets report the status of their node, as reports show it.
+    /// The period at which kubelets report their node status, for the report.
     pub fn node_status_period(&self) -> String {
-        let of_config = self.args.kind_config.is_some().then_some(" unless --kind-config says otherwise");
+        let of_config = self.args.kind_config.is_some().then_some(" unless --kind-config overrides it");
         let given =
             self.args.kubelet_args.iter().rev().find(|(name, _)| name == "node-status-update-frequency");
         match given {
@@ -113,12 +113,12 @@ impl KindPlace {
         }
     }
 
-    /// Whose storage controllers run.
+    /// The storage controllers that run: built-in or stock.
     pub fn controllers(&self) -> Controllers {
         self.controllers
     }
 
-    /// How many nodes take pods, as far as that is known: a config file may say another number.
+    /// The number of schedulable nodes, as far as it is known: a config file may set another number.
     pub fn workers(&self) -> usize {
         match (self.workers, &self.args.kind_config) {
             (Some(workers), _) => workers,
@@ -127,28 +127,31 @@ impl KindPlace {
         }
     }
 
-    /// The same, to outlive its run.
+    /// The same cluster, kept at the end of the run.
     #[must_use]
     pub fn kept(mut self) -> Self {
         self.components.keep = true;
         self
     }
 
-    /// What to tell before it is brought up: that takes a while.
+    /// The message to print before the cluster is created, which takes a while.
     pub fn foreword(&self) -> String {
-        format!("kind brings up {}: a minute or two, and longer if its image must be pulled", self.name)
+        format!(
+            "creating kind cluster {}: this takes one or two minutes, longer if its image must be pulled",
+            self.name
+        )
     }
 
-    /// What to tell when a run is over, if the cluster stays.
+    /// The message to print at the end of a run if the cluster is kept.
     pub fn afterword(&self) -> Option<String> {
         let stays = self.components.keep || self.args.reuse;
-        stays.then(|| format!("{0} stays: `claimcheck cluster down {0}` deletes it", self.name))
+        stays.then(|| format!("{0} is kept: `claimcheck cluster down {0}` deletes it", self.name))
     }
 
-    /// Brings the cluster up, with our components.
+    /// Creates the cluster, with the built-in components.
     ///
     /// # Errors
-    /// It does not come up; nothing is left then.
+    /// It cannot be created; nothing is left behind then.
     pub async fn bring_up(&self, folder: &RunFolder) -> Result<Real> {
         let options = self.options(folder)?;
         let variant = match options.controllers {

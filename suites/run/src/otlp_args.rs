@@ -1,4 +1,4 @@
-//! Who is sent traces, with which credentials.
+//! Arguments of the trace export: the OTLP collector and its credentials.
 
 use std::path::PathBuf;
 
@@ -7,44 +7,44 @@ use secrecy::SecretString;
 
 use crate::unshown::{BadArgument, parse, unshown};
 
-/// Headers of traces, and of all that OpenTelemetry sends: those of the first come last, and so count.
+/// Environment variables with headers for all OTLP signals, and for traces, which take precedence.
 const HEADERS: [&str; 2] = ["OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"];
 
-/// Where traces are sent.
+/// Trace export.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Traces")]
 pub struct OtlpArgs {
-    /// Send a trace of every volume there, as OTLP: http://HOST:4318/v1/traces or grpc://HOST:4317; with TLS https://
-    /// or grpcs://. Headers are those of OTEL_EXPORTER_OTLP_HEADERS
+    /// Export a trace of every volume to this OTLP collector: http://HOST:4318/v1/traces or grpc://HOST:4317; with TLS
+    /// https:// or grpcs://. Headers are read from OTEL_EXPORTER_OTLP_HEADERS
     #[arg(long, value_name = "URL", env = "CLAIMCHECK_OTLP", hide_env_values = true, value_parser = unshown)]
     otlp: Option<SecretString>,
-    /// A file with headers for --otlp, such as `Authorization: Bearer TOKEN`, one a line
+    /// File with headers for --otlp, for example `Authorization: Bearer TOKEN`, one per line
     #[arg(long, value_name = "FILE", env = "CLAIMCHECK_OTLP_HEADERS_FILE", requires = "otlp")]
     otlp_headers_file: Option<PathBuf>,
-    /// A file of PEM with the CA of --otlp, which is trusted beside those of this machine
+    /// PEM file with the CA certificate of --otlp, trusted in addition to those of this machine
     #[arg(long, value_name = "FILE", env = "OTEL_EXPORTER_OTLP_CERTIFICATE")]
     otlp_ca_file: Option<PathBuf>,
 }
 
-/// Traces cannot be sent as they are to be.
+/// The trace export is misconfigured.
 #[derive(Debug, thiserror::Error)]
 pub enum OtlpError {
-    /// The address makes no sense.
+    /// The address is invalid.
     #[error(transparent)]
     Address(#[from] BadArgument),
-    /// Headers make no sense.
+    /// Headers are invalid.
     #[error(transparent)]
     Headers(#[from] CredentialsError),
-    /// Certificates make no sense.
+    /// Certificates are invalid.
     #[error("--otlp-ca-file: {0}")]
     Trust(#[from] TlsError),
 }
 
 impl OtlpArgs {
-    /// Who is sent them, if anybody.
+    /// The collector, if one is configured.
     ///
     /// # Errors
-    /// The address, a file or a variable of the environment makes no sense.
+    /// The address, a file or an environment variable is invalid.
     pub fn collector(&self) -> Result<Option<Collector>, OtlpError> {
         let Some(address) = &self.otlp else { return Ok(None) };
         let mut collector: Collector = parse("--otlp", address)?;

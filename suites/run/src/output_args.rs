@@ -1,4 +1,4 @@
-//! What a run leaves and what it has to keep: arguments of everything that measures.
+//! Arguments for the outputs and thresholds of a run.
 
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -10,37 +10,37 @@ use crate::history_args::HistoryArgs;
 use crate::otlp_args::{OtlpArgs, OtlpError};
 use crate::push_args::{PushArgs, PushError};
 
-/// Where the numbers go.
+/// The outputs of a run.
 #[derive(Debug, clap::Args)]
 pub struct OutputArgs {
-    /// Serve Prometheus metrics here during the run, for example 127.0.0.1:9464
+    /// Serve Prometheus metrics at this address during the run, for example 127.0.0.1:9464
     #[arg(long, value_name = "ADDRESS", env = "CLAIMCHECK_METRICS_ADDR")]
     pub metrics_addr: Option<SocketAddr>,
-    /// The run folder, which must not exist yet [default: runs/TIME-CLUSTER]
+    /// Run folder, which must not exist yet [default: runs/TIME-CLUSTER]
     #[arg(long, value_name = "DIR", env = "CLAIMCHECK_OUT")]
     pub out: Option<PathBuf>,
-    /// Thresholds that the run has to keep, as YAML; a broken one ends it with exit code 4
+    /// YAML file with thresholds for the run; if one is not met, the exit code is 4
     #[arg(long, value_name = "FILE", env = "CLAIMCHECK_SLO")]
     slo: Option<PathBuf>,
-    /// Who is sent metrics.
+    /// Metrics push.
     #[command(flatten)]
     push: PushArgs,
-    /// Who is sent traces.
+    /// Trace export.
     #[command(flatten)]
     otlp: OtlpArgs,
-    /// Whether the run is kept for later.
+    /// The history of runs.
     #[command(flatten)]
     pub history: HistoryArgs,
 }
 
-/// What these arguments say, with what is in the files that they name.
+/// The outputs that the arguments and the files named by them configure.
 #[derive(Debug)]
 pub struct Output {
     /// The thresholds.
     pub slos: Vec<Objective>,
-    /// Who is sent metrics.
+    /// Metrics push.
     pub push: PushOptions,
-    /// Who is sent traces.
+    /// Trace export.
     pub otlp: Option<Collector>,
 }
 
@@ -50,10 +50,10 @@ pub enum OutputError {
     /// Thresholds.
     #[error(transparent)]
     Slo(#[from] SloError),
-    /// Who is sent metrics.
+    /// Metrics push.
     #[error(transparent)]
     Push(#[from] PushError),
-    /// Who is sent traces.
+    /// Trace export.
     #[error(transparent)]
     Otlp(#[from] OtlpError),
 }
@@ -62,7 +62,7 @@ impl OutputArgs {
     /// Reads the files that the arguments name.
     ///
     /// # Errors
-    /// One cannot be read, or makes no sense.
+    /// One cannot be read or is invalid.
     pub fn read(&self) -> Result<Output, OutputError> {
         Ok(Output {
             slos: self.slo.as_deref().map_or_else(|| Ok(Vec::new()), load)?,

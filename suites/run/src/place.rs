@@ -1,4 +1,4 @@
-//! Where a run takes place: which cluster, how it is brought up, and what it offers to cases.
+//! The cluster of a run: which kind, how it is started, and its capabilities.
 
 use std::{collections::BTreeMap, net::SocketAddr, path::Path, sync::Arc};
 
@@ -20,56 +20,56 @@ use claimcheck_suites::FsType;
 use claimcheck_suites::pod_security::PodSecurity;
 use claimcheck_suites::{Environment, FileSystems};
 
-/// Where a run takes place.
+/// The cluster of a run.
 #[derive(Clone, Debug)]
 pub enum Place {
-    /// On virtual nodes of this machine, with all components ours.
+    /// Virtual nodes on this machine, with built-in components.
     Embedded {
-        /// Ours, or a stock one.
+        /// The embedded API server, or a stock one.
         api: Api,
-        /// How many nodes.
+        /// The number of nodes.
         nodes: usize,
-        /// Which driver.
+        /// The driver.
         driver: Driver,
     },
-    /// On a cluster that kind makes for it, with our driver.
+    /// A kind cluster created for the run, with the built-in driver.
     Kind {
-        /// Which cluster.
+        /// The cluster.
         place: KindPlace,
-        /// What a file says of the driver.
+        /// The driver file (`--driver-config`).
         config: Option<Arc<TestDriver>>,
     },
-    /// On somebody's cluster, with the driver that is there.
+    /// An existing cluster, with the driver installed there.
     Existing {
-        /// Which cluster.
+        /// The cluster.
         place: ExistingPlace,
-        /// What a file says of the driver.
+        /// The driver file (`--driver-config`).
         config: Option<Arc<TestDriver>>,
     },
 }
 
-/// Which driver virtual nodes have.
+/// The driver on virtual nodes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Driver {
-    /// How it is started on a node.
+    /// The command that starts it on a node.
     pub command: DriverCommand,
-    /// How its controller is started, where that is a process of its own.
+    /// The command that starts its controller, if that is a separate process.
     pub controller: Option<DriverCommand>,
-    /// The parameters of its classes.
+    /// The parameters of its storage classes.
     pub class_parameters: BTreeMap<String, String>,
-    /// The file systems that it can make, where it is not ours.
+    /// The file systems that it supports, if it is user-provided.
     pub file_systems: Vec<FsType>,
-    /// What a file says of it.
+    /// The driver file (`--driver-config`).
     pub config: Option<Arc<TestDriver>>,
 }
 
 impl Driver {
-    /// Whether it is our own, of which everything is known.
+    /// Whether it is the built-in driver, all properties of which are known.
     fn is_ours(&self) -> bool {
         self.command == DriverCommand::Builtin
     }
 
-    /// What its CSIDriver object says beside what it declares itself.
+    /// The fields of its CSIDriver object that do not follow from its declared capabilities.
     fn policy(&self) -> DriverPolicy {
         let Some(config) = &self.config else {
             return DriverPolicy { inline: self.is_ours(), ..DriverPolicy::default() };
@@ -84,7 +84,7 @@ impl Driver {
         }
     }
 
-    /// How to bring up a cluster with it.
+    /// The options of a cluster with this driver.
     ///
     /// # Errors
     /// The run folder cannot be written.
@@ -104,7 +104,7 @@ impl Driver {
     }
 }
 
-/// The class that a driver file speaks of.
+/// The storage class that a driver file names.
 pub(crate) fn choice(config: &TestDriver) -> ClassChoice {
     match config.class() {
         Class::Existing(name) => ClassChoice::Named(name.clone()),
@@ -117,7 +117,7 @@ pub(crate) fn choice(config: &TestDriver) -> ClassChoice {
 }
 
 impl Place {
-    /// What a file says of the driver.
+    /// The driver file (`--driver-config`).
     pub fn config(&self) -> Option<&Arc<TestDriver>> {
         match self {
             Self::Embedded { driver, .. } => driver.config.as_ref(),
@@ -125,7 +125,7 @@ impl Place {
         }
     }
 
-    /// As reports name it.
+    /// The kind of cluster, as reports name it.
     pub fn kind(&self) -> ClusterKind {
         match self {
             Self::Embedded { api: Api::Ours, .. } => ClusterKind::Embedded,
@@ -135,11 +135,11 @@ impl Place {
         }
     }
 
-    /// What to tell people before it is brought up, if that takes long.
+    /// The message to print before the cluster is started, if any.
     pub fn foreword(&self) -> Option<String> {
         let idle = self.config().map(|config| config.without_effect()).filter(|fields| !fields.is_empty());
         let idle =
-            idle.map(|fields| format!("no case looks at these of --driver-config: {}", fields.join(", ")));
+            idle.map(|fields| format!("no case uses these fields of --driver-config: {}", fields.join(", ")));
         let wait = match self {
             Self::Kind { place, .. } => Some(place.foreword()),
             Self::Existing { place, .. } => place.foreword(),
@@ -149,7 +149,7 @@ impl Place {
         (!lines.is_empty()).then(|| lines.join("\n"))
     }
 
-    /// What to tell people at the end, if something is to stay.
+    /// The message to print at the end of a run if anything is kept.
     pub fn afterword(&self) -> Option<String> {
         match self {
             Self::Kind { place, .. } => place.afterword(),
@@ -158,7 +158,7 @@ impl Place {
         }
     }
 
-    /// Whose storage controllers run, where that is ours to choose.
+    /// The storage controllers that run, if the run chooses them.
     pub fn controllers(&self) -> Option<Controllers> {
         match self {
             Self::Embedded { api: Api::Ours, .. } => Some(Controllers::Ours),
@@ -171,7 +171,7 @@ impl Place {
         }
     }
 
-    /// How often real kubelets report the status of their node, where the run configures them.
+    /// The period at which real kubelets report their node status, if the run configures them.
     pub fn node_status_period(&self) -> Option<String> {
         match self {
             Self::Kind { place, .. } => Some(place.node_status_period()),
@@ -184,18 +184,17 @@ impl Place {
         matches!(self, Self::Embedded { .. })
     }
 
-    /// Brings the cluster up, or looks at the one that is there. Components tell what is asked for, where the run
-    /// starts them.
+    /// Starts the cluster, or connects to an existing one. Components that the run starts emit the requested telemetry.
     ///
     /// # Errors
-    /// It does not come up, or cannot be used.
+    /// It cannot be started or used.
     pub async fn bring_up(&self, folder: &RunFolder, telling: Telling) -> Result<Cluster> {
         let cluster = self.start(folder, telling).await?;
         match self.config() {
             Some(config) if config.name() != cluster.driver_name() => {
                 let (wanted, is) = (config.name().to_owned(), cluster.driver_name().to_owned());
                 cluster.down(true).await;
-                bail!("DriverInfo.Name of --driver-config is {wanted}, the driver calls itself {is}")
+                bail!("DriverInfo.Name of --driver-config is {wanted}, but GetPluginInfo returns {is}")
             }
             Some(_) | None => Ok(cluster),
         }
@@ -223,13 +222,13 @@ impl Place {
         }
     }
 
-    /// What is known of it before it is there: enough to say which cases exist, and for virtual nodes which of
-    /// them will run.
+    /// What is known of the cluster before it is started: enough to list the cases and, for virtual nodes, to predict
+    /// which of them will run.
     pub fn expected(&self, lane: Option<Lane>) -> Environment {
         self.described(self.by_kind(lane))
     }
 
-    /// The same with what a driver file says.
+    /// The same, with the properties from the driver file.
     fn described(&self, environment: Environment) -> Environment {
         match self.config() {
             Some(config) => described(environment, config),
@@ -265,7 +264,7 @@ impl Place {
                     upstream_sidecars: place.has_upstream_sidecars(),
                     ..Real::ABILITIES_ON_KIND
                 },
-                // The image of our driver brings the programs.
+                // The image of the built-in driver contains the programs.
                 file_systems: FileSystems {
                     ext3: loop_devices(None),
                     ext4: loop_devices(None),
@@ -278,7 +277,7 @@ impl Place {
         }
     }
 
-    /// What it offers, now that it is there.
+    /// The capabilities of the running cluster.
     pub fn environment(&self, lane: Lane, cluster: &Cluster) -> Environment {
         let declared = cluster.declared();
         self.described(Environment {
@@ -291,13 +290,13 @@ impl Place {
     }
 }
 
-/// What a driver file says of the driver counts for more than what it says itself.
+/// Applies the driver file, which takes precedence over the driver's declared capabilities.
 fn described(environment: Environment, config: &TestDriver) -> Environment {
     let file = config.file();
     let known =
         |name: &str, why| if config.file_systems().any(|known| known == name) { Ok(()) } else { Err(why) };
     let classes = match config.class() {
-        Class::None => Err("--driver-config has no StorageClass, so no volumes are made for claims"),
+        Class::None => Err("--driver-config has no StorageClass, so claims cannot be provisioned"),
         Class::Name | Class::Object(_) | Class::Existing(_) => Ok(()),
     };
     let inline = match file.inline_volumes.is_empty() {
@@ -323,10 +322,9 @@ fn described(environment: Environment, config: &TestDriver) -> Environment {
     }
 }
 
-const NO_INLINE: &str =
-    "which volumes can be part of a pod must be said: use --driver-config with InlineVolumes";
+const NO_INLINE: &str = "support for CSI inline volumes is unknown: use --driver-config with InlineVolumes";
 
-/// A cluster and a driver of which nothing is known yet: all is tried that can be tried anywhere.
+/// A cluster and a driver of which nothing is known yet: every case that can run on some cluster is attempted.
 const UNKNOWN: Environment = Environment {
     nodes: usize::MAX,
     builtin: false,
@@ -344,10 +342,10 @@ const UNKNOWN: Environment = Environment {
 const E2FSPROGS: &str = "needs mkfs: apt-get install e2fsprogs";
 const XFSPROGS: &str = "needs mkfs.xfs: apt-get install xfsprogs";
 
-/// Whether volumes with a file system of their own can be made on this machine.
+/// Whether image-backed volumes can be created on this machine.
 fn loop_devices(lane: Option<Lane>) -> Result<(), &'static str> {
     match lane {
-        Some(Lane::User) => Err("needs root: an ordinary user has no loop devices"),
+        Some(Lane::User) => Err("needs root: unprivileged users have no loop devices"),
         _ if !Path::new("/dev/loop-control").exists() => Err("needs loop devices: modprobe loop"),
         Some(Lane::Root) | None => Ok(()),
     }

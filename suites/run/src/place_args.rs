@@ -1,4 +1,4 @@
-//! Where a run takes place, as arguments: of `claimcheck run` and `load`, and, as environment variables, of
+//! Arguments that select the cluster of a run: flags of `claimcheck run` and `load`, and environment variables of
 //! `cargo test --test e2e`.
 
 use std::{collections::BTreeMap, path::PathBuf, process::ExitCode, sync::Arc};
@@ -16,43 +16,43 @@ use claimcheck_suites::FsType;
 use claimcheck_suites::pod_security::PodSecurity;
 use claimcheck_suites::{IMAGE, PullSecret, Workload};
 
-/// Which cluster.
+/// The cluster of a run.
 #[derive(Clone, Debug, Args)]
 pub struct PlaceArgs {
-    /// Where the cluster comes from
+    /// Kind of cluster
     #[arg(long, value_enum, default_value_t, env = "CLAIMCHECK_CLUSTER")]
     cluster: Which,
-    /// `builtin`, or `exec:COMMAND` for a driver of your own, started once per node, with {endpoint} or {socket},
-    /// {node_id}, {state_dir} and {node_root} filled in; embedded and envtest
+    /// Driver under test: `builtin`, or `exec:COMMAND` for your own driver, started once per node, with placeholders
+    /// {endpoint} or {socket}, {node_id}, {state_dir} and {node_root}; embedded and envtest
     #[arg(long, default_value = "builtin", env = "CLAIMCHECK_DRIVER")]
     driver: DriverCommand,
-    /// `exec:COMMAND` for the driver's controller, where that is a process of its own; started once
+    /// `exec:COMMAND` for the driver's controller, if it is a separate process; started once
     #[arg(long, env = "CLAIMCHECK_DRIVER_CONTROLLER")]
     driver_controller: Option<DriverCommand>,
-    /// A parameter of the driver's storage classes; can be repeated
+    /// Parameter of the driver's storage classes; can be repeated
     #[arg(long = "driver-param", value_name = "KEY=VALUE", value_parser = parameter)]
     driver_params: Vec<(String, String)>,
-    /// What is known of the driver: a file as upstream's suite takes with -storage.testdriver, read strictly
+    /// Test driver file as accepted by upstream's e2e suite (-storage.testdriver), parsed strictly
     #[arg(long, value_name = "FILE", conflicts_with = "fs_types", env = "CLAIMCHECK_DRIVER_CONFIG")]
     driver_config: Option<PathBuf>,
-    /// How many nodes; on kind beside one of the control plane [default: 2]
+    /// Number of nodes; on kind in addition to one control plane node [default: 2]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=64), env = "CLAIMCHECK_NODES")]
     nodes: Option<u16>,
-    /// Whose storage controllers run; envtest and kind [default: ours]
+    /// Storage controllers to run; envtest and kind [default: ours]
     #[arg(long, value_enum, env = "CLAIMCHECK_CONTROLLERS")]
     controllers: Option<Whose>,
-    /// A file system that the driver can make, where it is not ours: ext3, ext4, xfs, or block for
-    /// raw block volumes; can be repeated
+    /// File system that a user-provided driver supports: ext3, ext4, xfs, or block for raw block volumes; can be
+    /// repeated
     #[arg(long = "fs-type", value_name = "NAME", value_enum)]
     fs_types: Vec<FsKind>,
-    /// The image of pods on real nodes: any with sh and what busybox brings [default: busybox:stable; that of
-    /// our components where they are installed]
+    /// Image of pods on real nodes; requires sh and the busybox tools [default: busybox:stable, or the image of the
+    /// built-in components if they are installed]
     #[arg(long, value_name = "IMAGE", env = "CLAIMCHECK_WORKLOAD_IMAGE")]
     workload_image: Option<String>,
-    /// The secret with which it is pulled; it is copied to the namespaces of the cases
+    /// Pull secret for the workload image; it is copied to the namespaces of the cases
     #[arg(long, value_name = "NAMESPACE/NAME")]
     image_pull_secret: Option<PullSecret>,
-    /// The Pod Security level of the cases' namespaces and pods; cases that need more are skipped
+    /// Pod Security level of the cases' namespaces and pods; cases that require more privileges are skipped
     #[arg(long, value_enum, default_value_t, value_name = "LEVEL", env = "CLAIMCHECK_POD_SECURITY")]
     pod_security: PodSecurity,
     #[command(flatten)]
@@ -70,10 +70,10 @@ fn parameter(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// How many nodes there are if nobody says another number: cases that move a volume need two.
+/// The default number of nodes: cases that move a volume require two.
 const NODES: u16 = 2;
 
-/// File systems that somebody's driver may make.
+/// File systems that a user-provided driver can support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum FsKind {
     /// ext3
@@ -97,13 +97,13 @@ impl From<FsKind> for FsType {
     }
 }
 
-/// Whose storage controllers run.
+/// The storage controllers to run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Whose {
-    /// Ours in place of those of Kubernetes that they can replace
+    /// The built-in controllers, in place of those of Kubernetes that they can replace
     #[default]
     Ours,
-    /// Those of Kubernetes; envtest takes its kube-controller-manager from where it takes kube-apiserver
+    /// The stock controllers of Kubernetes; envtest uses the kube-controller-manager next to kube-apiserver
     Stock,
 }
 
@@ -116,56 +116,58 @@ impl From<Whose> for Controllers {
     }
 }
 
-/// The kinds of clusters.
+/// The kinds of cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Which {
-    /// Everything ours, on this machine, without Docker
+    /// Built-in components on this machine, without Docker
     #[default]
     Embedded,
-    /// A stock kube-apiserver and etcd below our controllers and nodes, from KUBEBUILDER_ASSETS or PATH
+    /// Stock kube-apiserver and etcd from KUBEBUILDER_ASSETS or PATH, with built-in controllers and nodes
     Envtest,
-    /// Containers of this machine as nodes of a stock Kubernetes, with our controllers and our driver
+    /// Stock Kubernetes with containers of this machine as nodes, with built-in controllers and driver
     Kind,
-    /// Whatever a kubeconfig points to, with the driver that is there
+    /// The cluster of a kubeconfig, with the driver installed there
     Existing,
 }
 
-/// Arguments that do not fit each other.
+/// Invalid or conflicting arguments.
 #[derive(Debug, thiserror::Error)]
 pub enum PlaceError {
-    /// One that only another kind of cluster takes.
+    /// An argument for another kind of cluster.
     #[error("{argument} is for --cluster {wanted}, not {given}")]
     Misplaced {
         /// The argument.
         argument: &'static str,
-        /// The kind that takes it.
+        /// The kind of cluster that accepts it.
         wanted: &'static str,
-        /// The kind that was given.
+        /// The kind of cluster that was given.
         given: &'static str,
     },
-    /// One that is about a driver that is not ours.
-    #[error("{argument} is for a driver of your own: add --driver exec:COMMAND")]
+    /// An argument that requires a user-provided driver.
+    #[error("{argument} is for a user-provided driver: add --driver exec:COMMAND")]
     Lonely {
         /// The argument.
         argument: &'static str,
     },
-    /// Nobody says which pods are the components of others.
-    #[error("--allow-disruptive is for --install: it hits our components, and never those of others")]
-    NotOurs,
-    /// Nodes that are not ours are brought no image.
+    /// Disruptions of components that claimcheck has not installed, which it cannot identify.
     #[error(
-        "--install needs --image NAME: an image of ours (ci/Dockerfile, `claimcheck image`) that the nodes can pull"
+        "--allow-disruptive requires --install: it disrupts only the components installed by it, never others"
+    )]
+    NotOurs,
+    /// On an existing cluster, images cannot be loaded onto the nodes.
+    #[error(
+        "--install needs --image NAME: a claimcheck image (ci/Dockerfile, `claimcheck image`) that the nodes can pull"
     )]
     NoImage,
-    /// kind would not take the name.
+    /// kind does not accept the name.
     #[error(transparent)]
     Name(#[from] claimcheck_kind::OwnedError),
     /// The driver file cannot be used.
     #[error(transparent)]
     Config(#[from] claimcheck_suites::testdriver::TestDriverError),
-    /// The driver file names a class of a cluster that is not there yet.
+    /// The driver file names an existing class on a cluster that is yet to be created.
     #[error(
-        "StorageClass.FromExistingClassName {0}: a cluster of virtual nodes begins without classes: use FromFile or FromName"
+        "StorageClass.FromExistingClassName {0}: clusters with virtual nodes start without classes: use FromFile or FromName"
     )]
     NoClassYet(String),
     /// The stock programs are missing.
@@ -178,8 +180,7 @@ fn file_systems(kinds: &[FsKind]) -> Vec<FsType> {
 }
 
 impl PlaceError {
-    /// With what a program ends that meets it: 2 for a command line that cannot be used, 3 for a cluster that
-    /// cannot be started.
+    /// The exit code for this error: 2 for an invalid command line, 3 for a cluster that cannot be started.
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Self::Misplaced { .. }
@@ -195,7 +196,7 @@ impl PlaceError {
 }
 
 impl PlaceArgs {
-    /// What pods run there.
+    /// The workload of the pods.
     pub fn workload(&self) -> Workload {
         let there = match self.cluster {
             Which::Kind => self.components.image_name().to_owned(),
@@ -207,7 +208,7 @@ impl PlaceArgs {
         Workload { image, pull_secret, security: self.pod_security, ..Workload::default() }
     }
 
-    /// Whether its nodes are virtual, so that the run needs private namespaces.
+    /// Whether its nodes are virtual, so that the run requires private namespaces.
     pub fn is_virtual(&self) -> bool {
         match self.cluster {
             Which::Embedded | Which::Envtest => true,
@@ -215,10 +216,10 @@ impl PlaceArgs {
         }
     }
 
-    /// The place that they name.
+    /// The cluster that the arguments select.
     ///
     /// # Errors
-    /// They do not fit each other, or name programs that are not there.
+    /// They conflict with each other, or name missing programs.
     pub fn place(self) -> Result<Place, PlaceError> {
         self.fit()?;
         let config = self.driver_config.as_deref().map(TestDriver::read).transpose()?.map(Arc::new);
@@ -261,7 +262,7 @@ impl PlaceArgs {
         }
     }
 
-    /// Each argument is for a kind of cluster that takes it.
+    /// Checks that the kind of cluster accepts every argument.
     fn fit(&self) -> Result<(), PlaceError> {
         let is_theirs = self.driver != DriverCommand::Builtin;
         if self.driver_controller.is_some() && self.is_virtual() && !is_theirs {

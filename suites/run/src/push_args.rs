@@ -1,4 +1,4 @@
-//! Who is sent a run's metrics, where nobody scrapes it.
+//! Arguments for pushing the metrics of runs that Prometheus cannot scrape.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -7,24 +7,24 @@ use secrecy::SecretString;
 
 use crate::unshown::{BadArgument, parse, unshown};
 
-/// Where metrics are pushed.
+/// Metrics push.
 #[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Metrics without a scraper")]
+#[command(next_help_heading = "Metrics push")]
 pub struct PushArgs {
-    /// Push metrics to this Prometheus Pushgateway, for example http://127.0.0.1:9091: under job, cluster, driver
-    /// and instance (this machine), so that the next run takes the place of this one
+    /// Push metrics to this Prometheus Pushgateway, for example http://127.0.0.1:9091; grouped by job, cluster, driver
+    /// and instance (this machine), so that the next run replaces this one
     #[arg(long, value_name = "URL", env = "CLAIMCHECK_PUSH_GATEWAY", hide_env_values = true, value_parser = unshown)]
     push_gateway: Option<SecretString>,
-    /// Have the Pushgateway forget the run at its end, instead of keeping its last numbers
+    /// Delete the metrics from the Pushgateway at the end of the run instead of keeping the last values
     #[arg(long, requires = "push_gateway")]
     push_gateway_delete: bool,
-    /// Send metrics by Prometheus' remote write, for example to http://127.0.0.1:9090/api/v1/write
+    /// Send metrics to this Prometheus remote write endpoint, for example http://127.0.0.1:9090/api/v1/write
     #[arg(long, value_name = "URL", env = "CLAIMCHECK_REMOTE_WRITE", hide_env_values = true, value_parser = unshown)]
     remote_write: Option<SecretString>,
-    /// How many seconds lie between two times that metrics are pushed; they are once more at the end
+    /// Interval in seconds between pushes of metrics; they are pushed once more at the end
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]
     push_interval: u16,
-    /// A file with the bearer token for --push-gateway and --remote-write
+    /// File with the bearer token for --push-gateway and --remote-write
     #[arg(
         long,
         value_name = "FILE",
@@ -32,27 +32,27 @@ pub struct PushArgs {
         conflicts_with = "push_basic_file"
     )]
     push_bearer_file: Option<PathBuf>,
-    /// A file with USER:PASSWORD for --push-gateway and --remote-write
+    /// File with USER:PASSWORD for --push-gateway and --remote-write
     #[arg(long, value_name = "FILE", env = "CLAIMCHECK_PUSH_BASIC_FILE")]
     push_basic_file: Option<PathBuf>,
 }
 
-/// Metrics cannot be pushed as they are to be.
+/// The metrics push is misconfigured.
 #[derive(Debug, thiserror::Error)]
 pub enum PushError {
-    /// An address makes no sense.
+    /// An address is invalid.
     #[error(transparent)]
     Address(#[from] BadArgument),
-    /// A file of credentials has none.
+    /// A credentials file is empty or invalid.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
 }
 
 impl PushArgs {
-    /// Who is sent what.
+    /// The push targets and their settings.
     ///
     /// # Errors
-    /// An address makes no sense, or a file of credentials has none.
+    /// An address is invalid, or a credentials file is empty or invalid.
     pub fn options(&self) -> Result<PushOptions, PushError> {
         let target = |flag, given: &Option<SecretString>| -> Result<Option<PushUrl>, PushError> {
             let Some(given) = given else { return Ok(None) };

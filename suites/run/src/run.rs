@@ -1,5 +1,5 @@
-//! A whole run: cluster up, cases, report, cluster down. Both front ends, the command line and
-//! libtest-mimic, go through here.
+//! A whole run: start the cluster, run the cases, write the report, stop the cluster. Shared by both front ends, the
+//! command line and libtest-mimic.
 
 use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, sync::Arc};
 
@@ -26,49 +26,49 @@ use claimcheck_suites::catalogue;
 use claimcheck_suites::load::{Spec, load};
 use claimcheck_suites::{Environment, Planned, plan};
 
-/// How to run.
+/// The options of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Parts of names; all cases where empty.
+    /// Substrings of case names; all cases if empty.
     pub filters: Vec<String>,
-    /// Where.
+    /// The cluster.
     pub place: Place,
-    /// What pods run there.
+    /// The workload of the pods.
     pub workload: Workload,
-    /// How many cases at a time.
+    /// The number of concurrent cases.
     pub parallel: usize,
-    /// How often each case runs.
+    /// The number of times that each case runs.
     pub repeat: usize,
-    /// What shall go wrong, from when the cluster is up until all cases have run.
+    /// Injected faults, from when the cluster is up until all cases have run.
     pub faults: Vec<FaultSpec>,
-    /// Where to serve `/metrics` during the run.
+    /// The address that serves `/metrics` during the run.
     pub metrics_addr: Option<SocketAddr>,
-    /// Who is sent metrics.
+    /// Metrics push.
     pub push: PushOptions,
-    /// What the run has to keep.
+    /// The thresholds of the run.
     pub slos: Vec<Objective>,
-    /// Where traces go; nowhere by default.
+    /// The collector of traces, if any.
     pub otlp: Option<Collector>,
-    /// The run folder; a new one below [`Self::folders`] where absent.
+    /// The run folder; if absent, a new one below [`Self::folders`].
     pub out: Option<PathBuf>,
-    /// Where run folders are made.
+    /// The parent directory of run folders.
     pub folders: PathBuf,
-    /// The file in which the run is kept for later.
+    /// The history file, if the run is recorded in one.
     pub history: Option<PathBuf>,
-    /// Whether progress and tables go to the terminal.
+    /// Whether progress and tables are printed to the terminal.
     pub terminal: bool,
     /// When the process started, for the milestones of the report.
     pub began: Stamp,
 }
 
 impl Options {
-    /// What pods run there, and on which nodes.
+    /// The workload of the pods, restricted to the nodes of the driver file.
     fn workload(&self) -> Workload {
         self.workload.clone().on_nodes_of(self.place.config().map(Arc::as_ref))
     }
 }
 
-/// A cluster that is up, with everything that observes it.
+/// A running cluster, with all its observers.
 pub struct Run {
     session: Arc<Session>,
     runner: Runner,
@@ -78,22 +78,22 @@ pub struct Run {
     planned: Vec<Planned>,
     push: Option<Push>,
     interrupted: CancellationToken,
-    /// Ends with the run.
+    /// Dropped with the run.
     _serving: Option<Serving>,
 }
 
-/// What a cluster is brought up for.
+/// The purpose of a cluster.
 #[derive(Clone, Copy, Debug)]
 enum Work {
     Cases,
     Load,
 }
 
-/// What became of a run.
+/// The result of a run.
 pub struct Outcome {
-    /// The numbers.
+    /// The measurements and results.
     pub summary: Summary,
-    /// Where the report is.
+    /// The run folder with the report.
     pub folder: PathBuf,
 }
 
@@ -109,7 +109,7 @@ impl Outcome {
     }
 }
 
-/// The cases that these options ask for, as often as they ask, as far as is known before the cluster is there.
+/// The cases that these options select, repeated as requested, as far as is known before the cluster is started.
 pub fn planned(options: &Options, lane: Lane) -> Vec<Planned> {
     cases(options, &options.place.expected(Some(lane)))
 }
@@ -120,7 +120,7 @@ fn cases(options: &Options, environment: &Environment) -> Vec<Planned> {
     (0..options.repeat.max(1)).flat_map(|_| once.clone()).collect()
 }
 
-/// What the driver declares, and which of these cases exercise it.
+/// The driver's capabilities, and the cases that exercise each.
 fn capabilities(
     planned: &[Planned],
     declared: &Declared,
@@ -140,15 +140,15 @@ fn capabilities(
 }
 
 impl Run {
-    /// Brings everything up.
+    /// Starts the cluster and the observers.
     ///
     /// # Errors
-    /// The cluster or the driver does not start, or the run folder cannot be made.
+    /// The cluster or the driver does not start, or the run folder cannot be created.
     pub async fn start(options: &Options, lane: Lane, interrupted: CancellationToken) -> Result<Self> {
         Self::bring_up(options, Work::Cases, lane, interrupted).await
     }
 
-    /// Brings everything up for this work.
+    /// Starts the cluster and the observers for this purpose.
     async fn bring_up(
         options: &Options,
         work: Work,
@@ -171,7 +171,7 @@ impl Run {
         let telling = Telling { metrics: options.metrics_addr.is_some(), writes: options.otlp.is_some() };
         let cluster = options.place.bring_up(&folder, telling).await?;
         let ready = Stamp::now();
-        // Four letters of chance: enough to tell the few runs on one cluster from each other.
+        // Four random characters: enough to distinguish the few runs on one cluster.
         let prefix = format!("cc-{:.4}", uuid::Uuid::new_v4().simple().to_string());
         if let Cluster::Real(_) = cluster {
             options.workload().try_on(&cluster, &format!("{prefix}-nodes")).await?;
@@ -181,7 +181,7 @@ impl Run {
             Work::Cases => cases(options, &options.place.environment(lane, &cluster)),
             Work::Load => Vec::new(),
         };
-        // What this process may do on its machine is nothing to real nodes.
+        // The privileges of this process on its machine do not affect real nodes.
         let lane_told = options.place.is_virtual().then(|| ("lane".to_owned(), lane.describe().to_owned()));
         let whose =
             options.place.controllers().map(|whose| ("controllers".to_owned(), whose.name().to_owned()));
@@ -199,7 +199,7 @@ impl Run {
             driver: cluster.driver_name().to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             kubernetes_version: cluster.client().apiserver_version().await?.git_version,
-            // A load exercises volumes, and no capability for its own sake.
+            // A load exercises volumes, not individual capabilities.
             capabilities: match work {
                 Work::Cases => {
                     capabilities(&planned, cluster.declared(), options.place.config().map(Arc::as_ref))
@@ -226,7 +226,7 @@ impl Run {
                 .chain(faults),
             ),
         };
-        // An error says that the reporter is gone, which `finish` reports.
+        // Sending fails only if the reporter has stopped, which `finish` reports.
         let _ = events.send(Event::RunStarted(info));
         let session = Session::start(cluster, lane, events.clone()).await;
         let session = Arc::new(if options.otlp.is_some() { session.telling_writes() } else { session });
@@ -237,7 +237,7 @@ impl Run {
         Ok(Self { session, runner, events, reporting, folder, planned, push, interrupted, _serving: serving })
     }
 
-    /// Brings everything up for a load instead of cases.
+    /// Starts the cluster and the observers for a load instead of cases.
     ///
     /// # Errors
     /// As [`Self::start`].
@@ -248,7 +248,7 @@ impl Run {
     /// Runs a load; see [`load`](claimcheck_suites::load::load()).
     ///
     /// # Errors
-    /// It cannot begin.
+    /// It cannot be started.
     pub async fn load(&self, spec: Spec) -> Result<()> {
         load(self.session.clone(), spec, self.interrupted.clone()).await
     }
@@ -268,7 +268,7 @@ impl Run {
         self.runner.run_all(&self.planned).await;
     }
 
-    /// Takes everything down and writes the report.
+    /// Stops everything and writes the report.
     ///
     /// # Errors
     /// The report cannot be written.
@@ -278,12 +278,12 @@ impl Run {
         let interrupted = interrupted.is_cancelled();
         session.cluster().set_faults(&[]).await?;
         session.finish().await;
-        // An error says that the reporter has ended, and its result why.
+        // Sending fails only if the reporter has stopped; its result has the reason.
         let _ = events.send(Event::RunFinished { seconds: Stamp::now().seconds_since(began), interrupted });
         let summary = reporting.await.context("the reporter panicked")??;
         if let Some(push) = push {
             for error in push.finish().await {
-                // The run is what it is, also where nobody takes its numbers.
+                // A failed push of metrics does not change the result of the run.
                 tracing::error!("{error}");
             }
         }

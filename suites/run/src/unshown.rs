@@ -1,10 +1,10 @@
-//! Arguments that may hold a password: what is wrong with one is told without the argument, which clap would repeat.
+//! Arguments that can contain a password: errors about them omit the value, which clap would print.
 
 use std::{convert::Infallible, fmt::Display, str::FromStr};
 
 use secrecy::{ExposeSecret, SecretString};
 
-/// An argument makes no sense. It is not told.
+/// An argument is invalid; the error omits its value.
 #[derive(Debug, thiserror::Error)]
 #[error("{flag}: {why}")]
 pub struct BadArgument {
@@ -12,12 +12,12 @@ pub struct BadArgument {
     why: String,
 }
 
-/// Takes whatever was given: for clap.
+/// A value parser for clap that accepts any value.
 pub(crate) fn unshown(text: &str) -> Result<SecretString, Infallible> {
     Ok(text.into())
 }
 
-/// What was given with this flag; its error must not repeat what it could not read.
+/// Parses the value of this flag; the error of `T` must not contain the value.
 pub(crate) fn parse<T: FromStr<Err: Display>>(
     flag: &'static str,
     given: &SecretString,
