@@ -1,10 +1,10 @@
-//! A write to the API, as the client that made it tells.
+//! A write to the API server, as recorded by the client that made it.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{ObjectKey, Stamp};
 
-/// The kinds of objects that a volume's life is written in.
+/// The kinds of API objects that record a volume's lifecycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum WrittenKind {
     /// A claim.
@@ -32,16 +32,16 @@ impl WrittenKind {
     }
 }
 
-/// An object of a volume's life.
+/// An API object that is part of a volume's lifecycle.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Written {
     /// Its kind.
     pub kind: WrittenKind,
-    /// Which of them.
+    /// Its namespace and name.
     pub key: ObjectKey,
 }
 
-/// A write to the API of an object that a volume's life is written in.
+/// An API write to an object that is part of a volume's lifecycle.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ApiWrite {
     /// The first word of the client's user agent.
@@ -50,16 +50,16 @@ pub struct ApiWrite {
     pub verb: String,
     /// The object.
     pub object: Written,
-    /// What of it was written, `status`; empty where it was the object itself.
+    /// The subresource, `status`; empty for a write to the object itself.
     pub subresource: String,
-    /// What the object refers to: a pod to its claims, a volume to its claim, an attachment to its volume. None
-    /// where neither request nor answer showed the object.
+    /// The objects it refers to: a pod's claims, a volume's claim, an attachment's volume. None
+    /// if neither request nor response contained the object.
     pub refers_to: Option<Vec<Written>>,
-    /// The HTTP status; 0 where there was no answer.
+    /// The HTTP status code; 0 without a response.
     pub code: u16,
     /// When the client sent it.
     pub start: Stamp,
-    /// Until the client had the answer.
+    /// The time until the client received the response.
     pub seconds: f64,
 }
 

@@ -19,7 +19,7 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// How long to wait after this many failures in a row; doubles with each.
+    /// The delay after this many consecutive failures; doubles with each.
     pub fn delay(self, failures: u32) -> Duration {
         let factor = 2_u32.saturating_pow(failures.saturating_sub(1));
         self.base.saturating_mul(factor).min(self.max)

@@ -1,4 +1,4 @@
-//! What a driver can do, in the spelling of the upstream e2e storage suite's driver files
+//! Driver capabilities, in the spelling of the upstream e2e storage suite's driver files
 //! (`test/e2e/storage/framework/testdriver.go`), so that a vendor's YAML needs no translation.
 
 use std::fmt;
@@ -10,7 +10,7 @@ use crate::nearest;
 
 macro_rules! capabilities {
     ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal;)+) => {
-        /// A capability that a driver declares or that is detected, and that a case may need.
+        /// A capability that a driver declares or that is detected, and that a case may require.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         pub enum Capability { $($(#[doc = $doc])+ #[serde(rename = $name)] $variant,)+ }
 
@@ -23,7 +23,7 @@ macro_rules! capabilities {
                 match self { $(Capability::$variant => $name,)+ }
             }
 
-            /// What it promises, one sentence.
+            /// The guarantee it stands for, in one sentence.
             pub const fn doc(self) -> &'static str {
                 match self { $(Capability::$variant => concat!($($doc),+),)+ }
             }
@@ -38,47 +38,47 @@ capabilities! {
     Block = "block";
     /// Files of a volume get the group of the pod's `fsGroup`.
     FsGroup = "fsGroup";
-    /// The driver applies the group itself when it mounts.
+    /// The driver applies `fsGroup` itself at mount time (VOLUME_MOUNT_GROUP).
     VolumeMountGroup = "volumeMountGroup";
     /// Files on the volume can be executed.
     Exec = "exec";
     /// Snapshots, and claims restored from them.
     SnapshotDataSource = "snapshotDataSource";
-    /// Allocated and changed blocks of snapshots.
+    /// Metadata of allocated and changed blocks of snapshots.
     SnapshotMetadata = "snapshotMetadata";
-    /// Snapshots of several volumes at one moment.
+    /// Snapshots of several volumes at one point in time.
     GroupSnapshot = "groupSnapshot";
     /// Claims cloned from other claims.
     PvcDataSource = "pvcDataSource";
-    /// Several pods of one node use a volume at once.
+    /// Several pods on one node use a volume concurrently.
     Multipods = "multipods";
-    /// Pods of several nodes write to a volume at once.
+    /// Pods on several nodes write to a volume concurrently.
     Rwx = "RWX";
-    /// Volumes grow by a call to the controller.
+    /// Volumes are expanded by ControllerExpandVolume.
     ControllerExpansion = "controllerExpansion";
-    /// Volumes grow by a call to the node.
+    /// Volumes are expanded by NodeExpandVolume.
     NodeExpansion = "nodeExpansion";
-    /// A volume grows while nobody uses it.
+    /// A volume can be expanded while no pod uses it.
     OfflineExpansion = "offlineExpansion";
-    /// A volume grows while a pod uses it.
+    /// A volume can be expanded while a pod uses it.
     OnlineExpansion = "onlineExpansion";
-    /// A node says how many volumes it can have.
+    /// The driver reports a maximum number of volumes per node.
     VolumeLimits = "volumeLimits";
-    /// All pods of a volume must be on one node.
+    /// All pods that use a volume must run on the same node.
     SingleNodeVolume = "singleNodeVolume";
-    /// Volumes are accessible from parts of the cluster only.
+    /// Volumes are accessible only from some topology segments of the cluster.
     Topology = "topology";
     /// The driver publishes its free capacity.
     Capacity = "capacity";
-    /// A restored or cloned file system stays as small as its source.
+    /// A restored or cloned file system keeps the size of its source.
     FsResizeFromSourceNotSupported = "FSResizeFromSourceNotSupported";
-    /// Claims for exactly one pod.
+    /// Claims with the access mode ReadWriteOncePod.
     ReadWriteOncePod = "readWriteOncePod";
-    /// Several volumes may have the same handle.
+    /// Several PersistentVolumes may have the same volume handle.
     MultiplePvsSameId = "multiplePVsSameID";
-    /// Many pods read a volume that was restored from a snapshot.
+    /// A volume restored from a snapshot can be mounted ReadOnlyMany.
     CapReadOnlyMany = "capReadOnlyMany";
-    /// Volumes are mounted with a SELinux context.
+    /// Volumes are mounted with an SELinux context.
     SeLinuxMount = "seLinuxMount";
 }
 
@@ -88,17 +88,17 @@ impl fmt::Display for Capability {
     }
 }
 
-/// No capability has this name.
+/// An unknown capability name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownCapability(pub String);
 
 impl fmt::Display for UnknownCapability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no capability is called `{}`; ", self.0)?;
+        write!(f, "unknown capability `{}`; ", self.0)?;
         if let Some(meant) = nearest(&self.0, Capability::ALL.iter().map(|capability| capability.name())) {
             return write!(f, "did you mean {meant}?");
         }
-        write!(f, "known are ")?;
+        write!(f, "known capabilities: ")?;
         for (i, capability) in Capability::ALL.iter().enumerate() {
             write!(f, "{}{capability}", if i == 0 { "" } else { ", " })?;
         }
@@ -111,7 +111,7 @@ impl std::error::Error for UnknownCapability {}
 impl FromStr for Capability {
     type Err = UnknownCapability;
 
-    /// Takes the upstream spelling only: a vendor's file with another one has a mistake in it.
+    /// Accepts the upstream spelling only: any other spelling in a vendor's file is a mistake.
     fn from_str(name: &str) -> Result<Self, UnknownCapability> {
         Self::ALL.iter().copied().find(|c| c.name() == name).ok_or_else(|| UnknownCapability(name.to_owned()))
     }
@@ -128,9 +128,9 @@ mod tests {
             assert_eq!(capability.name().parse(), Ok(capability));
         }
         let said = |name: &str| name.parse::<Capability>().unwrap_err().to_string();
-        assert_eq!(said("rwx"), "no capability is called `rwx`; did you mean RWX?");
+        assert_eq!(said("rwx"), "unknown capability `rwx`; did you mean RWX?");
         assert!(
-            said("teleportation").contains("known are persistence, block, "),
+            said("teleportation").contains("known capabilities: persistence, block, "),
             "{}",
             said("teleportation")
         );

@@ -1,7 +1,7 @@
-//! The events of a run: the only contract between running and reporting.
+//! The events of a run: the only interface between execution and reporting.
 //!
-//! The runner and the timeline emit them; terminal, run folder and metrics consume them. What a report
-//! needs and no event carries does not exist. One line of `events.ndjson` is one [`LoggedEvent`].
+//! The runner and the timeline emit them; terminal, run folder and metrics consume them. Data that
+//! no event carries is in no report. One line of `events.ndjson` is one [`LoggedEvent`].
 
 use serde::{Deserialize, Serialize};
 
@@ -10,10 +10,10 @@ use crate::{
     StockMetrics,
 };
 
-/// An event and when the reporter took it.
+/// An event and the time at which the reporter received it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoggedEvent {
-    /// When it was logged; what happened when is in the event itself.
+    /// When it was logged; the event itself has the time at which it happened.
     pub at: Stamp,
     /// The event.
     #[serde(flatten)]
@@ -24,111 +24,111 @@ pub struct LoggedEvent {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
-    /// The first event: what runs, on what.
+    /// The first event: the driver, cluster and environment of the run.
     RunStarted(RunInfo),
     /// The last event.
     RunFinished {
-        /// From the process' start to here.
+        /// Elapsed since the process started.
         seconds: f64,
-        /// Somebody wanted it to end before all was done.
+        /// The run was interrupted before all cases had finished.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         interrupted: bool,
     },
-    /// A case began.
+    /// A case started.
     CaseStarted {
-        /// Which.
+        /// The case.
         case: CaseId,
-        /// The namespace that is its own; empty where it has none.
+        /// Its dedicated namespace; empty if it has none.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         namespace: String,
     },
-    /// A case waited for something, and saw it or did not.
+    /// A case waited for a condition, which was met or not.
     Step {
-        /// Which case.
+        /// The case.
         case: CaseId,
-        /// For what: `claim ns/name to be Bound`.
+        /// The condition: `claim ns/name to be Bound`.
         what: String,
-        /// From when.
+        /// The start of the wait.
         start: Stamp,
-        /// How long.
+        /// The duration of the wait.
         seconds: f64,
-        /// What was seen last, where it did not come.
+        /// The last observed state, if the condition was not met.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         failed: Option<String>,
     },
-    /// A case failed: what there was to see of it then.
+    /// A case failed: its objects, Events and logs at that moment.
     Evidence(Evidence),
-    /// A case ended; a skipped one ends without having begun.
+    /// A case finished; a skipped one finishes without having started.
     CaseFinished {
-        /// Which.
+        /// The case.
         case: CaseId,
-        /// How.
+        /// The result.
         #[serde(flatten)]
         result: CaseResult,
         /// How long it ran.
         seconds: f64,
     },
-    /// A phase ended, or will never end.
+    /// A phase ended, or was aborted.
     Phase(PhaseSample),
-    /// A volume entered or left the set of what is attached, staged or mounted.
+    /// A volume entered or left the set of attached, staged or mounted volumes.
     Transition(Transition),
     /// A CSI call ended.
     Rpc(RpcSummary),
-    /// A write to the API was answered. Told where traces are wanted and the API server is ours.
+    /// An API write completed. Emitted only if traces are requested and the API server is the embedded one.
     ApiWrite(ApiWrite),
-    /// A CSI call came out of order, or twice.
+    /// A CSI call was made out of order, or twice.
     Violation {
-        /// The rule it broke.
+        /// The violated rule.
         rule: Rule,
-        /// Which call, on which volume.
+        /// The call and the volume.
         detail: String,
     },
-    /// A case saw something that is allowed, and that whoever reads the report should know.
+    /// A case observed behaviour that is permitted, but worth a warning in the report.
     Remark {
-        /// Which case.
+        /// The case.
         case: CaseId,
-        /// What it saw.
+        /// The text of the warning.
         text: String,
     },
-    /// Something was left behind.
+    /// An object, mount or device was leaked.
     Leak(Leak),
-    /// How long a change of a probe object took to reach our own watch.
+    /// The time that a change of a probe object took to reach the harness' own watch.
     WatchLag {
-        /// From the write's answer to the watch event.
+        /// From the response to the write to the watch event.
         seconds: f64,
     },
-    /// What a load does.
+    /// Progress of a load.
     Load(LoadEvent),
-    /// How a node's clocks stand to ours; told again whenever more is known.
+    /// The offset of a node's clocks; emitted again whenever the estimate improves.
     Clock(NodeClock),
-    /// What a stock component measured itself during the run.
+    /// Metrics that an upstream component recorded itself during the run.
     Stock(StockMetrics),
-    /// A component ended by itself, and is started again.
+    /// A component exited unexpectedly and is restarted.
     Ended(ComponentEnd),
-    /// How fast the machine was on which all this ran; told at the end.
+    /// The speed of the machine during the run (calibration); emitted at the end.
     Pace(Pace),
 }
 
-/// What a fixed piece of work cost a machine, done again and again over a whole run.
+/// Machine speed: the cost of a fixed calibration workload, repeated throughout a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Pace {
-    /// Which work it was: 0 where a version of ours did it that did not say.
+    /// The version of the workload; 0 for versions of claimcheck that did not record it.
     #[serde(default)]
     pub work: u32,
-    /// How often.
+    /// The number of iterations.
     pub times: u64,
-    /// The processor time of all of them together, seconds.
+    /// Their total CPU time, seconds.
     pub seconds: f64,
 }
 
 impl Pace {
-    /// What the work cost once; seconds.
+    /// The CPU time of one iteration; seconds.
     pub fn mean(&self) -> f64 {
         self.seconds / self.times as f64
     }
 }
 
-/// Which set a volume entered or left.
+/// The set that a volume entered or left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TransitionKind {
@@ -163,7 +163,7 @@ impl TransitionKind {
         }
     }
 
-    /// The transition that this one takes back; none for those that enter.
+    /// The transition that this one reverses; none for those that enter a set.
     pub const fn undoes(self) -> Option<Self> {
         match self {
             Self::Attach | Self::Stage | Self::Mount => None,
@@ -177,7 +177,7 @@ impl TransitionKind {
 /// A volume entered or left a set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transition {
-    /// Which set, in or out.
+    /// The set, and the direction.
     pub kind: TransitionKind,
     /// When.
     pub when: Stamp,
@@ -197,23 +197,23 @@ pub struct Transition {
 pub struct RpcSummary {
     /// The driver's name.
     pub driver: String,
-    /// The bare method, `NodeStageVolume`.
+    /// The method without its service, `NodeStageVolume`.
     pub method: String,
-    /// The gRPC status, `OK`; empty where the call never ended.
+    /// The gRPC status code, `OK`; empty if the call never completed.
     pub code: String,
     /// The volume's handle, or its name for CreateVolume.
     pub volume: String,
-    /// The node; empty for a controller's call.
+    /// The node; empty for calls to the controller service.
     pub node: String,
     /// When it began.
     pub start: Stamp,
     /// How long it took.
     pub seconds: f64,
-    /// The previous call of the same method on the same object failed.
+    /// Whether the previous call of the same method on the same object failed.
     pub retry: bool,
 }
 
-/// An order that CSI or Kubernetes demands of calls on one volume.
+/// An ordering rule that CSI or Kubernetes imposes on calls for one volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rule {
@@ -223,9 +223,9 @@ pub enum Rule {
     StageTwice,
     /// Published again at the same target while published.
     PublishTwice,
-    /// Published while not staged, by a driver that stages.
+    /// Published while not staged, with a driver that has STAGE_UNSTAGE_VOLUME.
     PublishBeforeStage,
-    /// Unstaged while published at a target of the node.
+    /// Unstaged while published at a target path on the node.
     UnstageBeforeUnpublish,
     /// Detached while staged on the node.
     DetachBeforeUnstage,
@@ -259,52 +259,52 @@ impl Rule {
     }
 }
 
-/// The clocks of a node that is observed.
+/// The clocks of an observed node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeClock {
     /// The node's name.
     pub node: String,
-    /// How they stand to ours.
+    /// Their offset.
     #[serde(flatten)]
     pub state: ClockState,
 }
 
-/// How a node's clocks stand to ours.
+/// The offset of a node's clocks from the clocks of this machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum ClockState {
-    /// Asked, and answered.
+    /// The offset was measured.
     Known {
-        /// How far its wall clock is ahead of ours; negative where it is behind.
+        /// How far its wall clock is ahead of this machine's; negative if it is behind.
         ahead_seconds: f64,
-        /// How far off that is at most, and so are the times of what was seen on the node.
+        /// The error bound of the offset, and thus of the times of observations on the node.
         bound_seconds: f64,
     },
-    /// Nobody answered: times of what was seen on the node are when it can have been at the latest.
+    /// The node did not respond: times of observations on it are upper bounds.
     Unknown {
-        /// Why not.
+        /// The reason.
         why: String,
     },
-    /// Nobody watches the node's mounts: what only they show is not seen.
+    /// The node's mounts are not watched: what only they show is not observed.
     Unobserved {
-        /// Why not, and what to do.
+        /// The reason, and the remedy.
         why: String,
     },
 }
 
-/// Something left behind.
+/// A leaked object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leak {
-    /// What it is.
+    /// Its kind.
     pub kind: LeakKind,
     /// Its name, path or id.
     pub name: String,
-    /// The case that left it; none where only the end of the run found it.
+    /// The case that leaked it; none if it was found only at the end of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub case: Option<CaseId>,
 }
 
-/// The kinds of things that can be left behind.
+/// The kinds of objects that can be leaked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LeakKind {
@@ -316,23 +316,23 @@ pub enum LeakKind {
     Pod,
     /// A VolumeAttachment.
     Attachment,
-    /// A volume that is attached by the count of calls.
+    /// A volume that is attached according to its CSI calls.
     Attached,
-    /// A volume that is staged by the count of calls.
+    /// A volume that is staged according to its CSI calls.
     Staged,
-    /// A volume that is mounted by the count of calls.
+    /// A volume that is mounted according to its CSI calls.
     Mounted,
     /// An entry of a mount table.
     Mount,
     /// A loop device.
     LoopDevice,
-    /// A volume of the driver that no object knows.
+    /// A volume of the driver that no API object refers to.
     BackendVolume,
     /// A VolumeSnapshot.
     Snapshot,
     /// A VolumeSnapshotContent.
     SnapshotContent,
-    /// A snapshot of the driver that nobody has deleted.
+    /// A snapshot of the driver that was not deleted.
     BackendSnapshot,
     /// A process.
     Process,

@@ -1,49 +1,49 @@
-//! What a case that failed leaves to look at: the cluster's side of it, at the moment of the failure.
+//! The evidence of a failed case: objects, Events and logs at the moment of the failure.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::CaseId;
 
-/// What was there when a case failed; its objects are gone a moment later.
+/// The state of the cluster when a case failed; its objects are deleted a moment later.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Evidence {
-    /// Which case.
+    /// The case.
     pub case: CaseId,
-    /// Its pods, claims, volumes, attachments and snapshots, as the API has them, without managed fields.
+    /// Its pods, claims, volumes, attachments and snapshots, as returned by the API, without managed fields.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub objects: Vec<Value>,
-    /// What was said of them, oldest first.
+    /// Their Events, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<Told>,
-    /// What its containers wrote, and what components wrote about its objects.
+    /// The logs of its containers, and the components' log lines about its objects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub logs: Vec<Log>,
 }
 
-/// An Event of Kubernetes, as `kubectl describe` shows it.
+/// A Kubernetes Event, as `kubectl describe` shows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Told {
-    /// When last, in RFC 3339; empty where it does not say.
+    /// The last occurrence, in RFC 3339; empty if not set.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub last: String,
     /// `Normal` or `Warning`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Why, in one word.
+    /// The reason, one CamelCase word.
     pub reason: String,
-    /// Of what: `Pod/name`.
+    /// The involved object: `Pod/name`.
     pub object: String,
-    /// In words.
+    /// The message.
     pub message: String,
-    /// How often.
+    /// The number of occurrences.
     pub count: i32,
 }
 
 /// The end of a log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Log {
-    /// Of what: `pod/container`, or a component.
+    /// The source: `pod/container`, or a component.
     pub of: String,
     /// Its last lines.
     pub text: String,
@@ -60,7 +60,7 @@ impl Log {
         (!last.is_empty()).then(|| Self { of: of.into(), text: last.join("\n") })
     }
 
-    /// The last of those lines of a text that name one of some objects.
+    /// The last lines of a text that name one of some objects.
     pub fn about(of: impl Into<String>, text: &str, names: &[String]) -> Option<Self> {
         let named = |line: &&str| names.iter().any(|name| !name.is_empty() && line.contains(name.as_str()));
         Self::of_lines(of, text.lines().filter(named))

@@ -1,7 +1,7 @@
 //! The shared vocabulary of claimcheck: phases, events, metric and object names, capabilities.
 //!
-//! Pure data, no input or output (but for reading the clock in [`Stamp::now`]). Everything that two
-//! crates must spell alike is spelt here, once.
+//! Pure data without I/O (except for reading the clock in [`Stamp::now`]). Every name that two
+//! crates share is defined here, once.
 
 mod api_write;
 mod backoff;

@@ -1,63 +1,63 @@
-//! What a load tells its reporters: what it is, how far its volumes are, and what all of it costs.
+//! The events of a load: its plan, the progress of its volumes, and its resource usage.
 
 use serde::{Deserialize, Serialize};
 
-/// Something that happened in a load.
+/// An event of a load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "load", rename_all = "snake_case")]
 pub enum LoadEvent {
-    /// It begins; everything in the load's summary is counted from here.
+    /// It starts; everything in the load's summary is measured from here.
     Began(LoadPlan),
-    /// Some volumes have got further.
+    /// Some volumes reached the next step.
     Volumes {
-        /// How far.
+        /// The step.
         reached: VolumeStep,
-        /// How many.
+        /// The number of volumes.
         volumes: u64,
-        /// Since their claims were created.
+        /// The time since their claims were created.
         seconds: f64,
     },
-    /// Some volumes did not get where they should. They are removed all the same.
+    /// Some volumes failed. They are removed nevertheless.
     Failed {
         /// The claims, by namespace and name.
         claims: Vec<String>,
-        /// What went wrong.
+        /// The error.
         why: String,
     },
-    /// What everything uses, looked at now and then: first as the load begins, last as it has ended.
+    /// A sample of the resource usage: taken at the start, periodically, and at the end.
     Usage {
-        /// Since it began.
+        /// The time since the load started.
         seconds: f64,
-        /// What.
+        /// The usage.
         usage: Usage,
     },
-    /// All volumes are gone, or given up.
+    /// All volumes are deleted or have failed.
     Ended {
-        /// Since it began.
+        /// The time since the load started.
         seconds: f64,
-        /// Until the last volume was up; none where none got there.
+        /// The time until the last volume was ready; none if no volume became ready.
         up_seconds: Option<f64>,
     },
 }
 
-/// What a load is asked to do.
+/// The parameters of a load.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LoadPlan {
-    /// How many volumes at least.
+    /// The minimum number of volumes.
     pub volumes: u64,
-    /// How many of them at a time.
+    /// The number of concurrent volumes.
     pub concurrency: u64,
-    /// Pods that use each volume; none where 0.
+    /// Pods that use each volume; 0 for no pods.
     pub pods_per_volume: u64,
     /// Volumes that each pod uses.
     pub volumes_per_pod: u64,
-    /// All volumes are up before the first goes.
+    /// Whether all volumes must be ready before the first is deleted.
     pub hold: bool,
-    /// How long it goes on making and removing volumes; none where their number is its end.
+    /// How long it keeps creating and deleting volumes; none if it ends with their number.
     pub churn_s: Option<f64>,
 }
 
-/// How far a volume is.
+/// The progress of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum VolumeStep {
@@ -67,18 +67,18 @@ pub enum VolumeStep {
     Up,
     /// Its pods are being deleted, then its claim.
     Going,
-    /// Claim, volume and pods are gone.
+    /// Claim, volume and pods no longer exist.
     Gone,
 }
 
-/// What the whole tree of processes uses: ours, the components', the pods'.
+/// The resource usage of the whole process tree: claimcheck, components and pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Processor time so far, of processes that have ended too; seconds.
+    /// CPU time so far, including processes that have exited; seconds.
     pub cpu_s: f64,
     /// Resident memory: pages that processes share count for each of them.
     pub rss_bytes: u64,
-    /// Proportional set size: shared pages are divided among those who share them.
+    /// Proportional set size: shared pages are divided among the processes that share them.
     pub pss_bytes: u64,
     /// Processes.
     pub processes: u64,
@@ -88,6 +88,6 @@ pub struct Usage {
     pub descriptors: u64,
     /// Loop devices of this run.
     pub loop_devices: u64,
-    /// Requests that the API server has answered so far; none where it does not say.
+    /// Requests that the API server has served so far; none if it does not report that.
     pub api_requests: Option<u64>,
 }

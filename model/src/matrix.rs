@@ -1,18 +1,18 @@
-//! The capability matrix: what a driver says it can do, what cases have seen of it, and why the rest was
-//! not looked at.
+//! The capability matrix: the capabilities that a driver declares, those that cases detected, and why the
+//! rest was not exercised.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Capability, CaseId};
 
-/// What is known of a capability before the cases run.
+/// A capability before the cases run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CapabilityPlan {
-    /// Which.
+    /// The capability.
     pub capability: Capability,
-    /// Whether its driver file, or else the driver itself declares it; none where neither says.
+    /// Whether the driver file, or else the driver itself declares it; none if neither does.
     pub declared: Option<bool>,
-    /// What the driver itself answers, where a driver file declares something else.
+    /// The driver's own answer, if the driver file declares something else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answered: Option<bool>,
     /// The cases that exercise it.
@@ -22,21 +22,21 @@ pub struct CapabilityPlan {
 /// A line of the matrix.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CapabilityLine {
-    /// Which capability, in upstream's spelling.
+    /// The capability, in upstream's spelling.
     pub name: Capability,
-    /// Whether its driver file, or else the driver itself declares it; absent where neither says.
+    /// Whether the driver file, or else the driver itself declares it; absent if neither does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub declared: Option<bool>,
-    /// What the driver itself answers, where a driver file declares something else.
+    /// The driver's own answer, if the driver file declares something else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answered: Option<bool>,
     /// Whether a case that exercises it has passed.
     pub detected: bool,
-    /// How many of those have passed.
+    /// The number of those that passed.
     pub passed: u64,
-    /// How many have failed.
+    /// The number that failed.
     pub failed: u64,
-    /// How many were skipped.
+    /// The number that were skipped.
     pub skipped: u64,
     /// Why it was not exercised, or not by all of its cases.
     #[serde(skip_serializing_if = "Option::is_none")]

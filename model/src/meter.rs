@@ -1,27 +1,27 @@
-//! How a component tells what it measures, without knowing who keeps it: a process that serves metrics gives
-//! its parts a [`Meter`] that leads into its registry, and everybody else one that leads nowhere.
+//! The metrics interface of components, independent of the registry: a process that serves metrics gives
+//! its parts a [`Meter`] that writes to its registry, all others use one that discards everything.
 
 use std::{fmt, future::Future, pin::Pin, sync::Arc};
 
 use crate::metric::Metric;
 
-/// Keeps what is told. Its methods must not wait: they are called between two steps of a volume.
+/// Stores observations. Its methods must not block: they are called between two steps of a volume.
 pub trait Recorder: Send + Sync {
     /// Observes `value` in a histogram, adds it to a counter, or sets a gauge to it. The labels are values, in
     /// the order in which the metric declares them.
     fn record(&self, metric: &'static Metric, labels: &[&str], value: f64);
 
-    /// Adds gauges that are counted whenever somebody reads.
+    /// Adds gauges that are computed on every scrape.
     fn count(&self, census: Census);
 
-    /// The component works: its cache is complete.
+    /// The component is ready: its cache has synced.
     fn ready(&self);
 }
 
 /// One value of a gauge.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reading {
-    /// Of which gauge.
+    /// The gauge.
     pub metric: &'static Metric,
     /// The values of its labels, in order.
     pub labels: Vec<String>,
@@ -38,23 +38,23 @@ impl Reading {
 
 type Count = dyn Fn() -> Pin<Box<dyn Future<Output = Vec<Reading>> + Send>> + Send + Sync;
 
-/// Counts things when somebody reads the metrics, and costs nothing while nobody does.
+/// Computes gauges on a scrape; costs nothing between scrapes.
 #[derive(Clone)]
 pub struct Census(Arc<Count>);
 
 impl Census {
-    /// What there is now; what was there before and is not among it has no value any longer.
+    /// The current values; label sets that are missing from them are removed.
     pub async fn read(&self) -> Vec<Reading> {
         (self.0)().await
     }
 }
 
-/// Whom a component tells; nobody by default. Clones are the same.
+/// A handle to a recorder; by default observations are discarded. Clones share the recorder.
 #[derive(Clone, Default)]
 pub struct Meter(Option<Arc<dyn Recorder>>);
 
 impl Meter {
-    /// Tells this recorder.
+    /// Writes to this recorder.
     pub fn new(recorder: impl Recorder + 'static) -> Self {
         Self(Some(Arc::new(recorder)))
     }
@@ -66,12 +66,12 @@ impl Meter {
         }
     }
 
-    /// Counts one more.
+    /// Increments a counter.
     pub fn increment(&self, metric: &'static Metric, labels: &[&str]) {
         self.record(metric, labels, 1.0);
     }
 
-    /// Has `count` asked whenever somebody reads the metrics.
+    /// Calls `count` on every scrape.
     pub fn count<F>(&self, count: impl Fn() -> F + Send + Sync + 'static)
     where
         F: Future<Output = Vec<Reading>> + Send + 'static,
@@ -81,7 +81,7 @@ impl Meter {
         }
     }
 
-    /// Tells that the component works.
+    /// Reports that the component is ready.
     pub fn ready(&self) {
         if let Some(recorder) = &self.0 {
             recorder.ready();

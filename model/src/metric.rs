@@ -1,28 +1,28 @@
 //! Every metric that any component exports: name, unit, help, labels and buckets, declared once.
 //!
 //! Names without the `claimcheck_` prefix are Kubernetes' own, with the labels that its components use,
-//! so that existing dashboards and alerts work over our controllers, node and driver. No object's name is
+//! so that existing dashboards and alerts work with the built-in controllers, node and driver. No object's name is
 //! ever a label of a `claimcheck_*` metric.
 
-/// What a number means.
+/// The unit of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Seconds.
     Seconds,
     /// Bytes.
     Bytes,
-    /// A number of things.
+    /// A number of objects or events.
     Count,
 }
 
-/// How a metric is collected.
+/// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MetricKind {
-    /// Only grows.
+    /// Monotonically increasing.
     Counter,
-    /// Goes up and down.
+    /// May increase and decrease.
     Gauge,
-    /// A distribution over these upper bounds.
+    /// A distribution over buckets with these upper bounds.
     Histogram(&'static [f64]),
 }
 
@@ -35,7 +35,7 @@ pub struct Metric {
     pub unit: Unit,
     /// One sentence for a reader of `/metrics`.
     pub help: &'static str,
-    /// How it is collected.
+    /// Its type.
     pub kind: MetricKind,
     /// Its labels, in order.
     pub labels: &'static [Label],
@@ -50,7 +50,7 @@ impl Metric {
 
 macro_rules! labels {
     ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal;)+) => {
-        /// A label of a metric; there are no others.
+        /// A label of a metric; the set is closed.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Label { $($(#[doc = $doc])+ $variant,)+ }
 
@@ -78,43 +78,43 @@ labels! {
     Source = "source";
     /// `ok`, `aborted`, `unobserved` of a phase; `passed`, `failed`, `skipped` of a case.
     Result = "result";
-    /// A node: of a cluster's few, and upstream has it too.
+    /// A node: low cardinality, and upstream has it too.
     Node = "node";
     /// [`crate::LeakKind::name`].
     Kind = "kind";
     /// [`crate::Rule::name`].
     Rule = "rule";
-    /// A bare CSI method.
+    /// A CSI method without its service.
     Operation = "operation";
     /// A suite of the catalogue.
     Suite = "suite";
-    /// A case of the catalogue, with its pattern: of a few hundred.
+    /// A case of the catalogue, with its pattern: a few hundred values.
     Case = "case";
     /// [`crate::Capability::name`].
     Capability = "capability";
-    /// `yes`, `no`, or `unknown` where neither driver nor driver file says.
+    /// `yes`, `no`, or `unknown` if neither driver nor driver file declares it.
     Declared = "declared";
     /// The version of claimcheck.
     Version = "version";
-    /// What the API server says it is.
+    /// The version that the API server reports.
     KubernetesVersion = "kubernetes_version";
     /// Upstream: `kubernetes.io/csi:<driver>`.
     VolumePlugin = "volume_plugin";
     /// Upstream: the other spelling of the plugin.
     PluginName = "plugin_name";
-    /// Upstream: what is done with a volume.
+    /// Upstream: the operation on a volume.
     OperationName = "operation_name";
     /// Upstream: `success` or `fail-unknown`.
     Status = "status";
-    /// Upstream: of an in-tree plugin served by CSI; `false` here.
+    /// Upstream: whether an in-tree plugin was migrated to CSI; always `false` here.
     Migrated = "migrated";
-    /// Upstream: the whole gRPC path.
+    /// Upstream: the full gRPC method path.
     MethodName = "method_name";
     /// Upstream: `OK`, `Aborted`, ...
     GrpcStatusCode = "grpc_status_code";
     /// Upstream: a storage class.
     Class = "class";
-    /// Upstream: outcome of a snapshot operation.
+    /// Upstream: the outcome of a snapshot operation.
     OperationStatus = "operation_status";
     /// Upstream: `dynamic` or `pre-provisioned`.
     SnapshotType = "snapshot_type";
@@ -122,13 +122,13 @@ labels! {
     State = "state";
     /// Upstream: why a detach was forced.
     Reason = "reason";
-    /// A controller of ours: of a handful.
+    /// A built-in controller: a handful of values.
     Controller = "controller";
-    /// Upstream: the lease that is led, or the queue that is worked on.
+    /// Upstream: the name of the leader election lease, or of the work queue.
     Name = "name";
     /// Upstream of rest_client_*: the API server.
     Host = "host";
-    /// Upstream of rest_client_*: what is done with an object.
+    /// Upstream of rest_client_*: the Kubernetes verb.
     Verb = "verb";
     /// Upstream of rest_client_*: the HTTP method.
     Method = "method";
@@ -140,18 +140,18 @@ labels! {
     PersistentVolumeClaim = "persistentvolumeclaim";
 }
 
-/// Upstream's buckets of storage operations (`pkg/volume/util/metrics.go`), with ours below them: stock
-/// Kubernetes never needs to tell 1 ms from 50 ms.
+/// Upstream's buckets of storage operations (`pkg/volume/util/metrics.go`), extended downwards: upstream
+/// Kubernetes never needs to distinguish 1 ms from 50 ms.
 pub const OPERATION_BUCKETS: &[f64] = &[
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0,
     300.0, 600.0,
 ];
 
-/// Prometheus' default buckets, which sig-storage-lib-external-provisioner uses, with ours below them.
+/// Prometheus' default buckets, which sig-storage-lib-external-provisioner uses, extended downwards.
 pub const PROVISION_BUCKETS: &[f64] =
     &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
-/// client-go's buckets of requests (`component-base/metrics/prometheus/restclient`), with ours below them.
+/// client-go's buckets of requests (`component-base/metrics/prometheus/restclient`), extended downwards.
 pub const REQUEST_BUCKETS: &[f64] =
     &[0.0005, 0.001, 0.0025, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0];
 
@@ -181,32 +181,40 @@ use MetricKind::{Counter, Gauge, Histogram};
 metrics! {
     PHASE_DURATION = "claimcheck_phase_duration_seconds", Seconds, Histogram(OPERATION_BUCKETS),
         [Phase, DriverName, StorageClass, VolumeMode, Cluster, Source, Result],
-        "How long each phase of a volume's life took; result ok only where start and end were seen.";
+        "Duration of each phase of a volume's lifecycle; result ok only if start and end were observed.";
     PHASE_OVERHEAD = "claimcheck_phase_overhead_seconds", Seconds, Histogram(OPERATION_BUCKETS),
         [Phase, DriverName, Cluster],
-        "How long each phase took without the time in which the driver worked.";
-    ATTACH = "claimcheck_attach_total", Count, Counter, [DriverName], "Volumes that became attached to a node.";
-    DETACH = "claimcheck_detach_total", Count, Counter, [DriverName], "Volumes that became detached from a node.";
-    MOUNT = "claimcheck_mount_total", Count, Counter, [DriverName], "Volumes that became mounted in a pod.";
-    UNMOUNT = "claimcheck_unmount_total", Count, Counter, [DriverName], "Volumes that were unmounted from a pod.";
-    ATTACHED = "claimcheck_attached_volumes", Count, Gauge, [DriverName, Node], "Volumes attached to a node now.";
-    MOUNTED = "claimcheck_mounted_volumes", Count, Gauge, [DriverName, Node], "Mounts of volumes in pods of a node now.";
-    LEAKED = "claimcheck_leaked_objects", Count, Gauge, [Kind], "Things that a case or the run left behind.";
+        "Duration of each phase without the time spent in driver calls.";
+    ATTACH = "claimcheck_attach_total", Count, Counter, [DriverName],
+        "Number of volumes attached to a node.";
+    DETACH = "claimcheck_detach_total", Count, Counter, [DriverName],
+        "Number of volumes detached from a node.";
+    MOUNT = "claimcheck_mount_total", Count, Counter, [DriverName],
+        "Number of volumes mounted into a pod.";
+    UNMOUNT = "claimcheck_unmount_total", Count, Counter, [DriverName],
+        "Number of volumes unmounted from a pod.";
+    ATTACHED = "claimcheck_attached_volumes", Count, Gauge, [DriverName, Node],
+        "Number of volumes currently attached to a node.";
+    MOUNTED = "claimcheck_mounted_volumes", Count, Gauge, [DriverName, Node],
+        "Number of volume mounts in pods currently on a node.";
+    LEAKED = "claimcheck_leaked_objects", Count, Gauge, [Kind],
+        "Number of objects, mounts and devices leaked by a case or the run.";
     VIOLATIONS = "claimcheck_csi_call_violations_total", Count, Counter, [Rule],
-        "CSI calls that succeeded out of order, or twice.";
+        "Number of CSI calls that succeeded although they were out of order or repeated.";
     RETRIES = "claimcheck_operation_retries_total", Count, Counter, [Operation],
-        "CSI calls whose predecessor on the same object failed.";
-    CASE_RESULT = "claimcheck_case_result_total", Count, Counter, [Suite, Result], "Cases that ended.";
+        "Number of CSI calls retried after a failed call on the same object.";
+    CASE_RESULT = "claimcheck_case_result_total", Count, Counter, [Suite, Result],
+        "Number of finished cases.";
     CASE_DURATION = "claimcheck_case_duration_seconds", Seconds, Histogram(OPERATION_BUCKETS), [Suite, Result],
-        "How long cases ran.";
+        "Duration of cases.";
     CASE_FLIPS = "claimcheck_case_flips_total", Count, Counter, [Suite, Case],
-        "How often a repeated case passed after it had failed, or failed after it had passed.";
+        "Number of times a repeated case changed between passed and failed.";
     CAPABILITY_RESULT = "claimcheck_capability_case_result_total", Count, Counter, [Capability, Declared, Result],
-        "Cases that ended, under each capability of the driver that they exercise.";
+        "Number of finished cases, by each driver capability that they exercise.";
     WATCH_LAG = "claimcheck_watch_lag_seconds", Seconds, Histogram(OPERATION_BUCKETS), [],
-        "How stale our own observation is, measured with a probe object.";
+        "Staleness of claimcheck's own watches, measured with a probe object.";
     RECONCILE_DURATION = "claimcheck_reconcile_duration_seconds", Seconds, Histogram(OPERATION_BUCKETS),
-        [Controller, Result], "How long controllers took to reconcile one object; result done or failed.";
+        [Controller, Result], "Duration of the reconciliation of one object; result is done or failed.";
     LEADER_STATUS = "leader_election_master_status", Count, Gauge, [Name],
         "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates master. 'name' is the string used to identify the lease. Please make sure to group by name.";
     BUILD_INFO = "claimcheck_build_info", Count, Gauge, [Version, KubernetesVersion, Cluster], "Always 1.";

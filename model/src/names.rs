@@ -1,33 +1,33 @@
-//! Names that Kubernetes and CSI give to things: annotations, finalizers, label keys, and the names that
-//! are computed from others. One place, so that no two components spell one differently.
+//! Names that Kubernetes and CSI define: annotations, finalizers, label keys, and the names that
+//! are derived from others. A single definition, so that no two components spell one differently.
 
 use std::fmt;
 
 /// Set by the binder on a claim once both sides of the binding are written.
 /// Upstream: `pkg/controller/volume/persistentvolume/pv_controller.go`.
 pub const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
-/// Set on a claim or volume whose other side was chosen by the binder (not by the user).
+/// Set on a claim or volume if its other side was chosen by the binder (not by the user).
 pub const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
-/// On a volume: which provisioner made it.
+/// On a volume: the provisioner that created it.
 pub const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
-/// On a claim: which external provisioner shall make its volume.
+/// On a claim: the external provisioner that must create its volume.
 pub const STORAGE_PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
 /// The beta spelling of [`STORAGE_PROVISIONER`]; upstream still writes both.
 pub const STORAGE_PROVISIONER_BETA: &str = "volume.beta.kubernetes.io/storage-provisioner";
-/// On a claim under late binding: the node that the scheduler chose.
+/// On a claim with WaitForFirstConsumer: the node that the scheduler chose.
 pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 /// On a storage class: it is the default one.
 pub const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
-/// On a volume that the node has still to grow: how large its claim was before.
+/// On a volume with a pending node expansion: the previous size of its claim.
 /// Upstream: `pkg/util/util.go` of external-resizer.
 pub const PRE_RESIZE_CAPACITY: &str = "volume.alpha.kubernetes.io/pre-resize-capacity";
-/// On a claim that has grown without the node: the node has nothing to do (resizer).
+/// On a claim that was expanded by the controller alone: no node expansion is required (resizer).
 pub const NODE_EXPANSION_NOT_REQUIRED: &str = "volume.kubernetes.io/node-expansion-not-required";
 /// On a node: the kubelet leaves attach and detach to the controller.
 pub const CONTROLLER_MANAGED_ATTACH: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
-/// On a node: the driver name to node id map that the kubelet keeps beside CSINode.
+/// On a node: the map from driver name to node id that the kubelet maintains in addition to CSINode.
 pub const NODE_ID_ANNOTATION: &str = "csi.volume.kubernetes.io/nodeid";
-/// A taint: an administrator knows that the node is down, so nothing of it needs to be waited for.
+/// A taint: an administrator confirms that the node is down, so no unmount needs to be waited for.
 pub const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
 /// Finalizer that holds a claim while a pod uses it.
@@ -40,35 +40,35 @@ pub const VAC_PROTECTION: &str = "kubernetes.io/vac-protection";
 /// Finalizer that holds a provisioned volume until the driver has deleted it (provisioner).
 pub const PROVISIONER_FINALIZER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
 
-/// Finalizer that holds a claim while another is made from it (provisioner).
+/// Finalizer that holds a claim while another is cloned from it (provisioner).
 /// Upstream: external-provisioner `pkg/controller/controller.go`.
 pub const CLONE_PROTECTION: &str = "provisioner.storage.kubernetes.io/cloning-protection";
 
 /// On a snapshot class: it is the default one of its driver.
 /// This and what follows upstream: external-snapshotter `pkg/utils/util.go`.
 pub const DEFAULT_SNAPSHOT_CLASS: &str = "snapshot.storage.kubernetes.io/is-default-class";
-/// On a snapshot's content: CreateSnapshot was called, and nobody knows yet what came of it.
+/// On a snapshot content: CreateSnapshot was called, and its result is not known yet.
 pub const SNAPSHOT_BEING_CREATED: &str = "snapshot.storage.kubernetes.io/volumesnapshot-being-created";
-/// On a snapshot's content: its snapshot is being deleted, so it may go as its policy says.
+/// On a snapshot content: its snapshot is being deleted, so its deletion policy applies.
 pub const SNAPSHOT_BEING_DELETED: &str = "snapshot.storage.kubernetes.io/volumesnapshot-being-deleted";
-/// On a snapshot's content: the secret with which it is made and deleted.
+/// On a snapshot content: the secret with which it is created and deleted.
 pub const SNAPSHOT_SECRET_NAME: &str = "snapshot.storage.kubernetes.io/deletion-secret-name";
 /// The namespace of [`SNAPSHOT_SECRET_NAME`].
 pub const SNAPSHOT_SECRET_NAMESPACE: &str = "snapshot.storage.kubernetes.io/deletion-secret-namespace";
-/// On a snapshot's content: it is part of the group of this handle, which is made and deleted as a whole.
+/// On a snapshot content: the handle of its group, which is created and deleted as a whole.
 pub const SNAPSHOT_GROUP: &str = "groupsnapshot.storage.k8s.io/volumeGroupSnapshotHandle";
-/// On a snapshot's content: a device may be restored as a file system and the reverse (KEP-3141).
+/// On a snapshot content: the volume mode may change on restore (KEP-3141).
 pub const ALLOW_MODE_CHANGE: &str = "snapshot.storage.kubernetes.io/allow-volume-mode-change";
 
-/// Finalizer that holds a snapshot while claims are made from it.
+/// Finalizer that holds a snapshot while claims are restored from it.
 pub const SNAPSHOT_SOURCE_PROTECTION: &str =
     "snapshot.storage.kubernetes.io/volumesnapshot-as-source-protection";
-/// Finalizer that holds a snapshot until its content is gone.
+/// Finalizer that holds a snapshot until its content is deleted.
 pub const SNAPSHOT_BOUND_PROTECTION: &str = "snapshot.storage.kubernetes.io/volumesnapshot-bound-protection";
-/// Finalizer that holds a snapshot's content until the driver has deleted the snapshot.
+/// Finalizer that holds a snapshot content until the driver has deleted the snapshot.
 pub const SNAPSHOT_CONTENT_PROTECTION: &str =
     "snapshot.storage.kubernetes.io/volumesnapshotcontent-bound-protection";
-/// Finalizer that holds a claim while a snapshot is made of it.
+/// Finalizer that holds a claim while a snapshot is taken of it.
 pub const SNAPSHOT_CLAIM_PROTECTION: &str = "snapshot.storage.kubernetes.io/pvc-as-source-protection";
 
 /// The finalizer that the attacher puts on volumes and attachments of `driver`:
@@ -83,23 +83,23 @@ pub fn unique_volume_name(driver: &str, handle: &str) -> String {
     format!("kubernetes.io/csi/{driver}^{handle}")
 }
 
-/// What upstream's metrics call the volume plugin of a driver: `kubernetes.io/csi:<driver>`.
+/// The volume plugin name of a driver in upstream's metrics: `kubernetes.io/csi:<driver>`.
 /// Upstream: `GetFullQualifiedPluginNameForVolume` in `pkg/volume/util/util.go`.
 pub fn csi_plugin(driver: &str) -> String {
     format!("kubernetes.io/csi:{driver}")
 }
 
-/// The name of the content that is made for a snapshot: `snapcontent-<uid>`.
+/// The name of the content that is created for a snapshot: `snapcontent-<uid>`.
 pub fn snapshot_content_name(snapshot_uid: &str) -> String {
     format!("snapcontent-{snapshot_uid}")
 }
 
-/// What a driver is told to call a snapshot: `snapshot-<uid>`, the same at every try.
+/// The snapshot name passed to the driver: `snapshot-<uid>`, the same on every attempt.
 pub fn snapshot_name(snapshot_uid: &str) -> String {
     format!("snapshot-{snapshot_uid}")
 }
 
-/// The namespace of our components in the manifests, and of an installation unless it is given another.
+/// The namespace of the built-in components in the manifests, and the default namespace of an installation.
 pub const NAMESPACE: &str = "claimcheck-system";
 
 /// The folder of the sockets at which the components of an embedded cluster serve their metrics.

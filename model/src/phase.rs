@@ -1,12 +1,12 @@
-//! The phases of a volume's life: one ordered enum that recorder, metrics, reports and dashboards import.
+//! The phases of a volume's lifecycle: one ordered enum that recorder, metrics, reports and dashboards use.
 //!
 //! A phase belongs to a subject and **starts when the last of its preconditions holds**, so that phases
-//! of one life cycle neither contain nor overlap one another and their sum is the whole. What a phase's
-//! start and end are is declared here in words; `harness::timeline` is the code that finds them.
+//! of one lifecycle neither contain nor overlap one another and add up to the whole. The start and end
+//! conditions of a phase are described here; `harness::timeline` is the code that detects them.
 
 use serde::{Deserialize, Serialize};
 
-/// What a phase belongs to.
+/// The object that a phase belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Subject {
@@ -24,7 +24,7 @@ pub enum Subject {
     Snapshot,
 }
 
-/// How a moment was observed; every sample says the source of its end.
+/// How a time was observed; every sample has the source of its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
@@ -32,7 +32,7 @@ pub enum Source {
     Watch,
     /// A CSI call, recorded by the tap.
     Csi,
-    /// The node's mount table: good for times, never for counts, since polling coalesces.
+    /// The node's mount table: used for times, never for counts, since polling coalesces changes.
     Mount,
 }
 
@@ -47,31 +47,31 @@ impl Source {
     }
 }
 
-/// Everything that is fixed about a phase.
+/// The static description of a phase.
 #[derive(Clone, Copy, Debug)]
 pub struct PhaseInfo {
     /// The name in metrics, reports and dashboards.
     pub name: &'static str,
-    /// What it belongs to.
+    /// The object it belongs to.
     pub subject: Subject,
-    /// What happens in it, one sentence.
+    /// What happens in it, in one sentence.
     pub doc: &'static str,
-    /// It starts at the latest of these.
+    /// It starts when the last of these holds.
     pub start: &'static [&'static str],
-    /// It ends with this.
+    /// It ends when this holds.
     pub end: &'static str,
-    /// Where the best evidence of its end comes from.
+    /// The preferred source of its end.
     pub source: Source,
-    /// The driver's call whose time inside the phase is the driver's and not Kubernetes'.
+    /// The CSI call that is attributed to the driver, not to Kubernetes' overhead.
     pub rpc: Option<&'static str>,
 }
 
 macro_rules! phases {
     ($($(#[doc = $doc:literal])+ $variant:ident: $name:literal of $subject:ident,
         starts [$($start:literal),+], ends $end:literal, by $source:ident, rpc $rpc:expr;)+) => {
-        /// A step of a volume's life, in the order in which they happen.
+        /// A phase of a volume's lifecycle, in the order in which they happen.
         ///
-        /// Under late binding `schedule` surrounds `provision` and `bind`; their time is taken out of it.
+        /// With WaitForFirstConsumer `schedule` encloses `provision` and `bind`; their time is subtracted from it.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(rename_all = "snake_case")]
         pub enum Phase { $($(#[doc = $doc])+ $variant,)+ }
@@ -99,75 +99,75 @@ macro_rules! phases {
 }
 
 phases! {
-    /// The provisioner has the driver make a volume and writes its PersistentVolume.
+    /// The provisioner calls CreateVolume and creates the PersistentVolume.
     Provision: "provision" of Claim,
-        starts ["claim created", "late binding: selected-node set"],
+        starts ["claim created", "WaitForFirstConsumer: selected-node set"],
         ends "PV for it exists", by Watch, rpc Some("CreateVolume");
-    /// The binder binds claim and volume to one another.
+    /// The PersistentVolume controller binds claim and volume.
     Bind: "bind" of Claim,
         starts ["claim created", "PV exists"],
         ends "claim Bound", by Watch, rpc None;
-    /// The scheduler chooses a node; time in provision and bind of its claims is taken out.
+    /// The scheduler chooses a node; the time that its claims spend in provision and bind is subtracted.
     Schedule: "schedule" of Pod,
         starts ["pod created", "its claims created"],
         ends "nodeName set", by Watch, rpc None;
-    /// The volume is attached to the node; the controllers' own delay counts.
+    /// The volume is attached to the node; the controllers' own delays are included.
     Attach: "attach" of Attachment,
-        starts ["nodeName set", "claim Bound", "ReadWriteOnce: gone from other nodes"],
+        starts ["nodeName set", "claim Bound", "ReadWriteOnce: detached from other nodes"],
         ends "status.attached", by Watch, rpc Some("ControllerPublishVolume");
-    /// The volume is made ready on the node, once for all pods there.
+    /// The volume is staged on the node, once for all pods there.
     Stage: "stage" of NodeVolume,
         starts ["attached (or not attachable)", "pod on node"],
-        ends "NodeStageVolume OK, or global mount seen", by Csi, rpc Some("NodeStageVolume");
-    /// The volume is mounted for one pod.
+        ends "NodeStageVolume OK, or global mount observed", by Csi, rpc Some("NodeStageVolume");
+    /// The volume is mounted into one pod.
     Publish: "publish" of PodVolume,
-        starts ["staged (attached, if staging mounts nothing and no call is seen)", "pod on node"],
-        ends "NodePublishVolume OK, or pod mount seen", by Csi, rpc Some("NodePublishVolume");
+        starts ["staged (attached, if staging mounts nothing and no call is observed)", "pod on node"],
+        ends "NodePublishVolume OK, or pod mount observed", by Csi, rpc Some("NodePublishVolume");
     /// The pod's containers start.
     Start: "start" of Pod,
         starts ["all its volumes published"],
         ends "Ready", by Watch, rpc None;
-    /// The pod's containers stop; the grace period lives here.
+    /// The pod's containers stop; includes the termination grace period.
     Stop: "stop" of Pod,
         starts ["deletionTimestamp"],
         ends "containers terminated", by Watch, rpc None;
     /// The volume is unmounted from one pod.
     Unpublish: "unpublish" of PodVolume,
         starts ["containers terminated"],
-        ends "NodeUnpublishVolume OK, or target mount gone", by Csi, rpc Some("NodeUnpublishVolume");
-    /// The volume leaves the node after its last pod there.
+        ends "NodeUnpublishVolume OK, or target unmounted", by Csi, rpc Some("NodeUnpublishVolume");
+    /// The volume is unstaged from the node after its last pod there.
     Unstage: "unstage" of NodeVolume,
         starts ["last unpublish"],
-        ends "NodeUnstageVolume OK, or global mount gone", by Csi, rpc Some("NodeUnstageVolume");
+        ends "NodeUnstageVolume OK, or global mount unmounted", by Csi, rpc Some("NodeUnstageVolume");
     /// The volume is detached from the node.
     Detach: "detach" of Attachment,
         starts ["unstaged"],
-        ends "VolumeAttachment gone", by Watch, rpc Some("ControllerUnpublishVolume");
-    /// The volume of a deleted claim is destroyed; a volume still attached is waited for in `detach`.
+        ends "VolumeAttachment deleted", by Watch, rpc Some("ControllerUnpublishVolume");
+    /// The volume of a deleted claim is deleted; waiting for a volume that is still attached is part of `detach`.
     Delete: "delete" of Claim,
-        starts ["claim gone", "its attachments gone"],
-        ends "PV gone", by Watch, rpc Some("DeleteVolume");
-    /// The resizer has the driver grow the volume.
+        starts ["claim deleted", "its VolumeAttachments deleted"],
+        ends "PV deleted", by Watch, rpc Some("DeleteVolume");
+    /// The resizer calls ControllerExpandVolume.
     ControllerExpand: "controller_expand" of Claim,
-        starts ["request raised"],
+        starts ["storage request raised"],
         ends "PV capacity raised", by Watch, rpc Some("ControllerExpandVolume");
-    /// The node grows the file system on the volume.
+    /// The kubelet expands the file system on the volume.
     NodeExpand: "node_expand" of Claim,
         starts ["FileSystemResizePending"],
         ends "claim capacity raised", by Watch, rpc Some("NodeExpandVolume");
-    /// The driver cuts a snapshot.
+    /// The driver takes a snapshot.
     SnapshotCreate: "snapshot_create" of Snapshot,
         starts ["VolumeSnapshot created"],
-        ends "VolumeSnapshotContent has its handle", by Watch, rpc Some("CreateSnapshot");
+        ends "VolumeSnapshotContent has snapshotHandle", by Watch, rpc Some("CreateSnapshot");
     /// The snapshot becomes usable.
     SnapshotReady: "snapshot_ready" of Snapshot,
-        starts ["VolumeSnapshotContent has its handle"],
+        starts ["VolumeSnapshotContent has snapshotHandle"],
         ends "readyToUse", by Watch, rpc Some("GetSnapshot");
     /// A claim is provisioned from a snapshot.
     Restore: "restore" of Claim,
         starts ["claim created", "snapshot readyToUse"],
         ends "PV for it exists", by Watch, rpc Some("CreateVolume");
-    /// A claim is provisioned from another claim.
+    /// A claim is cloned from another claim.
     Clone: "clone" of Claim,
         starts ["claim created", "source claim Bound"],
         ends "PV for it exists", by Watch, rpc Some("CreateVolume");

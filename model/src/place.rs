@@ -1,29 +1,29 @@
-//! Whose a path below a kubelet's directory is. The kubelet composes them, so they are the one place where a
-//! call's target or a mount names its pod or its volume (`pkg/volume/csi/csi_mounter.go`, `csi_block.go`,
+//! Parses paths below a kubelet's root directory. The kubelet composes them, so they are the only place where a
+//! CSI call's target path or a mount names its pod or volume (`pkg/volume/csi/csi_mounter.go`, `csi_block.go`,
 //! `csi_attacher.go`).
 
 use std::path::{Component, Path};
 
 use serde::{Deserialize, Serialize};
 
-/// What a path means. In the order in which a volume comes to its pod.
+/// The meaning of a path. In the order in which a volume reaches its pod.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {
-    /// Where a volume is staged, named after its handle (Kubernetes 1.24 and later).
+    /// A staging path, named after the volume handle (Kubernetes 1.24 and later).
     Stage {
         /// The driver's name.
         driver: String,
         /// The SHA-256 of the volume's handle, hexadecimal.
         handle_sha256: String,
     },
-    /// Where a volume is staged, named after the PersistentVolume: all block volumes, and those of kubelets
+    /// A staging path, named after the PersistentVolume: all block volumes, and those of kubelets
     /// before 1.24.
     StageOf {
         /// The PersistentVolume's name.
         volume: String,
     },
-    /// Where a volume is published for a pod: a directory, or for block volumes a device file.
+    /// A target path for a pod: a directory, or for block volumes a device file.
     Publish {
         /// The pod's uid.
         pod: String,
@@ -33,9 +33,9 @@ pub enum Place {
 }
 
 impl Place {
-    /// Reads a path, wherever the kubelet's directory is; none for one that is no CSI volume's.
+    /// Parses a path, independent of the kubelet's root directory; none if it does not belong to a CSI volume.
     ///
-    /// `volumeDevices/<volume>/dev/<pod>` is none: the kubelet binds the device there after it was published.
+    /// `volumeDevices/<volume>/dev/<pod>` yields none: the kubelet binds the device there after publishing.
     pub fn of(path: &Path) -> Option<Self> {
         let parts: Option<Vec<&str>> = path
             .components()

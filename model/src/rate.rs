@@ -1,28 +1,28 @@
-//! How often something happens: a share of all times, exact to a millionth.
+//! A probability as a percentage, exact to a millionth.
 
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-/// A share of all times, from never to always; written as a percentage.
+/// A probability from 0 to 1; written as a percentage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Rate {
     per_million: u32,
 }
 
-/// A text that is no [`Rate`].
+/// A text that is not a valid [`Rate`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a rate: use a percentage above 0 and up to 100, such as 5% or 0.1%")]
+#[error("{0:?} is not a valid rate: use a percentage above 0 and up to 100, such as 5% or 0.1%")]
 pub struct NotARate(String);
 
 const MILLION: u32 = 1_000_000;
 
 impl Rate {
-    /// Every time.
+    /// Always.
     pub const ALWAYS: Self = Self { per_million: MILLION };
 
-    /// Whether it is every time.
+    /// Whether it is 100 %.
     pub fn is_always(&self) -> bool {
         *self == Self::ALWAYS
     }

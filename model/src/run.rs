@@ -1,4 +1,4 @@
-//! A run and its cases: what ran, on what, and how each case ended.
+//! A run and its cases: driver, cluster, environment, and the result of each case.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,33 +7,33 @@ use serde::{Deserialize, Serialize};
 
 use crate::CapabilityPlan;
 
-/// A component that ended by itself: a crash, or a vendor's driver that gave up.
+/// A component that exited unexpectedly: a crash, or a vendor's driver that terminated.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ComponentEnd {
-    /// Which: `driver node-1`, as its log is called.
+    /// The component: `driver node-1`, as in the name of its log.
     pub component: String,
-    /// How, in the system's words: `exit status: 2`, `signal: 11 (SIGSEGV) (core dumped)`.
+    /// The exit status: `exit status: 2`, `signal: 11 (SIGSEGV) (core dumped)`.
     pub status: String,
-    /// What it wrote last, without the secrets of its command line.
+    /// The last lines of its output, with the secrets of its command line redacted.
     pub last_lines: Vec<String>,
 }
 
-/// What runs, on what.
+/// The run: driver, cluster and environment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunInfo {
-    /// How many cases will end.
+    /// The number of cases.
     pub cases: usize,
-    /// Which kind of cluster.
+    /// The kind of cluster.
     pub cluster: ClusterKind,
     /// The driver's name, as CSI and StorageClass spell it.
     pub driver: String,
     /// The version of claimcheck.
     pub version: String,
-    /// What the API server says it is.
+    /// The version that the API server reports.
     pub kubernetes_version: String,
-    /// What the driver declares, and which cases exercise it.
+    /// The declared capabilities, and the cases that exercise them.
     pub capabilities: Vec<CapabilityPlan>,
-    /// Whatever else a reader of the report may want to know: kernel, processors, lane, command line.
+    /// Further information for readers of the report: kernel, processors, lane, command line.
     pub environment: BTreeMap<String, String>,
 }
 
@@ -41,16 +41,16 @@ pub struct RunInfo {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ClusterKind {
-    /// Everything ours, on this machine.
+    /// The embedded cluster: built-in API server, controllers and nodes on this machine.
     #[default]
     Embedded,
     /// Kubernetes in Docker.
     Kind,
-    /// Whatever a kubeconfig points at.
+    /// An existing cluster, given by a kubeconfig.
     Existing,
-    /// A stock kube-apiserver and etcd below our controllers and nodes.
+    /// An upstream kube-apiserver and etcd with the built-in controllers and nodes.
     Envtest,
-    /// None: a driver is called directly.
+    /// No cluster: the driver is called directly.
     Csi,
 }
 
@@ -89,20 +89,20 @@ impl fmt::Display for CaseId {
     }
 }
 
-/// How a case ended.
+/// The result of a case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "result", rename_all = "lowercase")]
 pub enum CaseResult {
-    /// As it should.
+    /// It passed.
     Passed,
-    /// Not as it should.
+    /// It failed.
     Failed {
-        /// What was expected, and what was seen.
+        /// The expectation, and the observation.
         why: String,
     },
     /// It did not run.
     Skipped {
-        /// What is missing.
+        /// The missing requirement.
         why: String,
     },
 }

@@ -1,4 +1,4 @@
-//! Samples: how one phase of one object went.
+//! Samples: one phase of one object.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,28 +7,28 @@ use crate::{Phase, Source, Stamp};
 /// A phase of one subject.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PhaseSample {
-    /// Which phase.
+    /// The phase.
     pub phase: Phase,
-    /// Whose.
+    /// The objects it belongs to.
     pub subject: SubjectIds,
-    /// The claim, by namespace and name; of a pod its first one. Empty where none is known.
+    /// The claim, by namespace and name; the first one of a pod. Empty if none is known.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub claim: String,
-    /// The volume's handle, as the driver knows it; empty where no volume is known.
+    /// The volume handle; empty if no volume is known.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub handle: String,
     /// The driver's name; empty where no volume is known yet.
     pub driver: String,
-    /// The storage class; empty where the claim names none.
+    /// The storage class; empty if the claim has none.
     pub class: String,
     /// File system or block.
     pub volume_mode: VolumeMode,
-    /// How it went.
+    /// The outcome.
     #[serde(flatten)]
     pub outcome: Outcome,
 }
 
-/// The objects that a sample belongs to; empty where one does not apply.
+/// The objects that a sample belongs to; empty where not applicable.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SubjectIds {
     /// The claim's uid.
@@ -45,31 +45,31 @@ pub struct SubjectIds {
     pub node: String,
 }
 
-/// How a phase went. A phase that did not end, or that nobody saw, has no duration: never zero.
+/// The outcome of a phase. A phase that did not end, or was not observed, has no duration: never zero.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "result", rename_all = "lowercase")]
 pub enum Outcome {
-    /// Start and end were seen.
+    /// Start and end were observed.
     Ok {
-        /// When the last of its preconditions held.
+        /// When the last of its preconditions was met.
         start: Stamp,
         /// When it ended.
         end: Stamp,
-        /// How the end was seen.
+        /// How the end was observed.
         source: Source,
-        /// Its length, less what other phases inside it took (`schedule` only).
+        /// Its duration, less that of other phases inside it (`schedule` only).
         seconds: f64,
-        /// How much of it the driver's calls took; absent where nobody saw them.
+        /// The time spent in driver calls; absent if they were not observed.
         driver_seconds: Option<f64>,
-        /// The rest of it: Kubernetes' own.
+        /// The rest: Kubernetes' overhead.
         overhead_seconds: Option<f64>,
     },
-    /// It began and never ended.
+    /// It started and never ended.
     Aborted {
-        /// When the last of its preconditions held.
+        /// When the last of its preconditions was met.
         start: Stamp,
     },
-    /// It must have happened, but its start or its end could not be seen.
+    /// It must have happened, but its start or end was not observed.
     Unobserved,
 }
 
@@ -84,7 +84,7 @@ impl Outcome {
     }
 }
 
-/// How a volume is used.
+/// The volume mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum VolumeMode {
     /// Mounted.

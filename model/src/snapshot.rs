@@ -1,4 +1,4 @@
-//! The objects of `snapshot.storage.k8s.io/v1`, which k8s-openapi does not have, since CRDs bring them.
+//! The objects of `snapshot.storage.k8s.io/v1`, which are missing from k8s-openapi since they are CRDs.
 //!
 //! Upstream: `client/apis/volumesnapshot/v1/types.go` of kubernetes-csi/external-snapshotter.
 
@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize, Serializer, ser::SerializeStruct};
 /// The group of all of them.
 pub const GROUP: &str = "snapshot.storage.k8s.io";
 
-/// From one list: each kind's struct, and what makes it an object of the API. Objects are written with their
-/// kind, as k8s-openapi writes its own, and are read without looking at it.
+/// From one list: the struct of each kind, and its implementation of an API object. Objects are serialized with their
+/// kind, as in k8s-openapi, and deserialized without checking it.
 macro_rules! kinds {
     ($(
         $(#[$doc:meta])*
@@ -75,74 +75,74 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// A user's wish for a snapshot of a claim, or the use of one that is there.
+    /// A user's request for a snapshot of a claim, or for an existing snapshot.
     VolumeSnapshot in "volumesnapshots", NamespaceResourceScope {
-        /// What is wished for.
+        /// The desired snapshot.
         spec as "spec": VolumeSnapshotSpec,
         ..
-        /// What came of it.
+        /// The observed state.
         status as "status": VolumeSnapshotStatus,
     }
-    /// A snapshot as it is in the storage system.
+    /// A snapshot in the storage system.
     VolumeSnapshotContent in "volumesnapshotcontents", ClusterResourceScope {
-        /// Which snapshot it is.
+        /// The desired state.
         spec as "spec": VolumeSnapshotContentSpec,
         ..
-        /// What the driver says of it.
+        /// The state that the driver reports.
         status as "status": VolumeSnapshotContentStatus,
     }
-    /// How snapshots are made.
+    /// The parameters with which snapshots are created.
     VolumeSnapshotClass in "volumesnapshotclasses", ClusterResourceScope {
-        /// The driver that makes them.
+        /// The driver that creates them.
         driver as "driver": String,
-        /// `Delete` or `Retain`: what becomes of a snapshot in the storage system when its object goes.
+        /// `Delete` or `Retain`: what happens to the snapshot in the storage system when its object is deleted.
         deletion_policy as "deletionPolicy": String,
         ..
-        /// What the driver is told.
+        /// Parameters passed to the driver.
         parameters as "parameters": BTreeMap<String, String>,
     }
 }
 
-/// What is wished for.
+/// The desired snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeSnapshotSpec {
-    /// Of what.
+    /// The source.
     pub source: VolumeSnapshotSource,
-    /// The class; unset for the default one of the driver.
+    /// The class; unset for the driver's default class.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volume_snapshot_class_name: Option<String>,
 }
 
-/// Of what a snapshot is made: one of the two.
+/// The source of a snapshot: one of the two.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeSnapshotSource {
-    /// A claim of the same namespace.
+    /// A claim in the same namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub persistent_volume_claim_name: Option<String>,
-    /// A content that is there already.
+    /// An existing content.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volume_snapshot_content_name: Option<String>,
 }
 
-/// What came of a snapshot.
+/// The status of a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeSnapshotStatus {
-    /// The content it is bound to.
+    /// The bound content.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bound_volume_snapshot_content_name: Option<String>,
-    /// The moment of which it holds the data.
+    /// The point in time of its data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub creation_time: Option<Time>,
-    /// What went wrong last.
+    /// The last error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<VolumeSnapshotError>,
-    /// Claims can be made from it.
+    /// Whether claims can be restored from it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ready_to_use: Option<bool>,
-    /// What a claim from it must ask for at least.
+    /// The minimum size of a claim restored from it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restore_size: Option<Quantity>,
     /// The group it is part of.
@@ -150,75 +150,75 @@ pub struct VolumeSnapshotStatus {
     pub volume_group_snapshot_name: Option<String>,
 }
 
-/// What went wrong with a snapshot.
+/// An error of a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct VolumeSnapshotError {
-    /// In words.
+    /// The message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// When.
+    /// When it occurred.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<Time>,
 }
 
-/// Which snapshot a content is.
+/// The specification of a snapshot content.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeSnapshotContentSpec {
     /// `Delete` or `Retain`.
     pub deletion_policy: String,
-    /// Whose snapshot it is.
+    /// The driver's name.
     pub driver: String,
-    /// What it is made of, or what it is.
+    /// Its source.
     pub source: VolumeSnapshotContentSource,
-    /// Whether the volume was a file system or a device.
+    /// The volume mode of the source volume.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source_volume_mode: Option<String>,
-    /// The class it was made by.
+    /// Its class.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volume_snapshot_class_name: Option<String>,
-    /// The snapshot it is bound to or, without uid, meant for.
+    /// The snapshot it is bound to or, without uid, intended for.
     pub volume_snapshot_ref: ObjectReference,
 }
 
-/// What a content is: one of the two.
+/// The source of a content: one of the two.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeSnapshotContentSource {
-    /// A snapshot that is there already.
+    /// The handle of an existing snapshot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot_handle: Option<String>,
-    /// The volume of which one is to be made.
+    /// The handle of the volume to take a snapshot of.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volume_handle: Option<String>,
 }
 
-/// What the driver says of a snapshot.
+/// The status of a snapshot content.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeSnapshotContentStatus {
-    /// The moment of which it holds the data, in nanoseconds since 1970.
+    /// The point in time of its data, in nanoseconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub creation_time: Option<i64>,
-    /// What went wrong last.
+    /// The last error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<VolumeSnapshotError>,
-    /// Volumes can be made from it.
+    /// Whether volumes can be created from it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ready_to_use: Option<bool>,
-    /// What a volume from it needs at least, in bytes.
+    /// The minimum size of a volume created from it, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restore_size: Option<i64>,
-    /// What the driver calls it.
+    /// The snapshot handle.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot_handle: Option<String>,
-    /// What the driver calls the group it is part of.
+    /// The handle of its group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volume_group_snapshot_handle: Option<String>,
 }
 
 impl VolumeSnapshot {
-    /// Whether claims can be made from it.
+    /// Whether claims can be restored from it.
     pub fn is_ready(&self) -> bool {
         self.status.as_ref().and_then(|status| status.ready_to_use) == Some(true)
     }
@@ -230,17 +230,17 @@ impl VolumeSnapshot {
 }
 
 impl VolumeSnapshotContent {
-    /// Whether volumes can be made from it.
+    /// Whether volumes can be created from it.
     pub fn is_ready(&self) -> bool {
         self.status.as_ref().and_then(|status| status.ready_to_use) == Some(true)
     }
 
-    /// What the driver calls the snapshot, once it has cut or found it.
+    /// The snapshot handle, once the driver has taken or found the snapshot.
     pub fn handle(&self) -> Option<&str> {
         self.status.as_ref()?.snapshot_handle.as_deref()
     }
 
-    /// Whether the snapshot goes from the storage system with its object.
+    /// Whether the snapshot is deleted from the storage system with its object.
     pub fn is_deleted_with_snapshot(&self) -> bool {
         self.spec.deletion_policy == "Delete"
     }

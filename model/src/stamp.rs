@@ -1,7 +1,7 @@
-//! When something happened: wall and monotonic time, taken together.
+//! Time stamps: wall and monotonic time, read together.
 //!
-//! Monotonic time is `CLOCK_MONOTONIC`, which all processes of one machine share, so stamps taken by
-//! the node agent, the controllers and the harness subtract from each other.
+//! Monotonic time is `CLOCK_MONOTONIC`, which all processes on one machine share, so stamps taken by
+//! the node agent, the controllers and the harness can be subtracted from each other.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,18 +1,18 @@
-//! What stock components measured themselves during a run: a cross-check of what we measured.
+//! Metrics that upstream components recorded during a run: a cross-check of claimcheck's measurements.
 
 use serde::{Deserialize, Serialize};
 
-/// The metrics of one kind of component, all its instances together.
+/// The metrics of one kind of component, summed over its instances.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StockMetrics {
-    /// Whose.
+    /// The component.
     pub component: StockComponent,
-    /// What it measured, or why that is not known.
+    /// Its metrics, or why they are not known.
     #[serde(flatten)]
     pub state: StockState,
 }
 
-/// A component of stock Kubernetes that measures storage operations.
+/// A component of upstream Kubernetes that records storage operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StockComponent {
@@ -32,26 +32,26 @@ impl StockComponent {
     }
 }
 
-/// What a component measured.
+/// The metrics of a component.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum StockState {
-    /// It answered at the beginning and at the end of the run.
+    /// It was scraped at the start and at the end of the run.
     Measured {
-        /// How many instances answered.
+        /// The number of instances that were scraped.
         answered: usize,
-        /// How many there are.
+        /// The number of instances.
         of: usize,
-        /// What was done to volumes of the run's driver.
+        /// The operations on volumes of the tested driver.
         operations: Vec<StockOperation>,
-        /// How many more volumes the volume managers have than at the beginning; none for a component that has
-        /// no volume manager.
+        /// The change in the number of volumes in the volume managers; none for a component without
+        /// a volume manager.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         volumes_left: Option<i64>,
     },
-    /// It did not.
+    /// It was not scraped.
     Absent {
-        /// Why not, in a line.
+        /// The reason, in one line.
         why: String,
     },
 }
@@ -61,13 +61,13 @@ pub enum StockState {
 pub struct StockOperation {
     /// Its name, as the component spells it: `volume_attach`, `NodeStageVolume`.
     pub name: String,
-    /// How often it was tried.
+    /// The number of attempts.
     pub count: u64,
-    /// How many of those failed.
+    /// The number of failed attempts.
     pub errors: u64,
-    /// The mean, seconds; of all tries.
+    /// The mean of all attempts, seconds.
     pub mean: f64,
-    /// What 95 of 100 do not exceed, seconds, as far as the component's buckets tell; none if it is more than
+    /// The 95th percentile, seconds, as an upper bound from the component's buckets; none if it is above
     /// the greatest of them.
     pub p95_within: Option<f64>,
 }

@@ -6,7 +6,7 @@ use crate::{Meter, metric::STORAGE_OPERATION_DURATION};
 
 macro_rules! operations {
     ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal;)+) => {
-        /// An operation on a volume, as upstream names those of its controllers and its kubelet (the
+        /// An operation on a volume, named as in upstream's controllers and kubelet (the
         /// `GeneratedOperations` of `pkg/volume/util/operationexecutor/operation_generator.go`).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum StorageOperation { $($(#[doc = $doc])+ $variant,)+ }
@@ -24,9 +24,9 @@ macro_rules! operations {
 }
 
 operations! {
-    /// From the VolumeAttachment that is made to the one that is attached.
+    /// From the creation of the VolumeAttachment until it is attached.
     Attach = "volume_attach";
-    /// From the VolumeAttachment that is deleted to the one that is gone.
+    /// From the deletion of the VolumeAttachment until it no longer exists.
     Detach = "volume_detach";
     /// Staging and publishing a file system.
     Mount = "volume_mount";
@@ -42,19 +42,19 @@ operations! {
     UnmapDevice = "unmap_device";
     /// Waiting for a controller to attach.
     VerifyAttached = "verify_controller_attached_volume";
-    /// Growing a volume, as far as its controller does it. Upstream's expand controller does so for plugins of its
-    /// own tree alone (`GenerateExpandVolumeFunc`), and leaves CSI volumes to external-resizer, which has no such
-    /// metric; ours is told by the resizer with the same labels: from the call to the claim that says what is next.
+    /// Expanding a volume in the controller. Upstream's expand controller records it for in-tree plugins
+    /// only (`GenerateExpandVolumeFunc`), and leaves CSI volumes to external-resizer, which has no such
+    /// metric; here the built-in resizer records it with the same labels: from the call to the update of the claim.
     Expand = "expand_volume";
-    /// Growing a volume on its node.
+    /// Expanding a volume on its node.
     Resize = "volume_fs_resize";
-    /// Giving a volume to a group.
+    /// Applying `fsGroup` to a volume.
     ApplyAccess = "volume_apply_access_control";
 }
 
 impl StorageOperation {
-    /// Tells the meter that one of a driver's volumes has ended; `plugin` as [`csi_plugin`](crate::csi_plugin) names
-    /// it. Upstream: `OperationCompleteHook` in `pkg/volume/util/metrics.go`, which knows two statuses.
+    /// Records the end of an operation on a driver's volume; `plugin` as [`csi_plugin`](crate::csi_plugin) names
+    /// it. Upstream: `OperationCompleteHook` in `pkg/volume/util/metrics.go`, which has two statuses.
     pub fn ended(self, meter: &Meter, plugin: &str, success: bool, took: Duration) {
         let status = if success { "success" } else { "fail-unknown" };
         let labels = [plugin, self.name(), status, "false"];

@@ -1,14 +1,14 @@
-//! What somebody probably meant who wrote a name that nobody knows.
+//! Suggestions for misspelt names.
 
-/// The known name that was probably meant: at most a third of its letters are wrong. Upper and lower case count as
-/// one letter, since that is the commonest mistake and a strict parser's eyes are sharp.
+/// The known name that was probably meant: at most a third of its letters differ. Upper and lower case count as
+/// the same letter, since that is the most common mistake and the parsers are case-sensitive.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let name = name.to_lowercase();
     let near = known.into_iter().map(|known| (edits(&name, &known.to_lowercase()), known)).min()?;
     (near.0 * 3 <= near.1.len()).then_some(near.1)
 }
 
-/// How many letters must be added, dropped or changed (Levenshtein).
+/// The number of letters to insert, delete or substitute (Levenshtein distance).
 fn edits(from: &str, to: &str) -> usize {
     let to: Vec<char> = to.chars().collect();
     let mut row: Vec<usize> = (0..=to.len()).collect();

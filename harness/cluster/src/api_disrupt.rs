@@ -1,8 +1,8 @@
-//! What a disruptive case does to our components on somebody's cluster: what the API alone can do.
+//! Disruptions of the built-in components on an existing cluster: only those that are possible through the API.
 //!
-//! A pod that is deleted without grace is killed by its kubelet, and its Deployment or DaemonSet makes another.
-//! Kubelets themselves are left alone: one that was stopped could only be started from its node, and a run that is
-//! lost in between would leave the node dead.
+//! A pod that is deleted without grace is killed by its kubelet, and its Deployment or DaemonSet creates another.
+//! Kubelets themselves are not disrupted: a stopped one could only be started from its node, and a run that is
+//! killed in between would leave the node broken.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
@@ -18,7 +18,7 @@ use super::{
 /// The pods of the node plugin.
 const NODE_PLUGIN: &str = "app.kubernetes.io/part-of=claimcheck,app.kubernetes.io/component=node";
 
-/// Hits a component; returns once it is hit.
+/// Disrupts a component; returns once that is done.
 pub(super) async fn disrupt(
     client: &Client,
     components: &Components,

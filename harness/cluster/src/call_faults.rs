@@ -1,4 +1,4 @@
-//! Which calls to drivers are to fail at the moment: those of the run, and those of single cases.
+//! The active faults of CSI calls: those of the run, and those of single cases.
 
 use std::collections::BTreeMap;
 
@@ -8,17 +8,17 @@ use claimcheck_csi::tap::{FaultPlan, FaultRule};
 #[derive(Debug, Default)]
 pub(super) struct CallFaults {
     run: Vec<FaultRule>,
-    /// By the case that wants them.
+    /// By the case that requested them.
     cases: BTreeMap<String, Vec<FaultRule>>,
 }
 
 impl CallFaults {
-    /// Those of the whole run, in place of all others.
+    /// Sets those of the whole run, replacing all others.
     pub fn of_run(rules: Vec<FaultRule>) -> Self {
         Self { run: rules, cases: BTreeMap::new() }
     }
 
-    /// Puts these in place of those that the case had.
+    /// Replaces those of the case.
     pub fn set_case(&mut self, case: &str, rules: Vec<FaultRule>) {
         match rules.is_empty() {
             true => self.cases.remove(case),

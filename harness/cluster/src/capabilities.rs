@@ -1,4 +1,5 @@
-//! What a driver declares by RPC: in the vocabulary of upstream's suites, and which calls it leaves out.
+//! The capabilities that a driver declares by RPC: in the vocabulary of upstream's suites, and the calls it does not
+//! support.
 
 use std::collections::BTreeMap;
 
@@ -13,19 +14,19 @@ use claimcheck_csi::{
 };
 use claimcheck_model::Capability;
 
-/// What a driver declares.
+/// The declared capabilities of a driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Declared {
     /// The capabilities that can be declared by RPC, and whether they are.
     pub capabilities: BTreeMap<Capability, bool>,
-    /// Which calls it takes.
+    /// The supported calls.
     pub takes: Takes,
 }
 
-/// Which of the calls of a volume's life a driver takes: the specification lets it leave these out.
+/// The supported calls of a volume's lifecycle: these are optional in the specification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Takes {
-    /// `CREATE_DELETE_VOLUME`: volumes are made for claims. Else an administrator makes them.
+    /// `CREATE_DELETE_VOLUME`: dynamic provisioning. Otherwise volumes are pre-provisioned.
     pub create: bool,
     /// `PUBLISH_UNPUBLISH_VOLUME`: volumes are attached to nodes.
     pub attach: bool,
@@ -34,7 +35,7 @@ pub struct Takes {
 }
 
 impl Takes {
-    /// A driver that leaves out nothing.
+    /// A driver that supports all of them.
     pub const ALL: Self = Self { create: true, attach: true, stage: true };
 
     /// Whether calls of this method are made at all.
@@ -59,17 +60,17 @@ pub struct Asked {
     pub topology_keys: Vec<String>,
 }
 
-/// A driver does not say its name.
+/// A driver does not return its name.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the driver does not answer GetPluginInfo: check that its Identity service is served at this endpoint"
+    "the driver does not respond to GetPluginInfo: check that its Identity service is served at this endpoint"
 )]
 pub struct AskError(#[source] Box<Status>);
 
-/// Asks a driver, where nothing of a cluster is needed. Its two services may be at two sockets.
+/// Queries a driver without a cluster. Its two services may have separate sockets.
 ///
 /// # Errors
-/// It does not say its name.
+/// It does not return its name.
 pub async fn ask(at_controller: &Driver, at_node: &Driver) -> Result<Asked, AskError> {
     let (info, answers) = tokio::join!(
         async { at_controller.identity().get_plugin_info(GetPluginInfoRequest {}).await },
@@ -81,13 +82,13 @@ pub async fn ask(at_controller: &Driver, at_node: &Driver) -> Result<Asked, AskE
     Ok(Asked { name: info.name, declared: answers.declared(), topology_keys })
 }
 
-/// Asks a driver, whose two services may be at two sockets. A question that it does not answer declares
-/// nothing: it may have that service not at all.
+/// Queries a driver; its two services may have separate sockets. A failed call declares
+/// nothing: the service may not be implemented.
 pub(super) async fn declared(at_controller: &Driver, at_node: &Driver) -> Declared {
     Answers::of(at_controller, at_node).await.declared()
 }
 
-/// What declares a capability, where a call can: the service and the name in the CSI specification.
+/// The RPC declaration of a capability, if any: the service and the name in the CSI specification.
 pub fn declared_by(capability: Capability) -> Option<&'static str> {
     Some(match capability {
         Capability::Topology => "Identity VOLUME_ACCESSIBILITY_CONSTRAINTS",
@@ -118,7 +119,7 @@ pub fn declared_by(capability: Capability) -> Option<&'static str> {
     })
 }
 
-/// What a driver answers.
+/// A driver's responses.
 #[derive(Default)]
 struct Answers {
     plugin: OfPlugin,
@@ -169,7 +170,7 @@ impl Answers {
     }
 }
 
-/// When volumes grow: not at all where no service grows them; else as far as the plugin says.
+/// The expansion modes: none without EXPAND_VOLUME; otherwise as declared by the plugin.
 fn growth(grows: bool, expansion: Option<Expansion>) -> impl Iterator<Item = (Capability, bool)> {
     let online = match (grows, expansion) {
         (false, _) => Some(false),
@@ -179,11 +180,11 @@ fn growth(grows: bool, expansion: Option<Expansion>) -> impl Iterator<Item = (Ca
     online.map(both).into_iter().flatten()
 }
 
-/// What the plugin as a whole declares.
+/// The plugin capabilities.
 #[derive(Default)]
 struct OfPlugin {
     services: Vec<plugin::service::Type>,
-    /// When its volumes may grow; none if it does not say.
+    /// Its VolumeExpansion capability; none if not declared.
     expansion: Option<Expansion>,
 }
 

@@ -1,4 +1,4 @@
-//! The API server below virtual nodes: ours, in this process, or a stock one with its etcd.
+//! The API server of virtual nodes: the embedded one, in this process, or upstream's with etcd.
 
 use std::{
     io,
@@ -10,36 +10,36 @@ use claimcheck_apiserver as apiserver;
 
 use super::stock::{Assets, Stock, StockError};
 
-/// Which API server.
+/// The kind of API server.
 #[derive(Clone, Debug, Default)]
 pub enum Api {
-    /// Ours.
+    /// The embedded one.
     #[default]
     Ours,
-    /// The stock programs.
+    /// The upstream programs.
     Stock(Assets),
 }
 
-/// How to start it.
+/// Its options.
 #[derive(Debug)]
 pub(super) struct Options<'a> {
-    /// Which.
+    /// The kind.
     pub api: &'a Api,
-    /// Where it listens; port 0 takes a free one.
+    /// The listen address; port 0 selects a free one.
     pub listen: SocketAddr,
-    /// Where ours logs a line a request.
+    /// The audit log of the embedded one.
     pub audit_log: PathBuf,
-    /// Where stock programs write what they say.
+    /// The folder for the logs of the upstream programs.
     pub logs: &'a Path,
 }
 
-/// Why there is no API server.
+/// The API server cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlPlaneError {
-    /// Ours cannot be started.
+    /// The embedded one cannot be started.
     #[error(transparent)]
     Ours(#[from] apiserver::StartError),
-    /// The stock one cannot be started.
+    /// The upstream one cannot be started.
     #[error(transparent)]
     Stock(#[from] StockError),
 }
@@ -51,7 +51,7 @@ pub(super) enum ControlPlane {
 }
 
 impl ControlPlane {
-    /// Starts it; returns once it answers.
+    /// Starts it; returns once it is ready.
     pub(super) async fn start(options: Options<'_>) -> Result<Self, ControlPlaneError> {
         Ok(match options.api {
             Api::Ours => {
@@ -68,7 +68,7 @@ impl ControlPlane {
         })
     }
 
-    /// Its address for people.
+    /// Its URL.
     pub(super) fn url(&self) -> String {
         match self {
             Self::Ours(server) => server.url(),
@@ -76,7 +76,7 @@ impl ControlPlane {
         }
     }
 
-    /// How to reach it with all rights.
+    /// A client configuration with all permissions.
     pub(super) fn kubeconfig(&self) -> String {
         match self {
             Self::Ours(server) => server.kubeconfig(),
@@ -84,12 +84,12 @@ impl ControlPlane {
         }
     }
 
-    /// Writes how to reach it, readable by its owner only.
+    /// Writes a kubeconfig, readable by its owner only.
     pub(super) fn write_kubeconfig(&self, path: &Path) -> io::Result<()> {
         apiserver::kubeconfig::write(path, &self.kubeconfig())
     }
 
-    /// What shall go wrong with requests; only ours lets itself be told.
+    /// The faults of requests; only supported by the embedded one.
     pub(super) fn faults(&self) -> Option<&apiserver::Faults> {
         match self {
             Self::Ours(server) => Some(server.faults()),
@@ -97,7 +97,7 @@ impl ControlPlane {
         }
     }
 
-    /// The CA of the certificate that it shows to kubelets; ours sends its token instead.
+    /// The CA of its client certificate for kubelets; the embedded one sends its token instead.
     pub(super) fn client_ca(&self) -> Option<&Path> {
         match self {
             Self::Ours(_) => None,
@@ -105,7 +105,7 @@ impl ControlPlane {
         }
     }
 
-    /// Whether Kubernetes' own controllers run beside it.
+    /// Whether upstream's controllers run with it.
     pub(super) fn controllers_are_stock(&self) -> bool {
         match self {
             Self::Ours(_) => false,
@@ -113,7 +113,7 @@ impl ControlPlane {
         }
     }
 
-    /// How many requests it has answered; only ours says so at no cost.
+    /// The number of served requests; only available from the embedded one.
     pub(super) fn requests(&self) -> Option<u64> {
         match self {
             Self::Ours(server) => Some(server.requests().iter().map(|request| request.count).sum()),
@@ -121,7 +121,7 @@ impl ControlPlane {
         }
     }
 
-    /// Ends it.
+    /// Stops it.
     pub(super) async fn shutdown(self) {
         match self {
             Self::Ours(server) => server.shutdown().await,

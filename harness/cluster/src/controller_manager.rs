@@ -1,8 +1,8 @@
-//! Kubernetes' own controllers below virtual nodes: a stock kube-controller-manager with exactly those that
-//! storage needs.
+//! Upstream's controllers with virtual nodes: an upstream kube-controller-manager with exactly those that
+//! storage requires.
 //!
-//! It is the local stand-in for `--cluster kind --controllers stock`: what binds, attaches and protects there
-//! does so here, at the pace that it has there, and only provisioner, attacher, scheduler and nodes are ours.
+//! It is the local equivalent of `--cluster kind --controllers stock`: the same controllers bind, attach and protect,
+//! with the same timing, and only provisioner, attacher, scheduler and nodes are the built-in ones.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ use super::{
 };
 use claimcheck_kind::StockController;
 
-/// One that ends this often before it has begun to work never will.
+/// A controller manager that exits this often before it is ready is considered broken.
 const GIVE_UP: u32 = 3;
 
 /// Controllers of volumes and claims.
@@ -30,37 +30,37 @@ const STORAGE: [StockController; 7] = [
     StockController::ClassProtection,
 ];
 
-/// What else takes part in a volume's life. Names are those of
+/// Other controllers in a volume's lifecycle. Names are those of
 /// `cmd/kube-controller-manager/names/controller_names.go`.
 const FURTHER: [&str; 6] = [
-    // Claims of ephemeral volumes go with their pod.
+    // Claims of ephemeral volumes are deleted with their pod.
     "garbage-collector-controller",
-    // Pods of a node that is gone or out of service.
+    // Pods of a node that no longer exists or is out of service.
     "pod-garbage-collector-controller",
     "node-lifecycle-controller",
     "taint-eviction-controller",
     "namespace-controller",
-    // Its first object shows that the controllers have begun.
+    // Its first object shows that the controllers have started.
     "serviceaccount-controller",
 ];
 
-/// How it is started: alone, so without a lease, and with all rights, as one process with one account.
+/// Its arguments: a single instance without a lease, and with all permissions, as one process with one account.
 pub(super) fn command(program: &Path, kubeconfig: &Path, logs: &Path) -> ProcessSpec {
     let controllers: Vec<&str> = STORAGE.map(StockController::name).into_iter().chain(FURTHER).collect();
     let args = vec![
         format!("--kubeconfig={}", kubeconfig.display()),
         format!("--controllers={}", controllers.join(",")),
         "--leader-elect=false".to_owned(),
-        // Nobody asks it for anything.
+        // It serves no requests.
         "--secure-port=0".to_owned(),
     ];
     spec("kube-controller-manager", program, logs, args)
 }
 
-/// Returns once its controllers work.
+/// Returns once its controllers are running.
 ///
 /// # Errors
-/// It ends, or does not get there in time; with what it said last.
+/// It exits, or is not ready in time; with the last lines of its log.
 pub(super) async fn begun(process: &Supervised, log: PathBuf, client: &Client) -> Result<(), StockError> {
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "default");
     let is_there = |account: Option<&ServiceAccount>| account.is_some();

@@ -1,9 +1,9 @@
-//! The storage controllers of a cluster whose nodes are ours.
+//! The storage controllers of a cluster with virtual nodes.
 //!
-//! On our own API server one process runs all of them. A stock one knows rights: there those that are installed
-//! in real clusters act as their service account, which may do what `manifests/rbac` says and no more. The
-//! others, which every real cluster has itself, run beside them and may do everything: ours, or, but for the
-//! scheduler, Kubernetes' own.
+//! With the embedded API server one process runs all of them. An upstream one enforces RBAC: there those that are
+//! installed in real clusters act as their service account, with exactly the permissions of `manifests/rbac`. The
+//! others, which are part of every real cluster, run in addition with all permissions: the built-in ones, or, except
+//! for the scheduler, upstream's.
 
 use std::{ffi::OsString, path::Path};
 
@@ -25,7 +25,7 @@ use claimcheck_deploy::install::{self, Variant};
 /// The processes of the controllers.
 pub(super) struct Controllers(Vec<Supervised>);
 
-/// What a cluster with this API server would have installed.
+/// The components that a cluster with this API server would have installed.
 fn components(stock: &Stock) -> install::Options {
     install::Options::new(match stock.controller_manager() {
         Some(_) => Variant::Stock,
@@ -34,8 +34,8 @@ fn components(stock: &Stock) -> install::Options {
 }
 
 impl Controllers {
-    /// Gives them their rights, and the API server the kinds that they work on and it does not have by itself:
-    /// before anybody watches, who would look for such a kind only from time to time.
+    /// Installs their permissions, and the kinds that they work on which the API server does not have:
+    /// before any watch, which would discover such a kind only with a delay.
     pub(super) async fn prepare(control_plane: &ControlPlane, client: &Client) -> Result<(), UpError> {
         if let ControlPlane::Stock(stock) = control_plane {
             install::grant(client, &components(stock)).await?;
@@ -43,7 +43,7 @@ impl Controllers {
         Ok(())
     }
 
-    /// Starts them, who are [prepared](Self::prepare); those that need a driver speak to its controller, on the
+    /// Starts them after [`prepare`](Self::prepare); those that require a driver call its controller service, on the
     /// first node.
     pub(super) async fn start(
         common: &Common,
@@ -91,12 +91,12 @@ impl Controllers {
         Ok(Self(vec![ours, scheduler, manager]))
     }
 
-    /// Each of them.
+    /// All processes.
     pub(super) fn processes(&self) -> &[Supervised] {
         &self.0
     }
 
-    /// Does the same to all of them.
+    /// Disrupts all of them.
     pub(super) async fn disrupt(&self, disruption: Disruption) {
         join_all(self.0.iter().map(|process| process.disrupt(disruption))).await;
     }

@@ -1,8 +1,8 @@
-//! Loop devices of runs that are dead.
+//! Orphaned loop devices of dead runs.
 //!
-//! A driver may attach a device without `autoclear`. Such a device outlives a run that is killed, and holds the
-//! run's tmpfs, whose device number no other file system has for that long: if no process has it mounted, nobody
-//! can reach the file behind the device any more.
+//! A driver may attach a device without `autoclear`. Such a device outlives a killed run, and keeps the
+//! run's tmpfs, so that its device number is not reused: if no process has it mounted, the file behind the device
+//! is no longer accessible.
 
 use std::{collections::BTreeSet, fmt, fs, io, path::Path};
 
@@ -14,32 +14,32 @@ use rustix::{
     process::geteuid,
 };
 
-/// The PID namespace that sees all processes of the machine (`PROC_PID_INIT_INO` in linux/proc_ns.h).
+/// The PID namespace with all processes of the machine (`PROC_PID_INIT_INO` in linux/proc_ns.h).
 const ALL_PROCESSES: &str = "pid:[4026531836]";
 
-/// It cannot be told which loop devices are of dead runs, so that all of them stay.
+/// The loop devices of dead runs cannot be determined, so that none is detached.
 #[derive(Debug, thiserror::Error)]
 pub enum DeadLoopsError {
     /// Not root, or no `/sys`.
     #[error("cannot look for loop devices of dead runs")]
     Devices(#[source] io::Error),
-    /// A run may live that cannot be seen.
+    /// There may be an active run that is not visible.
     #[error(
-        "{} may be of a run that is dead or of one in another container, which cannot be told from in here: look from \
-         outside of containers, or detach it by `losetup --detach`",
+        "{} may belong to a dead run or to an active one in another container, which cannot be determined here: check from \
+         outside of containers, or detach it with `losetup --detach`",
         .0.path.display()
     )]
     Unseen(LeftLoop),
-    /// The mounts of a process stay unknown.
+    /// The mounts of a process cannot be read.
     #[error("cannot read the mounts of all processes")]
     Mounts(#[source] io::Error),
 }
 
-/// What became of a loop device that a dead run has left.
+/// The result for a loop device of a dead run.
 #[derive(Debug)]
 pub struct DeadLoop {
     device: LeftLoop,
-    /// Whether it is detached.
+    /// Whether it was detached.
     pub detached: io::Result<()>,
 }
 
@@ -47,21 +47,21 @@ impl fmt::Display for DeadLoop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (path, file) = (self.device.path.display(), self.device.file.display());
         match &self.detached {
-            Ok(()) => write!(f, "{path} is detached: a run that is dead has left it ({file})"),
-            Err(error) => write!(f, "{path} of a run that is dead stays ({file}): {error}"),
+            Ok(()) => write!(f, "{path} is detached: it was leaked by a dead run ({file})"),
+            Err(error) => write!(f, "{path} of a dead run cannot be detached ({file}): {error}"),
         }
     }
 }
 
-/// Detaches the loop devices of runs that are dead. Without root, which alone has loop devices, there are none.
+/// Detaches the loop devices of dead runs. Without root there are none, since only root can attach them.
 ///
 /// # Errors
-/// It cannot be told which those are.
+/// They cannot be determined.
 pub fn detach_dead_loops() -> Result<Vec<DeadLoop>, DeadLoopsError> {
     if !geteuid().is_root() {
         return Ok(Vec::new());
     }
-    // Before the mounts: what a run has attached by now has its mount in a table that is read after that, unless
+    // Before the mounts: a device that was attached by now has its mount in a table that is read later, unless
     // the run is dead.
     let mut devices = left::below(Path::new(STATE_DIR)).map_err(DeadLoopsError::Devices)?;
     if devices.is_empty() {
@@ -83,7 +83,7 @@ impl DeadLoop {
     }
 }
 
-/// The file system of the file behind a device, as mount tables spell it.
+/// The file system of the file behind a device, as in mount tables.
 fn file_system(device: &LeftLoop) -> String {
     format!("{}:{}", major(device.id.device), minor(device.id.device))
 }
@@ -108,7 +108,7 @@ fn mounted() -> io::Result<BTreeSet<String>> {
     Ok(mounted)
 }
 
-/// The process has ended, or nobody has waited for it yet.
+/// Whether the process has exited, or is a zombie.
 fn has_ended(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     errno.is_some_and(|errno| [Errno::NOENT, Errno::SRCH, Errno::INVAL].contains(&errno))

@@ -1,4 +1,4 @@
-//! `--driver`: which CSI driver an embedded cluster runs, and how it is started.
+//! `--driver`: the CSI driver of an embedded cluster, and its command line.
 
 use std::{ffi::OsString, path::PathBuf, str::FromStr};
 
@@ -7,42 +7,42 @@ use serde::Serialize;
 /// The placeholders of a driver command.
 const PLACEHOLDERS: [&str; 5] = ["endpoint", "socket", "node_id", "state_dir", "node_root"];
 
-/// The arguments that our own driver is given.
+/// The arguments of the built-in driver.
 pub(super) const BUILTIN: [&str; 7] =
     ["driver", "--endpoint", "{endpoint}", "--node-id", "{node_id}", "--state-dir", "{state_dir}"];
 
 /// A driver's command line, with placeholders.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub enum DriverCommand {
-    /// Our own driver: this very program, started as `driver ...`.
+    /// The built-in driver: this program, started as `driver ...`.
     #[default]
     Builtin,
-    /// Our own driver with these arguments, placeholders among them.
+    /// The built-in driver with these arguments, which may contain placeholders.
     Ourselves(Vec<String>),
     /// A vendor's program and its arguments.
     Exec(Vec<String>),
 }
 
-/// A `--driver` that cannot be used.
+/// An invalid `--driver`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DriverCommandError {
     /// Neither `builtin` nor `exec:`.
-    #[error("--driver {0:?} is not known: use `builtin`, or `exec:<command with {{endpoint}} {{node_id}}>`")]
+    #[error("--driver {0:?} is invalid: use `builtin`, or `exec:<command with {{endpoint}} {{node_id}}>`")]
     Unknown(String),
     /// Nothing after `exec:`.
-    #[error("--driver exec: has no command: give a program and its arguments")]
+    #[error("--driver exec: has no command: add a program and its arguments")]
     Empty,
-    /// A quote without its other half.
-    #[error("--driver exec: a {0} is not closed")]
+    /// An unterminated quote.
+    #[error("--driver exec: unterminated {0}")]
     Quote(char),
     /// A placeholder that does not exist.
     #[error(
         "--driver exec: {{{0}}} is not a placeholder: use {{endpoint}} or {{socket}}, {{node_id}}, {{state_dir}}, {{node_root}}"
     )]
     Placeholder(String),
-    /// The driver would not know where to listen.
+    /// The socket is not passed to the driver.
     #[error(
-        "--driver exec: the command has neither {{endpoint}} (unix:///..) nor {{socket}} (its path): the driver must be told where to listen"
+        "--driver exec: the command contains neither {{endpoint}} (unix:///..) nor {{socket}} (its path): one of them is required"
     )]
     NoEndpoint,
 }
@@ -71,21 +71,21 @@ impl FromStr for DriverCommand {
     }
 }
 
-/// What the placeholders stand for on one node.
+/// The values of the placeholders on one node.
 #[derive(Clone, Debug)]
 pub struct Place {
-    /// The socket to listen at, as the driver sees it.
+    /// The socket to listen on, as seen by the driver.
     pub socket: PathBuf,
     /// The node's id for the driver.
     pub node_id: String,
-    /// Where the driver may keep its state; the same for all nodes.
+    /// The state directory of the driver; the same for all nodes.
     pub state_dir: String,
-    /// The node's kubelet directory, as the driver sees it.
+    /// The node's kubelet directory, as seen by the driver.
     pub node_root: String,
 }
 
 impl DriverCommand {
-    /// Whether it is our driver, of this very program.
+    /// Whether it is the built-in driver of this program.
     pub(super) fn is_ours(&self) -> bool {
         match self {
             Self::Builtin | Self::Ourselves(_) => true,
@@ -93,7 +93,7 @@ impl DriverCommand {
         }
     }
 
-    /// Program and arguments at a place; `ourselves` is this program.
+    /// Program and arguments with these values; `ourselves` is the path of this program.
     pub fn at(&self, place: &Place, ourselves: &std::path::Path) -> (PathBuf, Vec<OsString>) {
         let fill = |words: &[String]| -> Vec<OsString> {
             words.iter().map(|word| place.fill(word).into()).collect()
@@ -131,7 +131,7 @@ fn placeholders(word: &str) -> Vec<&str> {
     word.split('{').skip(1).filter_map(|part| inner(part).map(|end| &part[..end])).collect()
 }
 
-/// Splits as a shell does: blanks part words, single and double quotes and a backslash protect.
+/// Splits like a shell: at blanks, except within single and double quotes and after a backslash.
 fn split(command: &str) -> Result<Vec<String>, DriverCommandError> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;

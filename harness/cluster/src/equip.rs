@@ -1,4 +1,4 @@
-//! Puts our components on a cluster with real nodes, and waits until pods can use them.
+//! Installs the built-in components on a cluster with real nodes, and waits until pods can use them.
 
 use claimcheck_informer::{Kind, World};
 use kube::{Client, ResourceExt};
@@ -12,10 +12,10 @@ use super::{
 };
 use claimcheck_deploy::install::{self, InstallError, nodes::takes_driver};
 
-/// The class whose driver is tried unless another is named: ours.
+/// The default class under test: that of the built-in driver.
 pub(super) const CLASS: &str = "claimcheck-directory";
 
-/// As the manifests name them.
+/// The names in the manifests.
 pub(super) const COMPONENTS: Components = Components {
     namespace: install::NAMESPACE,
     controllers: install::CONTROLLERS,
@@ -23,20 +23,20 @@ pub(super) const COMPONENTS: Components = Components {
     driver: install::DRIVER,
 };
 
-/// Why a cluster does not have our components.
+/// The components could not be installed.
 #[derive(Debug, thiserror::Error)]
 pub enum EquipError {
     /// They do not run.
     #[error(transparent)]
     Install(#[from] InstallError),
-    /// The kubelets do not know the driver.
+    /// The driver is not registered with all kubelets.
     #[error("{wait}{}", said.iter().map(|said| format!("\n  {said}")).collect::<String>())]
     Registration {
-        /// How long was waited, and which nodes lack it.
+        /// The timeout, and the nodes without the driver.
         wait: WaitError,
         /// Those nodes.
         nodes: Vec<String>,
-        /// What was said on them.
+        /// The relevant log lines of these nodes.
         said: Vec<Said>,
     },
     /// They cannot be used.
@@ -44,13 +44,13 @@ pub enum EquipError {
     Reach(#[from] RealError),
 }
 
-/// Installs our components, and waits until pods can use them.
+/// Installs the components, and waits until pods can use them.
 pub(super) async fn equip(
     client: Client,
     components: &install::Options,
     class: &ClassChoice,
 ) -> Result<Real, EquipError> {
-    info!(variant = %components.variant, "our components are installed");
+    info!(variant = %components.variant, "installed the components");
     install::install(&client, components).await?;
     let observer = Observer::start(client.clone()).await;
     let on = [On::Any(Kind::Node), On::Any(Kind::CsiNode)];
@@ -67,7 +67,7 @@ pub(super) async fn equip(
     Ok(Real::of(client, observer, class)?)
 }
 
-/// Whether all kubelets that work and are to have the driver know it.
+/// Whether the driver is registered with all working kubelets that require it.
 pub(super) fn registered(world: &World, driver: &str) -> Seen<()> {
     match lacking(world, driver) {
         nodes if nodes.is_empty() => Seen::Yes(()),
@@ -75,7 +75,7 @@ pub(super) fn registered(world: &World, driver: &str) -> Seen<()> {
     }
 }
 
-/// The nodes with kubelets that do not know the driver, of those that work and are to have it.
+/// The nodes on which the driver is not registered, of the working ones that require it.
 fn lacking(world: &World, driver: &str) -> Vec<String> {
     let knows = |node: &str| {
         let csi_node = world.csi_nodes.named(node);

@@ -1,4 +1,4 @@
-//! `--fault`: what shall go wrong in a run, said in few words.
+//! `--fault`: the faults to inject in a run, in a compact syntax.
 //!
 //! `WHERE=WHAT[@RATE%][xCOUNT]`, for example `api=429@5%`, `api/patch/pods=409@10%`, `api=latency:50ms@20%`,
 //! `watch=drop@1%`, `rpc/NodeStageVolume=Unavailable@5%`, `rpc/CreateVolume=hang x1`.
@@ -9,7 +9,7 @@ use claimcheck_apiserver::{Fault as ApiFault, FaultRule as ApiRule};
 use claimcheck_csi::tap::{FaultAction, FaultPlan, FaultRule as CallRule, code_from_name};
 use claimcheck_model::{NotARate, Rate};
 
-/// One `--fault`; prints as it was said.
+/// One `--fault`; prints as given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FaultSpec {
     said: String,
@@ -22,7 +22,7 @@ impl fmt::Display for FaultSpec {
     }
 }
 
-/// What it means.
+/// Its interpretation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Rule {
     /// Requests to the API server.
@@ -31,31 +31,31 @@ enum Rule {
     Call(CallRule),
 }
 
-/// A `--fault` that cannot be used.
+/// An invalid `--fault`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FaultSpecError {
-    /// Not of the form.
+    /// Invalid syntax.
     #[error(
-        "{0:?} is not a fault: use WHERE=WHAT[@RATE%][xCOUNT], such as api=429@5% or rpc/CreateVolume=hangx1"
+        "{0:?} is not a valid fault: use WHERE=WHAT[@RATE%][xCOUNT], such as api=429@5% or rpc/CreateVolume=hangx1"
     )]
     Form(String),
-    /// It happens nowhere.
-    #[error("{0:?} is no place for a fault: use api[/VERB[/RESOURCE]], watch[/RESOURCE] or rpc[/METHOD]")]
+    /// An unknown target.
+    #[error("{0:?} is not a valid fault target: use api[/VERB[/RESOURCE]], watch[/RESOURCE] or rpc[/METHOD]")]
     Place(String),
-    /// Nothing of the kind can happen there.
-    #[error("{what:?} cannot happen to {place}: use {known}")]
+    /// An action that the target does not support.
+    #[error("{what:?} is not supported for {place}: use {known}")]
     Action {
-        /// What was asked for.
+        /// The action.
         what: String,
-        /// Where.
+        /// The target.
         place: &'static str,
-        /// What can.
+        /// The supported actions.
         known: &'static str,
     },
-    /// A wait that cannot be read.
+    /// An invalid duration.
     #[error("{0:?} is not a duration: use a number with ms or s, such as 50ms")]
     Duration(String),
-    /// A rate that cannot be read.
+    /// An invalid rate.
     #[error(transparent)]
     Rate(#[from] NotARate),
 }
@@ -109,7 +109,7 @@ impl FromStr for Rule {
     }
 }
 
-/// The rules for the API server and those for the tap, each in the order given.
+/// The rules for the API server and those for the tap, each in the given order.
 pub fn split(specs: &[FaultSpec]) -> (Vec<ApiRule>, FaultPlan) {
     let (mut api, mut calls) = (Vec::new(), Vec::new());
     for spec in specs {
@@ -143,7 +143,7 @@ fn api_fault(what: &str) -> Result<ApiFault, FaultSpecError> {
 fn call_fault(what: &str) -> Result<FaultAction, FaultSpecError> {
     let action = match what.split_once(':') {
         Some(("delay" | "latency", delay)) => {
-            // Timers wait for whole milliseconds, and at least one of them is meant.
+            // Timers have millisecond resolution, so at least one is used.
             let ms = duration(delay)?.as_micros().div_ceil(1000).try_into().unwrap_or(u64::MAX);
             Some(FaultAction::Delay { ms })
         }
@@ -218,7 +218,7 @@ mod tests {
                 "rpc/NodeStageVolume=delay:1.5s",
                 call("NodeStageVolume", FaultAction::Delay { ms: 1500 }, "100%", None),
             ),
-            // Each is told by the other's word too.
+            // Each is also accepted in the other's spelling.
             ("api=delay:50ms", api(None, None, late, "100%", None)),
             ("rpc/Probe=latency:0.4ms", call("Probe", FaultAction::Delay { ms: 1 }, "100%", None)),
         ];
@@ -231,15 +231,15 @@ mod tests {
     #[test]
     fn nonsense_is_refused_with_what_would_be_right() {
         let table = [
-            ("api", "is not a fault"),
-            ("api=@5%", "is not a fault"),
-            ("disk=full", "is no place for a fault"),
-            ("api/get/pods/log=500", "is no place for a fault"),
+            ("api", "is not a valid fault"),
+            ("api=@5%", "is not a valid fault"),
+            ("disk=full", "is not a valid fault target"),
+            ("api/get/pods/log=500", "is not a valid fault target"),
             ("api=418", "use 429, 409, 500, 503"),
             ("watch=hang", "use drop"),
             ("rpc/CreateVolume=Exploded", "a gRPC code such as"),
             ("api=latency:fast", "is not a duration"),
-            ("api=429@5", "is not a rate"),
+            ("api=429@5", "is not a valid rate"),
         ];
         for (text, expected) in table {
             let error = text.parse::<FaultSpec>().unwrap_err().to_string();

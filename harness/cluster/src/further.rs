@@ -1,9 +1,9 @@
-//! Drivers beside the cluster's own: ours, with other abilities than it has by default, for cases about
-//! what Kubernetes does with such a driver.
+//! Additional drivers: the built-in driver with other capabilities than by default, for cases about
+//! Kubernetes' behaviour with such a driver.
 //!
-//! Each is deployed once, when the first case asks for it, and stays until the cluster goes; but its controllers
-//! run only while a case has it, since they are told of everything that happens in the cluster. Its name is fixed,
-//! so that metrics do not gain a series per case.
+//! Each is deployed once, when the first case requests it, and runs until the cluster is deleted; but its controllers
+//! run only while a case uses it, since they receive all events of the cluster. Its name is fixed,
+//! so that metrics do not get a series per case.
 
 use std::{ffi::OsString, path::Path, sync::Arc, time::Duration};
 
@@ -24,36 +24,37 @@ use super::{
     supervisor::{Disruption, Supervised},
 };
 
-/// How long the controllers of a driver that nobody has are kept for the next who wants it.
+/// How long the controllers of an unused driver keep running for the next case that requests it.
 const IDLE: Duration = Duration::from_millis(500);
 
-/// What a further driver is to be.
+/// The parameters of an additional driver.
 #[derive(Clone, Debug)]
 pub struct FurtherDriver {
-    /// Its name, which also tells it from others.
+    /// Its name, which also identifies it.
     pub name: &'static str,
-    /// Arguments of our driver beside endpoint, node and state directory. `{node_id}` stands for the node.
+    /// Arguments of the built-in driver, in addition to endpoint, node and state directory. `{node_id}` stands for the
+    /// node.
     pub args: &'static [&'static str],
     /// Whether an attacher runs for it.
     pub attacher: bool,
-    /// How it wants to be treated; no CSIDriver object is installed where absent.
+    /// The settings of its CSIDriver object; none is installed if absent.
     pub spec: Option<CSIDriverSpec>,
 }
 
-/// Why a further driver is not there.
+/// An additional driver cannot be deployed.
 #[derive(Debug, thiserror::Error)]
 pub enum DeployError {
     /// A process cannot be started.
     #[error(transparent)]
     Spawn(#[from] SpawnError),
     /// It cannot be started on a node.
-    #[error("driver {name} does not start on {node}")]
+    #[error("cannot start driver {name} on {node}")]
     Node {
         /// The driver.
         name: &'static str,
         /// The node.
         node: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
@@ -61,23 +62,23 @@ pub enum DeployError {
     #[error(transparent)]
     Pods(#[from] claimcheck_deploy::install::InstallError),
     /// Its CSIDriver object cannot be installed.
-    #[error("the CSIDriver object of {name} cannot be made")]
+    #[error("cannot create the CSIDriver object of {name}")]
     Install {
         /// The driver.
         name: &'static str,
-        /// Why.
+        /// The cause.
         #[source]
         source: kube::Error,
     },
-    /// Somebody's cluster is not ours to deploy drivers in.
-    #[error("this cluster takes no further drivers: use --cluster embedded or kind")]
+    /// No additional drivers are deployed to existing clusters.
+    #[error("this cluster does not support additional drivers: use --cluster embedded or kind")]
     NotHere,
     /// It is not registered in time.
     #[error(transparent)]
     NotReady(#[from] super::WaitError),
 }
 
-/// A further driver that runs. Dropping it kills its processes.
+/// A running additional driver. Dropping it kills its processes.
 pub(super) struct Further {
     pub on_nodes: Vec<NodeDriver>,
     pub controllers: Arc<Supervised>,
@@ -86,15 +87,15 @@ pub(super) struct Further {
     turn: Arc<Mutex<()>>,
 }
 
-/// A further driver in a case's hands, with its controllers running: what one case does to a driver's limits would
-/// surprise another. Dropping it lets the next one have it.
+/// Exclusive use of an additional driver, with its controllers running: changes to a driver's limits by one case would
+/// affect another. Dropping it releases the driver.
 #[derive(Debug)]
 pub struct Turn {
     _held: OwnedMutexGuard<()>,
     _then: Option<StopWhenIdle>,
 }
 
-/// Stops the controllers of a driver, when dropped, unless somebody has the driver soon.
+/// Stops the controllers of a driver, when dropped, unless the driver is used again soon.
 #[derive(Debug)]
 struct StopWhenIdle {
     turn: Arc<Mutex<()>>,
@@ -103,7 +104,7 @@ struct StopWhenIdle {
 }
 
 impl Turn {
-    /// Waits for it, and starts the driver's controllers.
+    /// Waits for exclusive use, and starts the driver's controllers.
     pub(super) async fn of(turn: Arc<Mutex<()>>, controllers: Arc<Supervised>) -> Self {
         let held = turn.clone().lock_owned().await;
         controllers.disrupt(Disruption::Start).await;
@@ -111,7 +112,7 @@ impl Turn {
         Self { _held: held, _then: Some(then) }
     }
 
-    /// Waits for that of a driver whose controllers always run.
+    /// Waits for exclusive use of a driver with permanently running controllers.
     pub(super) async fn shared(turn: Arc<Mutex<()>>) -> Self {
         Self { _held: turn.lock_owned().await, _then: None }
     }
@@ -122,7 +123,7 @@ impl Drop for StopWhenIdle {
         let (turn, controllers) = (self.turn.clone(), self.controllers.clone());
         self.runtime.spawn(async move {
             tokio::time::sleep(IDLE).await;
-            // Whoever has it by then needs them.
+            // The driver may be in use again, which requires them.
             if let Ok(_held) = turn.try_lock() {
                 controllers.disrupt(Disruption::Stop).await;
             }
@@ -131,7 +132,7 @@ impl Drop for StopWhenIdle {
 }
 
 impl Further {
-    /// Starts the driver on all nodes, and the controllers that speak to it.
+    /// Starts the driver on all nodes, and the controllers that call it.
     pub(super) async fn start(
         common: &Common,
         nodes: &[Node],
@@ -167,33 +168,33 @@ impl Further {
         Ok(Self { on_nodes, controllers, plugin, client, turn: Arc::default() })
     }
 
-    /// What to wait for its turn with.
+    /// The lock for exclusive use.
     pub(super) fn turn(&self) -> impl Future<Output = Turn> + Send + use<> {
         Turn::of(self.turn.clone(), self.controllers.clone())
     }
 }
 
-/// Makes the driver's CSIDriver object, if it is to have one.
+/// Creates the driver's CSIDriver object, if requested.
 pub(super) async fn declare(client: &Client, wanted: &FurtherDriver) -> Result<(), DeployError> {
     let (name, Some(spec)) = (wanted.name, &wanted.spec) else { return Ok(()) };
     let mut object: CSIDriver =
         serde_json::from_value(json!({ "metadata": { "name": name }, "spec": {} })).expect("a CSIDriver");
     object.spec = spec.clone();
     match Api::all(client.clone()).create(&PostParams::default(), &object).await {
-        // By an earlier try that went wrong later.
+        // Created by an earlier attempt that failed later.
         Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
         other => other.map(drop).map_err(|source| DeployError::Install { name, source }),
     }
 }
 
-/// Our driver under another name.
+/// The built-in driver under another name.
 fn command(wanted: &FurtherDriver) -> DriverCommand {
     let named = ["--driver-name", wanted.name];
     let words = BUILTIN.iter().chain(&named).chain(wanted.args);
     DriverCommand::Ourselves(words.map(|&word| word.to_owned()).collect())
 }
 
-/// A state directory of its own, which ends with the run as the first does, and is told from other runs'.
+/// A separate state directory, which is deleted with the run, and is distinct from those of other runs.
 fn beside(state_dir: &Path, name: &str) -> std::path::PathBuf {
     let run = state_dir.file_name().unwrap_or_default().display().to_string();
     Path::new(STATE_DIR).join(format!("{run}-{name}"))
@@ -225,7 +226,7 @@ mod tests {
         drop(turn().await);
         let next = turn().await;
         tokio::time::sleep(2 * IDLE).await;
-        assert_eq!(controllers.pid(), first_process, "the next one had it soon enough");
+        assert_eq!(controllers.pid(), first_process, "the driver was used again soon enough");
         drop(next);
         while controllers.pid().is_some() {
             tokio::time::sleep(IDLE / 10).await;

@@ -1,5 +1,5 @@
-//! The node of the controllers, where nodes share no folder: the driver beside them makes all volumes, on that node. When
-//! their pod moves, volumes of before stay where nobody answers for them, and cases fail that have done nothing wrong.
+//! The node of the controllers, if nodes share no folder: the driver next to them creates all volumes on that node.
+//! When their pod moves, no driver serves the existing volumes, and cases fail for no fault of their own.
 
 use std::sync::{Arc, OnceLock};
 
@@ -16,7 +16,7 @@ use tracing::error;
 /// Finds the pods of the controllers.
 const CONTROLLERS: &str = "app.kubernetes.io/part-of=claimcheck,app.kubernetes.io/component=controllers";
 
-/// A watch for the controllers to leave their node. Dropping it ends it.
+/// Watches whether the controllers leave their node. Dropping it stops the watch.
 #[derive(Debug)]
 pub(super) struct Home {
     left: Arc<OnceLock<String>>,
@@ -30,7 +30,7 @@ pub(super) async fn node(pods: &Api<Pod>) -> kube::Result<Option<String>> {
 }
 
 impl Home {
-    /// Watches from now on; it is told at once, and can be asked for.
+    /// Starts watching; a move is logged immediately, and can be queried.
     pub(super) fn watch(pods: Api<Pod>, node: String) -> Self {
         let left = Arc::new(OnceLock::new());
         let noted = left.clone();
@@ -38,7 +38,7 @@ impl Home {
             let config = watcher::Config::default().labels(CONTROLLERS);
             let mut changes = std::pin::pin!(watcher(pods, config).default_backoff());
             loop {
-                // A watch that failed is taken up again.
+                // A failed watch is restarted.
                 let Ok(change) = changes.try_next().await else { continue };
                 let pod = match change {
                     Some(watcher::Event::Apply(pod) | watcher::Event::InitApply(pod)) => pod,
@@ -47,7 +47,7 @@ impl Home {
                 };
                 if let Some(text) = departure(&node, &pod) {
                     error!("{text}");
-                    // Nobody else sets it.
+                    // It is set only here.
                     let _ = noted.set(text);
                     return;
                 }
@@ -56,7 +56,7 @@ impl Home {
         Self { left, watching }
     }
 
-    /// What became of volumes, if the controllers have left.
+    /// A note on existing volumes, if the controllers have moved.
     pub(super) fn left(&self) -> Option<&str> {
         self.left.get().map(String::as_str)
     }
@@ -68,7 +68,7 @@ impl Drop for Home {
     }
 }
 
-/// The node of a pod that is to stay.
+/// The node of a pod that is not being deleted.
 fn place(pod: &Pod) -> Option<&str> {
     if pod.metadata.deletion_timestamp.is_some() {
         return None;
@@ -76,14 +76,14 @@ fn place(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref()?.node_name.as_deref()
 }
 
-/// What it means that the controllers' pod is elsewhere.
+/// The note for controllers on another node.
 fn departure(home: &str, pod: &Pod) -> Option<String> {
     let node = place(pod).filter(|node| *node != home)?;
     let name = pod.name_any();
     Some(format!(
-        "the controllers have moved from node {home} to node {node} (pod {name}): volumes that were made before are on \
-         {home}, where nobody attaches, grows or deletes them, so that what fails from now on may be due to that; run \
-         again where nodes stay (not spot or preemptible, no autoscaling)"
+        "the controllers have moved from node {home} to node {node} (pod {name}): existing volumes are on \
+         {home}, where they cannot be attached, expanded or deleted, so that later failures may be due to that; run \
+         again with stable nodes (not spot or preemptible, no autoscaling)"
     ))
 }
 

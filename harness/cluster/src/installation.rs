@@ -1,6 +1,6 @@
-//! Our components on somebody's cluster, for as long as a run takes: what `--cluster existing --install` runs on.
+//! The built-in components on an existing cluster for the duration of a run: `--cluster existing --install`.
 //!
-//! Whatever ends the run takes them away again: its end, an error, or Ctrl-C, which drops the future that waits.
+//! They are removed whenever the run ends: normally, with an error, or by Ctrl-C, which drops the waiting future.
 
 use std::path::{Path, PathBuf};
 
@@ -19,68 +19,68 @@ use super::{
 use claimcheck_deploy::install::{self, InstallError, Variant};
 use claimcheck_kind::{StockController, Version};
 
-/// What is to be installed.
+/// The requested installation.
 #[derive(Clone, Debug)]
 pub struct Install {
     /// The components.
     pub components: install::Options,
-    /// They shall outlive the run.
+    /// Whether they outlive the run.
     pub keep: bool,
-    /// Disruptive cases may hit them.
+    /// Whether disruptive cases may disrupt them.
     pub disrupt: bool,
 }
 
 impl Install {
-    /// What a cluster with them offers beside its API.
+    /// The abilities of a cluster with them, in addition to its API.
     pub fn abilities(&self) -> Abilities {
         let upstream_sidecars = self.components.sidecars == install::Sidecars::Upstream;
         Abilities { disrupt: self.disrupt, upstream_sidecars, ..Real::ABILITIES }
     }
 }
 
-/// Why our components are not on a cluster.
+/// The components could not be installed.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallationError {
     /// The cluster cannot be reached.
     #[error(transparent)]
     Reach(#[from] RealError),
-    /// It does not answer what has to be known before.
-    #[error("{what} cannot be looked at: `claimcheck rbac --install` prints the rights that are needed")]
+    /// A required query failed.
+    #[error("cannot read {what}: `claimcheck rbac --install` prints the required permissions")]
     Look {
-        /// What.
+        /// The object of the query.
         what: &'static str,
-        /// What the client says.
+        /// The client's error.
         #[source]
         source: kube::Error,
     },
-    /// Two would do the same work.
+    /// Both upstream's and the built-in controllers would run.
     #[error(
-        "--install=kind replaces storage controllers of Kubernetes, which must be off: {0}; use --install=stock"
+        "--install=kind replaces storage controllers of Kubernetes, which must be disabled: {0}; use --install=stock"
     )]
     StockControllers(String),
-    /// They do not work there.
+    /// They do not become ready.
     #[error(transparent)]
     Equip(#[from] EquipError),
 }
 
-/// Our components on a cluster. Dropping it removes them, unless they are to stay.
+/// The components on a cluster. Dropping it removes them, unless they are kept.
 #[derive(Debug)]
 pub(super) struct Installation {
     target: Target,
     components: install::Options,
     stays: bool,
     logs: PathBuf,
-    /// Where all volumes are on one node.
+    /// Watches the node with all volumes, if they are on one node.
     home: Option<Home>,
     pub(super) abilities: Abilities,
 }
 
 impl Real {
-    /// Installs our components on a cluster. Dropping the future removes what there is by then. What they have said
-    /// is written to `logs`, an existing folder, if something fails.
+    /// Installs the components on a cluster. Dropping the future removes whatever is installed by then. Their logs
+    /// are written to `logs`, an existing folder, if something fails.
     ///
     /// # Errors
-    /// [`InstallationError`] says what is missing or went wrong; nothing is left, unless it is to be kept.
+    /// [`InstallationError`] describes what is missing or failed; nothing is leaked, unless it is kept.
     pub async fn with_components(
         target: &Target,
         install: &Install,
@@ -107,7 +107,7 @@ impl Real {
         if before.is_some() {
             let overlay = components.overlay();
             warn!(
-                "claimcheck is installed already: it is made what this run wants, and stays; \
+                "claimcheck is already installed: it is reconfigured for this run, and kept; \
                  `kubectl delete -k manifests/{overlay}` removes it"
             );
         }
@@ -129,7 +129,7 @@ impl Installation {
     async fn equip(&mut self, client: Client) -> Result<Real, EquipError> {
         let mut real = equip(client.clone(), &self.components, &self.target.class).await?;
         if self.components.variant == Variant::Existing {
-            // Volumes are made by the driver beside the controllers, and belong to that node.
+            // Volumes are created by the driver next to the controllers, and belong to that node.
             let pods = Api::<Pod>::namespaced(client, &self.components.namespace);
             let node = home::node(&pods).await.map_err(|source| InstallError::Refused {
                 what: "found",
@@ -144,19 +144,19 @@ impl Installation {
         Ok(real)
     }
 
-    /// What became of volumes, if the controllers have left the node on which they are.
+    /// A note on existing volumes, if the controllers have moved to another node.
     pub(super) fn moved(&self) -> Option<Log> {
         let text = self.home.as_ref().and_then(Home::left)?;
         Some(Log { of: format!("Deployment {}", install::CONTROLLERS), text: text.to_owned() })
     }
 
-    /// Takes the components away, if they are not to stay; where something `failed`, after what they have said is
+    /// Removes the components, unless they are kept; if something `failed`, after their logs are
     /// written.
     pub(super) async fn end(mut self, failed: bool) {
         if failed {
             match self.target.connect().await {
                 Ok(client) => said::write(&client, &self.components.namespace, &self.logs).await,
-                Err(error) => warn!(%error, "what our components have said is not known"),
+                Err(error) => warn!(%error, "cannot collect the components' logs"),
             }
         }
         if std::mem::replace(&mut self.stays, true) {
@@ -172,22 +172,22 @@ impl Drop for Installation {
             return;
         }
         let (target, components) = (self.target.clone(), self.components.clone());
-        // A runtime of its own: that of the run may be ending, and nobody can wait in a drop.
+        // A separate runtime: that of the run may be shutting down, and a drop cannot await.
         let removal = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             match runtime {
                 Ok(runtime) => runtime.block_on(remove(&target, &components)),
-                Err(error) => error!(%error, "our components are not removed"),
+                Err(error) => error!(%error, "the components were not removed"),
             }
         });
         if removal.join().is_err() {
-            error!("our components are not removed");
+            error!("the components were not removed");
         }
     }
 }
 
 async fn remove(target: &Target, components: &install::Options) {
-    info!("our components are removed");
+    info!("removed the components");
     let removed = async {
         let client = target.connect().await?;
         Ok::<_, EquipError>(install::uninstall(&client, components).await?)
@@ -195,16 +195,16 @@ async fn remove(target: &Target, components: &install::Options) {
     if let Err(error) = removed.await {
         let error: &(dyn std::error::Error + 'static) = &error;
         let overlay = components.overlay();
-        error!(error, "our components are not removed: `kubectl delete -k manifests/{overlay}` does it");
+        error!(error, "the components were not removed: run `kubectl delete -k manifests/{overlay}`");
     }
 }
 
-/// Whether the controllers that ours replace, as far as this Kubernetes has them, are off in every controller manager;
-/// the reason why that is not known.
+/// Whether the controllers that are replaced, as far as this Kubernetes has them, are disabled in every controller
+/// manager; otherwise the reason.
 fn are_off(managers: &[Pod], kubernetes: Option<Version>) -> Result<(), String> {
     let replaced = StockController::replaced_in(kubernetes);
     if managers.is_empty() {
-        return Err("no kube-controller-manager is to be seen in kube-system".to_owned());
+        return Err("no kube-controller-manager pod found in kube-system".to_owned());
     }
     for manager in managers {
         let name = manager.metadata.name.as_deref().unwrap_or_default();
@@ -249,7 +249,7 @@ mod tests {
         let but_one = format!("--controllers=*,{but_one}");
         let both = [manager(&[&all]), manager(&["--controllers=namespace-controller"])];
         assert_eq!(are_off(&both, newest), Ok(()));
-        // One that came later is asked for where it is there.
+        // A controller of newer versions is checked if it exists.
         let classes = format!(",-{}", StockController::ClassProtection.name());
         let but_classes = all.replace(&classes, "");
         assert_ne!(but_classes, all);
@@ -258,7 +258,7 @@ mod tests {
         assert_eq!(error, "volumeattributesclass-protection-controller runs in pod m-0");
         let first = StockController::REPLACED[0].name();
         for (managers, why) in [
-            (vec![], "no kube-controller-manager".to_owned()),
+            (vec![], "no kube-controller-manager pod".to_owned()),
             (vec![manager(&["--leader-elect"])], format!("{first} runs in pod m-0")),
             (vec![manager(&[&but_one])], format!("{first} runs")),
             (vec![manager(&[&all]), manager(&[])], format!("{first} runs")),

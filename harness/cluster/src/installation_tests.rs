@@ -1,4 +1,4 @@
-//! Our components on somebody's cluster: they come, and they go, whatever ends the run.
+//! The built-in components on an existing cluster: installed, and removed regardless of how the run ends.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use super::{
 };
 use claimcheck_deploy::install::{self, Options, Variant};
 
-/// What of our components is on a cluster.
+/// The components installed on a cluster.
 async fn left(machine: &Machine) -> usize {
     let (client, all) = (|| machine.client.clone(), ListParams::default());
     let roles = Api::<ClusterRole>::all(client()).list(&all).await.unwrap().items.len();
@@ -37,7 +37,7 @@ fn target(machine: &Machine) -> Target {
     Target { kubeconfig: Some(machine.fake.path("served")), ..Target::default() }
 }
 
-/// Installs while a cluster runs what is applied.
+/// Installs while a fake cluster runs the applied workloads.
 async fn installed(machine: &Machine, install: &Install) -> Result<Real, InstallationError> {
     let completed = async {
         let deployments: Api<Deployment> = Api::namespaced(machine.client.clone(), install::NAMESPACE);
@@ -65,12 +65,12 @@ async fn components_are_there_for_a_run_and_gone_after_it() {
     real.leave(true).await;
     assert_eq!(left(&machine).await, 0);
 
-    // As after Ctrl-C: nobody says goodbye.
+    // As after Ctrl-C: without an orderly end.
     drop(installed(&machine, &wanted()).await.unwrap());
     assert_eq!(left(&machine).await, 0);
 }
 
-/// The API's word for it: nobody on the old node answers for the volumes there any more.
+/// Deletes the pod through the API: then no driver serves the volumes on the old node.
 #[tokio::test(flavor = "multi_thread")]
 async fn controllers_that_move_are_named_beside_what_fails_then() {
     let machine = Machine::new().await;
@@ -134,7 +134,7 @@ async fn our_storage_controllers_are_not_put_beside_those_of_kubernetes() {
         .err()
         .unwrap()
         .to_string();
-    assert!(error.contains("no kube-controller-manager is to be seen"), "{error}");
+    assert!(error.contains("no kube-controller-manager pod found"), "{error}");
     assert_eq!(left(&machine).await, 0);
 }
 

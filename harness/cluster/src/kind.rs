@@ -1,7 +1,7 @@
-//! Clusters of kind: nodes that are containers of this machine, brought up for a run and taken down after it.
+//! Clusters of kind: nodes are containers on this machine, created for a run and deleted after it.
 //!
-//! What runs on them is installed through their API, as on anybody's cluster; what only their owner can do is
-//! here: create and delete them, bring them an image, hit them, and collect what they say.
+//! Components are installed through their API, as on an existing cluster; operations that only their owner can do are
+//! here: creating and deleting them, loading images, disrupting nodes, and collecting logs.
 
 use std::{
     collections::BTreeMap,
@@ -19,115 +19,117 @@ use claimcheck_kind::{
     ProgramError, Ready, Store, Teardown, TeardownError, Tools, Wanted, cluster_name, preflight,
 };
 
-/// How long the first control plane may take to be ready, once its image is there.
+/// The timeout for the first control plane to become ready, once its image is pulled.
 const READY: Duration = Duration::from_secs(300);
 
-/// How to bring up a cluster of kind.
+/// The options of a kind cluster.
 #[derive(Clone, Debug)]
 pub struct KindOptions {
-    /// Where `kind` and the engine are found.
+    /// The search path of `kind` and the engine.
     pub tools: Tools,
-    /// Where clusters are recorded.
+    /// The store of cluster records.
     pub store: Store,
-    /// Its name; one that is made up without.
+    /// Its name; generated if unset.
     pub name: Option<String>,
-    /// How many workers, beside one control plane.
+    /// The number of workers, in addition to one control plane.
     pub workers: Option<usize>,
-    /// The image of the nodes; kind's choice without.
+    /// The image of the nodes; kind's default if unset.
     pub node_image: Option<String>,
-    /// A config file to join with ours.
+    /// A config file to merge with the generated one.
     pub config: Option<PathBuf>,
-    /// Whose storage controllers will run.
+    /// The storage controllers.
     pub controllers: Controllers,
-    /// Further arguments of all kubelets, without dashes.
+    /// Additional arguments of all kubelets, without dashes.
     pub kubelet_args: BTreeMap<String, String>,
-    /// What is brought to all nodes.
+    /// The images to load into all nodes.
     pub images: Vec<Image>,
-    /// It shall outlive the run.
+    /// Whether it outlives the run.
     pub keep: bool,
-    /// One that an earlier run kept is used, if there is one of this name.
+    /// Whether to reuse a cluster of this name that an earlier run kept.
     pub reuse: bool,
     /// An existing folder for the nodes' logs.
     pub logs: PathBuf,
-    /// Where people find the kubeconfig (mode 0600).
+    /// The path of the kubeconfig for users (mode 0600).
     pub kubeconfig: PathBuf,
 }
 
-/// Why a cluster of kind does not come up.
+/// A kind cluster cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum KindError {
-    /// Something that is needed is missing.
+    /// A prerequisite is missing.
     #[error(transparent)]
     Preflight(#[from] Preflight),
-    /// Its name cannot be used, or it is somebody's.
+    /// Its name is invalid or in use.
     #[error(transparent)]
     Owned(#[from] OwnedError),
-    /// The user's config file does not do.
+    /// The user's config file cannot be used.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// kind does not create it.
-    #[error("cluster {name} is not created{}", logged(.logs))]
+    /// kind failed to create it.
+    #[error("cluster {name} was not created{}", logged(.logs))]
     Create {
         /// Its name.
         name: String,
-        /// Where the nodes' logs are, if there were nodes.
+        /// The folder of the nodes' logs, if there were nodes.
         logs: Option<PathBuf>,
-        /// What kind said.
+        /// The error of kind.
         #[source]
         source: ProgramError,
     },
-    /// There is no such archive.
-    #[error("there is no image archive {}: `claimcheck image` makes one", .0.display())]
+    /// The archive does not exist.
+    #[error("image archive {} does not exist: `claimcheck image` creates one", .0.display())]
     NoArchive(PathBuf),
     /// The engine has no such image.
     #[error(
-        "{engine} has no image {image}: build or pull it, or give an archive (`claimcheck image` makes ours)"
+        "{engine} has no image {image}: build or pull it, or pass an archive (`claimcheck image` creates one)"
     )]
     NoImage {
         /// The engine.
         engine: String,
         /// The image.
         image: String,
-        /// What the engine said.
+        /// The error of the engine.
         #[source]
         source: ProgramError,
     },
-    /// The engine does not build our image.
+    /// The engine failed to build the image.
     #[error(
-        "image {image} cannot be built: name another base with --base-image, or give --image (`claimcheck image` \
-         makes an archive without an engine or a network)"
+        "cannot build image {image}: set another base with --base-image, or pass --image (`claimcheck image` \
+         creates an archive without an engine or a network)"
     )]
     Build {
         /// The image.
         image: String,
-        /// What the engine said.
+        /// The error of the engine.
         #[source]
         source: ProgramError,
     },
-    /// Nobody says which its nodes are.
-    #[error("the nodes of {name} cannot be listed: does its engine answer?")]
+    /// Its nodes cannot be listed.
+    #[error("cannot list the nodes of {name}: check that its engine responds")]
     Nodes {
         /// The cluster.
         name: String,
-        /// What kind said.
+        /// The error of kind.
         #[source]
         source: ProgramError,
     },
-    /// An image does not come to its nodes.
-    #[error("an image cannot be brought to the nodes of {name}")]
+    /// An image cannot be loaded into its nodes.
+    #[error("cannot load an image into the nodes of {name}")]
     Load {
         /// The cluster.
         name: String,
-        /// What kind said.
+        /// The error of kind.
         #[source]
         source: ProgramError,
     },
-    /// There is no kubeconfig of a cluster that is reused.
-    #[error("cluster {name} has no kubeconfig: does it run? `claimcheck cluster down {name}` removes it")]
+    /// A reused cluster has no kubeconfig.
+    #[error(
+        "cluster {name} has no kubeconfig: check that it is running; `claimcheck cluster down {name}` deletes it"
+    )]
     Kubeconfig {
         /// The cluster.
         name: String,
-        /// What kind said.
+        /// The error of kind.
         #[source]
         source: ProgramError,
     },
@@ -136,7 +138,7 @@ pub enum KindError {
     Write {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
@@ -146,7 +148,7 @@ fn logged(logs: &Option<PathBuf>) -> String {
     logs.as_ref().map(|logs| format!("; its nodes' logs are in {}", logs.display())).unwrap_or_default()
 }
 
-/// A running cluster of kind. Dropping it deletes it, unless it is to be kept.
+/// A running kind cluster. Dropping it deletes it, unless it is kept.
 #[derive(Debug)]
 pub struct KindCluster {
     kind: Kind,
@@ -156,11 +158,11 @@ pub struct KindCluster {
 }
 
 impl KindCluster {
-    /// Brings the nodes up, with our images; nothing is installed yet. Dropping the future deletes what there
-    /// is by then.
+    /// Creates the nodes and loads the images; nothing is installed yet. Dropping the future deletes whatever exists
+    /// by then.
     ///
     /// # Errors
-    /// [`KindError`] says what is missing or went wrong; nothing is left.
+    /// [`KindError`] describes what is missing or failed; nothing is leaked.
     pub async fn up(options: &KindOptions) -> Result<Self, KindError> {
         let name = cluster_name(options.name.as_deref())?;
         let theirs = options.config.as_deref().map(Cluster::read).transpose()?;
@@ -170,7 +172,7 @@ impl KindCluster {
             image.prepare(&ready.engine).await?;
         }
         let Needs { name, .. } = needs;
-        info!(name, kind = %ready.kind_version, engine = ready.engine.name(), "is brought up");
+        info!(name, kind = %ready.kind_version, engine = ready.engine.name(), "creating kind cluster");
         let (kind, engine) = (ready.kind.clone(), ready.engine.clone());
         let teardown = Teardown::with(Some(kind.clone()), engine.clone());
         let mut owned = if ready.is_there {
@@ -199,12 +201,12 @@ impl KindCluster {
         self.owned.claim().name()
     }
 
-    /// Where its kubeconfig lies, with all rights.
+    /// The path of its kubeconfig, with all permissions.
     pub fn kubeconfig(&self) -> PathBuf {
         self.owned.claim().kubeconfig()
     }
 
-    /// The folder of this machine that all nodes see at [`DATA_DIR`](claimcheck_kind::DATA_DIR).
+    /// The folder of this machine that all nodes mount at [`DATA_DIR`](claimcheck_kind::DATA_DIR).
     pub(super) fn data(&self) -> PathBuf {
         self.owned.claim().data()
     }
@@ -214,18 +216,18 @@ impl KindCluster {
         self.owned.claim().record().keep
     }
 
-    /// The folder for what it has to say.
+    /// The folder for its logs.
     pub(super) fn logs(&self) -> &Path {
         &self.logs
     }
 
-    /// The engine whose containers its nodes are.
+    /// The engine that runs its node containers.
     pub(super) fn engine(&self) -> &Engine {
         &self.engine
     }
 
     async fn load(&self, image: &Image) -> Result<(), ProgramError> {
-        info!(?image, "is brought to all nodes");
+        info!(?image, "loading image into all nodes");
         match image {
             Image::Archive(archive) => self.kind.load_archive(self.name(), archive).await,
             Image::Named(image) | Image::Built { name: image, .. } => {
@@ -234,18 +236,18 @@ impl KindCluster {
         }
     }
 
-    /// Collects what the nodes and all that runs on them have said, as far as it can be had.
+    /// Collects the logs of the nodes and everything on them, as far as available.
     ///
     /// # Errors
-    /// There is nothing of it.
+    /// No logs could be collected.
     pub async fn collect(&self) -> Result<Collected, ProgramError> {
         collect(&self.kind, self.name(), &self.logs).await
     }
 
-    /// Leaves it, if it was to be kept; otherwise deletes it with all it has.
+    /// Keeps it, if requested; otherwise deletes it with all its data.
     ///
     /// # Errors
-    /// Something of it is left, and what finds it.
+    /// A part of it still exists; the error describes how to find it.
     pub async fn down(self) -> Result<(), TeardownError> {
         if self.is_kept() {
             return Ok(());
@@ -266,7 +268,7 @@ async fn create(
     let create = match configure(options, ready, &claim, theirs) {
         Ok(create) => create,
         Err(error) => {
-            // There is nothing but the claim.
+            // Nothing but the claim exists.
             drop(Owned::adopt(teardown, claim));
             return Err(error);
         }
@@ -276,7 +278,7 @@ async fn create(
     let logs = collect(&ready.kind, name, &options.logs).await;
     let logs = logs.inspect_err(|error| info!(%error, "no logs of the nodes")).ok();
     if let Some(missing) = logs.as_ref().and_then(|logs| logs.missing.as_ref()) {
-        warn!(missing = missing.to_string(), "some of what the nodes have said cannot be collected");
+        warn!(missing = missing.to_string(), "some of the nodes' logs cannot be collected");
     }
     let logs = logs.map(|logs| logs.folder);
     let left = if options.keep { owned.keep().map_err(Into::into) } else { owned.delete().await };
@@ -305,7 +307,7 @@ fn configure(
     };
     let config = Cluster::generate(&wanted, theirs)?;
     let path = claim.config();
-    // Beside the logs, too: it says what the cluster was.
+    // A copy next to the logs, to document the cluster.
     for path in [&path, &options.logs.join("kind.yaml")] {
         let written = fs::write(path, config.to_yaml());
         written.map_err(|source| KindError::Write { path: path.clone(), source })?;
@@ -321,7 +323,7 @@ fn configure(
     })
 }
 
-/// Takes one over that an earlier run kept.
+/// Reuses one that an earlier run kept.
 async fn adopt(
     options: &KindOptions,
     ready: &Ready,
@@ -331,18 +333,18 @@ async fn adopt(
     let owned = Owned::adopt(teardown, options.store.take(name, ready.engine.name())?);
     let path = owned.claim().kubeconfig();
     let text = ready.kind.kubeconfig(name).await;
-    // Its port may be another after a restart, so it is always asked for.
+    // Its port may change after a restart, so it is always queried.
     let text = text.map_err(|source| KindError::Kubeconfig { name: name.to_owned(), source })?;
     private(&path, text.as_bytes()).map_err(|source| KindError::Write { path, source })?;
     Ok(owned)
 }
 
-/// What the nodes of a cluster and all that runs on them have said.
+/// The logs of the nodes of a cluster and everything on them.
 #[derive(Debug)]
 pub struct Collected {
-    /// The folder with it.
+    /// Their folder.
     pub folder: PathBuf,
-    /// Why it is not all: kind goes on where one thing of a node cannot be had, and fails at its end.
+    /// The error, if they are incomplete: kind continues if a log cannot be read, and fails at the end.
     pub missing: Option<ProgramError>,
 }
 
@@ -356,7 +358,7 @@ async fn collect(kind: &Kind, name: &str, logs: &Path) -> Result<Collected, Prog
     }
 }
 
-/// Whether anything was written below a folder: files without a byte say nothing.
+/// Whether anything was written below a folder: empty files do not count.
 fn holds_a_file(folder: &Path) -> bool {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.map(|entry| (entry.path(), entry.metadata())).any(|(path, data)| match data {

@@ -1,8 +1,8 @@
-//! What a disruptive case does to a cluster of kind: the engine's `exec` in a node.
+//! Disruptions of a kind cluster: with the engine's `exec` in a node.
 //!
 //! A node's agent is its kubelet, a service of systemd. The driver and the controllers are containers in the
-//! node's own containerd; whose process one is, `crictl` knows. A container that is killed is started again by
-//! the kubelet, so only what the API can take away stays down.
+//! node's containerd; `crictl` provides their process ids. A killed container is restarted by
+//! the kubelet, so only components that can be scaled down through the API stay down.
 
 use std::time::Duration;
 
@@ -17,58 +17,58 @@ use serde_json::json;
 use super::{Disruption, Victim, kind::KindCluster};
 use claimcheck_kind::ProgramError;
 
-/// How long controllers may take to be gone, or to be there again.
+/// The timeout for controllers to terminate, or to become available again.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Where our components are, as they are components.
+/// The names of the built-in components in the cluster.
 #[derive(Clone, Copy, Debug)]
 pub struct Components {
     /// Their namespace.
     pub namespace: &'static str,
     /// The Deployment of the controllers.
     pub controllers: &'static str,
-    /// How many of them there are: one works, and others stand by.
+    /// The number of replicas: one leader, and standbys.
     pub replicas: u32,
     /// The container of the driver, in the pods of the node plugin.
     pub driver: &'static str,
 }
 
-/// A disruption that did not happen.
+/// A failed disruption.
 #[derive(Debug, thiserror::Error)]
 pub enum DisruptError {
-    /// It is not ours to hit.
+    /// The component is not part of the cluster.
     #[error("{0:?} is not part of this cluster")]
     Absent(Victim),
-    /// Nobody can do that here.
-    #[error("{victim:?} cannot be hit by {disruption:?} here")]
+    /// The disruption is not supported here.
+    #[error("{disruption:?} of {victim:?} is not supported here")]
     Cannot {
-        /// Whom.
+        /// The component.
         victim: Victim,
-        /// How.
+        /// The disruption.
         disruption: Disruption,
     },
-    /// The node does not do it.
+    /// The command in the node failed.
     #[error(transparent)]
     Node(#[from] ProgramError),
-    /// The API server does not do it.
-    #[error("the controllers' Deployment cannot be changed")]
+    /// The API request failed.
+    #[error("cannot change the controllers' Deployment")]
     Api(#[from] kube::Error),
-    /// The controllers are not gone, or not there, in time.
+    /// The controllers are not terminated, or not available, in time.
     #[error("the controllers were not {expected} after {} s", PATIENCE.as_secs())]
     Late {
-        /// What they should have been.
+        /// The expected state.
         expected: &'static str,
     },
     /// The watch for them broke.
-    #[error("the controllers cannot be watched")]
+    #[error("cannot watch the controllers")]
     Watch(#[from] wait::Error),
 }
 
 impl KindCluster {
-    /// Hits a component; returns once it is hit.
+    /// Disrupts a component; returns once that is done.
     ///
     /// # Errors
-    /// It cannot be hit so, or is not there.
+    /// The disruption is not supported, or the component does not exist.
     pub async fn disrupt(
         &self,
         client: &Client,
@@ -106,7 +106,7 @@ impl KindCluster {
     }
 }
 
-/// What a disruption is to a process that others start again.
+/// The signal for a disruption of a process that is restarted by other components.
 fn signal(disruption: Disruption) -> Option<&'static str> {
     match disruption {
         Disruption::Kill => Some("KILL"),
@@ -116,11 +116,11 @@ fn signal(disruption: Disruption) -> Option<&'static str> {
     }
 }
 
-/// A script that hits a node's kubelet.
+/// A script that disrupts a node's kubelet.
 pub(super) fn on_kubelet(disruption: Disruption) -> String {
     match disruption {
         Disruption::Kill => "systemctl kill --signal=KILL kubelet".to_owned(),
-        // A stopped process would not see that it is to end.
+        // A stopped process would not handle SIGTERM.
         Disruption::Stop => "systemctl kill --signal=CONT kubelet || true; systemctl stop kubelet".to_owned(),
         Disruption::Start => "systemctl start kubelet".to_owned(),
         Disruption::Pause => "systemctl kill --signal=STOP kubelet".to_owned(),
@@ -129,8 +129,8 @@ pub(super) fn on_kubelet(disruption: Disruption) -> String {
     }
 }
 
-/// The kubelet's unit reads `KUBELET_EXTRA_ARGS` from `/etc/default/kubelet`, where kind may keep arguments of its
-/// own and which need not exist; of two lines the later one counts
+/// The kubelet's unit reads `KUBELET_EXTRA_ARGS` from `/etc/default/kubelet`, which may contain kind's own
+/// arguments and need not exist; the last line takes precedence
 /// (`images/base/files/etc/systemd/system/kubelet.service.d` of kind).
 fn configure_kubelet(args: &[&str]) -> String {
     let file = "/etc/default/kubelet";
@@ -145,7 +145,7 @@ fn configure_kubelet(args: &[&str]) -> String {
     format!("touch {file}\nsed -i '/^# claimcheck$/,$d' {file}{add}\nsystemctl restart kubelet")
 }
 
-/// A script that signals the processes of a node's containers with these labels; it fails where there is none.
+/// A script that signals the processes of a node's containers with these labels; it fails if there is none.
 pub(super) fn on_containers(signal: &str, labels: &[&str]) -> String {
     let labels: String = labels.iter().map(|label| format!(" --label {label}")).collect();
     format!(
@@ -157,7 +157,7 @@ pub(super) fn on_containers(signal: &str, labels: &[&str]) -> String {
     )
 }
 
-/// The controllers' pods that run: their nodes and uids.
+/// The controllers' running pods: their nodes and uids.
 async fn pods(client: &Client, components: &Components) -> Result<Vec<(String, String)>, DisruptError> {
     let pods = list(client, components).await?;
     let place = |pod: Pod| Some((pod.spec.as_ref()?.node_name.clone()?, pod.uid()?));
@@ -180,7 +180,7 @@ async fn scale(client: &Client, components: &Components, replicas: u32) -> Resul
     Ok(())
 }
 
-/// Takes all controllers away; returns once they are gone.
+/// Scales the controllers to zero; returns once they are terminated.
 pub(super) async fn stop(client: &Client, components: &Components) -> Result<(), DisruptError> {
     let there = list(client, components).await?;
     scale(client, components, 0).await?;
@@ -192,7 +192,7 @@ pub(super) async fn stop(client: &Client, components: &Components) -> Result<(),
     Ok(())
 }
 
-/// Brings them back; returns once one works.
+/// Scales them up again; returns once one is available.
 pub(super) async fn start(client: &Client, components: &Components) -> Result<(), DisruptError> {
     scale(client, components, components.replicas).await?;
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), components.namespace);

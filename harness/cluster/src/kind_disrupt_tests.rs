@@ -1,4 +1,4 @@
-//! Disruptions of a cluster of kind: the scripts, run for real on this machine, and what the API is asked.
+//! Disruptions of a kind cluster: the scripts, executed on this machine, and the API requests.
 
 use std::{
     io,
@@ -45,7 +45,7 @@ fn scripts_for_a_node() {
     assert_snapshot!(scripts.join("\n\n"));
 }
 
-/// Runs a script as a node would, with a `crictl` of ours.
+/// Runs a script as in a node, with a fake `crictl`.
 fn run(fake: &Fake, script: &str) -> Output {
     let path = format!("{}:/usr/bin:/bin", fake.path("bin").display());
     let mut sh = Command::new("/bin/sh");
@@ -71,7 +71,7 @@ fn the_processes_of_containers_are_signalled() {
     assert!(String::from_utf8_lossy(&nobody.stderr).starts_with("no container runs with"), "{nobody:?}");
 }
 
-/// An API server with one Deployment, whose pods come and go with its scale at once.
+/// An API server with one Deployment, which scales its pods immediately.
 #[derive(Clone)]
 struct Api {
     replicas: Arc<Mutex<u32>>,
@@ -141,7 +141,7 @@ async fn kubelets_and_drivers_are_hit_in_their_nodes() {
     let hit = async |victim, disruption| cluster.disrupt(&client, &COMPONENTS, &victim, disruption).await;
     hit(Victim::NodeAgent(node()), Disruption::Stop).await.unwrap();
     hit(Victim::Driver(node()), Disruption::Kill).await.unwrap();
-    // The kubelet starts it again, whoever stops it.
+    // The kubelet restarts it in any case.
     let cannot = hit(Victim::Driver(node()), Disruption::Stop).await.unwrap_err();
     assert!(matches!(cannot, DisruptError::Cannot { .. }), "{cannot}");
     fake.fails("docker exec", "no container runs with --label io.kubernetes.container.name=driver");
@@ -181,7 +181,7 @@ async fn controllers_are_scaled_away_and_back_and_killed_where_they_are() {
         assert!(calls.contains(&script), "{calls}");
     }
     let asked = api.asked.lock().unwrap();
-    // A watch may or may not begin before the list has answered the question.
+    // The watch may or may not start before the list has completed.
     let asked: Vec<_> = asked.iter().filter(|line| !line.contains("watch=true")).cloned().collect();
     assert_snapshot!(asked.join("\n"));
 }

@@ -1,5 +1,5 @@
-//! Further drivers on a cluster of kind: deployed once, when the first case asks for one, and there until the cluster
-//! goes. What one case does to a driver's limits would surprise another, so cases take turns.
+//! Additional drivers on a kind cluster: deployed once, when the first case requests one, and running until the cluster
+//! is deleted. Changes to a driver's limits by one case would affect another, so cases use them exclusively.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -14,15 +14,15 @@ use super::{
 };
 use claimcheck_deploy::install::{self, further};
 
-/// The further drivers of a cluster, by name.
+/// The additional drivers of a cluster, by name.
 #[derive(Debug, Default)]
 pub(super) struct FurtherDrivers(Mutex<BTreeMap<&'static str, Deployed>>);
 
-/// A driver, once it is there: the lock is its turn.
+/// A driver, once it is deployed: the lock grants exclusive use.
 type Deployed = Arc<OnceCell<Arc<Mutex<()>>>>;
 
 impl FurtherDrivers {
-    /// Deploys a driver, unless it is there already, and waits for its turn.
+    /// Deploys a driver, unless it exists already, and waits for exclusive use.
     ///
     /// # Errors
     /// It does not start, or is not registered on all nodes in time.
@@ -33,18 +33,18 @@ impl FurtherDrivers {
         options: &install::Options,
         wanted: &FurtherDriver,
     ) -> Result<Turn, DeployError> {
-        // Others may deploy other drivers meanwhile.
+        // Other cases may deploy other drivers meanwhile.
         let deployed = self.0.lock().await.entry(wanted.name).or_default().clone();
         let turn = deployed.get_or_try_init(|| start(client, observer, options, wanted)).await?;
         Ok(Turn::shared(turn.clone()).await)
     }
 
-    /// Takes them away, where the cluster stays.
+    /// Removes them, if the cluster is kept.
     pub(super) async fn remove(self, client: &Client, options: &install::Options) {
         for name in self.0.into_inner().into_keys() {
             let driver = install::FurtherDriver { name, args: &[], attacher: true };
             if let Err(error) = install::remove_objects(client, options, further(options, driver)).await {
-                tracing::error!(%error, name, "a further driver is not removed");
+                tracing::error!(%error, name, "an additional driver was not removed");
             }
         }
     }

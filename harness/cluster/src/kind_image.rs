@@ -1,4 +1,4 @@
-//! The images that a cluster of kind needs on its nodes, and where they come from.
+//! The images that the nodes of a kind cluster need, and their sources.
 
 use std::{
     fs, io,
@@ -10,29 +10,29 @@ use tracing::{info, warn};
 use super::kind::KindError;
 use claimcheck_kind::Engine;
 
-/// Describes our image; the same file that people build it with.
+/// The Dockerfile of the image; the same file as for manual builds.
 const DOCKERFILE: &str = include_str!("../../../ci/Dockerfile");
-/// Where that file expects the binary, from the top of the source tree.
+/// The path at which that file expects the binary, relative to the source tree.
 const BINARY: &str = "target/release/claimcheck";
 
-/// Where an image comes from.
+/// The source of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Image {
-    /// A tar file: an OCI layout or what `docker save` writes.
+    /// A tar file: an OCI layout or the output of `docker save`.
     Archive(PathBuf),
-    /// The engine has it, by this name.
+    /// A local image of the engine with this name.
     Named(String),
-    /// The engine builds it around this program.
+    /// Built by the engine from this program.
     Built {
-        /// What it will be called.
+        /// Its name.
         name: String,
-        /// The image below it; `ci/Dockerfile` names one where absent.
+        /// The base image; the default is in `ci/Dockerfile`.
         base: Option<String>,
     },
 }
 
 impl Image {
-    /// Looks for it, or builds it, before there is a cluster: it takes minutes until it is needed there.
+    /// Checks for the image, or builds it, before the cluster is created: it is needed only minutes later.
     pub(super) async fn prepare(&self, engine: &Engine) -> Result<(), KindError> {
         match self {
             Self::Archive(path) if path.is_file() => Ok(()),
@@ -49,8 +49,8 @@ impl Image {
     }
 }
 
-/// Builds our image. Where that fails, as on a machine without a network, one of this name that was built before
-/// does as well.
+/// Builds the image. If that fails, as on a machine without a network, a previously built one of this name
+/// is used.
 async fn build(engine: &Engine, name: &str, base: Option<&str>) -> Result<(), KindError> {
     let folder = tempfile::tempdir().map_err(|source| writing(&std::env::temp_dir(), source))?;
     let (dockerfile, binary) = (folder.path().join("Dockerfile"), folder.path().join(BINARY));
@@ -58,12 +58,12 @@ async fn build(engine: &Engine, name: &str, base: Option<&str>) -> Result<(), Ki
     let copied = fs::create_dir_all(folder.path().join("target/release"))
         .and_then(|()| fs::copy("/proc/self/exe", &binary));
     copied.map_err(|source| writing(&binary, source))?;
-    info!(name, engine = engine.name(), "our image is built");
+    info!(name, engine = engine.name(), "built the image");
     let args: Vec<_> = base.map(|base| ("BASE_IMAGE", base)).into_iter().collect();
     match engine.build(folder.path(), &dockerfile, name, &args).await {
         Ok(()) => Ok(()),
         Err(error) if engine.image_id(name).await.is_ok() => {
-            warn!(name, %error, "our image cannot be built: the one that is there is taken");
+            warn!(name, %error, "cannot build the image, using the existing one");
             Ok(())
         }
         Err(source) => Err(KindError::Build { image: name.to_owned(), source }),

@@ -1,4 +1,4 @@
-//! The life cycle of a cluster of kind, with a `kind` and a `docker` of our own.
+//! The lifecycle of a kind cluster, with fake `kind` and `docker`.
 
 use std::{fs, os::unix::fs::PermissionsExt};
 
@@ -33,7 +33,7 @@ pub(super) fn options(fake: &Fake) -> KindOptions {
     }
 }
 
-/// What is left of clusters: containers, and records.
+/// Leftovers of clusters: containers and records.
 fn left(fake: &Fake) -> (String, Vec<Standing>) {
     let standings = fake.store().records().into_iter().map(|(_, standing)| standing).collect();
     (fake.containers(), standings)
@@ -65,9 +65,9 @@ async fn a_cluster_that_is_not_created_leaves_its_logs_and_nothing_else() {
     fake.rule("kind create", &format!("{half}; echo '{said}' >&2; exit 1"));
     let error = KindCluster::up(&options(&fake)).await.unwrap_err();
     let KindError::Create { source, .. } = &error else { panic!("{error}") };
-    assert!(source.to_string().contains("the nodes' logs say why"), "{source}");
+    assert!(source.to_string().contains("see the nodes' logs"), "{source}");
     let told = fake.plain(&error.to_string());
-    assert_eq!(told, "cluster claimcheck-a is not created; its nodes' logs are in [dir]/logs/kind");
+    assert_eq!(told, "cluster claimcheck-a was not created; its nodes' logs are in [dir]/logs/kind");
     assert_eq!(left(&fake), NOTHING);
     let calls = fake.calls();
     let exported =
@@ -75,7 +75,7 @@ async fn a_cluster_that_is_not_created_leaves_its_logs_and_nothing_else() {
     assert!(exported < calls.find("kind delete").expect("it is deleted"), "{calls}");
 }
 
-/// kind goes on where one thing of a node cannot be had, such as its journal, and fails at its end.
+/// kind continues if a log, such as the journal, cannot be read, and fails at the end.
 #[tokio::test]
 async fn what_could_be_collected_is_kept_where_something_could_not() {
     let fake = Fake::new();
@@ -113,7 +113,7 @@ async fn an_image_that_does_not_come_ends_it() {
     assert_eq!(left(&fake), NOTHING);
 }
 
-/// The kubelet's `losetup` finds no device otherwise, also in nodes that were started again.
+/// The kubelet's `losetup` finds no device otherwise, also in restarted nodes.
 #[tokio::test]
 async fn nodes_have_loop_devices_whether_they_are_new_or_used_again() {
     let fake = Fake::new();
@@ -125,12 +125,12 @@ async fn nodes_have_loop_devices_whether_they_are_new_or_used_again() {
     }
     KindCluster::up(&KindOptions { reuse: true, ..options(&fake) }).await.unwrap().down().await.unwrap();
     assert_eq!(scripts(), 6, "{}", fake.calls());
-    // An engine without root cannot make them.
+    // A rootless engine cannot create them.
     fake.fails("docker exec", "mknod: /dev/loop0: Operation not permitted");
     KindCluster::up(&KindOptions { reuse: true, ..options(&fake) }).await.unwrap().down().await.unwrap();
 }
 
-/// It would be minutes until it is missed.
+/// Otherwise it would be missed only minutes later.
 #[tokio::test]
 async fn an_image_that_is_not_there_is_told_before_anything_is_created() {
     let fake = Fake::new();
@@ -140,7 +140,7 @@ async fn an_image_that_is_not_there_is_told_before_anything_is_created() {
     let wanted = options(&fake);
     fs::remove_file(fake.path("image.tar")).unwrap();
     let missing = fake.plain(&KindCluster::up(&wanted).await.unwrap_err().to_string());
-    assert_eq!(missing, "there is no image archive [dir]/image.tar: `claimcheck image` makes one");
+    assert_eq!(missing, "image archive [dir]/image.tar does not exist: `claimcheck image` creates one");
     assert!(!fake.calls().contains("kind create"), "{}", fake.calls());
 }
 
@@ -149,11 +149,11 @@ async fn our_image_is_built_around_this_program_or_taken_as_it_is() {
     let fake = Fake::new();
     let built = || Image::Built { name: "claimcheck:dev".to_owned(), base: Some("debian:mine".to_owned()) };
     let wanted = KindOptions { images: vec![built()], ..options(&fake) };
-    // What the engine is given can be looked at only while it builds.
+    // The engine's input can be inspected only during the build.
     let look = "folder=; for word; do folder=$word; done\n\
                 cmp -s \"$folder/target/release/claimcheck\" /proc/$PPID/exe && grep -q '^FROM' \"$folder/Dockerfile\"";
     fake.rule("docker build", look);
-    // So that one that was there before does not do.
+    // So that no existing image is used.
     fake.fails("docker image", "Error response from daemon: No such image: claimcheck:dev");
     KindCluster::up(&wanted).await.unwrap().down().await.unwrap();
     let calls = fake.calls();
@@ -166,7 +166,7 @@ async fn our_image_is_built_around_this_program_or_taken_as_it_is() {
 
     fake.fails("docker build", "ERROR: failed to resolve source metadata for docker.io/library/debian");
     let error = KindCluster::up(&wanted).await.unwrap_err().to_string();
-    assert!(error.starts_with("image claimcheck:dev cannot be built: name another base"), "{error}");
+    assert!(error.starts_with("cannot build image claimcheck:dev: set another base"), "{error}");
     fake.rule("docker image", "echo sha256:0");
     KindCluster::up(&wanted).await.unwrap().down().await.unwrap();
     assert_eq!(left(&fake), NOTHING);
@@ -191,7 +191,7 @@ async fn a_refused_config_creates_nothing() {
     let file = fake.path("kind.yaml");
     fs::write(&file, "kind: Cluster\napiVersion: kind.x-k8s.io/v1alpha4\nname: mine\n").unwrap();
     let error = KindCluster::up(&KindOptions { config: Some(file), ..options(&fake) }).await.unwrap_err();
-    assert_eq!(error.to_string(), "--kind-config: name cannot be set: give it by --name");
+    assert_eq!(error.to_string(), "--kind-config: name cannot be set: use --name");
     assert_eq!(left(&fake), NOTHING);
     assert!(!fake.calls().contains("kind create"), "{}", fake.calls());
 }
@@ -209,7 +209,7 @@ async fn a_kept_cluster_is_used_again_and_stays() {
     second.down().await.unwrap();
     assert_eq!((left(&fake).0.lines().count(), left(&fake).1), (3, vec![Standing::Kept]));
     assert_eq!(fake.calls().matches("kind create").count(), 1);
-    // Neither does an interrupt end what an earlier run kept.
+    // An interrupt does not delete a cluster that an earlier run kept either.
     drop(KindCluster::up(&again).await.unwrap());
     assert_eq!((left(&fake).0.lines().count(), left(&fake).1), (3, vec![Standing::Kept]));
 }

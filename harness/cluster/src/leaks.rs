@@ -1,4 +1,4 @@
-//! What a case or a run has left on the host, by name, and in a driver's backend.
+//! Leaks of a case or a run on the host, by name, and in a driver's backend.
 
 use std::{fs, path::Path};
 
@@ -31,7 +31,7 @@ pub(super) fn loop_devices(state_dir: &Path, of: &[String]) -> Vec<Leak> {
         .collect()
 }
 
-/// What a driver says that it has. One that cannot list is not at fault.
+/// The volumes that a driver lists. A driver without LIST_VOLUMES is not at fault.
 pub(super) async fn volumes_of(driver: &Driver) -> Vec<Leak> {
     let mut leaks = Vec::new();
     let mut token = String::new();

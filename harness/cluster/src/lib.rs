@@ -1,12 +1,12 @@
-//! Clusters: brought up, observed, disrupted, taken down.
+//! Clusters: startup, observation, disruption, teardown.
 //!
-//! Suites reach one through a [`Session`](crate::Session): an API client, waits ([`Observer`]), and the one
-//! door beside the API, [`Disruption`] of a [`Victim`]. They cannot tell which kind of cluster is behind it:
-//! what a kind cannot do it does not offer ([`Abilities`]), and the cases that need it are skipped.
+//! Suites use a cluster through a [`Session`](crate::Session): an API client, waits ([`Observer`]), and the only
+//! access that bypasses the API, [`Disruption`] of a [`Victim`]. They are independent of the kind of cluster:
+//! each kind declares its [`Abilities`], and cases that require a missing one are skipped.
 //!
 //! ```text
-//! Cluster ─┬─ Embedded   virtual nodes, our components; API server: ours or stock (control_plane, stock)
-//!          └─ Real       somebody's nodes; what a kubeconfig points to, or one that kind made
+//! Cluster ─┬─ Embedded   virtual nodes, built-in components; API server: embedded or upstream (control_plane, stock)
+//!          └─ Real       real nodes: an existing cluster (kubeconfig), or one created by kind
 //! ```
 
 mod api_disrupt;
@@ -79,7 +79,7 @@ pub use supervisor::{Disruption, Supervised};
 
 use crate::faults::FaultSpec;
 
-/// What a disruptive case may hit.
+/// A component that a disruptive case may disrupt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Victim {
     /// The node agent of this node.
@@ -90,43 +90,44 @@ pub enum Victim {
     Controllers,
 }
 
-/// What a kind of cluster offers beside its API.
+/// The abilities of a kind of cluster in addition to its API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Abilities {
     /// Driver and controllers can be stopped and killed.
     pub disrupt: bool,
-    /// Node agents can.
+    /// Node agents can be stopped and killed.
     pub agents: bool,
-    /// Components can be started again with other arguments.
+    /// Components can be restarted with other arguments.
     pub configure: bool,
-    /// Further drivers can be brought up beside the first.
+    /// Additional drivers can be deployed.
     pub further: bool,
-    /// Every call to the driver is recorded, and can be made to fail.
+    /// Every CSI call is recorded, and faults can be injected.
     pub tap: bool,
-    /// Attachments that nobody makes are taken back when the driver says that it needs none. Ours do; of
-    /// Kubernetes' own attach/detach controller they stay, if the attach call timed out only after that: it can
-    /// no longer note the volume as attached (`AddVolumeNode` in its `actual_state_of_world.go`).
+    /// VolumeAttachments that are no longer required are deleted when the CSIDriver changes to attachRequired: false.
+    /// The built-in controllers do that; with upstream's attach/detach controller they remain, if the attach call timed
+    /// out only after that: it can no longer note the volume as attached (`AddVolumeNode` in its
+    /// `actual_state_of_world.go`).
     pub retracts: bool,
-    /// The sidecars are those of kubernetes-csi. They may ask the driver's controller again for what it has done
-    /// already: they decide by caches that need not show their own last write yet.
+    /// The sidecars are those of kubernetes-csi. They may repeat completed calls to the driver's controller:
+    /// they decide by caches that may not contain their own last write yet.
     pub upstream_sidecars: bool,
 }
 
-/// Faults that this cluster cannot have.
+/// Faults that this cluster does not support.
 #[derive(Debug, thiserror::Error)]
 pub enum NoFaults {
-    /// Nobody can make them happen.
-    #[error("--fault: {of} cannot be made to fail on this kind of cluster: use --cluster embedded")]
+    /// They cannot be injected.
+    #[error("--fault: faults cannot be injected into {of} on this kind of cluster: use --cluster embedded")]
     NotHere {
-        /// What.
+        /// The target of the faults.
         of: &'static str,
     },
-    /// The file by which the nodes' drivers know them cannot be written.
-    #[error("{} cannot be written, which says to the nodes' drivers which calls are to fail", .path.display())]
+    /// The fault file for the nodes' drivers cannot be written.
+    #[error("cannot write the fault file {} for the nodes' drivers", .path.display())]
     Write {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
@@ -141,7 +142,7 @@ pub enum Cluster {
 }
 
 impl Cluster {
-    /// Whether its nodes share the processors of this process.
+    /// Whether its nodes run on this machine.
     pub fn is_on_this_machine(&self) -> bool {
         match self {
             Self::Embedded(_) => true,
@@ -149,7 +150,7 @@ impl Cluster {
         }
     }
 
-    /// What it offers beside its API.
+    /// Its abilities in addition to the API.
     pub fn abilities(&self) -> Abilities {
         match self {
             Self::Embedded(_) => Embedded::ABILITIES,
@@ -157,8 +158,8 @@ impl Cluster {
         }
     }
 
-    /// Which calls may come again though the first has succeeded. A real kubelet that was started again stages and
-    /// publishes what it finds mounted; upstream's attacher decides by a cache that may be behind.
+    /// The calls that may be repeated although the first one succeeded. A restarted real kubelet stages and
+    /// publishes volumes that it finds mounted; upstream's attacher decides by a cache that may be stale.
     pub fn repeatable_calls(&self) -> &'static [Rule] {
         const BY_KUBELETS: [Rule; 2] = [Rule::StageTwice, Rule::PublishTwice];
         const BY_SIDECARS_TOO: [Rule; 3] = [Rule::StageTwice, Rule::PublishTwice, Rule::AttachTwice];
@@ -169,9 +170,9 @@ impl Cluster {
         }
     }
 
-    /// How long a step of a case may take before it counts as one that never comes. Far above what any step
-    /// takes: the latencies themselves are judged by thresholds over the report. A real kubelet looks at
-    /// mounted ConfigMaps once a minute or two, and some backoffs of Kubernetes grow to two minutes.
+    /// The timeout for a step of a case. Far above what any step
+    /// takes: latencies are judged by thresholds (SLOs). A real kubelet checks
+    /// mounted ConfigMaps every minute or two, and some backoffs of Kubernetes grow to two minutes.
     pub fn patience(&self) -> Duration {
         match self {
             Self::Embedded(embedded) if !embedded.controllers_are_stock() => Duration::from_secs(60),
@@ -179,7 +180,7 @@ impl Cluster {
         }
     }
 
-    /// A client with all rights that we have.
+    /// A client with all available permissions.
     pub fn client(&self) -> Client {
         match self {
             Self::Embedded(embedded) => embedded.client(),
@@ -203,7 +204,7 @@ impl Cluster {
         }
     }
 
-    /// The parameters that classes of the driver have here, beside those that a case is about.
+    /// The parameters of the driver's classes, in addition to those of a case.
     pub fn class_parameters(&self) -> BTreeMap<String, String> {
         match self {
             Self::Embedded(embedded) => embedded.class_parameters(),
@@ -219,7 +220,7 @@ impl Cluster {
         }
     }
 
-    /// The nodes that take pods and do not have the driver: a pod whose volume is not there yet could be put there.
+    /// The schedulable nodes without the driver: a pod with an unprovisioned volume could be scheduled there.
     pub fn nodes_without_driver(&self) -> &[String] {
         match self {
             Self::Embedded(_) => &[],
@@ -227,7 +228,7 @@ impl Cluster {
         }
     }
 
-    /// How long what is being deleted may take to be gone before it counts as left behind. A stock control plane
+    /// How long a deletion may take before the object counts as leaked. An upstream control plane
     /// detaches a volume only after the kubelet has reported it as unused, which it does each 10 s by default, and
     /// sidecars wait longer after each failure.
     pub fn settling_time(&self) -> Duration {
@@ -243,7 +244,7 @@ impl Cluster {
         self.reach().nodes.clone()
     }
 
-    /// What the driver declares, as far as it can be asked.
+    /// The driver's capabilities, as far as available.
     pub fn declared(&self) -> &Declared {
         match self {
             Self::Embedded(embedded) => embedded.declared(),
@@ -251,7 +252,7 @@ impl Cluster {
         }
     }
 
-    /// Components that end by themselves; to be taken once, where they are ours to start.
+    /// Unexpected exits of components; can be taken once, if claimcheck starts them.
     pub fn take_ends(&mut self) -> Option<mpsc::UnboundedReceiver<ComponentEnd>> {
         match self {
             Self::Embedded(embedded) => embedded.take_ends(),
@@ -259,7 +260,7 @@ impl Cluster {
         }
     }
 
-    /// When the API server began to answer, where it is ours to start.
+    /// When the API server became ready, if claimcheck starts it.
     pub fn api_ready(&self) -> Option<Stamp> {
         match self {
             Self::Embedded(embedded) => Some(embedded.api_ready()),
@@ -267,7 +268,7 @@ impl Cluster {
         }
     }
 
-    /// The tap's records; to be taken once, where there is a tap.
+    /// The tap's records; can be taken once, if a tap exists.
     pub fn take_records(&mut self) -> Option<mpsc::UnboundedReceiver<TapRecord>> {
         match self {
             Self::Embedded(embedded) => embedded.take_records(),
@@ -275,7 +276,7 @@ impl Cluster {
         }
     }
 
-    /// What components write to the API, where they are ours and tell it; to be taken once.
+    /// The API writes of the built-in components, if they report them; can be taken once.
     pub fn take_writes(&mut self) -> Option<mpsc::UnboundedReceiver<ApiWrite>> {
         match self {
             Self::Embedded(embedded) => embedded.take_writes(),
@@ -283,10 +284,10 @@ impl Cluster {
         }
     }
 
-    /// Puts these faults in force for the whole run, in place of all others.
+    /// Activates these faults for the whole run, replacing all others.
     ///
     /// # Errors
-    /// This kind of cluster cannot have them.
+    /// This kind of cluster does not support them.
     pub async fn set_faults(&self, specs: &[FaultSpec]) -> Result<(), NoFaults> {
         match self {
             Self::Embedded(embedded) => embedded.set_faults(specs).await,
@@ -294,7 +295,7 @@ impl Cluster {
         }
     }
 
-    /// Whether requests to the API server are made to fail.
+    /// Whether faults are injected into requests to the API server.
     pub fn api_is_spoilt(&self) -> bool {
         match self {
             Self::Embedded(embedded) => embedded.api_is_spoilt(),
@@ -302,8 +303,8 @@ impl Cluster {
         }
     }
 
-    /// Puts these faults of calls, which are `whose`, in place of those that were; before those of the run, and
-    /// beside those of others. Without a tap nothing happens: cases that need it do not run there.
+    /// Replaces the call faults of `whose` with these; they precede those of the run, and are independent of
+    /// those of others. Without a tap this has no effect: cases that require it do not run there.
     pub async fn set_call_faults(&self, whose: &str, rules: Vec<FaultRule>) {
         match self {
             Self::Embedded(embedded) => embedded.set_call_faults(whose, rules).await,
@@ -311,11 +312,11 @@ impl Cluster {
         }
     }
 
-    /// Has the driver on a node take its next call of `method` for a volume and not answer it, until the driver is
-    /// killed. Those who wait for the call to begin end the faults of `whose` before they kill.
+    /// Makes the driver on a node accept its next call of `method` for a volume without responding, until the driver is
+    /// killed. Callers that wait for the call to start must remove the faults of `whose` before they kill the driver.
     ///
     /// # Errors
-    /// The driver cannot be hit.
+    /// The driver cannot be disrupted.
     pub async fn hold_call(
         &self,
         whose: &str,
@@ -324,7 +325,7 @@ impl Cluster {
         volume: &str,
     ) -> Result<(), DisruptError> {
         match self {
-            // Calls are recorded where they are made: a paused driver takes one and cannot answer.
+            // Calls are recorded by the caller: a paused driver accepts one and cannot respond.
             Self::Embedded(_) => self.disrupt(&Victim::Driver(node.to_owned()), Disruption::Pause).await,
             // They are recorded in the driver's process, or the tap's: it has to run.
             Self::Real(real) => {
@@ -335,10 +336,10 @@ impl Cluster {
         }
     }
 
-    /// Disrupts a component; returns once it is hit.
+    /// Disrupts a component; returns once that is done.
     ///
     /// # Errors
-    /// There is no such one, or it cannot be hit so.
+    /// It does not exist, or does not support this disruption.
     pub async fn disrupt(&self, victim: &Victim, disruption: Disruption) -> Result<(), DisruptError> {
         match self {
             Self::Embedded(embedded) if embedded.disrupt(victim, disruption).await => Ok(()),
@@ -347,7 +348,7 @@ impl Cluster {
         }
     }
 
-    /// Brings up a further driver and waits for its turn; see [`Embedded::deploy`].
+    /// Deploys an additional driver and waits for exclusive use; see [`Embedded::deploy`].
     ///
     /// # Errors
     /// It cannot be started, or is not registered on all nodes in time.
@@ -358,8 +359,8 @@ impl Cluster {
         }
     }
 
-    /// What of the things named by `of` is left on the host; see [`Embedded::host_leaks`]. Real nodes are not
-    /// ours to look at: what is left there shows in their API objects.
+    /// Leaks on the host of the objects in `of`; see [`Embedded::host_leaks`]. Real nodes are not
+    /// inspected: leaks there show in API objects.
     pub fn host_leaks(&self, of: &[String]) -> Vec<Leak> {
         match self {
             Self::Embedded(embedded) => embedded.host_leaks(of),
@@ -367,7 +368,7 @@ impl Cluster {
         }
     }
 
-    /// Volumes that the drivers still have, where they can be asked.
+    /// Volumes that the drivers still have, if they can be queried.
     pub async fn backend_leaks(&self) -> Vec<Leak> {
         match self {
             Self::Embedded(embedded) => embedded.backend_leaks().await,
@@ -375,7 +376,7 @@ impl Cluster {
         }
     }
 
-    /// Loop devices of the driver, and requests that the API server has answered, where they can be counted.
+    /// The number of loop devices of the driver, and of requests served by the API server, if they can be counted.
     pub fn counts(&self) -> (u64, Option<u64>) {
         match self {
             Self::Embedded(embedded) => embedded.counts(),
@@ -383,7 +384,7 @@ impl Cluster {
         }
     }
 
-    /// What components have said about some objects, where they are ours: the lines that name one of them.
+    /// The log lines of the built-in components about some objects: those that contain one of their names.
     pub async fn said_about(&self, names: &[String]) -> Vec<Log> {
         match self {
             Self::Embedded(embedded) => embedded.said_about(names).await,
@@ -391,7 +392,8 @@ impl Cluster {
         }
     }
 
-    /// Takes down what was brought up, in order; where something `failed`, with what real nodes have to say.
+    /// Takes down everything that was started, in order; if something `failed`, after collecting the logs of real
+    /// nodes.
     pub async fn down(self, failed: bool) {
         match self {
             Self::Embedded(embedded) => embedded.down().await,

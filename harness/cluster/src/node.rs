@@ -21,7 +21,7 @@ use claimcheck_component::writes::WRITES_ENV;
 use claimcheck_component::{MARKER, logging};
 use claimcheck_report::metrics::Components;
 
-/// Where things of a node are.
+/// The paths of a node.
 #[derive(Clone, Debug)]
 pub(super) struct Paths {
     pub name: String,
@@ -41,26 +41,26 @@ impl Paths {
     }
 }
 
-/// What all nodes of a cluster have in common.
+/// The common data of all nodes of a cluster.
 #[derive(Clone, Debug)]
 pub(super) struct Common {
     pub ourselves: PathBuf,
     pub logs: PathBuf,
     pub plugin: Plugin,
     pub kubeconfig: PathBuf,
-    /// Who may ask nodes for logs without the token of the kubeconfig.
+    /// The CA of clients that may read logs from nodes without the token of the kubeconfig.
     pub client_ca: Option<PathBuf>,
     pub tap: PathBuf,
-    /// Where components tell what they write to the API, if anybody wants to know.
+    /// The socket to which components report their API writes, if enabled.
     pub writes: Option<PathBuf>,
-    /// Where components serve their metrics, where they do.
+    /// The directory in which components serve their metrics, if enabled.
     pub metrics: Option<Components>,
-    /// Who is told of components that end by themselves.
+    /// The channel for unexpected exits of components.
     pub ends: mpsc::UnboundedSender<ComponentEnd>,
 }
 
 impl Common {
-    /// One of our own components as a process.
+    /// One of the built-in components as a process.
     pub(super) fn component(
         &self,
         name: String,
@@ -81,7 +81,7 @@ impl Common {
         }
     }
 
-    /// Arguments with which one of our own components serves its metrics.
+    /// Arguments with which one of the built-in components serves its metrics.
     pub(super) fn metrics_args(&self, component: &str, node: Option<&str>) -> Vec<OsString> {
         let args = self.metrics.as_ref().map(|metrics| metrics.args(component, node));
         args.into_iter().flatten().map(OsString::from).collect()
@@ -93,18 +93,18 @@ impl Common {
     }
 }
 
-/// A virtual node that runs.
+/// A running virtual node.
 #[derive(Debug)]
 pub(super) struct Node {
     pub paths: Paths,
     pub agent: Supervised,
     pub driver: NodeDriver,
     pub namespace: NodeNamespace,
-    // Not supervised: without its runtime a node has lost its pods, and the run with it.
+    // Not supervised: without its runtime a node loses its pods, which fails the run.
     _runtime: Process,
 }
 
-/// Why a node does not come up.
+/// A node cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NodeError {
     #[error(transparent)]
@@ -118,12 +118,12 @@ pub(super) enum NodeError {
         #[source]
         source: io::Error,
     },
-    #[error("the container runtime of {node} does not start: {log}")]
+    #[error("the container runtime of {node} failed to start: {log}")]
     Runtime { node: String, log: String },
 }
 
 impl Node {
-    /// Starts a node's processes. It is ready when its agent says so in the API.
+    /// Starts a node's processes. It is ready once its agent reports so in the API.
     pub(super) async fn start(common: &Common, name: &str) -> Result<Self, NodeError> {
         let paths = Paths::of(name);
         fs::create_dir_all(&paths.kubelet).map_err(|source| NodeError::Prepare {
@@ -154,7 +154,7 @@ impl Node {
     }
 }
 
-/// Starts the zygote, and catches the node's namespace before it leaves it.
+/// Starts the zygote, and opens the node's namespace before the zygote leaves it.
 async fn start_runtime(common: &Common, paths: &Paths) -> Result<(Process, NodeNamespace), NodeError> {
     let args = [
         OsString::from("runtime"),

@@ -1,5 +1,5 @@
-//! A driver on a node: its process, and its registration with the node's agent; and the controller of a
-//! vendor who has one apart.
+//! A driver on a node: its process, and its registration with the node's agent; and the controller of
+//! drivers with a separate one.
 
 use std::{
     fs, io,
@@ -16,37 +16,37 @@ use super::{
     supervisor::Supervised,
 };
 
-/// Which driver, and where it lives.
+/// A driver and its directory.
 #[derive(Clone, Debug)]
 pub(super) struct Plugin {
     /// Its directory below `plugins`. Not the driver's name, which is known only once it runs.
     pub directory: String,
-    /// How it is started on a node.
+    /// Its command line on a node.
     pub command: DriverCommand,
-    /// How its controller is started, where that is a process of its own.
+    /// The command line of its controller, if that is a separate process.
     pub controller: Option<DriverCommand>,
-    /// The same for all nodes.
+    /// The state directory, the same for all nodes.
     pub state_dir: PathBuf,
 }
 
 /// The name of a socket in the driver's directory.
 const NODE_SOCKET: &str = "csi.sock";
-/// The same of a controller that is a process of its own.
+/// The same for a separate controller process.
 const CONTROLLER_SOCKET: &str = "controller.sock";
 
 impl Plugin {
-    /// Its socket on a node, for those outside of the node's namespace.
+    /// Its socket on a node, as seen from outside of the node's namespace.
     pub(super) fn socket(&self, paths: &Paths) -> PathBuf {
         paths.kubelet.join(self.below_kubelet(NODE_SOCKET))
     }
 
-    /// The socket of its controller service, which lives on the first node.
+    /// The socket of its controller service, which runs on the first node.
     pub(super) fn controller_socket(&self, first: &Paths) -> PathBuf {
         let socket = if self.controller.is_some() { CONTROLLER_SOCKET } else { NODE_SOCKET };
         first.kubelet.join(self.below_kubelet(socket))
     }
 
-    /// A socket as the node's agent and the driver see it.
+    /// A socket as seen by the node's agent and the driver.
     fn in_node(&self, socket: &str) -> PathBuf {
         Path::new(KUBELET_DIR).join(self.below_kubelet(socket))
     }
@@ -84,8 +84,8 @@ impl Plugin {
         Ok(common.start(spec)?)
     }
 
-    /// Starts its controller, where that is a process of its own: on the first node, as the pod of a
-    /// Deployment that has landed there.
+    /// Starts its controller, if that is a separate process: on the first node, like the pod of a
+    /// Deployment that was scheduled there.
     pub(super) fn start_controller(
         &self,
         common: &Common,
@@ -98,14 +98,14 @@ impl Plugin {
     }
 }
 
-/// A driver that runs on a node. Dropping it kills the process and takes the registration back.
+/// A running driver on a node. Dropping it kills the process and removes the registration.
 #[derive(Debug)]
 pub(super) struct NodeDriver {
     pub process: Supervised,
     registrar: JoinHandle<()>,
 }
 
-/// Why a driver does not start on a node.
+/// A driver cannot be started on a node.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NodeDriverError {
     #[error(transparent)]
@@ -119,7 +119,7 @@ pub(super) enum NodeDriverError {
 }
 
 impl NodeDriver {
-    /// Starts the driver. It is there when the node's CSINode says so.
+    /// Starts the driver. It is ready once the node's CSINode contains it.
     pub(super) fn start(
         common: &Common,
         paths: &Paths,
@@ -138,13 +138,13 @@ impl Drop for NodeDriver {
     }
 }
 
-/// What a node-driver-registrar does beside a driver.
+/// Registers the driver like node-driver-registrar.
 async fn register(paths: Paths, plugin: Plugin) {
     let driver = Driver::new(Endpoint::Unix(plugin.socket(&paths)), Tap::none(), "registrar");
     let endpoint = plugin.in_node(NODE_SOCKET).display().to_string();
     let registry = paths.registry();
     let served = claimcheck_node::registrar::run(&driver, &registry, &endpoint, std::future::pending()).await;
     if let Err(error) = served {
-        tracing::error!(node = %paths.name, %error, "the driver cannot be registered");
+        tracing::error!(node = %paths.name, %error, "cannot register the driver");
     }
 }

@@ -1,4 +1,4 @@
-//! What can still be seen of a cluster whose run has failed, before it is gone: its objects, as JSON.
+//! Collects the objects of a cluster as JSON after a failed run, before it is deleted.
 
 use std::path::Path;
 
@@ -13,10 +13,10 @@ use kube::{
 };
 use tracing::warn;
 
-/// Writes a file a kind, called after its resource. What cannot be had is left out.
+/// Writes one file per kind, named after its resource. Kinds that cannot be listed are skipped.
 pub(super) async fn write(client: &Client, folder: &Path) {
     if let Err(error) = std::fs::create_dir_all(folder) {
-        warn!(folder = %folder.display(), %error, "there is no place for the cluster's objects");
+        warn!(folder = %folder.display(), %error, "cannot create the folder for the cluster's objects");
         return;
     }
     for resource in resources() {
@@ -24,25 +24,25 @@ pub(super) async fn write(client: &Client, folder: &Path) {
         let listed = match api.list(&ListParams::default()).await {
             Ok(list) => list.items.into_iter().map(plain).collect::<Vec<_>>(),
             Err(error) => {
-                warn!(resource = resource.plural, %error, "cannot be listed");
+                warn!(resource = resource.plural, %error, "cannot list objects");
                 continue;
             }
         };
         let path = folder.join(format!("{}.json", resource.plural));
         let text = serde_json::to_vec_pretty(&listed).expect("objects are JSON");
         if let Err(error) = std::fs::write(&path, text) {
-            warn!(path = %path.display(), %error, "cannot be written");
+            warn!(path = %path.display(), %error, "cannot write objects");
         }
     }
 }
 
-/// Without what only servers read.
+/// Without managed fields.
 fn plain(mut object: DynamicObject) -> DynamicObject {
     object.metadata.managed_fields = None;
     object
 }
 
-/// What storage is made of, and what was said about it.
+/// The kinds related to storage, and Events.
 fn resources() -> [ApiResource; 9] {
     [
         ApiResource::erase::<Event>(&()),

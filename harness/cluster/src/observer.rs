@@ -1,6 +1,6 @@
-//! Waiting for the cluster to become what a case expects: woken by watches, never by a timer.
+//! Waits until the cluster reaches the state that a case expects: driven by watches, never by polling.
 //!
-//! One cache for all waiters of a process, so that a thousand waits cost the API server nothing.
+//! One cache is shared by all waiters of a process, so that waits cause no load on the API server.
 
 use std::{
     collections::HashMap,
@@ -13,18 +13,18 @@ use claimcheck_model::ObjectKey;
 use kube::Client;
 use tokio::sync::Notify;
 
-/// What a waiter found when it looked.
+/// The result of checking a condition.
 #[derive(Debug)]
 pub enum Seen<T> {
-    /// What it waited for.
+    /// The condition is met.
     Yes(T),
-    /// Not there yet; the words say what is there instead.
+    /// Not met yet; the text describes the current state.
     NotYet(String),
-    /// It can never come; the words say why.
+    /// It can never be met; the text is the reason.
     Never(String),
 }
 
-/// What wakes a waiter.
+/// The changes that trigger a check.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum On {
     /// A change of this object.
@@ -33,30 +33,30 @@ pub enum On {
     Any(Kind),
 }
 
-/// A wait that did not end well.
+/// A failed wait.
 #[derive(Debug, thiserror::Error)]
 pub enum WaitError {
-    /// It took too long.
+    /// It timed out.
     #[error("timed out after {} s waiting for {what}; last seen: {last}", after.as_secs())]
     TimedOut {
-        /// What was waited for.
+        /// The condition.
         what: String,
-        /// How long.
+        /// The timeout.
         after: Duration,
-        /// What was there at the end.
+        /// The last observed state.
         last: String,
     },
-    /// What was waited for can never come.
-    #[error("{what} will never come: {why}")]
+    /// The condition can never be met.
+    #[error("{what} can never succeed: {why}")]
     Never {
-        /// What was waited for.
+        /// The condition.
         what: String,
-        /// Why not.
+        /// The reason.
         why: String,
     },
 }
 
-/// A cache of the cluster, and all who wait for it to change. Clones are the same.
+/// A cache of the cluster and its waiters. Clones share them.
 #[derive(Clone)]
 pub struct Observer {
     informer: Informer,
@@ -64,7 +64,7 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Starts watching everything that a [`World`] holds; returns once the first lists are in.
+    /// Starts watching everything that a [`World`] contains; returns once the caches have synced.
     pub async fn start(client: Client) -> Self {
         let informer = Informer::start(client, KindSet::all(), &claimcheck_informer::Options::default());
         let mut changes = informer.subscribe(KindSet::all());
@@ -79,20 +79,20 @@ impl Observer {
         Self { informer, waiters }
     }
 
-    /// Enters an object that was read past the watches.
+    /// Adds an object that was read without the watches.
     pub fn note<K: Watchable>(&self, object: K) {
         self.informer.apply(object);
     }
 
-    /// Looks at the cluster as it is known now.
+    /// Reads the current cache.
     pub fn look<T>(&self, look: impl FnOnce(&World) -> T) -> T {
         look(&self.informer.read())
     }
 
-    /// Waits until `look` sees what it waits for; it is called again whenever one of `on` changes.
+    /// Waits until `look` reports success; it is called again whenever one of `on` changes.
     ///
     /// # Errors
-    /// [`WaitError`] with what was seen last.
+    /// [`WaitError`] with the last observed state.
     pub async fn until<T>(
         &self,
         what: &str,
@@ -103,7 +103,7 @@ impl Observer {
         let bells: Vec<Arc<Notify>> = on.iter().map(|on| self.bell(on)).collect();
         let deadline = tokio::time::Instant::now() + timeout;
         loop {
-            // Listening begins before looking, so that a change in between is not missed.
+            // Subscribe before checking, so that a change in between is not missed.
             let mut rings: Vec<_> = bells.iter().map(|bell| Box::pin(bell.notified())).collect();
             for ring in &mut rings {
                 ring.as_mut().enable();
@@ -127,7 +127,7 @@ impl Observer {
         if let Some(bell) = waiters.get(on).and_then(Weak::upgrade) {
             return bell;
         }
-        // Bells that nobody waits for any more go when the table has doubled; cheap, and bounded.
+        // Subscriptions without waiters are removed when the table has doubled; cheap, and bounded.
         if waiters.len().is_power_of_two() {
             waiters.retain(|_, bell| bell.strong_count() > 0);
         }

@@ -1,4 +1,4 @@
-//! A cluster of kind with our components on it: what `--cluster kind` runs on.
+//! A kind cluster with the built-in components: `--cluster kind`.
 
 use std::{
     fs, io,
@@ -27,38 +27,38 @@ use claimcheck_component::client::{self, ClientError};
 use claimcheck_deploy::install::{self, Sidecars, Variant};
 use claimcheck_kind::DATA_DIR;
 
-/// The file on the nodes of kind that says which calls are to fail, in the folder that all of them see ([`DATA_DIR`]).
+/// The file on the kind nodes with faults to inject into calls, in the folder that all of them share ([`DATA_DIR`]).
 pub const KIND_FAULTS: &str = "/var/lib/claimcheck/faults.json";
 
-/// Why there is no cluster of kind to run on.
+/// No kind cluster is available to run on.
 #[derive(Debug, thiserror::Error)]
 pub enum OnKindError {
-    /// Its nodes do not come up.
+    /// Its nodes cannot be started.
     #[error(transparent)]
     Nodes(#[from] KindError),
-    /// Its kubeconfig is gone.
+    /// Its kubeconfig cannot be read.
     #[error("the kubeconfig {} cannot be read", .path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// Its kubeconfig does not do.
+    /// Its kubeconfig cannot be used.
     #[error("the kubeconfig that kind wrote cannot be used")]
     Client(#[from] ClientError),
-    /// Our components do not work there.
+    /// The components do not become ready.
     #[error(transparent)]
     Equip(#[from] EquipError),
 }
 
 impl Real {
-    /// Brings up a cluster of kind with our components. Dropping the future deletes what there is by then.
+    /// Creates a kind cluster with the built-in components. Dropping the future deletes whatever exists by then.
     ///
     /// # Errors
-    /// [`OnKindError`] says what is missing or went wrong. The nodes' logs are then in the folder for them, and
-    /// nothing is left, unless the cluster is to be kept.
+    /// [`OnKindError`] describes what is missing or failed. The nodes' logs are then in their folder, and
+    /// nothing is leaked, unless the cluster is kept.
     pub async fn on_kind(options: &KindOptions, components: &install::Options) -> Result<Self, OnKindError> {
         let kind = Box::pin(KindCluster::up(options)).await?;
         let components = with_faults(components);
@@ -79,12 +79,12 @@ impl Real {
     }
 }
 
-/// The same components, which look for faults where a run writes them.
+/// The same components, which read faults from the run's file.
 pub(super) fn with_faults(components: &install::Options) -> install::Options {
     install::Options { faults: Some(KIND_FAULTS.to_owned()), ..components.clone() }
 }
 
-/// What a run has on a cluster of kind beside its API.
+/// The access of a run to a kind cluster in addition to its API.
 pub(super) struct OnKind {
     nodes: KindCluster,
     components: install::Options,
@@ -97,7 +97,7 @@ impl OnKind {
         Self { nodes, components, further: FurtherDrivers::default(), call_faults: Mutex::default() }
     }
 
-    /// What it offers: all that its owner can do.
+    /// Its abilities: everything that its owner can do.
     pub(super) fn abilities(&self) -> Abilities {
         Abilities {
             retracts: self.components.variant == Variant::Kind,
@@ -111,7 +111,7 @@ impl OnKind {
         &self.nodes
     }
 
-    /// Deploys a further driver, unless it is there already, and waits for its turn.
+    /// Deploys an additional driver, unless it exists already, and waits for exclusive use.
     ///
     /// # Errors
     /// It does not start, or is not registered on all nodes in time.
@@ -124,10 +124,10 @@ impl OnKind {
         self.further.deploy(client, observer, &self.components, driver).await
     }
 
-    /// Puts these faults in force for the whole run, in place of all others.
+    /// Activates these faults for the whole run, replacing all others.
     ///
     /// # Errors
-    /// Requests to a stock API server cannot be made to fail, or the file for the nodes cannot be written.
+    /// Faults cannot be injected into an upstream API server, or the file for the nodes cannot be written.
     pub(super) async fn set_faults(&self, specs: &[FaultSpec]) -> Result<(), NoFaults> {
         let (requests, calls) = faults::split(specs);
         if !requests.is_empty() {
@@ -138,7 +138,7 @@ impl OnKind {
         self.arm(&call_faults)
     }
 
-    /// Puts these faults of a case in place of those that it had.
+    /// Replaces the faults of a case with these.
     ///
     /// # Errors
     /// The file for the nodes cannot be written.
@@ -148,19 +148,19 @@ impl OnKind {
         self.arm(&call_faults)
     }
 
-    /// All drivers look at the file before each call.
+    /// All drivers check the file before each call.
     fn arm(&self, faults: &CallFaults) -> Result<(), NoFaults> {
         let name = Path::new(KIND_FAULTS).strip_prefix(DATA_DIR).expect("it is in that folder");
         let path = self.nodes.data().join(name);
         write_faults(&path, &faults.plan()).map_err(|source| NoFaults::Write { path, source })
     }
 
-    /// Ends the cluster: with all that it has to say, if something went wrong. Of one that is kept only what was for
-    /// this run alone goes.
+    /// Deletes the cluster, after collecting its logs if something failed. From a kept one only the resources of
+    /// this run are removed.
     pub(super) async fn end(self, client: &Client, failed: bool) {
         if self.nodes.is_kept() {
             if let Err(error) = self.arm(&CallFaults::default()) {
-                warn!(%error, "the faults of this run stay in force");
+                warn!(%error, "the faults of this run remain active");
             }
             self.further.remove(client, &self.components).await;
         }
@@ -168,7 +168,7 @@ impl OnKind {
     }
 }
 
-/// Ends a cluster of kind: with all that it has to say, if something went wrong.
+/// Deletes a kind cluster, after collecting its logs if something failed.
 async fn end(kind: KindCluster, failed: bool) {
     if failed {
         collect(&kind).await;
@@ -178,21 +178,21 @@ async fn end(kind: KindCluster, failed: bool) {
     }
 }
 
-/// The logs of nodes, components and pods, and the objects; as far as they can be had.
+/// The logs of nodes, components and pods, and the objects; as far as available.
 async fn collect(kind: &KindCluster) {
     match kind.collect().await {
         Ok(Collected { folder, missing }) => {
             let folder = folder.display();
             if let Some(missing) = missing {
-                warn!(%folder, missing = missing.to_string(), "some of what the nodes have said cannot be collected");
+                warn!(%folder, missing = missing.to_string(), "some of the nodes' logs cannot be collected");
             }
-            info!(%folder, "what the nodes have said is collected");
+            info!(%folder, "collected the nodes' logs");
         }
-        Err(error) => warn!(%error, "what the nodes have said cannot be collected"),
+        Err(error) => warn!(%error, "cannot collect the nodes' logs"),
     }
     match connect(&kind.kubeconfig()).await {
         Ok(client) => objects::write(&client, &kind.logs().join("objects")).await,
-        Err(error) => warn!(%error, "the cluster's objects cannot be collected"),
+        Err(error) => warn!(%error, "cannot collect the cluster's objects"),
     }
 }
 

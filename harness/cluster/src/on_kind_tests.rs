@@ -1,4 +1,4 @@
-//! A whole cluster of kind for a run: nodes by a `kind` of our own, and our API server for theirs.
+//! A whole kind cluster for a run: with a fake `kind` for nodes, and the embedded API server.
 
 use std::fs;
 
@@ -27,7 +27,7 @@ use claimcheck_kind::testing::Fake;
 
 const DRIVER: &str = "claimcheck.csi.dev";
 
-/// An API server, and a `kind` that leads to it.
+/// An API server, and a fake `kind` that returns its kubeconfig.
 pub(super) struct Machine {
     pub fake: Fake,
     pub client: Client,
@@ -53,7 +53,7 @@ impl Machine {
         KindOptions { images: Vec::new(), ..options(&self.fake) }
     }
 
-    /// A node as kind makes it, with the driver that its kubelet has registered.
+    /// A node as created by kind, with the driver that its kubelet has registered.
     pub async fn node(&self, name: &str, taints: Value, driver: bool) {
         let drivers =
             if driver { json!([{ "name": DRIVER, "nodeID": name, "topologyKeys": [] }]) } else { json!([]) };
@@ -68,8 +68,8 @@ impl Machine {
         Api::all(self.client.clone()).create(&PostParams::default(), &csi_node).await.unwrap();
     }
 
-    /// What the controllers of the cluster say of workloads that run; ours were applied before, so that a
-    /// second time changes nothing.
+    /// The status that the cluster's controllers report for running workloads; the components were applied before, so
+    /// that a second time changes nothing.
     pub async fn complete(&self, components: &install::Options) {
         install::apply(&self.client, components).await.unwrap();
         let running = json!({ "status": {
@@ -138,12 +138,12 @@ async fn components_that_do_not_run_end_it_with_the_nodes_logs() {
         let told = Real::on_kind(&machine.options(), &components).await.err().unwrap().to_string();
         assert_eq!(machine.left(), NOTHING);
         let why = "last seen: not on claimcheck-a-worker\n  \
-                   node claimcheck-a-worker, registrar: there is no pod of DaemonSet claimcheck-node on it\n  \
+                   node claimcheck-a-worker, registrar: no pod of DaemonSet claimcheck-node on this node\n  \
                    node claimcheck-a-worker, kubelet: E1122 11:00:01 plugin claimcheck.csi.dev: err=refused";
         if told.ends_with(why) {
             break;
         }
-        // A busy machine may need longer to see that the components run.
+        // A busy machine may need longer to observe that the components run.
         assert!(components.patience < std::time::Duration::from_secs(30), "{told}");
         components.patience *= 4;
         runs += 1;

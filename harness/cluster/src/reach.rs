@@ -1,4 +1,4 @@
-//! Which nodes one volume can be on: all of them, unless the driver's topology keeps them apart.
+//! The nodes from which one volume is accessible: all of them, unless the driver has topology.
 
 use std::collections::BTreeMap;
 
@@ -6,21 +6,21 @@ use claimcheck_informer::World;
 use k8s_openapi::api::core::v1::{TopologySelectorLabelRequirement, TopologySelectorTerm};
 use kube::ResourceExt;
 
-/// What a node is to a driver: its labels, by the driver's topology keys.
+/// The topology segment of a node: its labels, by the driver's topology keys.
 type Segment = BTreeMap<String, String>;
 
-/// The nodes that one volume can be on.
+/// The nodes from which one volume is accessible.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reach {
     /// Their names.
     pub nodes: Vec<String>,
-    /// What tells them from the driver's other nodes; nothing, where there are no others.
+    /// Their topology segment; empty if it includes all nodes with the driver.
     pub segment: Segment,
 }
 
 impl Reach {
-    /// Of these nodes, which all have the driver, those of one topology: that of the node `around`, or else that
-    /// which most of them have, and of equally many the first's.
+    /// Of these nodes, which all have the driver, those of one topology segment: that of the node `around`, or else
+    /// the largest one, and of equally large ones the first.
     pub(super) fn of(world: &World, driver: &str, nodes: &[String], around: Option<&str>) -> Self {
         let mut segments: Vec<(Segment, Vec<String>)> = Vec::new();
         for node in nodes {
@@ -35,19 +35,19 @@ impl Reach {
         }
         let wanted =
             segments.iter().position(|(_, members)| members.iter().any(|it| Some(it.as_str()) == around));
-        // Of equals `max_by_key` takes the last.
+        // `max_by_key` returns the last of equals.
         let largest = || (0..segments.len()).rev().max_by_key(|&index| segments[index].1.len());
         let (segment, nodes) = segments.swap_remove(wanted.or_else(largest).expect("there are two"));
         Self { nodes, segment }
     }
 
-    /// The keys by which the driver keeps nodes apart; none where it does not.
+    /// The driver's topology keys; none if it has no topology.
     pub fn apart(&self) -> Option<String> {
         let keys: Vec<&str> = self.segment.keys().map(String::as_str).collect();
         (!keys.is_empty()).then(|| keys.join(", "))
     }
 
-    /// What a StorageClass says for its volumes to be on these nodes: `allowedTopologies`.
+    /// The `allowedTopologies` of a StorageClass for these nodes.
     pub fn allowed_topologies(&self) -> Option<Vec<TopologySelectorTerm>> {
         let expressions = self.segment.iter().map(|(key, value)| TopologySelectorLabelRequirement {
             key: key.clone(),
@@ -58,7 +58,7 @@ impl Reach {
     }
 }
 
-/// A node's labels of the driver's keys; those that it lacks are left out.
+/// A node's labels for the driver's keys; missing ones are omitted.
 fn segment(world: &World, driver: &str, node: &str) -> Segment {
     let labels = world.nodes.named(node).map(|node| node.labels().clone()).unwrap_or_default();
     let value = |key: String| labels.get(&key).cloned().map(|value| (key, value));
@@ -72,8 +72,8 @@ fn keys(world: &World, driver: &str, node: &str) -> Vec<String> {
     registered.and_then(|it| it.topology_keys.clone()).unwrap_or_default()
 }
 
-/// Whether the labels of a node are there that the driver's topology speaks of. They are in another object than
-/// its keys, and objects of two kinds may be seen in any order.
+/// Whether a node has the labels of the driver's topology keys. They are in another object than
+/// the keys, and objects of two kinds may be observed in any order.
 pub(super) fn is_labelled(world: &World, driver: &str, node: &str) -> bool {
     segment(world, driver, node).len() == keys(world, driver, node).len()
 }
@@ -120,7 +120,7 @@ mod tests {
             assert_eq!(reach.segment.get("zone").map(String::as_str), zone, "{zones:?}");
             assert_eq!(reach.apart().as_deref(), zone.map(|_| "zone"), "{zones:?}");
             assert_eq!(reach.allowed_topologies().is_some(), zone.is_some(), "{zones:?}");
-            // Of another driver nothing is known, so nothing keeps it from a node.
+            // The topology of another driver is not known, so it is not restricted.
             assert_eq!(Reach::of(&world, "e", &names, around).nodes, names, "{zones:?}");
         }
     }

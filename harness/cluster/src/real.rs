@@ -1,5 +1,5 @@
-//! A cluster with real nodes: whatever a kubeconfig points to, where nothing is taken down but what was installed
-//! for this run (`installation`), or one that kind made for it (`on_kind`). Cases work in namespaces of their own.
+//! A cluster with real nodes: an existing one, given by a kubeconfig, where only the components installed
+//! for this run are removed (`installation`), or one created by kind (`on_kind`). Cases work in their own namespaces.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -24,18 +24,18 @@ use super::{
 };
 use crate::faults::FaultSpec;
 
-/// Which cluster, and what of it is to be tried.
+/// The cluster and the storage class under test.
 #[derive(Clone, Debug, Default)]
 pub struct Target {
-    /// The kubeconfig; KUBECONFIG or ~/.kube/config where absent.
+    /// The kubeconfig; by default KUBECONFIG or ~/.kube/config.
     pub kubeconfig: Option<PathBuf>,
-    /// Its context; the current one where absent.
+    /// Its context; by default the current one.
     pub context: Option<String>,
-    /// The class whose driver is tried, and after whose parameters classes are made.
+    /// The class with the driver under test, and the parameters for the classes of cases.
     pub class: ClassChoice,
 }
 
-/// The class whose driver is tried, and after whose parameters classes are made.
+/// The class with the driver under test, and the parameters for the classes of cases.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum ClassChoice {
     /// The cluster's default class.
@@ -43,39 +43,39 @@ pub enum ClassChoice {
     Default,
     /// The cluster's class of this name.
     Named(String),
-    /// One that need not be there: a driver file has it.
+    /// One from a driver file, which need not exist in the cluster.
     Given(Box<StorageClass>),
 }
 
-/// Why a cluster cannot be used.
+/// A cluster cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum RealError {
     /// The kubeconfig cannot be read, or lacks the context.
     #[error("the kubeconfig cannot be used: check --kubeconfig and --context")]
     Kubeconfig(#[from] KubeconfigError),
-    /// The API server does not answer.
-    #[error("the API server at {url} does not answer")]
+    /// The API server does not respond.
+    #[error("the API server at {url} does not respond")]
     Unreachable {
-        /// Where it should be.
+        /// Its address.
         url: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: kube::Error,
     },
-    /// There is no such class.
-    #[error("there is no StorageClass {0}: name one of {1} with --storage-class")]
+    /// The class does not exist.
+    #[error("StorageClass {0} does not exist: use one of {1} with --storage-class")]
     NoClass(String, String),
     /// There is no default class.
-    #[error("the cluster has no default StorageClass: name one of {0} with --storage-class")]
+    #[error("the cluster has no default StorageClass: set --storage-class to one of {0}")]
     NoDefault(String),
-    /// No pod could use the driver.
-    #[error("driver {driver} of StorageClass {class} is on no node that is ready and takes pods: {why}")]
+    /// No pod can use the driver.
+    #[error("driver {driver} of StorageClass {class} is on no ready and schedulable node: {why}")]
     NoNode {
         /// The driver.
         driver: String,
         /// The class.
         class: String,
-        /// Each node, with what keeps pods from it.
+        /// Each node with the reason.
         why: String,
     },
 }
@@ -91,7 +91,7 @@ pub struct Real {
     ours: Ours,
 }
 
-/// What of a cluster is ours, and ends with the run.
+/// The parts of a cluster that claimcheck created, and that are removed with the run.
 enum Ours {
     Nothing,
     Components(Box<Installation>),
@@ -99,7 +99,7 @@ enum Ours {
 }
 
 impl Target {
-    /// A client with the rights of the kubeconfig, for a server that answers.
+    /// A client with the permissions of the kubeconfig, for a responding server.
     pub(super) async fn connect(&self) -> Result<Client, RealError> {
         let kubeconfig = match &self.kubeconfig {
             Some(path) => Kubeconfig::read_from(path)?,
@@ -119,7 +119,7 @@ impl Target {
 }
 
 impl Real {
-    /// Nothing beside the API.
+    /// Nothing: only the API is available.
     pub const ABILITIES: Abilities = Abilities {
         disrupt: false,
         agents: false,
@@ -130,7 +130,7 @@ impl Real {
         upstream_sidecars: false,
     };
 
-    /// What its owner can do, where it is of kind; of the components, kubelets take other arguments.
+    /// Its abilities: all of a kind cluster's owner; for installed components, no change of kubelet arguments.
     pub const ABILITIES_ON_KIND: Abilities = Abilities {
         disrupt: true,
         agents: true,
@@ -140,17 +140,17 @@ impl Real {
         ..Self::ABILITIES
     };
 
-    /// Looks at a cluster.
+    /// Connects to a cluster.
     ///
     /// # Errors
-    /// [`RealError`] says what is missing and which argument names another.
+    /// [`RealError`] describes the problem and the flag to change.
     pub async fn at(target: &Target) -> Result<Self, RealError> {
         let client = target.connect().await?;
         let observer = Observer::start(client.clone()).await;
         Self::of(client, observer, &target.class)
     }
 
-    /// Looks at a cluster that is being watched.
+    /// Connects to a cluster with an existing observer.
     pub(super) fn of(client: Client, observer: Observer, wanted: &ClassChoice) -> Result<Self, RealError> {
         let (class, reach, without_driver, declared) = observer.look(|world| {
             let class = class(world, wanted)?;
@@ -163,7 +163,7 @@ impl Real {
         })?;
         if !without_driver.is_empty() {
             tracing::warn!(
-                "driver {} is on {} of the {} nodes that take pods: the cases' pods run there only",
+                "driver {} is on {} of the {} schedulable nodes: the cases' pods run only there",
                 class.provisioner,
                 reach.nodes.len(),
                 reach.nodes.len() + without_driver.len(),
@@ -172,26 +172,26 @@ impl Real {
         Ok(Self { client, observer, class, reach, without_driver, declared, ours: Ours::Nothing })
     }
 
-    /// The same cluster, tried with another class.
+    /// The same cluster, tested with another class.
     ///
     /// # Errors
-    /// There is no such class, or its driver is on no node.
+    /// The class does not exist, or its driver is on no node.
     pub fn choosing(self, wanted: &ClassChoice) -> Result<Self, RealError> {
         let ours = self.ours;
         Ok(Self { ours, ..Self::of(self.client, self.observer, wanted)? })
     }
 
-    /// Its nodes are those of this cluster of kind, which ends with it.
+    /// Its nodes are those of this kind cluster, which is deleted with it.
     pub(super) fn on(self, kind: OnKind) -> Self {
         Self { ours: Ours::Nodes(Box::new(kind)), ..self }
     }
 
-    /// With components that end with it.
+    /// With components that are removed with it.
     pub(super) fn with(self, installation: Installation) -> Self {
         Self { ours: Ours::Components(Box::new(installation)), ..self }
     }
 
-    /// If the driver keeps nodes apart, those around this one count.
+    /// If the driver has topology, uses the nodes in the segment of this node.
     pub(super) fn around(&mut self, node: &str) -> Result<(), RealError> {
         self.reach = self.observer.look(|world| {
             let nodes = usable_nodes(world, &self.class)?;
@@ -200,7 +200,7 @@ impl Real {
         Ok(())
     }
 
-    /// What it offers beside its API.
+    /// Its abilities in addition to the API.
     pub fn abilities(&self) -> Abilities {
         match &self.ours {
             Ours::Nodes(kind) => kind.abilities(),
@@ -209,7 +209,7 @@ impl Real {
         }
     }
 
-    /// Whether our provisioner, attacher and resizer are what calls the driver's controller.
+    /// Whether the built-in provisioner, attacher and resizer call the driver's controller.
     pub(super) fn has_our_sidecars(&self) -> bool {
         match &self.ours {
             Ours::Nodes(_) | Ours::Components(_) => !self.abilities().upstream_sidecars,
@@ -217,15 +217,15 @@ impl Real {
         }
     }
 
-    /// Whether its nodes are containers of this machine.
+    /// Whether its nodes are containers on this machine.
     pub(super) fn is_kind(&self) -> bool {
         matches!(self.ours, Ours::Nodes(_))
     }
 
-    /// Disrupts a component; returns once it is hit.
+    /// Disrupts a component; returns once that is done.
     ///
     /// # Errors
-    /// Its nodes are not ours, or it cannot be hit so.
+    /// Its nodes were not created by claimcheck, or the disruption is not supported.
     pub async fn disrupt(&self, victim: &Victim, disruption: Disruption) -> Result<(), DisruptError> {
         match &self.ours {
             Ours::Nodes(kind) => kind.nodes().disrupt(&self.client, &COMPONENTS, victim, disruption).await,
@@ -236,10 +236,10 @@ impl Real {
         }
     }
 
-    /// Brings up a further driver and waits for its turn.
+    /// Deploys an additional driver and waits for exclusive use.
     ///
     /// # Errors
-    /// Its nodes are not ours, or it is not registered on all of them in time.
+    /// Its nodes were not created by claimcheck, or the driver is not registered on all of them in time.
     pub async fn deploy(&self, driver: &FurtherDriver) -> Result<Turn, DeployError> {
         match &self.ours {
             Ours::Nodes(kind) => kind.deploy(&self.client, &self.observer, driver).await,
@@ -247,10 +247,10 @@ impl Real {
         }
     }
 
-    /// Puts these faults in force for the whole run, in place of all others.
+    /// Activates these faults for the whole run, replacing all others.
     ///
     /// # Errors
-    /// They cannot be had here.
+    /// They are not supported here.
     pub async fn set_faults(&self, specs: &[FaultSpec]) -> Result<(), NoFaults> {
         match &self.ours {
             Ours::Nodes(kind) => kind.set_faults(specs).await,
@@ -259,16 +259,16 @@ impl Real {
         }
     }
 
-    /// Puts these faults of a case in place of those that it had; cases that need it do not run elsewhere.
+    /// Replaces the faults of a case with these; cases that require faults do not run elsewhere.
     pub async fn set_call_faults(&self, case: &str, rules: Vec<FaultRule>) {
         if let Ours::Nodes(kind) = &self.ours
             && let Err(error) = kind.set_call_faults(case, rules).await
         {
-            tracing::error!(%error, case, "the faults of a case are not in force");
+            tracing::error!(%error, case, "the faults of a case are not active");
         }
     }
 
-    /// A client with the rights of the kubeconfig.
+    /// A client with the permissions of the kubeconfig.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
@@ -283,27 +283,27 @@ impl Real {
         &self.class.provisioner
     }
 
-    /// The parameters that the driver's classes have here.
+    /// The parameters of the driver's classes.
     pub fn class_parameters(&self) -> BTreeMap<String, String> {
         self.class.parameters.clone().unwrap_or_default()
     }
 
-    /// The nodes that have the driver and take pods, as far as one volume can be on them.
+    /// The schedulable nodes with the driver from which one volume is accessible.
     pub fn reach(&self) -> &Reach {
         &self.reach
     }
 
-    /// The nodes that take pods and do not have the driver.
+    /// The schedulable nodes without the driver.
     pub fn without_driver(&self) -> &[String] {
         &self.without_driver
     }
 
-    /// What the driver declares, as far as objects of the API show it.
+    /// The driver's capabilities, as far as API objects show them.
     pub fn declared(&self) -> &Declared {
         &self.declared
     }
 
-    /// What our components have said about some objects, where there are such.
+    /// The log lines of the built-in components about some objects, if installed.
     pub async fn said_about(&self, names: &[String]) -> Vec<Log> {
         match &self.ours {
             Ours::Nothing => Vec::new(),
@@ -316,7 +316,7 @@ impl Real {
         }
     }
 
-    /// Ends the watches, and what of it was made for the run; the nodes' logs are kept if something `failed`.
+    /// Stops the watches and removes everything created for the run; the nodes' logs are kept if something `failed`.
     pub async fn leave(self, failed: bool) {
         match self.ours {
             Ours::Nothing => {}
@@ -330,7 +330,7 @@ fn class(world: &World, wanted: &ClassChoice) -> Result<StorageClass, RealError>
     let all = || {
         let mut names: Vec<String> = world.classes.iter().map(|class| class.name_any()).collect();
         names.sort();
-        if names.is_empty() { "none, since there are no classes".to_owned() } else { names.join(", ") }
+        if names.is_empty() { "none, since no classes exist".to_owned() } else { names.join(", ") }
     };
     match wanted {
         ClassChoice::Given(class) => Ok((**class).clone()),
@@ -343,14 +343,14 @@ fn class(world: &World, wanted: &ClassChoice) -> Result<StorageClass, RealError>
             .classes
             .iter()
             .filter(|class| class.annotations().get(DEFAULT_CLASS).is_some_and(|value| value == "true"))
-            // Of several the newest, as for claims.
+            // The newest of several, as for claims.
             .max_by_key(|class| class.metadata.creation_timestamp.as_ref().map(|time| time.0))
             .map(|class| (**class).clone())
             .ok_or_else(|| RealError::NoDefault(all())),
     }
 }
 
-/// Nodes that a case's pods can be put on.
+/// Nodes on which a case's pods can run.
 fn usable_nodes(world: &World, class: &StorageClass) -> Result<Vec<String>, RealError> {
     let (mut usable, mut why) = (Vec::new(), Vec::new());
     for node in world.nodes.iter() {
@@ -365,19 +365,19 @@ fn usable_nodes(world: &World, class: &StorageClass) -> Result<Vec<String>, Real
     usable.sort();
     why.sort();
     if usable.is_empty() {
-        let why = if why.is_empty() { "there are no nodes".to_owned() } else { why.join(", ") };
+        let why = if why.is_empty() { "the cluster has no nodes".to_owned() } else { why.join(", ") };
         return Err(RealError::NoNode { driver: class.provisioner.clone(), class: class.name_any(), why });
     }
     Ok(usable)
 }
 
-/// Whether a node's kubelet says that it works.
+/// Whether a node is Ready.
 pub(super) fn is_ready(node: &Node) -> bool {
     let mut conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-/// What keeps pods without tolerations from a node.
+/// The reason why pods without tolerations cannot run on a node.
 fn obstacle(node: &Node) -> Option<&'static str> {
     let spec = node.spec.as_ref();
     if !is_ready(node) {
@@ -390,7 +390,7 @@ fn obstacle(node: &Node) -> Option<&'static str> {
     taints.any(|taint| taint.effect != "PreferNoSchedule").then_some("is tainted")
 }
 
-/// What objects say of a driver. Whether it stages cannot be seen, so that is taken for granted.
+/// A driver's capabilities from API objects. Staging is not visible there, so it is assumed.
 fn declared(world: &World, class: &StorageClass) -> Declared {
     let on_nodes = || {
         let drivers = world.csi_nodes.iter().flat_map(|node| node.spec.drivers.iter());

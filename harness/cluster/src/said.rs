@@ -1,5 +1,5 @@
-//! What our components say, where they are processes of ours or pods of a real cluster: about the objects of a
-//! case that failed, and all of it before they are removed.
+//! The logs of the built-in components, as child processes or pods of a real cluster: the lines about the objects of a
+//! failed case, and the full logs before they are removed.
 
 use std::path::Path;
 
@@ -14,12 +14,12 @@ use tracing::{info, warn};
 
 use super::supervisor::Supervised;
 
-/// What all our pods have in common.
+/// The label selector of the components' pods.
 const OURS: &str = "app.kubernetes.io/part-of=claimcheck";
-/// How many lines of a pod's log are looked through: what a case was about was said lately.
+/// How many last lines of a pod's log are searched: those about a case are recent.
 const LOOKED_AT: i64 = 5_000;
 
-/// What processes have said about some objects.
+/// The log lines of processes about some objects.
 pub(super) fn by_processes<'a>(
     processes: impl Iterator<Item = &'a Supervised>,
     names: &[String],
@@ -27,32 +27,32 @@ pub(super) fn by_processes<'a>(
     processes.filter_map(|process| Log::about(process.name(), &process.said(), names)).collect()
 }
 
-/// What our pods in this namespace have said about some objects, as far as we may know.
+/// The log lines of the components' pods in this namespace about some objects, as far as permitted.
 pub(super) async fn by_pods(client: &Client, namespace: &str, names: &[String]) -> Vec<Log> {
     let lately = LogParams { tail_lines: Some(LOOKED_AT), ..LogParams::default() };
     let said = logs(client, namespace, &lately).await;
     said.into_iter().filter_map(|(of, text)| Log::about(of, &text, names)).collect()
 }
 
-/// Writes all that our pods in this namespace have said: a file a container.
+/// Writes the logs of the components' pods in this namespace: one file per container.
 pub(super) async fn write(client: &Client, namespace: &str, folder: &Path) {
     for (of, text) in logs(client, namespace, &LogParams::default()).await {
         let path = folder.join(format!("{}.log", of.replace('/', "-")));
         if let Err(error) = std::fs::write(&path, text) {
-            warn!(path = %path.display(), %error, "what our components have said cannot be written");
+            warn!(path = %path.display(), %error, "cannot write the components' logs");
             return;
         }
     }
-    info!(folder = %folder.display(), "what our components have said is collected");
+    info!(folder = %folder.display(), "collected the components' logs");
 }
 
-/// The logs of all containers of our pods: `pod/container`, and what it has written.
+/// The logs of all containers of the components' pods: `pod/container`, and its log.
 async fn logs(client: &Client, namespace: &str, params: &LogParams) -> Vec<(String, String)> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let ours = match pods.list(&ListParams::default().labels(OURS)).await {
         Ok(list) => list.items,
         Err(error) => {
-            warn!(namespace, %error, "what our components have said is not known");
+            warn!(namespace, %error, "cannot list the components' pods");
             return Vec::new();
         }
     };
@@ -63,7 +63,7 @@ async fn logs(client: &Client, namespace: &str, params: &LogParams) -> Vec<(Stri
     let said = containers.map(async |(pod, container)| {
         let params = LogParams { container: Some(container.clone()), ..params.clone() };
         let text = pods.logs(&pod, &params).await;
-        let text = text.inspect_err(|error| warn!(pod, container, %error, "has a log that cannot be read"));
+        let text = text.inspect_err(|error| warn!(pod, container, %error, "cannot read the container's log"));
         Some((format!("{pod}/{container}"), text.ok()?))
     });
     join_all(said).await.into_iter().flatten().collect()

@@ -1,14 +1,14 @@
-//! What of a vendor's command line nobody else is to see: it stands in errors and events, and drivers repeat it
+//! Redacts the secrets in a vendor's command line: it appears in errors and events, and drivers repeat it
 //! in their logs.
 
-/// What stands in place of a secret.
+/// The replacement for a secret.
 const HIDDEN: &str = "***";
 
-/// Names of arguments and variables whose values are secret, in lower case and without separators.
+/// Names of arguments and variables with secret values, in lower case and without separators.
 const NAMES: [&str; 8] =
     ["password", "passwd", "secret", "token", "apikey", "accesskey", "privatekey", "credential"];
 
-/// Endings of names that only look secret: they say where the secret is.
+/// Suffixes of names that only look secret: their values are the location of the secret.
 const PLACES: [&str; 5] = ["file", "path", "dir", "name", "namespace"];
 
 /// The secrets of a command line.
@@ -32,7 +32,7 @@ impl Secrets {
         Self(found.into_iter().filter(|value| !value.is_empty()).map(str::to_owned).collect())
     }
 
-    /// The text without them.
+    /// The text with secrets replaced.
     pub(super) fn hide(&self, text: &str) -> String {
         self.0.iter().fold(text.to_owned(), |text, secret| text.replace(secret.as_str(), HIDDEN))
     }

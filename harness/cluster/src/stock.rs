@@ -1,8 +1,8 @@
-//! A stock kube-apiserver and etcd, as controller-runtime's envtest starts them: certificates, token and
-//! data made for the run, everything below the run's own namespaces.
+//! An upstream kube-apiserver and etcd, started like controller-runtime's envtest: certificates, token and
+//! data are created for the run, everything within the run's own namespaces.
 //!
-//! It proves that our controllers and nodes need no favour from our own API server. Where Kubernetes' own
-//! controllers run beside it is `controller_manager.rs`.
+//! It proves that the built-in controllers and nodes do not depend on the embedded API server. For upstream's
+//! controllers see `controller_manager.rs`.
 
 use std::{
     env, fs, io,
@@ -21,12 +21,12 @@ use claimcheck_component::client::{ClientError, client};
 use claimcheck_deploy::install;
 use claimcheck_kind::Controllers;
 
-/// Names the directory in which the programs are, as for controller-runtime.
+/// The environment variable with the directory of the programs, as for controller-runtime.
 const ASSETS: &str = "KUBEBUILDER_ASSETS";
 const CONTROLLER_MANAGER: &str = "kube-controller-manager";
-/// How long they may take. A stock API server takes seconds on a busy machine.
+/// The startup timeout. An upstream API server takes seconds on a busy machine.
 pub(super) const READY: Duration = Duration::from_secs(120);
-/// How long to wait between looks at one that starts, which is not on any volume's way.
+/// The polling interval during startup, which affects no measured phase.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// The stock programs.
@@ -36,13 +36,13 @@ pub struct Assets {
     pub etcd: PathBuf,
     /// The program `kube-apiserver`.
     pub apiserver: PathBuf,
-    /// The program `kube-controller-manager`, where Kubernetes' own controllers are to run.
+    /// The program `kube-controller-manager`, if upstream's controllers are requested.
     pub controller_manager: Option<PathBuf>,
 }
 
 /// A program that is missing.
 #[derive(Debug, thiserror::Error)]
-#[error("{program} is neither in the directory that KUBEBUILDER_ASSETS names nor on PATH: {}", self.remedy())]
+#[error("{program} is neither in the directory KUBEBUILDER_ASSETS nor on the PATH: {}", self.remedy())]
 pub struct AssetsError {
     program: &'static str,
 }
@@ -51,8 +51,8 @@ impl AssetsError {
     fn remedy(&self) -> &'static str {
         match self.program {
             CONTROLLER_MANAGER => {
-                "put the one of your Kubernetes version (https://dl.k8s.io/VERSION/bin/linux/ARCH/) beside etcd and \
-                 kube-apiserver, or leave out --controllers stock"
+                "put the one of your Kubernetes version (https://dl.k8s.io/VERSION/bin/linux/ARCH/) next to etcd and \
+                 kube-apiserver, or omit --controllers stock"
             }
             _ => {
                 "fetch etcd and kube-apiserver, for example with `setup-envtest use`, and set KUBEBUILDER_ASSETS"
@@ -62,10 +62,10 @@ impl AssetsError {
 }
 
 impl Assets {
-    /// Finds those that are needed: in `KUBEBUILDER_ASSETS`, else on `PATH`.
+    /// Finds the required programs: in `KUBEBUILDER_ASSETS`, else on `PATH`.
     ///
     /// # Errors
-    /// Names the program that is missing.
+    /// The missing program.
     pub fn find(controllers: Controllers) -> Result<Self, AssetsError> {
         let path = env::var_os("PATH").unwrap_or_default();
         let directories: Vec<PathBuf> =
@@ -82,7 +82,7 @@ impl Assets {
     }
 }
 
-/// Why they do not run.
+/// They cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum StockError {
     /// A certificate cannot be made.
@@ -91,31 +91,31 @@ pub enum StockError {
     /// A file cannot be written, or no port is free.
     #[error("cannot prepare {what}")]
     Prepare {
-        /// What.
+        /// The file or port.
         what: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
     /// A program cannot be started.
     #[error(transparent)]
     Spawn(#[from] SpawnError),
-    /// What we have made ourselves cannot be used.
+    /// The generated kubeconfig cannot be used.
     #[error("the kubeconfig of the API server cannot be used")]
     Client(#[from] ClientError),
-    /// It has ended, or does not become ready.
-    #[error("{program} does not become ready; the end of {}:\n{said}", log.display())]
+    /// It exited, or does not become ready.
+    #[error("{program} did not become ready; last lines of {}:\n{said}", log.display())]
     NotReady {
-        /// Which.
+        /// The program.
         program: String,
-        /// Where it says why.
+        /// Its log.
         log: PathBuf,
-        /// What it said last.
+        /// The last lines of its log.
         said: String,
     },
 }
 
-/// Both, running. Dropping it kills them.
+/// Both processes. Dropping it kills them.
 pub(super) struct Stock {
     address: SocketAddr,
     ca: String,
@@ -188,24 +188,24 @@ impl Stock {
         &self.client_ca
     }
 
-    /// For the controllers, with the name that their service account has everywhere.
+    /// The credentials of the controllers, with the name of their service account.
     pub(super) fn kubeconfig_of_controllers(&self) -> String {
         kubeconfig::render(&self.url(), &self.ca, &self.controllers_token)
     }
 
-    /// The program with Kubernetes' own controllers, where they are to run.
+    /// The program with upstream's controllers, if requested.
     pub(super) fn controller_manager(&self) -> Option<&Path> {
         self.controller_manager.as_deref()
     }
 
-    /// The API server first, so that it need not complain about a store that is gone.
+    /// Stops the API server first, so that it does not log errors about a missing store.
     pub(super) async fn shutdown(mut self) {
         supervisor::stop(&mut self.apiserver).await;
         supervisor::stop(&mut self.etcd).await;
     }
 }
 
-/// Returns once the API server says that it is ready.
+/// Returns once the API server reports that it is ready.
 async fn ready(client: &Client) {
     loop {
         let request = Request::get("/readyz").body(Vec::new()).expect("a request without parts from outside");
@@ -216,7 +216,7 @@ async fn ready(client: &Client) {
     }
 }
 
-/// One of the stock programs as a process.
+/// One of the upstream programs as a process.
 pub(super) fn spec(name: &'static str, program: &Path, logs: &Path, args: Vec<String>) -> ProcessSpec {
     ProcessSpec {
         name: name.to_owned(),
@@ -228,7 +228,7 @@ pub(super) fn spec(name: &'static str, program: &Path, logs: &Path, args: Vec<St
     }
 }
 
-/// One member, nobody to replicate to, and nothing that has to outlast the run.
+/// One member without replication or durability.
 fn etcd_arguments(dir: &Path, store: SocketAddr) -> Vec<String> {
     vec![
         format!("--data-dir={}", dir.join("etcd").display()),
@@ -239,8 +239,8 @@ fn etcd_arguments(dir: &Path, store: SocketAddr) -> Vec<String> {
     ]
 }
 
-/// As little as possible differs from what a cluster starts it with: no service accounts are put into pods,
-/// since no controller makes any.
+/// As close as possible to the arguments in a real cluster, except that pods get no service accounts,
+/// since no controller creates them.
 fn apiserver_arguments(dir: &Path, address: SocketAddr, store: SocketAddr) -> Vec<String> {
     let file = |name: &str| dir.join(name).display().to_string();
     vec![
@@ -253,7 +253,7 @@ fn apiserver_arguments(dir: &Path, address: SocketAddr, store: SocketAddr) -> Ve
         format!("--cert-dir={}", file("certificates")),
         format!("--kubelet-client-certificate={}", file("kubelet-client.crt")),
         format!("--kubelet-client-key={}", file("kubelet-client.key")),
-        // Nobody resolves the names of virtual nodes.
+        // The names of virtual nodes cannot be resolved.
         "--kubelet-preferred-address-types=InternalIP".to_owned(),
         format!("--token-auth-file={}", file("tokens.csv")),
         "--authorization-mode=RBAC".to_owned(),
@@ -267,8 +267,8 @@ fn apiserver_arguments(dir: &Path, address: SocketAddr, store: SocketAddr) -> Ve
     ]
 }
 
-/// A port of loopback that nobody listens on. Somebody else may take it before the program does; then that
-/// says so in its log.
+/// A free loopback port. Another process may bind it before the program does; then the program
+/// logs that.
 fn free_port(wanted: u16) -> Result<SocketAddr, StockError> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, wanted));
     let listener = TcpListener::bind(address).map_err(preparing(&format!("a port at {address}")))?;

@@ -1,7 +1,7 @@
-//! Keeps a component running, and does to it what a disruptive case asks for.
+//! Supervises a component, and carries out the disruptions of disruptive cases.
 //!
-//! One task owns each process. A component that dies unasked is started again: at once the first time,
-//! then with a growing pause, as a kubelet restarts a container.
+//! One task owns each process. A component that exits unexpectedly is restarted: immediately the first time,
+//! then with increasing backoff, as a kubelet restarts a container.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -19,18 +19,18 @@ use super::secrets::Secrets;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// Having run this long, a component is healthy: its next restart is at once again.
+/// The uptime after which a component is healthy, and its backoff is reset.
 const HEALTHY: Duration = Duration::from_secs(10);
-/// What a component gets between SIGTERM and SIGKILL.
+/// The grace period between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// How many lines say why a component does not run.
+/// How many log lines are quoted for a component that is not running.
 const LAST_LINES: usize = 5;
 
-/// What can be done to a component.
+/// A disruption of a component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disruption {
-    /// SIGKILL; it is started again at once.
+    /// SIGKILL; it is restarted immediately.
     Kill,
     /// SIGTERM, and it stays down until [`Disruption::Start`].
     Stop,
@@ -40,11 +40,11 @@ pub enum Disruption {
     Pause,
     /// SIGCONT.
     Resume,
-    /// Ends it in order and starts it with these further arguments; with none, as it was at first.
+    /// Terminates it and restarts it with these additional arguments; with none, with the original ones.
     Configure(&'static [&'static str]),
 }
 
-/// A component under supervision. Dropping it kills the process and ends the supervision.
+/// A supervised component. Dropping it kills the process and ends the supervision.
 #[derive(Debug)]
 pub struct Supervised {
     spec: ProcessSpec,
@@ -55,7 +55,7 @@ pub struct Supervised {
 }
 
 impl Supervised {
-    /// Starts a component. When it ends by itself, that is told to `ends`.
+    /// Starts a component. Unexpected exits are sent to `ends`.
     ///
     /// # Errors
     /// The program, or its log, cannot be opened.
@@ -81,21 +81,21 @@ impl Supervised {
         &self.spec.name
     }
 
-    /// The command line that runs, as a person would write it, without secrets.
+    /// The current command line, as in a shell, without secrets.
     pub fn command_line(&self) -> String {
         let words = std::iter::once(self.spec.program.display().to_string())
             .chain(self.spec.args.iter().map(|word| word.display().to_string()));
         hidden(&self.spec).hide(&words.map(quoted).collect::<Vec<_>>().join(" "))
     }
 
-    /// What it has written last, without the secrets of its command line; empty where it wrote nothing.
+    /// The last lines of its output, with the secrets of its command line redacted; empty without output.
     pub fn last_lines(&self) -> String {
         said_last(&self.spec)
     }
 
-    /// All that it has written, without the secrets of its command line.
+    /// Its whole output, with the secrets of its command line redacted.
     pub(super) fn said(&self) -> String {
-        // What a vendor's driver writes need not be UTF-8.
+        // The output of a vendor's driver need not be UTF-8.
         let said = fs::read(&self.spec.log).unwrap_or_default();
         hidden(&self.spec).hide(&String::from_utf8_lossy(&said))
     }
@@ -105,16 +105,16 @@ impl Supervised {
         *self.pid.borrow()
     }
 
-    /// Resolves once the component has ended by itself this many times in a row.
+    /// Resolves once the component has exited unexpectedly this many times in a row.
     pub async fn has_failed(&self, times: u32) {
         let mut failures = self.failures.clone();
         if failures.wait_for(|failures| *failures >= times).await.is_err() {
-            // Nobody supervises it any more, so it will not be started again.
+            // It is no longer supervised, so it will not be restarted.
             std::future::pending().await
         }
     }
 
-    /// Carries out a disruption; returns once the old process is gone, or the new one is started.
+    /// Carries out a disruption; returns once the old process has exited, or the new one is started.
     pub async fn disrupt(&self, disruption: Disruption) {
         let (done, carried_out) = oneshot::channel();
         if self.orders.send((disruption, done)).is_ok() {
@@ -131,16 +131,16 @@ impl Drop for Supervised {
 
 struct Supervisor {
     spec: ProcessSpec,
-    /// Arguments beside those of the spec.
+    /// Arguments in addition to those of the spec.
     further: &'static [&'static str],
     orders: mpsc::UnboundedReceiver<(Disruption, oneshot::Sender<()>)>,
     pid: watch::Sender<Option<u32>>,
-    /// How often it has ended by itself in a row.
+    /// The number of unexpected exits in a row.
     failures: watch::Sender<u32>,
     ends: mpsc::UnboundedSender<ComponentEnd>,
 }
 
-/// What follows an ended process.
+/// The action after the exit of a process.
 enum Next {
     Restart,
     StayDown,
@@ -178,7 +178,7 @@ impl Supervisor {
         }
     }
 
-    /// Until the process has ended; `None` where nobody supervises any more.
+    /// Waits until the process has exited; `None` if it is no longer supervised.
     async fn watch_over(&mut self, mut process: Process) -> Option<Next> {
         let started = Instant::now();
         loop {
@@ -192,7 +192,7 @@ impl Supervisor {
                 }
                 order = self.orders.recv() => order?,
             };
-            info!(component = process.name(), ?disruption, "is disrupted");
+            info!(component = process.name(), ?disruption, "disrupting component");
             let next = match disruption {
                 Disruption::Kill => {
                     process.signal(Signal::SIGKILL);
@@ -228,16 +228,16 @@ impl Supervisor {
         }
     }
 
-    /// Tells that it has ended by itself.
+    /// Reports an unexpected exit.
     fn tell(&self, status: String) {
         let spec = &self.spec;
-        warn!(component = spec.name, status, "ended by itself, and is started again");
+        warn!(component = spec.name, status, "exited unexpectedly, restarting");
         let last_lines = said_last(spec).lines().map(str::to_owned).collect();
-        // Without listeners there is nobody to tell.
+        // Without listeners the event is dropped.
         let _ = self.ends.send(ComponentEnd { component: spec.name.clone(), status, last_lines });
     }
 
-    /// Starts the component; `None` where an order to stay down came before it could be started.
+    /// Starts the component; `None` if it was stopped before it could be started.
     async fn restart(&mut self) -> Option<Process> {
         loop {
             let failures = *self.failures.borrow();
@@ -259,7 +259,7 @@ impl Supervisor {
                     return Some(process);
                 }
                 Err(error) => {
-                    warn!(%error, "cannot be started again");
+                    warn!(%error, "restart failed");
                     self.failures.send_modify(|failures| *failures += 1);
                 }
             }
@@ -281,16 +281,16 @@ fn quoted(word: String) -> String {
     if !word.is_empty() && word.chars().all(plain) { word } else { format!("'{word}'") }
 }
 
-/// What a component that does not run has written last; empty where it wrote nothing.
+/// The last lines of output of a component that is not running; empty without output.
 pub(super) fn last_lines(log: &Path) -> String {
     let said = fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<&str> = said.lines().collect();
     lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
 }
 
-/// SIGTERM, and SIGKILL after the grace.
+/// SIGTERM, and SIGKILL after the grace period.
 pub(crate) async fn stop(process: &mut Process) {
-    // A stopped process would not see it.
+    // A stopped process would not handle it.
     process.signal(Signal::SIGCONT);
     process.signal(Signal::SIGTERM);
     if tokio::time::timeout(GRACE, process.wait()).await.is_err() {

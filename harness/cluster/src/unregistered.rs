@@ -1,4 +1,4 @@
-//! Why a kubelet does not know the driver: what the registrar on its node, and the kubelet itself, have said last.
+//! The reason why a driver is not registered with a kubelet: the last log lines of the node's registrar and kubelet.
 
 use std::fmt;
 
@@ -14,29 +14,29 @@ use claimcheck_kind::Engine;
 
 /// Finds the pods with a registrar.
 const PODS: &str = "app.kubernetes.io/part-of=claimcheck,app.kubernetes.io/component=node";
-/// The container, whoever has written it.
+/// The container name, common to all registrars.
 const REGISTRAR: &str = "registrar";
-/// How many lines of a log are looked through.
+/// How many lines of a log are searched.
 const LINES: i64 = 500;
-/// Of how many nodes is told: where it is many, it is of one cause.
+/// The maximum number of nodes in the report: many nodes have a common cause.
 const NODES: usize = 3;
-/// The same of a kubelet's, which says more.
+/// The same for a kubelet's log, which is more verbose.
 const JOURNAL: &str = "journalctl --no-pager -u kubelet.service | tail -n 5000";
-/// A registrar only answers: that nobody has asked it is all that it knows.
-const SILENT: &str = "has said nothing: the kubelet's log there says why (journalctl -u kubelet)";
-/// Nobody knows what it has said.
+/// A registrar is only called by the kubelet: it cannot log why it was not called.
+const SILENT: &str = "has an empty log: check the kubelet's log on this node (journalctl -u kubelet)";
+/// Its log is not available.
 const UNREAD: &str = "has a log that cannot be read";
-/// Where a kubelet looks for registrars; it names this path or the driver.
+/// The directory in which a kubelet looks for registrars; log lines contain this path or the driver.
 const REGISTRY: &str = "plugins_registry";
 
-/// What was said on a node.
+/// A log line of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Said {
     /// The node.
     pub node: String,
-    /// By whom.
+    /// The component.
     pub who: &'static str,
-    /// Which line of it says most.
+    /// The most relevant line.
     pub line: String,
 }
 
@@ -46,7 +46,7 @@ impl fmt::Display for Said {
     }
 }
 
-/// What the registrars on these nodes have said, as far as that can be had.
+/// The log lines of the registrars on these nodes, as far as available.
 pub(super) async fn by_registrars(
     client: &Client,
     components: &install::Options,
@@ -56,7 +56,7 @@ pub(super) async fn by_registrars(
     let found = match pods.list(&ListParams::default().labels(PODS)).await {
         Ok(found) => found.items,
         Err(error) => {
-            debug!(%error, "the registrars' pods cannot be listed");
+            debug!(%error, "cannot list the registrars' pods");
             return Vec::new();
         }
     };
@@ -64,7 +64,7 @@ pub(super) async fn by_registrars(
     for node in nodes.iter().take(NODES) {
         let on_node = |pod: &&Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref()) == Some(node);
         let line = match found.iter().find(on_node) {
-            None => format!("there is no pod of DaemonSet {} on it", install::NODE),
+            None => format!("no pod of DaemonSet {} on this node", install::NODE),
             Some(pod) => said_in(&pods, &pod.name_any()).await,
         };
         said.push(Said { node: node.clone(), who: REGISTRAR, line });
@@ -72,13 +72,13 @@ pub(super) async fn by_registrars(
     said
 }
 
-/// What the registrar of a pod has said.
+/// The log line of the registrar of a pod.
 async fn said_in(pods: &Api<Pod>, pod: &str) -> String {
     let Some(now) = log(pods, pod, false).await else { return UNREAD.to_owned() };
     if let Some(line) = complaint(&now) {
         return line;
     }
-    // One that gives up is started again, and has not come to it yet.
+    // A registrar that exited is restarted, and has not failed again yet.
     let before = log(pods, pod, true).await.as_deref().and_then(complaint);
     before.or_else(|| last(&now)).unwrap_or_else(|| SILENT.to_owned())
 }
@@ -91,10 +91,10 @@ async fn log(pods: &Api<Pod>, pod: &str, previous: bool) -> Option<String> {
         ..LogParams::default()
     };
     let text = pods.logs(pod, &params).await;
-    text.inspect_err(|error| debug!(pod, %error, "the registrar's log cannot be read")).ok()
+    text.inspect_err(|error| debug!(pod, %error, "cannot read the registrar's log")).ok()
 }
 
-/// What the kubelets of these nodes of kind have said about the driver or its registration.
+/// The log lines of the kubelets of these kind nodes about the driver or its registration.
 pub(super) async fn by_kubelets(engine: &Engine, driver: &str, nodes: &[String]) -> Vec<Said> {
     let mut said = Vec::new();
     for node in nodes.iter().take(NODES) {
@@ -104,16 +104,16 @@ pub(super) async fn by_kubelets(engine: &Engine, driver: &str, nodes: &[String])
                 let lines: Vec<&str> = journal.lines().filter(about).collect();
                 let lines = lines.join("\n");
                 let line = complaint(&lines).or_else(|| last(&lines));
-                let line = line.unwrap_or_else(|| format!("says nothing about {driver}"));
+                let line = line.unwrap_or_else(|| format!("no log line about {driver}"));
                 said.push(Said { node: node.clone(), who: "kubelet", line });
             }
-            Err(error) => debug!(node, %error, "the kubelet's journal cannot be read"),
+            Err(error) => debug!(node, %error, "cannot read the kubelet's journal"),
         }
     }
     said
 }
 
-/// The last line that says that something is wrong.
+/// The last line that reports an error.
 fn complaint(text: &str) -> Option<String> {
     let words = ["error", "err=", "fail", "refused", "denied", "timed out", "cannot"];
     let complains = |line: &&str| {
@@ -123,7 +123,7 @@ fn complaint(text: &str) -> Option<String> {
     text.lines().rev().find(complains).map(|line| line.trim().to_owned())
 }
 
-/// The last line that says something.
+/// The last non-empty line.
 fn last(text: &str) -> Option<String> {
     text.lines().rev().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned)
 }
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!((complaint(""), last("\n")), (None, None));
     }
 
-    /// A client of a server with one pod on each of two nodes, whose registrars have written this.
+    /// A client of a server with one pod on each of two nodes, with this log of their registrars.
     fn with_log(text: Option<&'static str>) -> Client {
         let service = tower::service_fn(move |request: Request<Body>| async move {
             let is_log = request.uri().path().ends_with("/log");
@@ -182,7 +182,7 @@ mod tests {
         ] {
             let said = by_registrars(&with_log(text), &components, &["n2".to_owned(), "n3".to_owned()]).await;
             let lines: Vec<String> = said.iter().map(Said::to_string).collect();
-            let missing = "node n3, registrar: there is no pod of DaemonSet claimcheck-node on it";
+            let missing = "node n3, registrar: no pod of DaemonSet claimcheck-node on this node";
             assert_eq!(lines, [format!("node n2, registrar: {expected}"), missing.to_owned()]);
         }
     }
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(said[0].to_string(), "node n0, kubelet: E1122 11:00:01 plugin d.example: err=\"socket\"");
         fake.rule("docker exec", "echo nothing of interest; exit 0");
         let said = by_kubelets(&fake.engine(), "d.example", &nodes[..1]).await;
-        assert_eq!(said[0].to_string(), "node n0, kubelet: says nothing about d.example");
+        assert_eq!(said[0].to_string(), "node n0, kubelet: no log line about d.example");
         fake.fails("docker exec", "Error: No such container: n0");
         assert_eq!(by_kubelets(&fake.engine(), "d.example", &nodes).await, []);
     }

@@ -1,7 +1,7 @@
-//! What the whole tree of processes uses, from `/proc`.
+//! The resource usage of the whole process tree, from `/proc`.
 //!
-//! A look costs a fraction of a millisecond per process (the kernel walks its page tables for the PSS), so
-//! it is taken now and then, not often.
+//! A sample costs a fraction of a millisecond per process (the kernel walks its page tables for the PSS), so
+//! it is taken rarely.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -11,15 +11,15 @@ use std::{
 
 use claimcheck_model::Usage;
 
-/// PID 1: of the run's own namespace where there is one.
+/// PID 1: of the run's own namespace if it has one.
 const INIT: u32 = 1;
 /// Ticks of `/proc/<pid>/stat` in a second: a constant of the kernel's interface, whatever its own clock.
 const USER_HZ: f64 = 100.0;
 
-/// What the processes below the run's first one use now. Loop devices and requests are not known here.
+/// The current usage of the processes below the run's first one. Loop devices and requests are not known here.
 ///
-/// Processor time is whole: a process that has ended is in its parent's, and one whose parent has ended too
-/// is in that of init.
+/// CPU time is complete: that of an exited process is in its parent's, and that of an orphan
+/// is in init's.
 pub fn of_tree() -> Usage {
     let processes: Vec<Process> = fs::read_dir("/proc")
         .into_iter()
@@ -36,7 +36,7 @@ pub fn of_tree() -> Usage {
         usage.processes += 1;
         usage.threads += process.threads;
         usage.cpu_s += process.ticks as f64 / USER_HZ;
-        // One that ends meanwhile uses nothing any more.
+        // A process that exits meanwhile is skipped.
         let rollup = fs::read_to_string(proc(process.pid, "smaps_rollup")).unwrap_or_default();
         usage.rss_bytes += size(&rollup, "Rss:").unwrap_or_default();
         usage.pss_bytes += size(&rollup, "Pss:").unwrap_or_default();
@@ -49,7 +49,7 @@ fn proc(pid: u32, file: &str) -> std::path::PathBuf {
     Path::new("/proc").join(pid.to_string()).join(file)
 }
 
-/// A line of `/proc/<pid>/stat`, as far as it is used: proc_pid_stat(5).
+/// The relevant fields of `/proc/<pid>/stat`: proc_pid_stat(5).
 #[derive(Debug, PartialEq, Eq)]
 struct Process {
     pid: u32,
@@ -79,7 +79,7 @@ impl Process {
     }
 }
 
-/// `root`, and all whose ancestor it is.
+/// `root` and all its descendants.
 fn below(root: u32, processes: &[Process]) -> HashSet<u32> {
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
     for process in processes {

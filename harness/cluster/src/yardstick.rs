@@ -1,12 +1,12 @@
-//! How fast this machine is, while a run goes on: a fixed piece of work, done again and again.
+//! The calibration loop: measures the machine speed during a run with a fixed, repeated workload.
 //!
-//! Processors are not equally fast from one minute to the next, those of a virtual machine least of all: what their
-//! neighbours do shows in no clock and in no count of stolen time. Of two equal runs one may well take half as long
-//! again. Only work that is always the same tells that from a change of the program.
+//! The speed of processors varies from one minute to the next, particularly in virtual machines: the load of
+//! neighbours shows in no clock and in no steal time. Of two equal runs one may take half as long
+//! again. Only a fixed workload distinguishes that from a change of the program.
 //!
-//! Work that goes on for long has its caches to itself and hardly notices; what a run does is many short pieces, each
-//! of which finds the caches cold. So the work is to wake up and to pass on a message: of 33 loads whose phases varied
-//! by 11 %, its cost told all but 2.6 % of that, where 200 messages in a row told all but 9 %.
+//! A long-running computation keeps its caches warm and is hardly affected; a run consists of many short pieces, each
+//! of which starts with cold caches. So the workload is to wake up and to pass on a message: of 33 loads with phases
+//! that varied by 11 %, its cost explained all but 2.6 % of that, while 200 messages in a row explained all but 9 %.
 
 use std::{
     io::{self, Read, Write},
@@ -18,22 +18,22 @@ use std::{
 use claimcheck_model::Pace;
 use rustix::time::{ClockId, clock_gettime};
 
-/// Some thousandth of a processor is spent on it.
+/// It uses about a thousandth of a processor.
 const EVERY: Duration = Duration::from_millis(10);
-/// What goes through a pipe. It is the kernel's work, and so the same in every build of ours.
+/// The message through a pipe. It is the kernel's work, and so independent of the build of claimcheck.
 const MESSAGE: [u8; 64] = [0; 64];
-/// Which work this is: what another one cost is not to be compared with it.
+/// The version of the workload: costs of different workloads are not comparable.
 const WORK: u32 = 2;
 
-/// Work going on beside a run.
+/// The calibration loop in the background of a run.
 pub struct Yardstick {
-    /// The work ends when this goes.
+    /// The loop ends when this is dropped.
     stop: Sender<()>,
     working: JoinHandle<io::Result<Pace>>,
 }
 
 impl Yardstick {
-    /// Starts to work, on a thread of its own.
+    /// Starts the loop on a separate thread.
     pub fn start() -> Self {
         let (stop, stopped) = mpsc::channel();
         let working = thread::spawn(move || {
@@ -52,7 +52,7 @@ impl Yardstick {
         Self { stop, working }
     }
 
-    /// Ends it; none where there was no time to work, or no pipe to be had.
+    /// Stops the loop; none without a complete iteration, or without a pipe.
     pub fn finish(self) -> Option<Pace> {
         drop(self.stop);
         let pace = self.working.join().ok()?.ok()?;
@@ -60,7 +60,7 @@ impl Yardstick {
     }
 }
 
-/// Of this thread; seconds.
+/// The CPU time of this thread; seconds.
 fn processor_time() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9

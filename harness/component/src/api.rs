@@ -1,4 +1,4 @@
-//! How a component reaches the API server.
+//! A component's client for the API server.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -14,23 +14,23 @@ use kube::{
 use super::requests::metered;
 use crate::writes::{Teller, telling};
 
-/// How to reach the API server.
+/// Arguments for the connection to the API server.
 #[derive(Debug, Args)]
 pub struct ApiArgs {
-    /// The kubeconfig; otherwise KUBECONFIG, ~/.kube/config or the pod's service account
+    /// Path of the kubeconfig [default: KUBECONFIG, ~/.kube/config or the pod's service account]
     #[arg(long)]
     pub(super) kubeconfig: Option<PathBuf>,
 }
 
 impl ApiArgs {
-    /// A client that names its component to the API server, and tells the meter of its requests and the run, where
-    /// that wants to know, of what it writes.
+    /// A client with the component's user agent, which counts its requests in the meter and, if the run requires
+    /// it, records its writes.
     pub(super) async fn client(&self, component: &str, meter: &Meter) -> Result<Client> {
         let agent = format!("claimcheck-{component}/{}", env!("CARGO_PKG_VERSION"));
         Ok(named(&self.nameless(meter).await?, &agent))
     }
 
-    /// A client that is still to be named, see [`named`].
+    /// A client without a user agent, see [`named`].
     pub(super) async fn nameless(&self, meter: &Meter) -> Result<Client> {
         let mut config = match &self.kubeconfig {
             Some(path) => {
@@ -38,9 +38,9 @@ impl ApiArgs {
                     .with_context(|| format!("--kubeconfig {} cannot be used", path.display()))?;
                 Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?
             }
-            None => Config::infer().await.context("no API server is known: give --kubeconfig")?,
+            None => Config::infer().await.context("no API server is configured: set --kubeconfig")?,
         };
-        // Watches are quiet for minutes.
+        // Watches may be idle for minutes.
         config.read_timeout = None;
         config.connect_timeout = Some(Duration::from_secs(10));
         let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();

@@ -1,8 +1,8 @@
-//! The harness's own client: what it asks for is asked again when the server fails.
+//! The harness's own client: it retries requests when the server fails.
 //!
-//! kube-rs does so itself for 429, 503 and 504, as `Retry-After` says. An internal error it hands on, and
-//! controllers with a queue want it so; a case that creates its claim once does not. A patch that lost a race
-//! is sent again too, as kubectl does: it says what shall change, not what was there before.
+//! kube-rs itself retries 429, 503 and 504, honouring `Retry-After`. It returns internal errors, as
+//! controllers with a work queue require; a case that creates its claim once does not. A patch with a conflict
+//! is retried too, as in kubectl: it describes the change, not the previous state.
 
 use std::time::Duration;
 
@@ -22,21 +22,21 @@ use tower::{
     retry::{Policy, RetryLayer},
 };
 
-/// What the client calls itself.
+/// The client's user agent.
 pub const AGENT: &str = "claimcheck-harness";
-/// How often a request is made before its failure is the caller's: about two seconds in all.
+/// The number of attempts before an error is returned to the caller: about two seconds in total.
 const ATTEMPTS: u32 = 8;
 const BACKOFF: Backoff = Backoff { base: Duration::from_millis(10), max: Duration::from_secs(1) };
-/// Requests that wait for their turn to be sent.
+/// The size of the queue of requests.
 const WAITING: usize = 1024;
 
-/// Why a kubeconfig cannot be used.
+/// A kubeconfig cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// It is not one, or names what is not in it.
+    /// It is invalid, or refers to a missing entry.
     #[error(transparent)]
     Kubeconfig(#[from] KubeconfigError),
-    /// No client can be made of it.
+    /// No client can be created from it.
     #[error(transparent)]
     Client(#[from] kube::Error),
 }
@@ -51,13 +51,13 @@ pub async fn client(kubeconfig: &str) -> Result<Client, ClientError> {
     Ok(of_config(config)?)
 }
 
-/// A client that names itself [`AGENT`] and outlasts failures of the server.
+/// A client with the user agent [`AGENT`] that tolerates failures of the server.
 ///
 /// # Errors
 /// The configuration cannot be used.
 pub fn of_config(mut config: Config) -> kube::Result<Client> {
     config.headers.push((USER_AGENT, http::HeaderValue::from_static(AGENT)));
-    // Watches are quiet for minutes.
+    // Watches may be idle for minutes.
     config.read_timeout = None;
     let layers = ServiceBuilder::new()
         .layer(RetryLayer::new(AfterFailure { attempts: 1 }))
@@ -90,7 +90,7 @@ impl<B> Policy<Request<Body>, Response<B>, BoxError> for AfterFailure {
         })
     }
 
-    /// None for a body that is streamed, which nobody here sends.
+    /// None for a streamed body, which is never sent here.
     fn clone_request(&mut self, request: &Request<Body>) -> Option<Request<Body>> {
         let mut again = Request::new(request.body().try_clone()?);
         *again.method_mut() = request.method().clone();
@@ -102,7 +102,7 @@ impl<B> Policy<Request<Body>, Response<B>, BoxError> for AfterFailure {
     }
 }
 
-/// A patch whose conflicts are races; those of an apply are a dispute about fields.
+/// A patch for which conflicts are races; those of a server-side apply are about field ownership.
 fn is_plain_patch(request: &Request<Body>) -> bool {
     let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     *request.method() == Method::PATCH && !kind.starts_with("application/apply-patch")

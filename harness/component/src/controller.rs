@@ -1,4 +1,4 @@
-//! `claimcheck controller`: any of the storage controllers, alone or as one of several candidates.
+//! `claimcheck controller`: any of the storage controllers, optionally with leader election.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -15,45 +15,45 @@ use kube::Client;
 
 use super::{ApiArgs, HttpArgs, meters::Meters, termination};
 
-/// The user agent of leader election: rights on leases are not the controllers'.
+/// The user agent of leader election, since its RBAC rules on leases are not part of the controllers'.
 pub const ELECTION_AGENT: &str = "claimcheck-leader-election";
 
 /// Arguments of the controllers.
 #[derive(Debug, Args)]
 pub struct ControllerArgs {
     /// `all`, or any of binder, provisioner, attach-detach, attacher, expander, resizer, scheduler,
-    /// protection, ephemeral-volume, node-lifecycle; and garbage, where the API server has no garbage collector
+    /// protection, ephemeral-volume, node-lifecycle; and garbage, for API servers without a garbage collector
     #[arg(required = true)]
     names: Vec<String>,
-    /// Path of the CSI driver's socket, for provisioner, attacher and resizer
+    /// Path of the CSI driver's socket; required for provisioner, attacher and resizer
     #[arg(long)]
     csi_address: Option<PathBuf>,
-    /// The provisioner tells the driver for which claim a volume is
+    /// Provisioner: pass the names of the PVC and PV to CreateVolume (external-provisioner: --extra-create-metadata)
     #[arg(long)]
     extra_create_metadata: bool,
-    /// The provisioner asks for the selected node's topology and no other
+    /// Provisioner: request only the selected node's topology (external-provisioner: --strict-topology)
     #[arg(long)]
     strict_topology: bool,
-    /// The provisioner publishes the driver's room for classes that bind at once, too
+    /// Provisioner: publish CSIStorageCapacity for StorageClasses with binding mode Immediate, too
     #[arg(long)]
     capacity_for_immediate_binding: bool,
-    /// Where the provisioner publishes the driver's room (default: kube-system)
+    /// Provisioner: the namespace of its CSIStorageCapacity objects (default: kube-system)
     #[arg(long, value_name = "NAMESPACE")]
     capacity_namespace: Option<String>,
-    /// How many seconds a node may be silent before it is held to be gone (default: 50)
+    /// Seconds without a node heartbeat before the node is marked unreachable (default: 50)
     #[arg(long, value_name = "SECONDS")]
     node_monitor_grace_period: Option<u64>,
-    /// Work only while holding a Lease; exit with an error when it is lost
+    /// Run only while holding a Lease; exit with an error when it is lost
     #[arg(long)]
     leader_elect: bool,
-    /// The namespace of the Lease
+    /// Namespace of the Lease
     #[arg(long, value_name = "NAMESPACE", default_value = "kube-system")]
     leader_election_namespace: String,
-    /// The name of the Lease, the same for all processes that could do this work
+    /// The name of the Lease, the same for all candidates
     #[arg(long, value_name = "NAME", default_value = "claimcheck-controllers")]
     leader_election_name: String,
-    /// What tells this process from all others that could hold the Lease, such as its pod's name: started
-    /// again, it goes on at once [default: the host's name and a random part]
+    /// The identity of this candidate, such as its pod's name: after a restart with the same identity it resumes
+    /// at once [default: the host's name and a random suffix]
     #[arg(long, value_name = "NAME")]
     leader_election_identity: Option<String>,
     #[command(flatten)]
@@ -88,7 +88,7 @@ impl ControllerArgs {
         let Some(mut elector) = elector else { return Ok(work.await?) };
         let result = tokio::select! {
             result = work => result,
-            // Another works already, and two must not: the pod is to be started again, as a candidate.
+            // Another process is the leader, and two must not run: the pod is restarted as a candidate.
             lost = elector.hold() => return Err(lost.into()),
         };
         elector.release().await;
@@ -96,7 +96,7 @@ impl ControllerArgs {
     }
 
     fn options(&self, meters: &Meters) -> Result<controllers::Options, TapError> {
-        // The records are metrics, whether or not a harness wants them as well.
+        // The records are exported as metrics, whether or not a harness receives them as well.
         let tap = match self.http.http_endpoint {
             Some(_) => {
                 let (tap, records) = Tap::from_env()?.tee();

@@ -1,4 +1,4 @@
-//! Where a component answers probes and scrapers.
+//! The HTTP endpoint of a component for probes and scrapers.
 
 use std::{
     net::{AddrParseError, Ipv6Addr, SocketAddr},
@@ -10,17 +10,17 @@ use tokio_util::task::AbortOnDropHandle;
 
 use claimcheck_report::serve::{ServeError, Serving, Site, serve, serve_unix};
 
-/// Where to serve HTTP: `<address>:<port>`, or `:<port>` for all addresses of the machine, as the sidecars of
-/// kubernetes-csi take it; or `unix://<path>`.
+/// An HTTP endpoint: `<address>:<port>`, or `:<port>` for all addresses of the machine, as the sidecars of
+/// kubernetes-csi accept it; or `unix://<path>`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HttpEndpoint {
     /// A TCP port.
     Tcp(SocketAddr),
-    /// A unix socket: on the embedded cluster, where a port per component would be somebody else's.
+    /// A unix socket: on the embedded cluster, where a port per component could conflict with other programs.
     Unix(PathBuf),
 }
 
-/// What is not an endpoint.
+/// An invalid endpoint.
 #[derive(Debug, thiserror::Error)]
 #[error("write :8080 (all addresses), 127.0.0.1:8080 or unix:///path/to/socket")]
 pub struct NoEndpoint(#[source] Option<AddrParseError>);
@@ -33,14 +33,14 @@ impl FromStr for HttpEndpoint {
             return if path.starts_with('/') { Ok(Self::Unix(path.into())) } else { Err(NoEndpoint(None)) };
         }
         match text.strip_prefix(':').map(str::parse) {
-            // Of both families: the kernel takes IPv4 there, too.
+            // Dual-stack: the kernel accepts IPv4 there, too.
             Some(Ok(port)) => Ok(Self::Tcp(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)))),
             Some(Err(_)) | None => text.parse().map(Self::Tcp).map_err(|error| NoEndpoint(Some(error))),
         }
     }
 }
 
-/// A site that is served; dropping it ends that.
+/// A server; dropping it stops it.
 #[derive(Debug)]
 pub(super) enum Served {
     Tcp { _serving: Serving },

@@ -1,7 +1,7 @@
-//! The components as processes: what an embedded cluster starts, and what runs in a real one.
+//! The components as processes: those that an embedded cluster starts, and those that run in a real cluster.
 //!
-//! Every program that links the harness can play them, so the end-to-end test binary needs no other
-//! binary beside it.
+//! Every program that links the harness can run as any of them, so the end-to-end test binary needs no second
+//! binary.
 
 mod api;
 pub mod client;
@@ -32,28 +32,28 @@ pub use metered::{DriverArgs, HttpArgs, NodeArgs};
 pub use registrar::RegistrarArgs;
 pub use tap::TapArgs;
 
-/// In the environment of a process that shall play a component.
+/// Environment variable of a process that is to run as a component.
 pub const MARKER: &str = "CLAIMCHECK_COMPONENT";
 
 /// A component, with its arguments.
 #[derive(Debug, Subcommand)]
 pub enum Component {
-    /// The CSI driver alone
+    /// Run the built-in CSI driver
     Driver(DriverArgs),
-    /// The node agent: the kubelet's volume manager, plugin registration and pods
+    /// Run the node agent: the kubelet's volume manager, plugin registration and pods
     Node(NodeArgs),
-    /// Storage controllers: one by its name, or all
+    /// Run the built-in storage controllers: some by name, or all
     Controller(ControllerArgs),
-    /// Watches a node's mount table: when volumes of any driver are staged and published
+    /// Watch a node's mount table and record when volumes of any driver are staged and published
     Observe(claimcheck_observe::Args),
-    /// Stands between a driver and whoever calls it, and tells of each call
+    /// Run a CSI proxy that records every RPC to a driver
     Tap(TapArgs),
-    /// Tells a kubelet that a CSI driver is there, as node-driver-registrar does
+    /// Register a CSI driver with the kubelet, like node-driver-registrar
     Registrar(RegistrarArgs),
-    /// Answers health probes by asking a CSI driver, as livenessprobe does
+    /// Serve a CSI driver's health over HTTP, like livenessprobe
     #[command(name = "livenessprobe")]
     Liveness(LivenessArgs),
-    /// The container runtime of a virtual node
+    /// Run the container runtime of a virtual node
     #[command(hide = true)]
     Runtime(RuntimeArgs),
 }
@@ -61,10 +61,10 @@ pub enum Component {
 /// Arguments of a container runtime.
 #[derive(Debug, Args)]
 pub struct RuntimeArgs {
-    /// The unix socket to listen on
+    /// Unix socket to listen on
     #[arg(long)]
     socket: PathBuf,
-    /// The node's kubelet directory
+    /// Root directory of the node's kubelet
     #[arg(long)]
     kubelet_dir: PathBuf,
 }
@@ -75,15 +75,15 @@ struct Line {
     component: Component,
 }
 
-/// Whether these arguments are a component's; the tests of the manifests ask.
+/// Whether these arguments are valid for a component; used by the tests of the manifests.
 ///
 /// # Errors
-/// What clap has against them.
+/// The usage error of clap.
 pub fn check(args: &[String]) -> Result<(), clap::Error> {
     Line::try_parse_from(["claimcheck"].into_iter().chain(args.iter().map(String::as_str))).map(drop)
 }
 
-/// Plays a component if this process was started as one.
+/// Runs as a component if this process was started as one.
 pub fn play() -> Option<ExitCode> {
     std::env::var_os(MARKER)?;
     logging::start(logging::Style::Component, logging::Format::of_environment());
@@ -91,7 +91,7 @@ pub fn play() -> Option<ExitCode> {
 }
 
 impl Component {
-    /// Runs the component until it is told to end; to be called before any thread exists.
+    /// Runs the component until SIGTERM or SIGINT; must be called before any thread exists.
     pub fn main(self) -> ExitCode {
         let result = match self {
             Self::Runtime(args) => args.run().map(|never| match never {}),
@@ -100,7 +100,9 @@ impl Component {
             Self::Controller(args) => block_on(args.run()),
             Self::Observe(args) => block_on(async {
                 let ended = termination()?.cancelled_owned();
-                claimcheck_observe::run(args, ended).await.context("the node cannot be observed")
+                claimcheck_observe::run(args, ended)
+                    .await
+                    .context("the node's mount table cannot be observed")
             }),
             Self::Tap(args) => block_on(args.run()),
             Self::Registrar(args) => block_on(args.run()),
@@ -123,12 +125,12 @@ impl RuntimeArgs {
             kubelet_dir: self.kubelet_dir,
             kubelet_at: claimcheck_substrate::KUBELET_DIR.into(),
         };
-        runtime::serve(&args).context("the container runtime cannot run")
+        runtime::serve(&args).context("the container runtime failed")
     }
 }
 
 fn block_on(run: impl Future<Output = Result<()>>) -> Result<()> {
-    // Two threads: components mostly wait, and a node's machine has better things to do.
+    // Two threads: components mostly wait, and should not occupy the machine.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let result = runtime.block_on(run);
     runtime.shutdown_timeout(Duration::from_secs(1));

@@ -1,4 +1,4 @@
-//! `claimcheck livenessprobe`: a kubelet's HTTP probe becomes a Probe call to the driver.
+//! `claimcheck livenessprobe`: translates the kubelet's HTTP probe into a Probe call to the driver.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -9,16 +9,16 @@ use clap::Args;
 use super::{HttpEndpoint, termination};
 use claimcheck_report::serve::{Ask, Page, Site};
 
-/// Arguments of the probe, named as those of livenessprobe.
+/// Arguments of the probe, with the names of livenessprobe's.
 #[derive(Debug, Args)]
 pub struct LivenessArgs {
     /// Path of the CSI driver's socket
     #[arg(long)]
     csi_address: PathBuf,
-    /// Serve /healthz here
+    /// Serve /healthz on this address
     #[arg(long, value_name = "ADDRESS", default_value = ":9808")]
     http_endpoint: HttpEndpoint,
-    /// How many seconds the driver has for an answer
+    /// Timeout of the Probe call, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 1)]
     probe_timeout: u64,
 }
@@ -43,10 +43,10 @@ impl Site for Health {
         if ask.path != "/healthz" {
             return None;
         }
-        // Without a word on readiness it is ready: the field is optional.
+        // Ready if unset: the field is optional.
         Some(match self.0.identity().probe(ProbeRequest {}).await {
             Ok(answer) if answer.get_ref().ready.unwrap_or(true) => Page::ok("ok\n"),
-            Ok(_) => Page::unavailable("the driver says that it is not ready\n"),
+            Ok(_) => Page::unavailable("the driver reports that it is not ready\n"),
             Err(status) => {
                 let why = format!("the driver failed Probe: {:?}: {}\n", status.code(), status.message());
                 tracing::warn!("{}", why.trim());

@@ -1,4 +1,4 @@
-//! Driver and node agent with health and metrics of their own, as controllers have them.
+//! Driver and node agent with health and metrics endpoints, like the controllers.
 
 use anyhow::{Context, Result};
 use claimcheck_csi::tap::Tap;
@@ -7,16 +7,16 @@ use clap::Args;
 
 use super::{ApiArgs, HttpEndpoint, endpoint::Served, meters::Meters, termination};
 
-/// Where a component is asked how it is.
+/// The health and metrics endpoint of a component.
 #[derive(Debug, Args)]
 pub struct HttpArgs {
-    /// Serve /healthz, /livez, /readyz and /metrics here, for example :8080
+    /// Serve /healthz, /livez, /readyz and /metrics on this address, for example :8080
     #[arg(long, value_name = "ADDRESS")]
     pub(super) http_endpoint: Option<HttpEndpoint>,
 }
 
 impl HttpArgs {
-    /// Serves these, if anywhere.
+    /// Serves these endpoints, if an address is set.
     pub(super) async fn serve(&self, meters: &Meters) -> Result<Option<Served>> {
         Ok(match &self.http_endpoint {
             Some(endpoint) => Some(endpoint.serve(meters.clone()).await?),
@@ -25,7 +25,7 @@ impl HttpArgs {
     }
 }
 
-/// `claimcheck driver`: the arguments of the driver and where it is asked how it is.
+/// `claimcheck driver`: the arguments of the driver and of its health endpoint.
 #[derive(Debug, Args)]
 pub struct DriverArgs {
     #[command(flatten)]
@@ -47,11 +47,11 @@ impl DriverArgs {
         let ready = || meters.meter().ready();
         claimcheck_driver::run_measured(self.driver, calls, ready, ended.cancelled_owned())
             .await
-            .context("the driver cannot run")
+            .context("the driver failed")
     }
 }
 
-/// `claimcheck node`: the same of the node agent.
+/// `claimcheck node`: the same for the node agent.
 #[derive(Debug, Args)]
 pub struct NodeArgs {
     #[command(flatten)]
@@ -74,6 +74,6 @@ impl NodeArgs {
             meters.follow(records, &CSI_OPERATIONS);
             tap = teed;
         }
-        claimcheck_node::run(self.node, client, tap, meter, ended).await.context("the node agent cannot run")
+        claimcheck_node::run(self.node, client, tap, meter, ended).await.context("the node agent failed")
     }
 }

@@ -1,4 +1,4 @@
-//! What a component tells probes and scrapers: a registry that is filled through a [`Meter`].
+//! Health and metrics of a component: a registry that is filled through a [`Meter`].
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -28,12 +28,12 @@ pub(super) struct Meters(Arc<Inner>);
 #[derive(Default)]
 struct Inner {
     registry: Registry,
-    /// By name: a component has those that it has told of, since an empty one says nothing.
+    /// By name: only metrics with observations, since empty ones are useless.
     families: Mutex<HashMap<&'static str, Family>>,
     censuses: Mutex<Vec<Census>>,
-    /// Gauges that were counted. Held while they are counted anew.
+    /// Computed gauges. Locked while they are computed again.
     counted: tokio::sync::Mutex<BTreeSet<&'static str>>,
-    /// It works, or waits for its turn to.
+    /// It is ready, or waits as a candidate.
     ready: AtomicBool,
 }
 
@@ -64,7 +64,7 @@ impl Inner {
         }
     }
 
-    /// Counts what is counted only when somebody reads; what is gone has no series any longer.
+    /// Computes gauges on a scrape; series of objects that no longer exist are removed.
     async fn take_censuses(&self) {
         let mut counted = self.counted.lock().await;
         let censuses = locked(&self.censuses).clone();
@@ -82,7 +82,7 @@ impl Inner {
     }
 }
 
-// Nothing panics while one is locked, so a poisoned one is whole.
+// Nothing panics while one is locked, so a poisoned one is consistent.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -102,10 +102,10 @@ impl Recorder for Meters {
 }
 
 impl Meters {
-    /// Those of a process that has just started.
+    /// The meters of a new process.
     pub(super) fn new() -> Self {
         let this = Self::default();
-        // A component does not know what its cluster is called: those labels stay empty.
+        // A component does not know its cluster: those labels stay empty.
         this.record(&metric::BUILD_INFO, &[env!("CARGO_PKG_VERSION"), "", ""], 1.0);
         this
     }
@@ -113,16 +113,16 @@ impl Meters {
     /// Whether the process holds the lease.
     pub(super) fn leads(&self, lease: &str, leads: bool) {
         self.record(&metric::LEADER_STATUS, &[lease], if leads { 1.0 } else { 0.0 });
-        // A leader is ready when its cache is complete.
+        // A leader is ready when its cache has synced.
         self.0.ready.store(!leads, Ordering::Relaxed);
     }
 
-    /// What a component tells goes into these.
+    /// A meter that records into these.
     pub(super) fn meter(&self) -> Meter {
         Meter::new(self.clone())
     }
 
-    /// Enters calls to a driver into one of the `csi_*` histograms, for as long as there can be any.
+    /// Records CSI calls in one of the `csi_*` histograms, until the sender is dropped.
     pub(super) fn follow(&self, mut records: mpsc::UnboundedReceiver<TapRecord>, metric: &'static Metric) {
         let mut calls = Calls { meters: self.clone(), metric, began: HashMap::new() };
         tokio::spawn(async move {
@@ -137,7 +137,7 @@ impl Meters {
 struct Calls {
     meters: Meters,
     metric: &'static Metric,
-    /// When each call began that has not ended.
+    /// The start of each call in progress.
     began: HashMap<CallId, u64>,
 }
 
@@ -150,7 +150,7 @@ impl Calls {
                 let Some(began) = self.began.remove(&record.id) else { return };
                 let seconds = now.saturating_sub(began) as f64 / 1e9;
                 let driver = record.driver.as_deref().unwrap_or("unknown-driver");
-                // The last says that no in-tree plugin was migrated; drivers do not have it.
+                // The last label means that no in-tree plugin was migrated; drivers do not have it.
                 let labels = [driver, record.method.as_str(), code_name(*code), "false"];
                 self.meters.record(self.metric, &labels[..self.metric.labels.len()], seconds);
             }
@@ -161,10 +161,10 @@ impl Calls {
 impl Site for Meters {
     async fn page(&self, ask: Ask<'_>) -> Option<Page> {
         match ask.path {
-            // A process that has lost its lease, or its controllers, has ended.
+            // A process that lost its lease, or had failing controllers, has exited.
             "/healthz" | "/livez" => Some(Page::ok("ok\n")),
             "/readyz" if self.0.ready.load(Ordering::Relaxed) => Some(Page::ok("ok\n")),
-            "/readyz" => Some(Page::unavailable("the cache is not complete yet\n")),
+            "/readyz" => Some(Page::unavailable("the cache has not synced yet\n")),
             "/metrics" => {
                 self.0.take_censuses().await;
                 Some(Page::ok(text(&self.0.registry)))

@@ -1,4 +1,4 @@
-//! `claimcheck registrar`: what a node-driver-registrar does beside a driver, for a real kubelet.
+//! `claimcheck registrar`: registers a driver with a real kubelet, like node-driver-registrar.
 
 use std::path::PathBuf;
 
@@ -9,16 +9,16 @@ use clap::Args;
 
 use super::termination;
 
-/// Arguments of the registrar, named as those of node-driver-registrar.
+/// Arguments of the registrar, with the names of node-driver-registrar's.
 #[derive(Debug, Args)]
 pub struct RegistrarArgs {
-    /// Path of the CSI driver's socket, as this process sees it
+    /// Path of the CSI driver's socket in this process's mount namespace
     #[arg(long)]
     csi_address: PathBuf,
-    /// Path of the same socket as the kubelet sees it
+    /// Path of the same socket on the host, for the kubelet
     #[arg(long)]
     kubelet_registration_path: String,
-    /// The kubelet's directory of registration sockets, as this process sees it
+    /// The kubelet's directory of plugin registration sockets in this process's mount namespace
     #[arg(long, default_value = "/registration")]
     plugin_registration_path: PathBuf,
 }

@@ -11,7 +11,7 @@ use http::Request;
 use kube::{Client, client::Body};
 use tower::service_fn;
 
-/// The same client, whose requests to `host` the meter is told of.
+/// The same client, with requests to `host` recorded by the meter.
 pub(super) fn metered(client: &Client, host: &str, meter: &Meter) -> Client {
     let (inner, host, meter) = (client.clone(), host.to_owned(), meter.clone());
     let service = service_fn(move |request: Request<Body>| {
@@ -25,7 +25,7 @@ pub(super) fn metered(client: &Client, host: &str, meter: &Meter) -> Client {
                 Err(_) => "<error>".to_owned(),
             };
             meter.increment(&REQUESTS, &[&code, &host, method.as_str()]);
-            // A watch lasts as long as somebody looks: client-go does not time it either.
+            // A watch lasts as long as its client: client-go does not time it either.
             if !watches {
                 meter.record(&REQUEST_DURATION, &[&host, method.as_str()], began.elapsed().as_secs_f64());
             }

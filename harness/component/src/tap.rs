@@ -1,4 +1,4 @@
-//! `claimcheck tap`: in front of a driver that is not ours, called by kubelets and sidecars that are not ours.
+//! `claimcheck tap`: a CSI proxy between a user-provided driver and the upstream kubelet and sidecars.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -12,37 +12,37 @@ use clap::Args;
 
 use super::termination;
 
-/// How long a driver may take to be ready before the log says that it is not.
+/// How long a driver may take to become ready before a warning is logged.
 const A_WORD: Duration = Duration::from_secs(60);
 
 /// Arguments of the tap.
 #[derive(Debug, Args)]
 pub struct TapArgs {
-    /// Where kubelet and sidecars shall call: unix:///csi/csi.sock
+    /// The socket to listen on, which kubelet and sidecars call: unix:///csi/csi.sock
     #[arg(long, value_name = "ENDPOINT", value_parser = Endpoint::parse)]
     listen: Endpoint,
-    /// Where the driver listens: unix:///csi/driver.sock
+    /// The driver's socket: unix:///csi/driver.sock
     #[arg(long, value_name = "ENDPOINT", value_parser = Endpoint::parse)]
     connect: Endpoint,
-    /// Who calls through it: provisioner, for example [default: node/NAME]
+    /// Name of the calling component, for example provisioner [default: node/NAME]
     #[arg(long, value_name = "NAME")]
     component: Option<String>,
-    /// The name of the node, as the API server knows it
+    /// The node's name in the API server
     #[arg(long, env = "NODE_NAME", value_name = "NAME")]
     node_name: String,
-    /// Make calls fail as this file says: a JSON list of rules, which may be replaced at any time
+    /// Inject faults into calls according to this file: a JSON list of rules, which may be replaced at any time
     #[arg(long, value_name = "FILE")]
     faults: Option<PathBuf>,
-    /// The group that may call, beside root
+    /// Numeric id of the group that may call in addition to root
     #[arg(long, value_name = "GID")]
     socket_group: Option<u32>,
 }
 
 impl TapArgs {
-    /// Writes a line for each call to standard output, for the harness to follow as the container's log.
+    /// Writes one line per call to standard output; the harness reads it from the container's log.
     pub(super) async fn run(self) -> Result<()> {
         let Endpoint::Unix(socket) = self.listen else {
-            bail!("--listen {}: a tap listens at a unix socket, as drivers do", self.listen);
+            bail!("--listen {}: a tap must listen on a unix socket, as drivers do", self.listen);
         };
         let ended = termination()?;
         let (mut tap, records) = Tap::channel();
@@ -54,7 +54,7 @@ impl TapArgs {
         let writing = tokio::spawn(write_lines(records, tokio::io::stdout()));
         let serve = async {
             learn_name(&driver).await?;
-            // Only now: whoever finds the socket finds a driver behind it, whose name is known.
+            // Only now: a client that can connect to the socket reaches a ready driver with a known name.
             let mut server = Server::bind(&socket)?;
             if let Some(group) = self.socket_group {
                 server = server.share_with(group)?;
@@ -66,17 +66,17 @@ impl TapArgs {
             served = serve => served?,
             () = ended.cancelled() => {}
         }
-        // The last of its handles: then the last line is written.
+        // The last of its handles: afterwards the last line is written.
         drop(driver);
-        writing.await?.context("nobody reads the records")
+        writing.await?.context("the reader of the records has exited")
     }
 }
 
-/// Asks the driver for its name, which each record carries.
+/// Requests the driver's name, which each record carries.
 async fn learn_name(driver: &Driver) -> Result<()> {
     while let Err(error) = driver.wait_ready(A_WORD).await {
         tracing::warn!(%error, "waiting for the driver");
     }
     let answer = driver.identity().get_plugin_info(GetPluginInfoRequest {}).await;
-    answer.map(drop).with_context(|| format!("the driver at {} does not say its name", driver.endpoint()))
+    answer.map(drop).with_context(|| format!("the driver at {} does not return its name", driver.endpoint()))
 }

@@ -1,5 +1,5 @@
-//! What is put into a real cluster: the manifests, which are built in, their installation and removal, the rights that
-//! a run needs there, and the image of the components.
+//! Deployment to a real cluster: the embedded manifests, their installation and removal, the permissions that
+//! a run requires there, and the image of the components.
 
 pub mod image;
 pub mod install;

@@ -1,15 +1,15 @@
-//! What the harness and the cases ask of an API server, and so what whoever runs them on somebody's cluster must
-//! be allowed: one table, printed by `claimcheck rbac` and held against the requests that a run really makes
+//! The API permissions that the harness and the cases require on an existing
+//! cluster: one table, printed by `claimcheck rbac` and checked against the actual requests of a run
 //! (`cli/tests/permissions/runs.rs`).
 //!
-//! Cases make their namespaces themselves, under names that nobody knows before, so what they do in them needs
+//! Cases create their namespaces with generated names, so the permissions within them require
 //! a ClusterRole.
 
 use std::fmt::Write;
 
 use claimcheck_model::ObjectKey;
 
-/// A right.
+/// A permission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// The API group; empty for the core.
@@ -18,89 +18,89 @@ pub struct Rule {
     pub resource: &'static str,
     /// The Kubernetes verbs.
     pub verbs: &'static [&'static str],
-    /// Where.
+    /// The scope.
     pub scope: Scope,
-    /// When.
+    /// When it is required.
     pub need: Need,
-    /// What for.
+    /// The purpose.
     pub why: &'static str,
 }
 
-/// Where a right is needed.
+/// The scope of a permission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
-    /// Everywhere.
+    /// The whole cluster.
     Cluster,
-    /// In one namespace.
+    /// One namespace.
     Namespace(&'static str),
 }
 
-/// When a right is needed.
+/// When a permission is required.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// In every run.
     Run,
-    /// To follow the observers on real nodes. Without it a run says less, and does not fail.
+    /// To follow the observers on real nodes. Optional: without it the report has less detail.
     Observers,
-    /// To read stock components' metrics. Without it a run says less, and does not fail. A right to be given
-    /// with care: whoever may `get` `nodes/proxy` may also run commands in the node's pods.
+    /// To read upstream components' metrics. Optional: without it the report has less detail. Grant it
+    /// with care: `get` on `nodes/proxy` also permits running commands in the node's pods.
     StockMetrics,
-    /// For cases that hit others' nodes too.
+    /// For cases that also disrupt nodes of an existing cluster.
     Disrupt,
-    /// To install our components and to take them away again. Whoever may make roles and privileged pods may do
-    /// everything.
+    /// To install and remove the built-in components. The permission to create roles and privileged pods implies
+    /// full access.
     Install,
-    /// Only where the cluster is ours, so that nobody has to be given it.
+    /// Only on clusters created by claimcheck, so that it never has to be granted.
     OurCluster,
 }
 
 const LOOK: &[&str] = &["list", "watch"];
-/// To apply an object, for which the API server asks for `create` where it is not there, and to see it gone.
+/// To apply an object, which requires `create` if it does not exist, and to wait for its deletion.
 const PUT: &[&str] = &["get", "list", "create", "patch", "delete"];
 /// The same, and waiting for their pods.
 const ROLL_OUT: &[&str] = &["get", "list", "watch", "create", "patch", "delete"];
-/// The same of rights, which else nobody may give who does not have them.
+/// The same for roles: otherwise only permissions that the user has can be granted.
 const GRANT: &[&str] = &["get", "list", "create", "patch", "delete", "bind", "escalate"];
 const STORAGE: &str = "storage.k8s.io";
 const SNAPSHOT: &str = claimcheck_model::snapshot::GROUP;
-/// Where `manifests/observe` puts the observers.
+/// The namespace of the observers in `manifests/observe`.
 const OBSERVERS: Scope = Scope::Namespace(crate::install::NAMESPACE);
 /// Names of roles.
 const PULL: &str = "claimcheck-pull";
 const TAP: &str = "claimcheck-tap";
 const CONTROL_PLANE: Scope = Scope::Namespace("kube-system");
 
-/// All of them. `GET /version` needs none: `system:public-info-viewer` gives it to everybody.
+/// All of them. `GET /version` requires none: `system:public-info-viewer` grants it to all users.
 pub const RULES: &[Rule] = &[
     // The waits of all cases, and the evidence of all phases.
     rule("", "persistentvolumeclaims", LOOK, Need::Run, "phases of claims"),
     rule("", "persistentvolumes", LOOK, Need::Run, "phases of volumes"),
     rule("", "pods", LOOK, Need::Run, "phases of pods"),
-    rule("", "nodes", LOOK, Need::Run, "which nodes take pods"),
-    rule("coordination.k8s.io", "leases", LOOK, Need::Run, "which nodes are alive"),
-    rule(STORAGE, "storageclasses", LOOK, Need::Run, "which driver is tried"),
+    rule("", "nodes", LOOK, Need::Run, "schedulable nodes"),
+    rule("coordination.k8s.io", "leases", LOOK, Need::Run, "node heartbeats"),
+    rule(STORAGE, "storageclasses", LOOK, Need::Run, "the driver under test"),
     rule(STORAGE, "volumeattachments", LOOK, Need::Run, "phases of attachments"),
-    rule(STORAGE, "csidrivers", LOOK, Need::Run, "how a driver wants to be treated"),
-    rule(STORAGE, "csinodes", LOOK, Need::Run, "which nodes have the driver"),
-    rule(STORAGE, "csistoragecapacities", LOOK, Need::Run, "how much room the driver says there is"),
-    rule("", "events", LOOK, Need::Run, "what users are told"),
+    rule(STORAGE, "csidrivers", LOOK, Need::Run, "attach and mount settings of drivers"),
+    rule(STORAGE, "csinodes", LOOK, Need::Run, "nodes with the driver"),
+    rule(STORAGE, "csistoragecapacities", LOOK, Need::Run, "capacity that the driver reports"),
+    rule("", "events", LOOK, Need::Run, "Events of the cases' objects"),
     rule(SNAPSHOT, "volumesnapshots", LOOK, Need::Run, "phases of snapshots"),
     rule(SNAPSHOT, "volumesnapshotcontents", LOOK, Need::Run, "phases of snapshots"),
-    rule(SNAPSHOT, "volumesnapshotclasses", LOOK, Need::Run, "how snapshots are made"),
+    rule(SNAPSHOT, "volumesnapshotclasses", LOOK, Need::Run, "parameters of snapshots"),
     // The cases.
     rule("", "namespaces", &["create", "delete"], Need::Run, "a namespace for each case"),
     rule("", "persistentvolumeclaims", &["create", "get", "patch", "delete"], Need::Run, "claims of cases"),
     rule("", "pods", &["create", "get", "delete"], Need::Run, "pods of cases"),
-    rule("", "pods/eviction", &["create"], Need::Run, "pods that are evicted"),
-    rule("", "pods/log", &["get"], Need::Run, "what containers of cases say"),
-    rule("", "configmaps", &["create", "patch"], Need::Run, "volumes made of objects"),
-    rule("", "secrets", &["create"], Need::Run, "volumes made of objects"),
+    rule("", "pods/eviction", &["create"], Need::Run, "evictions of pods"),
+    rule("", "pods/log", &["get"], Need::Run, "logs of cases' containers"),
+    rule("", "configmaps", &["create", "patch"], Need::Run, "ConfigMap and Secret volumes"),
+    rule("", "secrets", &["create"], Need::Run, "ConfigMap and Secret volumes"),
     rule(
         "",
         "persistentvolumes",
         &["create", "get", "patch", "delete"],
         Need::Run,
-        "volumes that an administrator makes, keeps or takes back",
+        "pre-provisioned and retained volumes, and their reuse",
     ),
     rule(STORAGE, "storageclasses", &["create", "patch", "delete"], Need::Run, "classes of cases"),
     rule(SNAPSHOT, "volumesnapshots", &["create", "get", "delete"], Need::Run, "snapshots of cases"),
@@ -110,14 +110,14 @@ pub const RULES: &[Rule] = &[
         "volumesnapshotcontents",
         &["create", "get", "patch", "delete"],
         Need::Run,
-        "snapshots that an administrator takes in or takes back",
+        "pre-provisioned and retained snapshots, and their deletion",
     ),
-    rule(STORAGE, "csinodes", &["get"], Need::Run, "how many volumes a node takes"),
+    rule(STORAGE, "csinodes", &["get"], Need::Run, "volume limits of nodes"),
     // Real nodes.
     rule("", "nodes/proxy", &["get"], Need::StockMetrics, "kubelets' own storage metrics, as a cross-check"),
     Rule { scope: OBSERVERS, ..rule("", "pods", LOOK, Need::Observers, "finding the observers") },
-    Rule { scope: OBSERVERS, ..rule("", "pods/log", &["get"], Need::Observers, "what the observers see") },
-    Rule { scope: OBSERVERS, ..rule("", "pods/proxy", &["get"], Need::Observers, "the nodes' clocks") },
+    Rule { scope: OBSERVERS, ..rule("", "pods/log", &["get"], Need::Observers, "records of the observers") },
+    Rule { scope: OBSERVERS, ..rule("", "pods/proxy", &["get"], Need::Observers, "clocks of the nodes") },
     Rule {
         scope: CONTROL_PLANE,
         ..rule("", "pods", &["list"], Need::StockMetrics, "finding the controller manager")
@@ -126,23 +126,23 @@ pub const RULES: &[Rule] = &[
         scope: CONTROL_PLANE,
         ..rule("", "pods/proxy", &["get"], Need::StockMetrics, "its own storage metrics, as a cross-check")
     },
-    // Others are hit.
-    rule("", "nodes", &["patch"], Need::Disrupt, "nodes that are tainted"),
-    rule("", "nodes/status", &["patch"], Need::Disrupt, "nodes that are lost"),
-    // Our components.
+    // Disruptions of the cluster's nodes.
+    rule("", "nodes", &["patch"], Need::Disrupt, "taints on nodes"),
+    rule("", "nodes/status", &["patch"], Need::Disrupt, "simulated loss of nodes"),
+    // The built-in components.
     rule("", "namespaces", &["get", "list", "patch"], Need::Install, "the components' namespace"),
-    rule("", "serviceaccounts", PUT, Need::Install, "whom the components are"),
-    rule("rbac.authorization.k8s.io", "roles", GRANT, Need::Install, "what the components may do"),
-    rule("rbac.authorization.k8s.io", "clusterroles", GRANT, Need::Install, "what the components may do"),
-    rule("rbac.authorization.k8s.io", "rolebindings", PUT, Need::Install, "what the components may do"),
+    rule("", "serviceaccounts", PUT, Need::Install, "the components' accounts"),
+    rule("rbac.authorization.k8s.io", "roles", GRANT, Need::Install, "the components' permissions"),
+    rule("rbac.authorization.k8s.io", "clusterroles", GRANT, Need::Install, "the components' permissions"),
+    rule("rbac.authorization.k8s.io", "rolebindings", PUT, Need::Install, "the components' permissions"),
     rule(
         "rbac.authorization.k8s.io",
         "clusterrolebindings",
         PUT,
         Need::Install,
-        "what the components may do",
+        "the components' permissions",
     ),
-    rule("", "resourcequotas", PUT, Need::Install, "where pods of our priority classes need a quota"),
+    rule("", "resourcequotas", PUT, Need::Install, "quota for system priority classes"),
     rule("apps", "daemonsets", ROLL_OUT, Need::Install, "driver and observers"),
     rule("apps", "deployments", ROLL_OUT, Need::Install, "the controllers"),
     rule(
@@ -150,20 +150,20 @@ pub const RULES: &[Rule] = &[
         "deployments/scale",
         &["patch"],
         Need::Install,
-        "controllers that disruptive cases take away",
+        "controllers that disruptive cases scale down",
     ),
-    rule(STORAGE, "csidrivers", &["get", "create", "patch", "delete"], Need::Install, "our driver"),
-    rule(STORAGE, "storageclasses", &["get"], Need::Install, "classes of our driver"),
-    rule(SNAPSHOT, "volumesnapshotclasses", &["get", "patch"], Need::Install, "where snapshots are known"),
-    rule("monitoring.coreos.com", "podmonitors", PUT, Need::Install, "where prometheus-operator is"),
-    // Ours.
-    rule(STORAGE, "csidrivers", &["create", "delete"], Need::OurCluster, "further drivers of ours"),
+    rule(STORAGE, "csidrivers", &["get", "create", "patch", "delete"], Need::Install, "the built-in driver"),
+    rule(STORAGE, "storageclasses", &["get"], Need::Install, "the built-in driver's classes"),
+    rule(SNAPSHOT, "volumesnapshotclasses", &["get", "patch"], Need::Install, "if snapshots are installed"),
+    rule("monitoring.coreos.com", "podmonitors", PUT, Need::Install, "with prometheus-operator"),
+    // Clusters created by claimcheck.
+    rule(STORAGE, "csidrivers", &["create", "delete"], Need::OurCluster, "additional drivers"),
     rule(
         STORAGE,
         "volumeattributesclasses",
         &["get", "list", "watch", "create", "delete"],
         Need::OurCluster,
-        "attributes of volumes of further drivers",
+        "volume attributes with additional drivers",
     ),
 ];
 
@@ -177,18 +177,18 @@ const fn rule(
     Rule { group, resource, verbs, scope: Scope::Cluster, need, why }
 }
 
-/// What is asked for beside what every run needs.
+/// Optional features that require additional permissions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Further {
-    /// Our components shall be installed.
+    /// Install the built-in components.
     pub install: bool,
-    /// Disruptive cases shall run.
+    /// Run disruptive cases.
     pub disrupt: bool,
-    /// Stock components' metrics shall be read.
+    /// Read upstream components' metrics.
     pub stock_metrics: bool,
-    /// Namespace and name of the secret with which images are pulled: it is copied to each case's namespace.
+    /// Namespace and name of the image pull secret: it is copied to each case's namespace.
     pub pull_secret: Option<ObjectKey>,
-    /// The namespace of a driver with a tap, where it is not ours.
+    /// The namespace of a user-provided driver with a tap.
     pub tap: Option<String>,
 }
 
@@ -205,8 +205,8 @@ pub fn manifest(further: &Further) -> String {
     scopes.sort_unstable();
     scopes.dedup();
     let mut text = String::from(
-        "# What `claimcheck run --cluster existing` asks of the API server.\n\
-         # Give it to whoever runs it, for example to user ME:\n\
+        "# Permissions that `claimcheck run --cluster existing` requires.\n\
+         # Bind them to the user who runs it, for example ME:\n\
          #   kubectl create clusterrolebinding claimcheck-run --clusterrole=claimcheck-run --user=ME\n",
     );
     let bind = |text: &mut String, role: &str, namespace: &str| {
@@ -233,7 +233,7 @@ pub fn manifest(further: &Further) -> String {
         text.push_str(&one_right(PULL, namespace, "the image pull secret, to be copied", &right));
     }
     if let Some(namespace) = &further.tap {
-        text.push_str(&one_right(TAP, namespace, "what the taps hear", "resources: [\"pods/log\"]"));
+        text.push_str(&one_right(TAP, namespace, "records of the taps", "resources: [\"pods/log\"]"));
     }
     text
 }
@@ -250,7 +250,7 @@ fn role<'a>(text: &mut String, scope: Scope, rules: impl Iterator<Item = &'a Rul
     line(text, format_args!("rules:"));
     for rule in rules {
         let note = match rule.need {
-            Need::Observers | Need::StockMetrics => "; without it a run says less",
+            Need::Observers | Need::StockMetrics => "; optional, for a more detailed report",
             Need::Run | Need::Install | Need::Disrupt | Need::OurCluster => "",
         };
         line(text, format_args!("  # {}{note}", rule.why));
@@ -261,7 +261,7 @@ fn role<'a>(text: &mut String, scope: Scope, rules: impl Iterator<Item = &'a Rul
     }
 }
 
-/// A role in a namespace that the user names, with the right to get one thing.
+/// A role in a user-provided namespace, with the permission to get one resource.
 fn one_right(role: &str, namespace: &str, why: &str, right: &str) -> String {
     format!(
         r#"---
@@ -324,7 +324,7 @@ mod tests {
         ] {
             assert!(with.contains(right) && !without.contains(right), "{right}");
         }
-        assert!(!text(true, true).contains("further drivers"), "they are ours");
+        assert!(!text(true, true).contains("additional drivers"), "not on existing clusters");
     }
 
     #[test]

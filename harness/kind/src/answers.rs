@@ -1,4 +1,4 @@
-//! What container engines print, as far as it counts: docker's and nerdctl's way, and podman's.
+//! Parses the output of container engines: of docker and nerdctl, and of podman.
 
 use std::collections::BTreeMap;
 
@@ -6,33 +6,33 @@ use serde::Deserialize;
 
 use super::engine::CLUSTER_LABEL;
 
-/// A container that is a node of a cluster, or the balancer before its control planes.
+/// A container that is a node of a cluster, or the load balancer of its control planes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Container {
     /// Its name, which is the node's.
     pub name: String,
     /// The cluster's name.
     pub cluster: String,
-    /// Whether it runs: half-made ones and those of before a reboot do not.
+    /// Whether it runs: incomplete ones and those from before a reboot do not.
     pub running: bool,
 }
 
-/// What an engine says of itself.
+/// Information about an engine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Info {
-    /// Its version; empty where it does not tell.
+    /// Its version; empty if not reported.
     pub version: String,
-    /// It runs without root.
+    /// Whether it is rootless.
     pub rootless: bool,
-    /// The host has cgroup v2.
+    /// Whether the host has cgroup v2.
     pub cgroup_v2: bool,
-    /// Which of the limits `memory`, `pids` and `cpu` it cannot set.
+    /// Those of the limits `memory`, `pids` and `cpu` that it cannot set.
     pub missing_limits: Vec<&'static str>,
-    /// Where it keeps images and containers; empty where it does not tell.
+    /// Its data directory with images and containers; empty if not reported.
     pub root: String,
 }
 
-/// `docker info --format '{{json .}}'`, as far as it counts.
+/// The relevant part of `docker info --format '{{json .}}'`.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "PascalCase", default)]
 pub(super) struct DockerInfo {
@@ -49,7 +49,7 @@ pub(super) struct DockerInfo {
 
 impl From<DockerInfo> for Info {
     fn from(info: DockerInfo) -> Self {
-        // Without a cgroup driver the limits mean nothing: moby#42151.
+        // Without a cgroup driver the limits are meaningless: moby#42151.
         let limits = info.cgroup_driver != "none";
         let each = [("memory", info.memory_limit), ("pids", info.pids_limit), ("cpu", info.cpu_shares)];
         let options = info.security_options.unwrap_or_default();
@@ -67,7 +67,7 @@ impl From<DockerInfo> for Info {
     }
 }
 
-/// One of `podman ps --format json`, as far as it counts.
+/// The relevant part of an entry of `podman ps --format json`.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "PascalCase", default)]
 pub(super) struct PodmanContainer {
@@ -85,7 +85,7 @@ impl From<PodmanContainer> for Container {
     }
 }
 
-/// `podman info --format json`, as far as it counts.
+/// The relevant part of `podman info --format json`.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 pub(super) struct PodmanInfo {

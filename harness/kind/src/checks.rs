@@ -1,4 +1,4 @@
-//! What stands against creating a cluster: each decision, from facts.
+//! Preflight checks before a cluster is created: each decision, from facts.
 
 use std::fmt;
 
@@ -10,18 +10,18 @@ use super::{
     version::{OLDEST_KIND, Version},
 };
 
-/// Free space that a cluster needs where the engine keeps its data, in bytes: a node image of a gigabyte, what
-/// two or three nodes unpack from it, and the images of what runs there.
+/// Free space that a cluster requires in the engine's data directory, in bytes: a node image of a gigabyte, what
+/// two or three nodes unpack from it, and the images of their workloads.
 const NEEDED_SPACE: u64 = 5 << 30;
 
 const ROOTLESS: &str = "https://kind.sigs.k8s.io/docs/user/rootless/";
 
-/// One thing that stands against it, and what helps.
+/// A failed check and its remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What is wrong.
+    /// The problem.
     pub what: String,
-    /// What to do.
+    /// The remedy.
     pub remedy: String,
 }
 
@@ -31,17 +31,17 @@ impl fmt::Display for Finding {
     }
 }
 
-/// All that stands against it, in the order in which one would set it right.
+/// All failed checks, in the order in which to fix them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no cluster of kind can be created here{}", .0.iter().map(|one| format!("\n  {one}")).collect::<String>())]
+#[error("cannot create a kind cluster on this machine{}", .0.iter().map(|one| format!("\n  {one}")).collect::<String>())]
 pub struct Preflight(pub Vec<Finding>);
 
-/// Who has the name that a cluster shall have.
+/// The existing holder of the requested cluster name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Holder {
-    /// A cluster that is not ours.
+    /// A cluster that claimcheck did not create.
     Other,
-    /// One of ours, with as many containers.
+    /// A cluster that claimcheck created, with its number of containers.
     Ours { standing: Standing, containers: usize },
 }
 
@@ -49,18 +49,18 @@ fn finding(what: String, remedy: impl Into<String>) -> Finding {
     Finding { what, remedy: remedy.into() }
 }
 
-/// There is no engine.
+/// No usable engine.
 pub(super) fn no_engine(error: &EngineError) -> Finding {
     match error {
         EngineError::Program(error) => unusable("the engine", error),
         EngineError::Unknown(name) => finding(
-            format!("KIND_EXPERIMENTAL_PROVIDER={name} is not known"),
+            format!("KIND_EXPERIMENTAL_PROVIDER={name} is not supported"),
             "use docker, podman, nerdctl or finch",
         ),
     }
 }
 
-/// A program is missing, or does not do what it should.
+/// A program is missing, or does not work.
 pub(super) fn unusable(name: &str, error: &ProgramError) -> Finding {
     match error {
         ProgramError::Missing { program, remedy } => {
@@ -68,8 +68,8 @@ pub(super) fn unusable(name: &str, error: &ProgramError) -> Finding {
         }
         other => {
             let remedy =
-                other.remedy().map_or_else(|| format!("see that `{name}` works by itself"), str::to_owned);
-            finding(format!("{name} does not answer ({})", other.gist()), remedy)
+                other.remedy().map_or_else(|| format!("check that `{name}` works on its own"), str::to_owned);
+            finding(format!("{name} does not respond ({})", other.gist()), remedy)
         }
     }
 }
@@ -85,19 +85,19 @@ pub(super) fn limits(engine: &str, info: &Info) -> Option<Finding> {
     let rootless = info.rootless.then_some(info)?;
     if !rootless.cgroup_v2 {
         let remedy = format!("boot with systemd.unified_cgroup_hierarchy=1: {ROOTLESS}");
-        return Some(finding(format!("{engine} runs without root and without cgroup v2"), remedy));
+        return Some(finding(format!("{engine} is rootless and the host has no cgroup v2"), remedy));
     }
     let missing = &rootless.missing_limits;
-    let remedy = format!("let systemd delegate them (Delegate=yes): {ROOTLESS}");
-    let what = || format!("{engine} runs without root and cannot limit {}", missing.join(", "));
+    let remedy = format!("configure systemd to delegate them (Delegate=yes): {ROOTLESS}");
+    let what = || format!("{engine} is rootless and cannot limit {}", missing.join(", "));
     (!missing.is_empty()).then(|| finding(what(), remedy))
 }
 
-/// Whether there is too little space where the engine keeps its data; not known where that is no place of this
+/// Whether there is too little space in the engine's data directory; unknown if that is not on this
 /// machine.
 pub(super) fn space(engine: &str, free: Option<u64>) -> Option<Finding> {
     let free = free.filter(|free| *free < NEEDED_SPACE)?;
-    let remedy = format!("free {:.0} GiB: `{engine} system df` shows what is used", gibibytes(NEEDED_SPACE));
+    let remedy = format!("free {:.0} GiB: `{engine} system df` shows the usage", gibibytes(NEEDED_SPACE));
     Some(finding(format!("{engine} has {:.1} GiB free", gibibytes(free)), remedy))
 }
 
@@ -106,22 +106,22 @@ fn gibibytes(bytes: u64) -> f64 {
     bytes as f64 / (1_u64 << 30) as f64
 }
 
-/// Whether the name is somebody's.
+/// Whether the name is in use.
 pub(super) fn name(name: &str, holder: Option<Holder>, reuse: bool) -> Option<Finding> {
     let other = "choose another --name";
     let down = format!("`claimcheck cluster down {name}`");
     let (what, remedy) = match holder? {
-        Holder::Other => ("is there, and not ours", other.to_owned()),
-        Holder::Ours { standing: Standing::Living, .. } => ("belongs to a run that lives", other.to_owned()),
+        Holder::Other => ("already exists and was not created by claimcheck", other.to_owned()),
+        Holder::Ours { standing: Standing::Living, .. } => ("is in use by an active run", other.to_owned()),
         Holder::Ours { standing: Standing::Gone, .. } => {
             ("was left by a run that was killed", "`claimcheck cluster prune` deletes it".to_owned())
         }
         Holder::Ours { standing: Standing::Kept | Standing::Elsewhere, containers: 0 } => {
-            ("was kept, but its nodes are gone", format!("{down} forgets it"))
+            ("was kept, but its nodes no longer exist", format!("{down} removes its record"))
         }
         Holder::Ours { standing: Standing::Kept | Standing::Elsewhere, .. } if reuse => return None,
         Holder::Ours { standing: Standing::Kept | Standing::Elsewhere, .. } => {
-            ("is there from an earlier run", format!("use it with --reuse, or {down}"))
+            ("exists from an earlier run", format!("use it with --reuse, or {down}"))
         }
     };
     Some(finding(format!("cluster {name} {what}"), remedy))
@@ -137,17 +137,17 @@ mod tests {
         assert_eq!(space("docker", Some(NEEDED_SPACE)), None);
         assert_eq!(
             space("docker", Some(1 << 29)).unwrap().to_string(),
-            "docker has 0.5 GiB free: free 5 GiB: `docker system df` shows what is used"
+            "docker has 0.5 GiB free: free 5 GiB: `docker system df` shows the usage"
         );
         assert_eq!(age(OLDEST_KIND), None);
         assert!(age("0.20.0".parse().unwrap()).is_some());
-        // Without root, limits are systemd's to give; with root, kind does without.
+        // A rootless engine depends on systemd for limits; with root, kind does not require them.
         let info = Info { missing_limits: vec!["cpu"], cgroup_v2: true, ..Info::default() };
         assert_eq!(limits("podman", &info), None);
         let info = Info { rootless: true, ..info };
         assert!(limits("podman", &info).unwrap().what.ends_with("cannot limit cpu"));
         let info = Info { cgroup_v2: false, ..info };
-        assert!(limits("podman", &info).unwrap().what.ends_with("without cgroup v2"));
+        assert!(limits("podman", &info).unwrap().what.ends_with("no cgroup v2"));
     }
 
     #[test]
@@ -155,12 +155,12 @@ mod tests {
         let ours = |standing, containers| Some(Holder::Ours { standing, containers });
         let table = [
             (None, false, None),
-            (Some(Holder::Other), true, Some("not ours")),
-            (ours(Standing::Living, 3), true, Some("a run that lives")),
+            (Some(Holder::Other), true, Some("not created by claimcheck")),
+            (ours(Standing::Living, 3), true, Some("in use by an active run")),
             (ours(Standing::Gone, 1), true, Some("was killed")),
             (ours(Standing::Kept, 3), false, Some("from an earlier run")),
             (ours(Standing::Kept, 3), true, None),
-            (ours(Standing::Kept, 0), true, Some("nodes are gone")),
+            (ours(Standing::Kept, 0), true, Some("nodes no longer exist")),
             (ours(Standing::Elsewhere, 3), false, Some("from an earlier run")),
         ];
         for (holder, reuse, expected) in table {

@@ -1,4 +1,4 @@
-//! The `kind` program: what it can do for us, typed.
+//! A typed interface to the `kind` program.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -15,16 +15,16 @@ use super::{
 const PROGRAM: &str = "kind";
 const INSTALL: &str = "install it from https://kind.sigs.k8s.io/docs/user/quick-start/#installation";
 
-/// What a question may take.
+/// The timeout of a query.
 const QUERY: Duration = Duration::from_secs(60);
-/// What a deletion may take: an engine stops nodes one after the other.
+/// The timeout of a deletion: an engine stops nodes one after the other.
 const DELETE: Duration = Duration::from_secs(180);
-/// What an image may take on its way into all nodes.
+/// The timeout of loading an image into all nodes.
 const LOAD: Duration = Duration::from_secs(600);
-/// What a creation may take beside the wait for the control plane: the node image may have to be pulled.
+/// The timeout of a creation, in addition to the wait for the control plane: the node image may have to be pulled.
 const CREATE: Duration = Duration::from_secs(1200);
 
-/// The `kind` program, told which engine to use.
+/// The `kind` program, configured with an engine.
 #[derive(Clone, Debug)]
 pub struct Kind {
     program: Program,
@@ -38,13 +38,13 @@ pub struct Create {
     pub name: String,
     /// The config file; see `config.rs`.
     pub config: Option<PathBuf>,
-    /// The image of all nodes, whatever the config says.
+    /// The image of all nodes, overriding the config.
     pub image: Option<String>,
-    /// The kubeconfig to write, which is made if it is not there. Without one, kind changes the user's own.
+    /// The kubeconfig to write, created if missing. Without one, kind modifies the user's own.
     pub kubeconfig: PathBuf,
-    /// Leave the nodes of a failed creation for their logs.
+    /// Whether to retain the nodes of a failed creation for their logs.
     pub retain: bool,
-    /// How long to wait for the control plane to be ready, after it has started.
+    /// The timeout for the control plane to become ready, after it has started.
     pub wait: Duration,
 }
 
@@ -66,17 +66,17 @@ impl Kind {
     /// `kind version`.
     ///
     /// # Errors
-    /// It cannot be run, or does not tell a version.
+    /// It cannot be run, or does not print a version.
     pub async fn version(&self) -> Result<Version, ProgramError> {
         let args = ["version", "--quiet"];
         let answer = self.program.call(&args, QUERY).await?;
         answer.parse().map_err(|_| self.program.strange(&args, &answer, "a version such as 0.33.0"))
     }
 
-    /// `kind create cluster`. Dropping the future kills it halfway: whoever does deletes the cluster.
+    /// `kind create cluster`. Dropping the future kills it halfway: then the caller must delete the cluster.
     ///
     /// # Errors
-    /// It fails. kind deletes what it has made by then, unless it is told to retain it.
+    /// It fails. kind deletes the partial cluster, unless `retain` is set.
     pub async fn create(&self, create: &Create) -> Result<(), ProgramError> {
         let mut args = words(["create", "cluster", "--name", &create.name]);
         if let Some(config) = &create.config {
@@ -91,20 +91,20 @@ impl Kind {
         self.program.call(&args, CREATE + create.wait).await.map(drop)
     }
 
-    /// `kind delete cluster`, halves of one too. No error if there is none.
+    /// `kind delete cluster`, also for partially created ones. No error if it does not exist.
     ///
     /// # Errors
-    /// Something of it cannot be deleted.
+    /// A part of it cannot be deleted.
     pub async fn delete(&self, name: &str, kubeconfig: &Path) -> Result<(), ProgramError> {
         let mut args = words(["delete", "cluster", "--name", name]);
         args.extend(["--kubeconfig".into(), kubeconfig.into()]);
         self.program.call(&args, DELETE).await.map(drop)
     }
 
-    /// `kind get clusters`: the names of all, also of those half made.
+    /// `kind get clusters`: the names of all, including partially created ones.
     ///
     /// # Errors
-    /// The engine does not answer.
+    /// The engine does not respond.
     pub async fn clusters(&self) -> Result<Vec<String>, ProgramError> {
         Ok(lines(&self.program.call(&["get", "clusters"], QUERY).await?))
     }
@@ -112,23 +112,23 @@ impl Kind {
     /// `kind get nodes`: the names of a cluster's containers, which are those of its nodes.
     ///
     /// # Errors
-    /// The engine does not answer.
+    /// The engine does not respond.
     pub async fn nodes(&self, name: &str) -> Result<Vec<String>, ProgramError> {
         Ok(lines(&self.program.call(&["get", "nodes", "--name", name], QUERY).await?))
     }
 
-    /// `kind get kubeconfig`: for the API server's port on this machine, with all rights.
+    /// `kind get kubeconfig`: for the API server's port on this machine, with all permissions.
     ///
     /// # Errors
-    /// There is no such cluster, or it does not run.
+    /// The cluster does not exist, or is not running.
     pub async fn kubeconfig(&self, name: &str) -> Result<String, ProgramError> {
         self.program.call(&["get", "kubeconfig", "--name", name], QUERY).await
     }
 
-    /// `kind load image-archive`: brings the images of a tar file to all nodes.
+    /// `kind load image-archive`: loads the images of a tar file into all nodes.
     ///
     /// # Errors
-    /// A node does not take it, or there is no such file.
+    /// A node rejects it, or the file does not exist.
     pub async fn load_archive(&self, name: &str, archive: &Path) -> Result<(), ProgramError> {
         let mut args = words(["load", "image-archive"]);
         args.push(archive.into());
@@ -136,13 +136,13 @@ impl Kind {
         self.program.call(&args, LOAD).await.map(drop)
     }
 
-    /// Brings an image that the engine has to all nodes.
+    /// Loads a local image of the engine into all nodes.
     ///
-    /// `kind load docker-image` asks the program `docker`, whatever the engine is, so for the others the image
-    /// goes through a file in `scratch`.
+    /// `kind load docker-image` calls `docker` with any engine, so for the others the image
+    /// is loaded through a file in `scratch`.
     ///
     /// # Errors
-    /// The engine has no such image, or a node does not take it.
+    /// The engine has no such image, or a node rejects it.
     pub async fn load_image(&self, name: &str, image: &str, scratch: &Path) -> Result<(), ProgramError> {
         if self.engine.is_docker() {
             let args = ["load", "docker-image", image, "--name", name];
@@ -151,7 +151,7 @@ impl Kind {
         let archive = scratch.join("image.tar");
         self.engine.save_for_docker_io(image, &archive).await?;
         let loaded = self.load_archive(name, &archive).await;
-        // What stays goes with the folder.
+        // A leftover is deleted with the folder.
         let _ = tokio::fs::remove_file(&archive).await;
         loaded
     }
@@ -159,7 +159,7 @@ impl Kind {
     /// `kind export logs`: the journals, container logs and images of all nodes, as files in a folder.
     ///
     /// # Errors
-    /// There is no such cluster, or not all could be had: the rest is there.
+    /// The cluster does not exist, or some logs could not be exported: the others are.
     pub async fn export_logs(&self, name: &str, folder: &Path) -> Result<(), ProgramError> {
         let mut args = words(["export", "logs"]);
         args.push(folder.into());

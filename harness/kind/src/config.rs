@@ -1,8 +1,8 @@
-//! The config file of a cluster: `kind.x-k8s.io/v1alpha4`, as far as we write it, and what a user adds.
+//! The config file of a cluster: the generated part of `kind.x-k8s.io/v1alpha4`, merged with a user's file.
 //!
-//! Of what a user's file holds we know only what we must join with ours; the rest is passed on as it is, and
-//! kind judges it. The image of a node, its count and its settings are the user's wherever they say something;
-//! what a run cannot do without is refused by name ([`ConfigError`]), never overruled in silence.
+//! Only the parts of a user's file that must be merged are interpreted; the rest is passed on unchanged, and
+//! validated by kind. The image of a node, the number of nodes and their settings are taken from the user's file if
+//! set; conflicts with required settings are rejected by name ([`ConfigError`]), never silently overridden.
 
 use std::{
     collections::BTreeMap,
@@ -21,17 +21,17 @@ use super::{
 const API_VERSION: &str = "kind.x-k8s.io/v1alpha4";
 const KIND: &str = "Cluster";
 
-/// Where all nodes see the same folder of the host: a volume must be there on whichever node it is attached
-/// to. The mount also marks a container as ours from the moment that it exists.
+/// The path at which all nodes mount the same folder of the host: a volume must be accessible on any node it is
+/// attached to. The mount also marks a container as created by claimcheck from its creation on.
 ///
-/// It is not propagated: what our driver keeps there are files. Mounts that came back to the host would outlive
-/// the nodes, and a host whose file system is not shared would refuse them.
+/// It is not propagated: the built-in driver keeps only files there. Mounts propagated to the host would outlive
+/// the nodes, and would fail on a host without shared mount propagation.
 pub const DATA_DIR: &str = "/var/lib/claimcheck";
 
-/// How many workers there are unless somebody says another number: rows that move a volume need two.
+/// The default number of workers: cases that move a volume require two.
 pub const DEFAULT_WORKERS: usize = 2;
 
-/// A cluster, as kind reads it.
+/// A kind cluster configuration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Cluster {
@@ -90,18 +90,18 @@ struct Mount {
     further: BTreeMap<String, Value>,
 }
 
-/// Whose storage controllers run in the cluster.
+/// The storage controllers of the cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Controllers {
-    /// Ours, in place of those of the controller manager that they replace.
+    /// The built-in controllers, instead of those of the controller manager that they replace.
     #[default]
     Ours,
-    /// Those of Kubernetes.
+    /// The upstream controllers.
     Stock,
 }
 
 impl Controllers {
-    /// As on the command line and in reports.
+    /// The name on the command line and in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Ours => "ours",
@@ -110,30 +110,31 @@ impl Controllers {
     }
 }
 
-/// What a cluster shall be like.
+/// The desired cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
-    /// How many workers, beside one control plane; [`DEFAULT_WORKERS`] if nobody says.
+    /// The number of workers, in addition to one control plane; default [`DEFAULT_WORKERS`].
     pub workers: Option<usize>,
-    /// The image of nodes for which the user's file names none; kind's own choice without one.
+    /// The image of nodes without one in the user's file; kind's default if unset.
     pub image: Option<String>,
-    /// The version of kind, which chooses the Kubernetes of nodes without an image, where it is known.
+    /// The version of kind, if known, which determines the Kubernetes version of nodes without an image.
     pub kind_version: Option<Version>,
-    /// Whose storage controllers run.
+    /// The storage controllers.
     pub controllers: Controllers,
-    /// It outlives its run, so the controller manager serves its metrics on the loopback alone, as kubeadm has it.
+    /// Whether it outlives its run; then the controller manager serves its metrics on the loopback only, as with
+    /// kubeadm.
     pub keep: bool,
     /// Feature gates of all components.
     pub feature_gates: BTreeMap<String, bool>,
-    /// What `kube-apiserver --runtime-config` is told.
+    /// The value of `kube-apiserver --runtime-config`.
     pub runtime_config: BTreeMap<String, String>,
-    /// Further arguments of all kubelets, without dashes; they count for more than the generated config.
+    /// Additional arguments of all kubelets, without dashes; they take precedence over the generated config.
     pub kubelet_args: BTreeMap<String, String>,
-    /// The folder of the host that all nodes see at [`DATA_DIR`]; absolute.
+    /// The folder of the host that all nodes mount at [`DATA_DIR`]; absolute.
     pub data: PathBuf,
 }
 
-/// A user's config file that cannot be used, or not together with what else is asked for.
+/// A user's config file cannot be used, or conflicts with other flags.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// It cannot be read.
@@ -141,29 +142,29 @@ pub enum ConfigError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// It is not what kind reads.
+    /// It is not a kind configuration.
     #[error("--kind-config {} is not a kind {KIND}: {why}", .path.display())]
     Form {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         why: String,
     },
-    /// It says something that we must say.
+    /// It sets a field that claimcheck must set.
     #[error("--kind-config: {field} cannot be set: {remedy}")]
     Refused {
-        /// Which field.
+        /// The field.
         field: String,
-        /// What to do instead.
+        /// The remedy.
         remedy: &'static str,
     },
-    /// Our controllers cannot take the place of those of such a Kubernetes.
+    /// The built-in controllers cannot replace those of this Kubernetes version.
     #[error(
-        "node image {image} has Kubernetes {version}, whose controllers cannot be replaced: use \
+        "node image {image} has Kubernetes {version}, in which controllers cannot be replaced: use \
          {OLDEST_KUBERNETES} or newer, or `--controllers stock`"
     )]
     TooOld {
@@ -178,7 +179,7 @@ impl Cluster {
     /// Reads a user's config file.
     ///
     /// # Errors
-    /// It cannot be read, or is not a config of kind.
+    /// It cannot be read, or is not a kind configuration.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let text =
             fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
@@ -186,15 +187,15 @@ impl Cluster {
         let cluster: Self = serde_saphyr::from_str(&text).map_err(|error| form(error.to_string()))?;
         if (cluster.kind.as_str(), cluster.api_version.as_str()) != (KIND, API_VERSION) {
             let found = format!("{} of {}", cluster.kind, cluster.api_version);
-            return Err(form(format!("it holds a {found}, where a {KIND} of {API_VERSION} was expected")));
+            return Err(form(format!("it contains a {found}, but a {KIND} of {API_VERSION} is required")));
         }
         Ok(cluster)
     }
 
-    /// The config of a cluster as wanted; what `theirs` says, it says.
+    /// The config of the desired cluster; settings in `theirs` take precedence.
     ///
     /// # Errors
-    /// `theirs` says what we must say, or a node's Kubernetes is too old.
+    /// `theirs` sets a field that claimcheck must set, or a node's Kubernetes is too old.
     pub fn generate(wanted: &Wanted, theirs: Option<Self>) -> Result<Self, ConfigError> {
         let mut cluster = theirs.unwrap_or_default();
         cluster.refuse(wanted)?;
@@ -218,7 +219,7 @@ impl Cluster {
         for (api, on) in &wanted.runtime_config {
             cluster.runtime_config.entry(api.clone()).or_insert_with(|| on.clone().into());
         }
-        // First, so that a patch of the user's file counts for more.
+        // First, so that a patch of the user's file takes precedence.
         cluster.kubeadm_config_patches.insert(0, kubeadm::node_status_period());
         let patches = &mut cluster.kubeadm_config_patches_json6902;
         patches.extend(kubeadm::kubelet_args(&wanted.kubelet_args));
@@ -238,21 +239,21 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// What a run cannot do without is not theirs to say.
+    /// Rejects settings that conflict with those that a run requires.
     fn refuse(&self, wanted: &Wanted) -> Result<(), ConfigError> {
         let refused = |field: String, remedy| Err(ConfigError::Refused { field, remedy });
         if self.name.is_some() {
-            return refused("name".to_owned(), "give it by --name");
+            return refused("name".to_owned(), "use --name");
         }
         if !self.nodes.is_empty() && wanted.workers.is_some() {
-            return refused("nodes together with --nodes".to_owned(), "leave one of the two out");
+            return refused("nodes together with --nodes".to_owned(), "omit one of the two");
         }
         for (index, node) in self.nodes.iter().enumerate() {
             if node.extra_mounts.iter().any(|mount| mount.container_path == Path::new(DATA_DIR)) {
                 let field = format!("nodes[{index}].extraMounts at {DATA_DIR}");
                 return refused(
                     field,
-                    "that is where our driver keeps its data; choose another containerPath",
+                    "the built-in driver keeps its data there; choose another containerPath",
                 );
             }
         }
@@ -261,13 +262,13 @@ impl Cluster {
         {
             return refused(
                 format!("{list} with the controller manager's `controllers`"),
-                "ours take the place of some; leave it out, or use `--controllers stock`",
+                "the built-in ones replace some of them; remove it, or use `--controllers stock`",
             );
         }
         Ok(())
     }
 
-    /// The first list of patches that names this argument of the controller manager.
+    /// The first list of patches that sets this argument of the controller manager.
     fn patches_naming(&self, argument: &str) -> Option<String> {
         let of_nodes = self.nodes.iter().enumerate().map(|(index, node)| {
             let place = format!("nodes[{index}].");
@@ -280,7 +281,7 @@ impl Cluster {
         })
     }
 
-    /// Every address of a node.
+    /// The wildcard address of a node.
     fn any_address(&self) -> &'static str {
         let family = self.further.get("networking").map(|networking| &networking["ipFamily"]);
         if family.is_some_and(|family| family == "ipv6") { "::" } else { "0.0.0.0" }
@@ -295,7 +296,7 @@ impl Cluster {
         }
     }
 
-    /// The oldest Kubernetes of a control plane, or an older one; none where that of one is not known.
+    /// The oldest Kubernetes version of a control plane, or a lower bound; none if one of them is unknown.
     fn oldest(&self, kind: Option<Version>) -> Option<Version> {
         let control_planes = self.nodes.iter().filter(|node| node.role == Role::ControlPlane);
         let versions = control_planes.map(|node| match &node.image {
@@ -305,12 +306,12 @@ impl Cluster {
         versions.collect::<Option<Vec<_>>>()?.into_iter().min()
     }
 
-    /// How many nodes there will be, control planes among them.
+    /// The number of nodes, including control planes.
     pub fn node_count(&self) -> usize {
         self.nodes.len()
     }
 
-    /// As a file for kind.
+    /// The file for kind.
     pub fn to_yaml(&self) -> String {
         // Literal blocks keep the patches readable.
         let options = serde_saphyr::ser_options! { prefer_block_scalars: true, compact_list_indent: true };

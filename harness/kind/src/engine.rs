@@ -1,4 +1,4 @@
-//! The container engine's program: `docker`, `podman` or `nerdctl`, as far as clusters of kind need it.
+//! The container engine's program: `docker`, `podman` or `nerdctl`, as required for kind clusters.
 
 use std::{path::Path, time::Duration};
 
@@ -9,21 +9,21 @@ use super::{
     program::{Program, ProgramError, Tools},
 };
 
-/// The label that kind puts on the containers of a cluster; its value is the cluster's name
+/// The label that kind sets on the containers of a cluster; its value is the cluster's name
 /// (`pkg/cluster/internal/providers/docker/constants.go`).
 pub const CLUSTER_LABEL: &str = "io.x-k8s.kind.cluster";
 
 /// The network that all clusters of kind share.
 pub const NETWORK: &str = "kind";
 
-/// What a question may take.
+/// The timeout of a query.
 const QUERY: Duration = Duration::from_secs(60);
-/// What a change may take.
+/// The timeout of a change.
 const CHANGE: Duration = Duration::from_secs(180);
-/// What a build or a saved image may take.
+/// The timeout of building or saving an image.
 const LONG: Duration = Duration::from_secs(1800);
 
-/// Which family of programs an engine's is of: they differ in what they print.
+/// The family of an engine's program: their output formats differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Family {
     Docker,
@@ -31,33 +31,33 @@ enum Family {
     Nerdctl,
 }
 
-/// A container engine, through its program.
+/// A container engine, used through its program.
 #[derive(Clone, Debug)]
 pub struct Engine {
     program: Program,
     family: Family,
 }
 
-/// A `KIND_EXPERIMENTAL_PROVIDER` that kind would ignore.
+/// The container engine was not found.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    /// kind knows none of this name.
-    #[error("KIND_EXPERIMENTAL_PROVIDER={0:?} is not known: use docker, podman, nerdctl or finch")]
+    /// A `KIND_EXPERIMENTAL_PROVIDER` that kind does not support.
+    #[error("KIND_EXPERIMENTAL_PROVIDER={0:?} is not supported: use docker, podman, nerdctl or finch")]
     Unknown(String),
-    /// Its program is not there.
+    /// Its program is missing.
     #[error(transparent)]
     Program(#[from] ProgramError),
 }
 
 impl Engine {
-    /// The engine that is asked for by name; otherwise the first of docker, nerdctl and podman that is there,
+    /// The engine requested by name; otherwise the first of docker, nerdctl and podman that is installed,
     /// which is kind's own order (`pkg/cluster/provider.go`).
     ///
     /// # Errors
-    /// There is none, or kind knows none of this name.
+    /// None is installed, or kind does not support the requested one.
     pub fn find(tools: &Tools) -> Result<Self, EngineError> {
         let named = |name: &str, family| {
-            let remedy = "install it, or name another engine by KIND_EXPERIMENTAL_PROVIDER";
+            let remedy = "install it, or set another engine with KIND_EXPERIMENTAL_PROVIDER";
             let program = tools.find(name, remedy)?;
             Ok(Self { program, family })
         };
@@ -78,7 +78,7 @@ impl Engine {
         }
     }
 
-    /// Its program's name, as `KIND_EXPERIMENTAL_PROVIDER` has it.
+    /// Its program's name, as in `KIND_EXPERIMENTAL_PROVIDER`.
     pub fn name(&self) -> &str {
         self.program.name()
     }
@@ -87,10 +87,10 @@ impl Engine {
         self.family == Family::Docker
     }
 
-    /// `info`: whether it answers, and what it can.
+    /// `info`: whether it responds, and its capabilities.
     ///
     /// # Errors
-    /// It does not answer.
+    /// It does not respond.
     pub async fn info(&self) -> Result<Info, ProgramError> {
         let format = match self.family {
             Family::Podman => "json",
@@ -110,15 +110,15 @@ impl Engine {
     /// `exec`: runs a command in a node and returns what it printed.
     ///
     /// # Errors
-    /// The command fails, or the node does not run.
+    /// The command fails, or the node is not running.
     pub async fn exec(&self, node: &str, command: &[&str]) -> Result<String, ProgramError> {
         self.program.call(&[&["exec", "--privileged", node], command].concat(), CHANGE).await
     }
 
-    /// `ps -a`: the containers of one cluster of kind, or of all; also those that do not run.
+    /// `ps -a`: the containers of one kind cluster, or of all; including stopped ones.
     ///
     /// # Errors
-    /// It does not answer.
+    /// It does not respond.
     pub async fn containers(&self, cluster: Option<&str>) -> Result<Vec<Container>, ProgramError> {
         let label = cluster.map_or_else(
             || format!("label={CLUSTER_LABEL}"),
@@ -130,15 +130,15 @@ impl Engine {
         }
     }
 
-    /// The containers of clusters that we have made, on whatever machine or account: they bear our data folder,
-    /// from the moment that they exist.
+    /// The containers of clusters created by claimcheck, on any machine or account: they mount its data folder,
+    /// from their creation on.
     ///
     /// # Errors
-    /// It does not answer.
+    /// It does not respond.
     pub async fn marked(&self) -> Result<Vec<Container>, ProgramError> {
         let (label, volume) = (format!("label={CLUSTER_LABEL}"), format!("volume={DATA_DIR}"));
         match self.family {
-            // Its filter took only volumes with a name until 4.4 (podman#16019).
+            // Its filter supported only named volumes until 4.4 (podman#16019).
             Family::Podman => {
                 let all = self.list_json(&label).await?.into_iter();
                 Ok(all.filter(|one| one.mounts.iter().any(|at| at == DATA_DIR)).map(Into::into).collect())
@@ -162,7 +162,7 @@ impl Engine {
         understood.ok_or_else(|| self.program.strange(&args, &answer, "name|cluster|status"))
     }
 
-    /// As podman has it: how a template gets at a label has changed with its versions 5 and 6.
+    /// For podman: the template syntax for labels changed in versions 5 and 6.
     async fn list_json(&self, label: &str) -> Result<Vec<PodmanContainer>, ProgramError> {
         let args = ["ps", "-a", "--filter", label, "--format", "json"];
         let answer = self.program.call(&args, QUERY).await?;
@@ -182,19 +182,20 @@ impl Engine {
         self.program.call(&args, CHANGE).await.map(drop)
     }
 
-    /// Whether kind's network is there.
+    /// Whether kind's network exists.
     ///
     /// # Errors
-    /// The engine does not answer.
+    /// The engine does not respond.
     pub async fn has_network(&self) -> Result<bool, ProgramError> {
         let answer = self.program.call(&["network", "ls", "--format", "{{.Name}}"], QUERY).await?;
         Ok(lines(&answer).iter().any(|name| name == NETWORK))
     }
 
-    /// Removes kind's network if no cluster, of whoever it may be, has a container left; says whether it did.
+    /// Removes kind's network if no kind cluster, including those of other users, has a container left; returns whether
+    /// it did.
     ///
     /// # Errors
-    /// The engine does not answer, or the network is in use by something else.
+    /// The engine does not respond, or the network is in use by something else.
     pub async fn remove_unused_network(&self) -> Result<bool, ProgramError> {
         if !self.containers(None).await?.is_empty() || !self.has_network().await? {
             return Ok(false);
@@ -202,7 +203,7 @@ impl Engine {
         self.program.call(&["network", "rm", NETWORK], CHANGE).await.map(|_| true)
     }
 
-    /// `build`: makes an image of a folder and a Dockerfile, with these build arguments.
+    /// `build`: builds an image from a folder and a Dockerfile, with these build arguments.
     ///
     /// # Errors
     /// It fails.
@@ -225,7 +226,7 @@ impl Engine {
     /// `save`: writes images to a tar file.
     ///
     /// # Errors
-    /// There is no such image, or the file cannot be written.
+    /// The image does not exist, or the file cannot be written.
     pub async fn save(&self, images: &[&str], archive: &Path) -> Result<(), ProgramError> {
         let mut args = words(["save", "-o"]);
         args.push(archive.into());
@@ -233,8 +234,8 @@ impl Engine {
         self.program.call(&args, LONG).await.map(drop)
     }
 
-    /// Saves an image under the name by which pods find it: one without a registry is docker.io's to Kubernetes,
-    /// and localhost's to podman.
+    /// Saves an image under the name that pods use: without a registry it defaults to docker.io in Kubernetes,
+    /// but to localhost in podman.
     ///
     /// # Errors
     /// As for [`Engine::save`].
@@ -249,10 +250,10 @@ impl Engine {
         saved
     }
 
-    /// `image inspect`: the id of an image that the engine has.
+    /// `image inspect`: the id of a local image.
     ///
     /// # Errors
-    /// It has none of this name.
+    /// It has no image of this name.
     pub async fn image_id(&self, image: &str) -> Result<String, ProgramError> {
         let answer = self.program.call(&["image", "inspect", "-f", "{{ .Id }}", image], QUERY).await?;
         Ok(answer.trim().to_owned())

@@ -1,9 +1,9 @@
-//! What kubeadm is told beside kind's own: further arguments of the controller manager and the kubelets.
+//! Additional kubeadm configuration: arguments of the controller manager and the kubelets.
 //!
 //! kubeadm's config has arguments as a map in `v1beta3` and as a list in `v1beta4`; kind writes the latter from
 //! Kubernetes 1.36 on (`pkg/cluster/internal/kubeadm/config.go`). A patch names its version, and kind applies it
-//! to a document of that version alone, so both are written and which one counts is decided where it is known.
-//! They are JSON patches, since a merge patch would replace the whole list, kind's own arguments among it.
+//! only to a document of that version, so both are written and the matching one takes effect.
+//! They are JSON patches, since a merge patch would replace the whole list, including kind's own arguments.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use super::version::{CLASS_PROTECTION, OLDEST_KUBERNETES, Version};
 
 const GROUP: &str = "kubeadm.k8s.io";
 
-/// A patch of the documents of one kind and version: RFC 6902, in YAML.
+/// A patch for the documents of one kind and version: RFC 6902, in YAML.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JsonPatch {
     #[serde(default)]
@@ -27,7 +27,7 @@ pub struct JsonPatch {
     patch: String,
 }
 
-/// How a version of kubeadm's config has arguments.
+/// The format of arguments in a version of kubeadm's config.
 #[derive(Clone, Copy)]
 enum Flavour {
     /// `v1beta3`: a map.
@@ -57,7 +57,7 @@ impl Flavour {
     }
 }
 
-/// Adds arguments at a place of all documents of this kind, whatever their version.
+/// Adds arguments at a path of all documents of this kind, in any version.
 fn patches(kind: &str, place: &str, args: &BTreeMap<String, String>) -> Vec<JsonPatch> {
     if args.is_empty() {
         return Vec::new();
@@ -74,17 +74,17 @@ fn patches(kind: &str, place: &str, args: &BTreeMap<String, String>) -> Vec<Json
     Flavour::ALL.into_iter().map(patch).collect()
 }
 
-/// Further arguments of all kubelets: of the first control plane, and of those that join it.
+/// Additional arguments of all kubelets: of the first control plane, and of the nodes that join it.
 pub(super) fn kubelet_args(args: &BTreeMap<String, String>) -> Vec<JsonPatch> {
     let kinds = ["InitConfiguration", "JoinConfiguration"];
     kinds.iter().flat_map(|kind| patches(kind, "/nodeRegistration/kubeletExtraArgs", args)).collect()
 }
 
-/// How often kubelets report the status of their node, in seconds.
+/// The interval at which kubelets report their node status, in seconds.
 ///
 /// By default it is 10 s, and a volume waits for it twice: until the kubelet reads that the volume is attached, and
-/// until it has reported it in use (`pkg/kubelet/volumemanager/volume_manager.go`). That is most of the time of a
-/// life cycle, and says nothing about a driver or a controller.
+/// until it has reported it in use (`pkg/kubelet/volumemanager/volume_manager.go`). That would dominate the time of a
+/// lifecycle without measuring a driver or a controller.
 pub const NODE_STATUS_PERIOD_S: u32 = 1;
 
 /// The merge patch of the kubelets' configuration that shortens the period of node status.
@@ -95,11 +95,11 @@ pub(super) fn node_status_period() -> String {
     )
 }
 
-/// How many requests a second the stock controller manager may send, and how many at once. With its default of 20
-/// it mostly waits for its own limiter as soon as volumes come and go in numbers.
+/// The client-side rate limit and burst of the upstream controller manager. With its default of 20
+/// it mostly waits for its own rate limiter when many volumes are created and deleted.
 const CLIENT_LIMITS: [(&str, &str); 2] = [("kube-api-qps", "500"), ("kube-api-burst", "1000")];
 
-/// Its limits, raised so that it can be compared with our controllers, which have none.
+/// Its limits, raised so that it can be compared with the built-in controllers, which have none.
 pub(super) fn client_limits() -> [(String, String); 2] {
     CLIENT_LIMITS.map(|(name, value)| (name.to_owned(), value.to_owned()))
 }
@@ -111,20 +111,20 @@ pub enum StockController {
     Binder,
     /// Attaches and detaches volumes.
     AttachDetach,
-    /// Expands volumes of no CSI driver, and hands the others to the driver's resizer.
+    /// Expands in-tree volumes, and leaves CSI volumes to the driver's resizer.
     Expander,
-    /// Keeps claims as long as pods use them.
+    /// Protects claims while pods use them.
     ClaimProtection,
-    /// Keeps volumes as long as they are bound.
+    /// Protects volumes while they are bound.
     VolumeProtection,
-    /// Makes the claims of ephemeral volumes.
+    /// Creates the claims of generic ephemeral volumes.
     EphemeralVolume,
-    /// Keeps attributes classes as long as claims or volumes use them.
+    /// Protects VolumeAttributesClasses while claims or volumes use them.
     ClassProtection,
 }
 
 impl StockController {
-    /// Those whose work ours do, and which must therefore not run beside them.
+    /// The controllers that the built-in ones replace, and which must therefore not run at the same time.
     pub const REPLACED: [Self; 7] = [
         Self::Binder,
         Self::AttachDetach,
@@ -135,14 +135,14 @@ impl StockController {
         Self::ClassProtection,
     ];
 
-    /// Those of [`REPLACED`](Self::REPLACED) that a controller manager of this version has; the oldest that we
-    /// replace, where the version is not known. A name that it does not know ends it.
+    /// Those of [`REPLACED`](Self::REPLACED) that a controller manager of this version has; of the oldest supported
+    /// version if it is unknown. The controller manager exits on an unknown name.
     pub fn replaced_in(version: Option<Version>) -> Vec<Self> {
         let version = version.unwrap_or(OLDEST_KUBERNETES);
         Self::REPLACED.into_iter().filter(|controller| controller.since() <= version).collect()
     }
 
-    /// The first Kubernetes that has it by its name of today.
+    /// The first Kubernetes that has it under its current name.
     fn since(self) -> Version {
         match self {
             Self::Binder
@@ -170,34 +170,34 @@ impl StockController {
     }
 }
 
-/// What the controller manager's `--controllers` is to be for these not to run.
+/// The value of the controller manager's `--controllers` that disables these.
 ///
-/// kubeadm turns on two that are off by default, without which no node can join; naming the argument replaces
-/// its value (`cmd/kubeadm/app/phases/controlplane/manifests.go`), so they are named again.
+/// kubeadm enables two that are disabled by default, without which no node can join; setting the argument replaces
+/// its value (`cmd/kubeadm/app/phases/controlplane/manifests.go`), so they are included again.
 fn controllers_without(stock: &[StockController]) -> String {
     let on = ["*", "bootstrap-signer-controller", "token-cleaner-controller"].map(str::to_owned);
     let off = stock.iter().map(|controller| format!("-{}", controller.name()));
     on.into_iter().chain(off).collect::<Vec<_>>().join(",")
 }
 
-/// The argument that says which controllers run.
+/// The argument that selects controllers.
 pub(super) const CONTROLLERS: &str = "controllers";
-/// The argument that says where the controller manager serves.
+/// The argument with the controller manager's bind address.
 pub(super) const BIND_ADDRESS: &str = "bind-address";
 
-/// Further arguments of the controller manager, by name.
+/// Additional arguments of the controller manager, by name.
 pub(super) fn manager_args(args: &BTreeMap<String, String>) -> Vec<JsonPatch> {
     patches("ClusterConfiguration", "/controllerManager/extraArgs", args)
 }
 
-/// It starts without these.
+/// Disables these controllers.
 pub(super) fn without(stock: &[StockController]) -> [(String, String); 1] {
     [(CONTROLLERS.to_owned(), controllers_without(stock))]
 }
 
-/// Its metrics can be read through the API server's proxy, which comes to the node's address and hands on nobody's
-/// token; kubeadm lets it serve on the loopback alone. So every pod, and whoever reaches the engine's network, may
-/// read them without a token: not for a cluster that outlives its run.
+/// Its metrics can be read through the API server's proxy, which connects to the node's address and forwards no
+/// token; kubeadm binds it to the loopback address only. So every pod, and anyone with access to the engine's network,
+/// can read them without a token: not for a cluster that outlives its run.
 pub(super) fn readable(any_address: &str) -> [(String, String); 2] {
     [
         (BIND_ADDRESS.to_owned(), any_address.to_owned()),
@@ -205,9 +205,9 @@ pub(super) fn readable(any_address: &str) -> [(String, String); 2] {
     ]
 }
 
-/// Which of these lists of patches, if any, names this argument of the controller manager.
+/// The first of these lists of patches, if any, that sets this argument of the controller manager.
 ///
-/// What is no YAML is left for kind to complain about.
+/// Invalid YAML is left to kind to report.
 pub(super) fn names_argument(name: &str, merged: &[String], json: &[JsonPatch]) -> Option<&'static str> {
     let of_manager = |document: &Value| {
         document["kind"] == "ClusterConfiguration" && mentions(&document["controllerManager"], name)
@@ -231,7 +231,7 @@ pub(super) fn names_argument(name: &str, merged: &[String], json: &[JsonPatch]) 
     json.iter().any(patched).then_some("kubeadmConfigPatchesJSON6902")
 }
 
-/// Whether an argument of this name is in it, as a key or as an entry of a list.
+/// Whether it contains an argument of this name, as a key or as an entry of a list.
 fn mentions(value: &Value, argument: &str) -> bool {
     match value {
         Value::Object(map) => {

@@ -1,11 +1,11 @@
-//! Clusters of [kind](https://kind.sigs.k8s.io), through its program and the container engine's.
+//! Clusters of [kind](https://kind.sigs.k8s.io), managed with its program and the container engine's.
 //!
 //! ```text
-//! program   runs a program: its answer, or an error of ours with what it said and what helps (remedy)
-//! cli       Kind: `kind`            engine   Engine: `docker`, `podman` or `nerdctl` (answers: what they print)
-//! config    the config file, joined with a user's (kubeadm: what kubeadm is told)
-//! preflight what must hold before a cluster is created, all failures told together (checks: the decision)
-//! owned     which clusters are ours, whose runs still live, and how they are deleted (teardown)
+//! program   runs a program: its output, or an error with its message and a remedy
+//! cli       Kind: `kind`            engine   Engine: `docker`, `podman` or `nerdctl` (answers: their output)
+//! config    the config file, merged with a user's (kubeadm: patches for kubeadm)
+//! preflight the conditions for creating a cluster, all failures reported together (checks: the decision)
+//! owned     clusters created by claimcheck, whether their runs are active, and their deletion (teardown)
 //! ```
 //!
 //! Start with [`preflight()`], then [`Store::claim`], [`Cluster::generate`] and [`Kind::create`].

@@ -1,8 +1,8 @@
-//! Which clusters are ours, and whether the runs that made them still live.
+//! Records of the clusters that claimcheck created, and whether the runs that created them are still active.
 //!
-//! A cluster is claimed before anything of it exists: a folder below `$XDG_STATE_HOME/claimcheck/kind` holds a
-//! record of it and a lock. The kernel lets go of the lock when its holder dies, however that may be, so what
-//! a killed run has left half made is known, and nobody takes a living one for dead, as process ids would.
+//! A cluster is claimed before anything of it exists: a folder below `$XDG_STATE_HOME/claimcheck/kind` contains a
+//! record of it and a lock. The kernel releases the lock when its holder exits for any reason, so what
+//! a killed run left incomplete is known, and an active run is never mistaken for a dead one, as with process ids.
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
@@ -14,7 +14,7 @@ use std::{
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// What the names of our clusters begin with.
+/// The prefix of the names of claimcheck's clusters.
 pub const NAME_PREFIX: &str = "claimcheck-";
 
 /// kind appends `-control-plane` and numbers to it, and host names end at 63 characters.
@@ -24,51 +24,51 @@ const LOCK: &str = "lock";
 const RECORD: &str = "record.json";
 const DATA: &str = "data";
 
-/// Why a cluster is not ours to take.
+/// A cluster cannot be claimed.
 #[derive(Debug, thiserror::Error)]
 pub enum OwnedError {
-    /// No folder for what we must know of our clusters.
-    #[error("there is no place for records of clusters: set XDG_STATE_HOME or HOME")]
+    /// No folder for records of clusters.
+    #[error("no directory for cluster records: set XDG_STATE_HOME or HOME")]
     Homeless,
-    /// A name that kind does not take.
+    /// A name that kind does not accept.
     #[error(
-        "--name {0:?} cannot be used: take lower case letters, digits and dashes, at most {LONGEST_NAME} with \
+        "--name {0:?} is invalid: use lower case letters, digits and dashes, at most {LONGEST_NAME} with \
          the prefix `{NAME_PREFIX}`"
     )]
     Name(String),
-    /// A run that lives has it.
-    #[error("cluster {name} belongs to a run that lives{}: wait for it, or choose another --name", process(.pid))]
+    /// It is in use by an active run.
+    #[error("cluster {name} is in use by an active run{}: wait for it, or choose another --name", process(.pid))]
     InUse {
         /// The cluster.
         name: String,
         /// The run's process.
         pid: Option<u32>,
     },
-    /// There is one of this name.
+    /// A cluster of this name exists.
     #[error(
-        "cluster {name} is there from an earlier run: use it with --reuse, or `claimcheck cluster down {name}`"
+        "cluster {name} exists from an earlier run: use it with --reuse, or `claimcheck cluster down {name}`"
     )]
     There {
         /// The cluster.
         name: String,
     },
-    /// A file of ours cannot be read or written.
-    #[error("the record of a cluster at {} cannot be kept", .path.display())]
+    /// A record cannot be read or written.
+    #[error("the cluster record {} cannot be read or written", .path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The volumes' data, which a node wrote as root, is still there.
+    /// The volumes' data, which a node wrote as root, cannot be removed.
     #[error("the data of cluster {name} cannot be removed: `sudo rm -rf {}`", .folder.display())]
     Data {
         /// The cluster.
         name: String,
         /// Its folder.
         folder: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
@@ -78,10 +78,10 @@ fn process(pid: &Option<u32>) -> String {
     pid.map(|pid| format!(" (process {pid})")).unwrap_or_default()
 }
 
-/// The name of a cluster that is asked for by this name, or of one that has none.
+/// The full name of a cluster for the requested name, or a generated name.
 ///
 /// # Errors
-/// kind would not take it.
+/// kind would not accept it.
 pub fn cluster_name(asked: Option<&str>) -> Result<String, OwnedError> {
     let name = match asked {
         None => format!("{NAME_PREFIX}{}", &uuid::Uuid::new_v4().simple().to_string()[..6]),
@@ -93,50 +93,51 @@ pub fn cluster_name(asked: Option<&str>) -> Result<String, OwnedError> {
     if fits { Ok(name) } else { Err(OwnedError::Name(asked.unwrap_or(&name).to_owned())) }
 }
 
-/// What is known of a cluster of ours.
+/// The record of a cluster created by claimcheck.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     /// Its name.
     pub name: String,
     /// When it was claimed, before it was created.
     pub claimed: Timestamp,
-    /// The process that claimed it last, in its own PID namespace: for people; whether it lives, the lock says.
+    /// The process that claimed it last, in its own PID namespace: informational; the lock determines whether it is
+    /// active.
     pub pid: u32,
-    /// The engine whose containers its nodes are.
+    /// The engine that runs its node containers.
     pub engine: String,
-    /// It shall outlive its run: by `--keep`, or `cluster up`.
+    /// Whether it outlives its run: by `--keep`, or `cluster up`.
     pub keep: bool,
-    /// kind's network was there before it, so it is not ours to remove.
+    /// Whether kind's network existed before, so that it must not be removed.
     pub network_was_there: bool,
 }
 
-/// Who has a cluster of ours.
+/// The state of a cluster created by claimcheck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// A run that lives.
+    /// In use by an active run.
     Living,
-    /// Nobody; its run left it on purpose.
+    /// Not in use; kept on purpose.
     Kept,
-    /// Nobody; its run was killed.
+    /// Not in use; its run was killed.
     Gone,
-    /// It bears our mark, but there is no record of it here: another account's, or another machine's that uses
-    /// the same engine.
+    /// It was created by claimcheck, but has no record here: it belongs to another account, or to another machine that
+    /// uses the same engine.
     Elsewhere,
 }
 
 impl Standing {
-    /// In words.
+    /// The words for reports.
     pub fn describe(self) -> &'static str {
         match self {
             Self::Living => "in use by a run",
             Self::Kept => "kept",
             Self::Gone => "left by a run that was killed",
-            Self::Elsewhere => "made by another account or machine",
+            Self::Elsewhere => "created by another account or machine",
         }
     }
 }
 
-/// Where records are kept.
+/// The directory of records.
 #[derive(Clone, Debug)]
 pub struct Store {
     root: PathBuf,
@@ -146,14 +147,14 @@ impl Store {
     /// Below `$XDG_STATE_HOME`, or `~/.local/state`.
     ///
     /// # Errors
-    /// Neither is known.
+    /// Neither is set.
     pub fn of_user() -> Result<Self, OwnedError> {
         let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
         Ok(Self::at(state.ok_or(OwnedError::Homeless)?.join("claimcheck/kind")))
     }
 
-    /// At a folder, which is made when it is needed.
+    /// At a folder, which is created on demand.
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
@@ -165,7 +166,7 @@ impl Store {
     /// Claims a name for a new cluster, before anything of it exists.
     ///
     /// # Errors
-    /// There is a record of a cluster of this name.
+    /// A record of a cluster of this name exists.
     pub fn claim(&self, name: &str, engine: &str, network_was_there: bool) -> Result<Claim, OwnedError> {
         let (lock, known) = self.lock(name)?;
         if known.is_some() {
@@ -185,10 +186,10 @@ impl Store {
         Ok(claim)
     }
 
-    /// Takes over a cluster that no living run has, to use or to delete it; without a record too.
+    /// Takes over a cluster that no active run uses, to use or to delete it; also one without a record.
     ///
     /// # Errors
-    /// A living run has it.
+    /// An active run uses it.
     pub fn take(&self, name: &str, engine: &str) -> Result<Claim, OwnedError> {
         let (lock, known) = self.lock(name)?;
         let unknown = || Record {
@@ -196,7 +197,7 @@ impl Store {
             claimed: Timestamp::now(),
             pid: 0,
             engine: engine.to_owned(),
-            // Not known, so not ours to remove unless somebody says so.
+            // Unknown, so it must not be removed by default.
             keep: true,
             network_was_there: true,
         };
@@ -206,7 +207,7 @@ impl Store {
         Ok(claim)
     }
 
-    /// Locks the folder of a cluster, and makes it where it is missing.
+    /// Locks the folder of a cluster, and creates it if it is missing.
     fn lock(&self, name: &str) -> Result<(File, Option<Record>), OwnedError> {
         let folder = self.folder(name);
         let path = folder.join(LOCK);
@@ -215,7 +216,7 @@ impl Store {
             let open = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
             let lock = match open {
                 Ok(lock) => lock,
-                // Its last holder has just removed the folder.
+                // Its previous holder has just removed the folder.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(source) => return Err(OwnedError::Io { path, source }),
             };
@@ -227,14 +228,14 @@ impl Store {
                 }
                 Err(TryLockError::Error(source)) => return Err(OwnedError::Io { path, source }),
             }
-            // The same may have happened between opening and locking; then this lock is on no file.
+            // The same may have happened between opening and locking; then this lock is on a deleted file.
             if is_at(&lock, &path) {
                 return Ok((lock, read(&folder)));
             }
         }
     }
 
-    /// All records, and who has them; those that cannot be read are left out.
+    /// All records with their state; those that cannot be read are omitted.
     pub fn records(&self) -> Vec<(Record, Standing)> {
         let folders = fs::read_dir(&self.root).into_iter().flatten().flatten();
         let mut records: Vec<_> = folders
@@ -253,7 +254,7 @@ impl Store {
     }
 }
 
-/// Whether somebody holds the lock. Asking takes it for a moment, shared, so that askers don't see each other.
+/// Whether the lock is held. The check acquires it for a moment, shared, so that checks do not see each other.
 fn held(lock: &Path) -> bool {
     let Ok(lock) = File::open(lock) else { return false };
     match lock.try_lock_shared() {
@@ -265,10 +266,10 @@ fn held(lock: &Path) -> bool {
     }
 }
 
-/// Lets go of a lock. Closing alone is not enough: a child of ours that another thread has forked and that has
-/// not yet become its program has a copy of the descriptor.
+/// Releases a lock. Closing alone is not enough: a child process that another thread has forked and that has
+/// not called exec yet has a copy of the descriptor.
 fn unlock(lock: &File) {
-    // It fails for no file that could be locked.
+    // It cannot fail for a file that could be locked.
     let _ = lock.unlock();
 }
 
@@ -283,13 +284,13 @@ fn read(folder: &Path) -> Option<Record> {
     serde_json::from_slice(&fs::read(folder.join(RECORD)).ok()?).ok()
 }
 
-/// Nobody else's business: there is a kubeconfig with all rights in it.
+/// Accessible to the user only: it contains a kubeconfig with all permissions.
 fn make_private(folder: &Path) -> Result<(), OwnedError> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
     made.map_err(|source| OwnedError::Io { path: folder.to_owned(), source })
 }
 
-/// A cluster that is ours as long as this lives.
+/// A claim on a cluster, held until it is dropped.
 #[derive(Debug)]
 pub struct Claim {
     folder: PathBuf,
@@ -298,7 +299,7 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// What is recorded.
+    /// The record.
     pub fn record(&self) -> &Record {
         &self.record
     }
@@ -308,22 +309,22 @@ impl Claim {
         &self.record.name
     }
 
-    /// The folder of the host that all its nodes see at [`DATA_DIR`](super::DATA_DIR).
+    /// The folder of the host that all its nodes mount at [`DATA_DIR`](super::DATA_DIR).
     pub fn data(&self) -> PathBuf {
         self.folder.join(DATA)
     }
 
-    /// Where its config file lies.
+    /// The path of its config file.
     pub fn config(&self) -> PathBuf {
         self.folder.join("config.yaml")
     }
 
-    /// Where its kubeconfig lies.
+    /// The path of its kubeconfig.
     pub fn kubeconfig(&self) -> PathBuf {
         self.folder.join("kubeconfig")
     }
 
-    /// Where files may lie that nobody needs after it.
+    /// A folder for temporary files.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -335,27 +336,27 @@ impl Claim {
     fn write(&self) -> Result<(), OwnedError> {
         let path = self.folder.join(RECORD);
         let text = serde_json::to_vec_pretty(&self.record).expect("a record is JSON");
-        // By renaming: a record is there as a whole or not at all.
+        // Atomically, by renaming.
         let draft = self.folder.join(format!("{RECORD}.new"));
         let written = fs::write(&draft, text).and_then(|()| fs::rename(&draft, &path));
         written.map_err(|source| OwnedError::Io { path, source })
     }
 
-    /// From now on the cluster may outlive its run, however that ends.
+    /// From now on the cluster outlives its run, even if that is killed.
     ///
     /// # Errors
-    /// That cannot be written down.
+    /// That cannot be recorded.
     pub fn keep(&mut self) -> Result<(), OwnedError> {
         self.record.keep = true;
         self.write()
     }
 
-    /// The cluster is no more: nothing need be known of it.
+    /// Removes the record of a deleted cluster.
     ///
     /// # Errors
     /// The volumes' data cannot be removed.
     pub(super) fn release(self) -> Result<(), OwnedError> {
-        // The record goes last, so that a half removed folder is still known.
+        // The record is removed last, so that a partially removed folder is still known.
         let name = self.record.name.clone();
         let data = self.data();
         match fs::remove_dir_all(&data) {
@@ -415,6 +416,6 @@ mod tests {
     fn what_is_not_recorded_can_be_taken_to_delete_it() {
         let root = tempfile::tempdir().unwrap();
         let claim = Store::at(root.path()).take("claimcheck-b", "podman").unwrap();
-        assert!(claim.record().network_was_there, "a network that is not known to be ours is never removed");
+        assert!(claim.record().network_was_there, "a network of unknown origin is never removed");
     }
 }

@@ -1,4 +1,4 @@
-//! Looks whether a cluster can be created, before anything is.
+//! Checks whether a cluster can be created, before anything is.
 
 use super::{
     answers::Info,
@@ -11,16 +11,16 @@ use super::{
     version::Version,
 };
 
-/// What is asked for.
+/// The request.
 #[derive(Clone, Debug)]
 pub struct Needs {
     /// The cluster's name.
     pub name: String,
-    /// One that is there, from an earlier run, shall be used.
+    /// Whether to reuse an existing cluster from an earlier run.
     pub reuse: bool,
 }
 
-/// What a cluster is created with.
+/// The programs with which a cluster is created.
 #[derive(Clone, Debug)]
 pub struct Ready {
     /// The `kind` program.
@@ -29,25 +29,25 @@ pub struct Ready {
     pub kind_version: Version,
     /// The engine's program.
     pub engine: Engine,
-    /// What the engine says of itself.
+    /// Information about the engine.
     pub info: Info,
-    /// kind's network is there already.
+    /// Whether kind's network already exists.
     pub network_was_there: bool,
-    /// The cluster that is asked for is there, and nobody has it: it is to be used.
+    /// Whether the requested cluster exists and is not in use: it will be reused.
     pub is_there: bool,
 }
 
-/// What only an engine that answers can tell.
+/// Facts that only a responsive engine can provide.
 struct Answers {
     info: Info,
     network_was_there: bool,
     holder: Option<Holder>,
 }
 
-/// Looks whether a cluster can be created here.
+/// Checks whether a cluster can be created here.
 ///
 /// # Errors
-/// All that stands against it, together.
+/// All failed checks together.
 pub async fn preflight(tools: &Tools, store: &Store, needs: &Needs) -> Result<Ready, Preflight> {
     let mut against = Vec::new();
     let engine = match Engine::find(tools) {
@@ -96,7 +96,7 @@ async fn version(tools: &Tools, engine: &Engine) -> Result<(Kind, Version), Prog
     Ok((kind, version))
 }
 
-/// How many bytes are free at a place of the engine, if that is one of this machine.
+/// The free bytes in the engine's data directory, if that is on this machine.
 fn free(root: &str) -> Option<u64> {
     let there = rustix::fs::statvfs(root).ok().filter(|_| !root.is_empty())?;
     Some(there.f_bavail.saturating_mul(there.f_frsize))

@@ -1,7 +1,7 @@
-//! Runs the programs of others: arguments in, what they printed or an error of ours out.
+//! Runs external programs: returns their output, or an error.
 //!
-//! Each runs in a process group of its own, so that Ctrl-C reaches us alone and things end in our order. A
-//! call that is dropped takes its whole group along: `kind` starts further programs.
+//! Each runs in its own process group, so that Ctrl-C reaches only this process, which controls the order of shutdown.
+//! A dropped call kills the whole group: `kind` starts child processes.
 
 use std::{
     collections::VecDeque,
@@ -26,10 +26,10 @@ use tracing::debug;
 
 use super::remedy;
 
-/// How much of what a program says at last is quoted in an error.
+/// How many of a program's last lines are quoted in an error.
 const LAST_LINES: usize = 12;
 
-/// Where programs are looked for, and what they find in their environment beside ours.
+/// The search path of programs, and their additional environment variables.
 #[derive(Clone, Debug)]
 pub struct Tools {
     path: OsString,
@@ -38,27 +38,27 @@ pub struct Tools {
 }
 
 impl Tools {
-    /// Those of this process: `PATH`, and the engine that `KIND_EXPERIMENTAL_PROVIDER` names.
+    /// Those of this process: `PATH`, and the engine in `KIND_EXPERIMENTAL_PROVIDER`.
     pub fn from_environment() -> Self {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let provider = std::env::var("KIND_EXPERIMENTAL_PROVIDER").ok().filter(|name| !name.is_empty());
         Self { path, provider, environment: Vec::new() }
     }
 
-    /// Those on `path` (directories parted by colons), with the engine of this name; without one, that
-    /// which `kind` itself would take.
+    /// With `path` (directories separated by colons) and the engine of this name; without one, the default
+    /// of `kind` itself.
     pub fn on(path: impl Into<OsString>, provider: Option<&str>) -> Self {
         Self { path: path.into(), provider: provider.map(str::to_owned), environment: Vec::new() }
     }
 
-    /// Programs also find this in their environment.
+    /// Adds an environment variable for programs.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Into<OsString>) -> Self {
         self.environment.push((name.to_owned(), value.into()));
         self
     }
 
-    /// Which engine is asked for by name.
+    /// The requested engine.
     pub(super) fn provider(&self) -> Option<&str> {
         self.provider.as_deref()
     }
@@ -66,7 +66,7 @@ impl Tools {
     /// Finds a program.
     ///
     /// # Errors
-    /// It is not there; `remedy` says where it is had.
+    /// It is missing; `remedy` describes how to install it.
     pub(super) fn find(&self, name: &str, remedy: &'static str) -> Result<Program, ProgramError> {
         let found = std::env::split_paths(&self.path).map(|folder| folder.join(name)).find(|file| runs(file));
         let missing = || ProgramError::Missing { program: name.to_owned(), remedy };
@@ -80,7 +80,7 @@ fn runs(file: &Path) -> bool {
     file.metadata().is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
 }
 
-/// A program that is there.
+/// An existing program.
 #[derive(Clone, Debug)]
 pub(super) struct Program {
     name: String,
@@ -88,56 +88,56 @@ pub(super) struct Program {
     environment: Vec<(String, OsString)>,
 }
 
-/// Why a program did not do what it was asked for.
+/// A program failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
-    /// It is not there.
+    /// It is missing.
     #[error("{program} is not on the PATH: {remedy}")]
     Missing {
         /// Its name.
         program: String,
-        /// Where it is had.
+        /// How to install it.
         remedy: &'static str,
     },
-    /// The kernel refuses to start it.
+    /// It cannot be started.
     #[error("{} cannot be started", .program.display())]
     Start {
         /// The file.
         program: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// It says that it failed.
+    /// It exited with an error.
     #[error("`{command}` failed ({status}){}{}", quoted(.said), advice(.remedy))]
     Failed {
         /// Program and arguments.
         command: String,
-        /// How it ended.
+        /// The exit status.
         status: ExitStatus,
         /// The last lines of its standard error.
         said: Vec<String>,
-        /// What helps, where that is known.
+        /// The remedy, if known.
         remedy: Option<&'static str>,
     },
     /// It hung, and was killed.
-    #[error("`{command}` has not ended within {} s, and was killed{}", .limit.as_secs(), quoted(.said))]
+    #[error("`{command}` did not exit within {} s, and was killed{}", .limit.as_secs(), quoted(.said))]
     TimedOut {
         /// Program and arguments.
         command: String,
-        /// What it had.
+        /// The timeout.
         limit: Duration,
         /// The last lines of its standard error.
         said: Vec<String>,
     },
-    /// It says something else than it should.
-    #[error("`{command}` answers {answer:?}: {expected} was expected")]
+    /// Its output is not as expected.
+    #[error("`{command}` returned {answer:?}: expected {expected}")]
     Answer {
         /// Program and arguments.
         command: String,
-        /// What it printed.
+        /// Its output.
         answer: String,
-        /// What is understood.
+        /// The expected output.
         expected: &'static str,
     },
 }
@@ -154,7 +154,7 @@ fn advice(remedy: &Option<&'static str>) -> String {
 }
 
 impl ProgramError {
-    /// What helps, where that is known.
+    /// The remedy, if known.
     pub fn remedy(&self) -> Option<&'static str> {
         match self {
             Self::Missing { remedy, .. } => Some(remedy),
@@ -163,7 +163,7 @@ impl ProgramError {
         }
     }
 
-    /// What it said last, in a line.
+    /// The last line of its output.
     pub fn gist(&self) -> String {
         match self {
             Self::Failed { said, .. } | Self::TimedOut { said, .. } if !said.is_empty() => {
@@ -175,18 +175,18 @@ impl ProgramError {
 }
 
 impl Program {
-    /// Its name, as it was looked for.
+    /// Its name, as requested.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
 
-    /// It finds this in its environment, too.
+    /// Adds an environment variable.
     pub(super) fn with(mut self, name: &str, value: impl Into<OsString>) -> Self {
         self.environment.push((name.to_owned(), value.into()));
         self
     }
 
-    /// Program and arguments as one would type them.
+    /// The command line.
     pub(super) fn line<A: AsRef<OsStr>>(&self, args: &[A]) -> String {
         args.iter().fold(self.name.clone(), |line, arg| {
             let arg = arg.as_ref().to_string_lossy();
@@ -203,16 +203,16 @@ impl Program {
         command
     }
 
-    /// Runs it to its end and returns its standard output. Dropping the future kills it.
+    /// Runs it to completion and returns its standard output. Dropping the future kills it.
     ///
     /// # Errors
-    /// It cannot be started, fails, or has not ended after `limit`.
+    /// It cannot be started, fails, or does not exit within `limit`.
     pub(super) async fn call<A: AsRef<OsStr>>(
         &self,
         args: &[A],
         limit: Duration,
     ) -> Result<String, ProgramError> {
-        debug!(command = self.line(args), "is called");
+        debug!(command = self.line(args), "running");
         let mut command = Command::from(self.command(args));
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let child = command.spawn().map_err(|source| self.unstartable(source))?;
@@ -243,7 +243,7 @@ impl Program {
         ProgramError::Failed { command: self.line(args), status, said, remedy }
     }
 
-    /// An answer that is not understood.
+    /// Unexpected output.
     pub(super) fn strange<A: AsRef<OsStr>>(
         &self,
         args: &[A],
@@ -254,14 +254,14 @@ impl Program {
     }
 }
 
-/// A child that leads a process group, which ends with it.
+/// A child that leads a process group, which is killed with it.
 struct Group(Child);
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // Until it has been waited for, nobody else can bear its number.
+        // Until it has been waited for, its process id cannot be reused.
         if let Some(leader) = self.0.id().and_then(|id| i32::try_from(id).ok()) {
-            // An error says that nobody is left.
+            // An error means that no process is left.
             let _ = killpg(Pid::from_raw(leader), Signal::SIGKILL);
         }
     }
@@ -269,12 +269,12 @@ impl Drop for Group {
 
 async fn gather(out: Option<impl AsyncRead + Unpin>, answer: &mut Vec<u8>) {
     if let Some(mut out) = out {
-        // A broken pipe ends it as an end of file does.
+        // A broken pipe is treated like end of file.
         let _ = out.read_to_end(answer).await;
     }
 }
 
-/// Keeps the last lines that say something.
+/// Keeps the last non-empty lines.
 async fn listen(program: &str, err: Option<impl AsyncRead + Unpin>, said: &mut VecDeque<String>) {
     let Some(err) = err else { return };
     let (mut reader, mut line) = (BufReader::new(err), Vec::new());

@@ -1,6 +1,6 @@
-//! What helps against failures of `kind` and the engines that are well known.
+//! Remedies for well-known failures of `kind` and the engines.
 
-/// What a program says, and what helps. The first that fits is told.
+/// Error messages and their remedies. The first match is used.
 const KNOWN: [(&str, &str); 18] = [
     (
         "permission denied while trying to connect to",
@@ -8,7 +8,7 @@ const KNOWN: [(&str, &str); 18] = [
     ),
     (
         "Cannot connect to the Docker daemon",
-        "start Docker (`systemctl start docker`, or Docker Desktop), or point DOCKER_HOST at one that runs",
+        "start Docker (`systemctl start docker`, or Docker Desktop), or point DOCKER_HOST at a running daemon",
     ),
     (
         "unable to connect to Podman socket",
@@ -17,7 +17,7 @@ const KNOWN: [(&str, &str); 18] = [
     ("rootless containerd not running", "start it: `containerd-rootless-setuptool.sh install`"),
     (
         "requires setting systemd property \"Delegate=yes\"",
-        "let systemd delegate cgroups: https://kind.sigs.k8s.io/docs/user/rootless/",
+        "configure systemd to delegate cgroups: https://kind.sigs.k8s.io/docs/user/rootless/",
     ),
     ("requires cgroup v2", "boot with systemd.unified_cgroup_hierarchy=1, or run the engine as root"),
     (
@@ -33,24 +33,27 @@ const KNOWN: [(&str, &str); 18] = [
         "too many open files",
         "raise fs.inotify.max_user_instances to 512 and fs.inotify.max_user_watches to 524288 with sysctl",
     ),
-    ("no space left on device", "free space where the engine keeps its data: `docker system df`"),
+    ("no space left on device", "free space in the engine's data directory: `docker system df`"),
     (
         "is not a shared or slave mount",
-        "the host's file system must be shared: `mount --make-rshared /`, or take propagation out of --kind-config",
+        "the host's file system must be shared: `mount --make-rshared /`, or remove propagation from --kind-config",
     ),
     (
         "non-overlapping IPv4 address pool",
-        "the engine has no addresses left for a network: `docker network prune` removes those that nobody uses",
+        "the engine has no addresses left for a network: `docker network prune` removes unused networks",
     ),
-    ("port is already allocated", "another program has the port: change it in --kind-config"),
-    ("failed to pull image", "look at --node-image, or pull it beforehand where there is a registry"),
+    ("port is already allocated", "another program uses the port: change it in --kind-config"),
+    (
+        "failed to pull image",
+        "check --node-image, or pull it beforehand on a machine with access to the registry",
+    ),
     ("not present locally", "build or pull the image first"),
     ("unable to decode config", "correct the file given by --kind-config"),
-    ("failed to init node with kubeadm", "the nodes' logs say why: see cluster/kind in the run folder"),
-    ("failed to join node with kubeadm", "the nodes' logs say why: see cluster/kind in the run folder"),
+    ("failed to init node with kubeadm", "see the nodes' logs in cluster/kind of the run folder"),
+    ("failed to join node with kubeadm", "see the nodes' logs in cluster/kind of the run folder"),
 ];
 
-/// What helps against a failure of which a program said this.
+/// The remedy for a failure with this message.
 pub(super) fn for_what_was_said(said: &[String]) -> Option<&'static str> {
     let fits = |needle: &str| said.iter().any(|line| line.contains(needle));
     KNOWN.iter().find(|(needle, _)| fits(needle)).map(|(_, remedy)| *remedy)

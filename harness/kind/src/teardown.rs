@@ -1,4 +1,4 @@
-//! How clusters of ours are found and deleted, also halves of one, so that nothing is left.
+//! Finds and deletes clusters created by claimcheck, including partially created ones, so that nothing is leaked.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -13,23 +13,23 @@ use super::{
     program::ProgramError,
 };
 
-/// Why something of a cluster is still there.
+/// A cluster was not completely deleted.
 #[derive(Debug, thiserror::Error)]
 pub enum TeardownError {
-    /// kind or the engine refuses.
-    #[error("cluster {name} is not deleted, and stays known to `claimcheck cluster prune`: {source}")]
+    /// kind or the engine failed.
+    #[error("cluster {name} was not deleted, and remains known to `claimcheck cluster prune`: {source}")]
     Delete {
         /// The cluster.
         name: String,
-        /// Why.
+        /// The cause.
         source: ProgramError,
     },
-    /// It is somebody's, or its folder stays.
+    /// It is in use, or its folder cannot be removed.
     #[error(transparent)]
     Owned(#[from] OwnedError),
 }
 
-/// Deletes clusters: with `kind`, and what that leaves with the engine.
+/// Deletes clusters: with `kind`, and leftovers with the engine.
 #[derive(Clone, Debug)]
 pub struct Teardown {
     kind: Option<Kind>,
@@ -37,15 +37,15 @@ pub struct Teardown {
 }
 
 impl Teardown {
-    /// With these programs; the engine alone is enough where there is no `kind` any more.
+    /// With these programs; the engine alone suffices if `kind` is no longer installed.
     pub fn with(kind: Option<Kind>, engine: Engine) -> Self {
         Self { kind, engine }
     }
 
-    /// Deletes a cluster, halves of one too, and forgets it.
+    /// Deletes a cluster, also a partially created one, and its record.
     ///
     /// # Errors
-    /// Something of it is still there; its record is, too.
+    /// A part of it still exists, and so does its record.
     pub async fn delete(&self, claim: Claim) -> Result<(), TeardownError> {
         let name = claim.name().to_owned();
         let failed = |source| TeardownError::Delete { name: name.clone(), source };
@@ -54,24 +54,24 @@ impl Teardown {
         self.delete_containers(&name, &claim.kubeconfig()).await.map_err(failed)?;
         if !claim.record().network_was_there {
             match self.engine.remove_unused_network().await {
-                Ok(true) => info!("kind's network is removed: no cluster uses it"),
+                Ok(true) => info!("removed kind's network: no cluster uses it"),
                 Ok(false) => {}
-                // Whoever uses it now keeps it; it costs nothing.
-                Err(error) => info!(%error, "kind's network stays"),
+                // It may be in use by now; keeping it costs nothing.
+                Err(error) => info!(%error, "kind's network was not removed"),
             }
         }
         claim.release()?;
-        info!(name, "is deleted");
+        info!(name, "deleted cluster");
         Ok(())
     }
 
-    /// What volumes hold was written by nodes as root, so a node must remove it.
+    /// The volumes' data was written by nodes as root, so a node must remove it.
     async fn wipe(&self, containers: &[Container]) {
         let Some(node) = containers.iter().find(|container| container.running) else { return };
         let wipe = ["find", DATA_DIR, "-mindepth", "1", "-delete"];
         if let Err(error) = self.engine.exec(&node.name, &wipe).await {
-            // What it could not remove is told when the folder is.
-            warn!(node = node.name, %error, "its volumes' data cannot be removed in the node");
+            // Remaining data is reported when the folder is removed.
+            warn!(node = node.name, %error, "cannot remove the volumes' data from within the node");
         }
     }
 
@@ -81,17 +81,17 @@ impl Teardown {
             None => Ok(()),
         };
         if let Err(error) = &by_kind {
-            warn!(name, %error, "kind does not delete it; its containers are removed one by one");
+            warn!(name, %error, "kind failed to delete the cluster; removing its containers one by one");
         }
-        // A container may have been on its way when kind looked: a killed `kind create` leaves those behind.
+        // A killed `kind create` may have started another container after kind listed them.
         let left = self.engine.containers(Some(name)).await?;
         let names: Vec<_> = left.into_iter().map(|container| container.name).collect();
         self.engine.remove(&names).await
     }
 }
 
-/// A cluster that is ours, from its creation on. Dropping it deletes it, and takes as long as that takes; so
-/// whatever ends a run in order leaves nothing, a cancelled creation and a panic too. One that is kept stays.
+/// A cluster owned by this process, from its creation on. Dropping it blocks until it is deleted; so
+/// no orderly end of a run leaks anything, including a cancelled creation and a panic. A kept cluster is not deleted.
 #[derive(Debug)]
 pub struct Owned {
     claim: Option<Claim>,
@@ -99,8 +99,8 @@ pub struct Owned {
 }
 
 impl Owned {
-    /// `kind create cluster`, as claimed. Nodes of a creation that failed are left for their logs until the
-    /// value returned beside the error is dropped or deleted.
+    /// `kind create cluster`, as claimed. Nodes of a failed creation are retained for their logs until the
+    /// value returned with the error is dropped or deleted.
     ///
     /// # Errors
     /// kind fails.
@@ -111,37 +111,37 @@ impl Owned {
         create: &Create,
     ) -> (Self, Result<(), ProgramError>) {
         let owned = Self { claim: Some(claim), teardown };
-        // Dropped before `owned` is: the half made cluster is deleted once kind is dead.
+        // Dropped before `owned`: the partial cluster is deleted after kind was killed.
         let created = kind.create(create).await;
         (owned, created)
     }
 
-    /// A cluster of which there is as much as there is: all, if an earlier run kept it.
+    /// An existing cluster, complete if an earlier run kept it.
     pub fn adopt(teardown: Teardown, claim: Claim) -> Self {
         Self { claim: Some(claim), teardown }
     }
 
-    /// Where its files lie.
+    /// Its claim, with the paths of its files.
     pub fn claim(&self) -> &Claim {
-        self.claim.as_ref().expect("a cluster is ours until it is deleted or kept")
+        self.claim.as_ref().expect("a cluster is owned until it is deleted or kept")
     }
 
     /// Deletes it.
     ///
     /// # Errors
-    /// Something of it is still there, and known to [`prune`].
+    /// A part of it still exists, and is known to [`prune`].
     pub async fn delete(mut self) -> Result<(), TeardownError> {
-        // A second try, in drop, would fail as this one.
+        // A second attempt, in drop, would fail too.
         match self.claim.take() {
             Some(claim) => self.teardown.delete(claim).await,
             None => Ok(()),
         }
     }
 
-    /// From now on it may outlive its run, however that ends.
+    /// From now on it outlives its run, even if that is killed.
     ///
     /// # Errors
-    /// That cannot be written down.
+    /// That cannot be recorded.
     pub fn keep(&mut self) -> Result<(), OwnedError> {
         self.claim.as_mut().map_or(Ok(()), Claim::keep)
     }
@@ -151,36 +151,36 @@ impl Drop for Owned {
     fn drop(&mut self) {
         let Some(claim) = self.claim.take().filter(|claim| !claim.record().keep) else { return };
         let (name, teardown) = (claim.name().to_owned(), &self.teardown);
-        info!(name, "is deleted: it was neither kept nor deleted in order");
-        // A runtime on a thread of its own: the one that we may be dropped on must not block itself.
+        info!(name, "deleting the cluster: it was neither kept nor deleted in an orderly way");
+        // A separate runtime on its own thread: the runtime of the dropping thread must not block itself.
         let delete = || -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             Ok(runtime.block_on(teardown.delete(claim))?)
         };
         let deleted = std::thread::scope(|scope| scope.spawn(delete).join());
         if let Ok(Err(error)) = deleted {
-            error!(name, %error, "may be there still: `claimcheck cluster prune` looks for it");
+            error!(name, %error, "the cluster may still exist: run `claimcheck cluster prune`");
         }
     }
 }
 
-/// A cluster of ours, as it is found.
+/// A cluster created by claimcheck, as found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Known {
     /// Its name.
     pub name: String,
-    /// Who has it.
+    /// Its state.
     pub standing: Standing,
-    /// What is recorded here.
+    /// Its record on this machine.
     pub record: Option<Record>,
-    /// Its containers; none where its run died before there were any.
+    /// Its containers; none if its run was killed before there were any.
     pub nodes: Vec<Container>,
 }
 
-/// All clusters of ours that this engine or a record knows, the oldest first.
+/// All clusters created by claimcheck that the engine or a record knows, the oldest first.
 ///
 /// # Errors
-/// The engine does not answer.
+/// The engine does not respond.
 pub async fn list(engine: &Engine, store: &Store) -> Result<Vec<Known>, ProgramError> {
     let (all, marked) = (engine.containers(None).await?, engine.marked().await?);
     let nodes_of = |name: &str| all.iter().filter(|one| one.cluster == name).cloned().collect::<Vec<_>>();
@@ -201,11 +201,11 @@ pub async fn list(engine: &Engine, store: &Store) -> Result<Vec<Known>, ProgramE
     Ok(known)
 }
 
-/// Deletes the clusters of ours whose run is gone; with `all`, also those that were kept, and those of which
-/// there is no record here. Never one of a run that lives. Returns each with how it went.
+/// Deletes the clusters of runs that no longer exist; with `all`, also those that were kept, and those of which
+/// there is no record here. Never one of an active run. Returns each with its result.
 ///
 /// # Errors
-/// The engine does not answer.
+/// The engine does not respond.
 pub async fn prune(
     teardown: &Teardown,
     store: &Store,
@@ -226,10 +226,10 @@ pub async fn prune(
     Ok(pruned)
 }
 
-/// Deletes a cluster of ours by its name, kept or not. No error if there is none.
+/// Deletes a cluster created by claimcheck by its name, kept or not. No error if it does not exist.
 ///
 /// # Errors
-/// A living run has it, or something of it is still there.
+/// An active run uses it, or a part of it still exists.
 pub async fn down(teardown: &Teardown, store: &Store, name: &str) -> Result<(), TeardownError> {
     let claim = store.take(name, teardown.engine.name())?;
     teardown.delete(claim).await

@@ -1,4 +1,4 @@
-//! Fake programs in place of kind and docker, for tests here and of what stands on this.
+//! Fake kind and docker programs, for tests of this crate and of its users.
 
 use std::{
     fs,
@@ -10,12 +10,12 @@ use nix::{sys::stat::Mode, unistd::mkfifo};
 
 use crate::{Create, Engine, Kind, Store, Teardown, Tools};
 
-/// What `docker info` says where all is well. Nothing is known of its disk: that of a test's machine may be full.
+/// The output of a healthy `docker info`. Without its data directory: the disk of a test machine may be full.
 const DOCKER: &str = r#"{"ServerVersion":"28.2.2","CgroupDriver":"systemd","CgroupVersion":"2",
     "MemoryLimit":true,"PidsLimit":true,"CPUShares":true,"SecurityOptions":["name=seccomp,profile=builtin"],
     "DockerRootDir":"/no/such/folder"}"#;
 
-/// A folder with programs on a PATH of its own.
+/// A folder with programs and a separate PATH.
 pub struct Fake {
     folder: tempfile::TempDir,
     provider: Option<&'static str>,
@@ -43,7 +43,7 @@ impl Fake {
         Self::with(&["kind", "docker"])
     }
 
-    /// As if `KIND_EXPERIMENTAL_PROVIDER` were this.
+    /// With this `KIND_EXPERIMENTAL_PROVIDER`.
     pub fn provider(mut self, name: &'static str) -> Self {
         self.provider = Some(name);
         self
@@ -54,7 +54,7 @@ impl Fake {
         self.folder.path().join(name)
     }
 
-    /// Where programs are looked for: here alone.
+    /// The search path of programs: this folder only.
     pub fn tools(&self) -> Tools {
         Tools::on(self.path("bin"), self.provider).with("FAKE", self.folder.path())
     }
@@ -69,12 +69,12 @@ impl Fake {
         Kind::find(&self.tools(), &self.engine()).unwrap()
     }
 
-    /// What takes clusters down with these.
+    /// The teardown with these.
     pub fn teardown(&self) -> Teardown {
         Teardown::with(Some(self.kind()), self.engine())
     }
 
-    /// Where clusters are noted down.
+    /// The store of cluster records.
     pub fn store(&self) -> Store {
         Store::at(self.path("state"))
     }
@@ -91,22 +91,22 @@ impl Fake {
         }
     }
 
-    /// A program does this, in sh, when its first argument is that: `kind create`.
+    /// Sets the behaviour of a program, in sh, for its first argument: `kind create`.
     pub fn rule(&self, call: &str, script: &str) {
         fs::write(self.path("rules").join(call.replace(' ', "-")), script).unwrap();
     }
 
-    /// It does as by itself again.
+    /// Restores the default behaviour.
     pub fn no_rule(&self, call: &str) {
         fs::remove_file(self.path("rules").join(call.replace(' ', "-"))).unwrap();
     }
 
-    /// A program fails with these words.
+    /// A program fails with this message.
     pub fn fails(&self, call: &str, words: &str) {
         self.rule(call, &format!("cat >&2 <<'WORDS'\n{words}\nWORDS\nexit 1\n"));
     }
 
-    /// A program gets to [`Fake::hung`] and then hangs, with a child of its own.
+    /// A program reaches [`Fake::hung`] and then hangs, with a child process.
     pub fn hangs(&self, call: &str, first: &str) {
         mkfifo(&self.path("hung"), Mode::S_IRWXU).unwrap();
         self.rule(call, &format!("{first}\nsleep 1000 & echo $! >\"$FAKE/hung\"; wait\n"));
@@ -119,7 +119,7 @@ impl Fake {
         said.trim().parse().unwrap()
     }
 
-    /// What has been called, one a line; folders of the machine are made out.
+    /// The recorded calls, one per line; folders of the machine are replaced.
     pub fn calls(&self) -> String {
         self.plain(&fs::read_to_string(self.path("log")).unwrap())
     }
@@ -129,7 +129,7 @@ impl Fake {
         text.replace(&self.folder.path().display().to_string(), "[dir]")
     }
 
-    /// The containers of the fake engine, one a line.
+    /// The containers of the fake engine, one per line.
     pub fn containers(&self) -> String {
         fs::read_to_string(self.path("containers")).unwrap_or_default()
     }
@@ -139,7 +139,7 @@ impl Fake {
         fs::write(self.path("containers"), lines).unwrap();
     }
 
-    /// The networks of the fake engine, one a line.
+    /// The networks of the fake engine, one per line.
     pub fn networks(&self) -> String {
         fs::read_to_string(self.path("networks")).unwrap_or_default()
     }

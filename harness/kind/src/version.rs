@@ -2,21 +2,21 @@
 
 use std::{fmt, str::FromStr};
 
-/// The oldest `kind` that is used: 0.20 starts Kubernetes 1.27 by default, whose controllers have other names.
+/// The oldest supported `kind`: 0.20 starts Kubernetes 1.27 by default, in which controllers have other names.
 pub const OLDEST_KIND: Version = Version { major: 0, minor: 21, patch: 0 };
 
-/// The oldest Kubernetes whose controllers are replaced: 1.28 gave them the names that we call them by
+/// The oldest Kubernetes in which controllers can be replaced: 1.28 introduced their current names
 /// (`cmd/kube-controller-manager/names/controller_names.go`).
 pub const OLDEST_KUBERNETES: Version = Version { major: 1, minor: 28, patch: 0 };
 
-/// The first Kubernetes with a controller that protects attributes classes: a controller manager that is older does
-/// not start when it is told to leave that one off.
+/// The first Kubernetes with a controller that protects VolumeAttributesClasses: an older controller manager does
+/// not start if it is disabled by name.
 pub(super) const CLASS_PROTECTION: Version = Version { major: 1, minor: 32, patch: 0 };
 
-/// The first `kind` whose own choice of a node image has [`CLASS_PROTECTION`].
+/// The first `kind` with a default node image that has [`CLASS_PROTECTION`].
 const KIND_WITH_CLASS_PROTECTION: Version = Version { major: 0, minor: 26, patch: 0 };
 
-/// A version, without what comes after its three numbers.
+/// A version, without the suffix after its three numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
     /// The first number.
@@ -29,13 +29,13 @@ pub struct Version {
 
 /// Not of the form `1.2.3`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a version: one such as v1.36.0 was expected")]
+#[error("{0:?} is not a version: expected one such as v1.36.0")]
 pub struct NoVersion(String);
 
 impl FromStr for Version {
     type Err = NoVersion;
 
-    /// Takes a leading `v`, and anything after `-` or `+`.
+    /// Accepts a leading `v`, and any suffix after `-` or `+`.
     fn from_str(text: &str) -> Result<Self, NoVersion> {
         let none = || NoVersion(text.to_owned());
         let core = text.trim().trim_start_matches('v').split(['-', '+']).next().unwrap_or_default();
@@ -54,7 +54,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// The Kubernetes in a node image, as far as its tag tells: `kindest/node:v1.36.0@sha256:...`.
+/// The Kubernetes version in a node image, from its tag: `kindest/node:v1.36.0@sha256:...`.
 pub fn of_node_image(image: &str) -> Option<Version> {
     let name = image.split('@').next().unwrap_or_default();
     // A colon before the last slash belongs to a registry's port.
@@ -62,7 +62,7 @@ pub fn of_node_image(image: &str) -> Option<Version> {
     tag.parse().ok()
 }
 
-/// A Kubernetes that is not newer than the one that this `kind` chooses by itself.
+/// A Kubernetes version not newer than the default of this `kind`.
 pub(super) fn of_own_choice(kind: Version) -> Version {
     if kind < KIND_WITH_CLASS_PROTECTION { OLDEST_KUBERNETES } else { CLASS_PROTECTION }
 }
@@ -79,7 +79,7 @@ mod tests {
         assert!(version("0.9.9").unwrap() < version("0.20.0").unwrap());
         assert_eq!(
             version("kind").unwrap_err().to_string(),
-            "\"kind\" is not a version: one such as v1.36.0 was expected"
+            "\"kind\" is not a version: expected one such as v1.36.0"
         );
     }
 

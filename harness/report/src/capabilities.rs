@@ -1,4 +1,4 @@
-//! The capability matrix: from what was planned and how the cases ended.
+//! The capability matrix, computed from the planned cases and their results.
 
 use std::collections::BTreeSet;
 
@@ -9,10 +9,10 @@ use super::{
     tables::{Style, number, short, table, wrap},
 };
 
-/// How many characters of a reason the table has room for; the list of skipped cases has all of it.
+/// The maximum length of a reason in the table; the list of skipped cases has the full text.
 const BECAUSE: usize = 34;
 
-/// A line per capability.
+/// One line per capability.
 pub(super) fn matrix(planned: &[CapabilityPlan], results: &[CaseLine]) -> Vec<CapabilityLine> {
     planned.iter().map(|plan| line(plan, results)).collect()
 }
@@ -31,7 +31,7 @@ fn line(plan: &CapabilityPlan, results: &[CaseLine]) -> CapabilityLine {
         }
     }
     let why = if plan.cases.is_empty() {
-        Some("no case of this run exercises it".to_owned())
+        Some("no case in this run exercises it".to_owned())
     } else {
         Some(reasons.into_iter().collect::<Vec<_>>().join("; ")).filter(|why| !why.is_empty())
     };
@@ -39,13 +39,13 @@ fn line(plan: &CapabilityPlan, results: &[CaseLine]) -> CapabilityLine {
     CapabilityLine { name, declared, answered, detected: passed > 0, passed, failed, skipped, why }
 }
 
-/// The matrix for people: those that were exercised or are declared one by one, the others in a sentence.
+/// The matrix as text: exercised or declared capabilities as rows, the others in one sentence.
 pub(super) fn render(summary: &Summary, style: Style) -> Option<String> {
     let told = |line: &&CapabilityLine| {
         line.declared == Some(true) || line.answered.is_some() || line.passed + line.failed + line.skipped > 0
     };
     let mut lines =
-        table(style, &["capability", "declared", "detected", "passed", "failed", "skipped", "because"]);
+        table(style, &["capability", "declared", "detected", "passed", "failed", "skipped", "reason"]);
     let mut any = false;
     for line in summary.capabilities.iter().filter(told) {
         any = true;
@@ -99,6 +99,6 @@ mod tests {
         let lines = matrix(&[plan(&["a", "b", "c"]), plan(&[])], &results);
         assert_eq!((lines[0].passed, lines[0].failed, lines[0].skipped, lines[0].detected), (1, 0, 2, true));
         assert_eq!(lines[0].why.as_deref(), Some("no root"));
-        assert_eq!(lines[1].why.as_deref(), Some("no case of this run exercises it"));
+        assert_eq!(lines[1].why.as_deref(), Some("no case in this run exercises it"));
     }
 }

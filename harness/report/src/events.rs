@@ -1,4 +1,4 @@
-//! `events.ndjson` of a run folder, read again.
+//! Reads `events.ndjson` of a run folder.
 
 use std::{
     fs::File,
@@ -8,14 +8,14 @@ use std::{
 
 use claimcheck_model::LoggedEvent;
 
-/// The file of a run folder that has every event, in the order in which the reporter took them.
+/// The file of a run folder with all events, in the order in which the reporter received them.
 pub(crate) const EVENTS: &str = "events.ndjson";
 
-/// Why the events of a run cannot be had.
+/// The events of a run cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum EventsError {
     /// Not a run folder.
-    #[error("{} is no run folder: there is no {EVENTS} in it; give the folder that --out named, or one below runs/", folder.display())]
+    #[error("{} is not a run folder: it contains no {EVENTS}; pass the folder given with --out, or a subfolder of runs/", folder.display())]
     NoRun {
         /// Which.
         folder: PathBuf,
@@ -25,28 +25,28 @@ pub enum EventsError {
     Unreadable {
         /// Which.
         path: PathBuf,
-        /// What the system said.
+        /// The I/O error.
         #[source]
         source: io::Error,
     },
-    /// A line is not what a run of this version writes.
-    #[error("{} line {line} is no event: it was written by another version, or by hand", path.display())]
+    /// A line cannot be parsed as an event of this version.
+    #[error("{} line {line} is not a valid event: it was written by another version, or edited", path.display())]
     NoEvent {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Which line, from 1.
+        /// The line number, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The parse error.
         #[source]
         source: serde_json::Error,
     },
 }
 
-/// Gives every event of a run, with when it was logged, to `take`. The last line of a run that was killed may lack
-/// its end, and is left out.
+/// Passes every event of a run, with its time of logging, to `take`. The last line of a run that was killed may be
+/// incomplete, and is ignored.
 ///
 /// # Errors
-/// The folder is none of a run, or its events cannot be read or understood; see [`EventsError`].
+/// The folder is not a run folder, or its events cannot be read or parsed; see [`EventsError`].
 pub(crate) fn each(folder: &Path, mut take: impl FnMut(LoggedEvent)) -> Result<(), EventsError> {
     let path = folder.join(EVENTS);
     let unreadable = |source: io::Error| match source.kind() {

@@ -1,11 +1,11 @@
-//! Files that flags name: one that cannot be read is told with its flag.
+//! Files given by flags: errors name the flag.
 
 use std::{
     fs, io,
     path::{Path, PathBuf},
 };
 
-/// A file that a flag names cannot be read.
+/// A file given by a flag cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("{flag} {}: cannot be read: {source}", path.display())]
 pub struct Unreadable {
@@ -14,7 +14,7 @@ pub struct Unreadable {
     source: io::Error,
 }
 
-/// What is in it.
+/// Its content.
 pub(crate) fn read(flag: &'static str, path: &Path) -> Result<String, Unreadable> {
     fs::read_to_string(path).map_err(|source| Unreadable { flag, path: path.to_owned(), source })
 }

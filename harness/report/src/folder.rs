@@ -1,4 +1,4 @@
-//! The run folder: `<out>/<time>-<cluster>`, new for every run and never written over.
+//! The run folder: `<out>/<time>-<cluster>`, new for every run and never overwritten.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -10,24 +10,24 @@ use jiff::Timestamp;
 
 use super::{ReportError, events::EVENTS};
 
-/// How many runs may begin in one second.
+/// The maximum number of runs that may start within one second.
 const SAME_SECOND: u32 = 1000;
 
-/// The run folder could not be made.
+/// The run folder could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
-    /// It is there already: a run is never written over another.
-    #[error("the run folder {} exists already: give --out a new name, or move that folder away", path.display())]
+    /// It exists already: runs are never overwritten.
+    #[error("the run folder {} already exists: pass a new path with --out, or move that folder away", path.display())]
     Exists {
         /// Which.
         path: PathBuf,
     },
-    /// The system refused.
-    #[error("cannot make the run folder {}: choose a folder that you may write to with --out", path.display())]
+    /// The operating system refused to create it.
+    #[error("cannot create the run folder {}: choose a writable folder with --out", path.display())]
     Refused {
         /// Which.
         path: PathBuf,
-        /// What the system said.
+        /// The I/O error.
         #[source]
         source: io::Error,
     },
@@ -50,10 +50,10 @@ pub struct RunFolder {
 }
 
 impl RunFolder {
-    /// Makes `<out>/<now>-<cluster>`, with `-2`, `-3`, ... behind it where that is taken.
+    /// Creates `<out>/<now>-<cluster>`, with the suffix `-2`, `-3`, ... if that exists.
     ///
     /// # Errors
-    /// If it cannot be made; see [`FolderError`].
+    /// If it cannot be created; see [`FolderError`].
     pub fn create(out: &Path, now: Timestamp, cluster: ClusterKind) -> Result<Self, FolderError> {
         let name = format!("{}-{}", now.strftime("%Y%m%dT%H%M%SZ"), cluster.name());
         let names = std::iter::once(name.clone()).chain((2..SAME_SECOND).map(|n| format!("{name}-{n}")));
@@ -67,10 +67,10 @@ impl RunFolder {
         Err(FolderError::Exists { path: out.join(name) })
     }
 
-    /// Makes `path` itself, which must not exist: of two runs that want it, one gets it.
+    /// Creates `path` itself, which must not exist: if two runs request the same folder, one of them fails.
     ///
     /// # Errors
-    /// If it exists, or cannot be made.
+    /// If it exists, or cannot be created.
     pub fn at(path: &Path) -> Result<Self, FolderError> {
         if let Some(parent) = path.parent() {
             with_parents(parent)?;
@@ -80,8 +80,8 @@ impl RunFolder {
         Ok(Self { path: path.to_owned() })
     }
 
-    /// The folder that was asked for, or a new one below `folders`. An empty one that is there already will
-    /// do (`mktemp -d` makes such): nothing is written over.
+    /// The requested folder, or a new one below `folders`. An existing empty folder is
+    /// accepted (as created by `mktemp -d`): nothing is overwritten.
     ///
     /// # Errors
     /// As [`Self::at`] and [`Self::create`].
@@ -97,22 +97,22 @@ impl RunFolder {
         }
     }
 
-    /// Where the cluster's own logs go; made at the first call.
+    /// The folder for the cluster's own logs; created by the first call.
     ///
     /// # Errors
-    /// If it cannot be made.
+    /// If it cannot be created.
     pub fn cluster_dir(&self) -> Result<PathBuf, FolderError> {
         let path = self.path.join("cluster");
         with_parents(&path)?;
         Ok(path)
     }
 
-    /// Where the kubeconfig goes.
+    /// The path of the kubeconfig.
     pub fn kubeconfig(&self) -> PathBuf {
         self.path.join("kubeconfig")
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -136,7 +136,7 @@ impl RunFolder {
     }
 }
 
-/// Makes a folder and all above it, as far as they are missing.
+/// Creates a folder and its missing parents.
 fn with_parents(path: &Path) -> Result<(), FolderError> {
     let refused = |source| FolderError::Refused { path: path.to_owned(), source };
     std::fs::create_dir_all(path).map_err(refused)

@@ -1,27 +1,27 @@
-//! The verdict of a soak: what should stay the same, has it grown? The first third warms up: caches and the
+//! The verdict of a soak test: has anything grown that should be constant? The first third is warm-up: caches and the
 //! API server's history fill to their bounds.
 
 use serde::{Deserialize, Serialize};
 
 use super::load::LoadSample;
 
-/// From fewer samples nothing can be concluded.
+/// The minimum number of samples for a verdict.
 const ENOUGH: usize = 9;
 
-/// Something in the middle of a load and at its end.
+/// A quantity in the middle of a load and at its end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Growth {
-    /// Of what.
+    /// The quantity.
     pub of: Grows,
     /// The median over the second third.
     pub middle: f64,
     /// The median over the last third.
     pub last: f64,
-    /// It is more than noise.
+    /// Whether the increase exceeds noise.
     pub grows: bool,
 }
 
-/// What should stay the same.
+/// Quantities that should be constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Grows {
@@ -33,9 +33,9 @@ pub enum Grows {
     LoopDevices,
     /// Metric series.
     Series,
-    /// Processor time per volume, seconds.
+    /// CPU time per volume, seconds.
     Work,
-    /// The median life of a volume, seconds.
+    /// The median lifetime of a volume, seconds.
     Life,
 }
 
@@ -44,15 +44,15 @@ impl Grows {
     pub const ALL: &[Self] =
         &[Self::Memory, Self::Descriptors, Self::LoopDevices, Self::Series, Self::Work, Self::Life];
 
-    /// In words.
+    /// The name in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Memory => "memory",
             Self::Descriptors => "descriptors",
             Self::LoopDevices => "loop devices",
             Self::Series => "metric series",
-            Self::Work => "time per volume",
-            Self::Life => "a volume's life",
+            Self::Work => "CPU per volume",
+            Self::Life => "volume lifetime",
         }
     }
 
@@ -67,14 +67,14 @@ impl Grows {
         })
     }
 
-    /// What may come and go, of what was there before: how many volumes there are differs from moment to
-    /// moment, and other work on the machine makes lives longer.
+    /// The tolerated increase, relative to the earlier value: the number of volumes varies from moment to
+    /// moment, and other load on the machine makes lifetimes longer.
     fn noise(self, before: f64) -> f64 {
         match self {
             Self::Memory => (before * 0.1).max(8.0 * 1024.0 * 1024.0),
             Self::Descriptors => (before * 0.1).max(16.0),
             Self::LoopDevices => (before * 0.25).max(4.0),
-            // A result that was rare comes for the first time.
+            // A rare result may occur for the first time.
             Self::Series => 4.0,
             Self::Work => before * 0.1,
             Self::Life => before * 0.25,

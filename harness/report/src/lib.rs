@@ -1,15 +1,15 @@
-//! Reporting: consumes the event stream and makes everything that a run leaves for people and machines.
+//! Reporting: consumes the event stream and produces all outputs of a run for people and machines.
 //!
 //! ```text
 //! Sender<Event> ─> Reporter ─┬─> terminal     progress while it runs (live, of a load), tables at the end
 //!                            ├─> metrics      the registry behind /metrics; metrics.prom
 //!                            ├─> folder       events.ndjson as they come
 //!                            └─> summary      summary.json, summary.md, junit.xml
-//! Summary ────────────────────> history      what later runs are shown beside, where that is asked for
-//! run folder ──────────────────> html         report.html, at the end or whenever it is asked for
+//! Summary ────────────────────> history      for comparison in later runs, if requested
+//! run folder ──────────────────> html         report.html, at the end or on request
 //! ```
 //!
-//! The runner holds only the sender. What no event carries is in no report.
+//! The runner holds only the sender. Reports contain nothing that no event carries.
 
 mod capabilities;
 pub mod compare;
@@ -65,16 +65,16 @@ use live::Live;
 
 /// A report could not be written.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot write {}: check that the disk has space and the folder is still there, or choose another with --out", path.display())]
+#[error("cannot write {}: check that the disk has space and the folder still exists, or choose another with --out", path.display())]
 pub struct ReportError {
-    /// Which file.
+    /// The file.
     pub path: PathBuf,
-    /// What the system said.
+    /// The I/O error.
     #[source]
     pub source: io::Error,
 }
 
-/// What reports are made.
+/// Consumes the events of a run and writes the reports.
 #[derive(Debug)]
 pub struct Reporter {
     folder: RunFolder,
@@ -82,18 +82,18 @@ pub struct Reporter {
     progress: Progress,
     /// Print tables and verdict to standard output at the end.
     tables: Option<Style>,
-    /// What the run has to keep.
+    /// Thresholds (SLOs) that the run must meet.
     judge: Judge,
-    /// Where traces go.
+    /// The trace collector.
     collector: Option<Collector>,
-    /// The summary of the CI job that we run in, to be added to.
+    /// The summary file of the current CI job, appended to.
     step_summary: Option<PathBuf>,
-    /// The file of the history, to be added to.
+    /// The history database, appended to.
     history: Option<PathBuf>,
 }
 
 impl Reporter {
-    /// Reports into a run folder and a registry, and to the terminal as far as there is one.
+    /// Reports to a run folder and a registry, and to the terminal if there is one.
     pub fn new(folder: RunFolder, metrics: Metrics) -> Self {
         Self {
             folder,
@@ -107,7 +107,7 @@ impl Reporter {
         }
     }
 
-    /// Reports nothing to the terminal: for tests, and for runners that have a way of their own.
+    /// Reports nothing to the terminal: for tests, and for runners with their own output.
     pub fn quiet(folder: RunFolder, metrics: Metrics) -> Self {
         let (progress, judge) = (Progress::hidden(), Judge::default());
         Self {
@@ -122,36 +122,36 @@ impl Reporter {
         }
     }
 
-    /// Holds thresholds against the run.
+    /// Checks thresholds (SLOs) against the run.
     #[must_use]
     pub fn judging(mut self, objectives: Vec<Objective>) -> Self {
         self.judge = Judge::new(objectives);
         self
     }
 
-    /// Sends traces too.
+    /// Exports traces as well.
     #[must_use]
     pub fn tracing(mut self, collector: Option<Collector>) -> Self {
         self.collector = collector;
         self
     }
 
-    /// Adds `summary.md` to the summary of the job too, where this is a job of GitHub Actions.
+    /// Also appends `summary.md` to the job summary in GitHub Actions.
     #[must_use]
     pub fn in_ci(mut self) -> Self {
         self.step_summary = markdown::step_summary();
         self
     }
 
-    /// Keeps what the run came to in this history too, and shows earlier ones in the page.
+    /// Also records the run in this history, and shows earlier runs in report.html.
     #[must_use]
     pub fn remembering(mut self, history: Option<PathBuf>) -> Self {
         self.history = history;
         self
     }
 
-    /// Starts reporting. It ends with [`Event::RunFinished`], or when all senders are gone; then the files
-    /// are complete, and the handle has the summary.
+    /// Starts reporting. It ends with [`Event::RunFinished`], or when all senders are dropped; then the files
+    /// are complete, and the handle returns the summary.
     pub fn start(self) -> (mpsc::UnboundedSender<Event>, JoinHandle<Result<Summary, ReportError>>) {
         let (sender, events) = mpsc::unbounded_channel();
         (sender, tokio::spawn(self.run(events)))
@@ -194,7 +194,7 @@ impl Reporter {
                 began = Some(logged.at);
             }
             log.append(&logged)?;
-            // Whoever follows the log sees each burst at once; one write per event would cost more.
+            // Readers that follow the log see each burst at once; one write per event would cost more.
             if last || events.is_empty() {
                 log.flush()?;
             }
@@ -210,32 +210,33 @@ impl Reporter {
         self.folder.write("metrics.prom", self.metrics.text().as_bytes())?;
         self.folder.write("junit.xml", junit::render(&summary).as_bytes())?;
         self.folder.write("summary.json", &summary.to_json())?;
-        // One that was given up says nothing to those that come after.
+        // An aborted run is no reference for later ones.
         let history = began.filter(|_| ended).and_then(|began| self.remember(&summary, began));
         if let Err(error) = rebuild(self.folder.path(), history.as_ref()) {
-            tracing::warn!(error = &error as &dyn std::error::Error, "there is no report.html");
+            tracing::warn!(error = &error as &dyn std::error::Error, "report.html was not written");
         }
         let page = markdown::render(&summary);
         self.folder.write("summary.md", page.as_bytes())?;
         if let Some(path) = &self.step_summary {
             markdown::append(path, &page)?;
         }
-        // A run that never began, or was given up, has no verdict; why is told elsewhere.
+        // A run that never started, or was aborted, has no verdict; the reason is reported elsewhere.
         if let Some(style) = self.tables.filter(|_| began.is_some() && ended) {
             let text = render(&summary, style, Some(self.folder.path()));
-            // Where nobody reads standard output any more, the files still tell.
+            // If standard output is closed, the files still have the result.
             let _ = writeln!(io::stdout(), "{text}");
         }
         if let Some(traces) = traces
             && let Some(missing) = traces.finish().await
         {
-            // Whatever is logged, since it was asked for.
+            // Independent of the log level, since traces were requested.
             let _ = writeln!(io::stderr(), "warning: {missing}");
         }
         Ok(summary)
     }
 
-    /// Adds the run to the history; none where there is none, or it cannot be used. That is no failure of the run.
+    /// Adds the run to the history; none if no history is configured, or it cannot be used. The run does not fail for
+    /// it.
     fn remember(&self, summary: &Summary, began: Stamp) -> Option<History> {
         let path = self.history.as_deref()?;
         let kept = History::open(path).and_then(|mut history| {
@@ -244,14 +245,14 @@ impl Reporter {
         });
         let kept = kept.map_err(|error| {
             let why = error.source().map(|why| format!(" ({why})")).unwrap_or_default();
-            // Whatever is logged: whoever looks for this run there later shall know.
-            let _ = writeln!(io::stderr(), "warning: this run is in no history: {error}{why}");
+            // Independent of the log level: users who miss the run there later need the reason.
+            let _ = writeln!(io::stderr(), "warning: this run was not added to the history: {error}{why}");
         });
         kept.ok()
     }
 }
 
-/// Resolves when a view is to be drawn although nothing happens; without one, never.
+/// Resolves when the live view must be redrawn without an event; never without a view.
 async fn due(live: Option<&Live>) {
     match live {
         Some(live) => tokio::time::sleep_until(live.due().into()).await,

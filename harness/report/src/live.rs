@@ -1,4 +1,4 @@
-//! A load while it lasts, on standard error: a view on a terminal, else a line now and then.
+//! The progress of a load on standard error: a live view on a terminal, else periodic lines.
 
 use std::{
     fmt::Write as _,
@@ -15,14 +15,14 @@ use super::{
     terminal::is_dumb,
 };
 
-/// How often the view is drawn at most.
+/// The minimum interval between redraws of the view.
 const REDRAW: Duration = Duration::from_millis(100);
-/// How often a line is written where there is no view.
+/// The interval between lines without a view.
 const LINE: Duration = Duration::from_secs(5);
-/// How many failures are told while the load lasts; all are counted.
+/// How many failures are printed during the load; all are counted.
 const TOLD: u64 = 20;
 
-/// The view of a load.
+/// The live view of a load.
 #[derive(Debug)]
 pub(super) struct Live {
     output: Output,
@@ -57,12 +57,12 @@ impl Live {
         }
     }
 
-    /// When it is to be drawn again, also where nothing happens.
+    /// The time of the next redraw, even without events.
     pub fn due(&self) -> Instant {
         self.drawn + self.every()
     }
 
-    /// Draws, unless it has done so just before.
+    /// Redraws, rate-limited.
     pub fn draw(&mut self, tally: &Tally) {
         if Instant::now() < self.due() {
             return;
@@ -71,12 +71,12 @@ impl Live {
         let Some(state) = State::of(tally, self.began.elapsed().as_secs_f64()) else { return };
         match &self.output {
             Output::Screen(bar) => bar.set_message(view(&state, Paint { color: Style::detect().color })),
-            // Nobody reads a closed standard error; the load goes on.
+            // Standard error may be closed; the load continues.
             Output::Lines => drop(writeln!(std::io::stderr(), "{}", line(&state))),
         }
     }
 
-    /// Tells a failure at once.
+    /// Prints a failure immediately.
     pub fn observe(&mut self, event: &LoadEvent) {
         let LoadEvent::Failed { claims, why } = event else { return };
         self.told += 1;
@@ -98,14 +98,14 @@ impl Live {
     }
 }
 
-/// What there is to see.
+/// The displayed state.
 struct State {
     elapsed: f64,
     wanted: u64,
     churn_s: Option<f64>,
     failed: u64,
     gone: u64,
-    /// How many volumes are where.
+    /// The number of volumes in each state.
     places: [(&'static str, u64); 5],
     /// Name, count, median and 99th percentile.
     phases: Vec<(&'static str, u64, f64, f64)>,
@@ -138,7 +138,7 @@ impl State {
             ("bound", bound - attached),
             ("attached", attached - up),
             ("running", up - going),
-            ("going", going.saturating_sub(gone)),
+            ("deleting", going.saturating_sub(gone)),
         ];
         let life = load.life().map(|life| (life.p50, life.p99));
         let (wanted, churn_s) = (load.plan().volumes, load.plan().churn_s);
@@ -153,7 +153,7 @@ impl State {
             None => format!("{}/{} volumes in {}", self.gone, self.wanted, human(self.elapsed)),
         };
         let per_second = self.gone as f64 / self.elapsed.max(1e-3);
-        let _ = write!(head, ", {per_second:.1} a second, {} failed", self.failed);
+        let _ = write!(head, ", {per_second:.1}/s, {} failed", self.failed);
         head
     }
 
@@ -179,13 +179,14 @@ fn view(state: &State, paint: Paint) -> String {
         let _ = write!(text, "\n {name:18}{count:>7}{:>11}{:>11}", human(*p50), human(*p99));
     }
     if let Some((p50, p99)) = state.life {
-        let _ = write!(text, "\n {:18}{:>7}{:>11}{:>11}", "whole life", state.gone, human(p50), human(p99));
+        let _ =
+            write!(text, "\n {:18}{:>7}{:>11}{:>11}", "volume lifetime", state.gone, human(p50), human(p99));
     }
     text
 }
 
 fn line(state: &State) -> String {
-    let life = state.life.map(|(p50, p99)| format!("; life P50 {} P99 {}", human(p50), human(p99)));
+    let life = state.life.map(|(p50, p99)| format!("; lifetime P50 {} P99 {}", human(p50), human(p99)));
     format!("{}; {}{}", state.head(), state.places(), life.unwrap_or_default())
 }
 
@@ -215,8 +216,8 @@ mod tests {
     fn a_line_says_the_same_in_short() {
         assert_eq!(
             line(&state()),
-            "80/200 volumes in 4.20 s, 19.0 a second, 1 failed; provisioning 3, bound 4, attached 6, \
-             running 10, going 9; life P50 1.10 s P99 1.60 s"
+            "80/200 volumes in 4.20 s, 19.0/s, 1 failed; provisioning 3, bound 4, attached 6, \
+             running 10, deleting 9; lifetime P50 1.10 s P99 1.60 s"
         );
         let churn = State { churn_s: Some(600.0), life: None, ..state() };
         assert!(line(&churn).starts_with("80 volumes in 4.20 s of 10m 00s"), "{}", line(&churn));

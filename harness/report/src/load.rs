@@ -1,4 +1,4 @@
-//! The load's part of a summary. What it keeps is bounded, however long the load goes on.
+//! The load's part of a summary. Its memory is bounded, independent of the duration of the load.
 
 use claimcheck_model::{LoadEvent, LoadPlan, RpcSummary, Usage, VolumeStep};
 use serde::{Deserialize, Serialize};
@@ -6,63 +6,63 @@ use serde::{Deserialize, Serialize};
 use super::growth::{Growth, growth};
 use super::quantiles::{Durations, Quantiles};
 
-/// How many failures are kept in words; all are counted.
+/// How many failures are recorded with their message; all are counted.
 const ERRORS: usize = 100;
-/// How many samples are kept: every second one goes when there are more.
+/// The maximum number of samples: every second one is dropped when exceeded.
 const SAMPLES: usize = 64;
 
-/// What a load came to.
+/// The result of a load.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LoadSummary {
-    /// How many volumes were asked for, by a claim each.
+    /// The number of volumes requested, one claim each.
     pub volumes: u64,
-    /// Those that did not get where they should.
+    /// The number of failed volumes.
     pub failed: u64,
-    /// How many there were at a time.
+    /// The number of concurrent volumes.
     pub concurrency: u64,
     /// Pods that used each volume.
     pub pods_per_volume: u64,
     /// Volumes that each pod used.
     pub volumes_per_pod: u64,
-    /// All volumes were up before the first went.
+    /// Whether all volumes were ready before the first was deleted.
     pub hold: bool,
-    /// How long it was to go on, where its end was a time.
+    /// The requested duration, if the load was limited by time.
     pub churn_s: Option<f64>,
-    /// From the first claim until everything was gone.
+    /// From the first claim until everything was deleted.
     pub elapsed_s: f64,
-    /// Until the last volume was up: its pods ready, or bound where there are none.
+    /// Until the last volume was ready: its pods ready, or its claim bound without pods.
     pub up_s: Option<f64>,
-    /// Volumes up and gone.
+    /// Completed volumes, created and deleted.
     pub volumes_per_s: f64,
-    /// Processor time of all processes, while the load lasted.
+    /// CPU time of all processes during the load.
     pub cpu_s: f64,
-    /// The most resident memory of all processes together; shared pages count for each.
+    /// Peak resident memory of all processes together; shared pages count for each process.
     pub max_rss_bytes: u64,
-    /// The same with shared pages divided among those who share them.
+    /// The same with shared pages divided among the processes that share them (PSS).
     pub peak_pss_bytes: u64,
-    /// Requests to the API server while the load lasted; none where it does not say.
+    /// Requests to the API server during the load; none if it does not report them.
     pub api_requests: Option<u64>,
-    /// Calls to the driver for its volumes while the load lasted; those by which components learn what it can do
-    /// are not among them.
+    /// CSI calls for its volumes during the load; calls by which components discover capabilities
+    /// are excluded.
     pub rpcs: u64,
-    /// What one volume costs.
+    /// The cost of one volume.
     pub per_volume: PerVolume,
-    /// From a claim's creation until its volume was up; seconds.
+    /// From a claim's creation until its volume was ready; seconds.
     pub up: Option<Quantiles>,
-    /// From a claim's creation until all was gone; seconds.
+    /// From a claim's creation until everything was deleted; seconds.
     pub life: Option<Quantiles>,
-    /// What went wrong, the first hundred.
+    /// The first hundred errors.
     pub errors: Vec<LoadError>,
-    /// What it used when.
+    /// Samples of its resource usage.
     pub samples: Vec<LoadSample>,
-    /// Whether what should stay the same has grown; empty where the load was too short to say.
+    /// Whether quantities that should be constant have grown; empty if the load was too short for a verdict.
     pub growth: Vec<Growth>,
 }
 
-/// What one volume costs.
+/// The cost of one volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PerVolume {
-    /// Processor time, seconds.
+    /// CPU time, seconds.
     pub cpu_s: f64,
     /// Requests to the API server.
     pub api_requests: Option<f64>,
@@ -70,38 +70,38 @@ pub struct PerVolume {
     pub rpcs: f64,
 }
 
-/// Volumes that did not get where they should.
+/// Failed volumes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoadError {
     /// The claims.
     pub claims: Vec<String>,
-    /// What went wrong.
+    /// The error.
     pub why: String,
 }
 
-/// What a load used at a moment.
+/// The resource usage of a load at one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LoadSample {
     /// Since it began.
     pub at_s: f64,
-    /// Volumes gone by then.
+    /// Volumes deleted by then.
     pub gone: u64,
-    /// What was used.
+    /// The resource usage.
     #[serde(flatten)]
     pub usage: Usage,
     /// Metric series.
     pub series: u64,
-    /// Processor time per volume that went since the sample before, seconds.
+    /// CPU time per volume deleted since the previous sample, seconds.
     pub cpu_per_volume_s: Option<f64>,
-    /// The median life of those volumes.
+    /// The median lifetime of those volumes.
     pub life_p50_s: Option<f64>,
 }
 
-/// A load's summary in the making.
+/// Accumulates a load's summary.
 #[derive(Debug, Default)]
 pub(super) struct LoadTally {
     plan: LoadPlan,
-    /// Volumes that got so far or further: created, up, going, gone.
+    /// Volumes that reached each step: created, up, going, gone.
     reached: [u64; 4],
     failed: u64,
     errors: Vec<LoadError>,
@@ -121,7 +121,7 @@ impl LoadTally {
         Self { plan: plan.clone(), ..Self::default() }
     }
 
-    /// Enters an event; `series` is asked how many metric series there are.
+    /// Records an event; `series` returns the number of metric series.
     pub fn observe(&mut self, event: &LoadEvent, series: impl FnOnce() -> usize) {
         match event {
             LoadEvent::Began(_) => {}
@@ -149,8 +149,8 @@ impl LoadTally {
         }
     }
 
-    /// A call to the driver. A component may be so late that it asks what the driver can do when the load has
-    /// begun: that is no volume's cost.
+    /// Records a CSI call. A component that starts late may discover the driver's capabilities after the load has
+    /// begun: such calls are not attributed to volumes.
     pub fn called(&mut self, rpc: &RpcSummary) {
         self.rpcs += u64::from(self.ended.is_none() && !rpc.volume.is_empty());
     }
@@ -178,7 +178,7 @@ impl LoadTally {
         &self.plan
     }
 
-    /// Volumes that got this far, or further.
+    /// The number of volumes that reached this step.
     pub fn count(&self, step: VolumeStep) -> u64 {
         self.reached[step as usize]
     }
@@ -187,7 +187,7 @@ impl LoadTally {
         self.failed
     }
 
-    /// Quantiles of the volumes' lives so far.
+    /// Quantiles of the volumes' lifetimes so far.
     pub fn life(&self) -> Option<Quantiles> {
         some(self.life.quantiles("life"))
     }
@@ -236,7 +236,7 @@ fn some(quantiles: Quantiles) -> Option<Quantiles> {
     (quantiles.count > 0).then_some(quantiles)
 }
 
-/// To six digits behind the point: more would be noise.
+/// Rounded to six decimal places: more would be noise.
 fn round(value: f64) -> f64 {
     (value * 1e6).round() / 1e6
 }

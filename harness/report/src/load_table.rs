@@ -1,4 +1,4 @@
-//! What a load came to, as text for people: what it did and cost, in all and per volume, and whether
+//! The result of a load as text: volumes and costs, total and per volume, and whether
 //! anything grew.
 
 use comfy_table::{Attribute, Cell, Color};
@@ -19,11 +19,11 @@ pub(super) fn load(load: &LoadSummary, style: Style) -> String {
     let each = load.per_volume;
     row("volumes", load.volumes.to_string(), String::new());
     if let Some(up_s) = load.up_s {
-        row("until all were up", human(up_s), median(load.up.as_ref().map(|up| up.p50)));
+        row("all volumes ready", human(up_s), median(load.up.as_ref().map(|up| up.p50)));
     }
-    row("until all were gone", human(load.elapsed_s), median(load.life.as_ref().map(|life| life.p50)));
-    row("volumes a second", format!("{:.1}", load.volumes_per_s), String::new());
-    row("processor time", human(load.cpu_s), human(each.cpu_s));
+    row("all volumes deleted", human(load.elapsed_s), median(load.life.as_ref().map(|life| life.p50)));
+    row("volumes per second", format!("{:.1}", load.volumes_per_s), String::new());
+    row("CPU time", human(load.cpu_s), human(each.cpu_s));
     if let (Some(total), Some(each)) = (load.api_requests, each.api_requests) {
         row("API requests", total.to_string(), format!("{each:.1}"));
     }
@@ -40,7 +40,7 @@ fn mib(bytes: f64) -> String {
     format!("{:.0} MiB", bytes / (1 << 20) as f64)
 }
 
-/// The verdict of a soak.
+/// The verdict of a soak test.
 pub(super) fn growth(load: &LoadSummary, paint: Paint) -> Option<String> {
     let word = |growth: &Growth| match growth.grows {
         true => paint.red("grows"),
@@ -58,7 +58,7 @@ pub(super) fn growth(load: &LoadSummary, paint: Paint) -> Option<String> {
     section(format!("Growth, second third → last third of {}", human(load.elapsed_s)), lines)
 }
 
-/// What went wrong, by volume.
+/// Errors by volume.
 pub(super) fn errors(load: &LoadSummary, paint: Paint) -> Option<String> {
     let told = load.errors.iter();
     let lines = told.map(|error| format!("{} {}: {}", paint.red("✗"), error.claims.join(", "), error.why));

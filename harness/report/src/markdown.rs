@@ -1,4 +1,4 @@
-//! `summary.md`: what a run came to, for a pull request or the summary page of a CI job.
+//! `summary.md`: the result of a run, for a pull request or the summary page of a CI job.
 
 use std::fmt::Write;
 use std::fs::OpenOptions;
@@ -12,18 +12,18 @@ use super::nodes::clock;
 use super::summary::{Ending, Summary};
 use super::tables::human;
 
-/// Where GitHub Actions wants the summary of a step: a file to append to.
+/// The variable with the step summary file of GitHub Actions: a file to append to.
 /// <https://docs.github.com/actions/reference/workflow-commands-for-github-actions#adding-a-job-summary>
 const STEP_SUMMARY: &str = "GITHUB_STEP_SUMMARY";
-/// A failure's words are cut here: GitHub takes one mebibyte a step, and the run folder has all of them.
+/// Failure messages are truncated to this length: GitHub accepts 1 MiB per step, and the run folder has the full text.
 const WORDS: usize = 4_000;
 
-/// The summary of the step of the CI job that we run in, if we do.
+/// The step summary file of the current CI job, if any.
 pub(super) fn step_summary() -> Option<PathBuf> {
     std::env::var_os(STEP_SUMMARY).filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
-/// Appends to a summary: a job may run us more than once.
+/// Appends to a summary: a job may run claimcheck more than once.
 pub(super) fn append(path: &Path, text: &str) -> Result<(), ReportError> {
     let file = OpenOptions::new().create(true).append(true).open(path);
     let written = file.and_then(|mut file| io::Write::write_all(&mut file, text.as_bytes()));
@@ -59,9 +59,9 @@ fn verdict(summary: &Summary) -> String {
     for (count, what) in [
         (failed, "failed"),
         (cases.skipped, "skipped"),
-        (summary.leaks.len() as u64, "left behind"),
+        (summary.leaks.len() as u64, "leaked"),
         (summary.violations.values().sum(), "calls out of order"),
-        (summary.broken_slos().count() as u64, "thresholds broken"),
+        (summary.broken_slos().count() as u64, "thresholds not met"),
     ] {
         if count > 0 {
             write(&mut text, format_args!(", {count} {what}"));
@@ -87,7 +87,7 @@ fn failures(summary: &Summary) -> Option<String> {
     (!text.is_empty()).then(|| format!("### Failures\n\n{text}"))
 }
 
-/// Enough backticks to hold these words, whatever they hold themselves.
+/// A fence with more backticks than any run of them in the text.
 fn fence(words: &str) -> String {
     let longest = words.split(|c| c != '`').map(str::len).max().unwrap_or_default();
     "`".repeat(3.max(longest + 1))
@@ -99,7 +99,7 @@ fn leaks(summary: &Summary) -> Option<String> {
         format!("- {}: `{}`{whose}\n", leak.kind.name(), leak.name)
     });
     let lines: String = lines.collect();
-    (!lines.is_empty()).then(|| format!("### Left behind\n\n{lines}"))
+    (!lines.is_empty()).then(|| format!("### Leaked objects\n\n{lines}"))
 }
 
 fn slos(summary: &Summary) -> Option<String> {
@@ -109,7 +109,7 @@ fn slos(summary: &Summary) -> Option<String> {
         let verdict = format!("{sign} {}", judgement.broken).trim_end().to_owned();
         vec![judgement.slo.clone(), judgement.count.to_string(), judgement.max.clone(), measured, verdict]
     });
-    let table = table(&["threshold", "n", "max", "measured", "kept"], rows)?;
+    let table = table(&["threshold", "n", "max", "measured", "met"], rows)?;
     Some(format!("### Thresholds\n\n{table}"))
 }
 
@@ -130,7 +130,7 @@ fn phases(summary: &Summary) -> Option<String> {
     let table = table(&header, rows)?;
     let mut text = format!("### Phases\n\n{table}\ndriver and overhead are medians\n");
     for (phase, unfinished) in &summary.unfinished {
-        let parts = [(unfinished.aborted, "never ended"), (unfinished.unobserved, "not seen to begin")];
+        let parts = [(unfinished.aborted, "never ended"), (unfinished.unobserved, "start not observed")];
         let parts =
             parts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
         write(&mut text, format_args!("- {}: {}\n", phase.name(), parts.collect::<Vec<_>>().join(", ")));
@@ -145,7 +145,7 @@ fn counts(summary: &Summary) -> Option<String> {
         ("mounted in pods", TransitionKind::Mount, TransitionKind::Unmount),
     ];
     let rows = rows.map(|(name, enter, leave)| (name, summary.count(enter), summary.count(leave)));
-    // Without calls nothing is counted but what objects show.
+    // Without recorded calls only objects are counted.
     let rows =
         rows.into_iter().filter(|(_, entered, left)| entered + left > 0).map(|(name, entered, left)| {
             let rest = i128::from(entered) - i128::from(left);
@@ -158,7 +158,7 @@ fn counts(summary: &Summary) -> Option<String> {
 fn nodes(summary: &Summary) -> Option<String> {
     let lines = summary.clocks.iter().map(|(node, state)| format!("- `{node}`: {}\n", clock(state)));
     let lines: String = lines.collect();
-    (!lines.is_empty()).then(|| format!("### Nodes' clocks\n\n{lines}"))
+    (!lines.is_empty()).then(|| format!("### Node clocks\n\n{lines}"))
 }
 
 fn skipped(summary: &Summary) -> Option<String> {
@@ -166,12 +166,12 @@ fn skipped(summary: &Summary) -> Option<String> {
         CaseResult::Skipped { why } => Some(vec![format!("`{}`", line.case), why.clone()]),
         CaseResult::Passed | CaseResult::Failed { .. } => None,
     });
-    let table = table(&["case", "because"], rows)?;
+    let table = table(&["case", "reason"], rows)?;
     let count = summary.cases.skipped;
     Some(format!("<details><summary>{count} skipped</summary>\n\n{table}\n</details>\n"))
 }
 
-/// A table; none without rows. All columns but the first are numbers, unless there are only two.
+/// A table; none without rows. All columns except the first are numbers, unless there are only two.
 fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Option<String> {
     let aligned = if header.len() > 2 { "--:" } else { "---" };
     let mut text =
@@ -200,9 +200,9 @@ mod tests {
     #[test]
     fn what_is_in_a_cell_stays_in_it() {
         let rows = [vec!["a|b".to_owned(), "two\nlines".to_owned()]];
-        let text = table(&["case", "because"], rows.into_iter()).unwrap();
-        assert_eq!(text, "| case | because |\n| --- | --- |\n| a\\|b | two lines |\n");
-        assert_eq!(table(&["case", "because"], std::iter::empty()), None);
+        let text = table(&["case", "reason"], rows.into_iter()).unwrap();
+        assert_eq!(text, "| case | reason |\n| --- | --- |\n| a\\|b | two lines |\n");
+        assert_eq!(table(&["case", "reason"], std::iter::empty()), None);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! What a report says of the nodes of a real cluster: how their clocks stand to ours, and what stock components
-//! measured themselves, beside our numbers.
+//! Node information of a real cluster in reports: clock offsets, and the metrics of upstream components
+//! next to claimcheck's measurements.
 
 use claimcheck_model::{ClockState, Phase, StockOperation, StockState};
 use comfy_table::Cell;
@@ -7,29 +7,29 @@ use comfy_table::Cell;
 use super::summary::Summary;
 use super::tables::{Paint, Style, human, number, section, table, wrap};
 
-/// A line per node that was observed.
+/// One line per observed node.
 pub(super) fn clocks(summary: &Summary, paint: Paint) -> Option<String> {
     let line = |(node, state): (&String, &ClockState)| wrap(&format!("{node}: {}", clock(state)), "    ");
     let lines = summary.clocks.iter().map(line).map(|line| line.trim_start().to_owned());
-    section(paint.bold("Nodes' clocks"), lines)
+    section(paint.bold("Node clocks"), lines)
 }
 
-/// How a node's clocks stand to ours, in words.
+/// A node's clock offset, in words.
 pub(super) fn clock(state: &ClockState) -> String {
     match state {
         ClockState::Known { ahead_seconds, bound_seconds } => {
             let side = if *ahead_seconds < 0.0 { "behind" } else { "ahead" };
             let (ahead, bound) = (human(ahead_seconds.abs()), human(*bound_seconds));
-            format!("{ahead} {side}; times seen on it are right to ±{bound}")
+            format!("{ahead} {side}; its timestamps are accurate to ±{bound}")
         }
-        ClockState::Unobserved { why } => format!("its mounts are not seen: {why}"),
+        ClockState::Unobserved { why } => format!("mounts not observed: {why}"),
         ClockState::Unknown { why } => {
-            format!("not known, so times seen on it are the latest they can have been: {why}")
+            format!("offset unknown, its timestamps are upper bounds: {why}")
         }
     }
 }
 
-/// What stock components measured, beside our means.
+/// The metrics of upstream components, next to claimcheck's means.
 pub(super) fn stock(summary: &Summary, style: Style) -> Option<String> {
     let header = ["stock metrics", "n", "errors", "mean", "95 % within", "our n", "our mean"];
     let mut rows = table(style, &header);
@@ -53,10 +53,10 @@ pub(super) fn stock(summary: &Summary, style: Style) -> Option<String> {
                     ]);
                 }
                 if answered < of {
-                    notes.push(format!("{}: {answered} of {of} answered", component.name()));
+                    notes.push(format!("{}: {answered} of {of} instances scraped", component.name()));
                 }
                 if let Some(left) = volumes_left.filter(|left| *left != 0) {
-                    notes.push(format!("{}: {left:+} volumes since the run began", component.name()));
+                    notes.push(format!("{}: {left:+} volumes since the run started", component.name()));
                 }
             }
         }
@@ -68,11 +68,11 @@ pub(super) fn stock(summary: &Summary, style: Style) -> Option<String> {
     Some(notes.fold(rows.trim_fmt(), |text, note| format!("{text}\n  {note}")))
 }
 
-/// How often we saw what an operation does, and the mean that we measured; none for one that no phase of ours
-/// is about.
+/// The number of observations of an operation, and the measured mean; none for an operation without
+/// a corresponding phase.
 ///
-/// A call is compared with the driver's part of its phase, an operation with the whole. The whole is longer
-/// with us: it starts when its preconditions hold, not when the component comes to it.
+/// A call is compared with the driver's part of its phase, an operation with the whole phase. The phase is longer
+/// by definition: it starts when its preconditions hold, not when the component processes it.
 fn ours(summary: &Summary, operation: &StockOperation) -> Option<(String, String)> {
     let of_call = Phase::ALL.iter().copied().find(|phase| phase.info().rpc == Some(operation.name.as_str()));
     let (phases, measure) = match (of_call, operation.name.as_str()) {
@@ -113,7 +113,7 @@ mod tests {
         summary.clocks.insert("n1".into(), known(-0.35));
         summary.clocks.insert("n2".into(), known(12.0));
         summary.clocks.insert("n3".into(), ClockState::Unknown { why: "forbidden".into() });
-        summary.clocks.insert("n4".into(), ClockState::Unobserved { why: "nobody is there".into() });
+        summary.clocks.insert("n4".into(), ClockState::Unobserved { why: "no agent is running".into() });
         let of = |total, driver| vec![quantiles("total", 4, total), quantiles("driver", 4, driver)];
         summary.phases.insert(Phase::Stage, of(0.2, 0.1));
         summary.phases.insert(Phase::Publish, of(0.03, 0.01));
@@ -131,7 +131,7 @@ mod tests {
         ];
         let measured = StockState::Measured { answered: 1, of: 2, operations, volumes_left: Some(1) };
         summary.stock.insert(StockComponent::Kubelet, measured);
-        let why = "no kube-controller-manager can be seen through the API".into();
+        let why = "no kube-controller-manager is reachable through the API".into();
         summary.stock.insert(StockComponent::KubeControllerManager, StockState::Absent { why });
         let text = [
             clocks(&summary, Paint { color: false }).unwrap(),

@@ -3,19 +3,19 @@
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// A distribution, in seconds, under the keys that kube-burner's users know.
+/// A distribution, in seconds, with the same keys as kube-burner.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Quantiles {
-    /// What was measured: `total`, `driver` or `overhead`.
+    /// The measured part: `total`, `driver` or `overhead`.
     #[serde(rename = "quantileName")]
     pub name: String,
     /// The median.
     #[serde(rename = "P50")]
     pub p50: f64,
-    /// What 95 of 100 do not exceed.
+    /// The 95th percentile.
     #[serde(rename = "P95")]
     pub p95: f64,
-    /// What 99 of 100 do not exceed.
+    /// The 99th percentile.
     #[serde(rename = "P99")]
     pub p99: f64,
     /// The least.

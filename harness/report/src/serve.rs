@@ -16,25 +16,25 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
 
-/// What is served.
+/// The served pages.
 pub trait Site: Clone + Send + Sync + 'static {
-    /// The page that is asked for, if there is one.
+    /// The requested page, if it exists.
     fn page(&self, ask: Ask<'_>) -> impl Future<Output = Option<Page>> + Send;
 }
 
-/// What a client wants.
+/// A request.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask<'a> {
     /// The page.
     pub path: &'a str,
-    /// How the client calls us: `<host>:<port>`, or nothing if it does not say.
+    /// The Host header: `<host>:<port>`, or empty if missing.
     pub host: &'a str,
 }
 
 /// The text format of Prometheus.
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// An answer.
+/// A response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
     status: StatusCode,
@@ -47,62 +47,62 @@ impl Page {
         Self { status, kind: METRICS, text: text.into() }
     }
 
-    /// All is well.
+    /// 200 OK.
     pub fn ok(text: impl Into<String>) -> Self {
         Self::new(StatusCode::OK, text)
     }
 
-    /// All is well, and this is JSON.
+    /// 200 OK with JSON.
     pub fn json(value: &serde_json::Value) -> Self {
         Self { kind: "application/json", ..Self::ok(value.to_string()) }
     }
 
-    /// Not now, with the reason.
+    /// 503, with the reason.
     pub fn unavailable(why: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, why)
     }
 }
 
-/// Why nothing can be served.
+/// The server could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// Somebody else listens there.
+    /// The address is in use.
     #[error(
-        "cannot serve metrics on {address}: the port is taken; choose another with --metrics-addr (components: --http-endpoint), or port 0 for any that is free"
+        "cannot serve metrics on {address}: the port is in use; choose another with --metrics-addr (components: --http-endpoint), or port 0 for any free port"
     )]
     Occupied {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// The I/O error.
         #[source]
         source: io::Error,
     },
-    /// The socket cannot be made.
-    #[error("cannot serve metrics on {}: choose another place with --http-endpoint unix://PATH", path.display())]
+    /// The socket cannot be created.
+    #[error("cannot serve metrics on {}: choose another path with --http-endpoint unix://PATH", path.display())]
     Socket {
-        /// Where.
+        /// The address.
         path: PathBuf,
-        /// What the system said.
+        /// The I/O error.
         #[source]
         source: io::Error,
     },
-    /// The address is not ours, or we may not listen there.
+    /// The address is not local, or binding to it is not permitted.
     #[error(
         "cannot serve metrics on {address}: choose an address of this machine with --metrics-addr (components: --http-endpoint)"
     )]
     Listen {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// The I/O error.
         #[source]
         source: io::Error,
     },
 }
 
-/// A server; dropping it ends it.
+/// A server; dropping it stops it.
 #[derive(Debug)]
 pub struct Serving {
-    /// Where it listens: the port is a real one even where 0 was asked for.
+    /// The address it listens on: with the real port even if 0 was requested.
     pub address: SocketAddr,
     _task: AbortOnDropHandle<()>,
 }
@@ -122,13 +122,13 @@ pub async fn serve(address: SocketAddr, site: impl Site) -> Result<Serving, Serv
     Ok(Serving { address, _task: task })
 }
 
-/// Serves a site at a unix socket, in place of whoever listened there before. The task ends with the handle.
+/// Serves a site at a unix socket, replacing an existing socket file. The task ends with the handle.
 ///
 /// # Errors
-/// If the socket cannot be made.
+/// If the socket cannot be created.
 pub fn serve_unix(path: &Path, site: impl Site) -> Result<AbortOnDropHandle<()>, ServeError> {
     let failed = |source| ServeError::Socket { path: path.to_owned(), source };
-    // That of a process that was killed.
+    // A stale socket of a process that was killed.
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
         Ok(()) | Err(_) => {}
@@ -137,7 +137,7 @@ pub fn serve_unix(path: &Path, site: impl Site) -> Result<AbortOnDropHandle<()>,
     Ok(AbortOnDropHandle::new(tokio::spawn(accept(listener, site))))
 }
 
-/// What clients connect to.
+/// The listener.
 trait Listener: Send + 'static {
     type Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static;
 
@@ -166,7 +166,7 @@ async fn accept(listener: impl Listener, site: impl Site) {
         tokio::select! {
             accepted = listener.next() => match accepted {
                 Ok(stream) => drop(connections.spawn(attend(stream, site.clone()))),
-                // A connection that broke before it was ours, or too many open files: they come again.
+                // A connection that was aborted before it was accepted, or too many open files: clients retry.
                 Err(error) => tracing::debug!(%error, "a client could not connect"),
             },
             Some(_) = connections.join_next() => {}
@@ -182,7 +182,7 @@ async fn attend(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, si
     let mut server = http1::Builder::new();
     if let Err(error) = server.timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service).await
     {
-        tracing::debug!(%error, "a client went away");
+        tracing::debug!(%error, "a client disconnected");
     }
 }
 

@@ -1,4 +1,4 @@
-//! The summary of a run: `summary.json`, and what tables, JUnit and exit code are made from.
+//! The summary of a run: `summary.json`, the input of tables, JUnit and exit code.
 
 use std::collections::BTreeMap;
 
@@ -13,16 +13,16 @@ use super::load::{LoadSummary, LoadTally};
 use super::quantiles::{Durations, Quantiles};
 use crate::slo::Judgement;
 
-/// The version of the schema of `summary.json`. Fields may be added under the same version; one that
-/// changes its meaning or goes raises it.
+/// The version of the schema of `summary.json`. Fields may be added under the same version; a field that
+/// changes its meaning or is removed raises it.
 const SCHEMA: u32 = 1;
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// The version of this schema.
     pub version: u32,
-    /// How many cases ended how.
+    /// The number of cases by result.
     pub cases: CaseCounts,
     /// Distributions of each phase that was measured: total, and driver and overhead where calls were seen; seconds.
     pub phases: BTreeMap<Phase, Vec<Quantiles>>,
@@ -32,40 +32,40 @@ pub struct Summary {
     pub counts: BTreeMap<TransitionKind, u64>,
     /// CSI calls by method.
     pub calls: BTreeMap<String, CallCounts>,
-    /// Calls out of order, by the rule they broke.
+    /// Calls out of order, by the violated rule.
     pub violations: BTreeMap<Rule, u64>,
-    /// What cases saw that is allowed, and that readers should know.
+    /// Warnings: permitted behaviour that cases observed and readers should know.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<Remark>,
-    /// Everything left behind.
+    /// Leaked objects.
     pub leaks: Vec<Leak>,
     /// The capability matrix: declared, detected, exercised, skipped and why.
     pub capabilities: Vec<CapabilityLine>,
-    /// How the clocks of the nodes that were observed stand to ours, by node.
+    /// The clock offsets of observed nodes, by node.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub clocks: BTreeMap<String, ClockState>,
-    /// What stock components measured themselves: a cross-check.
+    /// Metrics that upstream components recorded themselves: a cross-check.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub stock: BTreeMap<StockComponent, StockState>,
-    /// Components that ended by themselves during the run, and were started again.
+    /// Components that exited unexpectedly during the run and were restarted.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub restarts: BTreeMap<String, Restarts>,
-    /// What ran, on what.
+    /// Driver, cluster and environment.
     pub environment: BTreeMap<String, String>,
-    /// How long it took, seconds.
+    /// The duration, seconds.
     pub elapsed_s: f64,
-    /// Somebody wanted it to end before all was done.
+    /// Whether the run was interrupted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub interrupted: bool,
-    /// How fast the machine was, where the cluster ran on this one.
+    /// The machine speed (calibration), if the cluster ran on this machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pace: Option<Pace>,
-    /// Every case, in the order in which they ended.
+    /// All cases, in the order in which they finished.
     pub results: Vec<CaseLine>,
-    /// What became of the thresholds that were asked for.
+    /// The results of the thresholds (SLOs).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slos: Vec<Judgement>,
-    /// What the load came to, where the run was one.
+    /// The result of the load, if the run was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<LoadSummary>,
 }
@@ -73,16 +73,16 @@ pub struct Summary {
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// It passed, and kept every threshold.
+    /// It passed and met all thresholds.
     Passed,
-    /// It did not.
+    /// It failed.
     Failed,
-    /// Before all was done: what there is says nothing of the rest.
+    /// It was interrupted: the results are incomplete.
     Interrupted,
 }
 
 impl Ending {
-    /// For people.
+    /// The word for reports.
     pub(super) const fn word(self) -> &'static str {
         match self {
             Self::Passed => "passed",
@@ -95,11 +95,11 @@ impl Ending {
 /// How many cases ended how.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaseCounts {
-    /// As they should.
+    /// Passed.
     pub passed: u64,
-    /// Not as they should.
+    /// Failed.
     pub failed: u64,
-    /// Without having run.
+    /// Skipped.
     pub skipped: u64,
 }
 
@@ -109,20 +109,20 @@ pub struct CaseLine {
     /// Which.
     #[serde(flatten)]
     pub case: CaseId,
-    /// How it ended.
+    /// Its result.
     #[serde(flatten)]
     pub result: CaseResult,
     /// How long it ran.
     pub seconds: f64,
 }
 
-/// Something that is allowed, and that whoever reads the report should know.
+/// A warning: permitted behaviour that readers of the report should know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Remark {
-    /// The case that saw it.
+    /// The case that observed it.
     #[serde(flatten)]
     pub case: CaseId,
-    /// What it saw.
+    /// The text.
     pub text: String,
 }
 
@@ -131,18 +131,18 @@ pub struct Remark {
 pub struct Unfinished {
     /// They began and never ended.
     pub aborted: u64,
-    /// Their start or end could not be seen.
+    /// Their start or end was not observed.
     pub unobserved: u64,
 }
 
-/// How often a component ended by itself, and how the last time.
+/// The number of unexpected exits of a component, and the last exit status.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Restarts {
     /// How often.
     pub times: u64,
-    /// How it ended, in the system's words.
+    /// The last exit status.
     pub status: String,
-    /// What it wrote last.
+    /// The last lines of its output.
     pub last_lines: Vec<String>,
 }
 
@@ -151,26 +151,26 @@ pub struct Restarts {
 pub struct CallCounts {
     /// All.
     pub calls: u64,
-    /// Those that failed, or never came back.
+    /// Calls that failed or never returned.
     pub errors: u64,
-    /// Those after a failure on the same object.
+    /// Calls after a failure on the same object.
     pub retries: u64,
-    /// How often which gRPC code was answered.
+    /// The number of calls by gRPC status code.
     #[serde(default)]
     pub codes: BTreeMap<String, u64>,
-    /// How long they took, whatever was answered.
+    /// Their durations, for all status codes.
     #[serde(default)]
     pub latency: Option<Quantiles>,
 }
 
 impl Summary {
-    /// Nothing failed, nothing was left behind, and no call came out of order.
+    /// No failures, no leaked objects, and no call out of order.
     pub fn passed(&self) -> bool {
         let failed = self.cases.failed + self.load.as_ref().map_or(0, |load| load.failed);
         failed == 0 && self.leaks.is_empty() && self.violations.is_empty()
     }
 
-    /// What there is to say of all of it.
+    /// The overall verdict.
     pub fn ending(&self) -> Ending {
         match (self.interrupted, self.passed() && self.broken_slos().next().is_none()) {
             (true, _) => Ending::Interrupted,
@@ -179,7 +179,7 @@ impl Summary {
         }
     }
 
-    /// The thresholds that were not kept.
+    /// The thresholds that were not met.
     pub fn broken_slos(&self) -> impl Iterator<Item = &Judgement> {
         self.slos.iter().filter(|judgement| !judgement.kept)
     }
@@ -196,7 +196,7 @@ impl Summary {
     }
 }
 
-/// A summary in the making.
+/// Accumulates a summary.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     summary: Summary,
@@ -210,7 +210,7 @@ pub(crate) struct Tally {
 const MEASURES: [&str; 3] = ["total", "driver", "overhead"];
 
 impl Tally {
-    /// Enters an event; `series` is asked how many metric series there are.
+    /// Records an event; `series` returns the number of metric series.
     pub fn observe(&mut self, event: &Event, series: impl FnOnce() -> usize) {
         let summary = &mut self.summary;
         match event {
@@ -286,7 +286,7 @@ impl Tally {
         self.load.as_ref()
     }
 
-    /// How long a phase took so far, in all.
+    /// The distribution of a phase's total duration so far.
     pub fn so_far(&self, phase: Phase) -> Option<Quantiles> {
         let [total, ..] = self.durations.get(&phase)?;
         Some(total.quantiles(MEASURES[0]))
@@ -307,7 +307,7 @@ impl Tally {
         }
         let quantiles = durations.into_iter().map(|(phase, durations)| {
             let each = MEASURES.iter().zip(&durations).map(|(name, durations)| durations.quantiles(name));
-            // What nobody saw is absent, not zero.
+            // Parts that were not observed are absent, not zero.
             (phase, each.filter(|quantiles| quantiles.count > 0).collect())
         });
         summary.phases = quantiles.collect();

@@ -1,4 +1,4 @@
-//! What a run came to, as text for people: failures, phases, counts, calls, verdict. At most 100 columns.
+//! The result of a run as text: failures, phases, counts, calls, verdict. At most 100 columns.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -13,7 +13,7 @@ use super::nodes;
 use super::quantiles::Quantiles;
 use super::summary::{Ending, Restarts, Summary};
 
-/// How the text may look.
+/// The style of the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
     /// With colours.
@@ -57,12 +57,12 @@ impl Paint {
     }
 }
 
-/// The columns that the text may take.
+/// The maximum width of the text.
 const WIDTH: usize = 100;
 /// The width of the bar that shows a phase's share.
 const BAR: usize = 12;
 
-/// A text, cut where it has more than `most` characters.
+/// A text, truncated to `most` characters.
 pub(crate) fn short(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();
@@ -70,10 +70,10 @@ pub(crate) fn short(text: &str, most: usize) -> String {
     text.chars().take(most - 1).chain(['…']).collect()
 }
 
-/// Header, and a line below it: no frame that would compete with the numbers.
+/// A header with a line below it, and no frame.
 const LOOK: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
-/// The whole report. `folder` is where the files are.
+/// The whole report. `folder` is the run folder.
 pub fn render(summary: &Summary, style: Style, folder: Option<&Path>) -> String {
     let paint = Paint { color: style.color };
     let mut parts = Vec::new();
@@ -81,7 +81,7 @@ pub fn render(summary: &Summary, style: Style, folder: Option<&Path>) -> String 
         parts.push(phases(summary, style));
     }
     if !summary.calls.is_empty() {
-        // Where a driver is called directly, nobody follows its volumes.
+        // If a driver is called directly, its volumes are not tracked.
         if summary.environment.get("cluster").is_none_or(|kind| kind != ClusterKind::Csi.name()) {
             parts.push(counts(summary, style));
             parts.push(calls(summary, style));
@@ -153,10 +153,10 @@ fn phases(summary: &Summary, style: Style) -> String {
     text.push_str("\n\n  driver and overhead are medians; ");
     text.push_str("bars are medians on one scale: █ the driver's calls, ░ Kubernetes");
     if summary.phases.keys().any(|phase| of(phase, "driver").is_none()) {
-        text.push_str(", ▒ both: the driver's calls are not seen");
+        text.push_str(", ▒ both: no driver calls were recorded");
     }
     for (phase, unfinished) in &summary.unfinished {
-        let parts = [(unfinished.aborted, "never ended"), (unfinished.unobserved, "not seen to begin")];
+        let parts = [(unfinished.aborted, "never ended"), (unfinished.unobserved, "start not observed")];
         let parts =
             parts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
         let line = format!("\n  {}: {}", phase.name(), parts.collect::<Vec<_>>().join(", "));
@@ -165,7 +165,7 @@ fn phases(summary: &Summary, style: Style) -> String {
     text
 }
 
-/// How long the median is beside the longest one, and how much of it the driver has.
+/// A bar: the median relative to the longest one, and the driver's share of it.
 fn bar(total: &Quantiles, driver: Option<&Quantiles>, longest: f64) -> String {
     let cells =
         |seconds: f64| if longest > 0.0 { (seconds / longest * BAR as f64).round() as usize } else { 0 };
@@ -188,7 +188,7 @@ fn counts(summary: &Summary, style: Style) -> String {
     for (name, enter, leave) in rows {
         let (entered, left) = (summary.count(enter), summary.count(leave));
         let color = if entered == left { Color::Green } else { Color::Red };
-        // Below zero where more left than entered: an imbalance too, and not the same one.
+        // Negative if more left than entered: an imbalance too, of the opposite kind.
         let balance = match i128::from(entered) - i128::from(left) {
             0 => "0 ✓".to_owned(),
             rest => format!("{rest} ✗"),
@@ -217,7 +217,7 @@ fn calls(summary: &Summary, style: Style) -> String {
     table.trim_fmt()
 }
 
-/// How long each call took and what it answered: for runs that call a driver directly.
+/// Latency and status codes of each call: for runs that call a driver directly.
 fn latencies(summary: &Summary, style: Style) -> String {
     let mut table = table(style, &["CSI calls", "n", "P50", "P95", "max", "answered other than OK"]);
     for (method, calls) in &summary.calls {
@@ -234,11 +234,11 @@ fn latencies(summary: &Summary, style: Style) -> String {
     table.trim_fmt()
 }
 
-/// What was answered beside OK, the most frequent first.
+/// Status codes other than OK, the most frequent first.
 fn codes(codes: &BTreeMap<String, u64>) -> String {
     let mut failed: Vec<_> = codes.iter().filter(|(code, _)| *code != "OK").collect();
     failed.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
-    // Two in a line, so that the table keeps to the columns that it has.
+    // Two per line, to limit the width of the table.
     let lines = failed.chunks(2).map(|pair| {
         pair.iter().map(|(code, count)| format!("{code} {count}")).collect::<Vec<_>>().join(", ")
     });
@@ -250,7 +250,7 @@ pub(super) fn section(title: String, lines: impl Iterator<Item = String>) -> Opt
     (!lines.is_empty()).then(|| format!(" {title}{}", lines.concat()))
 }
 
-/// Skips by reason: what is missing on a machine skips many cases at once.
+/// Skips by reason: one missing requirement skips many cases.
 fn skipped(summary: &Summary, paint: Paint) -> Option<String> {
     let mut reasons: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for line in &summary.results {
@@ -265,7 +265,7 @@ fn skipped(summary: &Summary, paint: Paint) -> Option<String> {
     section(paint.bold("Skipped"), lines)
 }
 
-/// Words in lines of at most [`WIDTH`], each behind `indent`; a word that is longer stays whole, to be
+/// Wraps text to lines of at most [`WIDTH`], each prefixed with `indent`; a longer word is not split, so that it can be
 /// copied.
 pub(crate) fn wrap(text: &str, indent: &str) -> String {
     let mut lines = vec![indent.to_owned()];
@@ -282,7 +282,7 @@ pub(crate) fn wrap(text: &str, indent: &str) -> String {
     lines.join("\n")
 }
 
-/// Thresholds, those that were broken in red and with the reason.
+/// Thresholds; those that were not met in red and with the reason.
 fn slos(summary: &Summary, style: Style) -> Option<String> {
     let mut lines = table(style, &["threshold", "n", "max", "measured", ""]);
     for judgement in &summary.slos {
@@ -298,7 +298,7 @@ fn slos(summary: &Summary, style: Style) -> Option<String> {
     (!summary.slos.is_empty()).then(|| lines.trim_fmt())
 }
 
-/// Remarks by what they say: a habit of a driver shows in many cases.
+/// Warnings grouped by text: the same behaviour of a driver shows in many cases.
 fn remarks(summary: &Summary, paint: Paint) -> Option<String> {
     let mut texts: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for remark in &summary.remarks {
@@ -308,7 +308,7 @@ fn remarks(summary: &Summary, paint: Paint) -> Option<String> {
         let names = paint.dim(&wrap(&cases.join(", "), "      "));
         format!("{}\n{names}", wrap(text, "  ").trim_start())
     });
-    section(paint.with("1;33", "Remarks (allowed, and worth knowing)"), lines)
+    section(paint.with("1;33", "Warnings (permitted behaviour, worth knowing)"), lines)
 }
 
 fn violations(summary: &Summary, paint: Paint) -> Option<String> {
@@ -320,9 +320,9 @@ fn restarts(summary: &Summary, paint: Paint) -> Option<String> {
     let lines = summary.restarts.iter().map(|(component, restarts)| {
         let said = restarts.last_lines.iter().map(|line| format!("\n{}", wrap(line, "      ")));
         let Restarts { times, status, .. } = restarts;
-        format!("{component}: {times} ×, the last time {status}{}", said.collect::<String>())
+        format!("{component}: {times} ×, last: {status}{}", said.collect::<String>())
     });
-    section(paint.with("1;33", "Ended by themselves, and were started again"), lines)
+    section(paint.with("1;33", "Unexpected exits (components were restarted)"), lines)
 }
 
 fn leaks(summary: &Summary, paint: Paint) -> Option<String> {
@@ -330,7 +330,7 @@ fn leaks(summary: &Summary, paint: Paint) -> Option<String> {
         let whose = leak.case.as_ref().map(|case| format!("  {}", paint.dim(&case.to_string())));
         format!("{:16}{}{}", leak.kind.name(), leak.name, whose.unwrap_or_default())
     });
-    section(paint.with("1;31", "Left behind"), lines)
+    section(paint.with("1;31", "Leaked objects"), lines)
 }
 
 fn failures(summary: &Summary, paint: Paint) -> Option<String> {
@@ -352,7 +352,7 @@ fn verdict(summary: &Summary, paint: Paint, folder: Option<&Path>) -> String {
         Ending::Interrupted => paint.with("1;33", "INTERRUPTED"),
     };
     let done = match &summary.load {
-        Some(load) => format!("{} volumes up and gone", load.volumes.saturating_sub(load.failed)),
+        Some(load) => format!("{} volumes completed", load.volumes.saturating_sub(load.failed)),
         None => format!("{} passed", cases.passed),
     };
     let failed = cases.failed + summary.load.as_ref().map_or(0, |load| load.failed);
@@ -361,8 +361,8 @@ fn verdict(summary: &Summary, paint: Paint, folder: Option<&Path>) -> String {
         (failed, "failed"),
         (cases.skipped, "skipped"),
         (summary.remarks.len() as u64, "remarks"),
-        (summary.leaks.len() as u64, "left behind"),
-        (summary.broken_slos().count() as u64, "thresholds broken"),
+        (summary.leaks.len() as u64, "leaked"),
+        (summary.broken_slos().count() as u64, "thresholds not met"),
     ];
     parts
         .extend(others.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")));
@@ -373,7 +373,7 @@ fn verdict(summary: &Summary, paint: Paint, folder: Option<&Path>) -> String {
     text
 }
 
-/// Seconds as people read them: three digits and a unit.
+/// Formats seconds with three digits and a unit.
 pub(crate) fn human(seconds: f64) -> String {
     let (value, unit) = match seconds {
         s if s <= 0.0 => return "–".to_owned(),

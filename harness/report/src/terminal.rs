@@ -1,4 +1,4 @@
-//! Progress while a run lasts, on standard error: a bar on a terminal, else one line per case.
+//! The progress of a run on standard error: a bar on a terminal, else one line per case.
 
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
@@ -8,12 +8,12 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::tables::{Paint, Style, human};
 
-/// How often the bar is drawn at most, per second.
+/// The maximum redraw rate of the bar, per second.
 const REDRAWS: u8 = 10;
-/// How many running cases are named.
+/// How many running cases are shown by name.
 const NAMED: usize = 2;
 
-/// Whether the terminal can draw nothing.
+/// Whether the terminal cannot draw a progress bar.
 pub(super) fn is_dumb() -> bool {
     std::env::var_os("TERM").is_none_or(|term| term == "dumb")
 }
@@ -65,7 +65,7 @@ impl Progress {
         match event {
             Event::RunStarted(run) => {
                 self.cases = run.cases;
-                // A load has no cases, and a view of its own.
+                // A load has no cases, and its own live view.
                 if let (Output::Bar { bar, .. }, true) = (&self.output, run.cases > 0) {
                     bar.set_length(run.cases as u64);
                     bar.enable_steady_tick(Duration::from_millis(1000 / u64::from(REDRAWS)));
@@ -84,12 +84,12 @@ impl Progress {
             Event::Leak(leak) => {
                 let whose = leak.case.as_ref().map(|case| format!(" by {case}")).unwrap_or_default();
                 self.say(|paint| {
-                    paint.red(&format!("  ! left behind{whose}: {} {}", leak.kind.name(), leak.name))
+                    paint.red(&format!("  ! leaked{whose}: {} {}", leak.kind.name(), leak.name))
                 });
             }
             Event::Ended(end) => self.say(|paint| {
                 let said = end.last_lines.last().map(|line| format!(": {line}")).unwrap_or_default();
-                paint.red(&format!("  ! {} ended ({}) and is started again{said}", end.component, end.status))
+                paint.red(&format!("  ! {} exited ({}) and is restarted{said}", end.component, end.status))
             }),
             Event::RunFinished { .. }
             | Event::Phase(_)
@@ -131,7 +131,7 @@ impl Progress {
             Output::Lines => {
                 let count =
                     if self.cases == 0 { String::new() } else { format!("[{}/{}]", self.done, self.cases) };
-                // Nobody reads a closed standard error; the run goes on.
+                // Standard error may be closed; the run continues.
                 let _ = writeln!(std::io::stderr(), "{count:>9}{}", line(Paint { color: false }));
             }
         }

@@ -1,4 +1,4 @@
-//! Events in, files and tables out.
+//! From events to files and tables.
 
 use super::*;
 use claimcheck_model::{
@@ -55,7 +55,7 @@ fn plan(capability: Capability, declared: Option<bool>, cases: &[&str]) -> Capab
     }
 }
 
-/// A run in which everything that can go wrong does.
+/// A run with every kind of failure.
 fn bad_run() -> Vec<Event> {
     let run = RunInfo {
         cases: 3,
@@ -127,7 +127,7 @@ fn a_broken_threshold_is_told_everywhere_and_a_good_run_is_not_good_enough() {
     ] {
         assert!(text.contains(line), "{line:?} is not in\n{text}");
     }
-    assert!(text.contains("FAIL  0 passed, 1 thresholds broken"), "{text}");
+    assert!(text.contains("FAIL  0 passed, 1 thresholds not met"), "{text}");
     let page = markdown::render(&summary);
     assert!(
         page.starts_with("## ❌") && page.contains("| provision P99 | 1 | 15.0 ms | 21.0 ms | ❌"),
@@ -158,7 +158,7 @@ fn tables_of_a_good_run() {
     assert!(summary.passed());
     insta::assert_snapshot!("good_run", render(&summary, Style { color: false }, None));
     assert!(render(&summary, Style { color: true }, None).contains("\x1b[1;32mPASS"));
-    // Whoever ends it early learns nothing of the rest.
+    // An interrupted run has no verdict on the rest.
     let cut = Summary { interrupted: true, ..summary.clone() };
     assert!(render(&cut, Style { color: false }, None).contains(" INTERRUPTED  "));
     assert!(markdown::render(&cut).starts_with("## ⚠️ claimcheck interrupted: "));
@@ -172,7 +172,7 @@ fn a_component_that_ended_is_told_with_its_last_words() {
     };
     let summary = summary_of(&[end("exit status: 1"), end("exit status: 2")]);
     let text = render(&summary, Style { color: false }, None);
-    let told = "driver node-1: 2 ×, the last time exit status: 2\n      exit status: 2: no such disk";
+    let told = "driver node-1: 2 ×, last: exit status: 2\n      exit status: 2: no such disk";
     assert!(text.contains(told), "{text}");
     let json = serde_json::to_value(&summary).unwrap();
     assert_eq!(json["restarts"]["driver node-1"]["times"], 2);
@@ -242,7 +242,7 @@ fn folders_of_one_second_do_not_meet() {
     for taken in [&file, first.path()] {
         let error = RunFolder::at(taken).unwrap_err().to_string();
         assert!(
-            error.contains(taken.to_str().unwrap()) && error.contains("give --out a new name"),
+            error.contains(taken.to_str().unwrap()) && error.contains("pass a new path with --out"),
             "{error}"
         );
     }
@@ -308,7 +308,7 @@ fn small_load() -> Vec<Event> {
             reached(VolumeStep::Gone, 0.5),
         ]);
     }
-    // A component that came late, and asks what the driver can do.
+    // A component that starts late and discovers the driver's capabilities.
     let mut late = rpc("GetPluginInfo", "OK", false);
     if let Event::Rpc(call) = &mut late {
         call.volume.clear();

@@ -1,4 +1,4 @@
-//! The first line of every `main`.
+//! The entry point of every `main`.
 
 use std::{error::Error, process::ExitCode};
 
@@ -7,22 +7,22 @@ use claimcheck_substrate::{Lane, isolate};
 use claimcheck_cluster::detach_dead_loops;
 use claimcheck_component as component;
 
-/// What `main` is to do.
+/// What `main` must do.
 #[derive(Debug)]
 pub enum Entry {
-    /// Go on. The lane is that of the private namespaces, if they were asked for.
+    /// Continue. The lane is that of the private namespaces, if requested.
     Go(Option<Lane>),
-    /// Everything is done: exit with this.
+    /// Exit with this code: everything is done.
     Exit(ExitCode),
 }
 
-/// Plays a component if this process was started as one; otherwise moves the process into private
-/// namespaces if `needs_cluster` says so, which is asked after that.
+/// Runs a component if this process was started as one; otherwise moves the process into private
+/// namespaces if `needs_cluster` returns true, which is called after that.
 ///
-/// To be called before any thread exists. Says why on standard error where the host does not permit
+/// Must be called before any thread exists. Prints the reason on standard error if the host does not permit
 /// private namespaces.
 pub fn entry(needs_cluster: impl FnOnce() -> bool) -> Entry {
-    // One provider for all of rustls' users in this process. An error says that there is one already.
+    // One provider for all users of rustls in this process. An error means that it is already installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
     if let Some(code) = component::play() {
         return Entry::Exit(code);
@@ -40,8 +40,8 @@ pub fn entry(needs_cluster: impl FnOnce() -> bool) -> Entry {
     }
 }
 
-/// Detaches what drivers of dead runs have left, while other processes can still be seen. That something stays is
-/// no reason not to run.
+/// Detaches loop devices leaked by drivers of dead runs, while other processes are still visible. A failure is
+/// not fatal.
 fn tidy_up() {
     match detach_dead_loops() {
         Ok(dead) => dead.iter().for_each(|dead| eprintln!("claimcheck: {dead}")),

@@ -1,15 +1,15 @@
-//! A cluster under observation: what every `main` begins with, and the [`Session`] that joins a cluster, the evidence
-//! from its watches and its tap, and the timeline.
+//! A cluster under observation: the entry point of every `main`, and the [`Session`] that combines a cluster, the
+//! evidence from its watches and its tap, and the timeline.
 //!
 //! ```text
-//! entry ──> substrate (private namespaces)          component: what this program plays as a child
+//! entry ──> substrate (private namespaces)          component: this program as a child process
 //! cluster ──> API server, nodes, driver, controllers
 //!     │ watches, tap
 //! session: evidence ──> timeline ──> Event ──> report (run folder, terminal), metrics
 //! ```
 //!
-//! Start with [`entry()`], then [`claimcheck_cluster::Embedded::up`], then [`Session`]. Suites see a [`Session`]; the
-//! front ends see the report crate's `Reporter`; the [`claimcheck_model::Event`] is all that joins the two.
+//! Start with [`entry()`], then [`claimcheck_cluster::Embedded::up`], then [`Session`]. Suites use a [`Session`]; the
+//! front ends use the report crate's `Reporter`; the [`claimcheck_model::Event`] is the only link between the two.
 
 mod entry;
 mod session;

@@ -1,6 +1,6 @@
-//! A cluster with our eyes on it: what the runner gives to cases.
+//! A cluster under observation, which the runner passes to cases.
 //!
-//! Joins what a run needs and nothing reports: the cluster, the evidence from its watches and its tap, and
+//! Combines the parts of a run, but reports nothing: the cluster, the evidence from its watches and its tap, and
 //! the timeline that turns both into events.
 
 use std::{
@@ -27,33 +27,33 @@ use claimcheck_component::writes::{Teller, telling};
 use claimcheck_timeline as timeline;
 use claimcheck_timeline::evidence;
 
-/// How long a probe object may take to be seen.
+/// How long a probe object may take to be observed.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A cluster under observation.
 pub struct Session {
     cluster: Cluster,
-    /// With all rights; tells what it writes, if that is wanted.
+    /// With all permissions; records its writes, if enabled.
     client: kube::Client,
     lane: Lane,
-    /// Calls to the driver are recorded.
+    /// Whether CSI calls are recorded.
     tapped: bool,
     events: mpsc::UnboundedSender<Event>,
-    /// A case has failed, or something was left.
+    /// Whether a case has failed, or objects were leaked.
     failed: AtomicBool,
     timeline: timeline::Handle,
     in_flight: evidence::InFlight,
     measuring: JoinHandle<()>,
-    /// Ends the watches when it is dropped.
+    /// Stops the watches when dropped.
     watches: tokio::task::JoinSet<()>,
-    /// None where the nodes are elsewhere.
+    /// None if the nodes are not on this machine.
     yardstick: Mutex<Option<Yardstick>>,
-    /// What is seen of nodes that are not ours.
+    /// Observations of nodes on other machines.
     real_nodes: Mutex<Option<evidence::RealNodes>>,
 }
 
 impl Session {
-    /// Puts a cluster under observation; what is seen goes to `events`.
+    /// Starts observing a cluster and emits `events`.
     pub async fn start(mut cluster: Cluster, lane: Lane, events: mpsc::UnboundedSender<Event>) -> Self {
         let records = cluster.take_records();
         let tapped = match &cluster {
@@ -72,7 +72,7 @@ impl Session {
             let events = events.clone();
             tokio::spawn(async move {
                 while let Some(end) = ends.recv().await {
-                    // Without listeners there is nobody to tell.
+                    // Without listeners the event is dropped.
                     let _ = events.send(Event::Ended(end));
                 }
             });
@@ -106,8 +106,8 @@ impl Session {
         }
     }
 
-    /// Tells of writes to the API too, from now on: of those of [its client](Self::client), and of components that
-    /// were started so.
+    /// Records API writes as well from now on: those of [its client](Self::client), and of components that
+    /// were started accordingly.
     #[must_use]
     pub fn telling_writes(mut self) -> Self {
         let (teller, ours) = Teller::channel();
@@ -116,7 +116,7 @@ impl Session {
             let events = self.events.clone();
             tokio::spawn(async move {
                 while let Some(write) = writes.recv().await {
-                    // Without listeners there is nobody to tell.
+                    // Without listeners the event is dropped.
                     let _ = events.send(Event::ApiWrite(write));
                 }
             });
@@ -124,7 +124,7 @@ impl Session {
         self
     }
 
-    /// An API client with all rights.
+    /// An API client with all permissions.
     pub fn client(&self) -> kube::Client {
         self.client.clone()
     }
@@ -144,7 +144,7 @@ impl Session {
         self.cluster.nodes()
     }
 
-    /// Whether calls to the driver are recorded somewhere, by the components or by taps on the nodes.
+    /// Whether CSI calls are recorded, by the components or by taps on the nodes.
     pub fn is_tapped(&self) -> bool {
         self.tapped
     }
@@ -154,32 +154,32 @@ impl Session {
         self.lane
     }
 
-    /// What has been measured so far.
+    /// The measurements so far.
     pub fn timeline(&self) -> &timeline::Handle {
         &self.timeline
     }
 
-    /// Which calls to the driver are under way.
+    /// The CSI calls in progress.
     pub fn in_flight(&self) -> &evidence::InFlight {
         &self.in_flight
     }
 
-    /// The cluster itself, for those who take it down.
+    /// The cluster itself, for its teardown.
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
     }
 
-    /// Tells the reporters.
+    /// Emits an event to the reporters.
     pub fn tell(&self, event: Event) {
         if matches!(event, Event::Leak(_) | Event::CaseFinished { result: CaseResult::Failed { .. }, .. }) {
             self.failed.store(true, Ordering::Relaxed);
         }
-        // Without listeners there is nobody to tell.
+        // Without listeners the event is dropped.
         let _ = self.events.send(event);
     }
 
-    /// Measures how stale our own observation is: from now, when an object has just been written, until
-    /// our watch shows it. The class must not have been there before.
+    /// Measures the staleness of this process' own watches: from now, when an object has just been written, until
+    /// the watch delivers it. The class must not have existed before.
     pub fn watch_lag(&self, class: &str) -> impl Future<Output = ()> + Send + use<> {
         let (observer, events, key) =
             (self.observer().clone(), self.events.clone(), ObjectKey::cluster(class));
@@ -189,17 +189,17 @@ impl Session {
             let seen =
                 observer.until("a probe object", PATIENCE, &on, |world| match world.classes.get(&key) {
                     Some(_) => Seen::Yes(()),
-                    None => Seen::NotYet("not seen yet".to_owned()),
+                    None => Seen::NotYet("not observed yet".to_owned()),
                 });
             if seen.await.is_ok() {
                 let seconds = Stamp::now().seconds_since(written);
-                // Without listeners there is nobody to tell.
+                // Without listeners the event is dropped.
                 let _ = events.send(Event::WatchLag { seconds });
             }
         }
     }
 
-    /// Brings up a further driver and waits for its turn; see [`Cluster::deploy`].
+    /// Deploys an additional driver, after waiting for exclusive use; see [`Cluster::deploy`].
     ///
     /// # Errors
     /// It cannot be started, or is not registered on all nodes in time.
@@ -207,38 +207,38 @@ impl Session {
         self.cluster.deploy(driver).await
     }
 
-    /// Whether requests to the API server are made to fail in this run.
+    /// Whether faults are injected into requests to the API server in this run.
     pub fn api_is_spoilt(&self) -> bool {
         self.cluster.api_is_spoilt()
     }
 
-    /// Injects these faults into calls to drivers, in place of what was injected as `whose` before; with none,
-    /// that is over. Those of the run and of others stay.
+    /// Injects these faults into calls to drivers, replacing those injected as `whose` before; an empty list
+    /// removes them. Those of the run and of other cases stay.
     pub async fn inject(&self, whose: &str, rules: Vec<FaultRule>) {
         self.cluster.set_call_faults(whose, rules).await;
     }
 
-    /// Disrupts a component: the one door beside the API.
+    /// Disrupts a component: the only access that bypasses the API.
     ///
     /// # Errors
-    /// There is no such one, or it cannot be hit so.
+    /// It does not exist, or does not support this disruption.
     pub async fn disrupt(&self, victim: &Victim, disruption: Disruption) -> Result<(), DisruptError> {
         self.cluster.disrupt(victim, disruption).await
     }
 
-    /// What of the things named is left on the host, told as leaks of `case`.
+    /// The remains of the named objects on the host, reported as leaks of `case`.
     pub fn host_leaks(&self, case: &CaseId, of: &[String]) -> Vec<Leak> {
         let left = if of.is_empty() { Vec::new() } else { self.cluster.host_leaks(of) };
         left.into_iter().map(|leak| Leak { case: Some(case.clone()), ..leak }).collect()
     }
 
-    /// What the run's processes use. It blocks, for a fraction of a millisecond per process.
+    /// The resource usage of the run's processes. It blocks for a fraction of a millisecond per process.
     pub fn usage(&self) -> Usage {
         let (loop_devices, api_requests) = self.cluster.counts();
         Usage { loop_devices, api_requests, ..usage::of_tree() }
     }
 
-    /// Ends the observation and takes the cluster down; returns what the whole run has left behind.
+    /// Stops observing and takes the cluster down; returns the leaks of the whole run.
     pub async fn finish(self: Arc<Self>) -> Vec<Leak> {
         let yardstick = self.yardstick.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(pace) = yardstick.and_then(Yardstick::finish) {
@@ -254,7 +254,7 @@ impl Session {
             real_nodes.finish().await;
         }
         self.timeline.finish();
-        // Others may hold the session for a moment: a case that was cancelled. Then the processes end with
+        // A cancelled case may hold the session for a moment. Then the processes end with
         // the namespace instead.
         if let Ok(Self { cluster, failed, measuring, watches, .. }) = Arc::try_unwrap(self) {
             let _ = measuring.await;

@@ -1,4 +1,4 @@
-//! What claims still have: asked after every case, for its own claims, since cases run in parallel.
+//! Leftovers of claims: queried after every case, for its own claims, since cases run in parallel.
 
 use std::collections::BTreeMap;
 
@@ -11,39 +11,39 @@ use super::sets::Counts;
 use super::snapshots::Snapshot;
 use super::{Tap, Timeline};
 
-/// What is left of some claims, and what was done for them.
+/// Leftovers of some claims, and the operations on them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Balance {
-    /// Everything that still exists: kind and name. Empty when nothing is left behind.
+    /// Everything that still exists: kind and name. Empty when nothing is leaked.
     pub left: Vec<(LeakKind, String)>,
-    /// Phases that began and have not ended.
+    /// Phases that started and have not ended.
     pub open: Vec<OpenPhase>,
-    /// How often their volumes were attached, staged, mounted and the reverse.
+    /// The number of times their volumes were attached, staged, mounted and the reverse.
     pub counts: Counts,
-    /// How many calls of each method the driver got for their volumes, failed ones too; those that an
-    /// injected fault made fail are left out.
+    /// The number of calls of each method for their volumes, including failed ones; those that an
+    /// injected fault made fail are excluded.
     pub calls: BTreeMap<String, u64>,
 }
 
-/// A phase that began and has not ended.
+/// A phase that started and has not ended.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct OpenPhase {
-    /// Which phase.
+    /// The phase.
     pub phase: Phase,
-    /// Whose.
+    /// Its subject.
     pub subject: SubjectIds,
 }
 
 impl Balance {
-    /// Nothing is left, and nothing is under way.
+    /// Whether nothing is left, and nothing is in progress.
     pub fn is_clean(&self) -> bool {
         self.left.is_empty() && self.open.is_empty()
     }
 }
 
 impl Timeline {
-    /// What the claims with these uids still have. Phases of objects that are gone are not open: they are
-    /// aborted, and [`Timeline::finish`] will say so.
+    /// The leftovers of the claims with these uids. Phases of deleted objects are not open: they are
+    /// aborted, as reported by [`Timeline::finish`].
     pub fn balance<'a>(&self, claims: impl IntoIterator<Item = &'a str>) -> Balance {
         let mut balance = Balance::default();
         for uid in claims {
@@ -58,9 +58,9 @@ impl Timeline {
 
     fn add_claim(&self, uid: &str, balance: &mut Balance) {
         let left = &mut balance.left;
-        // Whoever has its uid knows that it was there: our watch is behind, and nothing is known of it yet.
+        // The caller has its uid, so it existed: the watch is delayed, and its state is not known yet.
         let Some(claim) = self.state.claims.get(uid) else {
-            left.push((LeakKind::Claim, format!("{uid} (not seen yet)")));
+            left.push((LeakKind::Claim, format!("{uid} (not observed yet)")));
             return;
         };
         if claim.gone.is_none() {
@@ -70,9 +70,9 @@ impl Timeline {
         left.extend(pods.filter(|pod| pod.gone.is_none()).map(|pod| (LeakKind::Pod, pod.key.to_string())));
         let attachments =
             self.state.attachments_of(&claim.volume).filter(|attachment| attachment.gone.is_none());
-        // Of a volume that is gone nobody detaches anything any more.
+        // A deleted volume is no longer detached by any component.
         let gone = self.state.volumes.get(&claim.volume).is_none_or(|volume| volume.gone.is_some());
-        let gone = if gone { ", which is gone," } else { "" };
+        let gone = if gone { ", which no longer exists," } else { "" };
         left.extend(attachments.map(|attachment| {
             let name = format!("{} of {}{gone} on {}", attachment.name, attachment.volume, attachment.node);
             (LeakKind::Attachment, name)
@@ -82,7 +82,7 @@ impl Timeline {
                 left.push((LeakKind::Volume, claim.volume.clone()));
             }
             self.add_volume((volume.driver.clone(), volume.handle.clone()), balance);
-            // CreateVolume knows a name only, and the volume has got it; some drivers make it the handle too.
+            // CreateVolume has only the volume's name; some drivers use it as the handle too.
             if volume.handle != claim.volume {
                 self.add_calls(&(volume.driver.clone(), claim.volume.clone()), balance);
             }
@@ -118,7 +118,7 @@ impl Timeline {
         self.add_calls(&handle, balance);
     }
 
-    /// A snapshot that is to be kept is left in the driver, too, until somebody takes it in and deletes it.
+    /// A retained snapshot remains in the driver, too, until it is imported and deleted.
     fn add_snapshot(&self, uid: &str, snapshot: &Snapshot, balance: &mut Balance) {
         if snapshot.gone.is_none() {
             balance.left.push((LeakKind::Snapshot, snapshot.key.to_string()));
@@ -141,7 +141,7 @@ impl Timeline {
         }
     }
 
-    /// Whether the object of a phase is still there, so that the phase may yet end.
+    /// Whether the object of a phase still exists, so that the phase may still end.
     fn exists(&self, whose: &Whose) -> bool {
         match whose {
             Whose::Claim(uid) => self.state.claims.get(uid).is_some_and(|claim| {

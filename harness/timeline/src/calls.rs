@@ -1,4 +1,4 @@
-//! The driver's calls: facts on nodes and in pods, and the time that the driver worked.
+//! CSI calls: facts on nodes and in pods, and the driver's working time.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
@@ -8,7 +8,7 @@ use claimcheck_model::{Event, Place, RpcSummary, Source, Stamp};
 use super::fact::{Fact, Span};
 use crate::evidence::{Mount, Rpc};
 
-/// The methods that have a volume's handle and do something with it.
+/// The methods that act on a volume handle.
 const METHODS: &[&str] = &[
     "CreateVolume",
     "ControllerPublishVolume",
@@ -25,7 +25,7 @@ const METHODS: &[&str] = &[
     "DeleteSnapshot",
 ];
 
-/// A driver's name and a volume's handle (or, for CreateVolume, its name; or a snapshot's).
+/// A driver's name and a volume handle (or, for CreateVolume, its name; or a snapshot handle).
 pub(super) type Handle = (String, String);
 
 /// A volume on a node.
@@ -34,7 +34,7 @@ pub(super) type NodeVolumeKey = (Handle, String);
 /// A pod's uid and a volume's name.
 pub(super) type PodVolumeKey = (String, String);
 
-/// A volume from being staged on a node to being unstaged. A node may see several, one after another.
+/// A volume from being staged on a node to being unstaged. A node may have several such cycles in sequence.
 #[derive(Debug, Default)]
 pub(super) struct Cycle {
     pub staged: Option<Fact>,
@@ -44,7 +44,7 @@ pub(super) struct Cycle {
 /// A volume in a pod.
 #[derive(Debug, Default)]
 pub(super) struct PodVolume {
-    /// Nothing was staged on the node when it was published: the driver does not stage.
+    /// Whether nothing was staged on the node when it was published: the driver does not stage.
     pub unstaged: bool,
     pub published: Option<Fact>,
     pub unpublished: Option<Fact>,
@@ -60,17 +60,17 @@ struct Worked {
     span: Span,
 }
 
-/// Which calls are meant.
+/// A selection of calls.
 pub(super) struct Calls<'a> {
     pub method: &'static str,
     pub handle: Handle,
-    /// Those of one node; of every node if empty.
+    /// Only those of one node; of all nodes if empty.
     pub node: &'a str,
-    /// Those for one pod; for every target if empty.
+    /// Only those for one pod; for all targets if empty.
     pub pod: &'a str,
 }
 
-/// What calls and mount tables showed.
+/// The state derived from calls and mount tables.
 #[derive(Debug, Default)]
 pub(super) struct CallLog {
     pub on_nodes: BTreeMap<NodeVolumeKey, Vec<Cycle>>,
@@ -78,26 +78,26 @@ pub(super) struct CallLog {
     worked: HashMap<Handle, Vec<Worked>>,
     /// Snapshots that the driver has deleted.
     pub deleted: BTreeSet<Handle>,
-    /// Drivers of which a call was ever seen: of the others nobody tells.
+    /// Drivers with recorded calls: for others no calls are available.
     heard: BTreeSet<String>,
-    /// Method, volume, node and target of calls whose newest try failed.
+    /// Method, volume, node and target of calls that failed in their last attempt.
     failed: BTreeSet<(String, Handle, String, String)>,
 }
 
 impl CallLog {
-    /// Whether calls of this driver are seen at all.
+    /// Whether any calls of this driver are recorded.
     pub fn has_heard(&self, driver: &str) -> bool {
         self.heard.contains(driver)
     }
 
-    /// Enters a call, and summarises it. `node` is the name of its node, where the call itself may have
-    /// the driver's id.
+    /// Records a call, and summarises it. `node` is the name of its node, while the call itself may have
+    /// the driver's node id.
     pub fn called(&mut self, rpc: &Rpc, node: &str) -> Event {
         let handle: Handle = (rpc.driver.clone(), rpc.volume.clone());
         let span =
             Span { start: rpc.start.mono_ns, end: rpc.end.as_ref().map_or(u64::MAX, |end| end.at.mono_ns) };
-        // What we spoilt ourselves is neither the driver's time nor a call too many. Questions about nothing
-        // in particular belong to nobody, and would be kept for ever.
+        // Calls with injected faults count neither as driver time nor as violations. Calls without a volume
+        // belong to no claim, and would never be removed.
         let method = METHODS.iter().find(|method| **method == rpc.method).filter(|_| !rpc.is_injected());
         if let Some(method) = method {
             let worked = Worked { method, node: node.to_owned(), target: rpc.target.clone(), span };
@@ -122,7 +122,7 @@ impl CallLog {
         })
     }
 
-    /// Lets go of a volume's calls; returns where it was.
+    /// Removes a volume's calls; returns the nodes and pods where it was.
     pub fn forget(&mut self, handle: &Handle) -> Vec<NodeVolumeKey> {
         self.worked.remove(handle);
         self.deleted.remove(handle);
@@ -143,7 +143,7 @@ impl CallLog {
         nodes
     }
 
-    /// Lets go of a pod's volumes.
+    /// Removes a pod's volumes.
     pub fn forget_pod(&mut self, pod: &str) {
         let volumes = self.in_pods.range((pod.to_owned(), String::new())..);
         let volumes: Vec<_> =
@@ -202,23 +202,23 @@ impl CallLog {
         }
     }
 
-    /// Enters a mount in a pod.
+    /// Records a mount in a pod.
     pub fn mounted_in_pod(&mut self, key: PodVolumeKey, mount: &Mount) {
         let known = self.in_pods.entry(key).or_default();
         let moment = if mount.mounted { &mut known.published } else { &mut known.unpublished };
         moment.get_or_insert(Fact::unversioned(mount.at, Source::Mount));
     }
 
-    /// Enters a mount where a node stages a volume.
+    /// Records a mount at a staging path.
     pub fn mounted_on_node(&mut self, key: NodeVolumeKey, mount: &Mount) {
         let fact = Some(Fact::unversioned(mount.at, Source::Mount));
         if mount.mounted { self.staged(key, fact) } else { self.unstaged(key, fact) }
     }
 
-    /// Those of the `calls` that were under way between two moments.
+    /// Those of the `calls` that were in progress between two times.
     ///
-    /// A watch that is behind shows the beginning of a phase when its call is over already. So those before it
-    /// count as well, where they can be of no other phase.
+    /// A delayed watch shows the start of a phase when its call has already ended. So earlier calls
+    /// count as well, if they cannot belong to another phase.
     pub fn spans(&self, calls: &Calls<'_>, from: Stamp, to: Stamp) -> Vec<Span> {
         let of_method = |method| {
             let of_volume = self.worked.get(&calls.handle).into_iter().flatten();
@@ -239,13 +239,13 @@ impl CallLog {
         of_method(calls.method).filter(|span| span.end >= from).collect()
     }
 
-    /// The methods of all calls for a volume. CreateVolume knows a name only: it is found at a handle of
+    /// The methods of all calls for a volume. CreateVolume has only a name: it is stored under a handle of
     /// that name.
     pub fn methods(&self, handle: &Handle) -> impl Iterator<Item = &'static str> {
         self.worked.get(handle).into_iter().flatten().map(|call| call.method)
     }
 
-    /// The cycle of a volume on a node in which something happened at `at`.
+    /// The cycle of a volume on a node that contains `at`.
     pub fn cycle_at(&self, key: &NodeVolumeKey, at: Stamp) -> Option<&Cycle> {
         let begun = |cycle: &&Cycle| cycle.staged.is_none_or(|staged| staged.at <= at);
         self.on_nodes.get(key)?.iter().rev().find(begun)

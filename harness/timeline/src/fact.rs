@@ -1,30 +1,30 @@
-//! Facts: moments at which something became true, and how a phase is measured between two of them.
+//! Facts: times at which a condition became true, and the measurement of a phase between two of them.
 
 use claimcheck_model::{Source, Stamp};
 
-/// Something became true.
+/// A condition became true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fact {
-    /// When it was seen.
+    /// When it was observed.
     pub at: Stamp,
-    /// The version of the object that shows it; none where no object does.
+    /// The resourceVersion of the object that shows it; none if it is not from an object.
     pub version: Option<u64>,
-    /// How it was seen.
+    /// How it was observed.
     pub source: Source,
 }
 
 impl Fact {
-    /// An object of `version` showed it.
+    /// A fact from an object of `version`.
     pub fn watched(at: Stamp, version: Option<u64>) -> Self {
         Self { at, version, source: Source::Watch }
     }
 
-    /// A call or a mount table showed it.
+    /// A fact from a call or a mount table.
     pub fn unversioned(at: Stamp, source: Source) -> Self {
         Self { at, version: None, source }
     }
 
-    /// Whether it became true after `other`: by version where both have one, since watches of different
+    /// Whether it became true after `other`: by version if both have one, since watches of different
     /// kinds are not ordered among each other, else by time.
     pub fn is_after(&self, other: &Self) -> bool {
         match (self.version, other.version) {
@@ -34,7 +34,7 @@ impl Fact {
     }
 }
 
-/// When the last of `preconditions` held; none while one of them does not.
+/// When the last of `preconditions` was met; none while one of them is not.
 pub(super) fn latest(preconditions: impl IntoIterator<Item = Option<Fact>>) -> Option<Fact> {
     preconditions.into_iter().try_fold(None, |latest: Option<Fact>, fact| {
         let fact = fact?;
@@ -47,7 +47,7 @@ pub(super) fn last_known(facts: impl IntoIterator<Item = Option<Fact>>) -> Optio
     latest(facts.into_iter().filter(Option::is_some))
 }
 
-/// A stretch of monotonic time, nanoseconds.
+/// An interval of monotonic time, nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Span {
     pub start: u64,
@@ -55,7 +55,7 @@ pub(super) struct Span {
 }
 
 impl Span {
-    /// From one moment to another; empty where they arrived the wrong way round.
+    /// From one time to another; empty if they are in reverse order.
     pub fn between(start: Stamp, end: Stamp) -> Self {
         Self { start: start.mono_ns.min(end.mono_ns), end: end.mono_ns }
     }

@@ -1,13 +1,13 @@
-//! Evidence in, events out: which phase of whose life began and ended when, and what is attached and
-//! mounted. A pure state machine; [`start`] is the task around it.
+//! From evidence to events: the start and end of each phase of each volume, and the attached and
+//! mounted volumes. A pure state machine; [`start`] is the task around it.
 //!
 //! ```text
 //! Evidence ─> state (objects), calls (driver): facts ─> measure: start and end per phase ─> samples
-//!          └> sets: what is attached, staged, mounted ─> transitions, violations
+//!          └> sets: attached, staged, mounted volumes ─> transitions, violations
 //! ```
 //!
-//! Facts are independent of the order in which they arrive: a sample is reported as soon as both ends of
-//! its phase are known, whichever came first. What lacks one when no more evidence will come is reported
+//! Facts are independent of their order of arrival: a sample is reported as soon as both ends of
+//! its phase are known. A phase that lacks one when no more evidence will arrive is reported
 //! by [`Timeline::finish`] as aborted (no end) or unobserved (no start).
 
 mod balance;
@@ -38,17 +38,17 @@ use state::{State, Touched};
 
 use crate::evidence::{Evidence, Mount, Object, Rpc};
 
-/// Whether the driver's calls are recorded.
+/// Whether CSI calls are recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tap {
-    /// They are: stage and publish are timed, and everything is counted, by the calls.
+    /// They are: stage and publish are timed, and everything is counted, by calls.
     Present,
-    /// They are not: times come from mount tables, attachments are counted by their objects, and mounts
-    /// are not counted, since a polled table coalesces.
+    /// They are not: times are taken from mount tables, attachments are counted by their objects, and mounts
+    /// are not counted, since polling a table coalesces changes.
     Absent,
 }
 
-/// The life of every volume so far.
+/// The lifecycles of all volumes so far.
 #[derive(Debug)]
 pub struct Timeline {
     tap: Tap,
@@ -56,27 +56,27 @@ pub struct Timeline {
     calls: CallLog,
     sets: Sets,
     done: Done,
-    /// Mounts for staging whose volume no watch has shown yet.
+    /// Staging mounts of volumes that no watch has shown yet.
     early: BTreeMap<Place, Vec<Mount>>,
 }
 
 impl Timeline {
-    /// A timeline that has seen nothing.
+    /// An empty timeline.
     pub fn new(tap: Tap) -> Self {
         let (state, calls, sets, done, early) = Default::default();
         Self { tap, state, calls, sets, done, early }
     }
 
-    /// The same, where callers may repeat these calls: kubelets do when they were started again, and sidecars whose
-    /// cache is behind. CSI has drivers answer such a call with success.
+    /// The same, if callers may repeat these calls: kubelets do after a restart, and sidecars with a
+    /// stale cache. CSI requires drivers to return success for such a call.
     #[must_use]
     pub fn with_repeats_of(mut self, rules: &'static [Rule]) -> Self {
         self.sets.repeatable = rules;
         self
     }
 
-    /// Enters one piece of evidence; returns what it completes. Costs as much as the claim it is about has
-    /// pods, however many other claims there are.
+    /// Records one piece of evidence; returns the phases it completes. The cost depends on the number of pods of its
+    /// claim, not on the number of claims.
     pub fn feed(&mut self, evidence: &Evidence) -> Vec<Event> {
         let mut events = Vec::new();
         let whose = match evidence {
@@ -103,8 +103,8 @@ impl Timeline {
         events
     }
 
-    /// No more evidence will come: reports what began and did not end as aborted, and what ended but was
-    /// not seen to begin as unobserved.
+    /// No more evidence will arrive: reports phases without an end as aborted, and those with an end but
+    /// without an observed start as unobserved.
     pub fn finish(&mut self) -> Vec<Event> {
         let mut events = self.sets.finish();
         let whose: BTreeSet<Whose> = (self.state.claims.keys().cloned().map(Whose::Claim))
@@ -117,8 +117,8 @@ impl Timeline {
         events
     }
 
-    /// Lets go of all that is known of these claims, by uid: their pods, volumes, attachments, calls. Costs as
-    /// much as they have, however many others there are. What is seen of them later counts as new.
+    /// Removes all state of these claims, by uid: their pods, volumes, attachments, calls. The cost is
+    /// proportional to their state, not to that of others. Later evidence of them counts as new.
     pub fn forget(&mut self, claims: &[String]) {
         for claim in claims {
             let Some(forgotten) = self.state.forget(claim) else { continue };
@@ -146,7 +146,7 @@ impl Timeline {
         Facts { state: &self.state, calls: &self.calls, done: &self.done }
     }
 
-    /// Reports the phases of some subjects whose outcome is known.
+    /// Reports the phases of some subjects with a known outcome.
     fn settle(&mut self, whose: &BTreeSet<Whose>, last: bool) -> Vec<Event> {
         let facts = self.facts();
         let mut settled = Vec::new();
@@ -170,7 +170,7 @@ impl Timeline {
         settled.into_iter().map(report).collect()
     }
 
-    /// Whose phases a changed object bears on.
+    /// The subjects affected by a changed object.
     fn concerned(&self, touched: &Touched) -> BTreeSet<Whose> {
         match touched {
             Touched::Claim(uid) => self.concerned_by_claim(uid),
@@ -217,12 +217,12 @@ impl Timeline {
         whose
     }
 
-    /// The claims that are made from something.
+    /// The claims with this data source.
     fn made_from(&self, source: &DataSource) -> Vec<Whose> {
         self.state.snapshots.made_from(source).cloned().map(Whose::Claim).collect()
     }
 
-    /// A volume on one node: as the control plane and as the node see it.
+    /// A volume on one node: from the perspectives of the control plane and of the node.
     fn on_node(&self, volume: &str, node: &str) -> Vec<Whose> {
         let attachments = self.state.attachments_of.get(volume).into_iter().flatten();
         let here = attachments.filter(|uid| self.state.attachments.get(*uid).is_some_and(|a| a.node == node));
@@ -234,7 +234,7 @@ impl Timeline {
         whose
     }
 
-    /// Whose phases a call bears on. The controller's calls end no phase: the objects that follow do.
+    /// The subjects affected by a call. Controller calls end no phase: the resulting object changes do.
     fn concerned_by_call(&self, rpc: &Rpc) -> BTreeSet<Whose> {
         let on_node = ((rpc.driver.clone(), rpc.volume.clone()), rpc.node.clone());
         let mut whose = BTreeSet::new();
@@ -253,7 +253,7 @@ impl Timeline {
         whose
     }
 
-    /// Whose phases bear on a volume that was staged or unstaged.
+    /// The subjects affected by a volume that was staged or unstaged.
     fn concerned_by_stage(&self, (handle, node): &NodeVolumeKey, at: Stamp) -> Vec<Whose> {
         let volume = self.state.volume_at(&handle.0, &handle.1, at);
         let claim = volume.and_then(|name| self.state.claim_of_volume(name));
@@ -264,7 +264,7 @@ impl Timeline {
         of_claim.collect()
     }
 
-    /// Enters a mount, or keeps it until its volume is known.
+    /// Records a mount, or keeps it until its volume is known.
     fn mounted(&mut self, mount: &Mount) -> BTreeSet<Whose> {
         let mut whose = BTreeSet::new();
         match &mount.place {
@@ -283,14 +283,14 @@ impl Timeline {
                 None if mount.mounted || self.early.contains_key(place) => {
                     self.early.entry(place.clone()).or_default().push(mount.clone());
                 }
-                // One that was forgotten.
+                // The claim was removed.
                 None => {}
             },
         }
         whose
     }
 
-    /// The mounts that were seen before the volume was: watches and mount tables are not ordered among each
+    /// The mounts that were observed before their volume: watches and mount tables are not ordered relative to each
     /// other.
     fn no_longer_early(&mut self, object: &Object) -> Vec<Mount> {
         let (Object::Volume(_), false) = (object, self.early.is_empty()) else { return Vec::new() };
@@ -299,7 +299,7 @@ impl Timeline {
         known.flat_map(|(_, mounts)| mounts).collect()
     }
 
-    /// Without calls an attachment's own object says when its volume is attached.
+    /// Without recorded calls the VolumeAttachment shows when its volume is attached.
     fn count_attachment(&mut self, uid: &str) -> Option<Event> {
         let attachment = self.state.attachments.get(uid)?;
         let volume = self.state.volumes.get(&attachment.volume)?;

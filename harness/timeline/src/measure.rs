@@ -1,5 +1,5 @@
-//! Where each phase of a subject starts and ends, as far as the facts go: the table of `model::phase` as
-//! code. Everything here only reads.
+//! The start and end of each phase of a subject, as far as facts are known: the table of `model::phase` as
+//! code. Everything here is read-only.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -11,7 +11,7 @@ use super::fact::{Fact, Span, last_known, latest};
 use super::objects::{Attachment, Claim, PodState, Volume};
 use super::state::State;
 
-/// Whose phases.
+/// The subject of phases.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Whose {
     Claim(String),
@@ -21,17 +21,17 @@ pub(super) enum Whose {
     Snapshot(String),
 }
 
-/// One occurrence of a phase: a claim may be expanded, a node may stage a volume, more than once, and the
-/// last part tells them apart.
+/// One occurrence of a phase: a claim may be expanded, and a node may stage a volume, more than once; the
+/// last part distinguishes them.
 pub(super) type Occurrence = (Phase, SubjectIds, String);
 
-/// The phases that were reported already, by whose they are: few of each, however many there are of all.
+/// The phases that were already reported, by subject: few per subject, independent of their total.
 pub(super) type Done = HashMap<Whose, BTreeSet<Occurrence>>;
 
-/// A phase, as far as it is known.
+/// A possibly incomplete phase.
 pub(super) struct Measured<'a> {
     pub occurrence: Occurrence,
-    /// The moment when the last of its preconditions held.
+    /// When the last of its preconditions was met.
     pub start: Option<Fact>,
     pub end: Option<Fact>,
     /// Time inside it that belongs to other phases.
@@ -42,7 +42,7 @@ pub(super) struct Measured<'a> {
     driver: &'a str,
 }
 
-/// The facts, and which phases were reported already.
+/// The facts, and the already reported phases.
 pub(super) struct Facts<'a> {
     pub state: &'a State,
     pub calls: &'a CallLog,
@@ -119,13 +119,14 @@ impl<'a> Facts<'a> {
         phases
     }
 
-    /// Start and end of provision; none for a claim that nobody provisions for.
+    /// Start and end of provision; none for a claim without dynamic provisioning.
     fn provision(&self, claim: &Claim) -> Option<(Option<Fact>, Option<Fact>)> {
         let volume = self.state.volume_of_claim(claim).filter(|volume| volume.provisioned);
         if volume.is_none() && (claim.provisioner.is_none() || !claim.volume.is_empty()) {
             return None;
         }
-        // Under late binding the claim's provisioner is named after its node. Until it is, a node may yet be.
+        // With WaitForFirstConsumer the provisioner annotation is set after the selected node. Until then, a node may
+        // be selected.
         let mut start = last_known([claim.created, claim.selected]).filter(|_| claim.provisioner.is_some());
         if let Some(source @ (DataSource::Snapshot(_) | DataSource::Claim(_))) = &claim.source {
             start = latest([start, self.state.source_ready(source)]);
@@ -138,7 +139,7 @@ impl<'a> Facts<'a> {
         (latest([claim.created, volume.and_then(|v| v.created)]), claim.bound)
     }
 
-    /// The phases of a snapshot, which are those of the claim that it is made of.
+    /// The phases of a snapshot, which are attributed to its source claim.
     fn of_snapshot(&self, uid: &str) -> Option<Vec<Measured<'a>>> {
         let snapshot = self.state.snapshots.snapshots.get(uid)?;
         let (claim_uid, claim) = self.state.claim_named(snapshot.claim.as_ref()?)?;
@@ -188,10 +189,10 @@ impl<'a> Facts<'a> {
             let bound =
                 self.state.claims_of(pod).all(|claim| claim.is_some_and(|claim| claim.bound.is_some()));
             let created = self.state.claims_of(pod).map(|claim| claim?.created).chain([pod.created]);
-            // Until all its claims are bound, what to take out of it is not known.
+            // Until all its claims are bound, the time to subtract is not known.
             let start = latest(created).filter(|_| bound || pod.scheduled.is_none());
             let mut schedule = measured(Phase::Schedule, start, pod.scheduled, self.claims_time(pod));
-            // The node is no part of whose phase it is: it is not known while the phase lasts.
+            // The node is not part of the subject: it is not known during the phase.
             schedule.occurrence.1.node = String::new();
             phases.push(schedule);
         }
@@ -213,7 +214,7 @@ impl<'a> Facts<'a> {
         phases
     }
 
-    /// When provisioning and binding of a pod's claims were under way.
+    /// The intervals in which a pod's claims were being provisioned and bound.
     fn claims_time(&self, pod: &PodState) -> Vec<Span> {
         let of_claims = self
             .state
@@ -248,8 +249,8 @@ impl<'a> Facts<'a> {
             let key = (handle.clone(), pod.node.clone());
             self.calls.cycle_at(&key, published.map_or(FAR, |fact| fact.at))
         };
-        // Mount tables show a node's mounts in order: a driver that stages without a mount has no cycle by now,
-        // and what its staging takes cannot be told from publishing.
+        // Mount tables show a node's mounts in order: a driver that stages without a mount has no cycle here,
+        // and its staging cannot be distinguished from publishing.
         let stages_unseen =
             || published.is_some() && !self.calls.has_heard(&volume.driver) && cycle().is_none();
         let ready_on_node = if known.is_some_and(|known| known.unstaged) || stages_unseen() {
@@ -264,8 +265,8 @@ impl<'a> Facts<'a> {
         vec![publish, measured(Phase::Unpublish, "NodeUnpublishVolume", start, unpublished)]
     }
 
-    /// When the volume was attached to the node, as what happened there at `at` needed it; any moment at
-    /// all for a driver whose volumes are not attached.
+    /// When the volume was attached to the node, as required by the operation there at `at`; any time
+    /// for a driver that does not require attach.
     fn attached(&self, name: &str, volume: &Volume, node: &str, at: Option<Stamp>) -> Option<Fact> {
         if !self.state.attachable(&volume.driver) {
             return volume.created;
@@ -275,8 +276,8 @@ impl<'a> Facts<'a> {
         then.min_by_key(|a| a.created.map(|created| created.at)).and_then(|a| a.attached)
     }
 
-    /// The pods of a claim that were on a node and had not yet ended when something was true. Seen at last
-    /// is no measure of that: a watch may be behind the others by a pod's whole life.
+    /// The pods of a claim that were on a node and had not terminated at the time of a fact. The last observation
+    /// is not sufficient: a watch may lag behind the others by a pod's whole lifetime.
     fn pods_on(
         &self,
         claim: &'a Claim,
@@ -289,7 +290,7 @@ impl<'a> Facts<'a> {
         pods.filter(move |pod| pod.terminated.is_none_or(|end| at.is_none_or(|at| !at.is_after(&end))))
     }
 
-    /// When the first pod that used a claim at `at` came to the node.
+    /// When the first pod that used a claim at `at` was scheduled to the node.
     fn first_pod(&self, claim: &'a Claim, node: &'a str, at: Option<Fact>) -> Option<Fact> {
         let scheduled = self.pods_on(claim, node, at).filter_map(|pod| pod.scheduled);
         scheduled.reduce(|first, next| if first.is_after(&next) { next } else { first })
@@ -298,7 +299,7 @@ impl<'a> Facts<'a> {
     fn of_attachment(&self, uid: &str, attachment: &'a Attachment) -> Vec<Measured<'a>> {
         let claim = self.state.claim_of_volume(&attachment.volume);
         let Some(volume) = self.state.volumes.get(&attachment.volume) else { return Vec::new() };
-        // Whose it is may be known before that is seen itself: told now, it would be told twice.
+        // The subject may be known before its own observation: reported now, it would be reported twice.
         if claim.is_none() && !volume.claim.is_empty() {
             return Vec::new();
         }
@@ -332,7 +333,7 @@ impl<'a> Facts<'a> {
         phases
     }
 
-    /// When the node before let go of a volume that only one node may have.
+    /// When the previous node released a volume that only one node may have.
     fn freed(&self, claim: Option<&Claim>, attachment: &Attachment) -> Option<Fact> {
         if !claim?.single_node {
             return None;
@@ -342,8 +343,8 @@ impl<'a> Facts<'a> {
         last_known(before.filter(|gone| created.is_after(gone)).map(Some))
     }
 
-    /// When the node of an attachment had no more use for its volume: it was unstaged, or unpublished by a
-    /// driver that does not stage; for one that no pod ever got, when it began to be deleted.
+    /// When the node of an attachment no longer used its volume: it was unstaged, or unpublished by a
+    /// driver that does not stage; for one without any pod, when its deletion started.
     fn unused(&self, handle: &Handle, attachment: &Attachment) -> Option<Fact> {
         let deleting = attachment.deleting?;
         let key = (handle.clone(), attachment.node.clone());
@@ -354,7 +355,7 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// When the last pod on a node let go of a volume; none while one of them has it.
+    /// When the last pod on a node released a volume; none while one of them uses it.
     fn last_unpublish(&self, handle: &Handle, node: &str, at: Stamp) -> Option<Option<Fact>> {
         let name = self.state.volume_at(&handle.0, &handle.1, at)?;
         let (_, claim) = self.state.claim_of_volume(name)?;
@@ -409,7 +410,7 @@ impl<'a> Facts<'a> {
         phases
     }
 
-    /// The sample of a phase whose outcome is known.
+    /// The sample of a phase with a known outcome.
     pub fn sample(&self, measured: &Measured<'_>, outcome: Outcome) -> PhaseSample {
         let (phase, subject, _) = measured.occurrence.clone();
         let volume = self.state.volumes.get(&subject.volume);
@@ -425,10 +426,10 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// How a phase went whose start and end are known.
+    /// The outcome of a phase with known start and end.
     ///
-    /// A watch may show a precondition later than the component saw it: then the driver's call is the
-    /// better evidence, since it cannot have begun before the phase did.
+    /// A watch may show a precondition later than the component observed it: then the driver's call is the
+    /// better evidence, since it cannot have started before the phase.
     pub fn outcome(&self, measured: &Measured<'_>, start: Fact, end: Fact) -> Outcome {
         let mut from = if start.at > end.at { end.at } else { start.at };
         let spans =
@@ -454,7 +455,7 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// Later than everything.
+/// Later than all other times.
 const FAR: Stamp = Stamp { mono_ns: u64::MAX, wall_ns: u64::MAX };
 
 fn seconds(nanos: u64) -> f64 {

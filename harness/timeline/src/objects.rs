@@ -1,4 +1,4 @@
-//! What is known of each object: facts, none of which need ever come.
+//! The state of each object: facts, all of which are optional.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,37 +13,37 @@ pub(super) struct Claim {
     pub key: ObjectKey,
     pub class: String,
     pub mode: VolumeMode,
-    /// Only one node may have the volume at a time.
+    /// Whether only one node may have the volume at a time.
     pub single_node: bool,
-    /// What it is made from.
+    /// Its data source.
     pub source: Option<DataSource>,
-    /// The external provisioner that was named for it.
+    /// Its external provisioner.
     pub provisioner: Option<String>,
     pub created: Option<Fact>,
     pub selected: Option<Fact>,
-    /// The volume it names, or that names it.
+    /// The volume that it refers to, or that refers to it.
     pub volume: String,
     pub bound: Option<Fact>,
     pub gone: Option<Fact>,
     pub requested: i64,
-    /// Sizes that were asked for after its creation.
+    /// Sizes that were requested after its creation.
     pub expansions: Vec<Expansion>,
-    /// Every size its status showed, as it grew.
+    /// The successive capacities in its status.
     pub capacity: Growth,
-    /// Pods that name it.
+    /// Pods that refer to it.
     pub pods: BTreeSet<String>,
 }
 
-/// A request for more.
+/// An expansion request.
 #[derive(Debug)]
 pub(super) struct Expansion {
     pub bytes: i64,
     pub raised: Fact,
-    /// FileSystemResizePending: the node has to act.
+    /// FileSystemResizePending: the node must expand the file system.
     pub pending: Option<Fact>,
 }
 
-/// A size that only grows, and when it did.
+/// A monotonically increasing size, and the times of its changes.
 #[derive(Debug, Default)]
 pub(super) struct Growth(Vec<(i64, Fact)>);
 
@@ -66,11 +66,11 @@ pub(super) struct Volume {
     pub uid: String,
     pub driver: String,
     pub handle: String,
-    /// The uid of the claim it is for.
+    /// The uid of its claim.
     pub claim: String,
-    /// Made for its claim by a provisioner, which will also delete it.
+    /// Whether it was dynamically provisioned, so that the provisioner also deletes it.
     pub provisioned: bool,
-    /// The reclaim policy is Delete.
+    /// Whether the reclaim policy is Delete.
     pub reclaimed: bool,
     pub created: Option<Fact>,
     pub gone: Option<Fact>,
@@ -93,11 +93,11 @@ pub(super) struct Attachment {
 #[derive(Debug, Default)]
 pub(super) struct PodState {
     pub key: ObjectKey,
-    /// Its claims by key; the uid once it is known which object is meant.
+    /// Its claims by key; the uid once the object is known.
     pub claims: BTreeMap<ObjectKey, Option<String>>,
     pub node: String,
     pub created: Option<Fact>,
-    /// No scheduler chose its node: it was created with one.
+    /// Whether it was created with a nodeName, without the scheduler.
     pub born_on_node: bool,
     pub scheduled: Option<Fact>,
     pub ready: Option<Fact>,

@@ -1,5 +1,5 @@
-//! The task around the timeline: one channel in, events out. Evidence and questions share the channel, so
-//! an answer knows everything that was sent before the question.
+//! The task around the timeline: one input channel, and events as output. Evidence and queries share the channel, so
+//! a response includes everything that was sent before the query.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -11,23 +11,23 @@ use tokio::time::Instant;
 use super::{Balance, Timeline};
 use crate::evidence::Evidence;
 
-/// What the task takes.
+/// The input of the task.
 #[derive(Debug)]
 pub enum Input {
-    /// Something was seen.
+    /// An observation.
     Evidence(Evidence),
-    /// What do these claims, by uid, still have? The answer comes once they have nothing, or at the deadline.
+    /// A query for the leftovers of these claims, by uid. The response is sent once there are none, or at the deadline.
     Balance {
         /// The uids.
         claims: Vec<String>,
-        /// When to answer at the latest.
+        /// The deadline.
         deadline: Instant,
-        /// Where to.
+        /// The channel of the response.
         answer: oneshot::Sender<Balance>,
     },
-    /// Nobody will ask for these claims, by uid, any more, and all of theirs is gone.
+    /// These claims, by uid, will not be queried again, and nothing of them is left.
     Forget(Vec<String>),
-    /// No more evidence will come.
+    /// No more evidence will arrive.
     Finish,
 }
 
@@ -37,28 +37,28 @@ impl From<Evidence> for Input {
     }
 }
 
-/// How long a claim is remembered after nobody asks for it any more: records of calls and watch events come
-/// by different ways, and one that comes later would be remembered for ever.
+/// How long the state of a claim is kept after its last query: records of calls and watch events arrive
+/// on different paths, and the state of a later one would never be removed.
 const MEMORY: Duration = Duration::from_secs(10);
 
-/// The timeline has ended, so it answers no more questions.
+/// The timeline has ended, so it answers no queries.
 #[derive(Debug, thiserror::Error)]
-#[error("the timeline of this run has ended: ask for balances before the run finishes")]
+#[error("the timeline of this run has ended: query balances before the run finishes")]
 pub struct Closed;
 
-/// The way to a running timeline. The task ends when all are dropped, or upon [`Handle::finish`].
+/// A handle to a running timeline. The task ends when all handles are dropped, or upon [`Handle::finish`].
 #[derive(Clone, Debug)]
 pub struct Handle {
     input: mpsc::UnboundedSender<Input>,
 }
 
 impl Handle {
-    /// Where evidence goes: for `evidence::watch` and the tap.
+    /// The channel for evidence, for `evidence::watch` and the tap.
     pub fn evidence(&self) -> mpsc::UnboundedSender<Input> {
         self.input.clone()
     }
 
-    /// What these claims, by uid, have left: answered as soon as that is nothing, after `patience` anyhow.
+    /// The leftovers of these claims, by uid: returns as soon as there are none, or after `patience`.
     pub async fn settled(&self, claims: Vec<String>, patience: Duration) -> Result<Balance, Closed> {
         let (answer, answered) = oneshot::channel();
         let deadline = Instant::now() + patience;
@@ -66,26 +66,26 @@ impl Handle {
         answered.await.map_err(|_| Closed)
     }
 
-    /// What these claims, by uid, have now.
+    /// The current leftovers of these claims, by uid.
     pub async fn balance(&self, claims: Vec<String>) -> Result<Balance, Closed> {
         self.settled(claims, Duration::ZERO).await
     }
 
-    /// Lets go of claims, by uid, of which nothing is left: what a long run remembers is bounded by what is
-    /// there. Nothing is reported for them any more.
+    /// Removes claims, by uid, of which nothing is left: so the memory of a long run is bounded by the existing
+    /// objects. Nothing is reported for them afterwards.
     pub fn forget(&self, claims: Vec<String>) {
-        // A task that is gone remembers nothing.
+        // A task that has ended has no state.
         let _ = self.input.send(Input::Forget(claims));
     }
 
-    /// Ends the timeline: it reports what is aborted or unobserved.
+    /// Ends the timeline: it reports aborted and unobserved phases.
     pub fn finish(&self) {
-        // A task that is gone has finished already.
+        // A task that has ended is finished already.
         let _ = self.input.send(Input::Finish);
     }
 }
 
-/// Starts the task. It sends to `events` until it is finished or nobody listens.
+/// Starts the task. It sends to `events` until it is finished or the receiver is dropped.
 pub fn start(timeline: Timeline, events: mpsc::UnboundedSender<Event>) -> (Handle, JoinHandle<()>) {
     let (input, inputs) = mpsc::unbounded_channel();
     (Handle { input }, tokio::spawn(run(timeline, inputs, events)))
@@ -122,7 +122,7 @@ async fn run(
             Some(Some(Input::Forget(claims))) => forgotten.push_back((Instant::now(), claims)),
             Some(Some(Input::Finish) | None) => {
                 for event in timeline.finish() {
-                    // Without listeners there is nobody to tell.
+                    // Without listeners the event is dropped.
                     let _ = events.send(event);
                 }
                 return;
@@ -134,7 +134,7 @@ async fn run(
                 return;
             }
         }
-        // A burst is taken in whole before questions are looked at again.
+        // A burst is processed completely before queries are checked again.
         if !waiting.is_empty() && (inputs.is_empty() || next_deadline.is_some_and(|at| at <= Instant::now()))
         {
             waiting = waiting.into_iter().filter_map(|asked| answered(&timeline, asked)).collect();
@@ -142,13 +142,13 @@ async fn run(
     }
 }
 
-/// Answers a question if it is time; else gives it back.
+/// Answers a query if it is due; else returns it.
 fn answered(timeline: &Timeline, asked: Waiting) -> Option<Waiting> {
     let balance = timeline.balance(asked.claims.iter().map(String::as_str));
     if !balance.is_clean() && asked.deadline > Instant::now() {
         return Some(asked);
     }
-    // Whoever asked may have given up.
+    // The caller may have given up.
     let _ = asked.answer.send(balance);
     None
 }

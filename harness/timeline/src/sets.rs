@@ -1,6 +1,6 @@
-//! Counting: what is attached, staged and mounted, as the driver's calls succeed, and the rules that an
-//! order of calls may break. Attach and mount are *transitions* of the sets; calls, retries and errors
-//! are counted apart.
+//! Counts attached, staged and mounted volumes by successful CSI calls, and checks the ordering rules
+//! of calls. Attach and mount are *transitions* of the sets; calls, retries and errors
+//! are counted separately.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use claimcheck_model::{Event, Rule, Stamp, Transition, TransitionKind};
 use super::calls::Handle;
 use crate::evidence::Rpc;
 
-/// How many transitions of each kind.
+/// The number of transitions of each kind.
 pub type Counts = BTreeMap<TransitionKind, u64>;
 
 /// The sets.
@@ -23,32 +23,32 @@ pub(super) struct Sets {
     pub mounted: BTreeSet<(Handle, String, String)>,
     /// Transitions so far, by volume.
     pub counts: BTreeMap<Handle, Counts>,
-    /// What a failed call may have undone: to do it again is right, whatever the sets say.
+    /// Entries that a failed call may have undone: repeating the call is permitted, regardless of the sets.
     doubts: BTreeSet<(TransitionKind, Handle, String, String)>,
-    /// Drivers that stage.
+    /// Drivers with STAGE_UNSTAGE_VOLUME.
     stagers: BTreeSet<String>,
-    /// Calls that may come again though the first has succeeded.
+    /// Calls that may be repeated although the first one succeeded.
     pub repeatable: &'static [Rule],
     suspects: Vec<Suspect>,
 }
 
-/// A call that seems out of order. The record of the call that it should have followed may still be on
-/// its way from another process, so judgement waits until the end.
+/// A call that seems out of order. The record of the call that it should have followed may still be in
+/// transit from another process, so the decision is deferred to the end.
 #[derive(Debug)]
 struct Suspect {
     rule: Rule,
     volume: Handle,
     /// The node; any if empty.
     node: String,
-    /// When the call began.
+    /// The start of the call.
     at: Stamp,
-    /// What would clear it, had it happened before.
+    /// The transition that would justify it, had it happened before.
     cleared_by: TransitionKind,
 }
 
 impl Sets {
-    /// Enters a call. `node` is the name of its node, where the call itself has the driver's id; `lost`: it
-    /// cannot be asked to let go of its volumes.
+    /// Records a call. `node` is the name of its node, while the call itself has the driver's node id; `lost`: it
+    /// cannot unmount its volumes.
     pub fn apply(&mut self, rpc: &Rpc, node: &str, lost: bool) -> Vec<Event> {
         let Some(when) = rpc.succeeded() else {
             self.doubt(rpc);
@@ -124,7 +124,7 @@ impl Sets {
         }
     }
 
-    /// A call that failed may have done its work all the same.
+    /// A failed call may nevertheless have taken effect.
     fn doubt(&mut self, rpc: &Rpc) {
         let undone = match rpc.method.as_str() {
             "ControllerUnpublishVolume" => TransitionKind::Attach,
@@ -181,7 +181,7 @@ impl Sets {
         self.suspects.push(Suspect { rule, volume, node: node.to_owned(), at, cleared_by });
     }
 
-    /// Enters an attachment whose object says that it is attached or gone, where no calls are recorded.
+    /// Records the attachment or detachment of a VolumeAttachment, if no calls are recorded.
     pub fn watched(
         &mut self,
         kind: TransitionKind,
@@ -197,7 +197,7 @@ impl Sets {
         changed.then(|| self.count(kind, volume, when, node, ""))
     }
 
-    /// Judges what is left of the suspects: no more evidence will come.
+    /// Decides the remaining suspects: no more evidence will arrive.
     pub fn finish(&mut self) -> Vec<Event> {
         let judged =
             self.suspects.drain(..).map(|Suspect { rule, volume: (driver, handle), node, .. }| {
@@ -208,20 +208,20 @@ impl Sets {
     }
 }
 
-/// Whether a volume is part of its pod: it is published and never staged. Kubelets name such volumes after pod and
-/// volume (`makeVolumeHandle` in upstream's `pkg/volume/csi/csi_mounter.go`).
+/// Whether a volume is an inline ephemeral one: it is published and never staged. Kubelets name such volumes after pod
+/// and volume (`makeVolumeHandle` in upstream's `pkg/volume/csi/csi_mounter.go`).
 fn is_inline(volume: &str) -> bool {
     let digest = volume.strip_prefix("csi-");
     digest.is_some_and(|digest| digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
-/// The entry that a call is about. Of the calls with a target, only a mount's tells entries apart.
+/// The entry of a call. Only for mounts the target path is part of the key.
 fn doubt(kind: TransitionKind, rpc: &Rpc) -> (TransitionKind, Handle, String, String) {
     let target = if kind == TransitionKind::Mount { rpc.target.clone() } else { String::new() };
     (kind, (rpc.driver.clone(), rpc.volume.clone()), rpc.node.clone(), target)
 }
 
-/// One call on its way through the sets.
+/// One call being applied to the sets.
 struct Step<'a> {
     rpc: &'a Rpc,
     when: Stamp,

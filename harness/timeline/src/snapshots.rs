@@ -1,7 +1,7 @@
-//! What is known of snapshots, of their contents, and of what claims are made from.
+//! The state of snapshots, their contents, and the data sources of claims.
 //!
-//! A snapshot belongs to the claim that it is made of: its phases are that claim's, and what is left of it is
-//! left of that claim. One that the driver had already belongs to nobody.
+//! A snapshot belongs to its source claim: its phases are attributed to that claim, and so are
+//! its leaks. A pre-provisioned one belongs to no claim.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use super::fact::Fact;
 #[derive(Debug)]
 pub(super) struct Snapshot {
     pub key: ObjectKey,
-    /// What it is made of; none if it is one that the driver had already.
+    /// Its source claim; none if it is pre-provisioned.
     pub claim: Option<ObjectKey>,
     pub created: Fact,
     pub ready: Option<Fact>,
@@ -29,11 +29,11 @@ pub(super) struct Snapshot {
 #[derive(Debug, Default)]
 pub(super) struct Content {
     pub name: String,
-    /// The volume that it is made of.
+    /// Its source volume.
     pub volume: Handle,
-    /// What the driver calls the snapshot; empty until it has said so.
+    /// The snapshot handle; empty until it is known.
     pub handle: Handle,
-    /// When it had said so.
+    /// When the handle became known.
     pub cut: Option<Fact>,
     pub gone: Option<Fact>,
 }
@@ -49,12 +49,12 @@ pub(super) struct Snapshots {
     names: BTreeMap<ObjectKey, String>,
     /// Uids by claim.
     of_claims: BTreeMap<ObjectKey, BTreeSet<String>>,
-    /// Uids of claims by what they are made from, as [`DataSource`] is written.
+    /// Uids of claims by data source, as formatted by [`DataSource`].
     made_from: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Snapshots {
-    /// Enters a snapshot; its uid.
+    /// Records a snapshot; returns its uid.
     pub fn saw_snapshot(&mut self, object: &VolumeSnapshot, fact: Fact, gone: bool) -> Option<String> {
         let uid = object.metadata.uid.clone()?;
         let key = claimcheck_informer::key_of(object);
@@ -82,7 +82,7 @@ impl Snapshots {
         Some(uid)
     }
 
-    /// Enters a content; the uid of its snapshot, if it is made of a volume.
+    /// Records a content; returns the uid of its snapshot, if it has a source volume.
     pub fn saw_content(&mut self, object: &VolumeSnapshotContent, fact: Fact, gone: bool) -> Option<String> {
         let snapshot = object.spec.volume_snapshot_ref.uid.clone()?;
         let volume = object.spec.source.volume_handle.clone()?;
@@ -99,7 +99,7 @@ impl Snapshots {
         Some(snapshot)
     }
 
-    /// Notes what a claim is made from.
+    /// Records the data source of a claim.
     pub fn saw_source(&mut self, claim: &str, source: &DataSource) {
         self.made_from.entry(source.to_string()).or_default().insert(claim.to_owned());
     }
@@ -120,12 +120,12 @@ impl Snapshots {
         self.snapshots.get(self.names.get(key)?)
     }
 
-    /// Uids of the claims that are made from something.
+    /// Uids of the claims with this data source.
     pub fn made_from(&self, source: &DataSource) -> impl Iterator<Item = &String> {
         self.made_from.get(&source.to_string()).into_iter().flatten()
     }
 
-    /// Lets go of a claim: of what it is made from, and of those of its snapshots that are gone. Returns their
+    /// Removes a claim: its data source, and those of its snapshots that no longer exist. Returns their
     /// uids and their handles.
     pub fn forget(
         &mut self,

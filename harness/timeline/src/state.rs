@@ -1,4 +1,4 @@
-//! What is known of all objects together: facts, filled in as evidence arrives, in whatever order.
+//! The state of all objects: facts, filled in as evidence arrives, in any order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,9 +26,9 @@ pub(super) struct State {
     claim_names: BTreeMap<ObjectKey, String>,
     /// By name.
     pub volumes: BTreeMap<String, Volume>,
-    /// Names of the volumes with a driver's handle: seldom more than one.
+    /// Names of the volumes with a volume handle: rarely more than one.
     pub handles: BTreeMap<(String, String), BTreeSet<String>>,
-    /// The handle by driver and SHA-256 of the handle, as kubelets name directories.
+    /// The handle by driver and SHA-256 of the handle, as in kubelets' directory names.
     hashes: BTreeMap<(String, String), String>,
     /// The volume's name by the claim uid of its claimRef.
     pub volume_of: BTreeMap<String, String>,
@@ -39,17 +39,17 @@ pub(super) struct State {
     /// By uid.
     pub pods: BTreeMap<String, PodState>,
     pub snapshots: Snapshots,
-    /// Pods that wait for a claim of this name to be created.
+    /// Pods that refer to a claim of this name which does not exist yet.
     waiting: BTreeMap<ObjectKey, BTreeSet<String>>,
-    /// Drivers whose volumes are not attached.
+    /// Drivers with attachRequired: false.
     unattachable: BTreeSet<String>,
-    /// Nodes that nobody waits for when their volumes are detached.
+    /// Nodes from which volumes are detached without waiting for an unmount.
     lost_nodes: BTreeSet<String>,
-    /// The node that has this id for a driver.
+    /// The node with this node id of a driver.
     node_ids: BTreeMap<(String, String), String>,
 }
 
-/// The object that a change was about.
+/// The object of a change.
 pub(super) enum Touched {
     Claim(String),
     Pod(String),
@@ -58,20 +58,20 @@ pub(super) enum Touched {
     Nothing,
 }
 
-/// What was known besides of a claim that is forgotten.
+/// The related objects of a removed claim.
 pub(super) struct Forgotten {
     /// Its pods.
     pub pods: Vec<String>,
     /// Its volume's attachments.
     pub attachments: BTreeSet<String>,
-    /// Its volume's handle, the name that CreateVolume was given, and its snapshots' handles.
+    /// Its volume handle, the name passed to CreateVolume, and its snapshot handles.
     pub handles: Vec<(String, String)>,
     /// Its snapshots.
     pub snapshots: Vec<String>,
 }
 
 impl State {
-    /// Takes out a claim with its volume, its attachments and those of its pods that are gone.
+    /// Removes a claim with its volume, its attachments and those of its pods that no longer exist.
     pub fn forget(&mut self, uid: &str) -> Option<Forgotten> {
         let claim = self.claims.remove(uid)?;
         if self.claim_names.get(&claim.key).is_some_and(|newest| newest == uid) {
@@ -79,7 +79,7 @@ impl State {
         }
         self.volume_of.remove(uid);
         let (mut handles, mut attachments) = (Vec::new(), BTreeSet::new());
-        // A volume that was kept may be another claim's by now.
+        // A retained volume may belong to another claim by now.
         if self.volumes.get(&claim.volume).is_some_and(|volume| volume.claim == uid) {
             let volume = self.volumes.remove(&claim.volume)?;
             let handle = (volume.driver.clone(), volume.handle);
@@ -106,7 +106,7 @@ impl State {
         Some(Forgotten { pods, attachments, handles, snapshots })
     }
 
-    /// Enters a change.
+    /// Records a change.
     pub fn saw(&mut self, change: &Change) -> Touched {
         let fact = Fact::watched(change.at, version(change.object.metadata()));
         let uid = change.object.metadata().uid.clone().unwrap_or_default();
@@ -198,9 +198,9 @@ impl State {
         Touched::Claim(uid)
     }
 
-    /// Tells the pods that wait for a claim of this name that it is there.
+    /// Resolves this claim for the pods that refer to its name.
     fn resolve(&mut self, claim: ObjectKey, uid: &str, gone: bool) {
-        // Its name stays: a pod that used it may be seen for the first time only now.
+        // Its name is kept: a pod that used it may be observed only now.
         if gone {
             return;
         }
@@ -210,7 +210,7 @@ impl State {
         self.claim_names.insert(claim, uid.to_owned());
     }
 
-    /// Whether a claim was gone when something became true.
+    /// Whether a claim was already deleted at the time of a fact.
     fn was_gone(&self, claim: &str, fact: &Fact) -> bool {
         let gone = self.claims.get(claim).and_then(|claim| claim.gone);
         gone.is_some_and(|gone| fact.is_after(&gone))
@@ -330,17 +330,17 @@ impl State {
         }
     }
 
-    /// The name of the node that a driver knows as `id`; the id itself where no CSINode says otherwise.
+    /// The name of the node with the driver's node id `id`; the id itself if no CSINode contains it.
     pub fn node_name<'a>(&'a self, driver: &str, id: &'a str) -> &'a str {
         self.node_ids.get(&(driver.to_owned(), id.to_owned())).map_or(id, String::as_str)
     }
 
-    /// Whether volumes are detached from a node without its having let go of them.
+    /// Whether volumes are detached from a node without having been unmounted.
     pub fn is_lost(&self, node: &str) -> bool {
         self.lost_nodes.contains(node)
     }
 
-    /// Whether volumes of a driver are attached. As upstream, they are where no CSIDriver says otherwise.
+    /// Whether a driver requires attach. As upstream, it does unless its CSIDriver has attachRequired: false.
     pub fn attachable(&self, driver: &str) -> bool {
         !self.unattachable.contains(driver)
     }
@@ -351,7 +351,7 @@ impl State {
         Some((uid, claim))
     }
 
-    /// When what a claim is made from was there to be made from.
+    /// When the data source of a claim became available.
     pub fn source_ready(&self, source: &DataSource) -> Option<Fact> {
         match source {
             DataSource::Snapshot(key) => self.snapshots.named(key)?.ready,
@@ -370,12 +370,12 @@ impl State {
         self.attachments_of.get(volume).into_iter().flatten().filter_map(|uid| self.attachments.get(uid))
     }
 
-    /// The claims of a pod, none for one that is not there yet.
+    /// The claims of a pod, none for one that does not exist yet.
     pub fn claims_of<'a>(&'a self, pod: &'a PodState) -> impl Iterator<Item = Option<&'a Claim>> {
         pod.claims.values().map(|uid| self.claims.get(uid.as_ref()?))
     }
 
-    /// The volume that is staged at a place, if it is known; none for a place that is a pod's.
+    /// The volume of a staging path, if it is known; none for the target path of a pod.
     pub fn handle_at(&self, place: &Place) -> Option<Handle> {
         match place {
             Place::Publish { .. } => None,
@@ -390,13 +390,13 @@ impl State {
         }
     }
 
-    /// The claim that a volume is for, and its uid.
+    /// The claim of a volume, and its uid.
     pub fn claim_of_volume(&self, volume: &str) -> Option<(&str, &Claim)> {
         let (uid, claim) = self.claims.get_key_value(&self.volumes.get(volume)?.claim)?;
         Some((uid, claim))
     }
 
-    /// The name of the volume that had a handle at a moment: the newest that was not yet gone.
+    /// The name of the volume that had a handle at a time: the newest that was not deleted yet.
     pub fn volume_at(&self, driver: &str, handle: &str, at: Stamp) -> Option<&str> {
         let names = self.handles.get(&(driver.to_owned(), handle.to_owned()))?;
         let alive = names.iter().filter_map(|name| Some((name, self.volumes.get(name)?)));
@@ -407,7 +407,7 @@ impl State {
     }
 }
 
-/// Not ready, or out of service by an administrator's word: what it has not unmounted is detached by force
+/// Not ready, or tainted as out of service: volumes that it has not unmounted are detached by force
 /// (`pkg/controller/volume/attachdetach/reconciler/reconciler.go`).
 fn is_lost(node: &Node) -> bool {
     let mut taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
@@ -439,14 +439,14 @@ fn mode(mode: Option<&str>) -> VolumeMode {
     }
 }
 
-/// A pod that ran to its end without ever being seen Ready was started too.
+/// A pod that completed without being observed as Ready counts as started too.
 fn is_ready(pod: &Pod) -> bool {
     let Some(status) = &pod.status else { return false };
     let ready = status.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True");
     ready || status.phase.as_deref() == Some("Succeeded")
 }
 
-/// Containers of a pod that is not being deleted may start again, unless the pod is at its end.
+/// Containers of a pod that is not being deleted may restart, unless the pod has completed.
 fn containers_ended(pod: &Pod) -> bool {
     let deleting = pod.metadata.deletion_timestamp.is_some();
     let declared = pod.spec.as_ref().map_or(0, |spec| spec.containers.len());

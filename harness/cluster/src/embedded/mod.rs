@@ -1,4 +1,4 @@
-//! The embedded cluster: an API server, ours in this process or a stock one, and components as processes
+//! The embedded cluster: an API server, the built-in one in this process or upstream's, and components as processes
 //! around it.
 
 mod options;
@@ -46,7 +46,7 @@ pub struct Embedded {
     observer: Observer,
     nodes: Vec<Node>,
     controllers: Controllers,
-    /// At its controller's socket.
+    /// A client of its controller's socket.
     driver: DriverClient,
     driver_controller: Option<Supervised>,
     driver_name: String,
@@ -66,7 +66,7 @@ pub struct Embedded {
 }
 
 impl Embedded {
-    /// Everything.
+    /// The options.
     pub const ABILITIES: Abilities = Abilities {
         disrupt: true,
         agents: true,
@@ -77,7 +77,7 @@ impl Embedded {
         upstream_sidecars: false,
     };
 
-    /// A client with all rights.
+    /// A client with all permissions.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
@@ -97,22 +97,22 @@ impl Embedded {
         &self.driver_name
     }
 
-    /// What the driver declares.
+    /// The capabilities that the driver declares.
     pub fn declared(&self) -> &Declared {
         &self.declared
     }
 
-    /// The parameters that the driver's classes have here.
+    /// The parameters of the driver's storage classes.
     pub fn class_parameters(&self) -> BTreeMap<String, String> {
         self.class_parameters.clone()
     }
 
-    /// Components that end by themselves; to be taken once.
+    /// Unexpected exits of components; can be taken once.
     pub fn take_ends(&mut self) -> Option<mpsc::UnboundedReceiver<ComponentEnd>> {
         self.ends.take()
     }
 
-    /// The nodes that one volume can be on.
+    /// The nodes from which one volume is accessible.
     pub fn reach(&self) -> &Reach {
         &self.reach
     }
@@ -122,27 +122,27 @@ impl Embedded {
         self.nodes.iter().map(|node| node.paths.name.clone()).collect()
     }
 
-    /// Whether Kubernetes' own controllers bind and attach.
+    /// Whether upstream's controllers bind and attach.
     pub(crate) fn controllers_are_stock(&self) -> bool {
         self.control_plane.controllers_are_stock()
     }
 
-    /// When the API server began to answer.
+    /// When the API server became ready.
     pub fn api_ready(&self) -> Stamp {
         self.api_ready
     }
 
-    /// The API server's audit log: one JSON object a request.
+    /// The API server's audit log: one JSON object per request.
     pub fn audit_log(&self) -> &Path {
         &self.audit_log
     }
 
-    /// The tap's records; to be taken once.
+    /// The tap's records; can be taken once.
     pub fn take_records(&mut self) -> Option<mpsc::UnboundedReceiver<TapRecord>> {
         self.records.take()
     }
 
-    /// What components write to the API, where they tell it; to be taken once.
+    /// The API writes of components, if they report them; can be taken once.
     pub fn take_writes(&mut self) -> Option<mpsc::UnboundedReceiver<ApiWrite>> {
         self.writes.take()
     }
@@ -152,10 +152,10 @@ impl Embedded {
         &self.faults
     }
 
-    /// Puts these faults in force for the whole run, in place of all others.
+    /// Activates these faults for the whole run, replacing all others.
     ///
     /// # Errors
-    /// A stock API server does not let its answers be spoilt.
+    /// Faults cannot be injected into an upstream API server.
     pub async fn set_faults(&self, specs: &[FaultSpec]) -> Result<(), NoFaults> {
         let (requests, calls) = faults::split(specs);
         self.api_is_spoilt.store(!requests.is_empty(), Ordering::Relaxed);
@@ -170,21 +170,21 @@ impl Embedded {
         Ok(())
     }
 
-    /// Whether requests to the API server are made to fail.
+    /// Whether faults are injected into requests to the API server.
     pub fn api_is_spoilt(&self) -> bool {
         self.api_is_spoilt.load(Ordering::Relaxed)
     }
 
-    /// Puts these faults of calls, which are `whose`, in place of those that were; before those of the run, and
-    /// beside those of others.
+    /// Replaces the call faults of `whose` with these; they precede those of the run, and are independent of
+    /// those of others.
     pub async fn set_call_faults(&self, whose: &str, rules: Vec<FaultRule>) {
-        // Held until the plan is in force, so that no older one overtakes it.
+        // Held until the plan is active, so that no older one overtakes it.
         let mut call_faults = self.call_faults.lock().await;
         call_faults.set_case(whose, rules);
         self.faults.set(call_faults.plan()).await;
     }
 
-    /// Disrupts a component; false where there is no such node.
+    /// Disrupts a component; false if the node does not exist.
     pub async fn disrupt(&self, victim: &Victim, disruption: Disruption) -> bool {
         let find = |name: &str| self.nodes.iter().find(|node| node.paths.name == name);
         let component = match victim {
@@ -204,8 +204,8 @@ impl Embedded {
         }
     }
 
-    /// What of the things named by `of` (volume names and handles, pod uids) is on the host: mounts of the
-    /// nodes and loop devices. Everything of this cluster's where `of` is empty.
+    /// Leaks on the host of the objects in `of` (volume names and handles, pod uids): mounts of the
+    /// nodes and loop devices. All of this cluster if `of` is empty.
     pub fn host_leaks(&self, of: &[String]) -> Vec<Leak> {
         let processes = self.nodes.iter().filter_map(|node| node.driver.process.pid().or(node.agent.pid()));
         let mut left: Vec<Leak> = processes.flat_map(|pid| leaks::mounts(pid, of)).collect();
@@ -213,13 +213,13 @@ impl Embedded {
         left
     }
 
-    /// Loop devices of the cluster's own driver, and requests that the API server has answered.
+    /// The number of loop devices of the cluster's driver, and of requests served by the API server.
     pub fn counts(&self) -> (u64, Option<u64>) {
         let devices = leaks::loop_devices(&self.common.plugin.state_dir, &[]).len() as u64;
         (devices, self.control_plane.requests())
     }
 
-    /// Volumes that the drivers still have, where they can list them.
+    /// Volumes that the drivers still have, if they can list them.
     pub async fn backend_leaks(&self) -> Vec<Leak> {
         let mut leaks = leaks::volumes_of(&self.driver).await;
         for further in self.further.lock().await.values() {
@@ -229,7 +229,7 @@ impl Embedded {
         leaks
     }
 
-    /// What components have said about some objects: the lines that name one of them.
+    /// The components' log lines about some objects: those that contain one of their names.
     pub async fn said_about(&self, names: &[String]) -> Vec<Log> {
         let further = self.further.lock().await;
         let others = further.values().flat_map(|further| {
@@ -240,8 +240,8 @@ impl Embedded {
         said::by_processes(processes.chain(others), names)
     }
 
-    /// Brings up a further driver, unless it is there already, and waits for its turn: it is the
-    /// caller's until what is returned is dropped.
+    /// Deploys an additional driver, unless it exists already, and waits for exclusive use of it: the
+    /// caller has it until the returned value is dropped.
     ///
     /// # Errors
     /// It cannot be started, or is not registered on all nodes in time.
@@ -258,7 +258,7 @@ impl Embedded {
         Ok(turn.await)
     }
 
-    /// Takes the cluster down in order: agents first, so that nobody calls a driver that is going.
+    /// Takes the cluster down in order: agents first, so that no driver is called during its shutdown.
     pub async fn down(self) {
         drop(self.observer);
         let further = self.further.into_inner();

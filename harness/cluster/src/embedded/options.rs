@@ -1,4 +1,4 @@
-//! What an embedded cluster is to be like.
+//! The options of an embedded cluster.
 
 use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf};
 
@@ -7,50 +7,50 @@ use serde_json::json;
 
 use crate::{control_plane::Api, driver_command::DriverCommand};
 
-/// How to bring up an embedded cluster.
+/// The options of an embedded cluster.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How many virtual nodes.
+    /// The number of virtual nodes.
     pub nodes: usize,
-    /// Which driver.
+    /// The driver.
     pub driver: DriverCommand,
-    /// The driver's controller, where that is a process of its own.
+    /// The driver's controller, if that is a separate process.
     pub controller: Option<DriverCommand>,
-    /// The parameters of the driver's classes.
+    /// The parameters of the driver's storage classes.
     pub class_parameters: BTreeMap<String, String>,
-    /// What its CSIDriver object says beside what the driver itself declares.
+    /// The settings of its CSIDriver object that the driver itself does not declare.
     pub policy: DriverPolicy,
-    /// Which API server.
+    /// The API server.
     pub api: Api,
     /// An existing directory for the components' logs and the API server's audit log.
     pub logs: PathBuf,
-    /// Where the API server listens; port 0 takes a free one.
+    /// The address of the API server; port 0 selects a free one.
     pub listen: SocketAddr,
-    /// Where people find the kubeconfig (mode 0600).
+    /// The path of the kubeconfig for users (mode 0600).
     pub kubeconfig: PathBuf,
-    /// What components tell of themselves.
+    /// The instrumentation of components.
     pub telling: Telling,
 }
 
-/// What components tell beside their calls to drivers. Each costs a little, and is for who asks for it.
+/// The instrumentation of components, in addition to recording CSI calls. Each has a small cost, and is opt-in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Telling {
-    /// They serve metrics, for [`Metrics::serve`](claimcheck_report::metrics::Metrics::serve) to hand on.
+    /// They serve metrics, proxied by [`Metrics::serve`](claimcheck_report::metrics::Metrics::serve).
     pub metrics: bool,
-    /// They tell what they write to the API.
+    /// They report their API writes.
     pub writes: bool,
 }
 
-/// What a CSIDriver object says that no call to the driver tells.
+/// The settings of a CSIDriver object that cannot be queried from the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DriverPolicy {
-    /// Volumes can be part of a pod. The driver is then told of the pod, which is how it learns of the volume.
+    /// Volumes can be inline in a pod (CSI ephemeral). Then pod information is passed to the driver.
     pub inline: bool,
-    /// Files of a volume are given the group of the pod.
+    /// The kubelet applies the pod's `fsGroup` to the files of a volume.
     pub fs_group: bool,
-    /// Free capacity is published and looked at when pods are scheduled.
+    /// Free capacity is published and used for scheduling.
     pub capacity: bool,
-    /// Volumes are mounted with a SELinux context.
+    /// Volumes are mounted with an SELinux context.
     pub se_linux: bool,
 }
 

@@ -1,5 +1,5 @@
-//! How an embedded cluster comes up: the API server, then nodes with their drivers, then controllers; and why it
-//! does not.
+//! Startup of an embedded cluster: the API server, then nodes with their drivers, then controllers; and its
+//! errors.
 
 use std::{
     collections::BTreeMap,
@@ -45,13 +45,13 @@ use claimcheck_component::writes;
 use claimcheck_deploy::install::InstallError;
 use claimcheck_report::metrics::Components;
 
-/// How long the components may take until all nodes are ready.
+/// The timeout until all nodes are ready.
 const READY: Duration = Duration::from_secs(30);
 
-/// A driver that ends this often before it has answered never will.
+/// A driver that exits this often before its first response is considered broken.
 const GIVE_UP: u32 = 3;
 
-/// Why an embedded cluster does not come up.
+/// An embedded cluster cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub enum UpError {
     /// The API server cannot be started.
@@ -62,14 +62,14 @@ pub enum UpError {
     Write {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The tap's socket cannot be made.
+    /// The tap's socket cannot be created.
     #[error(transparent)]
     Tap(#[from] claimcheck_csi::BindError),
-    /// The API server refuses what a cluster starts with.
+    /// The API server rejects an initial object.
     #[error("the API server cannot be used")]
     Api(#[from] kube::Error),
     /// The API server's kubeconfig cannot be read.
@@ -78,30 +78,30 @@ pub enum UpError {
     /// A component cannot be started.
     #[error(transparent)]
     Spawn(#[from] SpawnError),
-    /// The controllers' rights cannot be installed.
+    /// The controllers' permissions cannot be installed.
     #[error(transparent)]
     Rights(#[from] InstallError),
-    /// A node does not come up.
+    /// A node cannot be started.
     #[error(transparent)]
     Node(Box<dyn std::error::Error + Send + Sync>),
-    /// The driver does not answer.
-    #[error("{component} {what}; it was started as\n  {command}\nthe end of its log:\n{log}")]
+    /// The driver does not respond.
+    #[error("{component} {what}; its command line:\n  {command}\nlast lines of its log:\n{log}")]
     Driver {
-        /// Which of its processes: `driver node-1`.
+        /// The process: `driver node-1`.
         component: String,
-        /// What it does instead.
+        /// What it does.
         what: &'static str,
-        /// The command line that ran, without secrets.
+        /// Its command line, without secrets.
         command: String,
-        /// The last lines that the driver wrote.
+        /// The last lines of the driver's log.
         log: String,
     },
-    /// Two processes of one driver are of two drivers.
-    #[error("--driver-controller calls itself {controller}, --driver {node}: both must be of one driver")]
+    /// The two processes belong to different drivers.
+    #[error("--driver-controller reports the name {controller}, --driver {node}: both must be one driver")]
     Names {
-        /// What the controller says.
+        /// The controller's driver name.
         controller: String,
-        /// What the node's process says.
+        /// The node plugin's driver name.
         node: String,
     },
     /// The nodes do not become ready.
@@ -113,7 +113,7 @@ impl Embedded {
     /// Brings a cluster up; returns when all nodes are ready and have the driver.
     ///
     /// # Errors
-    /// [`UpError`] says which component is at fault and, where it wrote a log, what it said last.
+    /// [`UpError`] names the failed component and has the last lines of its log, if any.
     pub async fn up(options: &Options) -> Result<Self, UpError> {
         let audit_log = options.logs.join("api.ndjson");
         let control_plane = ControlPlane::start(control_plane::Options {
@@ -196,14 +196,14 @@ impl Embedded {
 
     fn find_reach(&self) -> Reach {
         let nodes = self.nodes();
-        // Keys alone keep nothing apart: the driver has to say that its volumes are bound to them.
+        // Topology keys alone have no effect: the driver must declare VOLUME_ACCESSIBILITY_CONSTRAINTS.
         match self.declared.capabilities.get(&Capability::Topology) {
             Some(true) => self.observer.look(|world| Reach::of(world, &self.driver_name, &nodes, None)),
             Some(false) | None => Reach { nodes, ..Reach::default() },
         }
     }
 
-    /// Resolves once one of the driver's processes keeps ending.
+    /// Resolves once one of the driver's processes keeps exiting.
     async fn driver_fails(&self) -> UpError {
         let processes = self.nodes.iter().map(|node| &node.driver.process).chain(&self.driver_controller);
         let fails = processes.map(|process| {
@@ -235,7 +235,7 @@ impl Embedded {
                 };
                 match names.iter().find(|name| !registered(name)) {
                     None => Seen::Yes(()),
-                    Some(missing) => Seen::NotYet(format!("{missing} does not have it")),
+                    Some(missing) => Seen::NotYet(format!("not on {missing}")),
                 }
             })
             .await
@@ -249,14 +249,14 @@ fn common(
 ) -> Common {
     let state = Path::new(STATE_DIR);
     Common {
-        // The link, not its target: a program that was rebuilt meanwhile has no path any more.
+        // The link, not its target: a program that was rebuilt meanwhile has no path.
         ourselves: "/proc/self/exe".into(),
         logs: options.logs.clone(),
         plugin: Plugin {
             directory: "driver".to_owned(),
             command: options.driver.clone(),
             controller: options.controller.clone(),
-            // Of this run alone: the host shows the loop devices of all runs to each of them.
+            // Unique to this run: every run sees the loop devices of all runs on the host.
             state_dir: state.join(format!("d-{:.8}", uuid::Uuid::new_v4().simple().to_string())),
         },
         kubeconfig: state.join("kubeconfig"),
@@ -273,18 +273,18 @@ pub(crate) fn writing(path: &Path) -> impl FnOnce(io::Error) -> UpError {
     move |source| UpError::Write { path, source }
 }
 
-/// What a driver does that is started again and again.
-const KEEPS_ENDING: &str = "ends as soon as it is started";
+/// The description of a crash loop.
+const KEEPS_ENDING: &str = "exits immediately after it is started";
 
 fn failed(process: &Supervised, what: &'static str) -> UpError {
     let (component, command) = (process.name().to_owned(), process.command_line());
     UpError::Driver { component, what, command, log: process.last_lines() }
 }
 
-/// The driver's name, once it answers.
+/// The driver's name, once it responds.
 async fn name_of(driver: &DriverClient, process: &Supervised) -> Result<String, UpError> {
     let answered = async {
-        driver.wait_ready(READY).await.map_err(|_| failed(process, "does not answer at its socket"))?;
+        driver.wait_ready(READY).await.map_err(|_| failed(process, "does not respond at its socket"))?;
         let info = driver.identity().get_plugin_info(GetPluginInfoRequest {}).await;
         info.map(|info| info.into_inner().name).map_err(|_| failed(process, "fails GetPluginInfo"))
     };
@@ -294,7 +294,7 @@ async fn name_of(driver: &DriverClient, process: &Supervised) -> Result<String, 
     }
 }
 
-/// What an administrator would install with the driver: its CSIDriver object and storage classes.
+/// Installs the driver's CSIDriver object and storage classes, as an administrator would.
 async fn install(
     client: &Client,
     csi_driver: &CSIDriver,
@@ -307,7 +307,7 @@ async fn install(
         ..Default::default()
     };
     match kube::Api::all(client.clone()).create(&create, &namespace).await {
-        // The server may have made it itself.
+        // The server may have created it itself.
         Err(kube::Error::Api(status)) if status.code == 409 => {}
         other => drop(other?),
     }

@@ -1,5 +1,5 @@
-//! A line of JSON: the fields of an event and of the spans around it in one object, so that whoever asks for a
-//! volume need not know whether the event or the span knew it.
+//! JSON log lines: the fields of an event and of its spans in one object, so that a query for a
+//! volume is independent of whether the event or the span has that field.
 
 use std::fmt;
 
@@ -32,7 +32,7 @@ where
         line.insert("timestamp".to_owned(), jiff::Timestamp::now().to_string().into());
         line.insert("level".to_owned(), metadata.level().as_str().into());
         line.insert("target".to_owned(), metadata.target().into());
-        // The nearest wins.
+        // The innermost wins.
         for span in context.event_scope().into_iter().flat_map(Scope::from_root) {
             let extensions = span.extensions();
             let fields = extensions.get::<FormattedFields<N>>().map(|fields| fields.fields.as_str());

@@ -1,4 +1,4 @@
-//! Logs through tracing: for people on standard error, for components into their log files, as text or JSON.
+//! Logging with tracing: to standard error for users, to log files for components, as text or JSON.
 
 mod json;
 
@@ -10,51 +10,51 @@ use std::{
 
 use tracing_subscriber::{EnvFilter, fmt::format::JsonFields};
 
-/// In the environment: the [`Format`], which components inherit.
+/// Environment variable with the [`Format`], which components inherit.
 const FORMAT: &str = "CLAIMCHECK_LOG_FORMAT";
-/// In the environment: what is logged, in place of what we would choose.
+/// Environment variable with the log filter, which overrides the default.
 const FILTER: &str = "RUST_LOG";
-/// Everything, but for the connections below.
+/// Everything except for low-level connection logs.
 const EVERYTHING: &str = "debug,hyper=info,hyper_util=info,rustls=info,h2=info,tower=info";
 
-/// Whose log it is.
+/// The destination of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
-    /// A person's terminal: errors, unless `RUST_LOG` or `-v` asks for more.
+    /// A user's terminal: errors, unless `RUST_LOG` or `-v` requests more.
     Person {
-        /// How often `-v` was given.
+        /// The number of `-v` flags.
         verbosity: u8,
     },
-    /// A component's log file: everything of note.
+    /// A component's log file: more verbose.
     Component,
 }
 
-/// How a line looks.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
     /// Text for people
     #[default]
     Human,
-    /// An object a line, in which the volume, claim, pod or case that it is about is a field
+    /// One JSON object per line, with the volume, claim, pod or case as fields
     Json,
 }
 
 impl Format {
-    /// What the environment asks for.
+    /// The format requested by the environment.
     pub fn of_environment() -> Self {
         let asked = std::env::var(FORMAT).ok();
         asked.and_then(|asked| clap::ValueEnum::from_str(&asked, true).ok()).unwrap_or_default()
     }
 }
 
-/// What components of this process are told.
+/// The environment variables for components of this process.
 static INHERITED: OnceLock<Vec<(String, OsString)>> = OnceLock::new();
 
-/// Starts logging; to be called once.
+/// Starts logging; must be called once.
 pub fn start(style: Style, format: Format) {
     let default = match style {
-        // The client logs as errors what the watches repeat by themselves, and the check of a collector's
-        // certificate what is told at the end.
+        // The client logs errors that watches retry by themselves, and the verification of a collector's
+        // certificate errors that are reported at the end.
         Style::Person { verbosity: 0 } => "error,kube_client=off,rustls_platform_verifier=off",
         Style::Person { verbosity: 1 } => "info",
         Style::Person { verbosity: 2.. } => EVERYTHING,
@@ -62,7 +62,7 @@ pub fn start(style: Style, format: Format) {
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
-    // An error says that somebody logs already.
+    // An error means that logging is already initialized.
     let _ = match (format, style) {
         (Format::Json, _) => log.fmt_fields(JsonFields::new()).event_format(json::Flat).try_init(),
         (Format::Human, Style::Person { .. }) => {
@@ -73,8 +73,8 @@ pub fn start(style: Style, format: Format) {
     let _ = INHERITED.set(inherited(style, format));
 }
 
-/// What components of this process have to have in their environment, to log as it does. Their filter is in its
-/// own already, where there is one.
+/// The environment variables with which components log as this process does. Their filter is in its
+/// own environment already, if set.
 pub fn for_components() -> Vec<(String, OsString)> {
     INHERITED.get().cloned().unwrap_or_default()
 }

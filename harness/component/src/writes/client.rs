@@ -1,4 +1,4 @@
-//! A client that tells what it writes.
+//! A client that records its API writes.
 
 use claimcheck_model::Stamp;
 use http::Request;
@@ -7,7 +7,7 @@ use tower::service_fn;
 
 use super::{Teller, request::Writing};
 
-/// The same client, which tells of its writes: as those of `agent`, where a request says of none.
+/// The same client, recording its writes: as those of `agent`, if a request has no user agent.
 pub fn telling(client: &Client, teller: &Teller, agent: &'static str) -> Client {
     let (inner, teller) = (client.clone(), teller.clone());
     let service = service_fn(move |request: Request<Body>| {
@@ -28,7 +28,7 @@ async fn told(
     request: Request<Body>,
     writing: Writing,
 ) -> kube::Result<http::Response<Body>> {
-    // Bodies are whole, and read here as well: objects have a few kilobytes.
+    // Bodies are buffered and read here as well: objects have a few kilobytes.
     let (head, body) = request.into_parts();
     let sent = body.collect_bytes().await?;
     let start = Stamp::now();

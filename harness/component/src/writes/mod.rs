@@ -1,14 +1,14 @@
-//! Writes to the API, told by the clients that make them: so they are known on every cluster, whoever's the API
-//! server is.
+//! API writes, recorded by the clients that make them, so that it works on every cluster, with any API
+//! server.
 //!
 //! ```text
-//! component: client ─> request (what is written, of what is sent and answered) ─> socket ─┐
+//! component: client ─> request (the write, from request and response bodies) ────> socket ─┐
 //! main:      client ─> request ───────────────────────────────────────────────────────────┴─> Event::ApiWrite
 //! ```
 //!
-//! Only a run that traces asks for it (`--otlp`); else nothing is read a second time. A write lasts as long as its
-//! caller waits, with whatever the client below tries again by itself. What the cluster's own programs write, where
-//! these are not ours, nobody tells.
+//! Enabled only for runs with traces (`--otlp`); otherwise no body is read twice. A write lasts as long as its
+//! caller waits, including retries by the underlying client. Writes by the cluster's own components, if they
+//! are not the built-in ones, are not recorded.
 
 mod client;
 mod request;

@@ -1,4 +1,4 @@
-//! What a request writes: pure, of its line, what is sent and what is answered.
+//! Determines the write of a request from its line and the request and response bodies. Pure.
 
 use claimcheck_informer::pod_claims;
 use claimcheck_model::{ApiWrite, ObjectKey, Stamp, Written, WrittenKind};
@@ -9,21 +9,21 @@ use k8s_openapi::api::{
 };
 use serde::Deserialize;
 
-/// A write under way.
+/// A write in progress.
 #[derive(Debug, PartialEq)]
 pub(super) struct Writing {
     agent: String,
     verb: &'static str,
     kind: WrittenKind,
     namespace: String,
-    /// None of a new object, whose name is in what is sent or answered.
+    /// None for a new object: its name is in the request or response body.
     name: Option<String>,
     subresource: String,
 }
 
 impl Writing {
-    /// The write that a request is, if it is one of an object that volumes' lives are written in; by `agent`, where
-    /// the request says nothing else.
+    /// The write of a request, if it is for an object of a volume's lifecycle; by `agent`, if
+    /// the request has no user agent.
     pub(super) fn of<B>(request: &Request<B>, agent: &str) -> Option<Self> {
         let parts: Vec<&str> = request.uri().path().trim_matches('/').split('/').collect();
         let (group, rest) = match parts.as_slice() {
@@ -48,7 +48,7 @@ impl Writing {
             (&Method::PUT, Some(_)) => "update",
             (&Method::PATCH, Some(_)) => "patch",
             (&Method::DELETE, Some(_)) => "delete",
-            // Reads; and whole collections, which are no object's.
+            // Reads, and writes to whole collections, which belong to no single object.
             _ => return None,
         };
         let said = request.headers().get(USER_AGENT).and_then(|agent| agent.to_str().ok());
@@ -58,7 +58,7 @@ impl Writing {
         Some(Self { agent, verb, kind, namespace, name, subresource })
     }
 
-    /// It came back with `code`; nothing where nobody can say what it was about.
+    /// The write returned `code`; none if its object cannot be determined.
     pub(super) fn ended(
         self,
         code: u16,
@@ -70,7 +70,7 @@ impl Writing {
         let Self { agent, verb, kind, namespace, name, subresource } = self;
         let named = || [answered, sent].into_iter().find_map(name_in);
         let key = ObjectKey::new(namespace, name.or_else(named)?);
-        // What is answered is the object as it is, where it is no error and no word of success.
+        // The response is the object, unless it is a Status.
         let refers_to = [answered, sent].into_iter().find_map(|body| references(kind, &key, body));
         Some(ApiWrite {
             agent,
@@ -85,7 +85,7 @@ impl Writing {
     }
 }
 
-/// The name of the object that a body is.
+/// The name of the object in a body.
 fn name_in(body: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Named {
@@ -99,11 +99,11 @@ fn name_in(body: &[u8]) -> Option<String> {
     named.metadata.name.filter(|name| !name.is_empty())
 }
 
-/// What the object that a body is refers to; none where it is no such object, but a patch or a status.
+/// The references of the object in a body; none if it is no such object, but a patch or a Status.
 fn references(kind: WrittenKind, key: &ObjectKey, body: &[u8]) -> Option<Vec<Written>> {
     let to = |kind, key| Written { kind, key };
     Some(match kind {
-        // A claim is known by its name.
+        // A claim is identified by its name.
         WrittenKind::Claim => Vec::new(),
         WrittenKind::Volume => {
             let spec = serde_json::from_slice::<PersistentVolume>(body).ok()?.spec?;
@@ -121,7 +121,7 @@ fn references(kind: WrittenKind, key: &ObjectKey, body: &[u8]) -> Option<Vec<Wri
         WrittenKind::Pod => {
             let mut pod: Pod = serde_json::from_slice(body).ok()?;
             pod.spec.as_ref()?;
-            // A body that is sent may leave out what the path says.
+            // A request body may omit what the path contains.
             pod.metadata.namespace = Some(key.namespace.clone());
             pod.metadata.name = Some(key.name.clone());
             pod_claims(&pod).map(|used| to(WrittenKind::Claim, used.claim)).collect()

@@ -1,4 +1,4 @@
-//! From a component's process to the run: a unix socket, an [`ApiWrite`] a line.
+//! From a component's process to the run: a unix socket with one [`ApiWrite`] per line.
 
 use std::{ffi::OsStr, io, path::Path};
 
@@ -9,48 +9,48 @@ use tokio::{
     sync::mpsc,
 };
 
-/// The environment variable that names the socket, where somebody wants to know.
+/// The environment variable with the socket's path, if writes are to be recorded.
 pub const WRITES_ENV: &str = "CLAIMCHECK_WRITES";
 
-/// Who is told of writes. Nobody waits for it: what belongs to a volume is sorted out when its life has ended.
+/// The recipient of records of writes. Sending never blocks: they are associated with volumes after their deletion.
 #[derive(Clone, Debug)]
 pub struct Teller(mpsc::UnboundedSender<ApiWrite>);
 
 impl Teller {
-    /// Tells in this process.
+    /// Sends within this process.
     pub fn channel() -> (Self, mpsc::UnboundedReceiver<ApiWrite>) {
         let (sender, receiver) = mpsc::unbounded_channel();
         (Self(sender), receiver)
     }
 
-    /// Tells the run that a component belongs to, if that wants to know. Where it cannot be told the component
-    /// works all the same.
+    /// Sends to the run that a component belongs to, if it records writes. If that fails, the component
+    /// works nevertheless.
     pub async fn of_environment() -> Option<Self> {
         let path = std::env::var_os(WRITES_ENV)?;
         match Self::connect(&path).await {
             Ok(teller) => Some(teller),
             Err(error) => {
-                tracing::warn!(%error, "nobody listens at {WRITES_ENV}: writes to the API are not told");
+                tracing::warn!(%error, "cannot connect to {WRITES_ENV}: API writes are not recorded");
                 None
             }
         }
     }
 
-    /// Tells whoever listens at a socket.
+    /// Sends to a socket.
     pub(super) async fn connect(path: impl AsRef<OsStr>) -> io::Result<Self> {
         let stream = UnixStream::connect(Path::new(path.as_ref())).await?;
         let (teller, writes) = Self::channel();
         tokio::spawn(async move {
             if let Err(error) = write_lines(writes, stream).await {
-                tracing::debug!(%error, "nobody listens to writes any longer");
+                tracing::debug!(%error, "the recipient of API writes disconnected");
             }
         });
         Ok(teller)
     }
 
-    /// Tells of a write.
+    /// Sends a record of a write.
     pub fn tell(&self, write: ApiWrite) {
-        // One who has gone no longer wants to know.
+        // The receiver may have been dropped at the end of the run.
         let _ = self.0.send(write);
     }
 }
@@ -67,11 +67,11 @@ async fn write_lines(
     Ok(())
 }
 
-/// Listens at `path`, whose folder is the run's own, and hands on what every process tells. Listening ends when
+/// Listens on `path`, in a folder that is private to the run, and forwards the records of all processes. It ends when
 /// the receiver is dropped. Must be called within a tokio runtime.
 ///
 /// # Errors
-/// The socket cannot be made.
+/// The socket cannot be created.
 pub fn listen(path: &Path) -> io::Result<mpsc::UnboundedReceiver<ApiWrite>> {
     let listener = UnixListener::bind(path)?;
     let (sender, receiver) = mpsc::unbounded_channel();
@@ -81,7 +81,7 @@ pub fn listen(path: &Path) -> io::Result<mpsc::UnboundedReceiver<ApiWrite>> {
                 () = sender.closed() => return,
                 accepted = listener.accept() => match accepted {
                     Ok((stream, _)) => drop(tokio::spawn(read_lines(stream, sender.clone()))),
-                    Err(error) => tracing::warn!(%error, "a process could not connect to tell its writes"),
+                    Err(error) => tracing::warn!(%error, "a process could not connect to report writes"),
                 },
             }
         }
@@ -89,7 +89,7 @@ pub fn listen(path: &Path) -> io::Result<mpsc::UnboundedReceiver<ApiWrite>> {
     Ok(receiver)
 }
 
-/// One process, to its end.
+/// Serves one process until it disconnects.
 async fn read_lines(stream: UnixStream, sender: mpsc::UnboundedSender<ApiWrite>) {
     let mut lines = BufReader::new(stream).lines();
     while let Ok(Some(line)) = lines.next_line().await {
@@ -99,7 +99,7 @@ async fn read_lines(stream: UnixStream, sender: mpsc::UnboundedSender<ApiWrite>)
                     return;
                 }
             }
-            Err(error) => tracing::debug!(%error, "half a line of a process that was killed, left aside"),
+            Err(error) => tracing::debug!(%error, "ignoring an incomplete line of a killed process"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What is told of requests, as a table; and by a real client, through the socket, of what a server answers.
+//! The records of requests, as a table; and those of a real client, through the socket, for a server's responses.
 
 use claimcheck_apiserver as apiserver;
 use claimcheck_model::{ApiWrite, Stamp, WrittenKind};
@@ -40,7 +40,7 @@ fn writes_are_told_from_other_requests_and_show_what_they_are_about() {
     let (pods, attachments) = ("/api/v1/namespaces/ns/pods", "/apis/storage.k8s.io/v1/volumeattachments");
     for (method, path, sent, answered, expected) in [
         ("POST", pods, "{}", pod, "create pods ns/p 200 -> Claim ns/data -> Claim ns/p-e"),
-        // Refused: what was sent is all that is known.
+        // Rejected: only the request body is known.
         ("POST", pods, pod, status, "create pods ns/p 200 -> Claim ns/data -> Claim ns/p-e"),
         (
             "POST",
@@ -86,7 +86,7 @@ fn writes_are_told_from_other_requests_and_show_what_they_are_about() {
     ] {
         assert_eq!(told(method, path, pod, pod), None, "{method} {path}");
     }
-    assert_eq!(told("POST", pods, "{}", status), None, "nobody knows which");
+    assert_eq!(told("POST", pods, "{}", status), None, "the object is unknown");
 }
 
 #[tokio::test]

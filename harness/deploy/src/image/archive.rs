@@ -1,5 +1,5 @@
-//! The archive: an OCI image layout (image-spec `image-layout.md`) that is a docker-archive as well, as docker
-//! itself writes it since version 25.
+//! The archive: an OCI image layout (image-spec `image-layout.md`) that is also a docker-archive, like those that
+//! docker writes since version 25.
 
 use std::{
     fs::File,
@@ -21,7 +21,7 @@ const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 
-/// A JSON document that is named by its digest.
+/// A content-addressed JSON document.
 struct Blob {
     digest: String,
     bytes: Vec<u8>,
@@ -42,7 +42,7 @@ fn descriptor(media_type: &str, digest: &str, size: u64) -> Value {
     json!({ "mediaType": media_type, "digest": format!("sha256:{digest}"), "size": size })
 }
 
-/// Writes the archive; the digest of the image's manifest.
+/// Writes the archive; returns the digest of the image's manifest.
 pub(super) fn write(options: &Options, layers: Vec<Layer>) -> io::Result<String> {
     let architecture = options.platform.architecture();
     let config = Blob::of(&json!({
@@ -67,7 +67,7 @@ pub(super) fn write(options: &Options, layers: Vec<Layer>) -> io::Result<String>
     }));
     let mut entry = manifest.descriptor(MANIFEST);
     entry["annotations"] = json!({
-        // Docker's full name, by which containerd, and so a kubelet, finds the image.
+        // The fully qualified name by which containerd, and so a kubelet, finds the image.
         "io.containerd.image.name": full_name(&options.tag),
         "org.opencontainers.image.ref.name": options.tag.rsplit_once(':').map_or("latest", |(_, tag)| tag),
     });

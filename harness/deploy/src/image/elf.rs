@@ -1,4 +1,4 @@
-//! For what machine a program is.
+//! The platform of a program.
 
 use std::{fs::File, io, io::Read, path::Path};
 

@@ -1,4 +1,4 @@
-//! Layers: tar archives in which the same files always give the same bytes.
+//! Layers: reproducible tar archives.
 
 use std::{
     collections::BTreeSet,
@@ -116,7 +116,7 @@ fn add(layer: &mut Writer, root: &Path, path: &Path) -> io::Result<()> {
     let place = root.join(path);
     let meta = fs::symlink_metadata(&place)?;
     let kind = meta.file_type();
-    // An engine makes devices itself, and sockets and pipes have nobody at their other end.
+    // An engine creates devices itself, and sockets and pipes would have no peer.
     if kind.is_block_device() || kind.is_char_device() || kind.is_fifo() || kind.is_socket() {
         return Ok(());
     }
@@ -141,7 +141,7 @@ fn add(layer: &mut Writer, root: &Path, path: &Path) -> io::Result<()> {
     }
 }
 
-/// Copies an archive in its order, which hard links depend on.
+/// Copies an archive in its order, on which hard links depend.
 fn copy(layer: &mut Writer, archive: &Path) -> io::Result<()> {
     let mut archive = Archive::new(BufReader::new(File::open(archive)?));
     for entry in archive.entries()? {
@@ -169,7 +169,7 @@ fn copy(layer: &mut Writer, archive: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A header of root's, of no time.
+/// A header with owner root and time 0.
 pub(super) fn header(kind: EntryType, mode: u32) -> Header {
     let mut header = Header::new_gnu();
     header.set_entry_type(kind);

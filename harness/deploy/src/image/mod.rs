@@ -5,8 +5,8 @@
 //! binary ──layer──────────────────┴──> config, manifest ──> one tar: OCI layout and docker-archive at once
 //! ```
 //!
-//! `kind load image-archive`, `docker load`, `podman load` and `ctr images import` all take it. The same inputs
-//! give the same bytes: everything in it has the same time and a fixed order. With an engine `ci/Dockerfile`
+//! `kind load image-archive`, `docker load`, `podman load` and `ctr images import` all accept it. It is
+//! reproducible: everything in it has the same time and a fixed order. With an engine `ci/Dockerfile`
 //! does the same.
 
 mod archive;
@@ -21,28 +21,28 @@ use std::{
     str::FromStr,
 };
 
-/// Where the binary lies in the image.
+/// The path of the binary in the image.
 pub const ENTRYPOINT: &str = "/usr/local/bin/claimcheck";
 
-/// Programs of the root file system that the driver starts.
+/// Programs in the root file system that the driver runs.
 const PROGRAMS: [&str; 2] = ["mkfs.ext4", "mkfs.xfs"];
 
-/// What an image is made of.
+/// The parameters of an image.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The root file system: a folder, or a tar archive that is not compressed.
+    /// The root file system: a folder, or an uncompressed tar archive.
     pub rootfs: PathBuf,
     /// The binary of claimcheck.
     pub binary: PathBuf,
-    /// Under which name engines know the image, such as `claimcheck:dev`.
+    /// The name of the image, such as `claimcheck:dev`.
     pub tag: String,
-    /// For which machines it is.
+    /// Its platform.
     pub platform: Platform,
     /// The archive; replaced if it exists.
     pub out: PathBuf,
 }
 
-/// What machines an image is for.
+/// The platform of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Platform {
     /// `linux/amd64`
@@ -52,7 +52,7 @@ pub enum Platform {
 }
 
 impl Platform {
-    /// This machine's; none if images for it are not made.
+    /// This machine's platform; none if it is not supported.
     pub fn ours() -> Option<Self> {
         match std::env::consts::ARCH {
             "x86_64" => Some(Self::Amd64),
@@ -61,7 +61,7 @@ impl Platform {
         }
     }
 
-    /// As in an image's configuration.
+    /// The architecture in an image's configuration.
     pub fn architecture(self) -> &'static str {
         match self {
             Self::Amd64 => "amd64",
@@ -88,15 +88,15 @@ impl FromStr for Platform {
     }
 }
 
-/// Why there is no image.
+/// An image cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
     /// The root file system cannot be read.
-    #[error("cannot read the root file system at {}: give a folder, or a tar archive that is not compressed", .path.display())]
+    #[error("cannot read the root file system at {}: pass a folder, or an uncompressed tar archive", .path.display())]
     Rootfs {
-        /// The file at fault.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
@@ -105,16 +105,16 @@ pub enum ImageError {
     Binary {
         /// The binary.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
     /// The binary does not run on the platform.
-    #[error("{} is no program for {platform}: build it for that, and give it with --binary", .path.display())]
+    #[error("{} is not a program for {platform}: build it for that and pass it with --binary", .path.display())]
     Platform {
         /// The binary.
         path: PathBuf,
-        /// What the image is for.
+        /// The platform of the image.
         platform: Platform,
     },
     /// The image cannot be written.
@@ -122,7 +122,7 @@ pub enum ImageError {
     Write {
         /// The archive.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
@@ -133,7 +133,7 @@ pub enum ImageError {
 pub struct Image {
     /// The digest of its manifest, `sha256:...`.
     pub digest: String,
-    /// What it lacks, each with what does not work without.
+    /// Missing programs, each with the resulting limitation.
     pub notes: Vec<String>,
 }
 
@@ -153,12 +153,12 @@ pub fn build(options: &Options) -> Result<Image, ImageError> {
     let base = layer::of_rootfs(rootfs, scratch()?)?;
     let program = layer::of_binary(binary, ENTRYPOINT, scratch()?).map_err(unreadable)?;
     let lacks = PROGRAMS.iter().filter(|program| !base.programs.contains(**program));
-    let notes = lacks.map(|program| format!("there is no {program}: the driver cannot make such volumes"));
+    let notes = lacks.map(|program| format!("{program} is missing: the driver cannot create such volumes"));
     let notes = notes.collect();
     match archive::write(options, vec![base, program]) {
         Ok(digest) => Ok(Image { digest, notes }),
         Err(source) => {
-            // What is half an image must not be taken for one. There may be none at all.
+            // A partial image must not remain. It may not exist at all.
             let _ = fs::remove_file(out);
             Err(failed(source))
         }

@@ -1,4 +1,4 @@
-//! Archives read back: digests, layers, names, and that the same inputs give the same bytes.
+//! Archives read back: digests, layers, names, and reproducibility.
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +15,7 @@ use tar::{Archive, EntryType};
 
 use super::{layer::hex, *};
 
-/// A root file system with something of everything.
+/// A root file system with all kinds of files.
 fn rootfs(folder: &Path) -> PathBuf {
     let root = folder.join("rootfs");
     fs::create_dir_all(root.join("usr/sbin")).unwrap();
@@ -66,7 +66,7 @@ fn an_archive_is_what_engines_and_containerd_expect() {
     let folder = tempfile::tempdir().unwrap();
     let options = options(rootfs(folder.path()), folder.path().join("image.tar"));
     let image = build(&options).unwrap();
-    assert_eq!(image.notes, ["there is no mkfs.xfs: the driver cannot make such volumes"]);
+    assert_eq!(image.notes, ["mkfs.xfs is missing: the driver cannot create such volumes"]);
     let files = read(&options.out);
     for (path, bytes) in &files {
         if let Some(digest) = path.strip_prefix("blobs/sha256/") {
@@ -180,11 +180,11 @@ fn what_makes_no_image_says_why_and_leaves_none() {
         Platform::Arm64 => Platform::Amd64,
     };
     let table = [
-        (Options { binary: script.clone(), ..good.clone() }, "is no program for linux/"),
-        (Options { platform: other, ..good.clone() }, "build it for that, and give it with --binary"),
+        (Options { binary: script.clone(), ..good.clone() }, "is not a program for linux/"),
+        (Options { platform: other, ..good.clone() }, "build it for that and pass it with --binary"),
         (Options { binary: folder.path().join("none"), ..good.clone() }, "cannot read the binary"),
         (Options { rootfs: folder.path().join("none"), ..good.clone() }, "cannot read the root file system"),
-        (Options { rootfs: script, ..good.clone() }, "a tar archive that is not compressed"),
+        (Options { rootfs: script, ..good.clone() }, "an uncompressed tar archive"),
         (Options { out: folder.path().join("none/image.tar"), ..good }, "cannot write the image"),
     ];
     for (options, why) in table {
@@ -194,7 +194,7 @@ fn what_makes_no_image_says_why_and_leaves_none() {
     }
 }
 
-/// With the library of podman on this machine its word counts, for both forms.
+/// Checks both forms with podman's library, if skopeo is installed.
 #[test]
 fn skopeo_reads_both_forms() {
     if Command::new("skopeo").arg("--version").output().is_err() {
@@ -212,13 +212,13 @@ fn skopeo_reads_both_forms() {
     }
 }
 
-/// With an engine on this machine its word counts.
+/// Checks the archive with a container engine, if one is available.
 #[test]
 fn an_engine_takes_it() {
     let answers =
         |engine: &&str| Command::new(engine).arg("info").output().is_ok_and(|output| output.status.success());
     let Some(engine) = ["docker", "podman"].into_iter().find(answers) else {
-        eprintln!("skipped: no container engine answers on this machine");
+        eprintln!("skipped: no container engine responds on this machine");
         return;
     };
     let folder = tempfile::tempdir().unwrap();
@@ -231,7 +231,7 @@ fn an_engine_takes_it() {
         .args(["image", "inspect", "--format", "{{.Architecture}}", &tag])
         .output()
         .unwrap();
-    // Whatever came of it: nothing is left.
+    // Nothing is left in any case.
     let _ = Command::new(engine).args(["rmi", &tag]).output();
     assert!(load.status.success(), "{}", String::from_utf8_lossy(&load.stderr));
     assert_eq!(String::from_utf8_lossy(&inspect.stdout).trim(), options.platform.architecture());

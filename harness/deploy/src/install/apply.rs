@@ -1,4 +1,4 @@
-//! Applies objects and removes them, whatever their kinds are.
+//! Applies and deletes objects of any kind.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -14,24 +14,24 @@ use tokio::time::timeout;
 
 use super::{InstallError, Installed, definition, substitute::PART_OF, title};
 
-/// Who owns what is applied.
+/// The field manager.
 const MANAGER: &str = "claimcheck";
-/// Groups that are extensions: without them something is missing that nobody needs for storage.
+/// Groups of extensions, which are not required for storage.
 const OPTIONAL: [&str; 3] = ["monitoring.coreos.com", "snapshot.storage.k8s.io", "apiextensions.k8s.io"];
 
-/// Kinds without which a server enforces nothing for which the object would be needed.
+/// Kinds that are only required on servers that enforce them.
 const UNENFORCED: [&str; 1] = ["ResourceQuota"];
-/// How the names of the roles of OpenShift's admission begin, and a group that only OpenShift serves.
+/// The prefix of the roles of OpenShift's admission, and a group that only OpenShift serves.
 const OPENSHIFT: (&str, &str) = ("system:openshift:scc:", "security.openshift.io/v1");
 
-/// What applying did to an object.
+/// The effect of applying an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It was not there before.
+    /// It was created.
     Created,
-    /// It was another one before.
+    /// It was changed.
     Changed,
-    /// It was as it should be.
+    /// It was unchanged.
     Unchanged,
 }
 
@@ -40,11 +40,11 @@ pub enum Change {
 pub struct Applied {
     /// Kind and name.
     pub object: String,
-    /// What became of it.
+    /// The effect.
     pub change: Change,
 }
 
-/// What the API server serves, asked once for each group.
+/// API discovery, cached per group.
 struct Served<'a> {
     client: &'a Client,
     groups: BTreeMap<String, Option<ApiGroup>>,
@@ -72,7 +72,7 @@ impl<'a> Served<'a> {
         Ok(self.groups.get(version).and_then(Option::as_ref))
     }
 
-    /// Where the object is to be found; `None` if its kind is not served.
+    /// The API of the object; `None` if its kind is not served.
     async fn api(&mut self, object: &DynamicObject) -> Result<Option<Api<DynamicObject>>, InstallError> {
         let types = object.types.clone().unwrap_or_default();
         let client = self.client;
@@ -88,7 +88,7 @@ impl<'a> Served<'a> {
     }
 }
 
-/// Whether the object binds a role of OpenShift, which other clusters do not have.
+/// Whether the object binds an OpenShift role, which does not exist on other clusters.
 fn is_of_openshift(object: &DynamicObject) -> bool {
     object.data["roleRef"]["name"].as_str().is_some_and(|role| role.starts_with(OPENSHIFT.0))
 }
@@ -100,20 +100,20 @@ pub(super) async fn apply(client: &Client, objects: Vec<DynamicObject>) -> Resul
     for object in objects {
         let name = title(&object);
         if is_of_openshift(&object) && served.group(OPENSHIFT.1).await?.is_none() {
-            installed.notes.push(format!("{name} is left out: the cluster is not OpenShift"));
+            installed.notes.push(format!("{name} is skipped: the cluster is not OpenShift"));
             continue;
         }
         let Some(api) = served.api(&object).await? else {
             let kind = object.types.clone().unwrap_or_default();
             if UNENFORCED.contains(&kind.kind.as_str()) {
-                installed.notes.push(format!("{name} is left out: the cluster does not have {}", kind.kind));
+                installed.notes.push(format!("{name} is skipped: the cluster does not have {}", kind.kind));
                 continue;
             }
             let (group, _) = kind.api_version.split_once('/').unwrap_or_default();
             if !OPTIONAL.contains(&group) {
                 return Err(InstallError::Unserved { kind: format!("{}.{group}", kind.kind), object: name });
             }
-            installed.notes.push(format!("{name} is left out: the cluster does not have {group}"));
+            installed.notes.push(format!("{name} is skipped: the cluster does not have {group}"));
             continue;
         };
         let applied = match definition::is_definition(&object) {
@@ -129,7 +129,7 @@ pub(super) async fn apply(client: &Client, objects: Vec<DynamicObject>) -> Resul
 pub(super) async fn apply_one(api: &Api<DynamicObject>, object: &DynamicObject) -> kube::Result<Change> {
     let name = object.name_any();
     let before = api.get_metadata_opt(&name).await?.and_then(|found| found.metadata.resource_version);
-    // What people changed is taken back: the manifests are the only source.
+    // Users' changes are reverted: the manifests are the only source.
     let params = PatchParams::apply(MANAGER).force();
     let after = api.patch(&name, &params, &Patch::Apply(object)).await?.metadata.resource_version;
     Ok(match before {
@@ -139,7 +139,7 @@ pub(super) async fn apply_one(api: &Api<DynamicObject>, object: &DynamicObject) 
     })
 }
 
-/// Removes the objects in the opposite order, and waits for each to be gone.
+/// Deletes the objects in reverse order, and waits for each to be deleted.
 pub(super) async fn remove(
     client: &Client,
     objects: Vec<DynamicObject>,
@@ -152,7 +152,7 @@ pub(super) async fn remove(
         if definition::is_definition(object)
             && definition::is_used(client, object).await.map_err(refused("looked at", &name))?
         {
-            tracing::warn!(name, "stays, since there are objects of this kind");
+            tracing::warn!(name, "not deleted, since objects of this kind exist");
             continue;
         }
         match timeout(patience, remove_one(&api, &object.name_any())).await {
@@ -166,10 +166,10 @@ pub(super) async fn remove(
 async fn remove_one(api: &Api<DynamicObject>, name: &str) -> kube::Result<()> {
     let Some(found) = api.get_metadata_opt(name).await? else { return Ok(()) };
     if !is_ours(&found.metadata) {
-        tracing::warn!(name, "is somebody else's and stays");
+        tracing::warn!(name, "not deleted, since it was not installed by claimcheck");
         return Ok(());
     }
-    // Pods may outlive their workload; the namespace, which goes last, does not outlive them.
+    // Pods may outlive their workload; the namespace, which is deleted last, does not outlive them.
     match delete_and_finalize(api.clone(), name, &DeleteParams::background()).await {
         Ok(()) => Ok(()),
         Err(kube::runtime::wait::delete::Error::Delete(error)) if is_missing(&error) => Ok(()),
@@ -178,7 +178,7 @@ async fn remove_one(api: &Api<DynamicObject>, name: &str) -> kube::Result<()> {
     }
 }
 
-/// Whether claimcheck put it there.
+/// Whether claimcheck installed it.
 pub(super) fn is_ours(meta: &ObjectMeta) -> bool {
     meta.labels.as_ref().and_then(|labels| labels.get(PART_OF.0)).map(String::as_str) == Some(PART_OF.1)
 }
@@ -188,7 +188,7 @@ fn refused(what: &'static str, object: &str) -> impl FnOnce(kube::Error) -> Inst
     move |source| InstallError::Refused { what, object, source: Box::new(source) }
 }
 
-/// Whether the API server does not know what it was asked for: the object, or its kind or group.
+/// Whether the request failed with not found: the object, or its kind or group.
 pub(super) fn is_missing(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => status.code == 404,

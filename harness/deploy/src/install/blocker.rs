@@ -1,12 +1,12 @@
-//! What keeps a pod from becoming ready, read from its status.
+//! The reasons why a pod does not become ready, from its status.
 
 use std::fmt;
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
 
-/// Restarts after which a container that keeps ending is held to be broken.
+/// The number of restarts after which a crashing container is considered broken.
 const RESTARTS: i32 = 3;
-/// How the names of upstream's sidecars begin.
+/// The prefix of the names of upstream's sidecar images.
 const UPSTREAM: &str = "registry.k8s.io/sig-storage/";
 
 /// A pod, or a container of it, that is not ready.
@@ -14,17 +14,17 @@ const UPSTREAM: &str = "registry.k8s.io/sig-storage/";
 pub struct Blocker {
     /// The pod.
     pub pod: String,
-    /// The container; none where it is the pod as a whole.
+    /// The container; none for the pod as a whole.
     pub container: Option<String>,
-    /// In one word, such as `CrashLoopBackOff`.
+    /// The reason, such as `CrashLoopBackOff`.
     pub reason: String,
-    /// More of it, from whoever gave the reason.
+    /// The message that belongs to the reason.
     pub message: String,
-    /// Waiting longer does not help.
+    /// Whether waiting longer is pointless.
     pub fatal: bool,
-    /// The container has ended before, so its log is in its predecessor.
+    /// Whether the container was restarted, so that its log is that of the previous instance.
     pub crashed: bool,
-    /// What may help, where that is known.
+    /// The remedy, if known.
     pub remedy: Option<&'static str>,
     /// The last lines of the container's log.
     pub log: Vec<String>,
@@ -44,13 +44,13 @@ impl fmt::Display for Blocker {
             write!(f, "; {remedy}")?;
         }
         if !self.log.is_empty() {
-            write!(f, "; its log ends:")?;
+            write!(f, "; last log lines:")?;
         }
         self.log.iter().try_for_each(|line| write!(f, "\n    {line}"))
     }
 }
 
-/// What keeps the pod from being ready; nothing for one that is, or that is going.
+/// The blockers of a pod; none for one that is ready or being deleted.
 pub(super) fn blockers(pod: &Pod) -> Vec<Blocker> {
     let Some(status) = &pod.status else { return Vec::new() };
     if pod.metadata.deletion_timestamp.is_some() || holds(status, "Ready") == Some(true) {
@@ -99,21 +99,19 @@ fn of_container(pod: &str, container: &ContainerStatus) -> Option<Blocker> {
         let message = waiting.message.unwrap_or_default();
         let ended = container.last_state.as_ref().and_then(|last| last.terminated.as_ref());
         match ended {
-            Some(ended) => {
-                (reason, format!("{message} (it ended with exit code {})", ended.exit_code), fatal)
-            }
+            Some(ended) => (reason, format!("{message} (last exit code {})", ended.exit_code), fatal),
             None => (reason, message, fatal),
         }
     } else if let Some(ended) = state.terminated {
         if ended.exit_code == 0 {
             return None;
         }
-        let message = format!("it ended with exit code {}", ended.exit_code);
+        let message = format!("it exited with code {}", ended.exit_code);
         (ended.reason.unwrap_or_else(|| "Error".to_owned()), message, false)
     } else if container.ready {
         return None;
     } else {
-        ("NotReady".to_owned(), "it runs, and its probe fails".to_owned(), false)
+        ("NotReady".to_owned(), "it runs, but its probe fails".to_owned(), false)
     };
     Some(Blocker {
         pod: pod.to_owned(),
@@ -130,14 +128,14 @@ fn of_container(pod: &str, container: &ContainerStatus) -> Option<Blocker> {
     })
 }
 
-/// Where else images come from.
+/// The remedy for images that cannot be pulled.
 fn remedy(waits: Option<&str>, image: &str) -> Option<&'static str> {
     match waits? {
         "InvalidImageName" | "ErrImageNeverPull" | "ErrImagePull" | "ImagePullBackOff" => {
             Some(if image.starts_with(UPSTREAM) {
-                "where upstream's images cannot be had, use --sidecars ours"
+                "if upstream's images are not available, use --sidecars ours"
             } else {
-                "name an image that the node has or can pull with --image"
+                "set --image to an image that the node has or can pull"
             })
         }
         _ => None,
@@ -184,7 +182,7 @@ mod tests {
                 "state": { "running": {} },
             }]})
         };
-        let loops = "pod p, container c: CrashLoopBackOff: back-off (it ended with exit code 3)";
+        let loops = "pod p, container c: CrashLoopBackOff: back-off (last exit code 3)";
         let table = [
             (ready, vec![]),
             (json!({}), vec![("pod p: Pending", false)]),
@@ -193,23 +191,23 @@ mod tests {
             (
                 waiting(0, "ErrImagePull", "not found"),
                 vec![(
-                    "pod p, container c: ErrImagePull: not found; name an image that the node has or can pull with \
-                     --image",
+                    "pod p, container c: ErrImagePull: not found; set --image to an image that the node has \
+                     or can pull",
                     false,
                 )],
             ),
             (
                 of("registry.k8s.io/sig-storage/csi-attacher:v1", 0, "ImagePullBackOff", "Back-off"),
                 vec![(
-                    "pod p, container c: ImagePullBackOff: Back-off; where upstream's images cannot be had, use \
-                     --sidecars ours",
+                    "pod p, container c: ImagePullBackOff: Back-off; if upstream's images are not available, \
+                     use --sidecars ours",
                     true,
                 )],
             ),
             (waiting(1, "CrashLoopBackOff", "back-off"), vec![(loops, false)]),
             (waiting(3, "CrashLoopBackOff", "back-off"), vec![(loops, true)]),
-            (running(false), vec![("pod p, container c: NotReady: it runs, and its probe fails", false)]),
-            // Its containers are ready, and it is not: the kubelet has not told yet.
+            (running(false), vec![("pod p, container c: NotReady: it runs, but its probe fails", false)]),
+            // Its containers are ready, but the pod is not: the kubelet has not updated the status yet.
             (running(true), vec![("pod p: Running", false)]),
             (
                 json!({ "phase": "Failed", "reason": "Evicted", "message": "disk" }),
@@ -235,6 +233,6 @@ mod tests {
             remedy: None,
             log: vec!["one".into(), "two".into()],
         };
-        assert_eq!(blocker.to_string(), "pod p, container c: Error; its log ends:\n    one\n    two");
+        assert_eq!(blocker.to_string(), "pod p, container c: Error; last log lines:\n    one\n    two");
     }
 }

@@ -1,4 +1,4 @@
-//! CustomResourceDefinitions: applied where the cluster does not have the kind, and never taken from anybody.
+//! CustomResourceDefinitions: applied if the cluster does not have the kind, and never replacing existing ones.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
@@ -15,7 +15,7 @@ pub(super) fn is_definition(object: &DynamicObject) -> bool {
     object.types.as_ref().is_some_and(|types| types.kind == "CustomResourceDefinition")
 }
 
-/// Applies a definition, unless somebody else has brought the kind, and waits until the kind is served.
+/// Applies a definition, unless the kind was installed by another party, and waits until the kind is served.
 pub(super) async fn apply(
     client: &Client,
     api: &Api<DynamicObject>,
@@ -33,7 +33,7 @@ pub(super) async fn apply(
     }
 }
 
-/// Whether there are objects of the kind, which would go with its definition.
+/// Whether objects of the kind exist, which would be deleted with its definition.
 pub(super) async fn is_used(client: &Client, object: &DynamicObject) -> kube::Result<bool> {
     let spec = &object.data["spec"];
     let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();

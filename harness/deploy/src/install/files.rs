@@ -1,4 +1,4 @@
-//! The manifests, as they were when this was built.
+//! The manifests, embedded at build time.
 
 /// From one list of paths: each with its text.
 macro_rules! files {
@@ -68,7 +68,7 @@ pub(super) const FILES: &[(&str, &str)] = files![
     "upstream/node/kustomization.yaml",
 ];
 
-/// The text of a file, if there is one.
+/// The text of a file, if it exists.
 pub(super) fn text(path: &str) -> Option<&'static str> {
     FILES.iter().find(|(name, _)| *name == path).map(|(_, text)| *text)
 }

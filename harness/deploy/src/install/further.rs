@@ -1,5 +1,5 @@
-//! A further driver beside the installed one: our driver under another name and with other abilities, for cases about
-//! what Kubernetes does with such a driver. Its objects are made of the manifests of the first.
+//! An additional driver: the built-in driver under another name and with other capabilities, for cases about
+//! Kubernetes' behaviour with such a driver. Its objects are derived from the manifests of the first.
 
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
@@ -10,36 +10,36 @@ use super::{
     typed,
 };
 
-/// What tells a further driver's objects from the first one's.
+/// The label that distinguishes an additional driver's objects from the first one's.
 const COMPONENT: &str = "app.kubernetes.io/component";
-/// Where the driver's state is in the manifests.
+/// The path of the driver's state in the manifests.
 const STATE_DIR: &str = "--state-dir=/var/lib/claimcheck";
 
-/// What a further driver is to be.
+/// The parameters of an additional driver.
 #[derive(Clone, Copy, Debug)]
 pub struct FurtherDriver<'a> {
-    /// Under which name the cluster knows it.
+    /// Its CSI driver name.
     pub name: &'a str,
-    /// Further arguments of our driver; `{node_id}` stands for the node.
+    /// Additional arguments of the built-in driver; `{node_id}` stands for the node.
     pub args: &'a [&'a str],
     /// Whether an attacher runs for it.
     pub attacher: bool,
 }
 
 impl FurtherDriver<'_> {
-    /// The sidecar controllers that speak to it.
+    /// The sidecar controllers that call it.
     fn controllers(&self) -> Vec<&'static str> {
         ["provisioner", "resizer"].into_iter().chain(self.attacher.then_some("attacher")).collect()
     }
 
-    /// A name for its objects of what the first driver's are called.
+    /// The name of one of its objects, derived from that of the first driver's object.
     fn named(&self, of_first: &str) -> String {
         let short = self.name.split('.').next().unwrap_or(self.name);
         format!("{of_first}-{short}")
     }
 }
 
-/// The objects of a further driver: its node plugin, and a pod with its sidecars. There is one lease for all
+/// The objects of an additional driver: its node plugin, and a pod with its sidecars. There is one lease for all
 /// controllers of an installation, so these take part in no election, and there is one of them.
 pub fn further(options: &Options, driver: FurtherDriver) -> Vec<DynamicObject> {
     let options = Options { driver_name: driver.name.to_owned(), driver_args: Vec::new(), ..options.clone() };
@@ -71,7 +71,7 @@ fn rename(object: &mut Value, driver: &FurtherDriver) {
     object["metadata"]["name"] = driver.named(name).into();
 }
 
-/// The container of the driver has another name: what hits the first driver finds it by that.
+/// The container of the driver has another name: disruptions find the first driver by its container name.
 fn node_plugin(template: &mut Value, driver: &FurtherDriver) {
     let name = driver.named(DRIVER);
     if template["metadata"]["labels"][TAP] == DRIVER {
@@ -96,7 +96,7 @@ fn controllers(pod: &mut Value, driver: &FurtherDriver) {
     containers.retain_mut(|container| match container["name"].as_str() {
         Some("controllers") => {
             let args = list(&mut container["args"]);
-            // What is left of them where the sidecars are upstream's is the cluster's, not a driver's.
+            // The containers that remain with upstream sidecars belong to the cluster, not to a driver.
             let ours = args.iter().any(|arg| arg == "provisioner");
             let options = |arg: &Value| arg.as_str().is_some_and(|arg| arg.starts_with("--"));
             let elects = |arg: &Value| arg.as_str().is_some_and(|arg| arg.starts_with("--leader-elect"));

@@ -1,4 +1,4 @@
-//! Objects of further drivers, of every kind of installation.
+//! Objects of additional drivers, for every variant of installation.
 
 use claimcheck_driver::Args;
 use clap::Parser;
@@ -59,12 +59,12 @@ fn the_driver_has_its_name_its_state_and_what_it_is_to_be() {
         let further = values(further(&options, DRIVER));
         let node = &further[0];
         let driver = &containers(node)[0];
-        assert_eq!(driver["name"], "driver-zoned", "what is done to the first driver is not done to it");
+        assert_eq!(driver["name"], "driver-zoned", "disruptions of the first driver do not affect it");
         assert_eq!(driver["env"][0], json!({ "name": "DRIVER_NAME", "value": NAME }));
         let words = arguments(driver);
         assert!(words.contains(&"--state-dir=/var/lib/claimcheck/driver-zoned"), "{words:?}");
         assert!(words.ends_with(&["--topology", "zone=$(NODE_NAME)"]), "{words:?}");
-        // That of the metrics is the component's, not the driver's.
+        // The metrics port belongs to the component, not to the driver.
         let of_driver = words.iter().filter(|word| !word.starts_with("--http-endpoint"));
         let filled = of_driver.map(|word| word.replace("$(NODE_NAME)", "n1").replace("$(DRIVER_NAME)", NAME));
         Args::try_parse_from(filled).unwrap();

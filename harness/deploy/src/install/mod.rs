@@ -1,12 +1,12 @@
-//! Puts claimcheck's components into a real cluster, and takes them out again.
+//! Installs claimcheck's components in a real cluster, and removes them again.
 //!
 //! ```text
 //! manifests/ ──files──> resolve (kustomizations) ──> substitute (image, namespace, driver) ──> objects
 //!     objects ──server-side apply──> API server;  watches ──> rollout: ready, or blockers with Events and logs
 //! ```
 //!
-//! The manifests are the only source, the same that `kubectl apply -k manifests/overlays/<variant>` takes.
-//! Start with [`install`], which needs nothing but a client; [`objects`] shows what it would apply.
+//! The manifests are the only source, the same as for `kubectl apply -k manifests/overlays/<variant>`.
+//! Start with [`install`], which requires only a client; [`objects`] returns what it would apply.
 
 mod apply;
 mod blocker;
@@ -35,11 +35,11 @@ pub use claimcheck_model::NAMESPACE;
 pub use further::{FurtherDriver, further};
 pub use substitute::KUBELET_DIR;
 
-/// The Deployment of the controllers, of as many replicas as [`REPLICAS`].
+/// The Deployment of the controllers, with [`REPLICAS`] replicas.
 pub const CONTROLLERS: &str = "claimcheck-controllers";
-/// How many pods [`CONTROLLERS`] has.
+/// The number of replicas of [`CONTROLLERS`].
 pub const REPLICAS: u32 = 1;
-/// Who the pods of [`CONTROLLERS`] are to an API server, in [`NAMESPACE`].
+/// The user name of the pods of [`CONTROLLERS`], in [`NAMESPACE`].
 pub const CONTROLLERS_ACCOUNT: &str = "system:serviceaccount:claimcheck-system:claimcheck-controllers";
 /// The groups of every service account in [`NAMESPACE`].
 pub const ACCOUNT_GROUPS: [&str; 2] = ["system:serviceaccounts", "system:serviceaccounts:claimcheck-system"];
@@ -48,23 +48,24 @@ pub const NODE: &str = "claimcheck-node";
 /// The container of the driver in the pods of [`NODE`].
 pub const DRIVER: &str = "driver";
 
-/// Which components are installed.
+/// The set of installed components.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Variant {
-    /// Our controllers in place of the stock ones, which must be off, and our driver. The folder
+    /// The built-in controllers instead of upstream's, which must be disabled, and the built-in driver. The folder
     /// `/var/lib/claimcheck` is the same on all nodes, as on kind.
     Kind,
-    /// Our driver with our provisioner, attacher, resizer and snapshotter as its sidecars, and our
-    /// snapshot-controller; otherwise as [`Variant::Kind`].
+    /// The built-in driver with the built-in provisioner, attacher, resizer and snapshotter as its sidecars, and the
+    /// built-in snapshot-controller; otherwise as [`Variant::Kind`].
     Stock,
-    /// As [`Variant::Stock`], without the snapshot-controller, which such a cluster has, on nodes that share no folder: volumes belong to one node, and say so.
+    /// Like [`Variant::Stock`], without the snapshot-controller, which such a cluster has, on nodes without a shared
+    /// folder: volumes are bound to one node by topology.
     Existing,
 }
 
-/// Whose sidecars stand beside our driver.
+/// The sidecars of the built-in driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Sidecars {
-    /// Our provisioner, attacher, resizer, snapshotter, registrar and liveness probe.
+    /// The built-in provisioner, attacher, resizer, snapshotter, registrar and liveness probe.
     #[default]
     Ours,
     /// Those of kubernetes-csi, from registry.k8s.io, with `claimcheck tap` between them and the driver.
@@ -99,32 +100,32 @@ impl fmt::Display for Variant {
 /// What to install.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Which components.
+    /// The components.
     pub variant: Variant,
-    /// Whose sidecars.
+    /// The sidecars.
     pub sidecars: Sidecars,
-    /// Where they are. The cluster's roles have fixed names, so there is one installation a cluster.
+    /// Their namespace. The ClusterRoles have fixed names, so a cluster can have only one installation.
     pub namespace: String,
     /// The image of all containers.
     pub image: String,
-    /// A secret in that namespace with which the image is pulled.
+    /// An image pull secret in that namespace.
     pub image_pull_secret: Option<String>,
-    /// Under which name the cluster knows the driver.
+    /// The name of the CSI driver.
     pub driver_name: String,
-    /// The directory of the kubelets, without symbolic links on its way.
+    /// The root directory of the kubelets, without symbolic links in its path.
     pub kubelet_dir: String,
-    /// Further arguments of the driver.
+    /// Additional arguments of the driver.
     pub driver_args: Vec<String>,
-    /// A file on the nodes, in the driver's state folder, that says which calls are to fail; none fail without.
+    /// A file on the nodes, in the driver's state folder, with faults to inject into calls; none without it.
     pub faults: Option<String>,
-    /// Whether the nodes' mount tables are observed, too.
+    /// Whether to observe the nodes' mount tables, too.
     pub observe: bool,
-    /// How long everything may take to become ready, and to be gone.
+    /// The timeout for everything to become ready, and to be deleted.
     pub patience: Duration,
 }
 
 impl Options {
-    /// The manifests as they are.
+    /// The manifests without changes.
     pub fn new(variant: Variant) -> Self {
         Self {
             variant,
@@ -141,7 +142,7 @@ impl Options {
         }
     }
 
-    /// The folder of what is installed, below `manifests/`.
+    /// The folder of the manifests, below `manifests/`.
     pub fn overlay(&self) -> String {
         match self.sidecars {
             Sidecars::Ours => format!("overlays/{}", self.variant),
@@ -150,63 +151,63 @@ impl Options {
     }
 }
 
-/// Why components are not installed, or not removed.
+/// Components could not be installed or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
-    /// The API server does not say what it serves.
-    #[error("the API server does not tell its resources of {group_version}")]
+    /// The API server does not return its resources.
+    #[error("the API server did not return the resources of {group_version}")]
     Discover {
-        /// Which resources.
+        /// The group and version.
         group_version: String,
-        /// What the client says.
+        /// The client's error.
         #[source]
         source: Box<kube::Error>,
     },
-    /// A kind without which nothing works is not served.
-    #[error("the API server serves no {kind}, which {object} is: it is too old, or another kind of server")]
+    /// A required kind is not served.
+    #[error("the API server does not serve {kind} for {object}: too old, or not a Kubernetes API server")]
     Unserved {
         /// The kind and its group.
         kind: String,
         /// The object.
         object: String,
     },
-    /// An object was refused.
+    /// An object was rejected.
     #[error("{object} cannot be {what}")]
     Refused {
-        /// What was to be done.
+        /// The operation.
         what: &'static str,
         /// The object.
         object: String,
-        /// What the client says.
+        /// The client's error.
         #[source]
         source: Box<kube::Error>,
     },
     /// Components do not become ready.
     #[error("components are not ready after {} s: {}", waited.as_secs(), rollout::told(waits, blockers))]
     NotReady {
-        /// How long was waited.
+        /// The time waited.
         waited: Duration,
-        /// What is not complete.
+        /// The incomplete workloads.
         waits: Vec<String>,
-        /// What keeps it from that.
+        /// The blockers.
         blockers: Vec<Blocker>,
     },
-    /// Something does not go away.
-    #[error("{object} is still there after {} s: look at its finalizers", waited.as_secs())]
+    /// An object was not deleted in time.
+    #[error("{object} still exists after {} s: check its finalizers", waited.as_secs())]
     NotGone {
         /// The object.
         object: String,
-        /// How long was waited.
+        /// The time waited.
         waited: Duration,
     },
 }
 
-/// What an installation did.
+/// The result of an installation.
 #[derive(Clone, Debug, Default)]
 pub struct Installed {
     /// The objects, in the order in which they were applied.
     pub applied: Vec<Applied>,
-    /// Objects that were left out, since the cluster does not know their kind; each with a note.
+    /// Notes on objects that were skipped, since the cluster does not have their kind.
     pub notes: Vec<String>,
 }
 
@@ -225,19 +226,19 @@ fn typed(objects: Vec<Value>) -> Vec<DynamicObject> {
     typed.collect::<Result<_, _>>().expect("the tests read every manifest")
 }
 
-/// Applies the objects, waits until all components are ready, and says what was done.
+/// Applies the objects, waits until all components are ready, and returns what was done.
 ///
-/// Objects of kinds that an extension brings (PodMonitors, VolumeSnapshotClasses) are left out where it is not
-/// there.
+/// Objects of kinds of an extension (PodMonitors, VolumeSnapshotClasses) are skipped if it is not
+/// installed.
 ///
 /// # Errors
-/// [`InstallError`] names the object at fault, or the pods and containers that do not become ready, with the
-/// reason and the end of their logs. What was applied stays, to be looked at.
+/// [`InstallError`] names the failed object, or the pods and containers that do not become ready, with the
+/// reason and the end of their logs. Applied objects are kept for inspection.
 pub async fn install(client: &Client, options: &Options) -> Result<Installed, InstallError> {
     install_objects(client, options, objects(options)).await
 }
 
-/// Applies these objects of an installation and waits until what runs of them is ready; see [`install`].
+/// Applies these objects of an installation and waits until their workloads are ready; see [`install`].
 ///
 /// # Errors
 /// As [`install`].
@@ -254,15 +255,15 @@ pub async fn install_objects(
 /// Applies the objects without waiting for anything; see [`install`].
 ///
 /// # Errors
-/// If one is refused.
+/// If one is rejected.
 pub async fn apply(client: &Client, options: &Options) -> Result<Installed, InstallError> {
     apply::apply(client, objects(options)).await
 }
 
-/// Applies the namespace with the accounts of the components and their rights, and nothing that runs.
+/// Applies the namespace with the components' service accounts and permissions, but no workloads.
 ///
 /// # Errors
-/// If one is refused.
+/// If one is rejected.
 pub async fn grant(client: &Client, options: &Options) -> Result<Installed, InstallError> {
     let mut objects = objects(options);
     let rights = [
@@ -272,14 +273,14 @@ pub async fn grant(client: &Client, options: &Options) -> Result<Installed, Inst
         "ClusterRoleBinding",
         "Role",
         "RoleBinding",
-        // What the rights are about.
+        // The kinds that the permissions refer to.
         "CustomResourceDefinition",
     ];
     objects.retain(|object| object.types.as_ref().is_some_and(|types| rights.contains(&types.kind.as_str())));
     apply::apply(client, objects).await
 }
 
-/// The controllers of ours that are installed, by their names on the command line.
+/// The installed built-in controllers, by their names on the command line.
 pub fn controllers(options: &Options) -> Vec<String> {
     let deployment = objects(options).into_iter().find(|object| title(object).starts_with("Deployment "));
     let deployment = deployment.expect("every variant has controllers, or upstream's");
@@ -290,11 +291,11 @@ pub fn controllers(options: &Options) -> Vec<String> {
     args.take_while(|arg| !arg.starts_with('-')).map(str::to_owned).collect()
 }
 
-/// Removes what [`install`] put there, in the opposite order, and waits until it is gone. What is not there, or
-/// not claimcheck's, is left alone.
+/// Removes the objects applied by [`install`], in reverse order, and waits until they no longer exist. Missing objects,
+/// and those not applied by claimcheck, are ignored.
 ///
 /// # Errors
-/// If an object cannot be removed, or does not go.
+/// If an object cannot be deleted, or not in time.
 pub async fn uninstall(client: &Client, options: &Options) -> Result<(), InstallError> {
     remove_objects(client, options, objects(options)).await
 }
@@ -311,7 +312,7 @@ pub async fn remove_objects(
     apply::remove(client, objects, options.patience).await
 }
 
-/// Kind and name of an object, as people write it.
+/// Kind and name of an object, for messages.
 fn title(object: &DynamicObject) -> String {
     let kind = object.types.as_ref().map_or("object", |types| &types.kind);
     let name = object.metadata.name.as_deref().unwrap_or_default();

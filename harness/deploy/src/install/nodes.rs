@@ -1,31 +1,31 @@
-//! Which nodes our components are on, and which of them an installation waits for.
+//! The nodes on which the components run, and those that an installation waits for.
 //!
-//! The manifests say where pods are wanted (`nodeAffinity`, held against this by a test); a DaemonSet has pods on
-//! nodes that do not work, too, which no patience helps.
+//! The manifests define where pods are scheduled (`nodeAffinity`, checked against this by a test); a DaemonSet has pods
+//! on broken nodes, too, for which waiting is pointless.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
 
-/// How long a node may be about to become ready: one that was just made, or is started again.
+/// How long a new or restarted node may take to become ready.
 const GRACE: Duration = Duration::from_secs(60);
-/// Labels of nodes that have no kubelet which mounts.
+/// Labels of nodes without a kubelet that mounts volumes.
 pub(super) const VIRTUAL: [(&str, &str); 2] =
     [("type", "virtual-kubelet"), ("eks.amazonaws.com/compute-type", "fargate")];
-/// Labels of nodes that the driver leaves out beside them: machines that EKS manages as a whole, and those of others.
+/// Labels of additional nodes without the driver: machines that are fully managed by EKS, and similar ones.
 pub(super) const LEFT_OUT: [(&str, &str); 2] =
     [("eks.amazonaws.com/compute-type", "auto"), ("eks.amazonaws.com/compute-type", "hybrid")];
 /// The taint of virtual nodes, whatever their labels are.
 const VIRTUAL_TAINT: &str = "virtual-kubelet.io/provider";
 
-/// Whether the driver is to be on a node, if it works: the system is that of our images, and volumes are mounted there.
+/// Whether the driver is expected on a node, if that is ready: its OS is that of the images, and it can mount volumes.
 pub fn takes_driver(node: &Node) -> bool {
     let labels = node.labels();
     runs_pods(node) && !LEFT_OUT.iter().any(|label| has(labels, *label))
 }
 
-/// Whether a node can run our pods, if it works.
+/// Whether a node can run the components' pods, if it is ready.
 fn runs_pods(node: &Node) -> bool {
     let labels = node.labels();
     let is_linux = labels.get("kubernetes.io/os").is_none_or(|system| system == "linux");
@@ -39,25 +39,25 @@ fn has(labels: &BTreeMap<String, String>, (key, value): (&str, &str)) -> bool {
     labels.get(key).is_some_and(|found| found == value)
 }
 
-/// What keeps a node from running our pods for good, as far as is known after so long a wait.
+/// The reason why a node will not run the components' pods, as far as is known after this wait.
 ///
-/// A node that has not yet come up reports that it is not ready; one that reports nothing any more is `Unknown`, and is
-/// waited for no longer (`monitorNodeHealth` of pkg/controller/nodelifecycle).
+/// A node that is starting reports that it is not ready; one without heartbeats is `Unknown`, and is
+/// not waited for (`monitorNodeHealth` of pkg/controller/nodelifecycle).
 pub(super) fn hopeless(node: &Node, waited: Duration) -> Option<&'static str> {
     if !runs_pods(node) {
-        return Some("runs no pods of ours");
+        return Some("cannot run the components' pods");
     }
     let mut conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
     let ready = conditions.find(|condition| condition.type_ == "Ready").map(|ready| ready.status.as_str());
     match ready {
         Some("True") => None,
-        Some("Unknown") => Some("does not answer"),
+        Some("Unknown") => Some("has no heartbeat"),
         _ if waited >= GRACE => Some("is not ready"),
         _ => None,
     }
 }
 
-/// The node of a pod, or the one for which a DaemonSet has made it (`ReplaceDaemonSetPodNodeNameNodeAffinity` of
+/// The node of a pod, or the one for which a DaemonSet created it (`ReplaceDaemonSetPodNodeNameNodeAffinity` of
 /// pkg/controller/daemon/util).
 pub(super) fn of_pod(pod: &Pod) -> Option<&str> {
     let spec = pod.spec.as_ref()?;
@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn nodes_without_a_kubelet_that_mounts_are_not_waited_for() {
         let compute = |kind: &str| json!({ "eks.amazonaws.com/compute-type": kind });
-        // Labels, a taint, whether pods of ours run there, whether the driver is there.
+        // Labels, a taint, whether the components' pods can run there, whether the driver is expected.
         let table = [
             (json!({}), None, true, true),
             (json!({ "kubernetes.io/os": "linux" }), Some("node.kubernetes.io/disk-pressure"), true, true),
@@ -122,7 +122,7 @@ mod tests {
             (Some("False"), later, Some("is not ready")),
             (None, now, None),
             (None, later, Some("is not ready")),
-            (Some("Unknown"), now, Some("does not answer")),
+            (Some("Unknown"), now, Some("has no heartbeat")),
         ];
         for (ready, waited, expected) in table {
             assert_eq!(

@@ -1,5 +1,5 @@
-//! Why objects wait, as Kubernetes' components say it: in Events, since a DaemonSet has no condition for pods that it may
-//! not make, nor a pod for volumes that cannot be mounted.
+//! The reasons why objects wait, from Events: a DaemonSet has no condition for pods that it is not permitted to
+//! create, nor a pod for volumes that cannot be mounted.
 
 use std::collections::BTreeMap;
 
@@ -7,35 +7,35 @@ use k8s_openapi::{api::core::v1::Event, jiff::Timestamp};
 
 use super::Blocker;
 
-/// Why a container waits that has not begun to start: what it waits for is an Event of its pod.
+/// The waiting reason of a container that has not started yet: the actual reason is in an Event of its pod.
 const NOT_BEGUN: [&str; 3] = ["ContainerCreating", "PodInitializing", "Pending"];
-/// How a path ends that is only where the kubelet's directory is.
+/// The suffix of a path that exists only below the kubelet's root directory.
 const REGISTRY: &str = "/plugins_registry is not a directory";
 
-/// The newest Event of each object, as far as it is of interest.
+/// The newest relevant Event of each object.
 #[derive(Debug, Default)]
 pub(super) struct Reasons {
-    /// By kind, namespace and name, as [`title`](super::title) writes them.
+    /// By kind, namespace and name, formatted by [`title`](super::title).
     newest: BTreeMap<String, Reason>,
 }
 
-/// What an Event says.
+/// The content of an Event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Reason {
     at: Option<Timestamp>,
     is_warning: bool,
-    /// In one word, such as `FailedCreate`.
+    /// The reason, such as `FailedCreate`.
     pub(super) reason: String,
-    /// More of it.
+    /// The message.
     pub(super) message: String,
 }
 
 impl Reasons {
-    /// Takes note of an Event, whether it is new or counted once more.
+    /// Records an Event, whether it is new or its count increased.
     pub(super) fn see(&mut self, event: &Event) {
         let of = &event.involved_object;
         let (kind, name) = (of.kind.as_deref().unwrap_or_default(), of.name.as_deref().unwrap_or_default());
-        // The pods of a Deployment are made by a ReplicaSet that is called after it.
+        // The pods of a Deployment are created by a ReplicaSet that is named after it.
         let (kind, name) = match (kind, name.rsplit_once('-')) {
             ("ReplicaSet", Some((deployment, _))) => ("Deployment", deployment),
             _ => (kind, name),
@@ -56,13 +56,13 @@ impl Reasons {
         }
     }
 
-    /// What the object waits for: its newest Event, if that is a warning.
+    /// The reason why the object waits: its newest Event, if that is a warning.
     pub(super) fn of(&self, object: &str) -> Option<&Reason> {
         self.newest.get(object).filter(|reason| reason.is_warning)
     }
 
-    /// The same blockers of pods in a namespace, with what Events say of them: instead of containers that have not
-    /// begun, and beside those that have.
+    /// The same blockers of pods in a namespace, with their Events: instead of containers that have not
+    /// started, and in addition to those that have.
     pub(super) fn explain(&self, namespace: &str, blockers: Vec<Blocker>) -> Vec<Blocker> {
         let mut explained: Vec<Blocker> = Vec::new();
         for mut blocker in blockers {
@@ -91,7 +91,7 @@ impl Reasons {
 
 fn remedy(message: &str) -> Option<&'static str> {
     let is_elsewhere = message.contains("hostPath type check failed") && message.contains(REGISTRY);
-    is_elsewhere.then_some("the kubelet's directory is another there: name it with --kubelet-dir")
+    is_elsewhere.then_some("the kubelet's root directory differs there: set it with --kubelet-dir")
 }
 
 #[cfg(test)]
@@ -176,7 +176,7 @@ mod tests {
         let blockers = vec![
             blocker("a", "driver", "ContainerCreating", ""),
             blocker("a", "registrar", "ContainerCreating", ""),
-            blocker("b", "driver", "NotReady", "it runs, and its probe fails"),
+            blocker("b", "driver", "NotReady", "it runs, but its probe fails"),
             blocker("b", "registrar", "CrashLoopBackOff", "back-off"),
             blocker("c", "driver", "ContainerCreating", ""),
         ];
@@ -185,9 +185,9 @@ mod tests {
             told,
             [
                 "pod a: FailedMount: MountVolume.SetUp failed for volume \"registration\" : hostPath type check \
-                 failed: /var/lib/kubelet/plugins_registry is not a directory; the kubelet's directory is another \
-                 there: name it with --kubelet-dir",
-                "pod b, container driver: NotReady: it runs, and its probe fails (Unhealthy: Unhealthy of b)",
+                 failed: /var/lib/kubelet/plugins_registry is not a directory; the kubelet's root directory \
+                 differs there: set it with --kubelet-dir",
+                "pod b, container driver: NotReady: it runs, but its probe fails (Unhealthy: Unhealthy of b)",
                 "pod b, container registrar: CrashLoopBackOff: back-off",
                 "pod c, container driver: ContainerCreating",
             ]

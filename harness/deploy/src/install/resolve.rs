@@ -1,5 +1,5 @@
-//! Which objects a folder of manifests stands for: just that of kustomize which the manifests use, so that
-//! `kubectl apply -k` and we mean the same.
+//! Resolves a folder of manifests to objects: the subset of kustomize that the manifests use, with the same result
+//! as `kubectl apply -k`.
 
 use json_patch::Patch;
 use serde::Deserialize;
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::files;
 
-/// `kustomization.yaml`. A field that is not understood here is an error: kubectl would do something with it.
+/// `kustomization.yaml`. An unknown field is an error, since kubectl would interpret it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct Kustomization {
@@ -63,7 +63,7 @@ pub(super) fn resolve(folder: &str) -> Vec<Value> {
     objects
 }
 
-/// `path` as seen from `folder`.
+/// `path` relative to `folder`.
 fn join(folder: &str, path: &str) -> String {
     let mut parts: Vec<&str> = folder.split('/').collect();
     for part in path.split('/') {

@@ -1,4 +1,4 @@
-//! Waits until every workload runs as it was applied, on all its nodes that work.
+//! Waits until every workload is rolled out on all its working nodes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,34 +21,34 @@ use tracing::warn;
 
 use super::{Blocker, InstallError, blocker::blockers, nodes, reasons::Reasons, substitute::PART_OF, title};
 
-/// How many lines of a log are shown.
+/// The number of log lines shown.
 const LINES: i64 = 10;
-/// How often people are told what is waited for. A node that is given up without a word of the API server is, then.
+/// The interval of progress messages. Nodes that are given up without an API event are reported then, too.
 const TOLD: Duration = Duration::from_secs(20);
 
-/// How far a workload is; none when it is complete.
+/// The progress of a workload; none when it is complete.
 type Missing = Option<String>;
 
-/// What is seen of a rollout.
+/// The observed state of a rollout.
 #[derive(Debug)]
 struct Rollout {
     namespace: String,
     began: Instant,
-    /// By kind and name. Those that were not seen yet are missing altogether.
+    /// By kind and name. Workloads that were not observed yet are missing.
     workloads: BTreeMap<String, Workload>,
     pods: BTreeMap<String, Pod>,
     nodes: BTreeMap<String, Node>,
     reasons: Reasons,
 }
 
-/// What is waited for.
+/// The awaited workloads.
 #[derive(Debug)]
 enum Workload {
     Deployment(Box<Deployment>),
     DaemonSet(Box<DaemonSet>),
 }
 
-/// A change of what is seen.
+/// A change of the observed state.
 enum Seen {
     Workload(String, Option<Workload>),
     Pod(Box<Pod>),
@@ -98,7 +98,7 @@ pub(super) async fn ready(
         tokio::select! {
             event = events.next() => match event {
                 Some(seen) => rollout.see(seen),
-                None => unreachable!("a watcher goes on for ever"),
+                None => unreachable!("a watcher never ends"),
             },
             _ = ticks.tick() => {
                 let text = told(&rollout.waits(&wanted), &rollout.blockers());
@@ -111,7 +111,7 @@ pub(super) async fn ready(
         }
         if rollout.waits(&wanted).is_empty() {
             for (node, why) in rollout.all_without() {
-                warn!(node, "{why}: our components are not on it");
+                warn!(node, "{why}: the components do not run on it");
             }
             return Ok(());
         }
@@ -146,13 +146,13 @@ impl Rollout {
         }
     }
 
-    /// What is not complete, and how far it is.
+    /// The incomplete workloads and their progress.
     fn waits(&self, wanted: &BTreeSet<String>) -> Vec<String> {
         let missing = |name: &String| {
             let missing = match self.workloads.get(name) {
                 Some(Workload::Deployment(deployment)) => of_deployment(deployment)?,
                 Some(Workload::DaemonSet(set)) => of_daemon_set(set, &self.without(set))?,
-                None => "is not there".to_owned(),
+                None => "does not exist".to_owned(),
             };
             let reason = self.reasons.of(name);
             let reason = reason.map(|said| format!(" ({}: {})", said.reason, said.message));
@@ -177,7 +177,7 @@ impl Rollout {
         self.pods.values().filter_map(|pod| self.is_lost(pod)).collect()
     }
 
-    /// The node of a pod that is not available, where that is the node's fault; and why.
+    /// The node of an unavailable pod, if the node is the cause; with the reason.
     fn is_lost(&self, pod: &Pod) -> Option<(&str, &'static str)> {
         let (name, node) = self.nodes.get_key_value(nodes::of_pod(pod)?)?;
         let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
@@ -202,7 +202,7 @@ impl Rollout {
     }
 }
 
-/// The end of a container's log; nothing where there is none, or it cannot be had.
+/// The end of a container's log; nothing if it does not exist or cannot be read.
 async fn log(pods: &Api<Pod>, pod: &str, container: &str, previous: bool) -> Vec<String> {
     let params = LogParams {
         container: Some(container.to_owned()),
@@ -252,25 +252,25 @@ fn node_seen(event: watcher::Result<watcher::Event<Node>>) -> Seen {
 fn event_seen(event: watcher::Result<watcher::Event<Event>>) -> Seen {
     match event {
         Ok(watcher::Event::Apply(event) | watcher::Event::InitApply(event)) => Seen::Event(Box::new(event)),
-        // What was said was said.
+        // The log up to here is used.
         Ok(watcher::Event::Delete(_) | watcher::Event::Init | watcher::Event::InitDone) => Seen::Nothing,
         Err(error) => failed(&error),
     }
 }
 
 fn failed(error: &watcher::Error) -> Seen {
-    tracing::warn!(%error, "a watch of the rollout failed and will be taken up again");
+    tracing::warn!(%error, "a watch of the rollout failed and will be restarted");
     Seen::Nothing
 }
 
-/// As `kubectl rollout status` (`polymorphichelpers/rollout_status.go`).
+/// Like `kubectl rollout status` (`polymorphichelpers/rollout_status.go`).
 fn of_deployment(deployment: &Deployment) -> Missing {
     let status = deployment.status.clone().unwrap_or_default();
     let wanted = deployment.spec.replicas.unwrap_or(1);
     let [all, updated, available] =
         [status.replicas, status.updated_replicas, status.available_replicas].map(Option::unwrap_or_default);
     if status.observed_generation < deployment.metadata.generation {
-        return Some("was not seen by its controller yet".to_owned());
+        return Some("not observed by its controller yet".to_owned());
     }
     if updated == wanted && available == wanted && all == wanted {
         return None;
@@ -279,22 +279,22 @@ fn of_deployment(deployment: &Deployment) -> Missing {
     let refused =
         status.conditions.iter().flatten().find(|c| is(&c.type_, "ReplicaFailure") && is(&c.status, "True"));
     let why = refused.and_then(|condition| condition.message.as_deref()).unwrap_or_default();
-    let text = format!("has {available} of {wanted} pods available, {updated} updated, {all} in all. {why}");
+    let text = format!("has {available} of {wanted} pods available, {updated} updated, {all} total. {why}");
     Some(text.trim_end_matches([' ', '.']).to_owned())
 }
 
-/// As `kubectl rollout status`, but for pods on nodes `without` them for good, as long as there are others.
+/// Like `kubectl rollout status`, except for pods on nodes `without` hope, as long as there are others.
 fn of_daemon_set(set: &DaemonSet, without: &[(&str, &'static str)]) -> Missing {
-    let Some(status) = &set.status else { return Some("was not seen by its controller yet".to_owned()) };
+    let Some(status) = &set.status else { return Some("not observed by its controller yet".to_owned()) };
     if status.observed_generation < set.metadata.generation {
-        return Some("was not seen by its controller yet".to_owned());
+        return Some("not observed by its controller yet".to_owned());
     }
     let wanted = status.desired_number_scheduled;
     let updated = status.updated_number_scheduled.unwrap_or_default();
     let available = status.number_available.unwrap_or_default();
     let left = wanted - i32::try_from(without.len()).unwrap_or(i32::MAX);
     let complete = match left {
-        // Nobody has it: its nodes may yet come up.
+        // No node has it: its nodes may still come up.
         ..=0 => wanted == 0,
         left => updated >= left && available >= left,
     };
@@ -303,7 +303,7 @@ fn of_daemon_set(set: &DaemonSet, without: &[(&str, &'static str)]) -> Missing {
     (!complete).then(|| format!("has {available} of {wanted} pods available, {updated} updated{lost}"))
 }
 
-/// What an error says of a rollout that is not complete.
+/// The error text for an incomplete rollout.
 pub(super) fn told(waits: &[String], blockers: &[Blocker]) -> String {
     let mut text = waits.join(", ");
     for blocker in blockers {
@@ -334,18 +334,18 @@ mod tests {
         let counts = |all: i32, updated: i32, available: i32| json!({ "observedGeneration": 2, "replicas": all, "updatedReplicas": updated, "availableReplicas": available });
         assert_eq!(deployment(2, counts(2, 2, 2)), None);
         for (generation, status, expected) in [
-            (3, counts(2, 2, 2), "was not seen by its controller yet"),
-            (2, json!({}), "was not seen by its controller yet"),
-            (2, counts(2, 1, 2), "has 2 of 2 pods available, 1 updated, 2 in all"),
-            (2, counts(3, 2, 2), "has 2 of 2 pods available, 2 updated, 3 in all"),
-            (2, counts(2, 2, 1), "has 1 of 2 pods available, 2 updated, 2 in all"),
+            (3, counts(2, 2, 2), "not observed by its controller yet"),
+            (2, json!({}), "not observed by its controller yet"),
+            (2, counts(2, 1, 2), "has 2 of 2 pods available, 1 updated, 2 total"),
+            (2, counts(3, 2, 2), "has 2 of 2 pods available, 2 updated, 3 total"),
+            (2, counts(2, 2, 1), "has 1 of 2 pods available, 2 updated, 2 total"),
         ] {
             assert_eq!(deployment(generation, status).as_deref(), Some(expected));
         }
         let mut refused = counts(0, 0, 0);
         refused["conditions"] =
             json!([{ "type": "ReplicaFailure", "status": "True", "message": "pods are forbidden" }]);
-        assert!(deployment(2, refused).unwrap().ends_with("in all. pods are forbidden"));
+        assert!(deployment(2, refused).unwrap().ends_with("total. pods are forbidden"));
     }
 
     fn daemon_set(status: Value) -> DaemonSet {
@@ -368,13 +368,13 @@ mod tests {
             })
         };
         assert_eq!(set(counts(1, 3, 3)), None);
-        assert_eq!(set(counts(0, 3, 3)).as_deref(), Some("was not seen by its controller yet"));
+        assert_eq!(set(counts(0, 3, 3)).as_deref(), Some("not observed by its controller yet"));
         assert_eq!(set(counts(1, 3, 2)).as_deref(), Some("has 2 of 3 pods available, 3 updated"));
         assert_eq!(set(counts(1, 2, 3)).as_deref(), Some("has 3 of 3 pods available, 2 updated"));
-        assert_eq!(set(json!(null)).as_deref(), Some("was not seen by its controller yet"));
+        assert_eq!(set(json!(null)).as_deref(), Some("not observed by its controller yet"));
     }
 
-    /// What is seen of a DaemonSet with a pod on each of these nodes: whether it is ready, and its node is.
+    /// The observed state of a DaemonSet with a pod on each of these nodes: whether it is ready, and its node is.
     fn rollout(nodes: &[(bool, &str)]) -> Rollout {
         let mut rollout = Rollout::of("n", Instant::now());
         let (wanted, ready) = (nodes.len(), nodes.iter().filter(|(ready, _)| *ready).count());
@@ -420,18 +420,18 @@ mod tests {
             (&[(true, "True"), (false, "False")], "has 1 of 2 pods available, 2 updated"),
             (
                 &[(true, "True"), (false, "True"), (false, "Unknown")],
-                "has 1 of 3 pods available, 3 updated; node n2 does not answer",
+                "has 1 of 3 pods available, 3 updated; node n2 has no heartbeat",
             ),
-            (&[(false, "Unknown")], "has 0 of 1 pods available, 1 updated; node n0 does not answer"),
+            (&[(false, "Unknown")], "has 0 of 1 pods available, 1 updated; node n0 has no heartbeat"),
         ] {
             assert_eq!(waits(nodes), Some(format!("DaemonSet n/d {expected}")));
         }
-        // It may be about to come up, and was given time.
+        // It may be starting, and was given time.
         let late = rollout(&[(true, "True"), (false, "False")]);
         tokio::time::advance(Duration::from_secs(60)).await;
         assert!(late.waits(&wanted).is_empty());
         assert_eq!(late.all_without(), BTreeSet::from([("n1", "is not ready")]));
-        // What a node has said last that does not answer ends nothing.
+        // The last state of a node without heartbeats is not final.
         let blockers = |nodes: &[(bool, &str)]| rollout(nodes).blockers().len();
         assert_eq!(blockers(&[(false, "True"), (false, "Unknown")]), 1);
     }

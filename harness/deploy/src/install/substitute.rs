@@ -1,4 +1,4 @@
-//! What of the manifests depends on the installation, put where it belongs: field by field, never in the text.
+//! Substitutes the parameters of an installation in the manifests: field by field, never as text.
 
 use claimcheck_driver::DRIVER_NAME;
 use claimcheck_model::NAMESPACE;
@@ -6,16 +6,16 @@ use serde_json::{Value, json};
 
 use super::{DRIVER, Options};
 
-/// The directory of the kubelet in the manifests, and on nearly all nodes.
+/// The kubelet's root directory in the manifests, which is the default of most distributions.
 pub const KUBELET_DIR: &str = "/var/lib/kubelet";
 /// The image in the manifests.
 pub(super) const IMAGE: &str = "claimcheck:dev";
-/// The label that names the container that hears all calls: the driver, or a tap before it.
+/// The label with the name of the container that records all calls: the driver, or a tap in front of it.
 pub(super) const TAP: &str = "claimcheck.dev/tap";
-/// What all objects carry.
+/// The labels of all objects.
 pub(super) const PART_OF: (&str, &str) = ("app.kubernetes.io/part-of", "claimcheck");
 
-/// Puts the installation's namespace, image, driver and kubelets into an object.
+/// Sets the installation's namespace, image, driver and kubelet directory in an object.
 pub(super) fn substitute(object: &mut Value, options: &Options) {
     let kind = object["kind"].as_str().unwrap_or_default().to_owned();
     let (namespace, driver) = (options.namespace.as_str(), options.driver_name.as_str());
@@ -61,7 +61,7 @@ fn pods(spec: &mut Value, tap: Option<&str>, options: &Options) {
         {
             args.extend(options.driver_args.iter().map(|arg| arg.as_str().into()));
         }
-        // Who tells of calls makes them fail, too.
+        // The container that records calls injects faults, too.
         if let (Some(faults), true) = (&options.faults, container["name"].as_str() == tap)
             && let Some(Value::Array(args)) = container.get_mut("args")
         {
@@ -70,7 +70,7 @@ fn pods(spec: &mut Value, tap: Option<&str>, options: &Options) {
     }
     for volume in items(spec, "/volumes") {
         below(volume, "/hostPath/path", &options.kubelet_dir);
-        // The folder of the driver's socket is called after it.
+        // The folder of the driver's socket is named after the driver.
         if let Some(Value::String(path)) = volume.pointer_mut("/hostPath/path")
             && let Some(folder) = path.strip_suffix(DRIVER_NAME)
         {
@@ -79,12 +79,12 @@ fn pods(spec: &mut Value, tap: Option<&str>, options: &Options) {
     }
 }
 
-/// The items of the list at a place, if there is one. Not by `[]`, which puts null where nothing is.
+/// The items of the list at a path, if it exists. Not by `[]`, which inserts null for missing fields.
 fn items<'a>(object: &'a mut Value, pointer: &str) -> impl Iterator<Item = &'a mut Value> {
     object.pointer_mut(pointer).and_then(Value::as_array_mut).into_iter().flatten()
 }
 
-/// Replaces the path at a place, if it is that of the kubelet in the manifests, or below it.
+/// Replaces the file path in a field, if it is the kubelet's root directory in the manifests, or below it.
 fn below(object: &mut Value, pointer: &str, kubelet_dir: &str) {
     if let Some(Value::String(path)) = object.pointer_mut(pointer)
         && let Some(moved) = moved(path, kubelet_dir)
@@ -93,13 +93,13 @@ fn below(object: &mut Value, pointer: &str, kubelet_dir: &str) {
     }
 }
 
-/// A path of the manifests where the kubelet's directory is this; none if it has nothing to do with it.
+/// A path of the manifests for this kubelet root directory; none if it is unrelated.
 fn moved(path: &str, kubelet_dir: &str) -> Option<String> {
     let rest = path.strip_prefix(KUBELET_DIR).filter(|rest| rest.is_empty() || rest.starts_with('/'))?;
     Some(format!("{kubelet_dir}{rest}"))
 }
 
-/// Replaces the text at a place, if it is `from`.
+/// Replaces the text in a field, if it is `from`.
 fn replace(object: &mut Value, pointer: &str, from: &str, to: &str) {
     if let Some(Value::String(text)) = object.pointer_mut(pointer)
         && text == from

@@ -1,4 +1,4 @@
-//! The manifests mean what they should, to Kubernetes' types, to kubectl, to our own command line and to an
+//! Checks the manifests against Kubernetes' types, kubectl, claimcheck's own command line and an
 //! API server.
 
 use std::{
@@ -50,7 +50,7 @@ fn all_containers() -> Vec<Value> {
     all().iter().flat_map(values).flat_map(|object| containers(&object).to_vec()).collect()
 }
 
-/// Whether a container has an image of upstream's.
+/// Whether a container has an upstream image.
 fn is_upstream(container: &Value) -> bool {
     container["image"].as_str().unwrap().starts_with("registry.k8s.io/sig-storage/")
 }
@@ -132,7 +132,7 @@ fn kubectl_reads_them_as_we_do() {
         let overlay = options.overlay();
         let folder = manifests().join(&overlay);
         let output = Command::new("kubectl").arg("kustomize").arg(&folder).output();
-        let output = output.expect("kubectl is there: ci/test installs it");
+        let output = output.expect("kubectl is missing: ci/test installs it");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let built: Vec<Value> =
             serde_saphyr::from_multiple(std::str::from_utf8(&output.stdout).unwrap()).unwrap();
@@ -149,7 +149,7 @@ fn names_and_labels_agree() {
     for options in all() {
         let (overlay, objects) = (options.overlay(), values(&options));
         let there: BTreeSet<String> = objects.iter().map(name_of).collect();
-        assert_eq!(there.len(), objects.len(), "{overlay}: a name is given twice");
+        assert_eq!(there.len(), objects.len(), "{overlay}: duplicate name");
         for object in &objects {
             let title = name_of(object);
             assert_eq!(object["metadata"]["labels"]["app.kubernetes.io/part-of"], "claimcheck", "{title}");
@@ -270,7 +270,7 @@ fn each_variant_runs_its_controllers() {
         let theirs = containers(deployment).iter().filter(|container| is_upstream(container));
         let theirs = theirs.map(|container| container["name"].as_str().unwrap().to_owned());
         let names: Vec<String> = ours.into_iter().chain(theirs).collect();
-        // Who works has his rights, and nobody else.
+        // Exactly the running components have permissions.
         let roles = objects.iter().filter(|object| object["kind"] == "ClusterRole");
         let roles: BTreeSet<String> = roles
             .map(|role| {
@@ -286,7 +286,7 @@ fn each_variant_runs_its_controllers() {
         (Sidecars::Upstream, &["csi-provisioner", "csi-attacher", "csi-resizer", "csi-snapshotter"]),
     ];
     for (sidecars, names) in sidecars {
-        // Nobody else binds snapshots in a cluster that we make.
+        // No other component binds snapshots in a cluster created by claimcheck.
         let snapshots = ["snapshot-controller"];
         assert_eq!(checked(Variant::Kind, sidecars), [&storage, names, &snapshots].concat());
         assert_eq!(checked(Variant::Stock, sidecars), [names, &snapshots].concat());
@@ -306,7 +306,7 @@ fn upstreams_sidecars_call_the_tap_and_nobody_else_calls_the_driver() {
                 && has(tap, "--connect=unix:///csi/driver.sock")
         );
         assert!(has(tap, "--listen=unix:///csi/csi.sock"), "{variant}");
-        // What both would tell would be counted twice.
+        // Records of both would be counted twice.
         assert!(!has(driver, "--tell-calls"), "{variant}");
         assert_eq!(node["spec"]["template"]["metadata"]["labels"]["claimcheck.dev/tap"], tap["name"]);
         let deployment = objects.iter().find(|object| object["kind"] == "Deployment").unwrap();
@@ -392,8 +392,8 @@ fn serving(inner: Client, group: &'static str) -> Client {
     Client::new(service, "default")
 }
 
-/// What upstream's `deploy/kubernetes/**/rbac*.yaml` asks for, read at the version whose image is pinned, without secrets,
-/// groups of snapshots and leases: a newer image wants them read again.
+/// The permissions in upstream's `deploy/kubernetes/**/rbac*.yaml` at the version of the pinned image, without
+/// secrets, groups of snapshots and leases: a newer image requires checking them again.
 #[test]
 fn upstreams_sidecars_have_the_rights_of_their_version() {
     const LOOK: [&str; 3] = ["get", "list", "watch"];
@@ -521,7 +521,7 @@ fn containers_may_no_more_than_they_need() {
                 (&json!(["ALL"]), &json!(false))
             );
         }
-        // One that was brought to the nodes need not be in a registry.
+        // An image that was loaded into the nodes need not be in a registry.
         assert_eq!(container["imagePullPolicy"], "IfNotPresent", "{name}");
         assert!(container["resources"]["requests"]["cpu"].is_string(), "{name}");
         assert!(container["resources"]["limits"]["memory"].is_string(), "{name}");
@@ -612,7 +612,7 @@ async fn a_second_installation_changes_nothing_and_removing_leaves_nothing() {
         let second = apply(&client, &options).await.unwrap();
         assert!(second.applied.iter().all(|applied| applied.change == Change::Unchanged), "{second:?}");
 
-        // Somebody's change is taken back.
+        // A user's change is reverted.
         let classes: Api<StorageClass> = Api::all(client.clone());
         let meddle = json!({ "metadata": { "labels": { "app.kubernetes.io/part-of": "other" } } });
         classes.patch("claimcheck-image", &PatchParams::default(), &Patch::Merge(&meddle)).await.unwrap();
@@ -621,7 +621,7 @@ async fn a_second_installation_changes_nothing_and_removing_leaves_nothing() {
             third.applied.iter().filter(|applied| applied.change == Change::Changed).collect();
         assert!(matches!(changed[..], [one] if one.object == "StorageClass claimcheck-image"), "{changed:?}");
 
-        // What is not ours stays.
+        // Objects not installed by claimcheck are kept.
         classes.patch("claimcheck-image", &PatchParams::default(), &Patch::Merge(&meddle)).await.unwrap();
         uninstall(&client, &options).await.unwrap();
         let left = classes.list(&ListParams::default()).await.unwrap();
@@ -701,7 +701,7 @@ async fn what_keeps_an_installation_is_named() {
     // A busy machine may need longer to look at the workloads even once.
     loop {
         let error = install(&client, &options).await.unwrap_err().to_string();
-        if error.contains("DaemonSet claimcheck-system/claimcheck-node was not seen by its controller yet") {
+        if error.contains("DaemonSet claimcheck-system/claimcheck-node not observed by its controller yet") {
             break;
         }
         assert!(options.patience < Duration::from_secs(30), "{error}");
@@ -713,7 +713,7 @@ async fn what_keeps_an_installation_is_named() {
         "state": { "waiting": { "reason": "ErrImageNeverPull", "message": "image \"claimcheck:dev\" is not present" } },
     }]});
     broken_pod(&client, "claimcheck-node-x", "driver", waiting).await;
-    // Nothing will come of it, so nobody waits.
+    // It cannot succeed, so there is no waiting.
     let options = Options { patience: Duration::from_secs(300), ..options };
     let failed = tokio::time::timeout(Duration::from_secs(60), install(&client, &options)).await.unwrap();
     let error = failed.unwrap_err().to_string();
@@ -722,7 +722,7 @@ async fn what_keeps_an_installation_is_named() {
     assert!(error.contains(blocker), "{error}");
 }
 
-/// A DaemonSet has no condition for pods that it may not make.
+/// A DaemonSet has no condition for pods that it is not permitted to create.
 #[tokio::test]
 async fn what_the_controllers_of_a_cluster_say_is_quoted() {
     let (_server, client) = cluster().await;
@@ -780,7 +780,7 @@ fn pods_are_wanted_on_the_nodes_that_are_waited_for() {
     }
 }
 
-/// Where all volumes are on its node, and a node that is taken away takes them along.
+/// If all volumes are on one node, the removal of that node removes them.
 #[test]
 fn controllers_rather_run_where_nodes_stay() {
     for options in all() {
@@ -812,7 +812,7 @@ fn controllers_rather_run_where_nodes_stay() {
     }
 }
 
-/// The client with a kubelet behind it: asked for a log, it says what it was asked.
+/// A client with a fake kubelet, which returns the requested URI as the log.
 fn with_logs(inner: Client) -> Client {
     let service = tower::service_fn(move |request: http::Request<Body>| {
         let inner = inner.clone();
@@ -846,8 +846,8 @@ async fn a_container_that_keeps_ending_has_the_last_word() {
     assert_eq!(
         lines[lines.len() - 3..],
         [
-            "pod claimcheck-controllers-x, container controllers: CrashLoopBackOff: back-off 40s (it ended with exit \
-             code 3); its log ends:",
+            "pod claimcheck-controllers-x, container controllers: CrashLoopBackOff: back-off 40s (last exit \
+             code 3); last log lines:",
             &format!("{log}?&container=controllers&previous=true&tailLines=10"),
             "last words",
         ],
@@ -855,7 +855,7 @@ async fn a_container_that_keeps_ending_has_the_last_word() {
     );
 }
 
-/// The DaemonSet is what the harness looks for: its pods, its port; and its arguments are ours.
+/// The DaemonSet matches the harness: its pods, its port, and valid arguments.
 #[test]
 fn the_observers_are_where_the_timeline_looks_for_them() {
     use clap::Parser;

@@ -1,4 +1,4 @@
-//! Config files as golden files, and what kind would make of them.
+//! Config files as golden files, and their interpretation by kind.
 
 use std::{fs, path::Path};
 
@@ -34,7 +34,7 @@ fn three_workers_of_one_image() {
     assert_snapshot!(Cluster::generate(&wanted, None).unwrap().to_yaml());
 }
 
-/// A controller manager does not start that is told to leave off a controller of which it does not know.
+/// A controller manager does not start with an unknown controller in `--controllers`.
 #[test]
 fn controllers_are_off_that_the_version_has() {
     let version = |text: &str| Some(text.parse().unwrap());
@@ -63,7 +63,7 @@ fn controllers_are_off_that_the_version_has() {
     }
 }
 
-/// Whoever reaches the engine's network could read its metrics for as long as the cluster is kept.
+/// Anyone with access to the engine's network could read its metrics for as long as the cluster is kept.
 #[test]
 fn the_controller_manager_of_a_kept_cluster_serves_on_the_loopback() {
     let text = |keep| Cluster::generate(&Wanted { keep, ..wanted() }, None).unwrap().to_yaml();
@@ -79,7 +79,7 @@ fn stock_controllers() {
     assert_snapshot!(Cluster::generate(&wanted, None).unwrap().to_yaml());
 }
 
-/// Gates, APIs and kubelets' arguments of ours; what the file says, it says.
+/// Required feature gates, APIs and kubelet arguments; the file takes precedence.
 #[test]
 fn joined_with_a_file() {
     let theirs = theirs(
@@ -135,7 +135,7 @@ fn what_we_must_say_is_refused_by_name() {
                      /controllerManager/extraArgs/controllers, value: \"*\"}]'\n";
     let mount = "nodes:\n- extraMounts: [{hostPath: /d, containerPath: /var/lib/claimcheck}]\n";
     let table = [
-        (wanted(), "name: mine", Some("name cannot be set: give it by --name")),
+        (wanted(), "name: mine", Some("name cannot be set: use --name")),
         (
             workers.clone(),
             "nodes: [{role: control-plane}]",
@@ -187,7 +187,7 @@ fn the_controller_manager_serves_where_the_file_says_or_on_every_address() {
 #[test]
 fn what_is_no_config_of_kind_is_told() {
     let other = read("kind: Deployment\napiVersion: apps/v1\n").unwrap_err().to_string();
-    assert!(other.contains("it holds a Deployment of apps/v1"), "{other}");
+    assert!(other.contains("it contains a Deployment of apps/v1"), "{other}");
     let role =
         read("kind: Cluster\napiVersion: kind.x-k8s.io/v1alpha4\nnodes: [{role: master}]").unwrap_err();
     assert!(role.to_string().contains("master"), "{role}");
@@ -210,7 +210,7 @@ fn patched(config: &Cluster, mut document: Value) -> Value {
     document
 }
 
-/// What kind writes itself stays (`pkg/cluster/internal/kubeadm/config.go`).
+/// kind's own settings are kept (`pkg/cluster/internal/kubeadm/config.go`).
 #[test]
 fn both_flavours_of_kubeadm_s_config_are_met() {
     let wanted = Wanted { kubelet_args: [("v".into(), "6".into())].into(), ..wanted() };

@@ -1,4 +1,4 @@
-//! Clusters from their claim to their end, in order or not.
+//! Clusters from claim to deletion, with and without failures.
 
 use insta::assert_snapshot;
 
@@ -73,7 +73,7 @@ async fn a_cluster_comes_and_goes() {
     assert_snapshot!(fake.calls());
 }
 
-/// It is everybody's: of the clusters that use it, ours were neither the first nor the last.
+/// The network is shared: claimcheck's clusters are neither the first nor the last ones to use it.
 #[tokio::test]
 async fn kind_s_network_stays_where_it_was_there_before_or_is_used() {
     let fake = Fake::new();
@@ -125,7 +125,7 @@ async fn a_failed_creation_is_there_for_its_logs_and_then_gone() {
 async fn a_kept_cluster_stays_until_it_is_taken_down() {
     let fake = Fake::new();
     create(&fake).await.keep().unwrap();
-    // Dropped by now, and still there.
+    // Dropped by now, but it still exists.
     assert_eq!(fake.containers().lines().count(), 3);
     assert_eq!(prune(&fake.teardown(), &fake.store(), false).await.unwrap().len(), 0);
     let ready = preflight(&fake.tools(), &fake.store(), &needs(true)).await.unwrap();
@@ -143,7 +143,7 @@ async fn a_kept_cluster_stays_until_it_is_taken_down() {
     assert!(list(&fake.engine(), &fake.store()).await.unwrap().is_empty());
 }
 
-/// SIGKILL in the middle of `kind create`: a record, perhaps containers, and nobody.
+/// SIGKILL in the middle of `kind create`: a record, perhaps containers, and no process.
 #[tokio::test]
 async fn prune_deletes_what_killed_runs_have_left_and_nothing_else() {
     let fake = Fake::new();
@@ -207,7 +207,7 @@ async fn what_nobody_can_delete_stays_known() {
     fake.fails("kind delete", "ERROR: failed to delete cluster");
     fake.fails("docker rm", "Error response from daemon: container is in a dead state");
     let error = owned.delete().await.unwrap_err().to_string();
-    assert!(error.starts_with("cluster claimcheck-a is not deleted, and stays known to"), "{error}");
+    assert!(error.starts_with("cluster claimcheck-a was not deleted, and remains known to"), "{error}");
     let known = list(&fake.engine(), &fake.store()).await.unwrap();
     assert_eq!((known.len(), known[0].standing), (1, Standing::Gone));
     fake.no_rule("docker rm");

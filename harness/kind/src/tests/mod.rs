@@ -1,5 +1,5 @@
-//! Against a `kind` and a `docker` of our own on the PATH, which log what they are asked for, and fail, hang or
-//! answer as the real ones do.
+//! Tests with fake `kind` and `docker` programs on the PATH, which log their arguments, and fail, hang or
+//! respond like the real ones.
 
 mod config;
 mod lifecycle;

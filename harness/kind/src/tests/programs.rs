@@ -1,4 +1,4 @@
-//! Command lines, and what is made of failures.
+//! Command lines, and errors for failures.
 
 use std::{path::Path, time::Duration};
 
@@ -48,7 +48,7 @@ async fn command_lines_of_engines() {
     assert_snapshot!(fake.calls());
 }
 
-/// Its templates differ between its versions, so podman is asked for JSON.
+/// Templates differ between versions of podman, so JSON is requested.
 #[tokio::test]
 async fn containers_of_podman_are_listed() {
     let fake = Fake::with(&["podman"]);
@@ -73,7 +73,7 @@ exit 0"#;
     assert_eq!(fake.calls(), asked.repeat(2));
 }
 
-/// `kind load docker-image` asks `docker` alone.
+/// `kind load docker-image` supports `docker` only.
 #[tokio::test]
 async fn images_of_other_engines_go_through_a_file() {
     let fake = Fake::with(&["kind", "podman"]).provider("podman");
@@ -98,15 +98,15 @@ fn the_engine_is_kind_s_own_choice_unless_it_is_named() {
     let unknown = name(Fake::new().provider("lxc")).unwrap_err().to_string();
     assert_eq!(
         unknown,
-        "KIND_EXPERIMENTAL_PROVIDER=\"lxc\" is not known: use docker, podman, nerdctl or finch"
+        "KIND_EXPERIMENTAL_PROVIDER=\"lxc\" is not supported: use docker, podman, nerdctl or finch"
     );
     let missing = name(Fake::with(&["kind"])).unwrap_err().to_string();
     assert!(missing.starts_with("a container engine is not on the PATH: install Docker"), "{missing}");
     let named = name(Fake::new().provider("podman")).unwrap_err().to_string();
-    assert!(named.starts_with("podman is not on the PATH: install it, or name another"), "{named}");
+    assert!(named.starts_with("podman is not on the PATH: install it, or set another"), "{named}");
 }
 
-/// What kind and docker really print.
+/// Real output of kind and docker.
 #[tokio::test]
 async fn failures_say_what_was_run_what_it_said_and_what_helps() {
     let said = [
@@ -124,7 +124,7 @@ async fn failures_say_what_was_run_what_it_said_and_what_helps() {
          not found in type v1alpha4.Cluster",
         "ERROR: failed to create cluster: failed to init node with kubeadm: command \"docker exec --privileged \
          claimcheck-a-control-plane kubeadm init\" failed with error: exit status 1",
-        "something that nobody has seen before",
+        "an unknown failure",
     ];
     let fake = Fake::new();
     let mut told = Vec::new();
@@ -156,17 +156,17 @@ async fn what_is_missing_and_what_is_strange_is_told() {
     let fake = Fake::new();
     fake.rule("kind version", "echo kind of; exit 0");
     let strange = fake.kind().version().await.unwrap_err().to_string();
-    let expected = "`kind version --quiet` answers \"kind of\": a version such as 0.33.0 was expected";
+    let expected = "`kind version --quiet` returned \"kind of\": expected a version such as 0.33.0";
     assert_eq!(strange, expected);
     fake.rule("docker info", "echo '<html>'; exit 0");
     let strange = fake.engine().info().await.unwrap_err().to_string();
     assert_eq!(
         strange,
-        "`docker info --format '{{json .}}'` answers \"<html>\": its state as JSON was expected"
+        "`docker info --format '{{json .}}'` returned \"<html>\": expected its state as JSON"
     );
 }
 
-/// The clock stands still until nothing else happens: then it is at the limit.
+/// The paused clock advances to the limit when the runtime is idle.
 #[tokio::test(start_paused = true)]
 async fn a_program_that_hangs_is_killed() {
     let fake = Fake::new();
@@ -176,10 +176,10 @@ async fn a_program_that_hangs_is_killed() {
         matches!(&error, ProgramError::TimedOut { limit, .. } if *limit == Duration::from_secs(60)),
         "{error}"
     );
-    assert!(error.to_string().contains("has not ended within 60 s, and was killed"), "{error}");
+    assert!(error.to_string().contains("did not exit within 60 s, and was killed"), "{error}");
 }
 
-/// kind runs programs of its own: they must not go on once it is dead.
+/// kind runs child processes: they must not continue after it was killed.
 #[tokio::test]
 async fn a_dropped_call_takes_its_children_along() {
     let fake = Fake::new();
@@ -189,7 +189,7 @@ async fn a_dropped_call_takes_its_children_along() {
         created = kind.create(&create) => panic!("it hangs: {created:?}"),
         child = fake.hung() => child,
     };
-    // Signalled already; whoever inherited it has to reap it.
+    // Signalled already; the process that inherited it has to reap it.
     tokio::time::timeout(Duration::from_secs(30), async {
         while alive(child) {
             tokio::task::yield_now().await;
@@ -199,7 +199,7 @@ async fn a_dropped_call_takes_its_children_along() {
     .unwrap();
 }
 
-/// Whether a process is there, and no zombie.
+/// Whether a process exists and is not a zombie.
 fn alive(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     kill(Pid::from_raw(pid), None) != Err(Errno::ESRCH) && !stat.contains(") Z ")

@@ -1,44 +1,44 @@
-//! How far chance moves a comparison: by resampling what can be taken for independent.
+//! The sampling error of a comparison, by resampling units that can be treated as independent.
 //!
-//! Samples of one run are not: volumes that are on their way together wait for the same processor. So a run is
-//! cut into stretches of time, and those are drawn anew; runs as a whole, where there are enough to tell from
-//! them how much a run differs from the next.
+//! Samples of one run are not independent: concurrent volumes wait for the same processor. So a run is
+//! split into blocks of time, and those are resampled (block bootstrap); whole runs are resampled if there are enough
+//! of them to estimate the variation between runs.
 
 use fastrand::Rng;
 use serde::Serialize;
 
 use super::read::Side;
 
-/// How often is drawn anew: the spread is then known to some three per cent.
+/// The number of resamples: the spread is then known to about three per cent.
 const DRAWS: u32 = 500;
-/// The same data shall give the same verdict.
+/// A fixed seed: the same data must give the same verdict.
 const SEED: u64 = 0x5eed;
-/// With fewer runs a side, how much one differs from the next cannot be told.
+/// With fewer runs per side, the variation between runs cannot be estimated.
 pub(super) const ENOUGH_RUNS: usize = 4;
 
-/// What is drawn anew as a whole.
+/// The unit of resampling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unit {
-    /// Stretches of a run, of consecutive samples.
+    /// Blocks of consecutive samples of a run.
     Stretch,
-    /// Runs.
+    /// Whole runs.
     Run,
 }
 
-/// How far back a sample depends on those before it.
+/// The range of autocorrelation between samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Memory {
-    /// As far as the machine is of one pace: stretches are as long as there are many.
+    /// As long as the machine speed is stable: the length of a block equals the number of blocks.
     Long,
-    /// Hardly, since what the machine did is taken out: there are as many stretches as the square of how long they are,
-    /// which tells more of how sure one can be. But no shorter than so many volumes are under way together, which wait
+    /// Short, since the machine speed is taken out: the number of blocks is the square of their length,
+    /// which gives a better estimate of the spread. But no shorter than the number of concurrent volumes, which wait
     /// for each other.
     Short { abreast: f64 },
 }
 
 impl Memory {
-    /// How many stretches so many samples are cut into.
+    /// The number of blocks for this many samples.
     fn stretches(self, samples: usize) -> usize {
         let samples = samples as f64;
         let length = match self {
@@ -49,7 +49,7 @@ impl Memory {
     }
 }
 
-/// What these sides allow.
+/// The unit that these sides allow.
 pub(super) fn unit(sides: [&Side; 2]) -> Unit {
     if sides.iter().all(|side| side.runs.len() >= ENOUGH_RUNS) { Unit::Run } else { Unit::Stretch }
 }
@@ -70,16 +70,16 @@ pub(super) fn units<'a, T>(runs: &[&'a [T]], unit: Unit, memory: Memory) -> Vec<
     runs.iter().flat_map(cut).filter(|unit| !unit.is_empty()).collect()
 }
 
-/// What one unit adds to a mean: a sum, and of how many.
+/// The contribution of one unit to a mean: a sum and a count.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
     pub sum: f64,
     pub count: f64,
 }
 
-/// The variance of the mean of these parts if they had been other ones.
+/// The sampling variance of the mean of these parts.
 ///
-/// One unit less than there are is drawn: that takes out just what a few units tell too little of their spread
+/// One unit less than available is drawn: that corrects the bias of the spread with few units
 /// (Rao and Wu, 1988).
 pub(super) fn variance(parts: &[Part]) -> f64 {
     let mut rng = Rng::with_seed(SEED);

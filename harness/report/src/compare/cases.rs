@@ -1,4 +1,4 @@
-//! Cases whose result is not the same on both sides.
+//! Cases with different results on the two sides.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,35 +7,35 @@ use serde::Serialize;
 
 use super::{read::Side, verdict::Verdict};
 
-/// A case with other results on one side than on the other.
+/// A case with different results on the two sides.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CaseChange {
     /// Which.
     pub case: CaseId,
-    /// What became of it.
+    /// The change.
     pub change: Change,
 }
 
-/// What became of a case.
+/// The change of a case's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
-    /// It fails, and did not before.
+    /// It fails, but did not fail before.
     Broken,
-    /// It passes, and failed before.
+    /// It passes, but failed before.
     Mended,
-    /// It runs, and was skipped before.
+    /// It runs, but was skipped before.
     Runs,
-    /// It is skipped, and ran before.
+    /// It is skipped, but ran before.
     Skipped,
     /// It is new.
     New,
-    /// It is no longer there.
+    /// It no longer exists.
     Gone,
 }
 
 impl Change {
-    /// For people.
+    /// The words for reports.
     pub const fn words(self) -> &'static str {
         match self {
             Self::Broken => "fails now",
@@ -43,13 +43,13 @@ impl Change {
             Self::Runs => "is no longer skipped",
             Self::Skipped => "is skipped now",
             Self::New => "is new",
-            Self::Gone => "is gone",
+            Self::Gone => "no longer exists",
         }
     }
 }
 
 impl CaseChange {
-    /// What is new or gone says nothing.
+    /// New or removed cases do not count.
     pub(super) fn verdict(&self) -> Verdict {
         match self.change {
             Change::Broken => Verdict::Worse,
@@ -59,7 +59,7 @@ impl CaseChange {
     }
 }
 
-/// How a case went on one side: of several results the greatest.
+/// The result of a case on one side: the worst of several.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Went {
     Skipped,
@@ -67,10 +67,10 @@ enum Went {
     Failed,
 }
 
-/// The cases of both sides that went differently, the worst first.
+/// The cases with different results, the worst first.
 pub(super) fn compare(sides: [&Side; 2]) -> Vec<CaseChange> {
     let [before, after] = sides.map(results);
-    // A load has none, and says nothing of those of a run.
+    // A load has no cases, so there is nothing to compare.
     if before.is_empty() || after.is_empty() {
         return Vec::new();
     }

@@ -1,17 +1,17 @@
-//! A phase held against its company: the other phases of the same run, at the same time.
+//! Compares a phase relative to its covariates: the other phases of the same run at the same time.
 //!
-//! What makes a machine slower, a neighbour of its virtual processors or a disk that flushes, makes all phases slower
-//! that are under way; what changes in one phase does not. So each sample is divided by how much longer than usual
-//! the other phases took within a moment of it, and the two sides are compared by what is left. Of 30 loads of 200
+//! Anything that slows down the machine, such as a noisy neighbour or a disk flush, slows down all phases
+//! that are in progress; a change in one phase does not. So each sample is divided by how much longer than usual
+//! the other phases took around that time, and the two sides are compared by the residuals. Of 30 loads of 200
 //! volumes, two at a time, the medians of a phase varied by 9 to 12 % from one load to the next, and by 3 to 5 % once
-//! their company was taken out, which is what 200 samples vary by anyway.
+//! the covariates were taken out, which is the sampling error of 200 samples anyway.
 //!
-//! What comes on top of a phase shows best in the samples that did not have to wait for anything else, so the quick
-//! ones count more ([`super::rank::score`]): on a machine that is busy with other things too, as much is found as else
-//! with a third more samples.
+//! A delay added to a phase shows best in the samples that did not have to wait for anything else, so the fast
+//! ones have more weight ([`super::rank::score`]): on a busy machine this has the same power as
+//! a third more samples.
 //!
-//! Not all phases feel a slow machine alike, and a change may touch many phases. Either shows as disagreement: how
-//! much the other phases differ from each other between the two sides is added to the doubt about this one.
+//! Not all phases respond equally to a slow machine, and a change may affect many phases. Both show as disagreement:
+//! how much the other phases differ from each other between the two sides is added to the variance of this one.
 
 use std::collections::BTreeMap;
 
@@ -27,85 +27,85 @@ use super::{
     verdict::holm,
 };
 
-/// What goes on within so many nanoseconds before and after is at the same time.
+/// The window of concurrency, in nanoseconds before and after.
 const MOMENT_NS: u64 = 150_000_000;
-/// Shorter phases, in seconds, take no part: they are made of the clock's grain.
+/// Phases shorter than this, in seconds, are excluded: they are dominated by clock resolution.
 const SHORTEST: f64 = 1e-4;
-/// Those whose times spread further than this, as a logarithm, take no part either: they are of several kinds.
+/// Phases with a wider spread than this, as a logarithm, are excluded too: they mix several kinds of work.
 const WIDEST: f64 = 1.0;
-/// With fewer phases to hold it against nothing is said of one.
+/// The minimum number of other phases to compare with.
 const COMPANIONS: usize = 5;
-/// As if a moment had so many samples more that are as all of the run: few samples say little.
+/// Shrinkage: a window counts as if it had this many additional average samples.
 const AS_ALL: f64 = 5.0;
-/// So many spreads from the usual counts as this many, for a straggler says nothing of the others.
+/// Winsorization: deviations are limited to this many spreads, so that stragglers do not dominate.
 const FAR: f64 = 2.5;
 /// The standard deviation of a normal distribution, in median absolute deviations.
 const OF_DEVIATION: f64 = 1.4826;
 /// The median of chi squared with one degree of freedom.
 const MEDIAN_OF_CHI_SQUARED: f64 = 0.4549;
-/// By how much a phase differs from the others from one run to the next at the least, whatever its samples say: on
-/// which processor a thread comes to run, and how memory lies. The standard deviation of a logarithm.
+/// The minimum variation of a phase relative to the others between runs, independent of its samples: on
+/// which processor a thread runs, and memory layout. The standard deviation of a logarithm.
 const OF_RUN: f64 = 0.015;
-/// How differently phases take to a machine of another pace: of 60 loads on one that was up to half slower for some
+/// How differently phases respond to a change of machine speed: of 60 loads on one that was up to half slower for some
 /// minutes, phases became longer by the power of 0.8 to 1.3 of what the others did.
 const ELASTICITY: f64 = 0.15;
-/// The same of a driver, more than that: it may compute, or wait for a cloud.
+/// The same for a driver, which varies more: it may compute, or wait for a cloud API.
 const OWN_WAY: f64 = 0.35;
-/// A change that people want to be told of, as a share of a phase.
+/// The smallest change worth reporting, as a share of a phase.
 pub(super) const A_FIFTH: f64 = 0.2;
-/// What 19 of 20 normal values are above, in standard deviations below the mean.
+/// The 5th percentile of the normal distribution, in standard deviations below the mean.
 const NINETEEN_IN_TWENTY: f64 = 1.645;
-/// The variance of a median, in that of a mean.
+/// The variance of a median relative to that of a mean.
 const OF_MEDIAN: f64 = std::f64::consts::FRAC_PI_2;
 
-/// A phase on the second side, or a part of it, held against the other phases.
+/// A phase on the second side, or a part of it, relative to the other phases.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Beside {
-    /// By how much longer it takes than they do, as a share.
+    /// Its increase relative to the other phases, as a share.
     pub ratio: f64,
-    /// How likely chance does as much.
+    /// The p-value.
     pub p: f64,
-    /// The same, after Holm, with all phases in mind.
+    /// The p-value after Holm's correction over all phases.
     pub p_holm: f64,
-    /// From which share of its median on, had each sample taken as much longer, that is found 19 times in 20, with so
-    /// many samples that vary as they do.
+    /// The smallest increase, as a share of the median, that is detected with a power of 95 % with this number of
+    /// samples and their variance.
     pub finds: f64,
 }
 
-/// By how much a phase takes longer on the second side, without what the others did at the time.
+/// The increase of a phase on the second side, adjusted for the other phases at the time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Lag {
     /// A difference of logarithms.
     shift: f64,
-    /// The same with what the others did.
+    /// The same without the adjustment.
     as_is: f64,
-    /// What it would be had each sample of the first side taken a fifth of their median longer.
+    /// The difference if each sample of the first side had taken a fifth of their median longer.
     of_a_fifth: f64,
-    /// Its standard error, as far as the samples tell.
+    /// Its standard error, estimated from the samples.
     spread: f64,
-    /// The variance from run to run beyond that.
+    /// The additional variance between runs.
     of_runs: f64,
-    /// Of how many units the spread is known.
+    /// The number of units from which the spread is estimated.
     freedom: f64,
 }
 
-/// What is usual for a phase on both sides: logarithms of seconds.
+/// The baseline of a phase on both sides: logarithms of seconds.
 #[derive(Clone, Copy, Debug)]
 struct Usual {
     middle: f64,
     spread: f64,
 }
 
-/// What is usual for each phase that may be a companion, and what they did as each run went on.
+/// The baseline of each phase that may be a covariate, and their course during each run.
 pub(super) struct Company {
     usual: BTreeMap<Phase, Usual>,
     moments: [Vec<Moments>; 2],
-    /// How many volumes were under way together, where it was most.
+    /// The peak number of concurrent volumes.
     abreast: f64,
 }
 
 impl Company {
-    /// None where there are too few phases.
+    /// None if there are too few phases.
     pub(super) fn of(sides: [&Side; 2]) -> Option<Self> {
         let usual = |&phase: &Phase| Some((phase, Usual::of(phase, sides)?));
         let usual: BTreeMap<_, _> = Phase::ALL.iter().filter_map(usual).collect();
@@ -114,7 +114,7 @@ impl Company {
         (usual.len() > COMPANIONS).then_some(Self { usual, moments, abreast })
     }
 
-    /// Compares a phase, or a part of it, without what its company did. None where it is too short, or too rare.
+    /// Compares a phase, or a part of it, adjusted for its covariates. None if it is too short or too rare.
     pub(super) fn lag(&self, phase: Phase, sides: [&Side; 2], take: fn(&Sample) -> f64) -> Option<Lag> {
         self.usual.get(&phase)?;
         let as_is = sides.map(|side| {
@@ -173,7 +173,7 @@ impl Company {
     }
 }
 
-/// How many volumes of a run were under way together, for phases of one follow each other.
+/// The number of concurrent volumes of a run; the phases of one volume are sequential.
 fn abreast(run: &Run) -> f64 {
     let samples = || run.samples.values().flatten();
     let [first, last] =
@@ -207,7 +207,7 @@ impl Usual {
     }
 }
 
-/// What the phases of a run did, as it went on.
+/// The course of the phases during a run.
 struct Moments {
     all: Sums,
     of: BTreeMap<Phase, Sums>,
@@ -230,7 +230,7 @@ impl Moments {
         Self { all: Sums::of(all), of: of.into_iter().map(|(phase, of)| (phase, Sums::of(of))).collect() }
     }
 
-    /// By how much longer than usual all phases but this one took about then, as a logarithm.
+    /// The deviation of all other phases from their baseline around that time, as a logarithm.
     fn beside(&self, phase: Phase, end_ns: u64) -> f64 {
         let but_own = |of: &dyn Fn(&Sums) -> Sum| {
             let own = self.of.get(&phase).map_or_else(Sum::default, of);
@@ -245,12 +245,12 @@ impl Moments {
     }
 }
 
-/// What samples add up to.
+/// Cumulative sums of samples.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
     /// When the last of them ended.
     end_ns: u64,
-    /// From the usual, weighted.
+    /// The weighted deviation from the baseline.
     distance: f64,
     weight: f64,
     count: f64,
@@ -286,23 +286,23 @@ impl Sums {
 }
 
 impl Lag {
-    /// The variance of the shift, where the others disagree by so much.
+    /// The variance of the shift, given this disagreement of the others.
     fn variance(&self, disagreement: f64) -> f64 {
         self.spread * self.spread + disagreement
     }
 
-    /// What it is without what the others' have in common, and the standard error of that, where the power of what the
+    /// The shift without the component common to the others, and its standard error, where the power of what the
     /// others did by which it takes to another machine is known so well.
     fn beside(&self, others: &[Self], elasticity: f64) -> (f64, f64) {
         let (mut common, mut disagree) = (0.0, 0.0);
-        // How sure each of them is depends on how much they disagree, which is known once their middle is.
+        // The precision of each depends on their disagreement, which is known once their median is.
         for _ in 0..2 {
             common = middle(others, disagree);
             disagree = disagreement(others, common);
         }
         let machine = median(others, |other| other.as_is);
         disagree = disagree.max((elasticity * machine).powi(2));
-        // What a few runs tell of how much they differ is little: no phase is surer than most of them.
+        // A few runs give a poor estimate of their variation: no phase is more certain than most of them.
         let of_runs = self.of_runs.max(median(others, |other| other.of_runs));
         let sure: f64 = others.iter().map(|other| other.variance(disagree).recip()).sum();
         let variance = self.variance(disagree) + of_runs + OF_MEDIAN / sure;
@@ -310,15 +310,16 @@ impl Lag {
     }
 }
 
-/// Holds each phase, and Kubernetes' part in it, against the other phases, where `doubt` is how often any of them may
-/// be named by chance.
+/// Compares each phase, and Kubernetes' part in it, with the other phases, where `doubt` is the family-wise error
+/// rate.
 pub(super) fn judge(lines: &mut [PhaseLine], doubt: f64) {
     let companions: Vec<Option<Lag>> = lines.iter().map(|line| line.total.sure_lag()).collect();
     let mut all = Vec::new();
     for (at, line) in lines.iter_mut().enumerate() {
         let others = [&companions[..at], &companions[at + 1..]].concat();
         let others: Vec<Lag> = others.into_iter().flatten().collect();
-        // A driver takes to another machine in its own way, so the less of a phase is Kubernetes' the less is known.
+        // A driver responds to machine speed in its own way, so the smaller Kubernetes' share of a phase, the less is
+        // known.
         let driver = line.driver.map_or(0.0, |driver| driver.p50[0] / line.total.p50[0]).min(1.0);
         let parts = [(Some(&mut line.total), driver), (line.overhead.as_mut(), 0.0)];
         for (judged, driver) in parts {
@@ -340,7 +341,7 @@ pub(super) fn judge(lines: &mut [PhaseLine], doubt: f64) {
 }
 
 impl Judged {
-    /// Its lag, if its samples tell how sure that is.
+    /// Its lag, if its standard error can be estimated.
     fn sure_lag(&self) -> Option<Lag> {
         self.lag.filter(|lag| lag.spread > 0.0)
     }
@@ -360,7 +361,7 @@ fn middle(all: &[Lag], disagreement: f64) -> f64 {
     weighted.iter().find(reaches).map_or(0.0, |(shift, _)| *shift)
 }
 
-/// The variance of the shifts beyond what chance accounts for.
+/// The variance of the shifts beyond the sampling error.
 fn disagreement(all: &[Lag], common: f64) -> f64 {
     let seen = median(all, |lag| (lag.shift - common).powi(2)) / MEDIAN_OF_CHI_SQUARED;
     (seen - median(all, |lag| lag.spread * lag.spread)).max(0.0)

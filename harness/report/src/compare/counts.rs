@@ -1,4 +1,4 @@
-//! What is counted on both sides, as means of a run.
+//! Counts on both sides, as means per run.
 
 use claimcheck_model::TransitionKind;
 use serde::Serialize;
@@ -9,19 +9,19 @@ use super::{
 };
 use crate::CallCounts;
 
-/// A count; means of a run, so that sides may have more runs than one.
+/// A count; means per run, so that sides may have several runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Count {
-    /// What is counted.
+    /// The counted quantity.
     pub name: String,
-    /// On each side; none where it is not known.
+    /// On each side; none if unknown.
     pub per_run: [Option<f64>; 2],
-    /// It is a defect: more of it is worse.
+    /// Whether it is a defect: more is worse.
     pub is_defect: bool,
 }
 
 impl Count {
-    /// More defects are worse; other counts are what they are.
+    /// More defects are worse; other counts have no verdict.
     pub(super) fn verdict(&self) -> Verdict {
         match self.per_run {
             [Some(a), Some(b)] if self.is_defect => Verdict::of(b - a),
@@ -30,7 +30,7 @@ impl Count {
     }
 }
 
-/// Everything that a side has counted.
+/// All counts of a side.
 pub(super) fn compare(sides: [&Side; 2]) -> Vec<Count> {
     let mean = |side: &Side, of: &dyn Fn(&Run) -> Option<u64>| {
         let counts: Option<Vec<u64>> = side.runs.iter().map(of).collect();
@@ -56,7 +56,7 @@ pub(super) fn compare(sides: [&Side; 2]) -> Vec<Count> {
     let violations = |run: &Run| Some(run.summary.violations.values().sum());
     all.push(count("calls out of order".to_owned(), true, &violations));
     all.push(count("left behind".to_owned(), true, &|run| Some(run.summary.leaks.len() as u64)));
-    // What nobody has counted is nothing to compare.
+    // Counts that neither side has are omitted.
     all.retain(|count| count.per_run.iter().any(|mean| mean.is_some_and(|mean| mean > 0.0)));
     all
 }

@@ -1,4 +1,4 @@
-//! What is not the same on both sides: then that is what is compared, wanted or not.
+//! Differences between the configurations of the two sides, which may explain the result.
 
 use std::collections::BTreeSet;
 
@@ -7,8 +7,8 @@ use serde::Serialize;
 
 use super::read::{Run, Side};
 
-/// What decides how long things take, beside the program: as `environment` of a run names it, and for people.
-/// The version of claimcheck is not among it, since that is what comparisons are for.
+/// The factors that affect durations, in addition to the program: the key in a run's `environment`, and the label.
+/// The version of claimcheck is not included, since comparing versions is the purpose.
 const DECISIVE: [(&str, &str); 8] = [
     ("cluster", "cluster"),
     ("controllers", "storage controllers"),
@@ -20,12 +20,12 @@ const DECISIVE: [(&str, &str); 8] = [
     ("processors", "processors"),
 ];
 
-/// Something that is not the same on both sides.
+/// A difference between the two sides.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Difference {
-    /// What.
+    /// Its label.
     pub name: &'static str,
-    /// What it is on each side; of several runs all that occur. Empty where a side has nothing of it.
+    /// The value on each side; all values of several runs. Empty if a side has none.
     pub is: [String; 2],
 }
 
@@ -46,7 +46,7 @@ pub(super) fn between(sides: [&Side; 2]) -> Vec<Difference> {
     different.map(|(name, is)| Difference { name, is }).chain(phases(sides)).collect()
 }
 
-/// Phases that one side alone has: nothing can be said of them.
+/// Phases that only one side has: they cannot be compared.
 fn phases(sides: [&Side; 2]) -> impl Iterator<Item = Difference> {
     let of = |side: &Side| side.runs.iter().flat_map(|run| run.samples.keys().copied()).collect();
     let [a, b]: [BTreeSet<Phase>; 2] = sides.map(of);
@@ -58,19 +58,19 @@ fn phases(sides: [&Side; 2]) -> impl Iterator<Item = Difference> {
     some.map(|is| Difference { name: "phases", is })
 }
 
-/// What a run was for.
+/// The purpose of a run.
 fn work(run: &Run) -> String {
     let Some(load) = &run.summary.load else { return "cases".to_owned() };
     let hold = if load.hold { ", held until all are up" } else { "" };
     format!("a load, {} pods a volume, {} volumes a pod{hold}", load.pods_per_volume, load.volumes_per_pod)
 }
 
-/// What was made to go wrong.
+/// The injected faults.
 fn faults(run: &Run) -> String {
     run.summary.environment.get("faults").cloned().unwrap_or_else(|| "none".to_owned())
 }
 
-/// Which phases are seen how often depends on which cases ran.
+/// The cases that ran determine how often each phase is observed.
 fn cases(run: &Run) -> String {
     let ran: u64 = run.summary.cases.passed + run.summary.cases.failed;
     format!("{ran} ran")

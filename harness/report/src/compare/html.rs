@@ -1,5 +1,5 @@
-//! The comparison as a page of its own: both sides of each phase as bars on one scale, and where the difference
-//! lies.
+//! The comparison as a self-contained page: both sides of each phase as bars on one scale, and the interval of the
+//! difference.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -34,9 +34,9 @@ pub(super) fn render(comparison: &Comparison) -> String {
                 style { (PreEscaped(STYLE)) }
             }
             body {
-                h1 { "B against A: " span class=(class(comparison.verdict)) { (words::verdict(comparison)) } }
+                h1 { "B compared with A: " span class=(class(comparison.verdict)) { (words::verdict(comparison)) } }
                 @if !comparison.differences.is_empty() {
-                    h2 { "Not the same on both sides" }
+                    h2 { "Other differences between A and B" }
                     ul { @for line in words::warnings(comparison) { li { (line) } } }
                 }
                 h2 { "Phases" }
@@ -46,7 +46,7 @@ pub(super) fn render(comparison: &Comparison) -> String {
                     h2 { "Cases" }
                     ul { @for change in &comparison.cases { li { (change.case) " " (change.change.words()) } } }
                 }
-                h2 { "Counts in a run" }
+                h2 { "Counts per run" }
                 div.scroll { (counts(comparison)) }
                 @for note in words::notes(comparison) { p.note { (note) } }
             }
@@ -70,7 +70,7 @@ fn phases(comparison: &Comparison) -> Markup {
             thead {
                 tr {
                     th { "phase" } th.verdict { "verdict" } th { "samples" } th.bars colspan="2" { "P50" } th { "P95" }
-                    th { "driver P50" } th { "overhead P50" } th { "difference" } th { "beside" } th { "interval" }
+                    th { "driver P50" } th { "overhead P50" } th { "difference" } th { "relative" } th { "interval" }
                 }
             }
             tbody { @for line in &comparison.phases { (phase(line, longest)) } }

@@ -17,7 +17,7 @@ pub(super) fn render(comparison: &Comparison) -> String {
     }
     let cases = comparison.cases.iter();
     parts.extend(list("Cases", cases.map(|change| format!("`{}` {}", change.case, change.change.words()))));
-    parts.extend(list("Not the same on both sides", words::warnings(comparison).into_iter()));
+    parts.extend(list("Other differences between A and B", words::warnings(comparison).into_iter()));
     parts.extend(words::notes(comparison).iter().map(|note| format!("<sub>{note}</sub>\n")));
     parts.join("\n")
 }
@@ -29,7 +29,7 @@ fn list(title: &str, lines: impl Iterator<Item = String>) -> Option<String> {
 
 fn phases(comparison: &Comparison) -> String {
     let mut text =
-        "| phase | n | P50 A → B | P95 A → B | difference | beside | interval | driver P50 | overhead P50 | |\n\
+        "| phase | n | P50 A → B | P95 A → B | difference | relative | interval | driver P50 | overhead P50 | |\n\
                     |---|--:|--:|--:|--:|--:|--:|--:|--:|---|\n"
             .to_owned();
     for line in &comparison.phases {
@@ -56,7 +56,7 @@ fn phases(comparison: &Comparison) -> String {
 }
 
 fn counts(comparison: &Comparison) -> String {
-    let mut text = "| in a run | A | B |\n|---|--:|--:|\n".to_owned();
+    let mut text = "| per run | A | B |\n|---|--:|--:|\n".to_owned();
     for count in &comparison.counts {
         let [a, b] = count.per_run.map(words::mean);
         text.push_str(&format!("| {} | {a} | {b} |\n", count.name));

@@ -1,5 +1,5 @@
-//! Two runs, or two groups of runs, held against each other: which phase became slower, and is that more than
-//! chance?
+//! Compares two runs, or two groups of runs: which phases became slower, and is the difference statistically
+//! significant?
 //!
 //! ```text
 //! run folders ──read──> Side (runs, samples) ──┬─ phase, company: rank, bootstrap ─> verdict (Holm) ─┐
@@ -9,13 +9,13 @@
 //!
 //! The statistic is the shift between the two distributions (Hodges-Lehmann): the median of all differences
 //! between a sample of one side and one of the other. Unlike a difference of medians it uses every sample, so a
-//! shift of a fifth of the median shows in 200 samples also where times are skewed and have heavy tails; unlike a
-//! difference of means no straggler moves it. How far chance moves it is found by resampling, not of single
-//! samples, which within a run depend on each other, but of stretches of a run or of whole runs ([`Unit`]).
+//! shift of a fifth of the median is detected with 200 samples even if times are skewed and heavy-tailed; unlike a
+//! difference of means it is robust against outliers. Its sampling error is estimated by resampling, not single
+//! samples, which are correlated within a run, but blocks of a run or whole runs ([`Unit`]).
 //!
-//! A machine is not equally fast from one minute to the next. So a phase is held against the others of its time, which
-//! the same machine made slower or faster (`company`); and what all of them did against a yardstick that both sides
-//! carry (`pace`).
+//! The speed of a machine varies from one minute to the next. So a phase is compared with the others at the same time,
+//! which the same machine made slower or faster (`company`); and all phases with a calibration loop that both sides
+//! ran (`pace`).
 //!
 //! Start with [`compare`]; everything but [`Side::read`] is pure.
 
@@ -52,14 +52,14 @@ pub use verdict::Verdict;
 /// The version of the schema of the JSON. Fields may be added under the same version.
 const SCHEMA: u32 = 1;
 
-/// When something counts as different.
+/// The criteria for a difference.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// How sure all verdicts together shall be, above 0 and below 1: with 0.95, one comparison of equals in
-    /// twenty names any phase.
+    /// The confidence level of all verdicts together, above 0 and below 1: with 0.95, one in twenty comparisons of
+    /// equals reports any phase (family-wise error rate).
     pub level: f64,
-    /// A share of the first side's median. Less than that is no difference, however sure it is: no two runs on
-    /// a machine that does other things too are equal to a few per cent.
+    /// The minimum effect, as a share of the first side's median. Smaller differences are ignored even if significant:
+    /// no two runs on a shared machine are equal to within a few per cent.
     pub margin: f64,
 }
 
@@ -69,34 +69,34 @@ impl Default for Options {
     }
 }
 
-/// What came out.
+/// The result of a comparison.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
     /// The version of this schema.
     pub version: u32,
-    /// How sure all verdicts together are.
+    /// The confidence level of all verdicts together.
     pub level: f64,
-    /// Differences below this share of the median are none.
+    /// Differences below this share of the median are ignored.
     pub margin: f64,
-    /// How many runs each side has.
+    /// The number of runs of each side.
     pub runs: [usize; 2],
-    /// What was resampled.
+    /// The unit of resampling.
     pub unit: Unit,
-    /// By how much the second side's machine was slower, as a factor; none where that is not known of both.
+    /// The slowdown factor of the second side's machine; none if it is not known for both.
     pub pace: Option<f64>,
-    /// The worst of all verdicts: of phases, cases, and what was left behind.
+    /// The worst of all verdicts: of phases, cases, and leaked objects.
     pub verdict: Verdict,
-    /// What is not the same on both sides, so that the comparison may be of that.
+    /// Differences in the configuration of the sides, which may explain the result.
     pub differences: Vec<Difference>,
     /// The phases that both sides have, in the order of a volume's life.
     pub phases: Vec<PhaseLine>,
-    /// What was counted, as means of a run.
+    /// Counts, as means per run.
     pub counts: Vec<Count>,
-    /// Cases whose result is not the same.
+    /// Cases with different results.
     pub cases: Vec<CaseChange>,
 }
 
-/// Holds `b` against `a`: a verdict says what `b` is.
+/// Compares `b` with `a`: verdicts describe `b`.
 pub fn compare(a: &Side, b: &Side, options: Options) -> Comparison {
     let sides = [a, b];
     let unit = bootstrap::unit(sides);
@@ -126,22 +126,22 @@ pub fn compare(a: &Side, b: &Side, options: Options) -> Comparison {
 }
 
 impl Comparison {
-    /// For programs.
+    /// As JSON.
     pub fn to_json(&self) -> String {
         serde_json::to_string_pretty(self).expect("a comparison has string keys only") + "\n"
     }
 
-    /// For pull requests and the summary of a CI job, in GitHub's Markdown.
+    /// As GitHub-flavoured Markdown, for pull requests and CI job summaries.
     pub fn to_markdown(&self) -> String {
         markdown::render(self)
     }
 
-    /// A page of its own for a browser, which needs nothing from anywhere.
+    /// As a self-contained HTML page.
     pub fn to_html(&self) -> String {
         html::render(self)
     }
 
-    /// For people at a terminal.
+    /// As text for a terminal.
     pub fn to_text(&self, style: crate::Style) -> String {
         text::render(self, style)
     }

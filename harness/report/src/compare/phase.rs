@@ -1,4 +1,4 @@
-//! One phase on both sides: how long it took, and by how much that differs.
+//! One phase on both sides: its durations and their difference.
 
 use claimcheck_model::Phase;
 use serde::Serialize;
@@ -13,47 +13,47 @@ use super::{
     verdict::Verdict,
 };
 
-/// With fewer samples a side nothing is said.
+/// The minimum number of samples per side for a verdict.
 pub(super) const ENOUGH: usize = 10;
 
 /// A phase that both sides have. All times are seconds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PhaseLine {
-    /// Which.
+    /// The phase.
     pub phase: Phase,
-    /// How many samples each side has.
+    /// The number of samples of each side.
     pub samples: [usize; 2],
-    /// What it is on the second side: all of it, or else a part of it.
+    /// The verdict on the second side: on the whole phase, or else on a part of it.
     pub verdict: Verdict,
     /// All of it.
     pub total: Judged,
-    /// The driver's part; none where the driver has no part in it. It is judged too, since it hides in Kubernetes'
+    /// The driver's part; none if the driver has no part in it. It is judged too, since it is masked by Kubernetes'
     /// part, which is longer and varies more.
     pub driver: Option<Judged>,
-    /// Kubernetes' part; none where that is all. It is judged too, since a driver that is never the same hides it; it
-    /// may be next to nothing.
+    /// Kubernetes' part; none if that is the whole phase. It is judged too, since a driver with high variance masks it;
+    /// it may be close to zero.
     pub overhead: Option<Judged>,
 }
 
-/// A time on both sides, and what is said of it.
+/// A time on both sides, and its verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Judged {
     /// The time.
     #[serde(flatten)]
     pub measure: Measure,
-    /// What it is on the second side.
+    /// The verdict on the second side.
     pub verdict: Verdict,
-    /// How likely chance alone does as much.
+    /// The p-value without correction for machine speed.
     pub p_as_is: Option<f64>,
-    /// How likely chance, or a machine of another pace, does as much.
+    /// The p-value that also allows for a different machine speed.
     pub p: Option<f64>,
-    /// The same, after Holm, with all that is judged in mind: this is what the verdict is made from.
+    /// The same after Holm's correction over everything judged: the basis of the verdict.
     pub p_holm: Option<f64>,
-    /// Where the shift would be had the second side's machine been as fast as the first's; seconds. None where that
-    /// is not known of both.
+    /// The shift corrected for machine speed; seconds. None if the machine speed
+    /// is not known for both sides.
     pub shift_evened: Option<f64>,
-    /// How it stands beside the other phases. None for a driver's part, which a slow machine changes in a way of its
-    /// own; and where there are too few phases, or it is too short.
+    /// The comparison relative to the other phases. None for a driver's part, which responds to a slow machine in its
+    /// own way; and if there are too few phases, or it is too short.
     pub beside: Option<Beside>,
     #[serde(skip)]
     pub(super) lag: Option<Lag>,
@@ -67,14 +67,14 @@ pub(super) enum PhasePart {
 }
 
 impl PhaseLine {
-    /// From which share of all of it on something that Kubernetes adds is found 19 times in 20.
+    /// The smallest increase by Kubernetes, as a share of the whole phase, that is detected with a power of 95 %.
     pub(super) fn finds(&self) -> Option<f64> {
         let all = [Some(self.total), self.overhead].into_iter().flatten();
         let finds = all.filter_map(|judged| Some(judged.beside?.finds * judged.p50[0] / self.total.p50[0]));
         finds.min_by(f64::total_cmp)
     }
 
-    /// The part that differs where all of it does not.
+    /// The part that differs if the whole phase does not.
     pub(super) fn only(&self) -> Option<PhasePart> {
         let parts = [(PhasePart::Driver, self.driver), (PhasePart::Overhead, self.overhead)];
         let differs = |judged: Option<Judged>| judged.is_some_and(|judged| judged.verdict.differs());
@@ -96,18 +96,18 @@ impl std::ops::Deref for Judged {
 pub struct Measure {
     /// The medians.
     pub p50: [f64; 2],
-    /// What 95 of 100 do not exceed.
+    /// The 95th percentiles.
     pub p95: [f64; 2],
-    /// By how much the second side is later: the median of all differences.
+    /// The shift of the second side: the median of all differences.
     pub shift: f64,
-    /// The same as a share of the first side's median; none where that is 0.
+    /// The same as a share of the first side's median; none if that is 0.
     pub shift_ratio: Option<f64>,
-    /// Where the shift lies, at the stated level for this phase alone; none where there are too few samples.
+    /// The confidence interval of the shift, at the stated level for this phase alone; none with too few samples.
     pub interval: Option<[f64; 2]>,
 }
 
-/// Compares a phase; none where a side does not have it. `pace` is how much slower the second side's machine was, and
-/// `company` what is usual for other phases, where that is known.
+/// Compares a phase; none if a side does not have it. `pace` is the slowdown factor of the second side's machine, and
+/// `company` the baselines of the other phases, if known.
 pub(super) fn compare(
     phase: Phase,
     sides: [&Side; 2],
@@ -160,7 +160,7 @@ impl Times {
         Self { all: [0, 1].map(|side| sorted(units[side].concat())), units }
     }
 
-    /// As they would be had the second side's machine not been slower by this factor, and were all of it the machine's.
+    /// The times if all of them were scaled by this slowdown of the second side's machine.
     fn evened(&self, pace: f64) -> Self {
         let faster = |values: &Vec<f64>| values.iter().map(|value| value / pace).collect();
         let [first, second] = &self.units;
@@ -168,7 +168,7 @@ impl Times {
         Self { units, all: [self.all[0].clone(), faster(&self.all[1])] }
     }
 
-    /// By how much the second side is later, and how far chance moves that; none where there are too few to tell.
+    /// The shift of the second side, and its sampling error; none with too few samples.
     fn shift(&self) -> (f64, Option<Chance>) {
         let [xs, ys] = &self.all;
         let shift = difference(xs, ys, 0.5);
@@ -176,7 +176,7 @@ impl Times {
         (shift, enough.then(|| Chance::of(&self.units, xs, ys, shift)))
     }
 
-    /// How likely chance does as much.
+    /// The p-value.
     fn p(&self, chance: Option<Chance>) -> Option<f64> {
         chance.map(|chance| chance.p(&self.all[0], &self.all[1]))
     }
@@ -197,8 +197,8 @@ impl Times {
         }
     }
 
-    /// How much of a phase is the machine's nobody knows: between nothing and all of it. What differs has to differ
-    /// either way, so the greater likelihood counts.
+    /// The share of a phase that scales with machine speed is unknown: between none and all of it. A difference must
+    /// hold in both cases, so the greater p-value counts.
     fn judged(&self, pace: Option<f64>, level: f64) -> Judged {
         let shift = self.shift();
         let p_as_is = self.p(shift.1);
@@ -220,17 +220,17 @@ impl Times {
     }
 }
 
-/// How far chance moves the share of pairs in which the second side is later.
+/// The sampling error of the share of pairs in which the second side is later.
 #[derive(Clone, Copy)]
 pub(super) struct Chance {
     /// Its standard error.
     pub spread: f64,
-    /// Of how many units that is known, as degrees of freedom (Welch and Satterthwaite).
+    /// Its degrees of freedom (Welch and Satterthwaite).
     pub freedom: f64,
 }
 
 impl Chance {
-    /// By resampling each side against the other, shifted by as much as they differ.
+    /// By resampling each side against the other, shifted by their difference.
     pub(super) fn of(units: &[Vec<Vec<f64>>; 2], xs: &[f64], ys: &[f64], shift: f64) -> Self {
         let part =
             |sum: f64, count: usize, against: usize| Part { sum: sum / against as f64, count: count as f64 };
@@ -241,17 +241,17 @@ impl Chance {
         Self::of_parts([first, second])
     }
 
-    /// By resampling what the units of each side add to the mean of theirs.
+    /// By resampling the contributions of the units to the mean of their side.
     pub(super) fn of_parts(sides: [Vec<Part>; 2]) -> Self {
         let sides = sides.map(|parts| (bootstrap::variance(&parts), (parts.len() - 1).max(1) as f64));
         let variance: f64 = sides.iter().map(|(variance, _)| variance).sum();
         let doubt: f64 = sides.iter().map(|(variance, freedom)| variance * variance / freedom).sum();
-        // Where all samples are the same, nothing is left to chance, and nothing is known of it.
+        // If all samples are equal, the variance is zero and the degrees of freedom are unknown.
         let freedom = if doubt > 0.0 { variance * variance / doubt } else { 1.0 };
         Self { spread: variance.sqrt(), freedom }
     }
 
-    /// How likely it alone does as much as is seen between these.
+    /// The p-value of the difference between these.
     fn p(self, xs: &[f64], ys: &[f64]) -> f64 {
         let seen = above(xs, ys, 0.0) / (xs.len() * ys.len()) as f64 - 0.5;
         match (seen == 0.0, self.spread == 0.0) {

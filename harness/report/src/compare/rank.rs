@@ -1,8 +1,8 @@
-//! What the ranks of two groups of samples say: how likely a sample of one is above one of the other
-//! (Mann-Whitney), and by how much they are shifted (Hodges-Lehmann); and the same where the quick samples count more,
-//! since those that wait for something else say little of what came on top.
+//! Rank statistics of two groups of samples: the probability that a sample of one is above one of the other
+//! (Mann-Whitney), and their shift (Hodges-Lehmann); and the same with more weight on the fast samples,
+//! since samples that wait for something else carry little information about an added delay.
 
-/// How often bisection halves: far below what a clock tells apart.
+/// The number of bisection steps: far below clock resolution.
 const HALVINGS: u32 = 36;
 
 /// How many of all pairs have `y - x > shift`; a tie counts half. Both are sorted.

@@ -1,4 +1,4 @@
-//! Run folders as they were left: their events, read again.
+//! Reads the events of run folders.
 
 use std::{
     collections::BTreeMap,
@@ -14,37 +14,37 @@ use crate::{
     events::{self, EVENTS},
 };
 
-/// A line a request, where the API server is ours.
+/// One line per request, if the API server is the embedded one.
 const AUDIT_LOG: &str = "cluster/api.ndjson";
 
-/// Why a folder cannot be compared.
+/// A folder cannot be compared.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// There are no runs in it.
-    #[error("{} is no run folder, nor a folder of some: name one that `claimcheck run` or `load` has made (it has {EVENTS})", .0.display())]
+    /// It contains no runs.
+    #[error("{} is neither a run folder nor a folder of run folders: pass one that `claimcheck run` or `load` created (with {EVENTS})", .0.display())]
     NoRuns(PathBuf),
-    /// The events of one cannot be had.
+    /// The events of a run cannot be read.
     #[error(transparent)]
     Events(#[from] EventsError),
-    /// It was killed, or still goes on.
-    #[error("the run in {} has not come to its end: leave it out", .0.display())]
+    /// The run was killed, or is still in progress.
+    #[error("the run in {} is incomplete: omit it", .0.display())]
     Unfinished(PathBuf),
 }
 
-/// How long a phase took once.
+/// One sample of a phase.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Sample {
     /// When it ended, on the clock of its run.
     pub end_ns: u64,
-    /// In all; seconds.
+    /// The total; seconds.
     pub total: f64,
-    /// The driver's part; 0 where nobody heard its calls.
+    /// The driver's part; 0 if its calls were not observed.
     pub driver: f64,
     /// Kubernetes' part.
     pub overhead: f64,
 }
 
-/// A run, as far as it is compared.
+/// The compared data of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Run {
     pub(super) summary: Summary,
@@ -53,7 +53,7 @@ pub struct Run {
     pub(super) api_requests: Option<u64>,
 }
 
-/// One side of a comparison: a run, or several of the same.
+/// One side of a comparison: one or several equivalent runs.
 #[derive(Clone, Debug, Default)]
 pub struct Side {
     pub(super) runs: Vec<Run>,
@@ -63,7 +63,7 @@ impl Side {
     /// Reads a run folder, or all run folders in a folder.
     ///
     /// # Errors
-    /// There is no run, or one cannot be read to its end.
+    /// It contains no run, or one is incomplete or cannot be read.
     pub fn read(folder: &Path) -> Result<Self, ReadError> {
         if folder.join(EVENTS).is_file() {
             return Ok(Self { runs: vec![Run::read(folder)?] });
@@ -102,7 +102,7 @@ impl Run {
         }
         samples.values_mut().for_each(|samples| samples.sort_by_key(|sample| sample.end_ns));
         let summary = tally.finish();
-        // A load says how many fell into it; of cases, all of the run count.
+        // A load reports its own number of requests; for cases, all requests of the run count.
         let of_load = summary.load.as_ref().map(|load| load.api_requests);
         let api_requests = of_load.unwrap_or_else(|| {
             let log = File::open(folder.join(AUDIT_LOG)).ok()?;

@@ -1,11 +1,11 @@
-//! Student's t distribution: how far chance goes where the spread itself is an estimate.
+//! Student's t distribution, for an estimated spread.
 
-/// How likely |t| or more is by chance, with so many degrees of freedom.
+/// The two-sided p-value of t with this many degrees of freedom.
 pub(super) fn two_sided(t: f64, freedom: f64) -> f64 {
     incomplete_beta(freedom / 2.0, 0.5, freedom / (freedom + t * t))
 }
 
-/// The t that chance does not reach with probability `level`.
+/// The critical value of t at confidence `level`.
 pub(super) fn critical(level: f64, freedom: f64) -> f64 {
     let (mut low, mut high) = (0.0, 1.0);
     while two_sided(high, freedom) > 1.0 - level {

@@ -1,4 +1,4 @@
-//! Judged by numbers: seeded runs in which nothing, or one phase, was changed; and golden files.
+//! Statistical tests with seeded runs in which nothing, or one phase, was changed; and golden files.
 
 use std::{cell::Cell, collections::BTreeMap};
 
@@ -129,7 +129,7 @@ fn a_fifth_of_the_median_in_one_phase_is_caught() {
     }
 }
 
-/// With a driver whose part is short and varies less.
+/// With a driver with a short part that varies less.
 fn driven(rng: &mut Rng, shape: Shape, count: usize) -> Side {
     let mut side = side(rng, shape, count, 1);
     for sample in side.runs.iter_mut().flat_map(|run| run.samples.values_mut()).flatten() {
@@ -139,7 +139,7 @@ fn driven(rng: &mut Rng, shape: Shape, count: usize) -> Side {
     side
 }
 
-/// As many volumes as two processors cannot serve at once: nobody finds a fifth of the median in times that vary by
+/// More volumes than two processors can serve at once: a fifth of the median cannot be detected in times that vary by
 /// as much as they are, but in the driver's part it stands out.
 #[test]
 fn what_the_driver_adds_is_caught_where_the_phase_varies_too_much() {
@@ -193,18 +193,16 @@ fn what_the_machine_explains_is_no_difference() {
     let (a, b) = (at_pace(new(), 0.001), slower(new(), 1.35));
     let without = compare(&a, &b, Options::default());
     assert_eq!((without.pace, named(&without).len()), (None, PHASES));
-    // As slow as the yardstick says, and slower, and faster: only what all of it says counts.
+    // As slow as the calibration indicates, and slower, and faster: only what the calibration does not explain counts.
     for (cost, differ) in [(0.0012, 0), (0.001, PHASES), (0.0008, PHASES)] {
         let comparison = compare(&a, &at_pace(b.clone(), cost), Options::default());
         assert_eq!(named(&comparison).len(), differ, "{cost}: {comparison:?}");
     }
     let comparison = compare(&a, &at_pace(b.clone(), 0.0012), Options::default());
     let text = comparison.to_text(Style { color: false });
-    assert!(
-        text.matches("the machine's\n").count() == PHASES && text.contains("but what the machine explains")
-    );
+    assert!(text.matches("inconclusive\n").count() == PHASES && text.contains("explained by machine speed"));
     assert!(text.contains("up to 26.7% longer in B"), "{text}");
-    // What another yardstick cost says nothing.
+    // The cost of another calibration workload is not comparable.
     let mut other = at_pace(b.clone(), 0.0012);
     other.runs[0].summary.pace.iter_mut().for_each(|pace| pace.work += 1);
     assert_eq!(compare(&a, &other, Options::default()).pace, None);
@@ -213,7 +211,7 @@ fn what_the_machine_explains_is_no_difference() {
     assert!(named(&compare(&a, &at_pace(faster, 0.0008), Options::default())).is_empty());
 }
 
-/// A run of four seconds on a machine whose pace changes all the time, for all phases alike.
+/// A run of four seconds on a machine with continuously changing speed, equally for all phases.
 fn unsteady(rng: &mut Rng, shape: Shape, count: usize) -> Side {
     const LENGTH_NS: f64 = 4e9;
     let mut side = side(rng, shape, count, 1);
@@ -467,11 +465,11 @@ fn what_one_side_alone_has_is_said_and_no_time_is_a_time() {
     schedule.iter_mut().for_each(|sample| (sample.total, sample.overhead) = (0.0, 0.0));
     let comparison = compare(&a, &b, Options::default());
     let text = comparison.to_text(Style { color: false });
-    for line in ["  phases, in A alone: attach, unpublish\n", "  phases, in B alone: stage\n", " 0 → 2"] {
+    for line in ["  phases, only in A: attach, unpublish\n", "  phases, only in B: stage\n", " 0 → 2"] {
         assert!(text.contains(line), "{line}: {text}");
     }
     assert!(!text.contains("– →"), "{text}");
-    assert!(comparison.to_html().contains("in B alone: stage"));
+    assert!(comparison.to_html().contains("only in B: stage"));
 }
 
 #[test]

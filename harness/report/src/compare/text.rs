@@ -1,4 +1,4 @@
-//! The comparison for people at a terminal. At most 100 columns but for names that are longer.
+//! The comparison as text for a terminal. At most 100 columns except for longer names.
 
 use comfy_table::{Cell, Color};
 
@@ -20,7 +20,7 @@ pub(super) fn render(comparison: &Comparison, style: Style) -> String {
         cases.map(|change| format!("  {} {}", change.case, change.change.words())).collect();
     parts.extend(titled(paint, "Cases", &cases));
     let warnings: Vec<String> = words::warnings(comparison).iter().map(|line| format!("  {line}")).collect();
-    parts.extend(titled(paint, "Not the same on both sides", &warnings));
+    parts.extend(titled(paint, "Other differences between A and B", &warnings));
     let notes: Vec<String> =
         words::notes(comparison).iter().map(|note| paint.dim(&wrap(note, "  "))).collect();
     parts.push(notes.join("\n"));
@@ -29,7 +29,7 @@ pub(super) fn render(comparison: &Comparison, style: Style) -> String {
         Verdict::Worse => paint.red(&format!("B is {verdict}")),
         Verdict::Better => paint.green(&format!("B is {verdict}")),
         Verdict::Same | Verdict::Machine => paint.green(&verdict),
-        Verdict::TooFew => "too few samples to say anything".to_owned(),
+        Verdict::TooFew => "too few samples for a verdict".to_owned(),
     });
     format!("\n{}\n", parts.join("\n\n"))
 }
@@ -59,9 +59,9 @@ fn phases(comparison: &Comparison, style: Style) -> String {
     table.trim_fmt()
 }
 
-/// How they stand beside each other, and what the driver and Kubernetes had in them.
+/// The phases relative to each other, and the driver's and Kubernetes' parts of them.
 fn parts_of_phases(comparison: &Comparison, style: Style) -> String {
-    let header = ["", "beside", "P95 A → B", "driver P50 A → B", "", "overhead P50 A → B", ""];
+    let header = ["", "relative", "P95 A → B", "driver P50 A → B", "", "overhead P50 A → B", ""];
     let mut table = table(style, &header);
     for line in &comparison.phases {
         let cells = |part: Option<Measure>| {
@@ -84,7 +84,7 @@ fn parts_of_phases(comparison: &Comparison, style: Style) -> String {
 }
 
 fn counts(comparison: &Comparison, style: Style) -> String {
-    let mut table = table(style, &["in a run", "A", "B"]);
+    let mut table = table(style, &["per run", "A", "B"]);
     for count in &comparison.counts {
         let cells = count.per_run.map(|mean| number(words::mean(mean)));
         let differs = count.per_run[0] != count.per_run[1];

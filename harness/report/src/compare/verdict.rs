@@ -1,4 +1,4 @@
-//! From likelihoods to words.
+//! From p-values to verdicts.
 
 use serde::Serialize;
 
@@ -8,15 +8,15 @@ use super::{
     phase::{Judged, PhaseLine},
 };
 
-/// What the second side is. Of several, the greatest counts.
+/// The verdict on the second side. Of several, the greatest counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// There are too few samples to say anything.
+    /// There are too few samples for a verdict.
     TooFew,
-    /// Nothing that chance would not do, or too little to matter.
+    /// Not significant, or too small to matter.
     Same,
-    /// It takes more or less time, as the machine did for work that is always the same.
+    /// It takes more or less time, which the machine speed explains.
     Machine,
     /// It takes less time, or fails less.
     Better,
@@ -25,12 +25,12 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// For people.
+    /// The words for reports.
     pub const fn words(self) -> &'static str {
         match self {
             Self::TooFew => "too few",
             Self::Same => "no difference",
-            Self::Machine => "the machine's",
+            Self::Machine => "inconclusive",
             Self::Better => "better",
             Self::Worse => "worse",
         }
@@ -41,7 +41,7 @@ impl Verdict {
         matches!(self, Self::Better | Self::Worse)
     }
 
-    /// Of something of which more is worse.
+    /// The verdict for a quantity of which more is worse.
     pub(super) fn of(difference: f64) -> Self {
         match difference {
             more if more > 0.0 => Self::Worse,
@@ -51,15 +51,15 @@ impl Verdict {
     }
 }
 
-/// Of all mistakes that may be made, the share that is left for phases beside the others. The rest is for what the
+/// The share of the error budget for the comparison relative to the other phases. The rest is for what the
 /// machine does not explain, as when all phases differ.
 const BESIDE: f64 = 0.9;
 
-/// Of what a phase differs by beside the others, the share that must show without them.
+/// The share of a relative difference that must show without the other phases.
 const SHOWS: f64 = 0.25;
 
-/// Gives each phase its verdict. It differs if it does beside the other phases, or else if it does by itself and the
-/// machine does not explain it.
+/// Gives each phase its verdict. It differs if it does relative to the other phases, or else if it does by itself and
+/// the machine does not explain it.
 pub(super) fn judge(phases: &mut [PhaseLine], options: Options) {
     company::judge(phases, BESIDE * (1.0 - options.level));
     let all = |line: &PhaseLine| [Some(line.total), line.driver, line.overhead].into_iter().flatten();
@@ -83,7 +83,7 @@ pub(super) fn judge(phases: &mut [PhaseLine], options: Options) {
     }
 }
 
-/// What it is where its likelihoods are below `doubt`, as it is and with the machine taken out, and it differs by at
+/// The verdict if its p-values are below `doubt`, uncorrected and corrected for the machine, and it differs by at
 /// `least` so many seconds.
 fn by_itself(judged: &Judged, as_is: Option<f64>, doubt: f64, least: f64) -> Verdict {
     let said = |p: f64, shift: f64| match p < doubt && shift.abs() > least {
@@ -95,18 +95,18 @@ fn by_itself(judged: &Judged, as_is: Option<f64>, doubt: f64, least: f64) -> Ver
     if as_is.differs() && evened != as_is { Verdict::Machine } else { as_is }
 }
 
-/// What it is beside the other phases, if it differs from them.
+/// The verdict relative to the other phases, if it differs from them.
 fn beside(judged: &Judged, doubt: f64, least: f64) -> Option<Verdict> {
     let Beside { ratio, p_holm, .. } = judged.beside?;
     let shift = ratio * judged.p50[0];
-    // All others may have become faster, and this one be what it was: of what it lags, enough must show by itself, or
+    // All others may have become faster, and this one be unchanged: enough of its lag must show by itself, or
     // once the machine is taken out.
     let mut shifts = [Some(judged.shift), judged.shift_evened].into_iter().flatten();
     let differs = p_holm < doubt && shift.abs() > least && shifts.any(|seen| seen / shift >= SHOWS);
     differs.then(|| Verdict::of(shift))
 }
 
-/// Makes likelihoods of single questions into those of all of them together (Holm, 1979).
+/// Corrects p-values for multiple comparisons (Holm, 1979).
 pub(super) fn holm(ps: &[Option<f64>]) -> Vec<Option<f64>> {
     let mut known: Vec<(usize, f64)> =
         ps.iter().enumerate().filter_map(|(at, p)| Some((at, (*p)?))).collect();

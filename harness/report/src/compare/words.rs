@@ -1,4 +1,4 @@
-//! How a comparison speaks, in whatever form: numbers, and what must be said of them.
+//! The texts of a comparison, common to all formats: numbers, notes and warnings.
 
 use super::{
     Comparison, Difference, Measure, PhaseLine, Unit, Verdict,
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::human;
 
-/// A time. Nothing is a time too: what `schedule` takes beside the volumes that it waits for may be none.
+/// A time. Zero is valid: the time of `schedule` without the volumes that it waits for may be zero.
 pub(super) fn time(seconds: f64) -> String {
     if seconds > 0.0 { human(seconds) } else { "0".to_owned() }
 }
@@ -22,7 +22,7 @@ pub(super) fn signed(seconds: f64) -> String {
     }
 }
 
-/// A difference as a share of what it differs from.
+/// A relative difference.
 pub(super) fn percent(share: f64) -> String {
     format!("{:+.1}%", share * 100.0)
 }
@@ -32,7 +32,7 @@ pub(super) fn both(times: [f64; 2]) -> String {
     times.map(time).join(" → ")
 }
 
-/// What a phase is on the second side.
+/// The verdict on a phase.
 pub(super) fn phase_verdict(line: &PhaseLine) -> String {
     let word = line.verdict.words();
     match line.only() {
@@ -42,7 +42,7 @@ pub(super) fn phase_verdict(line: &PhaseLine) -> String {
     }
 }
 
-/// Where a difference lies.
+/// The confidence interval of a difference.
 pub(super) fn interval(measure: &Measure) -> String {
     match measure.interval {
         Some([low, high]) => format!("{} … {}", signed(low), signed(high)),
@@ -50,12 +50,12 @@ pub(super) fn interval(measure: &Measure) -> String {
     }
 }
 
-/// How much of the first side's time the difference is.
+/// The difference relative to the first side's time.
 pub(super) fn ratio(measure: &Measure) -> String {
     measure.shift_ratio.map_or_else(|| "–".to_owned(), percent)
 }
 
-/// How much more it differs than the other phases do.
+/// The difference relative to the other phases.
 pub(super) fn beside(line: &PhaseLine) -> String {
     line.total.beside.map_or_else(|| "–".to_owned(), |beside| percent(beside.ratio))
 }
@@ -65,11 +65,11 @@ pub(super) fn mean(count: Option<f64>) -> String {
     match count {
         Some(count) if count.fract() == 0.0 => format!("{count:.0}"),
         Some(count) => format!("{count:.1}"),
-        None => "not known".to_owned(),
+        None => "unknown".to_owned(),
     }
 }
 
-/// The verdict on everything.
+/// The overall verdict.
 pub(super) fn verdict(comparison: &Comparison) -> String {
     let named = |verdict| {
         let phases = comparison.phases.iter().filter(|line| line.verdict == verdict);
@@ -91,35 +91,35 @@ pub(super) fn verdict(comparison: &Comparison) -> String {
         }
     }
     if broken > 0 {
-        parts.insert(0, format!("cases that fail now: {broken}"));
+        parts.insert(0, format!("newly failing cases: {broken}"));
     }
     let word = match comparison.verdict {
-        Verdict::Machine => "no difference but what the machine explains",
+        Verdict::Machine => "inconclusive: explained by machine speed",
         other => other.words(),
     };
     if parts.is_empty() { word.to_owned() } else { format!("{word}: {}", parts.join("; ")) }
 }
 
-/// What a reader must know to trust it.
+/// Notes on the method.
 pub(super) fn notes(comparison: &Comparison) -> Vec<String> {
     let percent = |share: f64| format!("{}%", (share * 1000.0).round() / 10.0);
     let [a, b] = comparison.runs;
     let resampled = match comparison.unit {
         Unit::Run => "by resampling whole runs".to_owned(),
         Unit::Stretch => format!(
-            "by resampling stretches of runs ({a} against {b} runs; give {ENOUGH_RUNS} or more a side, and it shows \
-             how much one run differs from the next)"
+            "by resampling blocks of consecutive samples ({a} vs. {b} runs; pass {ENOUGH_RUNS} or more per side to \
+             include the variation between runs)"
         ),
     };
     let mut notes = vec![
         format!(
-            "difference: the median of all differences between a sample of A and one of B, with its {} interval, \
+            "difference: the median of all pairwise differences between samples of A and B, with its {} interval, \
              {resampled}",
             percent(comparison.level)
         ),
         format!(
-            "verdicts: {} sure of all phases, and both parts of them, together (Holm); less than {} of A's \
-             median, or fewer than {ENOUGH} samples a side, are never called different",
+            "verdicts: {} confidence over all phases and their driver and overhead parts (Holm); less than {} of A's \
+             median, or fewer than {ENOUGH} samples per side, are never reported as different",
             percent(comparison.level),
             percent(comparison.margin)
         ),
@@ -131,13 +131,13 @@ pub(super) fn notes(comparison: &Comparison) -> Vec<String> {
         };
         let blind: Vec<String> = comparison.phases.iter().filter_map(blind).collect();
         let mut note =
-            "beside: each phase is also held against the others of the same time, which the same machine \
+            "relative: each phase is also compared with the other phases at the same time, which the same machine \
                         made slower or faster"
                 .to_owned();
         if !blind.is_empty() {
             note += &format!(
-                "; too few samples, for how they vary, to find 19 times in 20 that Kubernetes adds a fifth (what they \
-                 find): {}: make more volumes, or fewer at a time",
+                "; too few samples to detect with a power of 95 % that Kubernetes adds 20 % (in parentheses what they \
+                 detect): {}: create more volumes, or fewer concurrently",
                 blind.join(", ")
             );
         }
@@ -146,19 +146,19 @@ pub(super) fn notes(comparison: &Comparison) -> Vec<String> {
     if let Some(pace) = comparison.pace {
         let (share, word) = if pace > 1.0 { (pace - 1.0, "longer") } else { (1.0 - pace, "less") };
         notes.push(format!(
-            "the machine: by a fixed piece of work that both sides timed all along, it alone may have made times up to \
-             {} {word} in B; what that explains is not called different",
+            "machine speed: by the calibration loop that both sides ran, the machine alone may have made times up to \
+             {} {word} in B; what that explains is reported as \"inconclusive\"",
             percent(share)
         ));
     }
     notes
 }
 
-/// Why it may not be fair.
+/// Reasons why the sides may not be comparable.
 pub(super) fn warnings(comparison: &Comparison) -> Vec<String> {
     let line = |difference: &Difference| match difference.is.each_ref().map(String::as_str) {
-        [a, ""] => format!("{}, in A alone: {a}", difference.name),
-        ["", b] => format!("{}, in B alone: {b}", difference.name),
+        [a, ""] => format!("{}, only in A: {a}", difference.name),
+        ["", b] => format!("{}, only in B: {b}", difference.name),
         [a, b] => format!("{}: {a} → {b}", difference.name),
     };
     comparison.differences.iter().map(line).collect()

@@ -1,4 +1,4 @@
-//! A run as the history has it, and which runs are asked for.
+//! A run as stored in the history, and the selection of runs.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -8,10 +8,10 @@ use serde::Serialize;
 use crate::slo::{Measure, Quantile};
 use crate::{CaseCounts, CaseLine, DOWN, Ending, LoadSummary, Quantiles, Summary, UP};
 
-/// A run that is kept.
+/// A stored run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Entry {
-    /// Its own, whatever its folder is called.
+    /// Its id, independent of the name of its folder.
     pub id: String,
     /// When it began, nanoseconds since the Unix epoch.
     pub began_ns: i64,
@@ -21,32 +21,32 @@ pub struct Entry {
     pub driver: String,
     /// The version of this program.
     pub claimcheck_version: String,
-    /// What the API server said it was; empty where there was none.
+    /// The version that the API server reported; empty without one.
     pub kubernetes_version: String,
-    /// What ran, on what.
+    /// Driver, cluster and environment.
     pub environment: BTreeMap<String, String>,
-    /// Nothing failed, nothing was left behind, and every threshold was kept.
+    /// Whether nothing failed, nothing was leaked, and all thresholds were met.
     pub good: bool,
-    /// How many cases ended how.
+    /// The number of cases by result.
     pub cases: CaseCounts,
-    /// How many things were left behind.
+    /// The number of leaked objects.
     pub leaks: u64,
-    /// How many calls came out of order.
+    /// The number of calls out of order.
     pub violations: u64,
     /// Transitions: what was attached, staged, mounted, and the reverse.
     pub counts: BTreeMap<TransitionKind, u64>,
-    /// What the load came to, where it was one; without what it used when, and its errors.
+    /// The result of the load, if it was one; without usage samples and errors.
     pub load: Option<LoadSummary>,
-    /// How long it took, seconds.
+    /// The duration, seconds.
     pub elapsed_s: f64,
-    /// Where its run folder was.
+    /// The path of its run folder.
     pub folder: String,
     /// Distributions of each phase that was measured; seconds.
     pub phases: BTreeMap<Phase, Vec<Quantiles>>,
 }
 
 impl Entry {
-    /// What is kept of a run that came to this.
+    /// The entry for a run with this summary.
     pub(crate) fn new(summary: &Summary, began: Stamp, folder: &Path) -> Self {
         let told = |name: &str| summary.environment.get(name).cloned().unwrap_or_default();
         let load = summary.load.clone().map(|load| LoadSummary {
@@ -70,13 +70,13 @@ impl Entry {
             counts: summary.counts.clone(),
             load,
             elapsed_s: summary.elapsed_s,
-            // Whoever asks is elsewhere by then.
+            // Readers may have another working directory.
             folder: std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned()).display().to_string(),
             phases: summary.phases.clone(),
         }
     }
 
-    /// A time of a phase, seconds; none where it was not measured.
+    /// A quantile of a phase, seconds; none if it was not measured.
     pub fn time(&self, phase: Phase, measure: Measure, quantile: Quantile) -> Option<f64> {
         Some(quantile.of(self.quantiles(phase, measure)?))
     }
@@ -86,12 +86,12 @@ impl Entry {
         self.phases.get(&phase)?.iter().find(|quantiles| quantiles.name == measure.name())
     }
 
-    /// From claim to running pod: the sum of the medians of all steps; none where none was measured.
+    /// From claim to running pod: the sum of the medians of all phases; none if none was measured.
     pub fn up_s(&self) -> Option<f64> {
         self.sum(&UP)
     }
 
-    /// The way back.
+    /// The teardown.
     pub fn down_s(&self) -> Option<f64> {
         self.sum(&DOWN)
     }
@@ -102,12 +102,12 @@ impl Entry {
     }
 }
 
-/// A moment as the history keeps it.
+/// A time as stored in the history.
 pub(super) fn nanos(stamp: Stamp) -> i64 {
     i64::try_from(stamp.wall_ns).unwrap_or(i64::MAX)
 }
 
-/// How a case ended, as the history spells it.
+/// The result of a case as stored in the history.
 pub(super) fn result(line: &CaseLine) -> &'static str {
     match line.result {
         CaseResult::Passed => "passed",
@@ -116,17 +116,17 @@ pub(super) fn result(line: &CaseLine) -> &'static str {
     }
 }
 
-/// Which runs.
+/// A selection of runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// Those on this kind of cluster.
+    /// Only runs on this kind of cluster.
     pub cluster: Option<String>,
-    /// Those of this driver.
+    /// Only runs of this driver.
     pub driver: Option<String>,
-    /// Those in which this phase was measured.
+    /// Only runs in which this phase was measured.
     pub phase: Option<Phase>,
-    /// Those that began before this, nanoseconds since the Unix epoch.
+    /// Only runs that began before this, nanoseconds since the Unix epoch.
     pub before_ns: Option<i64>,
-    /// No more than so many, the newest.
+    /// At most this many runs, the newest.
     pub last: Option<u32>,
 }

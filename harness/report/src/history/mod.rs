@@ -1,12 +1,12 @@
-//! What earlier runs came to: a database in the user's state directory, one writer a run at its end.
+//! The results of earlier runs: a database in the user's state directory, written once at the end of each run.
 //!
 //! ```text
 //! Summary ──Entry::new──> History::record ──> history.db ──History::runs──┬─ text, JSON   `claimcheck history`
 //!                                                (schema)                 └─ trend        report.html
 //! ```
 //!
-//! Nothing here fails a run: a history that cannot be used is one warning, and the run's own folder has
-//! everything. Several runs may end at once; each waits for its turn, and readers wait for nobody.
+//! Errors here never fail a run: a history that cannot be used is one warning, and the run folder has
+//! everything. Several runs may end concurrently; writers wait for each other, readers never block.
 
 mod entry;
 mod path;
@@ -28,12 +28,12 @@ pub use plot::{Change, Plot, Point, plots};
 pub use store::History;
 pub use text::{to_json, to_text};
 
-/// Why a history cannot be used.
+/// The history cannot be used.
 #[derive(Debug)]
 pub struct HistoryError {
-    /// Which.
+    /// Its path.
     pub path: PathBuf,
-    /// Why.
+    /// The problem.
     pub problem: Problem,
 }
 
@@ -49,35 +49,35 @@ impl std::error::Error for HistoryError {
     }
 }
 
-/// What is wrong with a history, and what to do.
+/// A problem of a history, and its remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {
-    /// Its file cannot be made.
-    #[error("cannot be made: name another with --history FILE, or keep none with --no-history")]
+    /// Its file cannot be created.
+    #[error("cannot be created: choose another file with --history FILE, or disable it with --no-history")]
     Make(#[source] io::Error),
-    /// A newer program has written it.
+    /// It was written by a newer version of claimcheck.
     #[error(
-        "is of version {version}, and this program knows {known}: use a newer claimcheck, or another file with --history FILE"
+        "has schema version {version}, but this program supports {known}: use a newer claimcheck, or another file with --history FILE"
     )]
     Newer {
-        /// What it is.
+        /// Its version.
         version: i64,
-        /// The newest that is known.
+        /// The newest supported version.
         known: i64,
     },
-    /// It has tables that are not ours.
-    #[error("is a database of something else: name another with --history FILE")]
+    /// It contains tables of another application.
+    #[error("is a database of another application: choose another file with --history FILE")]
     Foreign,
-    /// What is in it makes no sense.
+    /// It contains invalid data.
     #[error(
-        "has something in it that this program has not written: move it away, or name another with --history FILE"
+        "contains data that this program did not write: move it away, or choose another file with --history FILE"
     )]
     Content(#[from] serde_json::Error),
-    /// It is no database, or one that was cut or written over.
-    #[error("is no database, or a broken one: move it away, or name another with --history FILE")]
+    /// It is not a database, or it was truncated or overwritten.
+    #[error("is not a database, or is corrupted: move it away, or choose another file with --history FILE")]
     Broken(#[source] rusqlite::Error),
-    /// SQLite says no.
-    #[error("cannot be used: name another with --history FILE, or keep none with --no-history")]
+    /// Any other SQLite error.
+    #[error("cannot be used: choose another file with --history FILE, or disable it with --no-history")]
     Database(#[source] rusqlite::Error),
 }
 

@@ -1,4 +1,4 @@
-//! Where the history is.
+//! The path of the history.
 
 use std::{
     env,
@@ -9,14 +9,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// `$XDG_STATE_HOME/claimcheck/history.db`, or the same below `~/.local/state`; none where the environment
-/// names neither. In the private namespaces of a run on virtual nodes it is the same file, since paths mean
+/// `$XDG_STATE_HOME/claimcheck/history.db`, or the same below `~/.local/state`; none if the environment
+/// defines neither. In the private namespaces of a run on virtual nodes it is the same file, since paths resolve to
 /// the same there.
 pub fn default_path() -> Option<PathBuf> {
     below(env::var_os("XDG_STATE_HOME"), env::var_os("HOME"))
 }
 
-/// A relative directory does not count, as the XDG Base Directory Specification has it.
+/// A relative directory is ignored, as the XDG Base Directory Specification requires.
 fn below(state: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
     let absolute = |path: OsString| Some(PathBuf::from(path)).filter(|path| path.is_absolute());
     let state = state.and_then(absolute);
@@ -24,7 +24,7 @@ fn below(state: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
     Some(state?.join("claimcheck/history.db"))
 }
 
-/// Makes the file, for its user only, if it is not there. What SQLite puts beside it gets its mode.
+/// Creates the file, accessible to its user only, if it does not exist. SQLite gives its journal the same mode.
 pub(super) fn make(path: &Path) -> io::Result<()> {
     if let Some(parent) = path.parent() {
         DirBuilder::new().recursive(true).mode(0o700).create(parent)?;

@@ -1,4 +1,4 @@
-//! How one time of one phase went from run to run. Pure.
+//! One quantile of one phase over successive runs. Pure.
 
 use claimcheck_model::Phase;
 use serde::Serialize;
@@ -9,32 +9,32 @@ use crate::slo::{Measure, Quantile};
 /// A run in a plot.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Point {
-    /// Which run.
+    /// The run.
     pub run: String,
     /// When it began, nanoseconds since the Unix epoch.
     pub began_ns: i64,
-    /// Whether it was good.
+    /// Whether the run passed.
     pub good: bool,
-    /// How long the phase took.
+    /// The quantile of the phase.
     pub seconds: f64,
-    /// Of how many that was made.
+    /// The number of samples.
     pub samples: u64,
 }
 
-/// How the last run differs from those before.
+/// The difference of the last run from the previous ones.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Change {
-    /// The median of the runs before; seconds.
+    /// The median of the previous runs; seconds.
     pub before: f64,
-    /// How many those were.
+    /// The number of previous runs.
     pub runs: usize,
-    /// The last less that median; seconds.
+    /// The last run minus that median; seconds.
     pub shift: f64,
-    /// The same as a share of that median; none where that is 0.
+    /// The same relative to that median; none if that is 0.
     pub shift_ratio: Option<f64>,
 }
 
-/// A phase from run to run on one kind of cluster with one driver: others would not compare.
+/// A phase over the runs on one kind of cluster with one driver: others are not comparable.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Plot {
     /// The kind of cluster.
@@ -43,12 +43,12 @@ pub struct Plot {
     pub driver: String,
     /// The newest last.
     pub points: Vec<Point>,
-    /// None where there is one run only.
+    /// None with a single run.
     pub change: Option<Change>,
 }
 
-/// A plot for each kind of cluster and driver, in the order in which they last ran; of each the newest `last`
-/// runs. `runs` has the newest last.
+/// A plot for each kind of cluster and driver, in the order of their last run, each with the newest `last`
+/// runs. `runs` is sorted with the newest last.
 pub fn plots(runs: &[Entry], phase: Phase, measure: Measure, quantile: Quantile, last: usize) -> Vec<Plot> {
     let mut plots: Vec<Plot> = Vec::new();
     for run in runs.iter().rev() {
@@ -80,7 +80,7 @@ pub fn plots(runs: &[Entry], phase: Phase, measure: Measure, quantile: Quantile,
     plots
 }
 
-/// How the last of these differs from the median of those before.
+/// The difference of the last one from the median of the previous ones.
 pub(crate) fn change(seconds: &[f64]) -> Option<Change> {
     let (last, before) = seconds.split_last()?;
     let mut sorted = before.to_vec();

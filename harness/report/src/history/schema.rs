@@ -1,11 +1,11 @@
-//! The tables, how they came about, and nothing else that knows SQL's `CREATE`.
+//! The tables and their migrations: the only place with SQL `CREATE` statements.
 
 use rusqlite::{Connection, TransactionBehavior};
 
 use super::Problem;
 
-/// What made each version out of the one before: the first of nothing. Files of users are at every one of
-/// them, so that what is here stays as it is, and a change is one more.
+/// The migration to each version from the previous one, starting from an empty database. Users' files exist at every
+/// version, so existing entries never change; a schema change adds an entry.
 const MIGRATIONS: [&str; 1] = ["
     CREATE TABLE run (
         id TEXT PRIMARY KEY,
@@ -46,7 +46,7 @@ const MIGRATIONS: [&str; 1] = ["
     CREATE INDEX result_of ON result (run, result);
 "];
 
-/// Brings a database to the version of this program. Of several programs that begin at once, one does it and
+/// Migrates a database to the version of this program. If several programs start concurrently, one migrates and
 /// the others wait.
 pub(super) fn migrate(connection: &mut Connection) -> Result<(), Problem> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;

@@ -1,4 +1,4 @@
-//! The database: runs in, runs out, runs forgotten.
+//! The database: storing, reading and deleting runs.
 
 use std::{
     collections::BTreeMap,
@@ -13,10 +13,10 @@ use serde::{Serialize, de::DeserializeOwned};
 use super::{Entry, HistoryError, Problem, Selection, entry, path, schema};
 use crate::{CaseCounts, Quantiles, Summary};
 
-/// How long to wait for others: a write takes milliseconds, so that many runs may end at once.
+/// The busy timeout: a write takes milliseconds, so that many runs may end concurrently.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The runs that are kept.
+/// The stored runs.
 #[derive(Debug)]
 pub struct History {
     connection: Connection,
@@ -24,16 +24,16 @@ pub struct History {
 }
 
 impl History {
-    /// Opens the history, or begins one. Only its user may read it.
+    /// Opens or creates the history. Only its user may read it.
     ///
     /// # Errors
-    /// It cannot be made or used, or a newer program has written it.
+    /// It cannot be created or used, or was written by a newer program.
     pub fn open(path: &Path) -> Result<Self, HistoryError> {
         let made = path::make(path).map_err(Problem::Make);
         made.and_then(|()| Self::connect(path)).map_err(|problem| of(path, problem))
     }
 
-    /// Opens the history if there is one.
+    /// Opens the history if it exists.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -46,20 +46,20 @@ impl History {
         connection.busy_timeout(PATIENCE)?;
         connection.pragma_update(None, "foreign_keys", true)?;
         schema::migrate(&mut connection)?;
-        // It stays so for all that come after. Where another has the file at this moment SQLite refuses rather
-        // than waits; that one or the next does it then, and without it all is as safe.
+        // The mode is persistent. If another process has the file open at this moment, SQLite refuses rather
+        // than waits; then that process or the next one sets it, and the database is equally safe without it.
         if let Err(error) = connection.pragma_update(None, "journal_mode", "WAL") {
-            tracing::debug!(error = &error as &dyn std::error::Error, "the history keeps its journal");
+            tracing::debug!(error = &error as &dyn std::error::Error, "the history keeps its journal mode");
         }
         Ok(Self { connection, path: path.to_owned() })
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Keeps a run: all of it, or nothing.
+    /// Stores a run atomically.
     ///
     /// # Errors
     /// It cannot be written.
@@ -116,7 +116,7 @@ impl History {
         Ok(transaction.commit()?)
     }
 
-    /// These runs, the newest last.
+    /// The selected runs, the newest last.
     ///
     /// # Errors
     /// It cannot be read.
@@ -125,7 +125,7 @@ impl History {
     }
 
     fn select(&self, of: &Selection) -> Result<Vec<Entry>, Problem> {
-        // One moment of the database for all that is read.
+        // All reads use one snapshot of the database.
         let transaction = self.connection.unchecked_transaction()?;
         let mut found = transaction.prepare(
             "SELECT * FROM run
@@ -139,7 +139,7 @@ impl History {
             ":driver": of.driver,
             ":before_ns": of.before_ns,
             ":phase": of.phase.map(Phase::name),
-            // For SQLite less than none is all.
+            // SQLite treats a negative limit as unlimited.
             ":last": of.last.map_or(-1, i64::from),
         })?;
         let mut phases =
@@ -149,7 +149,7 @@ impl History {
             let mut run = run(row)?;
             let mut rows = phases.query([&run.id])?;
             while let Some(row) = rows.next()? {
-                // A phase of another version says nothing to this one.
+                // Phases of other versions are unknown to this one.
                 if let Some(phase) = Phase::from_name(row.get_ref("phase")?.as_str().unwrap_or_default()) {
                     run.phases.entry(phase).or_default().push(quantiles(row)?);
                 }
@@ -179,14 +179,14 @@ impl History {
         })
     }
 
-    /// Forgets the runs that began before this, nanoseconds since the Unix epoch, and says how many.
+    /// Deletes the runs that began before this, nanoseconds since the Unix epoch, and returns their number.
     ///
     /// # Errors
     /// It cannot be written.
     pub fn forget(&mut self, before_ns: i64) -> Result<usize, HistoryError> {
         let delete = "DELETE FROM run WHERE began_ns < ?1";
         let forgotten = self.connection.execute(delete, [before_ns]).and_then(|forgotten| {
-            // Without it the file keeps its size, and what was forgotten.
+            // Otherwise the file keeps its size and the deleted data.
             self.connection.execute_batch("VACUUM")?;
             Ok(forgotten)
         });
@@ -239,7 +239,7 @@ fn quantiles(row: &Row<'_>) -> rusqlite::Result<Quantiles> {
     })
 }
 
-/// SQLite's numbers have a sign.
+/// SQLite integers are signed.
 fn whole(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }

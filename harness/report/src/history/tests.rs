@@ -88,14 +88,14 @@ fn runs_that_end_at_once_are_all_kept() {
     std::thread::scope(|scope| {
         for writer in 0..WRITERS {
             let folder = folder.path();
-            // Each opens it anew, and the first make it, as processes of their own would.
+            // Each opens it separately, and the first ones create it, as separate processes would.
             scope.spawn(move || {
                 for run in 0..EACH {
                     let mut ours = history(folder);
                     let recorded =
                         ours.record(&summary("d.io", 0.01, 1), at(BEGAN + writer * EACH + run), folder);
                     recorded.expect("each waits for its turn");
-                    ours.runs(&Selection::default()).expect("a reader waits for nobody");
+                    ours.runs(&Selection::default()).expect("a reader never waits");
                 }
             });
         }
@@ -120,7 +120,7 @@ fn a_history_that_is_none_of_ours_is_named_and_left_as_it_is() {
     sql(&foreign, "CREATE TABLE songs (name TEXT)");
     let error = History::open(&newer).expect_err("it is newer");
     assert!(matches!(error.problem, Problem::Newer { version: 7, known: 1 }), "{error}");
-    let error = History::open(&foreign).expect_err("it is somebody's");
+    let error = History::open(&foreign).expect_err("it belongs to another application");
     assert!(matches!(error.problem, Problem::Foreign), "{error}");
     let text = folder.path().join("text.db");
     fs::write(&text, "no database at all, but long enough to be taken for one: ".repeat(20))

@@ -1,4 +1,4 @@
-//! The history for people at a terminal, at most 100 columns wide, and for programs.
+//! The history as text, at most 100 columns wide, and as JSON.
 
 use claimcheck_model::Phase;
 use comfy_table::{Cell, Color};
@@ -11,20 +11,20 @@ use crate::{Paint, Style, human, number, short, table};
 
 /// The version of the schema of the JSON. Fields may be added under the same version.
 const SCHEMA: u32 = 1;
-/// How many columns the longest bar has: with all that stands before it, fewer than 100.
+/// The width of the longest bar: the whole line stays below 100 columns.
 const BAR: f64 = 50.0;
-/// The part of a column that a bar ends with, in eighths.
+/// The partial column at the end of a bar, in eighths.
 const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
-/// How many columns a driver's name has in the table of runs.
+/// The maximum width of a driver name in the table of runs.
 const NAME: usize = 30;
 
-/// A document of what there is under this name, for programs.
+/// A JSON document with these entries under this name.
 pub fn to_json<T: Serialize>(name: &str, content: &[T]) -> String {
     let document = serde_json::json!({ "version": SCHEMA, name: content });
     serde_json::to_string_pretty(&document).expect("a history has string keys only") + "\n"
 }
 
-/// A line a run, the newest last.
+/// One line per run, the newest last.
 pub fn to_text(runs: &[Entry], style: Style) -> String {
     let header = ["when (UTC)", "cluster", "driver", "passed", "failed", "elapsed", "up", "down"];
     let mut table = table(style, &header);
@@ -44,12 +44,12 @@ pub fn to_text(runs: &[Entry], style: Style) -> String {
             time(run.down_s()),
         ]);
     }
-    let note = " up: from claim to running pod, down: back to nothing; sums of the medians of all steps";
+    let note = " up: from claim to running pod, down: deletion; sums of the medians of all phases";
     format!("\n{}\n\n{}\n", table.trim_fmt(), Paint { color: style.color }.dim(note))
 }
 
 impl Plot {
-    /// A bar a run, the newest last, and how that differs from those before.
+    /// One bar per run, the newest last, and the difference from the previous runs.
     pub fn to_text(&self, phase: Phase, measure: Measure, quantile: Quantile, style: Style) -> String {
         let paint = Paint { color: style.color };
         let part = match measure {
@@ -74,22 +74,22 @@ impl Plot {
         lines.push(String::new());
         lines.push(format!(
             " {}",
-            self.change.map_or_else(|| "One run: nothing to hold it against.".to_owned(), words)
+            self.change.map_or_else(|| "Only one run: nothing to compare it with.".to_owned(), words)
         ));
         lines.join("\n") + "\n"
     }
 }
 
-/// How the last run differs, in words.
+/// The difference of the last run, as text.
 fn words(change: Change) -> String {
     let Change { before, runs, shift_ratio, .. } = change;
     let those =
-        if runs == 1 { "the one before".to_owned() } else { format!("the median of the {runs} before") };
+        if runs == 1 { "the previous one".to_owned() } else { format!("the median of the previous {runs}") };
     let differs = match shift_ratio.map(|ratio| (ratio * 100.0).round()) {
         Some(percent) if percent > 0.0 => format!("is {percent} % above"),
         Some(percent) if percent < 0.0 => format!("is {} % below", -percent),
         Some(_) => "equals".to_owned(),
-        None => "stands against".to_owned(),
+        None => "cannot be related to".to_owned(),
     };
     format!("The last {differs} {those}, {}.", human(before))
 }
@@ -99,7 +99,7 @@ fn bar(share: f64) -> String {
     "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
 }
 
-/// A moment, for people.
+/// A time in UTC, to the minute.
 pub(crate) fn when(nanos: i64) -> String {
     let stamp = Timestamp::from_nanosecond(nanos.into());
     stamp.map(|stamp| stamp.strftime("%Y-%m-%d %H:%M").to_string()).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! The cases on the page: those that failed first, then all of them, each with what it waited for.
+//! The cases on the page: failed ones first, then all of them, each with the conditions it waited for.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use super::{
     life::{Lives, Waited},
 };
 
-/// Failed cases with all that was said, before everything that went well.
+/// Failed cases with all details, before the passed ones.
 pub(super) fn failures(summary: &Summary, lives: &Lives) -> Markup {
     let failed: Vec<_> = summary
         .results
@@ -30,7 +30,7 @@ pub(super) fn failures(summary: &Summary, lives: &Lives) -> Markup {
     }
     html! {
         section #failures aria-labelledby="failures-h" {
-            h2 #failures-h { "What failed" }
+            h2 #failures-h { "Failures" }
             @for (line, why) in failed {
                 article.failure {
                     h3 { (line.case) }
@@ -45,7 +45,7 @@ pub(super) fn failures(summary: &Summary, lives: &Lives) -> Markup {
     }
 }
 
-/// Every case, to be filtered.
+/// All cases, with a filter.
 pub(super) fn cases(summary: &Summary, lives: &Lives) -> Markup {
     if summary.results.is_empty() {
         return html! {};
@@ -58,7 +58,7 @@ pub(super) fn cases(summary: &Summary, lives: &Lives) -> Markup {
         section #cases aria-labelledby="cases-h" {
             h2 #cases-h { "Cases" }
             div.tools #case-tools hidden {
-                label { "Find " input #case-find type="search" placeholder="words of a case or a reason" size="34"; }
+                label { "Filter " input #case-find type="search" placeholder="words in a case or reason" size="34"; }
                 @for (result, name) in [("passed", "passed"), ("failed", "failed"), ("skipped", "skipped")] {
                     label { input type="checkbox" checked name="result" value=(result); " " (name) }
                 }
@@ -93,7 +93,7 @@ pub(super) fn cases(summary: &Summary, lives: &Lives) -> Markup {
     }
 }
 
-/// What a case waited for, one after the other.
+/// The conditions that a case waited for, in order.
 fn steps(waited: &[Waited]) -> Markup {
     html! {
         @if !waited.is_empty() {
@@ -107,7 +107,7 @@ fn steps(waited: &[Waited]) -> Markup {
     }
 }
 
-/// What there was to see of a case when it failed, to be opened.
+/// The evidence of a failed case, collapsed.
 fn seen(evidence: &Evidence) -> Markup {
     html! {
         @if !evidence.events.is_empty() {
@@ -146,9 +146,9 @@ fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Leads from a case to its volumes in the timeline, where there is a script.
+/// A link from a case to its volumes in the timeline, shown by the script.
 fn volumes(line: &CaseLine) -> Markup {
-    html! { button.volumes type="button" hidden data-case=(line.case) { "its volumes" } }
+    html! { button.volumes type="button" hidden data-case=(line.case) { "show volumes" } }
 }
 
 fn sign(result: &CaseResult) -> &'static str {

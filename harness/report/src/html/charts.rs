@@ -1,21 +1,21 @@
-//! Pictures that need no script: a typical volume's life step by step, and how the lengths of each phase are
-//! distributed. Pure: markup.
+//! Charts without a script: the phases of a typical volume, and the distribution of the durations of each phase.
+//! Pure: markup.
 
 use claimcheck_model::Phase;
 use maud::{Markup, html};
 
 use super::{super::tables::human, life::Times};
 
-/// A phase as the life of a typical volume has it: medians, seconds.
+/// A phase of a typical volume: medians, seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Step {
     pub phase: Phase,
     pub total: f64,
-    /// The driver's part of it; none where nobody saw its calls.
+    /// The driver's part of it; none if its calls were not observed.
     pub driver: Option<f64>,
 }
 
-/// What a volume goes through until its pod is ready.
+/// The phases until the pod is ready.
 pub(crate) const UP: [Phase; 7] = [
     Phase::Provision,
     Phase::Bind,
@@ -25,11 +25,11 @@ pub(crate) const UP: [Phase; 7] = [
     Phase::Publish,
     Phase::Start,
 ];
-/// What a volume goes through once its pod is told to end.
+/// The phases after the deletion of the pod.
 pub(crate) const DOWN: [Phase; 5] =
     [Phase::Stop, Phase::Unpublish, Phase::Unstage, Phase::Detach, Phase::Delete];
 
-/// How many columns a distribution has.
+/// The number of columns of a distribution.
 const COLUMNS: usize = 72;
 
 /// A phase's colour is a class of the style sheet.
@@ -37,13 +37,13 @@ pub(super) fn colour(phase: Phase) -> String {
     format!("p-{}", phase.name())
 }
 
-/// How long all of these take, seconds.
+/// The total duration of these, seconds.
 pub(super) fn whole(steps: &[Step]) -> f64 {
     steps.iter().map(|step| step.total).sum()
 }
 
-/// Each step below and right of the one before: where it begins and how long it is, the driver's part in full
-/// colour and Kubernetes' pale. `whole` seconds fill the width; a list, whose style is a picture.
+/// A waterfall: each step below and right of the previous one, with start and duration, the driver's part in full
+/// colour and Kubernetes' pale. `whole` seconds fill the width; a list that is styled as a chart.
 pub(super) fn waterfall(steps: &[Step], whole: f64) -> Markup {
     let part = |seconds: f64| if whole > 0.0 { seconds / whole * 100.0 } else { 0.0 };
     let starts = steps.iter().scan(0.0, |next, step| Some(std::mem::replace(next, *next + step.total)));
@@ -69,7 +69,7 @@ pub(super) fn waterfall(steps: &[Step], whole: f64) -> Markup {
     }
 }
 
-/// How often a phase took how long, on one logarithmic scale for all phases: `range` in seconds.
+/// The distribution of a phase on one logarithmic scale for all phases: `range` in seconds.
 pub(super) fn distribution(phase: Phase, times: &Times, range: (f64, f64)) -> Markup {
     let total = columns(&times.total, range);
     let driver = columns(&times.driver, range);
@@ -77,7 +77,7 @@ pub(super) fn distribution(phase: Phase, times: &Times, range: (f64, f64)) -> Ma
     let area = |columns: &[usize]| {
         let mut path = "M0 40".to_owned();
         for (i, &count) in columns.iter().enumerate() {
-            // The square root lets single slow ones be seen beside hundreds of quick ones.
+            // The square root keeps single slow samples visible next to hundreds of fast ones.
             let y = 40.0 - (count as f64 / highest).sqrt() * 38.0;
             let (from, to) = (i * 5, i * 5 + 5);
             path.push_str(&format!("L{from} {y:.1}L{to} {y:.1}"));
@@ -99,7 +99,7 @@ pub(super) fn distribution(phase: Phase, times: &Times, range: (f64, f64)) -> Ma
     }
 }
 
-/// The powers of ten inside a range, as places on the picture.
+/// The powers of ten inside a range, as positions in the chart.
 fn decades(range: (f64, f64)) -> impl Iterator<Item = f64> {
     (-7..4)
         .map(move |power| place(10f64.powi(power), range))
@@ -107,7 +107,7 @@ fn decades(range: (f64, f64)) -> impl Iterator<Item = f64> {
         .map(|at| at * COLUMNS as f64 * 5.0)
 }
 
-/// The marks of the common scale: place from 0 to 1, and what it says.
+/// The marks of the common scale: position from 0 to 1, and label.
 pub(super) fn marks(range: (f64, f64)) -> Vec<(f64, String)> {
     let powers = (-6..4).map(|power| 10f64.powi(power));
     powers
@@ -129,7 +129,7 @@ fn place(seconds: f64, (least, most): (f64, f64)) -> f64 {
     (seconds.ln() - least.ln()) / (most.ln() - least.ln())
 }
 
-/// How many fall into each column. What took no time at all, as the driver's part may, is in none.
+/// The number of samples in each column. Samples of zero, as the driver's part may be, are in none.
 fn columns(seconds: &[f64], range: (f64, f64)) -> Vec<usize> {
     let mut columns = vec![0; COLUMNS];
     for &one in seconds.iter().filter(|&&one| one > 0.0) {
@@ -139,7 +139,7 @@ fn columns(seconds: &[f64], range: (f64, f64)) -> Vec<usize> {
     columns
 }
 
-/// The least and the most that anything took, as the ends of one scale; a microsecond at least.
+/// The minimum and maximum of all samples, as the ends of one scale; at least a microsecond.
 pub(super) fn range<'a>(times: impl Iterator<Item = &'a Times>) -> (f64, f64) {
     let all =
         times.flat_map(|times| times.total.iter().chain(&times.driver)).copied().filter(|one| *one > 0.0);
@@ -183,6 +183,6 @@ mod tests {
             "the second begins where the first ended: {list}"
         );
         assert!(list.contains("driver 50.0 ms"), "{list}");
-        assert_eq!(list.matches("class=\"driver\"").count(), 1, "none where nobody saw the driver");
+        assert_eq!(list.matches("class=\"driver\"").count(), 1, "none without observed driver calls");
     }
 }

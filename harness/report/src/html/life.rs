@@ -1,52 +1,52 @@
-//! The life of every volume, from the events of a run: what the page draws. Pure.
+//! The lifecycle of every volume, from the events of a run: the data that the page draws. Pure.
 
 use std::collections::{BTreeMap, HashMap};
 
 use claimcheck_model::{CaseId, Event, Evidence, Outcome, Phase, PhaseSample, RpcSummary, Stamp};
 use serde::Serialize;
 
-/// How many rows a page has at most: a soak has more volumes than anybody scrolls through.
+/// The maximum number of rows on a page: a soak test has too many volumes to display.
 const ROWS: usize = 5_000;
 
-/// The lives of the volumes of a run, and how long their phases took.
+/// The lifecycles of the volumes of a run, and the durations of their phases.
 #[derive(Debug, Default)]
 pub(super) struct Lives {
     samples: Vec<PhaseSample>,
     calls: Vec<RpcSummary>,
     /// The case that a namespace belongs to.
     cases: HashMap<String, CaseId>,
-    /// What each case waited for.
+    /// The conditions that each case waited for.
     steps: HashMap<CaseId, Vec<Waited>>,
-    /// What there was to see of those that failed.
+    /// The evidence of failed cases.
     evidence: HashMap<CaseId, Evidence>,
 }
 
 /// A step of a case.
 #[derive(Debug)]
 pub(super) struct Waited {
-    /// For what.
+    /// The condition.
     pub what: String,
-    /// How long, seconds.
+    /// The duration of the wait, seconds.
     pub seconds: f64,
-    /// What was seen last, where it did not come.
+    /// The last observed state, if the condition was not met.
     pub failed: Option<String>,
 }
 
-/// How long one phase took, each time; seconds.
+/// All durations of one phase; seconds.
 #[derive(Debug, Default)]
 pub(super) struct Times {
-    /// All of it.
+    /// The totals.
     pub total: Vec<f64>,
     /// The driver's part.
     pub driver: Vec<f64>,
 }
 
-/// What the timeline is drawn from. Its fields are short: there may be tens of thousands of bars.
+/// The data of the timeline. Compact, since there may be tens of thousands of bars.
 #[derive(Debug, Default, PartialEq, Serialize)]
 pub(super) struct Timeline {
-    /// When it begins: milliseconds since the Unix epoch. All other times are microseconds since then.
+    /// Its start: milliseconds since the Unix epoch. All other times are microseconds since then.
     pub began: u64,
-    /// Names that bars and calls give as a number.
+    /// Names that bars and calls refer to by index.
     pub phases: Vec<&'static str>,
     pub methods: Vec<String>,
     pub codes: Vec<String>,
@@ -54,7 +54,7 @@ pub(super) struct Timeline {
     pub cases: Vec<String>,
     pub classes: Vec<String>,
     pub rows: Vec<Row>,
-    /// How many volumes are not among them.
+    /// The number of omitted volumes.
     #[serde(skip)]
     pub omitted: usize,
 }
@@ -62,13 +62,13 @@ pub(super) struct Timeline {
 /// One volume.
 #[derive(Debug, Default, PartialEq, Serialize)]
 pub(super) struct Row {
-    /// The claim, by namespace and name; of a volume without one its own name.
+    /// The claim, by namespace and name; for a volume without one its own name.
     pub name: String,
-    /// The PersistentVolume; empty where there never was one.
+    /// The PersistentVolume; empty if there never was one.
     pub volume: String,
-    /// The handle; empty where it is not known.
+    /// The handle; empty if unknown.
     pub handle: String,
-    /// Whose, where a case's.
+    /// The case, if it belongs to one.
     pub case: Option<usize>,
     pub class: usize,
     pub bars: Vec<Bar>,
@@ -83,7 +83,7 @@ pub(super) struct Bar(pub usize, pub u64, pub Option<u64>, pub u64, pub Option<u
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Call(pub usize, pub u64, pub u64, pub usize, pub Option<usize>);
 
-/// Names by number, each kept once.
+/// Interned names.
 #[derive(Default)]
 struct Names {
     numbers: HashMap<String, usize>,
@@ -106,7 +106,7 @@ impl Names {
 }
 
 impl Lives {
-    /// Enters an event.
+    /// Records an event.
     pub fn observe(&mut self, event: &Event) {
         match event {
             Event::Phase(sample) => self.samples.push(sample.clone()),
@@ -123,17 +123,17 @@ impl Lives {
         }
     }
 
-    /// What a case waited for, in that order.
+    /// The conditions that a case waited for, in order.
     pub fn steps(&self, case: &CaseId) -> &[Waited] {
         self.steps.get(case).map_or(&[], Vec::as_slice)
     }
 
-    /// What there was to see of a case that failed.
+    /// The evidence of a failed case.
     pub fn evidence(&self, case: &CaseId) -> Option<&Evidence> {
         self.evidence.get(case)
     }
 
-    /// How long each phase took, in the order of a life.
+    /// The durations of each phase, in lifecycle order.
     pub fn times(&self) -> BTreeMap<Phase, Times> {
         let mut times: BTreeMap<Phase, Times> = BTreeMap::new();
         for sample in &self.samples {
@@ -146,7 +146,7 @@ impl Lives {
         times
     }
 
-    /// Every volume's row, in the order in which they begin.
+    /// The rows of all volumes, in the order of their start.
     pub fn timeline(&self) -> Timeline {
         let starts = self.samples.iter().filter_map(|sample| Some(start(&sample.outcome)?.0));
         let first = starts.chain(self.calls.iter().map(|call| call.start)).min().unwrap_or_default();
@@ -170,7 +170,7 @@ impl Lives {
         };
         for sample in &self.samples {
             let Some((began, length, driver)) = start(&sample.outcome) else { continue };
-            // A pod's phases are those of all its volumes.
+            // A pod's phases belong to all its volumes.
             let own = [row_of(sample, &mut rows)];
             let others =
                 in_pods.get(sample.subject.pod.as_str()).filter(|_| sample.subject.volume.is_empty());
@@ -236,8 +236,8 @@ impl Lives {
     }
 }
 
-/// When a phase began, and how long it and the driver's part of it took in microseconds; none where nobody
-/// saw it begin. A part that nobody saw is not drawn.
+/// The start of a phase, and its duration and the driver's part in microseconds; none if its start was not
+/// observed. A part that was not observed is not drawn.
 fn start(outcome: &Outcome) -> Option<(Stamp, Option<u64>, u64)> {
     match *outcome {
         Outcome::Ok { start, end, driver_seconds, .. } => {

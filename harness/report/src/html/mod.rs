@@ -1,14 +1,14 @@
-//! `report.html`: one file that needs no network, with everything that a run came to.
+//! `report.html`: one self-contained file with all results of a run.
 //!
 //! ```text
 //! summary.json  ─> Summary ─> verdict, tables, matrix            sections.rs
-//! events.ndjson ─> Lives   ─> pictures                           charts.rs
+//! events.ndjson ─> Lives   ─> charts                             charts.rs
 //!                          ├> the timeline, drawn by report.js   life.rs
-//!                          └> what each case waited for           cases.rs
-//! history       ─> Entry   ─> how medians went from run to run    trend.rs
+//!                          └> the waits of each case              cases.rs
+//! history       ─> Entry   ─> medians over previous runs          trend.rs
 //! ```
 //!
-//! What can be read without a script is HTML and SVG; the script draws the timeline and filters.
+//! Everything else is static HTML and SVG; the script draws the timeline and filters.
 
 mod cases;
 mod charts;
@@ -28,8 +28,8 @@ pub use rebuild::{RebuildError, rebuild};
 const STYLE: &str = include_str!("report.css");
 const SCRIPT: &str = include_str!("report.js");
 
-/// The page; `earlier` are runs to show this one beside. `lives` may lack the end of a run that was killed; then
-/// `summary` says so.
+/// The page; `earlier` are previous runs for comparison. `lives` may lack the end of a run that was killed; then
+/// `summary` has that.
 fn render(summary: &Summary, lives: &Lives, earlier: &[Entry]) -> String {
     let timeline = lives.timeline();
     let times = lives.times();
@@ -70,7 +70,7 @@ fn render(summary: &Summary, lives: &Lives, earlier: &[Entry]) -> String {
     page.into_string()
 }
 
-/// What the script draws. `<` could end the element, so JSON's own escape stands for it.
+/// The data for the script. `<` could end the element, so it is written as a JSON escape.
 fn data(timeline: &life::Timeline) -> Markup {
     let json = serde_json::to_string(timeline).expect("a timeline has string keys only");
     html! { script #data type="application/json" { (PreEscaped(json.replace('<', "\\u003c"))) } }

@@ -17,37 +17,37 @@ use super::{
 };
 use crate::history::{Entry, History};
 
-/// The page of a run could not be made.
+/// The page of a run could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum RebuildError {
-    /// There are no events to make it of.
+    /// The events of the run cannot be read.
     #[error(transparent)]
     Events(#[from] EventsError),
-    /// The summary is not what a run of this version writes.
-    #[error("{} cannot be understood: it was written by another version, or by hand", path.display())]
+    /// The summary cannot be parsed by this version.
+    #[error("{} cannot be parsed: it was written by another version, or edited", path.display())]
     Summary {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The parse error.
         #[source]
         source: serde_json::Error,
     },
     /// A file cannot be read or written.
     #[error("cannot use {}", path.display())]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The I/O error.
         #[source]
         source: io::Error,
     },
 }
 
-/// Makes `report.html` of a run folder anew and returns where it is. The folder of a run that was killed will
-/// do: its page tells what there was until then. With a history it shows the runs before this one too.
+/// Regenerates `report.html` of a run folder and returns its path. The folder of a run that was killed is
+/// accepted: its page shows everything until then. With a history it shows the previous runs too.
 ///
 /// # Errors
-/// If the folder is none of a run, or a file of it cannot be read or understood; see [`RebuildError`].
+/// If the folder is not a run folder, or one of its files cannot be read or parsed; see [`RebuildError`].
 pub fn rebuild(folder: &Path, history: Option<&History>) -> Result<PathBuf, RebuildError> {
     let told = summary(folder)?;
     let (mut lives, mut tally, mut began) = (Lives::default(), Tally::default(), None);
@@ -56,7 +56,7 @@ pub fn rebuild(folder: &Path, history: Option<&History>) -> Result<PathBuf, Rebu
             began = Some(logged.at);
         }
         lives.observe(&logged.event);
-        // Only a run that was killed must be added up again.
+        // Only the summary of a run that was killed must be computed again.
         if told.is_none() {
             tally.observe(&logged.event, usize::default);
         }
@@ -64,7 +64,7 @@ pub fn rebuild(folder: &Path, history: Option<&History>) -> Result<PathBuf, Rebu
     let summary = told.unwrap_or_else(|| tally.finish());
     let earlier = earlier(history, &summary, began);
     let page = folder.join("report.html");
-    // Whole or not at all: somebody may be looking at the old one.
+    // Atomically: the old page may be open in a browser.
     let part = folder.join(".report.html.part");
     let written = File::create(&part)
         .and_then(|mut file| file.write_all(render(&summary, &lives, &earlier).as_bytes()));
@@ -73,7 +73,7 @@ pub fn rebuild(folder: &Path, history: Option<&History>) -> Result<PathBuf, Rebu
     Ok(page)
 }
 
-/// The runs before; none where there is no history, or one that cannot be read: the page is whole without it.
+/// The previous runs; none without a readable history: the page is complete without it.
 fn earlier(history: Option<&History>, summary: &Summary, began: Option<Stamp>) -> Vec<Entry> {
     let Some((history, began)) = history.zip(began) else { return Vec::new() };
     trend::earlier(history, summary, began).unwrap_or_else(|error| {
@@ -82,12 +82,12 @@ fn earlier(history: Option<&History>, summary: &Summary, began: Option<Stamp>) -
     })
 }
 
-/// The summary of a run that ended: it knows what no event says.
+/// The summary of a completed run: it has data that no event carries.
 fn summary(folder: &Path) -> Result<Option<Summary>, RebuildError> {
     let path = folder.join("summary.json");
     let text = match std::fs::read(&path) {
         Ok(text) => text,
-        // Whether that is a run folder at all its events tell.
+        // The events determine whether this is a run folder at all.
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             return Ok(None);
         }

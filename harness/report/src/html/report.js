@@ -1,11 +1,11 @@
-// Draws the timeline and filters; everything else on the page is there without it.
+// Draws the timeline and filters; everything else on the page works without it.
 // Only what is in view is drawn, so thousands of volumes cost no more than those that fit the window.
 "use strict";
 (() => {
   const $ = id => document.getElementById(id);
   const data = JSON.parse($("data").textContent);
 
-  // Microseconds as people read them: three digits and a unit.
+  // Formats microseconds with three digits and a unit.
   const human = us => {
     const [value, unit] = us < 1e3 ? [us, "µs"] : us < 1e6 ? [us / 1e3, "ms"] : [us / 1e6, "s"];
     return (us < 1e3 ? value : value.toFixed(value < 10 ? 2 : value < 100 ? 1 : 0)) + " " + unit;
@@ -47,7 +47,7 @@
   const end = row => Math.max(most(row.bars, bar => bar[1] + (bar[2] ?? 0)), most(row.calls, call => call[1] + call[2]));
   const begin = row => Math.min(row.bars[0]?.[1] ?? Infinity, row.calls[0]?.[1] ?? Infinity);
   const clock = Math.max(1, most(data.rows, end)), longest = Math.max(1, most(data.rows, row => end(row) - begin(row)));
-  // Where all volumes begin at the same place, the axis is as long as the longest of them.
+  // With aligned start times, the axis is as long as the longest volume.
   let last = clock, aligned = false;
   const origin = row => aligned ? begin(row) : 0;
   const view = { from: 0, to: last, hidden: new Set(), rows: data.rows.map((_, i) => i), chosen: -1 };
@@ -86,7 +86,7 @@
     return [1, 2, 5, 10].map(one => one * power).find(one => one >= rough);
   };
 
-  // The end of a name tells more than its beginning, which many share.
+  // The end of a name is more specific than its beginning, so the beginning is truncated.
   const fitting = (name, width) => {
     const over = pen.measureText(name).width / width;
     return over <= 1 ? name : "…" + name.slice(Math.ceil(name.length * (1 - 1 / over)) + 2);
@@ -153,7 +153,7 @@
     drawStrip();
   };
 
-  // How many volumes are alive when, and which stretch is shown below.
+  // The number of existing volumes over time, and the range shown below.
   let alive = null;
   const drawStrip = () => {
     const [width, height] = size(overview, strip);
@@ -187,7 +187,7 @@
   };
   const zoom = (factor, at = (view.from + view.to) / 2) => look(at - (at - view.from) * factor, at + (view.to - at) * factor);
 
-  // ---- Which rows, in which order ----
+  // ---- Filter and order of rows ----
   const total = row => row.bars.reduce((sum, bar) => sum + (bar[2] ?? 0), 0);
   const inPhase = (row, phase) => Math.max(-1, ...row.bars.filter(bar => bar[0] === phase).map(bar => bar[2] ?? Infinity));
   const arrange = () => {
@@ -217,7 +217,7 @@
     $("key").append(button);
   }
 
-  // ---- One volume in words ----
+  // ---- Details of one volume ----
   const cell = (row, tag, words, number) => {
     const element = row.appendChild(document.createElement(tag));
     element.textContent = words;
@@ -242,7 +242,7 @@
     const body = table.createTBody();
     const lines = [
       ...row.bars.map(([phase, start, length, driver, node]) => [start, data.phases[phase], length, driver, node, length === null ? "never ended" : ""]),
-      ...row.calls.map(([method, start, length, code, node]) => [start, "  " + data.methods[method], length, null, node, data.codes[code] || "no answer"]),
+      ...row.calls.map(([method, start, length, code, node]) => [start, "  " + data.methods[method], length, null, node, data.codes[code] || "no response"]),
     ].sort((a, b) => a[0] - b[0]);
     for (const [start, name, length, driver, node, result] of lines) {
       const line = body.insertRow();
@@ -272,7 +272,7 @@
     const lines = px < labels() ? [one.name, data.cases[one.case]] : [
       ...one.bars.filter(bar => !view.hidden.has(bar[0]) && inside(bar[1], bar[2])).map(([phase, , length, driver, node]) =>
         [data.phases[phase] + " " + (length === null ? "never ended" : human(length)), driver ? "driver " + human(driver) : "", data.nodes[node]].filter(Boolean).join(" · ")),
-      ...one.calls.filter(call => inside(call[1], call[2])).map(call => `${data.methods[call[0]]} ${human(call[2])} ${data.codes[call[3]] || "no answer"}`),
+      ...one.calls.filter(call => inside(call[1], call[2])).map(call => `${data.methods[call[0]]} ${human(call[2])} ${data.codes[call[3]] || "no response"}`),
     ];
     tip.textContent = lines.filter(Boolean).join("\n");
     if (!tip.textContent) return;

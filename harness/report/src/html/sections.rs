@@ -17,7 +17,7 @@ use super::{
     life::Times,
 };
 
-/// Beyond this part of an axis a mark stands to the left of its line: to the right there is no room for words.
+/// Beyond this part of an axis a label is placed to the left of its line, for lack of space to the right.
 const NEAR_THE_END: f64 = 0.8;
 
 fn of<'a>(summary: &'a Summary, name: &str) -> &'a str {
@@ -33,7 +33,7 @@ pub(super) fn title(summary: &Summary) -> String {
     format!("{} {} · claimcheck", of(summary, "driver"), summary.ending().word())
 }
 
-/// Verdict, what ran, and where to go from here.
+/// Verdict, environment, and navigation.
 pub(super) fn header(summary: &Summary, began: u64, has_trend: bool) -> Markup {
     let (class, word) = match summary.ending() {
         Ending::Passed => ("pass", "Passed"),
@@ -47,9 +47,9 @@ pub(super) fn header(summary: &Summary, began: u64, has_trend: bool) -> Markup {
         ("passed", cases.passed, "good"),
         ("failed", failed, "bad"),
         ("skipped", cases.skipped, "dim"),
-        ("left behind", summary.leaks.len() as u64, "bad"),
+        ("leaked", summary.leaks.len() as u64, "bad"),
         ("calls out of order", disorder, "bad"),
-        ("thresholds broken", summary.broken_slos().count() as u64, "bad"),
+        ("thresholds not met", summary.broken_slos().count() as u64, "bad"),
     ];
     html! {
         header {
@@ -65,7 +65,7 @@ pub(super) fn header(summary: &Summary, began: u64, has_trend: bool) -> Markup {
                         @if count > 0 { li.(class) { strong { (count) } " " (what) } }
                     }
                     @if let Some(load) = &summary.load {
-                        li.good { strong { (load.volumes.saturating_sub(load.failed)) } " volumes up and gone" }
+                        li.good { strong { (load.volumes.saturating_sub(load.failed)) } " volumes completed" }
                     }
                 }
             }
@@ -78,14 +78,14 @@ pub(super) fn header(summary: &Summary, began: u64, has_trend: bool) -> Markup {
     }
 }
 
-/// The sections that people look for, and whether this run has them.
+/// The sections in the navigation, and whether this run has them.
 fn sections(summary: &Summary, has_trend: bool) -> [(&'static str, &'static str, bool); 10] {
     let measured = !summary.phases.is_empty();
     let failed =
         summary.cases.failed > 0 || summary.load.as_ref().is_some_and(|load| !load.errors.is_empty());
     [
-        ("typical", "A volume's life", measured),
-        ("failures", "What failed", failed),
+        ("typical", "Time breakdown", measured),
+        ("failures", "Failures", failed),
         ("thresholds", "Thresholds", !summary.slos.is_empty()),
         ("phases", "Phases", true),
         ("trend", "Trend", has_trend),
@@ -97,7 +97,7 @@ fn sections(summary: &Summary, has_trend: bool) -> [(&'static str, &'static str,
     ]
 }
 
-/// Milliseconds since the Unix epoch, for people.
+/// Formats milliseconds since the Unix epoch.
 fn when(millis: u64) -> String {
     let stamp = i64::try_from(millis).ok().and_then(|millis| Timestamp::from_millisecond(millis).ok());
     stamp
@@ -106,7 +106,7 @@ fn when(millis: u64) -> String {
         .unwrap_or_default()
 }
 
-/// Where the time of a typical volume goes, in a sentence and a picture.
+/// The time breakdown of a typical volume, as a sentence and a chart.
 pub(super) fn typical(summary: &Summary) -> Markup {
     let steps = |phases: &[Phase]| -> Vec<Step> {
         let step = |phase: &Phase| {
@@ -123,20 +123,20 @@ pub(super) fn typical(summary: &Summary) -> Markup {
     }
     html! {
         section #typical aria-labelledby="typical-h" {
-            h2 #typical-h { "Where the time goes" }
+            h2 #typical-h { "Time breakdown of a typical volume" }
             @if let Some(words) = sentence(&up) { p.lead { (words) } }
             p.legend {
-                span { span.key.driver {} " the driver's calls" }
-                span { span.key.kubernetes {} " Kubernetes around them" }
-                span.dim { "medians of every step" }
+                span { span.key.driver {} " driver calls" }
+                span { span.key.kubernetes {} " Kubernetes overhead" }
+                span.dim { "medians of all phases" }
             }
             @if !up.is_empty() { h3 { "From claim to running pod" } (charts::waterfall(&up, scale)) }
-            @if !down.is_empty() { h3 { "And all the way back" } (charts::waterfall(&down, scale)) }
+            @if !down.is_empty() { h3 { "From pod deletion to deleted volume" } (charts::waterfall(&down, scale)) }
         }
     }
 }
 
-/// How long it takes, whose time that is, and which step takes most.
+/// The total duration, the driver's share, and the longest phase.
 fn sentence(up: &[Step]) -> Option<Markup> {
     let whole = charts::whole(up);
     let longest = up.iter().max_by(|a, b| a.total.total_cmp(&b.total))?;
@@ -144,12 +144,12 @@ fn sentence(up: &[Step]) -> Option<Markup> {
     let share = |part: f64| format!("{:.0} %", part / whole * 100.0);
     (whole > 0.0).then(|| html! {
         "From claim to running pod a typical volume takes " strong { (human(whole)) } "."
-        @if driver > 0.0 { " The driver works for " strong { (human(driver)) } " of it (" (share(driver)) "), Kubernetes for the rest." }
-        " The longest step is " strong { (longest.phase.name()) } " with " (human(longest.total)) " (" (share(longest.total)) ")."
+        @if driver > 0.0 { " Driver calls account for " strong { (human(driver)) } " of that (" (share(driver)) "), Kubernetes for the rest." }
+        " The longest phase is " strong { (longest.phase.name()) } " with " (human(longest.total)) " (" (share(longest.total)) ")."
     })
 }
 
-/// Thresholds, and what became of them.
+/// Thresholds and their results.
 pub(super) fn slos(summary: &Summary) -> Markup {
     if summary.slos.is_empty() {
         return html! {};
@@ -159,7 +159,7 @@ pub(super) fn slos(summary: &Summary) -> Markup {
             h2 #thresholds-h { "Thresholds" }
             div.scroll tabindex="0" role="region" aria-labelledby="thresholds-h" {
                 table {
-                    thead { tr { th scope="col" { "threshold" } th.num scope="col" { "n" } th.num scope="col" { "max" } th.num scope="col" { "measured" } th scope="col" { "kept" } } }
+                    thead { tr { th scope="col" { "threshold" } th.num scope="col" { "n" } th.num scope="col" { "max" } th.num scope="col" { "measured" } th scope="col" { "met" } } }
                     tbody { @for judgement in &summary.slos {
                         tr {
                             th scope="row" { (judgement.slo) }
@@ -221,7 +221,7 @@ pub(super) fn phases(summary: &Summary, times: &BTreeMap<Phase, Times>) -> Marku
                         li { strong { (phase.name()) } ": "
                             @if unfinished.aborted > 0 { (unfinished.aborted) " never ended" }
                             @if unfinished.aborted > 0 && unfinished.unobserved > 0 { ", " }
-                            @if unfinished.unobserved > 0 { (unfinished.unobserved) " not seen to begin" }
+                            @if unfinished.unobserved > 0 { (unfinished.unobserved) " start not observed" }
                         }
                     }
                 }
@@ -230,25 +230,25 @@ pub(super) fn phases(summary: &Summary, times: &BTreeMap<Phase, Times>) -> Marku
     }
 }
 
-/// Where the script draws. Without it there is nothing to see here that the tables do not say.
+/// The canvas of the script. It shows nothing that is not in the tables too.
 pub(super) fn timeline(rows: usize, omitted: usize) -> Markup {
     html! {
         section #timeline aria-labelledby="timeline-h" {
-            h2 #timeline-h { "Every volume's life" }
-            @if rows == 0 { p.dim { "No volume was seen." } } @else {
+            h2 #timeline-h { "Volume timelines" }
+            @if rows == 0 { p.dim { "No volume was observed." } } @else {
                 noscript { p.dim { "This needs JavaScript." } }
-                @if omitted > 0 { p.dim { "The " (rows) " that took longest; " (omitted) " others are in events.ndjson and in all numbers above." } }
+                @if omitted > 0 { p.dim { "The " (rows) " longest volumes; " (omitted) " others are in events.ndjson and included in all numbers above." } }
                 div #lives hidden {
                     div.tools {
-                        label { "Find " input #find type="search" placeholder="claim, volume, case, node or class" size="34"; }
+                        label { "Filter " input #find type="search" placeholder="claim, volume, case, node or class" size="34"; }
                         label { "Order " select #order {
-                            option value="begin" { "as they begin" }
+                            option value="begin" { "by start time" }
                             option value="long" { "longest first" }
-                            option value="phase" { "slowest in a phase" }
+                            option value="phase" { "slowest in phase" }
                             option value="error" { "failed calls first" }
                         } }
                         label #which hidden { "Phase " select #phase {} }
-                        label { input #align type="checkbox"; " all from their own beginning" }
+                        label { input #align type="checkbox"; " align start times" }
                         span.buttons role="group" aria-label="Zoom" {
                             button type="button" data-do="in" aria-label="Zoom in" { "+" }
                             button type="button" data-do="out" aria-label="Zoom out" { "−" }
@@ -259,7 +259,7 @@ pub(super) fn timeline(rows: usize, omitted: usize) -> Markup {
                     div.phases-key #key role="group" aria-label="Phases shown" {}
                     canvas #overview height="44" aria-hidden="true" {}
                     div #frame { div #space { canvas #canvas tabindex="0" role="application" aria-roledescription="timeline" aria-label="Timeline of volumes. Up and down choose a volume, left and right move in time, plus and minus zoom." {} } }
-                    p.hint.dim { "Drag to move, Ctrl+wheel or pinch to zoom, drag on the strip above to choose a stretch; arrow keys, + and − work too. Lines inside bars are the driver's calls, red ones failed." }
+                    p.hint.dim { "Drag to move, Ctrl+wheel or pinch to zoom, drag on the strip above to select a range; arrow keys, + and − work too. Lines inside bars are driver calls; red ones failed." }
                     div #detail aria-live="polite" {}
                     div #tip role="tooltip" hidden {}
                 }
@@ -268,7 +268,7 @@ pub(super) fn timeline(rows: usize, omitted: usize) -> Markup {
     }
 }
 
-/// Attached, staged, mounted: in and out must be equal. Calls, and what was left behind.
+/// Attached, staged, mounted: in and out must be equal. Calls and leaked objects.
 pub(super) fn counts(summary: &Summary) -> Markup {
     let rows = [
         ("attached to nodes", TransitionKind::Attach, TransitionKind::Detach),
@@ -303,8 +303,8 @@ pub(super) fn counts(summary: &Summary) -> Markup {
                 h3.bad { "Calls out of order" }
                 ul { @for (rule, count) in &summary.violations { li { code { (rule.name()) } " × " (count) } } }
             }
-            @if summary.leaks.is_empty() { p.good { "Nothing was left behind." } } @else {
-                h3.bad { "Left behind" }
+            @if summary.leaks.is_empty() { p.good { "No leaked objects." } } @else {
+                h3.bad { "Leaked objects" }
                 ul.leaks { @for leak in &summary.leaks { li { (leak.kind.name()) " " code { (leak.name) }
                     @if let Some(case) = &leak.case { span.dim { " by " (case) } } } } }
             }
@@ -312,7 +312,7 @@ pub(super) fn counts(summary: &Summary) -> Markup {
     }
 }
 
-/// What the driver says it can, what was seen, and what nobody tried.
+/// Declared, detected and untested capabilities of the driver.
 pub(super) fn capabilities(summary: &Summary) -> Markup {
     if summary.capabilities.is_empty() {
         return html! {};
@@ -327,7 +327,7 @@ pub(super) fn capabilities(summary: &Summary) -> Markup {
             h2 #capabilities-h { "Capabilities" }
             div.scroll tabindex="0" role="region" aria-labelledby="capabilities-h" {
                 table.matrix {
-                    thead { tr { th scope="col" { "capability" } th scope="col" { "declared" } th scope="col" { "seen to work" } th.num scope="col" { "passed" } th.num scope="col" { "failed" } th.num scope="col" { "skipped" } th scope="col" { "because" } } }
+                    thead { tr { th scope="col" { "capability" } th scope="col" { "declared" } th scope="col" { "detected" } th.num scope="col" { "passed" } th.num scope="col" { "failed" } th.num scope="col" { "skipped" } th scope="col" { "reason" } } }
                     tbody { @for line in &summary.capabilities {
                         tr {
                             th scope="row" title=(line.name.doc()) { (line.name.name()) }
@@ -345,20 +345,20 @@ pub(super) fn capabilities(summary: &Summary) -> Markup {
     }
 }
 
-/// What a load cost.
+/// The cost of a load.
 pub(super) fn load(summary: &Summary) -> Markup {
     let Some(load) = &summary.load else { return html! {} };
     let mebibytes = |bytes: u64| format!("{:.0} MiB", bytes as f64 / f64::from(1 << 20));
     let mut rows = vec![
         ("volumes", load.volumes.to_string()),
-        ("at a time", load.concurrency.to_string()),
+        ("concurrency", load.concurrency.to_string()),
         ("volumes per second", format!("{:.1}", load.volumes_per_s)),
-        ("processor time per volume", human(load.per_volume.cpu_s)),
+        ("CPU time per volume", human(load.per_volume.cpu_s)),
         ("calls per volume", format!("{:.1}", load.rpcs as f64 / load.volumes.max(1) as f64)),
         ("peak memory (PSS)", mebibytes(load.peak_pss_bytes)),
     ];
     for (name, quantiles) in
-        [("claim to pod ready, P50 / P99", &load.up), ("claim to nothing left, P50 / P99", &load.life)]
+        [("claim to pod ready, P50 / P99", &load.up), ("claim to all deleted, P50 / P99", &load.life)]
     {
         rows.extend(quantiles.iter().map(|q| (name, format!("{} / {}", human(q.p50), human(q.p99)))));
     }
@@ -377,13 +377,13 @@ pub(super) fn nodes(summary: &Summary) -> Markup {
     }
     html! {
         section #nodes aria-labelledby="nodes-h" {
-            h2 #nodes-h { "Nodes' clocks" }
+            h2 #nodes-h { "Node clocks" }
             ul { @for (node, state) in &summary.clocks { li { strong { (node) } ": " (nodes::clock(state)) } } }
         }
     }
 }
 
-/// What ran, on what.
+/// Driver, cluster and environment.
 pub(super) fn environment(summary: &Summary) -> Markup {
     html! {
         section #environment aria-labelledby="environment-h" {

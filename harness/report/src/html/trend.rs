@@ -1,4 +1,4 @@
-//! How the medians went over the runs before this one, on the same kind of cluster with the same driver.
+//! The medians over the previous runs on the same kind of cluster with the same driver.
 
 use claimcheck_model::{Phase, Stamp};
 use maud::{Markup, html};
@@ -10,14 +10,14 @@ use super::{
 use crate::history::{Change, Entry, History, HistoryError, change};
 use crate::slo::{Measure, Quantile};
 
-/// How many earlier runs are shown.
+/// The number of previous runs shown.
 const EARLIER: u32 = 29;
-/// The size of a line's picture, and the room in it for the last point.
+/// The size of a sparkline, and the margin for its last point.
 const WIDTH: f64 = 240.0;
 const HEIGHT: f64 = 32.0;
 const EDGE: f64 = 4.0;
 
-/// The runs before this one, the newest last.
+/// The previous runs, the newest last.
 pub(super) fn earlier(
     history: &History,
     summary: &Summary,
@@ -35,12 +35,12 @@ fn medians(summary: &Summary, earlier: &[Entry], phase: Phase) -> Option<Vec<f64
     (all.len() > 1).then_some(all)
 }
 
-/// Whether there is anything to show.
+/// Whether there is a trend to show.
 pub(super) fn is_there(summary: &Summary, earlier: &[Entry]) -> bool {
     summary.phases.keys().any(|&phase| medians(summary, earlier, phase).is_some())
 }
 
-/// A line a phase.
+/// One line per phase.
 pub(super) fn trend(summary: &Summary, earlier: &[Entry]) -> Markup {
     if !is_there(summary, earlier) {
         return html! {};
@@ -48,12 +48,12 @@ pub(super) fn trend(summary: &Summary, earlier: &[Entry]) -> Markup {
     html! {
         section #trend aria-labelledby="trend-h" {
             h2 #trend-h { "Trend" }
-            p.dim { "Medians of every phase over the last " (earlier.len() + 1) " runs on this kind of cluster with this driver, this one last; from zero up." }
+            p.dim { "Medians of all phases over the last " (earlier.len() + 1) " runs on this kind of cluster with this driver, this run last; axes start at zero." }
             div.scroll tabindex="0" role="region" aria-labelledby="trend-h" {
                 table {
                     thead { tr {
                         th scope="col" { "phase" } th.num scope="col" { "this run" }
-                        th.num scope="col" title="The median of the medians of the runs before" { "before" }
+                        th.num scope="col" title="The median of the medians of the previous runs" { "before" }
                         th.num scope="col" { "difference" } th.num scope="col" { "runs" } th scope="col" { "medians" }
                     } }
                     tbody {
@@ -79,7 +79,7 @@ fn difference(change: Change) -> String {
     change.shift_ratio.map_or_else(|| "–".to_owned(), |ratio| format!("{:+.0} %", ratio * 100.0))
 }
 
-/// A line from run to run, with the last as a dot.
+/// A sparkline over the runs, with the last one as a dot.
 fn sparkline(phase: Phase, medians: &[f64]) -> Markup {
     let highest = medians.iter().copied().fold(0.0, f64::max);
     let step = (WIDTH - 2.0 * EDGE) / (medians.len() - 1).max(1) as f64;

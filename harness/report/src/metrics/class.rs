@@ -1,15 +1,15 @@
-//! Which storage classes are label values: a label must not grow with the number of cases.
+//! Storage classes as label values: the cardinality of a label must not grow with the number of cases.
 
-/// Stands for every class that was made for one case.
+/// The label value for all classes that were created for one case.
 pub(super) const PER_CASE: &str = "per-case";
 
-/// What the fixtures put before the names of everything that they make: `cc-<suite>-<number>`.
+/// The prefix that fixtures give to the names of all their objects: `cc-<suite>-<number>`.
 const MADE: &str = "cc-";
 
 /// The label value for a class.
 ///
-/// A class of the cluster keeps its name: there are few, and people compare them. One that a fixture made
-/// (`cc-<suite>-<number>`) becomes [`PER_CASE`], or a run of a thousand cases would leave a thousand series
+/// A class of the cluster keeps its name: there are few, and they are compared. One that a fixture created
+/// (`cc-<suite>-<number>`) becomes [`PER_CASE`], or a run of a thousand cases would create a thousand series
 /// per phase. A claim without a class keeps the empty value.
 pub(super) fn label(class: &str) -> &str {
     let number = class.strip_prefix(MADE).and_then(|rest| rest.rsplit_once('-')).map(|(_, number)| number);

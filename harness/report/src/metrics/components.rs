@@ -1,13 +1,13 @@
 //! The metrics of an embedded cluster's components, each of which serves its own at a unix socket: one port, that
-//! of the run, leads to all of them.
+//! of the run, proxies all of them.
 //!
 //! ```text
-//! Prometheus ──/targets──────────────────────> which there are, as http_sd wants it
+//! Prometheus ──/targets──────────────────────> the list of targets, in http_sd format
 //!            ──/components/node@node-1/metrics─> /cc/m/node@node-1.sock ──> the node agent
 //! ```
 //!
-//! What there is stands in the directory of the sockets, so components that start later, or again, are found
-//! without being told of.
+//! Components are discovered in the directory of the sockets, so those that start later, or again, are found
+//! without registration.
 
 use std::{
     fs, io,
@@ -25,44 +25,44 @@ use tokio::{net::UnixStream, time::timeout};
 
 use crate::serve::{Ask, Page};
 
-/// How long a component has for an answer: one that hangs, maybe on purpose, must not hold up the scraper.
+/// The timeout of a component: one that hangs, maybe on purpose, must not block the scraper.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// What stands between a component and its node in the name of a socket.
+/// The separator between component and node in the name of a socket.
 const AT: char = '@';
 
-/// Where the components of a cluster serve their metrics.
+/// The sockets at which the components of a cluster serve their metrics.
 #[derive(Clone, Debug)]
 pub struct Components {
     sockets: PathBuf,
 }
 
-/// Why a component does not answer.
+/// A component cannot be scraped.
 #[derive(Debug, thiserror::Error)]
 enum AskError {
     #[error("cannot connect to it: {0}")]
     Connect(#[from] io::Error),
-    #[error("it does not answer: {0}")]
+    #[error("it does not respond: {0}")]
     Answer(#[from] hyper::Error),
-    #[error("its answer is not text")]
+    #[error("its response is not text")]
     Text,
-    #[error("it has not answered within {} s", PATIENCE.as_secs())]
+    #[error("it did not respond within {} s", PATIENCE.as_secs())]
     Late,
 }
 
 impl Default for Components {
-    /// Those of this run's embedded cluster, if it has one.
+    /// The components of this run's embedded cluster, if it has one.
     fn default() -> Self {
         Self { sockets: METRICS_SOCKETS.into() }
     }
 }
 
 impl Components {
-    /// Makes the place for the sockets.
+    /// Creates the directory of the sockets.
     pub fn prepare(&self) -> io::Result<()> {
         fs::create_dir_all(&self.sockets)
     }
 
-    /// What a component is started with so that it serves its metrics here.
+    /// The arguments with which a component serves its metrics here.
     pub fn args(&self, component: &str, node: Option<&str>) -> [String; 2] {
         let name = match node {
             Some(node) => format!("{component}{AT}{node}"),
@@ -72,7 +72,7 @@ impl Components {
         ["--http-endpoint".to_owned(), format!("unix://{}", socket.display())]
     }
 
-    /// The names of those that serve, in order.
+    /// The names of the serving components, in order.
     fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(&self.sockets).into_iter().flatten().filter_map(Result::ok);
         let name = |file: String| Some(file.strip_suffix(".sock")?.to_owned());
@@ -82,8 +82,8 @@ impl Components {
         names
     }
 
-    /// What Prometheus' `http_sd_configs` reads; `host` is where it found us. A component does not know of which
-    /// cluster it is; until we do, there is none to be read.
+    /// The targets for Prometheus' `http_sd_configs`; `host` is this server's address. A component does not know its
+    /// cluster; until that is known here, there are no targets.
     fn targets(&self, host: &str, run: &RunInfo) -> Value {
         if run.driver.is_empty() {
             return Value::Array(Vec::new());
@@ -104,7 +104,7 @@ impl Components {
         self.names().iter().map(target).collect()
     }
 
-    /// The page that is asked for, if it is one of these.
+    /// The requested page, if it is one of these.
     pub async fn page(&self, ask: Ask<'_>, run: &RunInfo) -> Option<Page> {
         if ask.path == "/targets" {
             return Some(Page::json(&self.targets(ask.host, run)));
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
     use crate::serve::{Site, serve_unix};
 
-    /// A component that says who it is.
+    /// A component that returns its name.
     #[derive(Clone)]
     struct Named(&'static str);
 
@@ -158,7 +158,7 @@ mod tests {
         let components = Components { sockets: folder.path().join("m") };
         let run = RunInfo { driver: "d".into(), cluster: ClusterKind::Envtest, ..RunInfo::default() };
         let page = async |path: &str| components.page(Ask { path, host: "h:1" }, &run).await;
-        assert_eq!(page("/targets").await, Some(Page::json(&json!([]))), "there is no cluster yet");
+        assert_eq!(page("/targets").await, Some(Page::json(&json!([]))), "no cluster exists yet");
         components.prepare().unwrap();
         let serve = |component: &str, node, says| {
             let [_, endpoint] = components.args(component, node);
@@ -176,7 +176,7 @@ mod tests {
         ]);
         assert_eq!(page("/targets").await, Some(Page::json(&expected)));
         let nobody = components.page(Ask { path: "/targets", host: "h:1" }, &RunInfo::default()).await;
-        assert_eq!(nobody, Some(Page::json(&json!([]))), "nobody knows yet of which cluster they are");
+        assert_eq!(nobody, Some(Page::json(&json!([]))), "their cluster is not known yet");
         assert_eq!(page("/components/controllers/metrics").await, Some(Page::ok("c")));
         assert_eq!(page("/components/node@node-1/metrics").await, Some(Page::ok("n")));
         for absent in

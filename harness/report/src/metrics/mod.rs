@@ -1,7 +1,7 @@
 //! The `claimcheck_*` metrics: a Prometheus registry fed by events, served while a run lasts
 //! ([`Metrics::serve`]) and written into its folder at the end ([`Metrics::text`]).
 //!
-//! Names, labels and buckets are declared in `model::metric`; here is only which event moves which.
+//! Names, labels and buckets are declared in `model::metric`; this module maps events to metrics.
 
 mod class;
 mod components;
@@ -34,7 +34,7 @@ pub struct Metrics {
     registry: Registry,
     families: Arc<Families>,
     run: Arc<Mutex<RunInfo>>,
-    /// Whether a case passed when it was last run.
+    /// Whether a case passed in its last run.
     passed: Arc<Mutex<HashMap<CaseId, bool>>>,
 }
 
@@ -87,7 +87,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Enters an event.
+    /// Records an event.
     pub fn observe(&self, event: &Event) {
         let families = &self.families;
         match event {
@@ -114,8 +114,8 @@ impl Metrics {
         }
     }
 
-    /// Everything known from the start gets its series then, so that nobody has to tell "none" from "not
-    /// measured", and a rate has something to start from.
+    /// Everything known from the start gets its series then, so that "none" can be distinguished from "not
+    /// measured", and rates have a first sample.
     fn begin(&self, run: &RunInfo) {
         let families = &self.families;
         let (driver, cluster) = (run.driver.as_str(), run.cluster.name());
@@ -197,7 +197,7 @@ impl Metrics {
                     self.families.phase_overhead.with_label_values(&labels).observe(*overhead);
                 }
             }
-            // It has no duration. Infinity is in no finite bucket, so it counts and moves no quantile down.
+            // It has no duration. Infinity is in no finite bucket, so it is counted without lowering any quantile.
             None => duration.observe(f64::INFINITY),
         }
     }
@@ -227,17 +227,17 @@ impl Metrics {
         }
     }
 
-    /// How many series there are: bounded, whatever a run does and however long.
+    /// The number of series: bounded, independent of the duration of a run.
     pub fn series(&self) -> usize {
         self.registry.gather().iter().map(|family| family.get_metric().len()).sum()
     }
 
-    /// Of which run these are.
+    /// The run of these metrics.
     fn run(&self) -> RunInfo {
         self.run.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// All series, as they are now.
+    /// All current series.
     fn gather(&self) -> Vec<MetricFamily> {
         self.registry.gather()
     }
@@ -247,8 +247,8 @@ impl Metrics {
         text(&self.registry)
     }
 
-    /// Serves these metrics at `http://<address>/metrics`; where Prometheus finds those of the components of an
-    /// embedded cluster it learns at `/targets`.
+    /// Serves these metrics at `http://<address>/metrics`; Prometheus discovers those of the components of an
+    /// embedded cluster at `/targets`.
     ///
     /// # Errors
     /// If it cannot listen there; see [`ServeError`].
@@ -266,7 +266,7 @@ impl Site for Metrics {
     }
 }
 
-/// The label value for what a driver says of a capability.
+/// The label value for the declaration of a capability.
 fn declared(plan: &CapabilityPlan) -> &'static str {
     match plan.declared {
         Some(true) => "yes",

@@ -4,8 +4,8 @@ use claimcheck_model::metric::{Metric, MetricKind};
 use prometheus::core::Collector;
 use prometheus::{GaugeVec, HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
 
-/// Registers families. A declaration that Prometheus refuses is a mistake in `model::metric`, found by
-/// the first test that makes a registry.
+/// Registers families. A declaration that Prometheus rejects is a bug in `model::metric`, found by
+/// the first test that creates a registry.
 pub struct Register<'a>(pub &'a Registry);
 
 const DECLARED: &str = "declarations have valid, unique names";

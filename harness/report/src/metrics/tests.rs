@@ -1,4 +1,4 @@
-//! Events in, series out.
+//! From events to series.
 
 use super::*;
 use claimcheck_model::{Capability, CaseId, ClusterKind, Leak, RpcSummary, Source, Stamp, SubjectIds};
@@ -104,7 +104,7 @@ fn cases_count_under_their_capabilities_and_flips_under_their_names() {
     assert_eq!(value(&metrics, flips), Some(2.0));
 }
 
-/// Everything that a run tells of its `n`th volume, well and badly, with names of its own wherever there are any.
+/// All events of a run for its `n`th volume, successes and failures, with unique names wherever possible.
 fn life(n: usize) -> Vec<Event> {
     let (at, name) = (Stamp { mono_ns: n as u64, wall_ns: 0 }, format!("volume-{n}"));
     let outcome = |phase: Phase| match n % 3 {
@@ -208,7 +208,7 @@ async fn it_is_served_and_an_occupied_port_is_named_with_the_remedy() {
     let error = metrics.serve(serving.address).await.unwrap_err().to_string();
     assert!(
         error.contains(&serving.address.to_string())
-            && error.contains("is taken")
+            && error.contains("is in use")
             && error.contains("--metrics-addr"),
         "{error}"
     );

@@ -1,4 +1,4 @@
-//! Holds thresholds against the events of a run. Pure; what it keeps does not grow with the run.
+//! Checks thresholds against the events of a run. Pure; its memory does not grow with the run.
 
 use claimcheck_model::{Event, Outcome};
 use serde::{Deserialize, Serialize};
@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 use super::{Counted, Measure, Objective};
 use crate::{Durations, human};
 
-/// Distributions are kept to three digits: what is within that of a threshold keeps it.
+/// Distributions have three significant digits: a value within that precision of a threshold meets it.
 const PRECISION: f64 = 0.001;
 
-/// Thresholds, and what the run has come to so far.
+/// Thresholds, and the measurements so far.
 #[derive(Debug, Default)]
 pub struct Judge(Vec<Held>);
 
-/// A threshold and what is held against it: times for a phase, a number for a count.
+/// A threshold and its measurements: durations for a phase, a number for a count.
 #[derive(Debug)]
 struct Held {
     objective: Objective,
@@ -21,31 +21,31 @@ struct Held {
     count: u64,
 }
 
-/// What became of a threshold.
+/// The result of a threshold.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Judgement {
     /// The threshold: `provision P99`.
     pub slo: String,
-    /// What it allows, with its unit.
+    /// The limit, with its unit.
     pub max: String,
-    /// What was measured, with its unit; none where nothing was.
+    /// The measured value, with its unit; none without measurements.
     pub measured: Option<String>,
-    /// How many samples that stands on, or how often it was counted.
+    /// The number of samples, or the count.
     pub count: u64,
-    /// Whether it was kept. One that nothing was measured for was not: it says nothing about the run.
+    /// Whether it was met. A threshold without measurements is not met: nothing is known about it.
     pub kept: bool,
-    /// By how much it was broken, or why it says nothing; empty where it was kept.
+    /// By how much it was exceeded, or why it was not measured; empty if it was met.
     pub broken: String,
 }
 
 impl Judge {
-    /// A judge of these.
+    /// A judge of these thresholds.
     pub fn new(objectives: Vec<Objective>) -> Self {
         let held = |objective| Held { objective, times: Durations::default(), count: 0 };
         Self(objectives.into_iter().map(held).collect())
     }
 
-    /// Enters an event.
+    /// Records an event.
     pub fn observe(&mut self, event: &Event) {
         for Held { objective, times, count } in &mut self.0 {
             match objective {
@@ -67,7 +67,7 @@ impl Judge {
         }
     }
 
-    /// What became of each, in the order of the file.
+    /// The results, in the order of the file.
     pub fn finish(&self) -> Vec<Judgement> {
         self.0.iter().map(judge).collect()
     }
@@ -93,7 +93,7 @@ fn judge(held: &Held) -> Judgement {
             let kept = count > 0 && measured <= *max * (1.0 + PRECISION);
             let broken = match (kept, count) {
                 (true, _) => String::new(),
-                (false, 0) => "nothing was measured: no such phase ended in this run".to_owned(),
+                (false, 0) => "not measured: no such phase ended in this run".to_owned(),
                 (false, _) => {
                     format!("{} over, {:+.0} %", human(measured - max), (measured / max - 1.0) * 100.0)
                 }
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(judged[1].measured.as_deref(), Some("23.8 ms"));
         assert_eq!(judged[1].broken, "3.76 ms over, +19 %");
         assert_eq!((judged[0].count, judged[2].count, judged[3].count), (100, 100, 0));
-        assert!(judged[4].broken.starts_with("nothing was measured"), "{}", judged[4].broken);
+        assert!(judged[4].broken.starts_with("not measured"), "{}", judged[4].broken);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Thresholds that a run has to keep: `--slo FILE`.
+//! Thresholds (SLOs) that a run must meet: `--slo FILE`.
 //!
 //! ```yaml
 //! slos:
@@ -25,34 +25,34 @@ use crate::Quantiles;
 /// One threshold.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Objective {
-    /// How long a phase may take.
+    /// A limit for the duration of a phase.
     Phase {
-        /// Which samples count.
+        /// The samples it applies to.
         of: Samples,
-        /// Which part of them.
+        /// The part of the phase.
         measure: Measure,
-        /// Where in their distribution.
+        /// The quantile.
         quantile: Quantile,
         /// Seconds.
         max: f64,
     },
-    /// How often something may happen.
+    /// A limit for a count.
     Count {
-        /// What.
+        /// The count.
         what: Counted,
-        /// How often.
+        /// The limit.
         max: u64,
     },
 }
 
-/// Which samples an objective is about.
+/// The samples that an objective applies to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Samples {
     /// Of this phase.
     pub phase: Phase,
-    /// Of volumes of this driver; of all where none is named.
+    /// Of volumes of this driver; of all drivers if unset.
     pub driver: Option<String>,
-    /// Of claims of this class; of all where none is named.
+    /// Of claims of this class; of all classes if unset.
     pub class: Option<String>,
 }
 
@@ -63,7 +63,7 @@ impl Samples {
     }
 }
 
-/// Which part of a phase.
+/// A part of a phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Measure {
@@ -72,20 +72,20 @@ pub enum Measure {
     Total,
     /// The driver's calls in it.
     Driver,
-    /// The rest: Kubernetes' own.
+    /// The rest: Kubernetes' overhead.
     Overhead,
 }
 
-/// Where in a distribution.
+/// A quantile of a distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 pub enum Quantile {
     /// The median.
     #[value(name = "P50")]
     P50,
-    /// What 95 of 100 do not exceed.
+    /// The 95th percentile.
     #[value(name = "P95")]
     P95,
-    /// What 99 of 100 do not exceed.
+    /// The 99th percentile.
     #[value(name = "P99")]
     P99,
     /// The greatest.
@@ -98,7 +98,7 @@ pub enum Quantile {
 }
 
 impl Measure {
-    /// As [`Quantiles::name`] has it.
+    /// The name in [`Quantiles::name`].
     pub const fn name(self) -> &'static str {
         match self {
             Self::Total => "total",
@@ -109,7 +109,7 @@ impl Measure {
 }
 
 impl Quantile {
-    /// As people and files write it.
+    /// The name in reports and files.
     pub const fn name(self) -> &'static str {
         match self {
             Self::P50 => "P50",
@@ -132,7 +132,7 @@ impl Quantile {
     }
 }
 
-/// What is counted.
+/// A counted quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counted {
     /// Volumes that were attached, staged, mounted, or the reverse.
@@ -143,7 +143,7 @@ pub enum Counted {
     Retries,
     /// Calls out of order.
     Violations,
-    /// Things left behind.
+    /// Leaked objects.
     Leaks,
 }
 
@@ -154,7 +154,7 @@ impl Counted {
         TransitionKind::ALL.iter().copied().map(Self::Transitions).chain(others)
     }
 
-    /// As files spell it.
+    /// The name in files.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Transitions(kind) => kind.name(),
@@ -188,7 +188,7 @@ impl fmt::Display for Quantile {
     }
 }
 
-/// As reports call it: `stage P95 of the driver (driver csi.example.com, class fast)`.
+/// The name in reports: `stage P95 of the driver (driver csi.example.com, class fast)`.
 impl fmt::Display for Objective {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,4 +1,4 @@
-//! From a file of thresholds to [`Objective`]s. Strict: what is misspelt would never be held against a run.
+//! From a file of thresholds to [`Objective`]s. Strict: a misspelt threshold would never be checked.
 
 use std::{
     io,
@@ -20,19 +20,19 @@ pub enum SloError {
     Read {
         /// Which.
         path: PathBuf,
-        /// What the system said.
+        /// The I/O error.
         #[source]
         source: io::Error,
     },
-    /// It is no list of thresholds.
+    /// It is not a list of thresholds.
     #[error("--slo: {0}")]
     Form(String),
-    /// One of them makes no sense.
+    /// One of them is invalid.
     #[error("--slo: slos[{index}]: {what}")]
     Entry {
-        /// Which, from 0.
+        /// Its index, from 0.
         index: usize,
-        /// What is wrong, and what to do.
+        /// The problem and the remedy.
         what: String,
     },
 }
@@ -58,7 +58,7 @@ struct Entry {
 /// Reads a file of thresholds.
 ///
 /// # Errors
-/// It cannot be read, or makes no sense; see [`SloError`].
+/// It cannot be read, or is invalid; see [`SloError`].
 pub fn load(path: &Path) -> Result<Vec<Objective>, SloError> {
     let text =
         std::fs::read_to_string(path).map_err(|source| SloError::Read { path: path.to_owned(), source })?;
@@ -68,11 +68,11 @@ pub fn load(path: &Path) -> Result<Vec<Objective>, SloError> {
 /// Reads thresholds.
 ///
 /// # Errors
-/// They make no sense; see [`SloError`].
+/// They are invalid; see [`SloError`].
 pub fn parse(text: &str) -> Result<Vec<Objective>, SloError> {
     let file: File = serde_saphyr::from_str(text).map_err(|error| SloError::Form(error.to_string()))?;
     if file.slos.is_empty() {
-        return Err(SloError::Form("slos is empty: name a threshold, or leave --slo out".to_owned()));
+        return Err(SloError::Form("slos is empty: add a threshold, or omit --slo".to_owned()));
     }
     let entry = |(index, entry)| objective(entry).map_err(|what| SloError::Entry { index, what });
     file.slos.into_iter().enumerate().map(entry).collect()
@@ -85,34 +85,35 @@ fn objective(entry: Entry) -> Result<Objective, String> {
             let phase = Phase::ALL.iter().copied().find(|phase| phase.name() == name);
             let phase = phase.ok_or_else(|| {
                 format!(
-                    "phase: there is no {name:?}; there are {}",
+                    "phase: unknown phase {name:?}; known phases: {}",
                     list(Phase::ALL.iter().map(|phase| phase.name()))
                 )
             })?;
             let quantile = quantile.ok_or("quantile is missing: P50, P95, P99, max or avg")?;
             let measure = measure.unwrap_or_default();
             if measure == Measure::Driver && phase.info().rpc.is_none() {
-                return Err(format!("measure: {name} has no driver's part, since no call belongs to it"));
+                return Err(format!("measure: {name} has no driver part, since it includes no CSI call"));
             }
             let max =
-                seconds(&max).ok_or("max is no duration above zero: write for example 500ms, 2s or 1m")?;
+                seconds(&max).ok_or("max must be a duration above zero, for example 500ms, 2s or 1m")?;
             Ok(Objective::Phase { of: Samples { phase, driver, class }, measure, quantile, max })
         }
         (None, Some(name)) => {
             let what = Counted::all().find(|what| what.name() == name);
             let what = what.ok_or_else(|| {
-                format!("count: there is no {name:?}; there are {}", list(Counted::all().map(Counted::name)))
+                format!(
+                    "count: unknown count {name:?}; known counts: {}",
+                    list(Counted::all().map(Counted::name))
+                )
             })?;
             if quantile.is_some() || measure.is_some() || driver.is_some() || class.is_some() {
-                return Err(
-                    "quantile, measure, driver and class belong to a phase, not to a count".to_owned()
-                );
+                return Err("quantile, measure, driver and class apply to a phase, not to a count".to_owned());
             }
-            let max = max.parse().map_err(|_| "max of a count is a whole number, 0 or more")?;
+            let max = max.parse().map_err(|_| "max of a count must be an integer, 0 or more")?;
             Ok(Objective::Count { what, max })
         }
-        (Some(_), Some(_)) => Err("it has both phase and count: make two entries of it".to_owned()),
-        (None, None) => Err("it has neither phase nor count: say what must stay below max".to_owned()),
+        (Some(_), Some(_)) => Err("it has both phase and count: split it into two entries".to_owned()),
+        (None, None) => Err("it has neither phase nor count: set the one that max applies to".to_owned()),
     }
 }
 
@@ -161,17 +162,17 @@ mod tests {
         for (entry, words) in [
             (
                 "{phase: provison, quantile: P99, max: 1s}",
-                "slos[0]: phase: there is no \"provison\"; there are provision, bind",
+                "slos[0]: phase: unknown phase \"provison\"; known phases: provision, bind",
             ),
             ("{phase: bind, max: 1s}", "quantile is missing"),
             ("{phase: bind, quantile: P98, max: 1s}", "P98"),
-            ("{phase: bind, quantile: P99, measure: driver, max: 1s}", "no call belongs to it"),
-            ("{phase: bind, quantile: P99, max: 5}", "max is no duration"),
-            ("{phase: bind, quantile: P99, max: 0s}", "max is no duration"),
+            ("{phase: bind, quantile: P99, measure: driver, max: 1s}", "it includes no CSI call"),
+            ("{phase: bind, quantile: P99, max: 5}", "max must be a duration"),
+            ("{phase: bind, quantile: P99, max: 0s}", "max must be a duration"),
             ("{phase: bind, quantile: P99, maximum: 1s}", "maximum"),
-            ("{count: mounts, max: 1}", "there are attach, detach"),
-            ("{count: mount, class: fast, max: 1}", "belong to a phase"),
-            ("{count: mount, max: 1s}", "whole number"),
+            ("{count: mounts, max: 1}", "known counts: attach, detach"),
+            ("{count: mount, class: fast, max: 1}", "apply to a phase"),
+            ("{count: mount, max: 1s}", "an integer"),
             ("{count: mount, phase: bind, max: 1}", "both phase and count"),
             ("{max: 1}", "neither phase nor count"),
         ] {

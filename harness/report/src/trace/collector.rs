@@ -1,5 +1,5 @@
-//! A collector's address as people write it, with what is sent along and which certificates are trusted. What is
-//! secret is in no error and no log.
+//! A collector's address as given by users, with its headers and trusted certificates. Secrets
+//! never appear in errors or logs.
 
 use std::{fmt, path::Path, str::FromStr, sync::Arc};
 
@@ -12,11 +12,11 @@ use super::{
 };
 use crate::metrics::push::percent_decoded;
 
-/// Where traces go: `http(s)://HOST:PORT/v1/traces`, or `grpc(s)://HOST:PORT`.
+/// The destination of traces: `http(s)://HOST:PORT/v1/traces`, or `grpc(s)://HOST:PORT`.
 #[derive(Clone, Debug)]
 pub struct Collector {
     pub(super) way: Way,
-    /// What is connected to, without user and password.
+    /// The URL to connect to, without user and password.
     pub(super) url: Url,
     /// Sent with every request; their values are marked as secret.
     pub(super) headers: HeaderMap,
@@ -29,7 +29,7 @@ pub(super) enum Way {
     Grpc,
 }
 
-/// An address that no traces can be sent to. It does not repeat it, since it may hold a password.
+/// An invalid address. The error does not repeat it, since it may contain a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("write http://HOST:4318/v1/traces or grpc://HOST:4317; with TLS https:// or grpcs://")]
 pub struct NoCollector;
@@ -37,7 +37,7 @@ pub struct NoCollector;
 impl FromStr for Collector {
     type Err = NoCollector;
 
-    /// Credentials in the address, as `https://user:password@host`, are taken out of it.
+    /// Credentials in the address, as in `https://user:password@host`, are removed from it.
     fn from_str(text: &str) -> Result<Self, NoCollector> {
         let (way, address) = match text.split_once("://").ok_or(NoCollector)? {
             ("grpc", rest) => (Way::Grpc, format!("http://{rest}")),
@@ -53,7 +53,7 @@ impl FromStr for Collector {
             headers.insert(AUTHORIZATION, basic(&user, &password).ok_or(NoCollector)?);
         }
         url.set_username("").and_then(|()| url.set_password(None)).map_err(|()| NoCollector)?;
-        // What a collector's address is without a path.
+        // The default path of a collector's address.
         if way == Way::Http && url.path() == "/" {
             url.set_path("/v1/traces");
         }
@@ -62,37 +62,37 @@ impl FromStr for Collector {
 }
 
 impl Collector {
-    /// With the headers of a text as `OTEL_EXPORTER_OTLP_HEADERS` has it: `name=value,name=value`, values
-    /// percent-encoded. They take the place of what the address says.
+    /// With headers in the format of `OTEL_EXPORTER_OTLP_HEADERS`: `name=value,name=value`, values
+    /// percent-encoded. They replace the credentials in the address.
     ///
     /// # Errors
-    /// It is none; told as `of`, without the values.
+    /// A header is invalid; the error names `of`, without the values.
     pub fn with_headers(mut self, of: &'static str, text: &str) -> Result<Self, CredentialsError> {
         self.headers.extend(credentials::of_list(of, text)?);
         Ok(self)
     }
 
-    /// With the headers of a file, `Name: value` on a line each. They take the place of all others.
+    /// With the headers in a file, one `Name: value` per line. They replace all others.
     ///
     /// # Errors
-    /// It cannot be read, or is none; told as the flag, without the values.
+    /// It cannot be read, or a header is invalid; the error names the flag, without the values.
     pub fn with_headers_file(mut self, flag: &'static str, path: &Path) -> Result<Self, CredentialsError> {
         self.headers.extend(credentials::of_file(flag, path)?);
         Ok(self)
     }
 
-    /// Which trusts the certificates of a file (PEM) beside those that this machine trusts.
+    /// Trusts the certificates in a file (PEM) in addition to those that this machine trusts.
     ///
     /// # Errors
-    /// There is none in it.
+    /// It contains no certificate.
     pub fn trusting(self, path: &Path) -> Result<Self, TlsError> {
         Ok(Self { tls: Arc::new(Tls::trusting(path)?), ..self })
     }
 
-    /// A text of others without what is secret here, should they have quoted it.
+    /// Redacts the secrets from an external text that may quote them.
     pub(super) fn without_secrets(&self, text: &str) -> String {
         let secrets = self.headers.values().filter_map(|value: &HeaderValue| value.to_str().ok());
-        // A token is quoted without the word before it.
+        // A token may be quoted without the scheme before it.
         let words = secrets.flat_map(|secret| [secret, secret.rsplit(' ').next().unwrap_or_default()]);
         let mut words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
         words.sort_by_key(|word| std::cmp::Reverse(word.len()));
@@ -100,7 +100,7 @@ impl Collector {
     }
 }
 
-/// Without credentials, and without a query, which may hold some.
+/// Without credentials, and without a query, which may contain some.
 impl fmt::Display for Collector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut url = self.url.clone();

@@ -1,4 +1,4 @@
-//! Headers that are sent to a collector, mostly to say who we are.
+//! Headers that are sent to a collector, mostly for authentication.
 
 use std::path::Path;
 
@@ -8,25 +8,25 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use crate::flag_file::{self, Unreadable};
 use crate::metrics::push::percent_decoded;
 
-/// Headers cannot be used. It tells no value.
+/// Headers cannot be used. The error contains no values.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialsError {
     /// A file cannot be read.
     #[error(transparent)]
     Read(#[from] Unreadable),
-    /// One is no header.
+    /// One is not a valid header.
     #[error("{of}: header {nth} cannot be used: write {wanted}")]
     NoHeader {
-        /// Where it stands.
+        /// The source.
         of: String,
-        /// The first is 1; lines of a file are counted with comments and empty ones.
+        /// Its position, from 1; lines of a file include comments and empty lines.
         nth: usize,
-        /// How it is to be written.
+        /// The expected format.
         wanted: &'static str,
     },
 }
 
-/// Headers as OpenTelemetry's specification has them in environment variables: a list as of W3C baggage without
+/// Headers in the format of OpenTelemetry's environment variables: a list like W3C baggage without
 /// its properties ("Specifying headers via environment variables").
 pub(super) fn of_list(of: &str, text: &str) -> Result<HeaderMap, CredentialsError> {
     let wanted = "NAME=VALUE,NAME=VALUE, with %2C for a comma in a value";
@@ -39,7 +39,7 @@ pub(super) fn of_list(of: &str, text: &str) -> Result<HeaderMap, CredentialsErro
     pairs.map(header).collect()
 }
 
-/// Headers of a file, one a line as HTTP writes them; lines that begin with `#` are left aside.
+/// Headers of a file, one per line in HTTP syntax; lines that begin with `#` are ignored.
 pub(super) fn of_file(flag: &'static str, path: &Path) -> Result<HeaderMap, CredentialsError> {
     let text = flag_file::read(flag, path)?;
     let lines = text.lines().map(str::trim).enumerate();
@@ -55,12 +55,12 @@ fn header(name: &str, value: &str) -> Option<(HeaderName, HeaderValue)> {
     Some((name.trim().parse().ok()?, secret(value)?))
 }
 
-/// `Authorization` of a user.
+/// The `Authorization` header of a user.
 pub(super) fn basic(user: &str, password: &str) -> Option<HeaderValue> {
     secret(&format!("Basic {}", BASE64.encode(format!("{user}:{password}"))))
 }
 
-/// A value that `Debug` does not show, and HTTP/2 does not keep in its tables.
+/// A value that `Debug` does not show, and HTTP/2 does not index.
 fn secret(value: &str) -> Option<HeaderValue> {
     let mut value = HeaderValue::from_str(value).ok()?;
     value.set_sensitive(true);

@@ -1,5 +1,5 @@
-//! The way to the collector: traces in batches, tried again a few times, and never waited for longer than
-//! [`Patience`] says.
+//! Exports traces to the collector: in batches, with a few retries, and never waiting for longer than
+//! [`Patience`] permits.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,21 +14,21 @@ use super::{
     sender::{Failure, Sender},
 };
 
-/// Traces that wait to be sent; further ones are dropped.
+/// The size of the send queue; additional traces are dropped.
 const WAITING: usize = 4096;
 /// Traces in one request.
 const BATCH: usize = 64;
-/// How often a batch is tried.
+/// The number of attempts per batch.
 const ATTEMPTS: u32 = 5;
 
-/// How long a collector is waited for.
+/// Timeouts of the collector.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
-    /// For one answer.
+    /// For one response.
     pub attempt: Duration,
-    /// Before the second attempt; doubled before each further.
+    /// The delay before the second attempt; doubled for each following one.
     pub backoff: Duration,
-    /// For all that is left at the end of the run.
+    /// For all remaining traces at the end of the run.
     pub end: Duration,
 }
 
@@ -39,22 +39,22 @@ impl Default for Patience {
     }
 }
 
-/// What became of what was sent.
+/// The result of sending.
 #[derive(Debug, Default)]
 struct Sent {
-    /// Traces that arrived.
+    /// Delivered traces.
     arrived: usize,
-    /// Why the last attempt that failed did.
+    /// The error of the last failed attempt.
     failed: Option<String>,
 }
 
-/// Makes traces of events and sends them.
+/// Creates traces from events and sends them.
 #[derive(Debug)]
 pub struct Exporter {
     lives: Lives,
     traces: mpsc::Sender<Vec<Span>>,
     sending: JoinHandle<()>,
-    /// Traces that were made.
+    /// The number of traces created.
     made: usize,
     sent: Arc<Mutex<Sent>>,
     patience: Patience,
@@ -74,7 +74,7 @@ impl Exporter {
         Self { lives: Lives::default(), traces, sending, made: 0, sent, patience, collector }
     }
 
-    /// Enters an event that came at `now`; sends the traces of the volumes whose life has ended.
+    /// Records an event received at `now`; sends the traces of deleted volumes.
     pub fn observe(&mut self, event: &Event, now: Stamp) {
         let traces = self.lives.observe(event, now);
         self.queue(traces);
@@ -83,12 +83,12 @@ impl Exporter {
     fn queue(&mut self, traces: Vec<Vec<Span>>) {
         for trace in traces {
             self.made += 1;
-            // One that finds no room is missed in `finish`.
+            // A trace that does not fit into the queue is reported as missing in `finish`.
             let _ = self.traces.try_send(trace);
         }
     }
 
-    /// Sends what is left. Returns what to tell where not all has arrived.
+    /// Sends the remaining traces. Returns a warning if not all were delivered.
     pub async fn finish(mut self) -> Option<String> {
         let rest = self.lives.finish();
         self.queue(rest);
@@ -101,13 +101,13 @@ impl Exporter {
         let missed = self.made - sent.arrived;
         let why = sent.failed.clone();
         let why =
-            why.unwrap_or_else(|| format!("not all was taken within {:?} after the run", self.patience.end));
+            why.unwrap_or_else(|| format!("not all was sent within {:?} after the run", self.patience.end));
         (missed > 0)
             .then(|| format!("{missed} of {} traces did not reach {}: {why}", self.made, self.collector))
     }
 }
 
-/// Sends until no more traces come.
+/// Sends until the queue is closed.
 async fn send_all(
     collector: Collector,
     patience: Patience,
@@ -128,14 +128,14 @@ async fn send_all(
     }
 }
 
-/// Tries until a request arrived, which it returns, or there is no more sense in it.
+/// Retries until a request succeeded, which it returns, or retrying is pointless.
 async fn deliver(sender: &mut Sender, patience: Patience, request: &Request, sent: &Mutex<Sent>) -> bool {
     let mut backoff = patience.backoff;
     for attempt in 1..=ATTEMPTS {
         let failure = match tokio::time::timeout(patience.attempt, sender.send(request)).await {
             Ok(Ok(())) => return true,
             Ok(Err(failure)) => failure,
-            Err(_) => Failure::Passing(format!("no answer within {:?}", patience.attempt)),
+            Err(_) => Failure::Passing(format!("no response within {:?}", patience.attempt)),
         };
         let (why, again) = match failure {
             Failure::Passing(why) => (why, attempt < ATTEMPTS),

@@ -1,31 +1,31 @@
-//! Which writes belong to which volume: objects name each other, and a write is of an object.
+//! Associates API writes with volumes: objects reference each other, and each write belongs to an object.
 //!
 //! ```text
 //! claim <── pods that use it, volume <── attachments
 //! ```
 //!
-//! Sorted out when a volume's life has ended: components tell their writes in no order, and one that binds a pod
-//! does not show what is in it. Pure.
+//! Resolved when a volume has been deleted: components report their writes in no order, and a write that binds a pod
+//! does not contain its spec. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use claimcheck_model::{ApiWrite, Stamp, Written};
 
-/// So many objects are kept; beyond it the first is let go, so that a long load does not grow.
+/// The maximum number of objects; beyond it the oldest is dropped, so that memory is bounded in long loads.
 const OBJECTS: usize = 100_000;
-/// So many writes of one object are kept: one that is retried for hours is told by its first.
+/// The maximum number of writes per object: of a write that is retried for hours the first ones are kept.
 const WRITES: usize = 1000;
 
-/// The writes that no trace has taken yet.
+/// The writes that are not part of a trace yet.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     writes: BTreeMap<Written, Vec<ApiWrite>>,
-    /// By an object, those that refer to it.
+    /// For each object, those that refer to it.
     referrers: BTreeMap<Written, BTreeSet<Written>>,
 }
 
 impl Ledger {
-    /// Enters a write.
+    /// Records a write.
     pub fn enter(&mut self, write: &ApiWrite) {
         for target in write.refers_to.iter().flatten() {
             self.referrers.entry(target.clone()).or_default().insert(write.object.clone());
@@ -42,8 +42,9 @@ impl Ledger {
         }
     }
 
-    /// Takes what was written of these objects and of those that refer to them, in the order of time, as far as it
-    /// began by `end`: what came later is about a namesake. A pod with further claims keeps its writes for these.
+    /// Removes and returns the writes of these objects and of those that refer to them, in order of time, if they
+    /// began by `end`: later ones belong to an object of the same name. A pod with other claims keeps its writes for
+    /// these.
     pub fn take(&mut self, roots: impl IntoIterator<Item = Written>, end: Option<Stamp>) -> Vec<ApiWrite> {
         let mut todo: Vec<Written> = roots.into_iter().collect();
         let mut objects = BTreeSet::new();
@@ -115,7 +116,7 @@ mod tests {
         let (volume, attachment) = (object(WrittenKind::Volume, "v"), object(WrittenKind::Attachment, "a"));
         let pod = object(WrittenKind::Pod, "p");
         let told = [
-            // A binding does not show the pod, and is told before the one who made the pod tells of it.
+            // A binding does not contain the pod, and is reported before the creation of the pod.
             write(&pod, 4, None),
             write(&attachment, 5, Some(std::slice::from_ref(&volume))),
             write(&pod, 3, Some(&[claim("c")])),

@@ -1,6 +1,6 @@
-//! Events in, traces out: what is known of a volume is kept until its life has ended, and leaves as one trace.
+//! From events to traces: the data of a volume is kept until it is deleted, and becomes one trace.
 //!
-//! Pure: time is that of the events.
+//! Pure: time is taken from the events.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -10,28 +10,28 @@ use claimcheck_model::{
 
 use super::{ledger::Ledger, otlp::Span, spans::spans};
 
-/// So many volumes are kept whose life has not ended, and calls of so many that no phase has shown; beyond it
-/// the first is let go, so that a long load does not grow.
+/// The maximum number of volumes that are not deleted yet, and of volumes with calls but no phase; beyond it
+/// the oldest is dropped, so that memory is bounded in long loads.
 const VOLUMES: usize = 20_000;
-/// So many calls of one volume are kept: one that is retried for hours is told by its first.
+/// The maximum number of calls per volume: of a call that is retried for hours the first ones are kept.
 const CALLS: usize = 1000;
-/// What belongs to a volume may come so many seconds after its deletion, since it is seen by other eyes.
+/// How many seconds after a volume's deletion its events may arrive, since they come from other sources.
 const LINGER: f64 = 2.0;
 
-/// A volume, as calls name it: driver, and handle or name.
+/// A volume as identified by calls: driver, and handle or name.
 type Called = (String, String);
 
-/// What is known of one volume.
+/// The collected data of one volume.
 #[derive(Debug, Default)]
 pub(super) struct Life {
     pub phases: Vec<PhaseSample>,
     pub calls: Vec<RpcSummary>,
     pub writes: Vec<ApiWrite>,
-    /// The case whose namespace it is in.
+    /// The case that owns its namespace.
     pub case: Option<CaseId>,
 }
 
-/// The volumes whose life has not ended, and what else may belong to them.
+/// The volumes that are not deleted yet, and events that may belong to them.
 #[derive(Debug, Default)]
 pub(super) struct Lives {
     /// By the claim's uid.
@@ -40,15 +40,15 @@ pub(super) struct Lives {
     writes: Ledger,
     /// By namespace.
     cases: BTreeMap<String, CaseId>,
-    /// Claims whose volume was deleted, and when that was told.
+    /// Claims with a deleted volume, and when that was reported.
     ending: VecDeque<(Stamp, String)>,
-    /// Claims that have left, so that a straggler makes no second trace; the order is that of leaving.
+    /// Claims with a completed trace, so that late events create no second trace; in order of completion.
     left: VecDeque<String>,
     has_left: BTreeSet<String>,
 }
 
 impl Lives {
-    /// Enters an event that came at `now`; returns the traces of the volumes whose life has ended.
+    /// Records an event received at `now`; returns the traces of deleted volumes.
     pub fn observe(&mut self, event: &Event, now: Stamp) -> Vec<Vec<Span>> {
         match event {
             Event::CaseStarted { case, namespace } if !namespace.is_empty() => {
@@ -89,22 +89,22 @@ impl Lives {
         traces
     }
 
-    /// The traces of all that is left.
+    /// The traces of the remaining volumes.
     pub fn finish(&mut self) -> Vec<Vec<Span>> {
         let claims: Vec<String> = self.lives.keys().cloned().collect();
         claims.iter().filter_map(|claim| self.leave(claim)).collect()
     }
 
-    /// The life of a claim's volume, unless it has left.
+    /// The data of a claim's volume, unless its trace is complete.
     fn life(&mut self, claim: &str) -> Option<&mut Life> {
         (!self.has_left.contains(claim)).then(|| self.lives.entry(claim.to_owned()).or_default())
     }
 
-    /// The trace of one volume, if anything can be told of it; takes its calls.
+    /// The trace of one volume, if there is any data; removes its calls.
     fn leave(&mut self, claim: &str) -> Option<Vec<Span>> {
         let mut life = self.lives.remove(claim)?;
         for sample in &life.phases {
-            // CreateVolume knows the volume by name, the others by handle.
+            // CreateVolume identifies the volume by name, the others by handle.
             for called in [&sample.handle, &sample.subject.volume] {
                 let of_volume = self.calls.remove(&(sample.driver.clone(), called.clone()));
                 life.calls.extend(of_volume.into_iter().flatten());
@@ -125,7 +125,7 @@ impl Lives {
     }
 }
 
-/// The claim and the volume that these phases are of.
+/// The claim and the volume of these phases.
 fn objects(phases: &[PhaseSample]) -> BTreeSet<Written> {
     let claims = phases.iter().filter_map(|sample| sample.claim.split_once('/'));
     let claims = claims.map(|(namespace, name)| (WrittenKind::Claim, ObjectKey::new(namespace, name)));
@@ -134,7 +134,7 @@ fn objects(phases: &[PhaseSample]) -> BTreeSet<Written> {
     claims.chain(volumes).map(|(kind, key)| Written { kind, key }).collect()
 }
 
-/// When the volume was gone, where that was seen.
+/// When the volume was deleted, if observed.
 fn end(phases: &[PhaseSample]) -> Option<Stamp> {
     phases.iter().find_map(|sample| match sample.outcome {
         Outcome::Ok { end, .. } if sample.phase == Phase::Delete => Some(end),

@@ -1,10 +1,10 @@
-//! Traces of a run (`--otlp URL`): one per volume, for whoever looks at lives in Jaeger, Tempo or the like.
+//! Traces of a run (`--otlp URL`): one per volume, for Jaeger, Tempo and similar tools.
 //!
 //! ```text
-//! Event ─> lives (what is known of a volume, until its life ended) ─> spans ─> export ─> sender (HTTP or gRPC)
+//! Event ─> lives (the data of a volume until its deletion) ─> spans ─> export ─> sender (HTTP or gRPC)
 //! ```
 //!
-//! A collector never fails or holds up a run: what cannot be sent is dropped and told in one warning. Writes to
+//! A collector never fails or delays a run: what cannot be sent is dropped and reported in one warning. Writes to
 //! the API are those of the harness and of the components that it starts, see `writes`.
 
 mod collector;

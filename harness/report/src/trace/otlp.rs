@@ -1,5 +1,5 @@
-//! The messages of OTLP's trace service that we send: `opentelemetry/proto/collector/trace/v1/trace_service.proto`
-//! and what it imports, with its field numbers. Fields that we never set are left out, as protobuf allows.
+//! The messages of OTLP's trace service that are used: `opentelemetry/proto/collector/trace/v1/trace_service.proto`
+//! and its imports, with their field numbers. Fields that are never set are omitted, as protobuf allows.
 
 /// `ExportTraceServiceRequest`.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -15,7 +15,7 @@ pub(super) struct Response {
     pub partial_success: Option<PartialSuccess>,
 }
 
-/// `ExportTracePartialSuccess`: what the collector did not take; not to be sent again.
+/// `ExportTracePartialSuccess`: rejected spans; must not be sent again.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct PartialSuccess {
     #[prost(int64, tag = "1")]
@@ -33,7 +33,7 @@ pub(super) struct ResourceSpans {
     pub scope_spans: Vec<ScopeSpans>,
 }
 
-/// `Resource`: who sends.
+/// `Resource`: the sender.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Resource {
     #[prost(message, repeated, tag = "1")]
@@ -71,7 +71,7 @@ pub(super) struct Span {
     pub status: Option<Status>,
 }
 
-/// `SpanKind`, as far as we use it.
+/// `SpanKind`, the values in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub(super) enum Kind {
@@ -107,7 +107,7 @@ pub(super) struct KeyValue {
     pub value: Option<AnyValue>,
 }
 
-/// `AnyValue`, of which we send texts alone.
+/// `AnyValue`, only with strings.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct AnyValue {
     #[prost(string, optional, tag = "1")]

@@ -1,4 +1,4 @@
-//! One request to the collector, over HTTP or gRPC, and whether it is worth another try.
+//! One request to the collector, over HTTP or gRPC, and whether its failure is retryable.
 
 use std::sync::Arc;
 
@@ -13,19 +13,19 @@ use super::{
     tls,
 };
 
-/// What helps one who is not let in.
-const CREDENTIALS: &str = "give credentials with OTEL_EXPORTER_OTLP_HEADERS or --otlp-headers-file";
+/// The remedy for authentication failures.
+const CREDENTIALS: &str = "pass credentials with OTEL_EXPORTER_OTLP_HEADERS or --otlp-headers-file";
 
-/// Why a request failed; whether another may do better is the specification's "retryable" (OTLP, "Failures").
+/// The failure of a request; whether it is retryable is defined by the specification (OTLP, "Failures").
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// Another may do.
+    /// Retryable.
     Passing(String),
-    /// It would fail again, or was taken in part and must not be sent twice.
+    /// Not retryable, or partially accepted and must not be sent twice.
     Lasting(String),
 }
 
-/// A way to the collector; connections are made when they are needed.
+/// A client of the collector; it connects on demand.
 pub(super) struct Sender {
     collector: Collector,
     client: Client,
@@ -37,7 +37,7 @@ enum Client {
 }
 
 impl Sender {
-    /// Prepares the way.
+    /// Creates the client.
     pub fn new(collector: &Collector) -> Result<Self, String> {
         let client = match collector.way {
             Way::Http => Client::Http(http_client(collector)?),
@@ -55,7 +55,7 @@ impl Sender {
         };
         let refused = |answer: Response| match answer.partial_success {
             Some(partial) if partial.rejected_spans > 0 => Err(Failure::Lasting(format!(
-                "it refused {} spans: {}",
+                "it rejected {} spans: {}",
                 partial.rejected_spans, partial.error_message
             ))),
             _ => Ok(()),
@@ -99,10 +99,10 @@ async fn over_http(
     let status = answer.status();
     let body = answer.bytes().await.map_err(passing)?;
     if status.is_success() {
-        // What is no protobuf says nothing of spans that were refused.
+        // A body that is not protobuf has no information on rejected spans.
         return Ok(Response::decode(body).unwrap_or_default());
     }
-    let why = format!("it answered {status}");
+    let why = format!("it returned {status}");
     Err(match status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Failure::Lasting(format!("{why}: {CREDENTIALS}")),
         StatusCode::TOO_MANY_REQUESTS
@@ -128,11 +128,11 @@ async fn over_grpc(
         Ok(answer) => return Ok(answer.into_inner()),
         Err(status) => status,
     };
-    // What lies below gRPC, such as a connection that is refused, comes with its error.
+    // Errors below gRPC, such as a refused connection, have their own source.
     if let Some(error) = std::error::Error::source(&status) {
         return Err(Failure::Passing(reason(error)));
     }
-    let why = format!("it answered {:?}: {}", status.code(), status.message());
+    let why = format!("it returned {:?}: {}", status.code(), status.message());
     Err(match status.code() {
         Code::Unauthenticated | Code::PermissionDenied => Failure::Lasting(format!("{why}: {CREDENTIALS}")),
         Code::Cancelled
@@ -145,7 +145,7 @@ async fn over_grpc(
     })
 }
 
-/// An error with its causes: the first alone often says no more than that sending failed.
+/// An error with its causes: the outermost alone often states only that sending failed.
 fn reason(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string);
     let mut told: Vec<String> = Vec::new();

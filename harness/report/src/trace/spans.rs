@@ -1,7 +1,7 @@
-//! One volume's life as spans: the life itself, its phases, and within them calls of the driver and writes to
+//! One volume's lifecycle as spans: the root, its phases, and within them CSI calls and writes to
 //! the API.
 //!
-//! Pure. Ids are hashes of what a span is about, so the same life makes the same trace.
+//! Pure. Ids are hashes of the span's identity, so the same lifecycle yields the same trace.
 
 use claimcheck_model::{ApiWrite, Outcome, PhaseSample, RpcSummary, Stamp};
 use sha2::{Digest, Sha256};
@@ -11,7 +11,7 @@ use super::{
     otlp::{Code, Kind, Span, Status, attributes},
 };
 
-/// A stretch of monotonic time.
+/// An interval of monotonic time.
 #[derive(Clone, Copy)]
 struct Stretch {
     start: u64,
@@ -24,7 +24,7 @@ impl Stretch {
             Outcome::Ok { start, end, .. } => {
                 Some((start, Self { start: start.mono_ns, end: end.mono_ns.max(start.mono_ns) }))
             }
-            // When it was given up is not known: it is a moment.
+            // The time at which it was aborted is not known: it has zero length.
             Outcome::Aborted { start } => Some((start, Self { start: start.mono_ns, end: start.mono_ns })),
             Outcome::Unobserved => None,
         }
@@ -43,16 +43,16 @@ impl Stretch {
         self.end - self.start
     }
 
-    /// How far apart they are; 0 where they meet.
+    /// The distance between them; 0 if they overlap.
     fn gap(self, other: Self) -> u64 {
         let after = other.start.saturating_sub(self.end);
         after.max(self.start.saturating_sub(other.end))
     }
 }
 
-/// What all spans of a trace share.
+/// The common data of all spans of a trace.
 struct Trace<'a> {
-    /// The claim's uid, which is what ids are made of.
+    /// The claim's uid, from which ids are derived.
     claim: &'a str,
     id: [u8; 16],
     /// One clock for all spans: wall clocks that are read one by one would not nest.
@@ -66,7 +66,7 @@ struct PhaseSpan<'a> {
     sample: &'a PhaseSample,
 }
 
-/// The trace of the volume of a claim, its root first; empty where no phase of it was seen.
+/// The trace of the volume of a claim, its root first; empty if none of its phases was observed.
 pub(super) fn spans(claim: &str, life: &Life) -> Vec<Span> {
     let seen: Vec<(Stamp, Stretch, &PhaseSample)> = life
         .phases
@@ -103,16 +103,16 @@ pub(super) fn spans(claim: &str, life: &Life) -> Vec<Span> {
             let same_node = call.node.is_empty() || phase.sample.subject.node == call.node;
             phase.sample.phase.info().rpc == Some(call.method.as_str()) && same_node
         };
-        // A watch tells of what a phase begins with, maybe later than the call begins that follows from it: so of
-        // phases that are not around the call the nearest has it.
+        // A watch may report the start of a phase later than the start of the resulting call: so of
+        // the phases that do not enclose the call, the nearest one is its parent.
         let distance =
             |phase: &&PhaseSpan<'_>| (!phase.stretch.contains(stretch), phase.stretch.gap(stretch));
         let parent = phases.iter().filter(is_part).min_by_key(distance).map_or(root_id, |phase| phase.id);
         all.push(trace.call(parent, nth, stretch, call));
     }
     for (nth, (stretch, write)) in writes.into_iter().enumerate() {
-        // The write that ends a phase is seen by a watch before it is answered: where it began counts. Of the
-        // phases around it the shortest is nearest, since `schedule` surrounds others.
+        // The write that ends a phase is observed by a watch before its response: its start counts. Of the
+        // phases that enclose it the shortest is its parent, since `schedule` encloses others.
         let begins = Stretch { end: stretch.start, ..stretch };
         let around = phases.iter().filter(|phase| phase.stretch.contains(begins));
         let parent = around.min_by_key(|phase| phase.stretch.length()).map_or(root_id, |phase| phase.id);
@@ -169,7 +169,7 @@ impl Trace<'_> {
             ("claimcheck.result", sample.outcome.name()),
         ]);
         if let Outcome::Aborted { .. } = sample.outcome {
-            span.status = Some(failed("it began and never ended"));
+            span.status = Some(failed("it started and never ended"));
         }
         span
     }
@@ -189,7 +189,7 @@ impl Trace<'_> {
         ]);
         span.status = match call.code.as_str() {
             "OK" => None,
-            "" => Some(failed("it never came back")),
+            "" => Some(failed("it never returned")),
             code => Some(failed(code)),
         };
         span
@@ -211,7 +211,7 @@ impl Trace<'_> {
             ("user_agent.name", &write.agent),
         ]);
         span.status = match write.code {
-            0 => Some(failed("no answer")),
+            0 => Some(failed("no response")),
             400.. => Some(failed(&code)),
             _ => None,
         };

@@ -1,4 +1,4 @@
-//! Events to spans as a table, and the way to a collector over sockets.
+//! From events to spans as a table, and exports to a collector over sockets.
 
 use std::{
     convert::Infallible,
@@ -110,7 +110,7 @@ fn life() -> Vec<Event> {
         write("create", WrittenKind::Pod, "", 4, 6, 0),
         call("NodeUnstageVolume", "h", "n", 50, 60, "OK"),
         phase(Phase::Delete, "", 70, 80),
-        // Seen by other eyes than the deletion.
+        // Observed by another source than the deletion.
         call("DeleteVolume", "h", "", 71, 79, "OK"),
     ]
 }
@@ -135,7 +135,7 @@ fn table(spans: &[Span]) -> Vec<String> {
     spans.iter().map(row).collect()
 }
 
-/// A busy watch tells late that a volume is to be deleted: after the driver has been asked to.
+/// A busy watch reports the deletion of a volume late: after the call to the driver.
 #[test]
 fn a_call_belongs_to_the_nearest_phase_of_its_kind() {
     let mut lives = Lives::default();
@@ -175,7 +175,7 @@ fn a_volume_becomes_one_trace() {
             "NodeStageVolume < stage",
             "NodeUnstageVolume < volume",
             "DeleteVolume < delete",
-            "create pods < volume no answer",
+            "create pods < volume no response",
             "create persistentvolumes < provision",
             "patch persistentvolumeclaims/status < volume 409",
         ]
@@ -220,14 +220,14 @@ fn a_volume_that_outlives_the_run_is_told_at_its_end() {
     assert!(lives.finish().is_empty());
 }
 
-/// Long enough that nothing but an answer ends an attempt.
+/// Long enough that only a response ends an attempt.
 const LONG: Patience = Patience {
     attempt: Duration::from_secs(20),
     backoff: Duration::from_millis(1),
     end: Duration::from_secs(60),
 };
 
-/// What a collector answers.
+/// A collector's response.
 #[derive(Clone, Copy, Debug)]
 enum Reply {
     Taken,
@@ -260,7 +260,7 @@ impl Reply {
     }
 }
 
-/// A collector for both ways, at a free port. It gives these replies in turn, the last one for ever, and tells
+/// A collector for both protocols, at a free port. It returns these replies in turn, the last one forever, and reports
 /// each request with what it replied.
 async fn receiver(replies: &'static [Reply]) -> (String, mpsc::UnboundedReceiver<Request>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -343,10 +343,10 @@ async fn a_trace_arrives_either_way_and_after_refusals() {
 #[tokio::test]
 async fn what_is_refused_for_good_is_told_and_sent_once() {
     for (scheme, replies, why) in [
-        ("http", &[Reply::Wrong][..], "it answered 400 Bad Request"),
-        ("grpc", &[Reply::Wrong], "it answered InvalidArgument"),
-        ("http", &[Reply::TakenInPart], "it refused 2 spans: too old"),
-        ("grpc", &[Reply::TakenInPart], "it refused 2 spans: too old"),
+        ("http", &[Reply::Wrong][..], "it returned 400 Bad Request"),
+        ("grpc", &[Reply::Wrong], "it returned InvalidArgument"),
+        ("http", &[Reply::TakenInPart], "it rejected 2 spans: too old"),
+        ("grpc", &[Reply::TakenInPart], "it rejected 2 spans: too old"),
     ] {
         let (address, mut received) = receiver(replies).await;
         let told = export(&format!("{scheme}://{address}"), LONG).await.unwrap();
@@ -367,7 +367,7 @@ async fn what_is_refused_for_now_is_tried_a_few_times() {
 
 #[tokio::test]
 async fn nobody_there_is_told_as_what_it_is() {
-    // Taken, so that nobody else gets it, and not listened at.
+    // Bound, so that no other process gets it, but without a listener.
     let nobody = TcpSocket::new_v4().unwrap();
     nobody.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = nobody.local_addr().unwrap();
@@ -379,12 +379,12 @@ async fn nobody_there_is_told_as_what_it_is() {
 
 #[tokio::test]
 async fn a_collector_that_never_answers_holds_up_nothing() {
-    // Connections are made, by the backlog, and nothing is said.
+    // Connections are accepted by the backlog, but never served.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = silent.local_addr().unwrap();
     for (patience, why) in [
-        (Patience { end: Duration::from_millis(50), ..LONG }, "not all was taken within 50ms after the run"),
-        (Patience { attempt: Duration::from_millis(10), ..LONG }, "no answer within 10ms"),
+        (Patience { end: Duration::from_millis(50), ..LONG }, "not all was sent within 50ms after the run"),
+        (Patience { attempt: Duration::from_millis(10), ..LONG }, "no response within 10ms"),
     ] {
         for scheme in ["http", "grpc"] {
             let told = export(&format!("{scheme}://{address}"), patience).await.unwrap();
@@ -423,7 +423,7 @@ fn addresses_are_checked_before_the_run() {
     assert!(!"ftp://ann:role@c".parse::<Collector>().unwrap_err().to_string().contains("role"));
 }
 
-/// A collector with TLS, at localhost, whose CA (PEM) is written to `ca`. It tells the protocol and what it was sent
+/// A collector with TLS, at localhost, whose CA (PEM) is written to `ca`. It reports the protocol and the header
 /// as `x-key`, takes what comes with the right one, and quotes every other.
 async fn guarded(ca: &Path) -> (u16, mpsc::UnboundedReceiver<String>) {
     let made = Certificates::generate([127, 0, 0, 1].into()).unwrap();
@@ -439,7 +439,7 @@ async fn guarded(ca: &Path) -> (u16, mpsc::UnboundedReceiver<String>) {
     let (sender, asked) = mpsc::unbounded_channel();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            // One who does not trust us ends it.
+            // A client that does not trust this server disconnects.
             let Ok(stream) = acceptor.accept(stream).await else { continue };
             let sender = sender.clone();
             let answer = service_fn(move |request: http::Request<Incoming>| {
@@ -483,7 +483,7 @@ async fn with_tls_a_collector_is_trusted_by_its_ca_and_told_who_we_are() {
         let collector: Collector = format!("{scheme}://localhost:{port}").parse().unwrap();
         let told = send(collector.clone()).await.unwrap();
         assert!(told.contains("certificate") || told.contains("UnknownIssuer"), "{told}");
-        assert!(asked.try_recv().is_err(), "{scheme}: nobody is told anything before they are trusted");
+        assert!(asked.try_recv().is_err(), "{scheme}: nothing is sent before the server is trusted");
 
         let trusted = collector.trusting(&ca).unwrap();
         for wrong in ["x-key=Bearer wr0ng", "x-key=wr0ng"] {

@@ -17,19 +17,19 @@ use rustls_platform_verifier::Verifier;
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-/// Certificates that cannot be trusted, since there are none.
+/// A file without certificates.
 #[derive(Debug, thiserror::Error)]
-#[error("{} holds no certificate that can be used: give a file of PEM with the collector's CA", path.display())]
+#[error("{} contains no usable certificate: pass a PEM file with the collector's CA", path.display())]
 pub struct TlsError {
     path: PathBuf,
     #[source]
     source: Option<rustls::pki_types::pem::Error>,
 }
 
-/// Whom we trust.
+/// The trusted certificates.
 #[derive(Debug, Default)]
 pub(super) struct Tls {
-    /// Beside what this machine trusts.
+    /// In addition to those that this machine trusts.
     certificates: Vec<CertificateDer<'static>>,
 }
 
@@ -42,7 +42,7 @@ impl Tls {
         if certificates.is_empty() { Err(failed(None)) } else { Ok(Self { certificates }) }
     }
 
-    /// The configuration of a client; `protocols` as ALPN has them.
+    /// The configuration of a client with these ALPN `protocols`.
     pub(super) fn config(&self, protocols: &[&[u8]]) -> Result<ClientConfig, rustls::Error> {
         let provider = CryptoProvider::get_default().cloned();
         let provider = provider.unwrap_or_else(|| Arc::new(rustls::crypto::ring::default_provider()));

@@ -233,7 +233,7 @@ fn a_phone_shows_the_page_without_scrolling_sideways() {
 fn what_is_no_run_folder_is_said() {
     let folder = tempfile::tempdir().expect("a folder");
     let words = rebuild(folder.path(), None).expect_err("there is nothing").to_string();
-    assert!(words.contains("is no run folder"), "{words}");
+    assert!(words.contains("is not a run folder"), "{words}");
     fs::write(folder.path().join("events.ndjson"), "{}\n").expect("written");
     let words = rebuild(folder.path(), None).expect_err("it is no event").to_string();
     assert!(words.contains("events.ndjson line 1"), "{words}");

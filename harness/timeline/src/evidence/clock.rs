@@ -1,10 +1,10 @@
-//! How a node's clocks stand to ours: what has to be known before a time of one machine can be compared with
-//! a time of the other.
+//! The offsets of a node's clocks, which are required to compare times of the node with
+//! local times.
 //!
-//! Two facts bound it. An answer is read off the node's clock after we asked and before it arrived; a record is
-//! written before it arrives. So each question gives an interval, each record a bound on one side, and all of
-//! them together are their intersection. Monotonic clocks are compared, since nobody sets them; they drift apart
-//! only as quartz does, and an older interval is widened by that.
+//! Two facts bound it. A response has the node's time between the local times of request and response; a record is
+//! written before it arrives. So each query gives an interval, each record a one-sided bound, and all of
+//! them are intersected. Monotonic clocks are compared, since they are never set; they drift
+//! only like quartz clocks, and an older interval is widened accordingly.
 
 use std::{
     collections::HashMap,
@@ -13,29 +13,29 @@ use std::{
 
 use claimcheck_model::{ClockState, Stamp};
 
-/// How far two monotonic clocks may drift apart: 100 ppm, several times what a synchronised clock is slewed by
+/// The maximum drift between two monotonic clocks: 100 ppm, several times the slew rate of a synchronised clock
 /// in practice.
 const DRIFT_PPM: i128 = 100;
 
-/// A question, and the node's answer.
+/// A query and the node's response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// Our clocks when we asked.
+    /// The local clocks at the request.
     pub asked: Stamp,
-    /// The node's clocks somewhen in between.
+    /// The node's clocks at some time in between.
     pub node: Stamp,
-    /// Our clocks when the answer was here.
+    /// The local clocks at the response.
     pub answered: Stamp,
 }
 
-/// What is known of a node's clocks.
+/// The estimate for a node's clocks.
 #[derive(Clone, Debug, Default)]
 pub struct Clock {
-    /// Our monotonic time less the node's, nanoseconds, as the best question bounds it.
+    /// Local minus node monotonic time, nanoseconds, as bounded by the best query.
     asked: Option<Interval>,
-    /// The same, at most: as the quickest record bounds it.
+    /// The upper bound of the same from the fastest record.
     arrived: Option<Bound>,
-    /// The node's wall clock less ours, nanoseconds, at the newest reading.
+    /// Node minus local wall clock, nanoseconds, at the newest reading.
     wall: Option<Wall>,
 }
 
@@ -43,12 +43,12 @@ pub struct Clock {
 #[derive(Clone, Debug, Default)]
 pub struct Clocks(Arc<Mutex<HashMap<String, SharedClock>>>);
 
-/// A node's clocks, as all who hear from it know them.
+/// The shared estimate for a node's clocks.
 #[derive(Clone, Debug, Default)]
 pub struct SharedClock(Arc<Mutex<Clock>>);
 
 impl Clocks {
-    /// Those of a node.
+    /// The clocks of a node.
     pub fn of(&self, node: &str) -> SharedClock {
         let mut clocks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         clocks.entry(node.to_owned()).or_default().clone()
@@ -56,7 +56,7 @@ impl Clocks {
 }
 
 impl SharedClock {
-    /// What is known of them.
+    /// The estimate.
     pub fn lock(&self) -> MutexGuard<'_, Clock> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -66,7 +66,7 @@ impl SharedClock {
 struct Interval {
     least: i128,
     most: i128,
-    /// Our monotonic time.
+    /// The local monotonic time.
     at: u64,
 }
 
@@ -94,14 +94,14 @@ fn drift(from: u64, to: u64) -> i128 {
 }
 
 impl Clock {
-    /// Enters a question and its answer.
+    /// Records a query and its response.
     pub fn asked(&mut self, reading: Reading) {
         let node = i128::from(reading.node.mono_ns);
         let (asked, answered) = (reading.asked.mono_ns, reading.answered.mono_ns);
         let new =
             Interval { least: i128::from(asked) - node, most: i128::from(answered) - node, at: answered };
         let old = self.asked.map(|old| old.aged(answered));
-        // Where they have nothing in common, the node was started anew.
+        // If the intervals are disjoint, the node was restarted.
         let common = old
             .map(|old| Interval { least: old.least.max(new.least), most: old.most.min(new.most), ..new })
             .filter(|common| common.least <= common.most);
@@ -114,7 +114,7 @@ impl Clock {
         self.wall = Some(Wall { offset: wall - (before + after) / 2, bound: (after - before).abs() / 2 });
     }
 
-    /// Enters that something which was written at `node`, by the node's clocks, was here at `here`.
+    /// Records that a line written at `node`, by the node's clocks, arrived at the local time `here`.
     pub fn arrived(&mut self, node: Stamp, here: Stamp) {
         let most = i128::from(here.mono_ns) - i128::from(node.mono_ns);
         let old = self.arrived.map(|old| old.most + drift(old.at, here.mono_ns));
@@ -123,13 +123,13 @@ impl Clock {
         }
     }
 
-    /// A time of the node as one of ours; none while nothing is known. `now` is our time.
+    /// Converts a time of the node to local time; none without an estimate. `now` is the local time.
     ///
-    /// Without an answer it is the latest that it can have been.
+    /// Without a response it is an upper bound.
     pub fn ours(&self, node: Stamp, now: Stamp) -> Option<Stamp> {
         let mono = i128::from(node.mono_ns) + self.offset(now)?;
         let mono_ns = u64::try_from(mono).unwrap_or_default();
-        // Our own wall clock at that moment: the node's may be set.
+        // The local wall clock at that time: the node's may be wrong.
         let back = i128::from(now.mono_ns) - i128::from(mono_ns);
         let wall_ns = u64::try_from(i128::from(now.wall_ns) - back).unwrap_or_default();
         Some(Stamp { mono_ns, wall_ns })
@@ -143,8 +143,8 @@ impl Clock {
         Some(i128::midpoint(asked.least, most))
     }
 
-    /// For the report: how far the node's wall clock is ahead of ours, and how far off that and the times of
-    /// its records are at most, in seconds; none while nobody answered.
+    /// For the report: how far the node's wall clock is ahead of the local one, and the error bound of that and of the
+    /// times of its records, in seconds; none without a response.
     pub fn known(&self, now: Stamp) -> Option<ClockState> {
         let (wall, asked) = (self.wall?, self.asked?.aged(now.mono_ns));
         let seconds = |nanos: i128| nanos as f64 / 1e9;
@@ -175,13 +175,13 @@ mod tests {
     #[test]
     fn a_record_alone_is_at_most_as_late_as_it_arrived() {
         let mut clock = Clock::default();
-        // The node booted 100 s after us; 30 ms on the way, then 10 ms.
+        // The node booted 100 s after this machine; 30 ms round trip, then 10 ms.
         clock.arrived(stamp(5 * SECOND, 0), stamp(105 * SECOND + 30_000_000, 0));
         clock.arrived(stamp(6 * SECOND, 0), stamp(106 * SECOND + 10_000_000, 0));
         clock.arrived(stamp(7 * SECOND, 0), stamp(107 * SECOND + 90_000_000, 0));
         let ours = clock.ours(stamp(6 * SECOND, 0), stamp(106 * SECOND + 10_000_000, 7 * SECOND)).unwrap();
         assert_eq!(ours, stamp(106 * SECOND + 10_000_000, 7 * SECOND));
-        assert_eq!(clock.known(stamp(0, 0)), None, "how far the clocks are apart is not known");
+        assert_eq!(clock.known(stamp(0, 0)), None, "the offset of the clocks is not known");
     }
 
     #[test]
@@ -192,7 +192,7 @@ mod tests {
         clock.asked(Reading { asked, node: stamp(50, wall + 3 * SECOND + 2_000_000), answered });
         let known = |bound_seconds| Some(ClockState::Known { ahead_seconds: 3.0, bound_seconds });
         assert_eq!(clock.known(answered), known(0.002));
-        // An hour later, a clock that nobody asked again is known to 0.36 s.
+        // An hour later without queries, the clock is known to within 0.36 s.
         assert_eq!(clock.known(stamp(answered.mono_ns + 3_600 * SECOND, 0)), known(0.362));
     }
 
@@ -212,7 +212,7 @@ mod tests {
     }
 
     proptest! {
-        /// However long questions, answers and records take, the truth lies within the bound.
+        /// For all latencies of queries, responses and records, the true offset is within the bound.
         #[test]
         fn the_truth_lies_within_the_bound(
             offset in -1_000_000_000_000i64..1_000_000_000_000,

@@ -1,4 +1,4 @@
-//! Which calls to the driver have begun and not ended: for cases that kill something in the middle of one.
+//! CSI calls in progress: for cases that kill a component during a call.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -8,10 +8,10 @@ use tokio::sync::{
     watch,
 };
 
-/// A call, among those of all components and drivers: in containers, processes have the same ids.
+/// The key of a call among those of all components and drivers: in containers, processes have the same ids.
 type Key = (String, Option<String>, CallId);
 
-/// The calls under way. Clones are the same.
+/// The calls in progress. Clones share them.
 #[derive(Clone, Debug)]
 pub struct InFlight {
     calls: Arc<watch::Sender<HashMap<Key, TapRecord>>>,
@@ -24,7 +24,7 @@ impl Default for InFlight {
 }
 
 impl InFlight {
-    /// Keeps itself up to date from these records, and hands them on.
+    /// Updates itself from these records, and forwards them.
     pub fn watching(self, mut records: UnboundedReceiver<TapRecord>) -> UnboundedReceiver<TapRecord> {
         let (onward, receiver) = unbounded_channel();
         tokio::spawn(async move {
@@ -38,7 +38,7 @@ impl InFlight {
         receiver
     }
 
-    /// Takes note of a record.
+    /// Processes a record.
     pub(super) fn saw(&self, record: &TapRecord) {
         let key = (record.component.clone(), record.driver.clone(), record.id);
         self.calls.send_modify(|calls| match record.edge {
@@ -47,10 +47,10 @@ impl InFlight {
         });
     }
 
-    /// Waits until a call of `method` for volume `handle` is under way.
+    /// Waits until a call of `method` for volume `handle` is in progress.
     pub async fn begun(&self, method: &str, handle: &str) {
         let wanted = |call: &TapRecord| call.rpc() == method && call.volume_id.as_deref() == Some(handle);
-        // The sender lives in `self`, so waiting cannot fail.
+        // `self` owns the sender, so waiting cannot fail.
         let _ = self.calls.subscribe().wait_for(|calls| calls.values().any(wanted)).await;
     }
 }

@@ -1,5 +1,5 @@
-//! Records out of the logs of pods in a real cluster, followed through the API server: each once, in order, for
-//! as long as the pod is there.
+//! Records from the logs of pods in a real cluster, followed through the API server: each once, in order, for
+//! as long as the pod exists.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -17,26 +17,26 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-/// A log that is silent for so long is asked for again: a connection may die without a word.
+/// The idle time after which a log is requested again: a connection may break silently.
 const SILENCE: Duration = Duration::from_secs(60);
-/// How long a line may be on its way: a log that is read again is read from so long before its last line.
+/// The maximum latency of a line: a log is reread from this long before its last line.
 const OVERLAP: Duration = Duration::from_secs(10);
-/// Short: a case waits for the records of what a node did after its kubelet came back.
+/// Short: a case waits for the records of a node after its kubelet was restarted.
 const BACKOFF: Backoff = Backoff { base: Duration::from_millis(200), max: Duration::from_secs(2) };
 
-/// A line that is a record, and how it is told from others.
+/// A record in a log line, and its identity.
 pub(super) trait Line: DeserializeOwned {
     /// When it was written, by the node's clocks.
     fn written(&self) -> Stamp;
     /// Its number, among those of one process.
     fn seq(&self) -> u64;
-    /// Whether a line that is no record is for whoever runs this.
+    /// Whether a line without a record is logged for the user.
     fn is_warning(_line: &str) -> bool {
         false
     }
 }
 
-/// Runs what `follow` makes of each pod once it runs, until `closed` resolves.
+/// Runs `follow` for each pod once it is running, until `closed` resolves.
 pub(super) async fn each_running<F>(
     pods: Api<Pod>,
     selector: &str,
@@ -62,7 +62,7 @@ pub(super) async fn each_running<F>(
             Ok(Some(watcher::Event::Delete(_) | watcher::Event::Init | watcher::Event::InitDone)) => continue,
             Ok(None) => return,
             Err(error) => {
-                tracing::warn!(%error, selector, "the watch for pods whose logs are followed is taken up again");
+                tracing::warn!(%error, selector, "restarting the watch for pods with followed logs");
                 continue;
             }
         };
@@ -81,21 +81,21 @@ pub(super) struct Log {
     pub namespace: String,
     pub pod: String,
     pub uid: Option<String>,
-    /// None for a pod that has only one.
+    /// None for a pod with a single container.
     pub container: Option<String>,
 }
 
-/// A log that is followed has ended.
+/// A followed log has ended.
 enum End {
-    /// It may go on: the container starts again, or a connection broke.
+    /// It may continue: the container restarts, or a connection broke.
     ForNow,
-    /// The pod is gone, or nobody listens.
+    /// The pod was deleted, or the receiver was dropped.
     ForEver,
 }
 
 impl Log {
-    /// Hands each record to `take`, from those on that were written after `began`, until that says no or the pod
-    /// is gone. A log that breaks off is read again from a little before there.
+    /// Passes each record written after `began` to `take`, until that returns false or the pod
+    /// is deleted. An interrupted log is reread from a little earlier.
     pub async fn follow<L: Line>(&self, began: Instant, mut take: impl FnMut(L) -> bool) {
         let mut newest = Newest::default();
         let mut since = began;
@@ -105,7 +105,7 @@ impl Log {
                 Ok(End::ForEver) => return,
                 Ok(End::ForNow) => failures = 0,
                 Err(error) => {
-                    tracing::debug!(%error, pod = self.pod, "a log that is followed ended");
+                    tracing::debug!(%error, pod = self.pod, "a followed log ended");
                     failures += 1;
                 }
             }
@@ -113,14 +113,14 @@ impl Log {
         }
     }
 
-    /// Whether the pod is no longer there. A kubelet that has just started answers 404 for pods that it has not
-    /// heard of yet (`getContainerLogs` in its `server.go`).
+    /// Whether the pod no longer exists. A kubelet that has just started returns 404 for pods that it does not
+    /// know yet (`getContainerLogs` in its `server.go`).
     async fn is_gone(&self, pods: &Api<Pod>) -> kube::Result<bool> {
         let pod = pods.get_metadata_opt(&self.pod).await?;
         Ok(pod.is_none_or(|pod| pod.metadata.uid != self.uid))
     }
 
-    /// Reads the log to its end. Lines that are no records are what the component has to say otherwise.
+    /// Reads the log to its end. Lines without records are the component's normal log.
     async fn read<L: Line>(
         &self,
         since: &mut Instant,
@@ -128,7 +128,7 @@ impl Log {
         take: &mut impl FnMut(L) -> bool,
     ) -> kube::Result<End> {
         let pods = Api::<Pod>::namespaced(self.client.clone(), &self.namespace);
-        // In seconds of the kubelet's clock, whatever that shows.
+        // In seconds of the kubelet's clock, which may be wrong.
         let ago = i64::try_from((since.elapsed() + OVERLAP).as_secs()).unwrap_or(i64::MAX);
         let container = self.container.clone();
         let params = LogParams { container, follow: true, since_seconds: Some(ago), ..LogParams::default() };
@@ -148,8 +148,8 @@ impl Log {
             *since = Instant::now();
             let Ok(record) = serde_json::from_str::<L>(&line) else {
                 match L::is_warning(&line) {
-                    true => tracing::warn!(line, pod = self.pod, "an observer says"),
-                    false => tracing::debug!(line, pod = self.pod, "a component says"),
+                    true => tracing::warn!(line, pod = self.pod, "log line of an observer"),
+                    false => tracing::debug!(line, pod = self.pod, "log line of a component"),
                 }
                 continue;
             };
@@ -160,7 +160,7 @@ impl Log {
     }
 }
 
-/// The newest record that was taken. A log that is read again repeats some.
+/// The newest processed record. A reread log repeats some.
 #[derive(Debug, Default)]
 struct Newest {
     at: Stamp,
@@ -168,8 +168,8 @@ struct Newest {
 }
 
 impl Newest {
-    /// Whether a record is new. Both clocks are looked at: the wall clock may be set back, and the monotonic
-    /// one begins anew when the node does.
+    /// Whether a record is new. Both clocks are compared: the wall clock may be set back, and the monotonic
+    /// one restarts when the node reboots.
     fn advance(&mut self, at: Stamp, seq: u64) -> bool {
         let later = (at.mono_ns, seq) > (self.at.mono_ns, self.seq);
         let new = later || (at.wall_ns, seq) > (self.at.wall_ns, self.seq) || self.at == Stamp::default();
@@ -190,9 +190,9 @@ mod tests {
         let mut new = |mono_ns, wall_ns, seq| newest.advance(Stamp { mono_ns, wall_ns }, seq);
         assert!(new(50, 1000, 0));
         assert!(!new(50, 1000, 0), "the same again");
-        assert!(new(50, 1000, 1), "noticed at the same moment");
+        assert!(new(50, 1000, 1), "detected at the same time");
         assert!(!new(49, 999, 5), "an older one, of an earlier process");
         assert!(new(60, 900, 2), "the wall clock was set back");
-        assert!(new(3, 5000, 0), "the node was started anew");
+        assert!(new(3, 5000, 0), "the node was rebooted");
     }
 }

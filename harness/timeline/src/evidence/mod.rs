@@ -1,4 +1,4 @@
-//! Evidence: everything that can be seen of a volume's life, with the time at which it was seen.
+//! Evidence: all observations of a volume's lifecycle, with their times.
 //!
 //! ```text
 //! watches (object changes) ─┐
@@ -6,8 +6,8 @@
 //! mount table (lines)      ─┘
 //! ```
 //!
-//! Nothing is concluded here. Watches of different kinds are not ordered among each other, so a change
-//! carries its resourceVersion beside the time of its arrival; the timeline orders by the former.
+//! No conclusions are drawn here. Watches of different kinds are not ordered relative to each other, so a change
+//! has its resourceVersion in addition to its time of arrival; the timeline orders by the former.
 
 mod clock;
 mod in_flight;
@@ -35,7 +35,7 @@ use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, 
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, VolumeAttachment};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-/// Why a request failed, in one line of a report.
+/// The reason of a failed request, in one line for reports.
 fn reason(error: &kube::Error) -> String {
     let text = match error {
         kube::Error::Api(status) => status.message.clone(),
@@ -44,31 +44,31 @@ fn reason(error: &kube::Error) -> String {
     text.lines().next().unwrap_or_default().to_owned()
 }
 
-/// One thing that was seen.
+/// One observation.
 #[derive(Clone, Debug)]
 pub enum Evidence {
     /// An object changed.
     Watch(Box<Change>),
-    /// A CSI call ended, or its end can no longer come.
+    /// A CSI call ended, or its end can no longer arrive.
     Rpc(Rpc),
-    /// A line came into a node's mount table, or left it.
+    /// An entry was added to or removed from a node's mount table.
     Mount(Mount),
 }
 
 /// A change of an object.
 #[derive(Clone, Debug)]
 pub struct Change {
-    /// When it arrived here: an upper bound of when it was written.
+    /// When it was received: an upper bound of when it was written.
     pub at: Stamp,
-    /// The object after the change; before it, if it is gone.
+    /// The object after the change; before it, if it was deleted.
     pub object: Object,
-    /// It was deleted.
+    /// Whether it was deleted.
     pub gone: bool,
 }
 
-/// The kinds that are watched.
+/// The watched kinds.
 ///
-/// Nodes are not among them: nothing in their status marks a phase, and they are the busiest kind.
+/// Nodes are not included: nothing in their status delimits a phase, and they are updated most often.
 #[derive(Clone, Debug)]
 pub enum Object {
     /// A claim.
@@ -79,15 +79,15 @@ pub enum Object {
     Pod(Pod),
     /// A volume on a node.
     Attachment(VolumeAttachment),
-    /// How a driver wants to be treated: attached or not.
+    /// A CSIDriver: whether attach is required.
     Driver(CSIDriver),
-    /// Which id a node has for a driver.
+    /// A CSINode: the node ids of drivers.
     CsiNode(CSINode),
-    /// Whether a node is alive.
+    /// A node's heartbeat.
     Node(Node),
     /// A snapshot.
     Snapshot(VolumeSnapshot),
-    /// A snapshot as it is in the storage system.
+    /// A snapshot in the storage system.
     Content(VolumeSnapshotContent),
 }
 
@@ -134,34 +134,34 @@ object_from!(
 pub struct Rpc {
     /// The driver's name.
     pub driver: String,
-    /// The bare method, `NodeStageVolume`.
+    /// The method without its service, `NodeStageVolume`.
     pub method: String,
-    /// The volume's handle; for CreateVolume the name that was asked for, for DeleteSnapshot and GetSnapshot the
-    /// snapshot's handle.
+    /// The volume handle; for CreateVolume the requested name, for DeleteSnapshot and GetSnapshot the
+    /// snapshot handle.
     pub volume: String,
     /// The node's name; for ControllerPublish and -Unpublish the node id of the request.
     pub node: String,
     /// The target path of publish and unpublish.
     pub target: String,
-    /// When the call left the caller.
+    /// The start of the call.
     pub start: Stamp,
-    /// When and how it came back; none if it never did.
+    /// The end and result of the call; none if it never returned.
     pub end: Option<RpcEnd>,
 }
 
-/// How a call came back.
+/// The result of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RpcEnd {
-    /// When.
+    /// The end.
     pub at: Stamp,
     /// The gRPC status, `OK` or upstream's spelling of another (`DeadlineExceeded`).
     pub code: String,
-    /// It failed because a fault was injected into it.
+    /// Whether it failed because of an injected fault.
     pub injected: bool,
 }
 
 impl Rpc {
-    /// It failed by our own doing, which says nothing about the driver.
+    /// Whether it failed because of an injected fault, which is not the driver's failure.
     pub fn is_injected(&self) -> bool {
         self.end.as_ref().is_some_and(|end| end.injected)
     }
@@ -175,12 +175,12 @@ impl Rpc {
 /// A change of a node's mount table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
-    /// When it was noticed: an upper bound, and two changes may be noticed as none.
+    /// When it was detected: an upper bound, and two changes may cancel out.
     pub at: Stamp,
     /// The node's name.
     pub node: String,
-    /// Whose mount it is.
+    /// The path of the mount.
     pub place: Place,
-    /// It came; else it left.
+    /// Whether it was added, else removed.
     pub mounted: bool,
 }

@@ -1,5 +1,5 @@
-//! Mounts on the nodes of a real cluster, as `claimcheck observe` sees them there: its pods' logs are followed
-//! through the API server, and the nodes' times are moved onto our clocks.
+//! Mounts on the nodes of a real cluster, as recorded by `claimcheck observe`: its pods' logs are followed
+//! through the API server, and the nodes' times are converted to the local clocks.
 
 use std::time::Duration;
 
@@ -19,14 +19,14 @@ use super::{
     reason,
 };
 
-/// How long a node may take to say what time it is.
+/// The timeout of a query of a node's clock.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often the clock is asked at first: the quickest answer says most.
+/// The number of initial clock queries: the fastest response is the most precise.
 const FIRST_QUESTIONS: usize = 5;
-/// The time between two questions after that: a clock drifts.
+/// The interval of clock queries after that: clocks drift.
 const QUESTIONS: Duration = Duration::from_secs(30);
 
-/// Where the observers are: the pods of `manifests/observe`.
+/// The observers: the pods of `manifests/observe`.
 #[derive(Clone, Debug)]
 pub struct Observers {
     /// Their namespace.
@@ -58,8 +58,8 @@ impl Line for Record {
     }
 }
 
-/// Follows all observers that there are and that will come, until the receiver of `evidence` is dropped; tells
-/// `events` how the nodes' clocks stand to ours, and `clocks` too.
+/// Follows all present and future observers, until the receiver of `evidence` is dropped; reports
+/// the nodes' clock offsets to `events` and `clocks`.
 pub(super) async fn mounts<I>(
     client: Client,
     observers: Observers,
@@ -103,7 +103,7 @@ impl Observer {
         evidence: UnboundedSender<I>,
         events: UnboundedSender<Event>,
     ) {
-        // Before the first record: what has been in the log for long says nothing of when it was written.
+        // Before the first record: old log lines give no bound on when they were written.
         self.learn(FIRST_QUESTIONS, &events).await;
         let take = |record| match self.mount(record, Stamp::now()) {
             Some(mount) => evidence.send(Evidence::Mount(mount).into()).is_ok(),
@@ -115,20 +115,20 @@ impl Observer {
         }
     }
 
-    /// The evidence that a record is; none if it says nothing about a time.
+    /// The evidence in a record; none if it has no time.
     fn mount(&self, record: Record, now: Stamp) -> Option<Mount> {
         self.clock.lock().arrived(record.at, now);
         let at = self.clock.lock().ours(record.at, now)?;
         let mounted = match record.change {
             Change::Mounted => true,
             Change::Unmounted => false,
-            // It came at some time before.
+            // It was mounted before the observer started.
             Change::Found => return None,
         };
         Some(Mount { at, node: record.node, place: record.place, mounted })
     }
 
-    /// Asks what time it is, for ever.
+    /// Queries the clock forever.
     async fn ask_on(&self, events: &UnboundedSender<Event>) {
         loop {
             tokio::time::sleep(QUESTIONS).await;
@@ -136,7 +136,7 @@ impl Observer {
         }
     }
 
-    /// Asks what time it is, until nobody answers, and tells what is known then.
+    /// Queries the clock until that fails, and reports the result.
     async fn learn(&self, questions: usize, events: &UnboundedSender<Event>) {
         let mut state = None;
         for _ in 0..questions {
@@ -147,7 +147,7 @@ impl Observer {
                     state = clock.known(reading.answered);
                 }
                 Err(why) => {
-                    // What was known is known still, if less well.
+                    // The previous offset is still valid, but less precise.
                     let clock = self.clock.lock();
                     state = clock.known(Stamp::now()).or(Some(ClockState::Unknown { why }));
                     break;
@@ -155,7 +155,7 @@ impl Observer {
             }
         }
         if let Some(state) = state {
-            // Without listeners there is nobody to tell.
+            // Without listeners the event is dropped.
             let _ = events.send(Event::Clock(NodeClock { node: self.node.clone(), state }));
         }
     }
@@ -168,7 +168,7 @@ impl Observer {
         match timeout(PATIENCE, client.request::<Stamp>(request)).await {
             Ok(Ok(node)) => Ok(Reading { asked, node, answered: Stamp::now() }),
             Ok(Err(error)) => Err(reason(&error)),
-            Err(_) => Err(format!("no answer within {} s", PATIENCE.as_secs())),
+            Err(_) => Err(format!("no response within {} s", PATIENCE.as_secs())),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The way of records from an observer's log to evidence, against an API server that is scripted.
+//! From records in an observer's log to evidence, against a scripted API server.
 
 use std::{
     collections::VecDeque,
@@ -17,15 +17,15 @@ use tokio_util::task::AbortOnDropHandle;
 use super::*;
 
 const SECOND: u64 = 1_000_000_000;
-/// The node booted so long after us, and its wall clock is as far ahead.
+/// How long after this machine the node booted, and how far its wall clock is ahead.
 const APART: u64 = 100 * SECOND;
 
 type Answer = Response<BoxBody<Bytes, std::convert::Infallible>>;
 
-/// What the API server has.
+/// The state of the API server.
 #[derive(Default)]
 struct Script {
-    /// The logs that follow one another; then the pod is gone. The first stays open until it is dropped.
+    /// The successive logs; then the pod is deleted. The first remains open until it is dropped.
     logs: VecDeque<String>,
     asked: Vec<String>,
     answers_clock: bool,
@@ -98,7 +98,7 @@ fn line(seq: u64, at: Stamp, change: Change) -> String {
     serde_json::to_string(&Record { at, seq, node: "n1".into(), change, place }).unwrap() + "\n"
 }
 
-/// Follows until the pod is gone.
+/// Follows until the pod is deleted.
 async fn followed(script: Script) -> (Vec<Mount>, UnboundedReceiver<Event>, Vec<String>) {
     let script = Arc::new(Mutex::new(script));
     let (evidence, mut seen) = unbounded_channel::<Evidence>();
@@ -112,7 +112,7 @@ async fn followed(script: Script) -> (Vec<Mount>, UnboundedReceiver<Event>, Vec<
         match timeout(Duration::from_secs(120), seen.recv()).await {
             Ok(Some(Evidence::Mount(mount))) => mounts.push(mount),
             Ok(Some(other)) => panic!("{other:?}"),
-            // Fewer than lines: some say nothing.
+            // Fewer than lines: some contain no record.
             Ok(None) | Err(_) => break,
         }
     }
@@ -175,7 +175,7 @@ async fn without_an_answer_a_time_is_the_latest_that_it_can_have_been() {
     let (mounts, mut told, _) = followed(Script { logs: logs.into(), ..Script::default() }).await;
     assert!(mounts[0].at >= written, "{mounts:?}");
     let Some(Event::Clock(NodeClock { state: ClockState::Unknown { why }, .. })) = told.recv().await else {
-        panic!("nobody says that the clock is not known");
+        panic!("no event reports that the clock is not known");
     };
     assert_eq!(why, "pods \"observe-1:9465\" is forbidden");
 }

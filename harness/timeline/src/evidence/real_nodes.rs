@@ -1,5 +1,5 @@
-//! What can be seen of nodes that are not ours, from the outside: their mounts, by the observers' records, calls
-//! to drivers behind a tap, and what stock components measured themselves.
+//! Evidence from real nodes: their mounts, by the observers' records, CSI calls
+//! through taps, and the metrics of upstream components.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use tokio::{sync::mpsc::UnboundedSender, task::JoinSet};
 
 use super::{Evidence, InFlight, Observers, Stock, clock::Clocks, mount::mounts, scrape, taps::taps};
 
-/// How long the last records may be on their way when a run is over.
+/// The maximum latency of the last records at the end of a run.
 const LAST_RECORDS: Duration = Duration::from_secs(1);
 
-/// Nodes under observation. Dropping them ends it.
+/// Nodes under observation. Dropping it stops the observation.
 pub struct RealNodes {
     client: Client,
     names: Vec<String>,
@@ -23,8 +23,8 @@ pub struct RealNodes {
 }
 
 impl RealNodes {
-    /// Begins to observe, before the first case. Where there are no observers, or they cannot be read, that is
-    /// told and what only they see is not.
+    /// Starts observing, before the first case. If no observers exist, or they cannot be read, that is
+    /// reported, and their evidence is missing.
     pub async fn observe<I>(
         client: Client,
         names: Vec<String>,
@@ -38,8 +38,8 @@ impl RealNodes {
     {
         for node in names.iter().cloned() {
             let why =
-                "no pod of claimcheck observe runs there: kubectl apply -k manifests/observe".to_owned();
-            // Without listeners there is nobody to tell.
+                "no pod of claimcheck observe runs on it: kubectl apply -k manifests/observe".to_owned();
+            // Without listeners the event is dropped.
             let _ = events.send(Event::Clock(NodeClock { node, state: ClockState::Unobserved { why } }));
         }
         let clocks = Clocks::default();
@@ -50,12 +50,12 @@ impl RealNodes {
         Self { client, names, driver, before, events, following }
     }
 
-    /// Ends the observation, after the last case, and tells what the stock components measured meanwhile.
+    /// Stops observing, after the last case, and reports the metrics of upstream components since the start.
     pub async fn finish(self) {
         tokio::time::sleep(LAST_RECORDS).await;
         let after = scrape(&self.client, &self.names, &self.driver).await;
         for stock in after.since(&self.before) {
-            // Without listeners there is nobody to tell.
+            // Without listeners the event is dropped.
             let _ = self.events.send(Event::Stock(stock));
         }
         drop(self.following);

@@ -1,4 +1,4 @@
-//! Calls, from the tap: the record of a call's start and that of its end become one piece of evidence.
+//! Calls from the tap: the records of a call's start and end become one piece of evidence.
 
 use std::{collections::HashMap, path::Path};
 
@@ -8,8 +8,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 use super::{Evidence, Rpc, RpcEnd};
 
-/// Sends each call of the tap when it has ended, until either channel closes. Calls that are under way
-/// then, or whose process died meanwhile, are sent without an end.
+/// Sends each call of the tap when it has ended, until either channel closes. Calls in progress
+/// at that time, or of processes that exited meanwhile, are sent without an end.
 pub async fn calls<I: From<Evidence>>(
     mut records: UnboundedReceiver<TapRecord>,
     evidence: UnboundedSender<I>,
@@ -23,7 +23,7 @@ pub async fn calls<I: From<Evidence>>(
         }
     }
     for rpc in pairs.unfinished() {
-        // The run is over: whoever no longer listens has no use for it.
+        // The run is over: the receiver was dropped.
         let _ = evidence.send(Evidence::Rpc(rpc).into());
     }
 }
@@ -32,7 +32,7 @@ pub async fn calls<I: From<Evidence>>(
 #[derive(Debug)]
 pub(super) struct Pairs {
     open: HashMap<(String, CallId), TapRecord>,
-    /// Whether a process lives. Several may play one component: the provisioners of several drivers.
+    /// Whether a process is running. Several may have the same component name: the provisioners of several drivers.
     lives: fn(u32) -> bool,
 }
 
@@ -42,7 +42,7 @@ impl Pairs {
     }
 
     /// The calls that a record completes: its own at its end, and those of an earlier process of the same
-    /// component, which died with them.
+    /// component, which were lost with it.
     pub(super) fn take(&mut self, record: TapRecord) -> Vec<Rpc> {
         let id = (record.component.clone(), record.id);
         match &record.edge {
@@ -52,7 +52,7 @@ impl Pairs {
                 let is_dead = |id: &CallId| id.pid != pid && !lives(id.pid);
                 let dead = self.open.extract_if(|(other, id), _| *other == component && is_dead(id));
                 let mut dead: Vec<Rpc> = dead.map(|(_, record)| rpc(&record, None, record.at)).collect();
-                // In a container every process has the same id, and its calls the same numbers.
+                // In containers all processes have the same id, and their calls the same numbers.
                 dead.extend(self.open.insert(id, record).map(|record| rpc(&record, None, record.at)));
                 dead
             }
@@ -72,7 +72,7 @@ impl Pairs {
 
 fn rpc(record: &TapRecord, end: Option<RpcEnd>, start: Stamp) -> Rpc {
     let method = record.rpc();
-    // A tap on a node hears the controllers' calls, too, where one process serves both.
+    // A tap on a node records controller calls, too, if one process serves both.
     let here = record.component.strip_prefix("node/").filter(|_| method.starts_with("Node"));
     let node = record.node.as_deref().or(here).unwrap_or_default();
     let volume = if method == "CreateVolume" { &record.volume_name } else { &record.volume_id };
@@ -122,7 +122,7 @@ mod tests {
         let mut pairs = Pairs::new(|pid| pid != 1);
         pairs.take(record(1, Edge::Start, 5));
         let calls = pairs.take(record(2, Edge::Start, 7));
-        assert_eq!(pairs.take(record(3, Edge::Start, 8)), [], "process 2 lives and plays the same component");
+        assert_eq!(pairs.take(record(3, Edge::Start, 8)), [], "process 2 is running as the same component");
         assert_eq!((calls.len(), calls[0].end.is_none(), calls[0].start.mono_ns), (1, true, 5));
         let again = pairs.take(record(2, Edge::Start, 9));
         assert_eq!((again.len(), again[0].start.mono_ns), (1, 7), "another process of another container");

@@ -1,5 +1,5 @@
-//! Calls to drivers in a real cluster, as `claimcheck tap` hears them there: its containers' logs are followed
-//! through the API server, and the nodes' times are moved onto our clocks.
+//! CSI calls in a real cluster, as recorded by `claimcheck tap`: its containers' logs are followed
+//! through the API server, and the nodes' times are converted to the local clocks.
 
 use claimcheck_csi::tap::{TapLine, TapRecord};
 use claimcheck_model::Stamp;
@@ -14,8 +14,8 @@ use super::{
     tap::Pairs,
 };
 
-/// The label of pods with a tap: its value is the name of the container that tells of calls, that of a tap or of
-/// a driver of ours.
+/// The label of pods with a tap: its value is the name of the container that records calls, a tap or
+/// a built-in driver.
 const LABEL: &str = "claimcheck.dev/tap";
 
 impl Line for TapLine {
@@ -28,19 +28,19 @@ impl Line for TapLine {
     }
 }
 
-/// Whether there are taps, so that volumes are counted by calls. Who may not look at all pods has none.
+/// Whether taps exist, so that volumes are counted by calls. Without permission to list all pods there are none.
 pub async fn is_tapped(client: &Client) -> bool {
     let pods = Api::<Pod>::all(client.clone());
     match pods.list(&ListParams::default().labels(LABEL).limit(1)).await {
         Ok(found) => !found.items.is_empty(),
         Err(error) => {
-            tracing::warn!(%error, "whether there are taps cannot be seen");
+            tracing::warn!(%error, "cannot list pods with taps");
             false
         }
     }
 }
 
-/// Follows all taps that there are and that will come, until the receiver of `evidence` is dropped.
+/// Follows all present and future taps, until the receiver of `evidence` is dropped.
 pub(super) async fn taps<I>(client: Client, clocks: Clocks, in_flight: InFlight, evidence: UnboundedSender<I>)
 where
     I: From<Evidence> + Send + 'static,
@@ -71,10 +71,10 @@ async fn follow<I: From<Evidence>>(
     began: Instant,
     evidence: UnboundedSender<I>,
 ) {
-    // Processes in a container come one after the other, under one id.
+    // Successive processes of a container have the same process id.
     let mut pairs = Pairs::new(|_| true);
     log.follow(began, |line: TapLine| {
-        // A process that writes its first line is another than before: what that had under way died with it.
+        // A process that writes its first line is a new one: the calls in progress of its predecessor are lost.
         let dead = (line.seq == 0).then(|| std::mem::replace(&mut pairs, Pairs::new(|_| true)));
         let mut dead = dead.into_iter().flat_map(Pairs::unfinished);
         if !dead.all(|call| evidence.send(Evidence::Rpc(call).into()).is_ok()) {
@@ -91,12 +91,12 @@ async fn follow<I: From<Evidence>>(
     })
     .await;
     for call in pairs.unfinished() {
-        // The run is over: whoever no longer listens has no use for it.
+        // The run is over: the receiver was dropped.
         let _ = evidence.send(Evidence::Rpc(call).into());
     }
 }
 
-/// The record, with its time on our clocks.
+/// The record, with its time converted to the local clocks.
 fn ours(clock: &SharedClock, line: TapLine, now: Stamp) -> Option<TapRecord> {
     let mut clock = clock.lock();
     clock.arrived(line.written, now);
@@ -137,7 +137,7 @@ mod tests {
         serde_json::to_string(&TapLine { written: at, seq, record }).unwrap() + "\n"
     }
 
-    /// A node that booted 100 s after us.
+    /// A node that booted 100 s after this machine.
     fn node_time(now: Stamp) -> Stamp {
         Stamp { mono_ns: now.mono_ns - 100 * SECOND, wall_ns: now.wall_ns }
     }
@@ -147,13 +147,13 @@ mod tests {
         calls_become_evidence(0).await;
     }
 
-    /// The kubelet has just started and does not know its pods.
+    /// The kubelet has just started and does not know its pods yet.
     #[tokio::test(start_paused = true)]
     async fn a_log_that_is_not_found_is_read_again_while_its_pod_is_there() {
         calls_become_evidence(3).await;
     }
 
-    /// The kubelet answers 404 so often before it serves the log.
+    /// How often the kubelet returns 404 before it serves the log.
     async fn calls_become_evidence(unknown: usize) {
         let asked = Arc::new(AtomicUsize::new(0));
         let before = Stamp::now();

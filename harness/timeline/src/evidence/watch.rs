@@ -1,5 +1,5 @@
-//! Object changes, from watches of the API server. Own watches, not a controller's cache: a cache shows
-//! the newest state, and a phase may begin and end between two looks at it.
+//! Object changes, from watches of the API server. Separate watches, not a controller's cache: a cache has
+//! only the newest state, and a phase may start and end between two reads.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
@@ -19,10 +19,10 @@ use tokio::task::JoinSet;
 
 use super::{Change, Evidence, Object};
 
-/// Watches every kind that marks a phase, and sends each change as it arrives, until the receiver is
-/// dropped. Failed watches are taken up again with backoff: what a new list no longer has is sent as gone.
+/// Watches every kind that delimits a phase, and sends each change as it arrives, until the receiver is
+/// dropped. Failed watches are restarted with backoff: objects missing from a new list are sent as deleted.
 ///
-/// Returns once each kind that is served was listed, so that what is created after it is seen from its beginning.
+/// Returns once each served kind was listed, so that objects created afterwards are observed from their creation.
 /// Dropping the set ends the watches.
 pub async fn watch<I>(client: Client, evidence: UnboundedSender<I>) -> JoinSet<()>
 where
@@ -57,11 +57,11 @@ where
             Ok(Some(event)) => event,
             Ok(None) => return,
             Err(error) => {
-                // Of a kind that the cluster does not have there is nothing to be seen.
+                // A kind that the cluster does not have is skipped.
                 if claimcheck_informer::is_unserved(&error) {
                     drop(listed.take());
                 }
-                tracing::debug!(%error, "a watch failed and is taken up again");
+                tracing::debug!(%error, "a watch failed and is restarted");
                 continue;
             }
         };
@@ -76,7 +76,8 @@ where
     }
 }
 
-/// What was last seen of each object of a kind, by uid: what a later list lacks has gone unseen.
+/// The last observed version of each object of a kind, by uid: objects missing from a later list were deleted
+/// unobserved.
 struct Known<K> {
     objects: HashMap<String, K>,
     listing: HashSet<String>,
@@ -92,7 +93,7 @@ impl<K: Resource + Clone> Known<K>
 where
     Object: From<K>,
 {
-    /// The changes that an event of a watch means.
+    /// The changes in a watch event.
     fn apply(&mut self, event: watcher::Event<K>, at: Stamp) -> Vec<Change> {
         match event {
             watcher::Event::Apply(object) => vec![self.seen(object, at)],

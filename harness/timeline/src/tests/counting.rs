@@ -1,4 +1,4 @@
-//! What is counted, against an oracle: the sets that calls enter and leave.
+//! Checks counting against an oracle: the sets that calls enter and leave.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,7 +37,7 @@ fn made(index: u64, &(method, volume, node, pod, succeeds): &Made) -> Evidence {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever drivers answer in whatever order: transitions are exactly the changes of the sets.
+    /// For all responses in any order: transitions are exactly the changes of the sets.
     #[test]
     fn transitions_are_the_changes_of_the_sets(
         history in prop::collection::vec((0usize..6, 0u8..2, 0u8..2, 0u8..2, any::<bool>()), 0..80)

@@ -1,4 +1,4 @@
-//! The timeline's rules one by one; `order` and `counting` hold it against oracles. Whole life cycles are in
+//! The timeline's rules one by one; `order` and `counting` check it against oracles. Whole lifecycles are in
 //! `tests/replay`.
 
 mod counting;
@@ -31,7 +31,7 @@ fn ok(method: &str, node: &str, target: &str, start: u64, end: u64) -> Evidence 
     Evidence::Rpc(call(method, node, target, start, Some((end, "OK"))))
 }
 
-/// An object of a kind, as it is at `ms`, under a version that is that moment too.
+/// An object of a kind at `ms`, which is also its resourceVersion.
 fn seen<K: serde::de::DeserializeOwned + Into<Object>>(ms: u64, gone: bool, mut object: Value) -> Evidence {
     object["metadata"]["resourceVersion"] = json!(ms.to_string());
     let object = serde_json::from_value::<K>(object).unwrap().into();
@@ -108,7 +108,7 @@ fn target(pod: &str) -> String {
     format!("/var/lib/kubelet/pods/{pod}/volumes/kubernetes.io~csi/pv1/mount")
 }
 
-/// What each phase came to, by phase, after all of the evidence.
+/// The outcome of each phase after all of the evidence.
 fn outcomes(timeline: &mut Timeline, evidence: &[Evidence]) -> Vec<(Phase, Outcome)> {
     let mut events: Vec<Event> = evidence.iter().flat_map(|evidence| timeline.feed(evidence)).collect();
     events.extend(timeline.finish());
@@ -135,7 +135,7 @@ fn the_drivers_call_is_better_evidence_of_a_start_than_a_late_watch() {
     let mut evidence = bound();
     evidence.extend([pod(10, "p1", None, false), pod(12, "p1", Some("n1"), false)]);
     evidence.push(attachment(14, "a1", "n1", false, false));
-    // The node saw the attachment before we did: staging ended before its precondition reached us.
+    // The node observed the attachment before the harness: staging ended before its precondition was received.
     evidence.push(ok("NodeStageVolume", "n1", "", 20, 26));
     evidence.push(attachment(30, "a1", "n1", true, false));
     let outcomes = outcomes(&mut Timeline::new(Tap::Present), &evidence);
@@ -152,7 +152,7 @@ fn calls_that_a_late_watch_shows_before_their_phase_are_its_calls() {
     let create = Rpc { volume: "pv1".into(), ..call("CreateVolume", "", "", 1, Some((4, "OK"))) };
     let mut evidence = vec![Evidence::Rpc(create)];
     evidence.extend([claim(11, "Pending", false), volume(13, false), claim(15, "Bound", false)]);
-    // Attached, detached and attached again, each time before we see what led to it.
+    // Attached, detached and attached again, each time before the cause is observed.
     evidence.extend([ok("ControllerPublishVolume", "n1", "", 17, 19), pod(20, "p1", Some("n1"), false)]);
     evidence.extend([attachment(24, "a1", "n1", false, false), attachment(25, "a1", "n1", true, false)]);
     evidence.push(ok("ControllerUnpublishVolume", "n1", "", 40, 41));
@@ -301,10 +301,10 @@ fn rules_are_judged_by_time_not_by_arrival() {
     assert_eq!(broken(&[s.clone(), p.clone(), p.clone()]), [Rule::PublishTwice]);
     let twice = [s.clone(), s.clone(), p.clone(), p.clone()];
     let by_kubelets = Timeline::new(Tap::Present).with_repeats_of(&[Rule::StageTwice]);
-    assert_eq!(broken_of(by_kubelets, &twice), [Rule::PublishTwice], "what may come twice is no violation");
+    assert_eq!(broken_of(by_kubelets, &twice), [Rule::PublishTwice], "what may be repeated is no violation");
     assert_eq!(broken(&[s.clone(), p.clone(), up, us.clone(), p.clone()]), [Rule::PublishBeforeStage]);
 
-    // A volume that is part of its pod is never staged.
+    // An inline ephemeral volume is never staged.
     let volume = format!("csi-{}", "0a".repeat(32));
     let own = Rpc { volume, ..call("NodePublishVolume", "n1", &target("p2"), 3, Some((4, "OK"))) };
     let gone = Rpc { method: "NodeUnpublishVolume".into(), ..own.clone() };
@@ -317,7 +317,7 @@ fn rules_are_judged_by_time_not_by_arrival() {
     let early = ok("ControllerUnpublishVolume", "n1", "", 6, 7);
     assert_eq!(broken(&[s.clone(), p.clone(), down, early]), []);
 
-    // A call that failed may have undone it, so doing it again is right; but not twice.
+    // A failed call may have undone it, so it may be repeated; but not twice.
     let failed =
         |method, target: &str| Evidence::Rpc(call(method, "n1", target, 7, Some((8, "DeadlineExceeded"))));
     let unstaging = failed("NodeUnstageVolume", "");
@@ -384,7 +384,7 @@ fn a_pod_made_after_a_claim_was_gone_waits_for_the_next_of_its_name() {
     for evidence in [claim(1, "Pending", false), claim_gone(2), pod(3, "pu1", None, false)] {
         timeline.feed(&evidence);
     }
-    assert_eq!(timeline.balance(["cu1"]).left, [], "the pod is none of the old claim's");
+    assert_eq!(timeline.balance(["cu1"]).left, [], "the pod does not belong to the old claim");
 }
 
 #[test]
@@ -414,7 +414,7 @@ fn nothing_is_remembered_of_a_forgotten_claim() {
         claim(26, "Bound", true),
         Evidence::Rpc(call("DeleteVolume", "", "", 27, Some((28, "Internal")))),
         volume(29, true),
-        // Asked for nothing in particular.
+        // A call without a volume.
         Evidence::Rpc(Rpc { volume: String::new(), ..call("NodeGetInfo", "", "", 30, Some((31, "OK"))) }),
     ];
     let events: Vec<Event> = life.iter().flat_map(|evidence| timeline.feed(evidence)).collect();
@@ -484,7 +484,7 @@ fn a_snapshot_is_measured_and_what_is_left_of_it_is_left_of_its_claim() {
         claim(20, "Bound", false),
         snapshot(30, false, false),
         ok("CreateSnapshot", "", "", 40, 50),
-        // Made before its source was ready, it waits: that is not its provisioning.
+        // Created before its source was ready, it waits: that is not part of its provisioning.
         restored(55, "Pending"),
         content(60, Some("sh1"), false),
         snapshot(80, true, false),

@@ -1,5 +1,5 @@
-//! Watches and calls come from many connections, each as far behind the others as it likes: what is told of a life
-//! does not depend on that.
+//! Watches and calls arrive on many connections with arbitrary relative delays: the reported phases of a lifecycle
+//! do not depend on that.
 
 use claimcheck_model::{Event, Outcome, Phase};
 use proptest::prelude::*;
@@ -10,9 +10,9 @@ use super::{
 };
 use crate::evidence::{Change, Evidence};
 
-/// The same, but seen only at `ms`: its watch was behind.
+/// The same, but observed only at `ms`: its watch was delayed.
 fn late(ms: u64, evidence: Evidence) -> Evidence {
-    let Evidence::Watch(change) = evidence else { unreachable!("only watches are behind") };
+    let Evidence::Watch(change) = evidence else { unreachable!("only watches are delayed") };
     Evidence::Watch(Box::new(Change { at: stamp(ms), ..*change }))
 }
 
@@ -44,7 +44,7 @@ fn a_watch_that_is_behind_by_a_whole_life_hides_no_phase() {
     }
 }
 
-/// What is seen of a whole life, as what shows it: each in its own order, and in none among each other.
+/// The evidence of a whole lifecycle by source: ordered within each source, unordered between them.
 fn streams() -> [Vec<Evidence>; 5] {
     let target = target("pu1");
     [
@@ -72,8 +72,8 @@ fn streams() -> [Vec<Evidence>; 5] {
     ]
 }
 
-/// The phases that are told when the next of these streams is heard in this order: whose, and whether measured. What
-/// of it is the driver's is known only where its calls were heard in time.
+/// The phases that are reported when the streams are read in this order: subject, and whether measured. The driver's
+/// part is known only if its calls were received in time.
 fn told(order: &[usize]) -> Vec<String> {
     let mut streams = streams().map(Vec::into_iter);
     let mut timeline = Timeline::new(Tap::Present);
@@ -102,7 +102,7 @@ fn told(order: &[usize]) -> Vec<String> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 500, ..ProptestConfig::default() })]
 
-    /// Watches and calls come from many connections, and each may be behind the others by as much as it likes.
+    /// Watches and calls arrive on many connections with arbitrary relative delays.
     #[test]
     fn phases_are_told_once_in_whatever_order_they_are_heard_of(
         order in Just(streams().iter().enumerate().flat_map(|(nth, all)| vec![nth; all.len()]).collect::<Vec<_>>())

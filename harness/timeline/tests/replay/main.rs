@@ -1,4 +1,4 @@
-//! The timeline against the real thing: life cycles of stock Kubernetes, replayed.
+//! Tests of the timeline with recorded lifecycles of upstream Kubernetes.
 
 #![expect(clippy::unwrap_used, reason = "helpers of a test are a test; a panic is its way to fail")]
 
@@ -39,7 +39,7 @@ fn transitions(events: &[Event]) -> BTreeMap<TransitionKind, u64> {
     })
 }
 
-/// Claims and pods have uids in samples; people know them by their names.
+/// Claims and pods have uids in samples; the table has their names.
 fn names(evidence: &[Evidence]) -> BTreeMap<String, String> {
     let named = evidence.iter().filter_map(|evidence| match evidence {
         Evidence::Watch(change) if matches!(change.object, Object::Claim(_) | Object::Pod(_)) => {
@@ -50,7 +50,7 @@ fn names(evidence: &[Evidence]) -> BTreeMap<String, String> {
     named.collect()
 }
 
-/// The samples as lines: phase, whose, milliseconds of phase, driver and overhead.
+/// The samples as lines: phase, subject, milliseconds of phase, driver and overhead.
 fn table(events: &[Event], evidence: &[Evidence]) -> String {
     let names = names(evidence);
     let mut table = String::new();
@@ -83,7 +83,7 @@ fn six_life_cycles_come_out_right() {
     insta::assert_snapshot!("samples", table(&events, &evidence));
 }
 
-/// Seconds of a phase of the objects called so.
+/// Seconds of a phase of the objects with this name.
 fn seconds(events: &[Event], evidence: &[Evidence], phase: Phase, name: &str) -> f64 {
     let names = names(evidence);
     let of_phase = samples(events).into_iter().filter(|sample| sample.phase == phase);
@@ -114,10 +114,10 @@ fn phases_are_as_long_as_the_recording_says() {
             Phase::Provision,
             "c2",
             0.027_5,
-            "late binding: selected-node, not the claim's creation, to volume ADDED",
+            "WaitForFirstConsumer: selected-node, not the claim's creation, to volume ADDED",
         ),
         (Phase::ControllerExpand, "c2", 0.034_6, "request raised to volume capacity"),
-        (Phase::Schedule, "p5", 1.011_7, "its late claim ADDED to nodeName, less its provision and bind"),
+        (Phase::Schedule, "p5", 1.011_7, "its claim ADDED to nodeName, less its provision and bind"),
         (Phase::Delete, "c2", 0.048_1, "claim DELETED (the attachment went earlier) to volume DELETED"),
     ];
     for (phase, name, wanted, how) in expected {
@@ -206,7 +206,7 @@ fn without_a_tap_mounts_give_times_and_no_counts() {
     for sample in unpublished {
         assert!(matches!(sample.outcome, Outcome::Ok { source: Source::Mount, .. }), "{sample:?}");
     }
-    // Nothing shows when hostpath has staged, so when publishing began is not known either.
+    // The end of staging with hostpath is not observable, so neither is the start of publishing.
     let publishes = samples(&events).into_iter().filter(|sample| sample.phase == Phase::Publish);
     assert!(publishes.map(|sample| sample.outcome).all(|outcome| outcome == Outcome::Unobserved));
     assert!((seconds(&events, &evidence, Phase::Stop, "p1") - 2.413).abs() < 0.001);
@@ -241,7 +241,7 @@ fn sorted(events: &[Event]) -> BTreeSet<String> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// However far the watches of the kinds lag behind one another, the samples are the same.
+    /// The samples do not depend on how far the watches of the kinds lag behind one another.
     #[test]
     fn the_order_of_arrival_does_not_matter(lags in prop::array::uniform6(0u64..300_000_000)) {
         static EVIDENCE: LazyLock<Vec<Evidence>> = LazyLock::new(|| Recording::load().evidence());

@@ -1,9 +1,9 @@
-//! `tests/data/lifecycles.ndjson.gz` as evidence: six life cycles of stock Kubernetes 1.36 with the
+//! `tests/data/lifecycles.ndjson.gz` as evidence: six lifecycles of upstream Kubernetes 1.36 with the
 //! hostpath driver.
 //!
-//! The driver's log knows only that a method was called, not on what, nor when it returned. The life
-//! cycles ran one after another, so each call belongs to the object whose change is its effect, and it
-//! ended no later than that effect was seen. An upper bound: good enough to see that driver time stays
+//! The driver's log has only the methods of calls, not their objects or ends. The life
+//! cycles ran one after another, so each call belongs to the object that it changes, and it
+//! ended no later than that effect was observed. An upper bound: sufficient to check that driver time stays
 //! inside its phase.
 
 use std::{io::Read, path::Path};
@@ -72,7 +72,7 @@ impl Recording {
         Self(text.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
     }
 
-    /// Everything, in the order in which it was seen; a call is seen when it ends.
+    /// Everything, in the order of observation; a call is observed when it ends.
     pub fn evidence(&self) -> Vec<Evidence> {
         let mut evidence: Vec<(u64, Evidence)> = Vec::new();
         for (i, line) in self.0.iter().enumerate() {
@@ -93,7 +93,7 @@ impl Recording {
                     let method = text.rsplit('/').next().unwrap();
                     if let Some(rpc) = self.call(i, method) {
                         let at = rpc.end.as_ref().unwrap().at.mono_ns;
-                        // The effect of a call is seen after it.
+                        // The effect of a call is observed after it.
                         evidence.push((at - 1, Evidence::Rpc(rpc)));
                     }
                 }
@@ -110,7 +110,7 @@ impl Recording {
         let volume_of = |path: &str| path.rsplit('/').nth(1).unwrap().to_owned();
         let next = |of: &str, types: &[&str], test: &dyn Fn(&Value) -> bool| {
             let found = after.iter().find_map(|l| Some((l.change(of, types).filter(|o| test(o))?, l.at())));
-            found.unwrap_or_else(|| panic!("nothing follows from the {method} of line {i}"))
+            found.unwrap_or_else(|| panic!("the {method} of line {i} has no effect"))
         };
         let (volume, target, end) = match method {
             "CreateVolume" => {
@@ -144,7 +144,7 @@ impl Recording {
                 let (path, at) = next_mount("removed")?;
                 (volume_of(&path), path, at)
             }
-            // Nothing follows from it soon, and hostpath does nothing in it.
+            // It has no prompt effect, and hostpath does nothing in it.
             "NodeUnstageVolume" => {
                 let path = before.iter().rev().find_map(|l| l.csi_mount("removed")).unwrap();
                 (volume_of(path), String::new(), self.0[i].at())

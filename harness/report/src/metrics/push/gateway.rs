@@ -1,4 +1,4 @@
-//! A Prometheus Pushgateway: keeps what a run has pushed last until it is scraped, and after.
+//! A Prometheus Pushgateway: keeps the last pushed metrics of a run for scraping.
 
 use claimcheck_model::RunInfo;
 use reqwest::{Method, header::HeaderMap};
@@ -8,8 +8,8 @@ use super::{send::Letter, target::PushUrl};
 /// As on the command line.
 const FLAG: &str = "--push-gateway";
 
-/// The group of a run: the next one of the same driver on the same kind of cluster from the same machine takes its
-/// place, so that a gateway does not fill up.
+/// The group of a run: the next run of the same driver on the same kind of cluster from the same machine replaces
+/// it, so that the number of groups is bounded.
 fn group(base: &PushUrl, run: &RunInfo, instance: &str) -> PushUrl {
     let mut to = base.clone();
     let labels = [
@@ -22,7 +22,7 @@ fn group(base: &PushUrl, run: &RunInfo, instance: &str) -> PushUrl {
     if let Ok(mut path) = to.url.path_segments_mut() {
         path.pop_if_empty().push("metrics");
         for (label, value) in labels {
-            // An empty segment would be lost: `=` is nothing in base64, which the gateway takes.
+            // An empty segment would be lost: `=` is the empty string in base64, which the gateway accepts.
             match value {
                 "" => path.extend([&format!("{label}@base64"), "="]),
                 value => path.extend([label, value]),
@@ -32,13 +32,13 @@ fn group(base: &PushUrl, run: &RunInfo, instance: &str) -> PushUrl {
     to
 }
 
-/// Has the group hold this text and nothing else.
+/// Replaces the content of the group.
 pub(super) fn put(base: &PushUrl, run: &RunInfo, instance: &str, text: String) -> Letter {
     let (to, headers) = (group(base, run, instance), HeaderMap::new());
     Letter { flag: FLAG, method: Method::PUT, to, headers, body: text.into_bytes() }
 }
 
-/// Has the group go.
+/// Deletes the group.
 pub(super) fn delete(base: &PushUrl, run: &RunInfo, instance: &str) -> Letter {
     let (to, headers) = (group(base, run, instance), HeaderMap::new());
     Letter { flag: FLAG, method: Method::DELETE, to, headers, body: Vec::new() }

@@ -1,13 +1,13 @@
-//! Sends a run's metrics to those who do not scrape it: every few seconds, and once more at its end, when the
-//! last number is known.
+//! Pushes a run's metrics to a gateway or remote write endpoint: every few seconds, and once more at its end, when the
+//! final values are known.
 //!
 //! ```text
 //! Metrics ──text──> gateway       PUT    job, cluster, driver, instance
 //!         ──series─> remote_write POST   protobuf, snappy
-//!                        └──> send: again after 5xx, 429, no answer
+//!                        └──> send: retries after 5xx, 429, no response
 //! ```
 //!
-//! What does not arrive is told of and changes nothing about the run.
+//! Failures are reported and do not affect the run.
 
 mod gateway;
 mod remote_write;
@@ -29,24 +29,24 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::Metrics;
 
-/// The pauses between two tries.
+/// The delays between two attempts.
 const BACKOFF: Backoff = Backoff { base: Duration::from_millis(250), max: Duration::from_secs(5) };
 
-/// Who is sent the metrics, and how often.
+/// The targets of the metrics, and the interval.
 #[derive(Clone, Debug)]
 pub struct PushOptions {
     /// A Pushgateway.
     pub gateway: Option<PushUrl>,
-    /// At the end the gateway is to forget the run, instead of keeping its last numbers.
+    /// Whether to delete the run's group from the gateway at the end, instead of keeping its last values.
     pub delete: bool,
-    /// Somebody who takes remote writes: Prometheus, Mimir, VictoriaMetrics, ...
+    /// A remote write endpoint: Prometheus, Mimir, VictoriaMetrics, ...
     pub remote_write: Option<PushUrl>,
-    /// How often.
+    /// The interval.
     pub every: Duration,
 }
 
 impl PushOptions {
-    /// Whether anybody is sent anything.
+    /// Whether there is any target.
     fn is_empty(&self) -> bool {
         self.gateway.is_none() && self.remote_write.is_none()
     }
@@ -68,7 +68,7 @@ struct Sender {
     instance: String,
 }
 
-/// Which of them is sent now.
+/// The current target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum When {
     Meanwhile,
@@ -76,7 +76,7 @@ enum When {
 }
 
 impl Push {
-    /// Begins to send, if there is anybody to send to.
+    /// Starts sending, if there is a target.
     pub fn start(options: &PushOptions, metrics: &Metrics) -> Option<Self> {
         if options.is_empty() {
             return None;
@@ -95,17 +95,17 @@ impl Push {
             loop {
                 ticks.tick().await;
                 for error in each.send(When::Meanwhile).await {
-                    tracing::warn!(%error, "metrics did not arrive");
+                    tracing::warn!(%error, "metrics were not delivered");
                 }
             }
         };
         Some(Self { sender, _each: AbortOnDropHandle::new(tokio::spawn(each)) })
     }
 
-    /// Sends the last numbers; returns what did not arrive.
+    /// Sends the final values; returns the failures.
     pub async fn finish(self) -> Vec<PushError> {
         let Self { sender, _each } = self;
-        // One that is under way would come after the last.
+        // A request in progress would arrive after the last one.
         drop(_each);
         sender.send(When::AtTheEnd).await
     }
@@ -114,7 +114,7 @@ impl Push {
 impl Sender {
     async fn send(&self, when: When) -> Vec<PushError> {
         let run = self.metrics.run();
-        // Before it is known of what the numbers are, there are none.
+        // There are no values before the run is known.
         if run.driver.is_empty() {
             return Vec::new();
         }

@@ -48,7 +48,7 @@ struct Sample {
     timestamp: i64,
 }
 
-/// Has all series have these values now; `target` are the labels that a scrape would have added.
+/// Writes the current values of all series; `target` are the labels that a scrape would have added.
 pub(super) fn write(to: &PushUrl, families: &[MetricFamily], target: &[(&str, &str)], now_ms: i64) -> Letter {
     let request = WriteRequest { timeseries: series(families, target, now_ms) };
     let body = snap::raw::Encoder::new().compress_vec(&request.encode_to_vec());
@@ -71,7 +71,7 @@ fn series(families: &[MetricFamily], target: &[(&str, &str)], timestamp: i64) ->
                     metric.get_label().iter().map(|pair: &LabelPair| (pair.name(), pair.value().to_owned()));
                 let target = target.iter().map(|(name, value)| (*name, (*value).to_owned()));
                 let labels = own.chain(target).chain([name]).chain(le);
-                // A label without a value is none.
+                // An empty label value equals a missing label.
                 let labels = labels.filter(|(_, value)| !value.is_empty());
                 let labels = labels.map(|(name, value)| Label { name: name.to_owned(), value });
                 let mut labels: Vec<Label> = labels.collect();

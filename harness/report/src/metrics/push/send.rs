@@ -1,4 +1,4 @@
-//! One request, made again while its failure may pass.
+//! One request, retried while its failure may be transient.
 
 use std::time::Duration;
 
@@ -8,54 +8,54 @@ use secrecy::ExposeSecret;
 
 use super::target::{Auth, PushUrl};
 
-/// How often it is made, at most.
+/// The maximum number of attempts.
 const ATTEMPTS: u32 = 6;
-/// How long one may take.
+/// The timeout of an attempt.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How much of an answer is shown.
+/// The maximum length of a quoted response.
 const SHOWN: usize = 200;
 
-/// Metrics that did not arrive. Says of which flag, never with which credentials.
+/// Metrics could not be delivered. The error names the flag, never the credentials.
 #[derive(Debug, thiserror::Error)]
 pub enum PushError {
-    /// It is not there, or does not answer.
-    #[error("{flag} {url}: cannot be reached: {why}: check the address, and that it is up")]
+    /// It is unreachable, or does not respond.
+    #[error("{flag} {url}: cannot be reached: {why}: check the address, and that the server is running")]
     Unreachable {
-        /// Of which flag.
+        /// The flag.
         flag: &'static str,
-        /// Where.
+        /// The address.
         url: PushUrl,
         /// The innermost cause.
         why: String,
     },
-    /// It wants to know who we are.
-    #[error("{flag} {url}: answered {status}: give credentials with --push-bearer-file or --push-basic-file")]
+    /// It requires authentication.
+    #[error("{flag} {url}: returned {status}: pass credentials with --push-bearer-file or --push-basic-file")]
     Credentials {
-        /// Of which flag.
+        /// The flag.
         flag: &'static str,
-        /// Where.
+        /// The address.
         url: PushUrl,
         /// 401 or 403.
         status: StatusCode,
     },
-    /// It does not take them.
-    #[error("{flag} {url}: answered {status}: {said}")]
+    /// It rejects them.
+    #[error("{flag} {url}: returned {status}: {said}")]
     Refused {
-        /// Of which flag.
+        /// The flag.
         flag: &'static str,
-        /// Where.
+        /// The address.
         url: PushUrl,
-        /// What it answered.
+        /// The status.
         status: StatusCode,
-        /// And in words.
+        /// The body.
         said: String,
     },
 }
 
-/// What is sent.
+/// A request.
 #[derive(Clone, Debug)]
 pub(super) struct Letter {
-    /// For which flag.
+    /// The flag it belongs to.
     pub flag: &'static str,
     pub method: Method,
     pub to: PushUrl,
@@ -63,10 +63,10 @@ pub(super) struct Letter {
     pub body: Vec<u8>,
 }
 
-/// Sends it; what may pass (5xx, 429, no answer) is tried again after a growing pause.
+/// Sends it; transient failures (5xx, 429, no response) are retried with increasing delay.
 ///
 /// # Errors
-/// It did not arrive.
+/// It could not be delivered.
 pub(super) async fn send(client: &Client, letter: &Letter, backoff: Backoff) -> Result<(), PushError> {
     let mut attempt = 1;
     loop {
@@ -77,13 +77,13 @@ pub(super) async fn send(client: &Client, letter: &Letter, backoff: Backoff) -> 
         if !passes || attempt == ATTEMPTS {
             return Err(error);
         }
-        tracing::debug!(%error, attempt, "metrics did not arrive; trying again");
+        tracing::debug!(%error, attempt, "metrics were not delivered; retrying");
         tokio::time::sleep(backoff.delay(attempt)).await;
         attempt += 1;
     }
 }
 
-/// With whether the failure may pass.
+/// Also returns whether the failure may be transient.
 async fn once(client: &Client, letter: &Letter) -> Result<(), (bool, PushError)> {
     let Letter { flag, method, to, headers, body } = letter;
     let flag = *flag;
@@ -113,7 +113,7 @@ async fn once(client: &Client, letter: &Letter) -> Result<(), (bool, PushError)>
     Err((status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS, error))
 }
 
-/// The address would be said twice, and with its query.
+/// Otherwise the address would be printed twice, and with its query.
 fn innermost(error: reqwest::Error) -> String {
     let error = error.without_url();
     let mut cause: &dyn std::error::Error = &error;

@@ -1,4 +1,4 @@
-//! Where metrics are sent, and with which credentials. Those are in no error and no log.
+//! The destination of metrics, and its credentials, which never appear in errors or logs.
 
 use std::{
     fmt,
@@ -11,7 +11,7 @@ use secrecy::SecretString;
 
 use crate::flag_file::{self, Unreadable};
 
-/// A place that takes metrics: an address of HTTP.
+/// A destination of metrics: an HTTP URL.
 #[derive(Clone)]
 pub struct PushUrl {
     /// Without credentials.
@@ -19,24 +19,24 @@ pub struct PushUrl {
     pub(super) auth: Option<Auth>,
 }
 
-/// Who we say that we are.
+/// The credentials.
 #[derive(Clone, Debug)]
 pub(super) enum Auth {
     Basic { user: String, password: SecretString },
     Bearer(SecretString),
 }
 
-/// What cannot be an address.
+/// An invalid address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "write http://HOST:PORT/PATH or https://HOST/PATH; credentials go into a file (--push-bearer-file, --push-basic-file)"
+    "write http://HOST:PORT/PATH or https://HOST/PATH; put credentials into a file (--push-bearer-file, --push-basic-file)"
 )]
 pub struct NotAnUrl;
 
 impl FromStr for PushUrl {
     type Err = NotAnUrl;
 
-    /// Credentials in the address, as `http://user:password@host`, are taken out of it.
+    /// Credentials in the address, as in `http://user:password@host`, are removed from it.
     fn from_str(text: &str) -> Result<Self, NotAnUrl> {
         let mut url: Url = text.parse().map_err(|_| NotAnUrl)?;
         if !matches!(url.scheme(), "http" | "https") || url.cannot_be_a_base() {
@@ -65,7 +65,7 @@ pub(crate) fn percent_decoded(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Without credentials, and without a query, which may hold some.
+/// Without credentials, and without a query, which may contain some.
 impl fmt::Display for PushUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut url = self.url.clone();
@@ -86,17 +86,17 @@ pub enum CredentialsError {
     /// A file cannot be read.
     #[error(transparent)]
     Read(#[from] Unreadable),
-    /// There is nothing in it.
+    /// It is empty.
     #[error("{flag} {}: is empty; write {wanted} into it", path.display())]
     Empty {
-        /// Of which flag.
+        /// The flag.
         flag: &'static str,
         /// The file.
         path: PathBuf,
-        /// What belongs there.
+        /// The expected content.
         wanted: &'static str,
     },
-    /// There is no colon in it.
+    /// It contains no colon.
     #[error("--push-basic-file {}: write USER:PASSWORD into it", path.display())]
     NoColon {
         /// The file.
@@ -105,19 +105,19 @@ pub enum CredentialsError {
 }
 
 impl PushUrl {
-    /// With the token in a file, in place of what the address says.
+    /// With the token in a file, replacing the credentials in the address.
     ///
     /// # Errors
-    /// There is none in it.
+    /// The file contains none.
     pub fn with_bearer(self, path: &Path) -> Result<Self, CredentialsError> {
         let token = read("--push-bearer-file", path, "a token")?;
         Ok(Self { auth: Some(Auth::Bearer(token.into())), ..self })
     }
 
-    /// With the user and the password in a file, in place of what the address says.
+    /// With the user and the password in a file, replacing those in the address.
     ///
     /// # Errors
-    /// There are none in it.
+    /// The file contains none.
     pub fn with_basic(self, path: &Path) -> Result<Self, CredentialsError> {
         let text = read("--push-basic-file", path, "USER:PASSWORD")?;
         let Some((user, password)) = text.split_once(':') else {

@@ -1,4 +1,4 @@
-//! Metrics out, requests at a server that says what it is told to say.
+//! Pushes to a server with scripted responses.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,7 +10,7 @@ use tokio::{
 
 use super::*;
 
-/// A server that gives these answers, one after the other, and then 200; and the heads of all requests.
+/// A server that returns these statuses in turn, and then 200; and the heads of all requests.
 async fn server(answers: &'static [&'static str]) -> (String, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -93,7 +93,7 @@ async fn what_stays_wrong_is_told_once_with_the_flag_and_without_credentials() {
 
     let (address, heads) = server(&["400 Bad Request"]).await;
     let errors = finished(&options(None, Some(format!("http://{address}/w?key=hidden")))).await;
-    assert_eq!(errors, [format!("--remote-write http://{address}/w: answered 400 Bad Request: no")]);
+    assert_eq!(errors, [format!("--remote-write http://{address}/w: returned 400 Bad Request: no")]);
     assert_eq!(heads.lock().unwrap().len(), 1);
 }
 

@@ -1,4 +1,4 @@
-//! The Prometheus text format, as far as components write it: one sample a line.
+//! The subset of the Prometheus text format that components use: one sample per line.
 //! <https://prometheus.io/docs/instrumenting/exposition_formats/>
 
 use std::collections::BTreeMap;
@@ -15,14 +15,14 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// The value of a label; empty where it has none, which means the same.
+    /// The value of a label; empty if missing, which is equivalent.
     pub fn label(&self, name: &str) -> &str {
         self.labels.get(name).map_or("", String::as_str)
     }
 }
 
-/// The samples of those metrics whose name begins with one of `families`. What is no sample is passed over: a
-/// component of another version may write what we do not know.
+/// The samples of metrics with a name that starts with one of `families`. Other lines are ignored: a
+/// component of another version may write unknown lines.
 pub fn samples<'a>(text: &'a str, families: &'a [&str]) -> impl Iterator<Item = Sample> + 'a {
     let wanted = |line: &&str| families.iter().any(|family| line.starts_with(family));
     text.lines().filter(wanted).filter_map(sample)

@@ -1,10 +1,10 @@
-//! kubelet's and the controller manager's own storage metrics, where we may read them: a cross-check that
-//! stands beside our numbers in the report, and enters none of them.
+//! kubelet's and the controller manager's own storage metrics, if they can be read: a cross-check that
+//! is shown next to claimcheck's measurements in the report, without affecting them.
 //!
 //! ```text
 //! storage_operation_duration_seconds{operation_name, volume_plugin, status}    the whole operation
 //! csi_operations_seconds{method_name, driver_name, grpc_status_code}           the driver's part of it
-//! volume_manager_total_volumes{plugin_name, state}                             what a kubelet has
+//! volume_manager_total_volumes{plugin_name, state}                             the volumes of a kubelet
 //! ```
 //!
 //! Upstream: `pkg/volume/util/metrics.go`, `pkg/volume/csi/csi_metrics.go`,
@@ -26,20 +26,20 @@ const WHOLE: &str = "storage_operation_duration_seconds";
 const RPC: &str = "csi_operations_seconds";
 const VOLUMES: &str = "volume_manager_total_volumes";
 
-/// The metrics of one instance at one moment, of one driver.
+/// The metrics of one instance at one time, for one driver.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Reading {
     operations: BTreeMap<String, Histogram>,
     volumes: i64,
 }
 
-/// A histogram, its failures counted apart.
+/// A histogram, with failures counted separately.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Histogram {
     count: u64,
     errors: u64,
     sum: f64,
-    /// By upper bound, in the bits of the number: those that are at most that.
+    /// Cumulative counts by upper bound, keyed by the bits of the number.
     buckets: BTreeMap<u64, u64>,
 }
 
@@ -63,7 +63,7 @@ impl Reading {
         }
     }
 
-    /// What was measured since `before`.
+    /// The difference since `before`.
     fn since(mut self, before: &Self) -> Self {
         for (name, operation) in &mut self.operations {
             if let Some(before) = before.operations.get(name) {
@@ -82,7 +82,7 @@ impl Reading {
     }
 }
 
-/// Which operation a sample is about, and whether it failed; none if it is about another driver's volumes.
+/// The operation of a sample, and whether it failed; none for volumes of another driver.
 fn operation(sample: &Sample, driver: &str) -> Option<(String, bool)> {
     if sample.name.starts_with(RPC) {
         let method = sample.label("method_name").rsplit('/').next().unwrap_or_default();
@@ -93,7 +93,7 @@ fn operation(sample: &Sample, driver: &str) -> Option<(String, bool)> {
     ours.then(|| (sample.label("operation_name").to_owned(), sample.label("status") != "success"))
 }
 
-/// `kubernetes.io/csi:<driver>`, and without the driver where a component does not tell drivers apart.
+/// `kubernetes.io/csi:<driver>`, or without the driver for components that do not distinguish drivers.
 fn is_plugin(plugin: &str, driver: &str) -> bool {
     let rest = plugin.strip_prefix("kubernetes.io/csi");
     rest.is_some_and(|rest| rest.is_empty() || rest.strip_prefix(':') == Some(driver))
@@ -113,7 +113,7 @@ impl Histogram {
     }
 
     fn subtract(&mut self, before: &Self) {
-        // It counts from its start, which was after that.
+        // The component was restarted: it counts from its start.
         if self.count < before.count {
             return;
         }
@@ -146,8 +146,8 @@ impl Histogram {
     }
 }
 
-/// What the instances of a component measured between two readings; by the instance's name, or why it did not
-/// answer.
+/// The metrics of the instances of a component between two readings; by the instance's name, or why it did not
+/// respond.
 fn measured(
     component: StockComponent,
     before: &BTreeMap<String, Result<Reading, String>>,
@@ -163,7 +163,7 @@ fn measured(
                 answered += 1;
             }
             (_, Err(reason)) | (Some(Err(reason)), Ok(_)) => why = Some(reason.clone()),
-            (None, Ok(_)) => why = Some(format!("{instance} was not there when the run began")),
+            (None, Ok(_)) => why = Some(format!("{instance} did not exist when the run started")),
         }
     }
     let state = if answered > 0 {
@@ -174,7 +174,7 @@ fn measured(
         };
         StockState::Measured { answered, of: after.len(), operations, volumes_left }
     } else {
-        let none = || format!("no {} can be seen through the API", component.name());
+        let none = || format!("no {} is reachable through the API", component.name());
         StockState::Absent { why: why.unwrap_or_else(none) }
     };
     StockMetrics { component, state }

@@ -1,4 +1,4 @@
-//! Reading `/metrics` of stock components through the API server's proxies.
+//! Scrapes `/metrics` of upstream components through the API server's proxies.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -11,27 +11,27 @@ use tokio::time::timeout;
 use super::{Reading, measured};
 use crate::evidence::reason;
 
-/// How long a component may take to answer.
+/// The timeout of a component.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How many kubelets are asked at a time: an answer is a megabyte or two.
+/// How many kubelets are scraped concurrently: a response has a megabyte or two.
 const AT_A_TIME: usize = 16;
-/// Where kubeadm, and what is built on it, runs the control plane.
+/// The namespace of the control plane in kubeadm clusters.
 const NAMESPACE: &str = "kube-system";
-/// What kubeadm calls its controller managers.
+/// The label of kubeadm's controller managers.
 const SELECTOR: &str = "component=kube-controller-manager";
-/// Where a controller manager serves its metrics, over TLS.
+/// The port of a controller manager's metrics, with TLS.
 const PORT: u16 = 10257;
 
-/// The metrics of all components at one moment.
+/// The metrics of all components at one time.
 #[derive(Clone, Debug, Default)]
 pub struct Stock {
     kubelets: BTreeMap<String, Result<Reading, String>>,
     managers: BTreeMap<String, Result<Reading, String>>,
 }
 
-/// Reads what the kubelets of `nodes` and the controller managers measured so far on volumes of `driver`.
+/// Reads the metrics of the kubelets of `nodes` and the controller managers for volumes of `driver`.
 ///
-/// What cannot be read, for want of rights or of a way, is remembered as its reason: nothing here fails a run.
+/// If a component cannot be scraped, the reason is recorded: nothing here fails a run.
 pub async fn scrape(client: &Client, nodes: &[String], driver: &str) -> Stock {
     let kubelets = nodes.iter().map(async |node| {
         let path = format!("/api/v1/nodes/{node}/proxy/metrics");
@@ -68,11 +68,11 @@ async fn read(client: &Client, path: String, driver: &str) -> Result<Reading, St
 }
 
 fn late() -> String {
-    format!("no answer within {} s", PATIENCE.as_secs())
+    format!("no response within {} s", PATIENCE.as_secs())
 }
 
 impl Stock {
-    /// What was measured since `before`.
+    /// The difference since `before`.
     pub fn since(&self, before: &Self) -> [StockMetrics; 2] {
         [
             measured(StockComponent::Kubelet, &before.kubelets, &self.kubelets),

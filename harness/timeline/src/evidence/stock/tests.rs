@@ -1,4 +1,4 @@
-//! Readings of text as kubelet and controller manager 1.36 write it.
+//! Parses metrics as written by kubelet and controller manager 1.36.
 
 use super::*;
 
@@ -66,7 +66,7 @@ fn only_what_the_run_added_and_only_our_drivers_is_told() {
     assert_eq!((answered, of, volumes_left), (2, 2, Some(2)));
     let wanted = [
         operation("NodePublishVolume", 15, 0, 0.25 / 15.0, Some(0.1)),
-        // The failures are in no bucket that ends.
+        // The failures are in no finite bucket.
         operation("volume_mount", 20, 5, (5.0 + 10.0 + 10.0 + 10.0) / 20.0, None),
     ];
     assert_eq!(operations, wanted);
@@ -88,8 +88,8 @@ fn what_may_not_be_read_is_absent_and_says_why() {
     let cases = [
         (readings([("n1", refused())]), readings([("n1", refused())]), absent(why)),
         (readings([("n1", refused())]), readings([("n1", fine())]), absent(why)),
-        (readings([]), readings([("n1", fine())]), absent("n1 was not there when the run began")),
-        (readings([]), readings([]), absent("no kubelet can be seen through the API")),
+        (readings([]), readings([("n1", fine())]), absent("n1 did not exist when the run started")),
+        (readings([]), readings([]), absent("no kubelet is reachable through the API")),
     ];
     for (before, after, wanted) in cases {
         assert_eq!(between(&before, &after), wanted);
