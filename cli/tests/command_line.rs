@@ -146,7 +146,8 @@ fn a_driver_that_ends_at_once_is_shown_by_its_log() {
     let driver = "exec:sh -c 'echo no licence for $1, $3 >&2; exit 1' sh {endpoint} --password hunter2";
     let output = claimcheck(&["run", "--driver", driver, "--out", &run]);
     assert_eq!(output.status.code(), Some(3), "{}", said(&output));
-    let shown = ["exits immediately after it is started", "no licence for unix:///var/lib/kubelet", "--password ***"];
+    let shown =
+        ["exits immediately after it is started", "no licence for unix:///var/lib/kubelet", "--password ***"];
     assert!(shown.iter().all(|words| said(&output).contains(words)), "{}", said(&output));
     assert!(!said(&output).contains("hunter2"), "{}", said(&output));
 }
