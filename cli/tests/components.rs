@@ -61,7 +61,7 @@ impl Drop for Component {
     }
 }
 
-/// Nothing tells this test that another process has come so far.
+/// No event shows this test how far another process is.
 fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
     let began = Instant::now();
     loop {

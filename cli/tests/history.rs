@@ -11,7 +11,7 @@ use serde_json::Value;
 const CASE: &str = "provisioning::a volume is provisioned, used by a pod and deleted with each CSI call exactly once \
      [dynamic, default fs, Immediate]";
 
-/// The binary of a user whose state is in `home`.
+/// The binary of a user with their state in `home`.
 fn claimcheck(home: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_claimcheck"));
     command.args(args).env("XDG_STATE_HOME", home).current_dir(home);

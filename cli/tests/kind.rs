@@ -67,7 +67,7 @@ impl Machine {
     }
 }
 
-/// A run whose `kind create` hangs.
+/// A run with a `kind create` that hangs.
 struct Halfway {
     run: Child,
     /// A process below kind's.
@@ -182,7 +182,7 @@ fn what_keeps_a_run_from_its_cluster_is_told_together() {
         (&["--driver", "exec:./d {endpoint}"][..], "--driver is for --cluster embedded, not kind"),
         (&["--kubeconfig", "k"], "--kubeconfig is for --cluster existing, not kind"),
         (&["--reuse"], "--name"),
-        (&["--name", "My Cluster"], "take lower case letters, digits and dashes"),
+        (&["--name", "My Cluster"], "use lower case letters, digits and dashes"),
     ] {
         let output = run(args);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {output:?}");

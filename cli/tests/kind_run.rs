@@ -1,5 +1,5 @@
 //! A whole run on a cluster of kind, from `kind create` to `kind delete`. Its API server, nodes and driver are
-//! those of an embedded cluster in a process of its own; `kind` and `docker` are ours.
+//! those of an embedded cluster in a process of its own; `kind` and `docker` are fakes.
 
 use std::{
     fs,
@@ -24,7 +24,7 @@ use nix::{
 };
 use serde_json::{Value, json};
 
-/// Cases that do without loop devices, and hit nobody.
+/// Cases that need no loop devices and disrupt no component.
 const CASES: &str = "each CSI call exactly once [dynamic, default fs";
 
 /// What `docker info` says where all is well.
@@ -103,7 +103,7 @@ async fn complete(kubeconfig: &Path) {
 struct Machine(tempfile::TempDir);
 
 impl Machine {
-    /// With a `kind` whose clusters are all the one behind.
+    /// With a `kind` that stands for the one cluster behind it.
     fn new() -> Self {
         let machine = Self(tempfile::tempdir().expect("a folder"));
         for folder in ["bin", "rules"] {

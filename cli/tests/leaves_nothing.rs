@@ -335,7 +335,7 @@ fn leftovers(tag: &str) -> Vec<String> {
     left
 }
 
-/// Whether a loop device is of somebody else's run that is alive: its drivers are told where their state is.
+/// Whether a loop device belongs to another run that is alive: its drivers get the path of their state.
 fn is_of_a_living_run(device: &str) -> bool {
     let state = device.split_once(" on ").and_then(|(_, file)| {
         // `/cc/d-<run>`, and what is below it.

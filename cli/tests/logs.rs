@@ -29,7 +29,7 @@ fn objects(text: &str) -> Vec<Value> {
     text.lines().filter(|line| line.starts_with('{')).map(read).collect()
 }
 
-/// All lines of the components whose names begin so.
+/// All lines of the components with names that begin so.
 fn of_components(out: &Path, prefix: &str) -> Vec<Value> {
     let files = fs::read_dir(out.join("cluster")).expect("logs").map(|entry| entry.expect("readable"));
     let ours = files.filter(|entry| entry.file_name().to_string_lossy().starts_with(prefix));

@@ -1,5 +1,5 @@
-//! `claimcheck observe` beside the nodes of an embedded cluster: what it sees in their mount tables agrees
-//! with what the tap heard of the driver's calls, and comes in the right order; and a run on somebody's cluster
+//! `claimcheck observe` next to the nodes of an embedded cluster: what it sees in their mount tables agrees
+//! with what the tap heard of the driver's calls, and comes in the right order; and a run on an existing cluster
 //! times stage and publish by it alone.
 
 use std::{
@@ -126,7 +126,7 @@ fn compare(records: &[Record], events: &[Event]) {
     }
 }
 
-/// The same cluster as somebody's: no tap, no door beside the API. An observer runs there as a pod, and its log
+/// The same cluster as an existing one: no tap, no access but the API. An observer runs there as a pod, and its log
 /// comes through the API server.
 #[test]
 fn a_run_on_somebodys_cluster_times_mounts_by_their_observer() {

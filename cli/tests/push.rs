@@ -1,4 +1,4 @@
-//! Runs whose metrics nobody scrapes: pushed to a real Pushgateway, and written to a real Prometheus.
+//! Metrics of runs without scraping: pushed to a real Pushgateway, and written to a real Prometheus.
 
 mod http;
 

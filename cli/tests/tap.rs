@@ -1,4 +1,4 @@
-//! `claimcheck tap` between a caller and a driver that does not know of it, and a driver that tells itself: both
+//! `claimcheck tap` between a caller and a driver that does not know of it, and a driver that records its own calls: both
 //! write the same calls, each as a line.
 
 use std::{

@@ -43,7 +43,7 @@ fn our_driver_is_asked_and_its_class_is_beside_the_file() {
     assert_eq!(driver.file_systems().collect::<Vec<_>>(), ["ext3", "ext4", "xfs"]);
 }
 
-/// A driver with a controller of its own, and without much of what ours has.
+/// A driver with a controller of its own, and without many capabilities of the built-in one.
 #[test]
 fn a_stranger_is_taken_at_its_word() {
     let folder = tempfile::tempdir().expect("a folder");

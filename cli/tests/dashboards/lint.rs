@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::http::get;
 
-/// What Prometheus finds wrong with names that are Kubernetes' own, and therefore ours.
+/// What Prometheus finds wrong with names that are Kubernetes' own, and kept here.
 const UPSTREAM: [&str; 6] = [
     r#"pv_collector_total_pv_count non-histogram and non-summary metrics should not have "_count" suffix"#,
     r#"pv_collector_bound_pv_count non-histogram and non-summary metrics should not have "_count" suffix"#,
@@ -41,9 +41,9 @@ const ELSEWHERE: [&Metric; 8] = [
 pub struct Exposed {
     /// The last text of each.
     pub texts: BTreeMap<String, String>,
-    /// Of all metrics that anybody has ever exposed, the names.
+    /// The names of all metrics that a component has exposed.
     names: BTreeSet<String>,
-    /// Of all operations that anybody has told of, the names.
+    /// The names of all operations that a component has reported.
     operations: BTreeSet<String>,
 }
 
@@ -67,13 +67,13 @@ impl Exposed {
         }
     }
 
-    /// Metrics that are declared, and that nobody has exposed.
+    /// Metrics that are declared, and that no component has exposed.
     pub fn missing(&self) -> Vec<&'static str> {
         let missing = ALL.iter().filter(|metric| !self.names.contains(metric.name));
         missing.filter(|metric| !ELSEWHERE.contains(metric)).map(|metric| metric.name).collect()
     }
 
-    /// Operations on volumes that nobody has told of.
+    /// Operations on volumes that no component has reported.
     pub fn missing_operations(&self) -> Vec<&'static str> {
         let names = StorageOperation::ALL.iter().map(|operation| operation.name());
         names.filter(|name| !self.operations.contains(*name)).collect()

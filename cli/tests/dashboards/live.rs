@@ -140,7 +140,7 @@ impl Filled {
             .fold(expr.to_owned(), |expr, (name, value)| expr.replace(&format!("${}", name.0), value))
     }
 
-    /// As Grafana fills them when somebody opens the dashboard; or what has no values.
+    /// As Grafana fills them when a user opens the dashboard; or what has no values.
     fn of(dashboard: &Dashboard, prometheus: &Prometheus) -> Result<Self, String> {
         let mut filled = Self(BTreeMap::new());
         let set = |filled: &mut Self, name: &str, value: String| {

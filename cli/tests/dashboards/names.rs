@@ -95,7 +95,7 @@ fn aggregates(next: Option<&Token<'_>>) -> bool {
     matches!(next, Some(Token::Name("by" | "without")))
 }
 
-/// The labels of a series, if the model or a rule of ours declares it.
+/// The labels of a series, if the model or a rule in `dashboards/` declares it.
 fn labels(series: &str) -> Option<BTreeSet<String>> {
     let own = |extra: &[&'static str], labels: &[&'static str]| {
         [labels, extra, TARGET_LABELS.as_slice()].concat().into_iter().map(str::to_owned).collect()

@@ -6,7 +6,7 @@ use std::{
     sync::atomic::{AtomicU16, Ordering},
 };
 
-/// The status and the text of a page; `None` while nobody answers.
+/// The status and the text of a page; `None` while no server answers.
 pub fn get(address: &str, path: &str) -> Option<(u16, String)> {
     let mut stream = TcpStream::connect(address).ok()?;
     // 1.0, since then no answer comes in chunks.
@@ -22,7 +22,7 @@ pub fn get(address: &str, path: &str) -> Option<(u16, String)> {
 /// Below the ports that the kernel gives to whoever asks for none (`ip_local_port_range`).
 const PORTS: std::ops::Range<u16> = 20_000..30_000;
 
-/// An address that nobody uses, and that nobody gets before whoever it is for listens there.
+/// An unused address that no other process gets until the intended server listens there.
 pub fn free_address() -> SocketAddr {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let count = PORTS.end - PORTS.start;

@@ -1,5 +1,5 @@
 //! Rights against what is really asked of an API server: by a run of the whole catalogue on the embedded cluster,
-//! whose log tells each controller by its user agent, and by a leader. Those of the components are the roles in
+//! with a log that shows each controller by its user agent, and by a leader. Those of the components are the roles in
 //! `manifests/rbac`, and those of a run are what `claimcheck rbac` prints ([`runs`]).
 //!
 //! A request without a rule fails, and so does a rule without a request, unless the role's annotation names
@@ -22,7 +22,7 @@ use claimcheck_controllers::{CACHE_AGENT, Name};
 use requests::{Request, Right};
 use roles::{Roles, roles, watching};
 
-/// What stands for the installation's namespace where nobody gave another.
+/// Stands for the installation's namespace, unless another is given.
 const HOME: &str = "kube-system";
 
 /// The log of the API server of a run of everything on the embedded cluster, which takes a while. Whether all cases

@@ -1,4 +1,4 @@
-//! Planners are pure: no `plan.rs` of the workspace, nor a file that extends one, speaks to anybody.
+//! Planners are pure: no `plan.rs` of the workspace, nor a file that extends one, makes a request.
 
 use std::{
     fs,

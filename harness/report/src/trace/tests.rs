@@ -423,7 +423,7 @@ fn addresses_are_checked_before_the_run() {
     assert!(!"ftp://ann:role@c".parse::<Collector>().unwrap_err().to_string().contains("role"));
 }
 
-/// A collector with TLS, at localhost, whose CA (PEM) is written to `ca`. It reports the protocol and the header
+/// A collector with TLS, at localhost; its CA (PEM) is written to `ca`. It reports the protocol and the header
 /// as `x-key`, takes what comes with the right one, and quotes every other.
 async fn guarded(ca: &Path) -> (u16, mpsc::UnboundedReceiver<String>) {
     let made = Certificates::generate([127, 0, 0, 1].into()).unwrap();

@@ -3,7 +3,7 @@
 //! ```text
 //! Asked (calls) ─┐
 //! Wishes (flags) ┼─ draft ──> Draft: File, and an Origin per capability ── Display ──> YAML with comments
-//! Content (ours) ┘
+//! Content (built-in) ┘
 //! ```
 //!
 //! Unknown capabilities are false, as upstream treats a capability that a file does not name, unless there is a reason
