@@ -82,7 +82,7 @@ fn a_snapshot_outlives_its_volume_and_stays_what_it_was() {
     let other = driver.create(other).unwrap().volume.unwrap().volume_id;
     let mut of_other = support::snapshot("s");
     of_other.source_volume_id = other;
-    refused(driver.create_snapshot(of_other), AlreadyExists, "and not of vol-");
+    refused(driver.create_snapshot(of_other), AlreadyExists, "not vol-");
 
     driver.delete(support::delete()).unwrap();
     assert_eq!(snapshot(&driver, "s"), first, "the same wish finds it without the volume");
