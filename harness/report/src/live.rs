@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(
             line(&state()),
             "80/200 volumes in 4.20 s, 19.0/s, 1 failed; provisioning 3, bound 4, attached 6, \
-             running 10, deleting 9; lifetime P50 1.10 s P99 1.60 s"
+             running 10, going 9; lifetime P50 1.10 s P99 1.60 s"
         );
         let churn = State { churn_s: Some(600.0), life: None, ..state() };
         assert!(line(&churn).starts_with("80 volumes in 4.20 s of 10m 00s"), "{}", line(&churn));
