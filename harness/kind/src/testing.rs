@@ -1,5 +1,7 @@
 //! Fake kind and docker programs, for tests of this crate and of its users.
 
+#![expect(clippy::unwrap_used, clippy::new_without_default, reason = "for tests only")]
+
 use std::{
     fs,
     os::unix::fs::symlink,
