@@ -1,6 +1,6 @@
 //! Clusters: startup, observation, disruption, teardown.
 //!
-//! Suites use a cluster through a [`Session`](crate::Session): an API client, waits ([`Observer`]), and the only
+//! Suites use a cluster through a `Session` of the harness: an API client, waits ([`Observer`]), and the only
 //! access that bypasses the API, [`Disruption`] of a [`Victim`]. They are independent of the kind of cluster:
 //! each kind declares its [`Abilities`], and cases that require a missing one are skipped.
 //!
