@@ -48,7 +48,7 @@ pub struct Args {
     /// Size of each claim
     #[arg(long, default_value = "64Mi", value_parser = size)]
     size: String,
-    /// Storage class of the claims [default: the cluster's default class]
+    /// Storage class of the claims [default: --storage-class, or a suitable class of the driver]
     #[arg(long, value_name = "NAME")]
     class: Option<String>,
     /// Timeout for a volume to become usable, and to be deleted, before it counts as failed
@@ -100,7 +100,7 @@ impl Args {
             churn: self.churn,
             workload: workload.clone(),
             size: self.size,
-            class: self.class,
+            class: self.class.or_else(|| place.storage_class().map(str::to_owned)),
             timeout: self.timeout,
         };
         let options = Options {

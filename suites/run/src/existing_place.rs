@@ -134,6 +134,14 @@ pub struct ExistingPlace {
 }
 
 impl ExistingPlace {
+    /// The storage class of `--storage-class`.
+    pub(crate) fn storage_class(&self) -> Option<&str> {
+        match &self.target.class {
+            ClassChoice::Named(name) => Some(name),
+            ClassChoice::Default | ClassChoice::Given(_) => None,
+        }
+    }
+
     /// The message to print before anything is installed.
     pub fn foreword(&self) -> Option<String> {
         let Install { components, keep, .. } = self.install.as_ref()?;

@@ -125,6 +125,14 @@ impl Place {
         }
     }
 
+    /// The storage class that the arguments name for an existing cluster.
+    pub fn storage_class(&self) -> Option<&str> {
+        match self {
+            Self::Existing { place, .. } => place.storage_class(),
+            Self::Embedded { .. } | Self::Kind { .. } => None,
+        }
+    }
+
     /// The kind of cluster, as reports name it.
     pub fn kind(&self) -> ClusterKind {
         match self {

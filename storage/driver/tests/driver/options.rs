@@ -91,7 +91,11 @@ fn secrets() {
     create(&[("user", "admin")]).unwrap();
     let mut stage = support::stage(&place.staging());
     stage.secrets = pairs(&[("user", "admin")]);
-    refused(driver.stage(stage.clone()), InvalidArgument, "\"key\" is missing, which NodeStageVolume requires");
+    refused(
+        driver.stage(stage.clone()),
+        InvalidArgument,
+        "\"key\" is missing, which NodeStageVolume requires",
+    );
     stage.secrets.insert("key".into(), "hunter2".into());
     driver.stage(stage).unwrap();
     refused(driver.delete(support::delete()), InvalidArgument, "DeleteVolume");

@@ -16,9 +16,11 @@ pub enum ClassError {
         /// The existing classes.
         there: String,
     },
-    /// No class was named, and the cluster has no default.
-    #[error("the cluster has no default storage class: set --class to one of {there}")]
-    NoDefault {
+    /// No class was named, and the driver has none.
+    #[error("driver {driver} has no storage class: set --class to one of {there}")]
+    NoneOfDriver {
+        /// The driver under test.
+        driver: String,
         /// The existing classes.
         there: String,
     },
@@ -45,36 +47,46 @@ pub enum ClassError {
     List(#[source] kube::Error),
 }
 
-/// Checks the class that a load names, or the default one.
-pub(super) async fn check(client: &Client, spec: &Spec) -> Result<(), ClassError> {
+/// The name of the class that a load names, or else of one of the driver's; checks that it is suitable.
+pub(super) async fn choose(client: &Client, spec: &Spec, driver: &str) -> Result<String, ClassError> {
     let classes = Api::<StorageClass>::all(client.clone()).list(&ListParams::default()).await;
-    judge(&classes.map_err(ClassError::List)?.items, spec)
+    judge(&classes.map_err(ClassError::List)?.items, spec, driver)
 }
 
-fn judge(classes: &[StorageClass], spec: &Spec) -> Result<(), ClassError> {
+fn judge(classes: &[StorageClass], spec: &Spec, driver: &str) -> Result<String, ClassError> {
     let name = |class: &StorageClass| class.metadata.name.clone().unwrap_or_default();
     let there = || classes.iter().map(name).collect::<Vec<_>>().join(", ");
-    let is_default = |class: &&StorageClass| {
+    let is_default = |class: &StorageClass| {
         let annotations = class.metadata.annotations.as_ref();
         let value = annotations.and_then(|annotations| annotations.get(claimcheck_model::DEFAULT_CLASS));
         value.is_some_and(|value| value == "true")
     };
+    let keeps =
+        |class: &StorageClass| class.reclaim_policy.as_deref().is_some_and(|policy| policy != "Delete");
+    let late = |class: &StorageClass| class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer");
     let class = match &spec.class {
         Some(wanted) => classes
             .iter()
             .find(|class| name(class) == *wanted)
             .ok_or_else(|| ClassError::Unknown { name: wanted.clone(), there: there() })?,
-        None => classes.iter().find(is_default).ok_or_else(|| ClassError::NoDefault { there: there() })?,
+        // The default class may belong to another driver, as on kind. A suitable one first, then the default.
+        None => {
+            let of_driver = classes.iter().filter(|class| class.provisioner == driver);
+            let unsuitable =
+                |class: &StorageClass| keeps(class) || (late(class) && spec.pods_per_volume == 0);
+            of_driver
+                .min_by_key(|class| (unsuitable(class), !is_default(class), name(class)))
+                .ok_or_else(|| ClassError::NoneOfDriver { driver: driver.to_owned(), there: there() })?
+        }
     };
-    match class.reclaim_policy.as_deref() {
-        None | Some("Delete") => {}
-        Some(policy) => return Err(ClassError::Keeps { name: name(class), policy: policy.to_owned() }),
+    if keeps(class) {
+        let policy = class.reclaim_policy.clone().unwrap_or_default();
+        return Err(ClassError::Keeps { name: name(class), policy });
     }
-    let late = class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer");
-    if late && spec.pods_per_volume == 0 {
+    if late(class) && spec.pods_per_volume == 0 {
         return Err(ClassError::Late { name: name(class) });
     }
-    Ok(())
+    Ok(name(class))
 }
 
 #[cfg(test)]
@@ -83,7 +95,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_class_that_will_not_do_is_told_at_once() {
+    fn an_unsuitable_class_is_rejected_and_a_suitable_one_chosen() {
         let class = |name: &str, default: bool, policy: &str, binding: &str| -> StorageClass {
             serde_json::from_value(json!({
                 "metadata": {
@@ -100,25 +112,30 @@ mod tests {
             class("late", true, "Delete", "WaitForFirstConsumer"),
             class("now", false, "Delete", "Immediate"),
             class("kept", false, "Retain", "Immediate"),
+            // As on kind.
+            StorageClass { provisioner: "other".into(), ..class("standard", true, "Delete", "Immediate") },
         ];
         let table = [
-            (&classes[..], None, 1, ""),
-            (&classes[..], None, 0, "volumeBindingMode WaitForFirstConsumer"),
-            (&classes[1..], None, 1, "no default storage class: set --class to one of now, kept"),
-            (&classes[..], Some("now"), 0, ""),
+            (&classes[..], None, 1, "late"),
+            (&classes[..], None, 0, "now"),
+            (&classes[1..], None, 1, "now"),
+            (&classes[2..3], None, 1, "reclaimPolicy Retain"),
+            (&classes[3..], None, 1, "driver d has no storage class: set --class to one of standard"),
+            (&classes[..], Some("now"), 0, "now"),
+            (&classes[..], Some("late"), 0, "volumeBindingMode WaitForFirstConsumer"),
             (&classes[..], Some("kept"), 1, "reclaimPolicy Retain"),
             (
                 &classes[..],
                 Some("nwo"),
                 1,
-                "storage class nwo does not exist: set --class to one of late, now, kept",
+                "storage class nwo does not exist: set --class to one of late, now, kept, standard",
             ),
         ];
         for (classes, class, pods_per_volume, expected) in table {
             let spec =
                 Spec { class: class.map(str::to_owned), pods_per_volume, ..super::super::tests::spec() };
-            let told = judge(classes, &spec).map_or_else(|error| error.to_string(), |()| String::new());
-            assert!(told.contains(expected) && told.is_empty() == expected.is_empty(), "{class:?}: {told}");
+            let chosen = judge(classes, &spec, "d").unwrap_or_else(|error| error.to_string());
+            assert!(chosen.contains(expected), "{class:?}: {chosen}");
         }
     }
 }

@@ -61,7 +61,7 @@ pub struct Spec {
     pub workload: Workload,
     /// The size of a claim, a Kubernetes quantity.
     pub size: String,
-    /// The storage class; `None` means the cluster's default.
+    /// The storage class; `None` means a suitable one of the driver, its default class first.
     pub class: Option<String>,
     /// The time limit for a volume to be up, or to be gone.
     pub timeout: Duration,
@@ -78,7 +78,8 @@ pub fn bytes(quantity: &str) -> Option<i64> {
 /// # Errors
 /// The load cannot start: [`ClassError`] if the class is not suitable. Later failures are reported per volume.
 pub async fn load(session: Arc<Session>, spec: Spec, interrupted: CancellationToken) -> Result<()> {
-    class::check(&session.client(), &spec).await?;
+    let class = class::choose(&session.client(), &spec, session.driver_name()).await?;
+    let spec = Spec { class: Some(class), ..spec };
     let seconds = std::time::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs();
     let namespace = format!("claimcheck-load-{seconds}");
     let namespaces: Api<Namespace> = Api::all(session.client());
