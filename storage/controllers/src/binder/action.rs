@@ -178,3 +178,22 @@ fn unbound_status(phase: &str) -> Value {
         "phase": phase, "accessModes": null, "capacity": null, "currentVolumeAttributesClassName": null,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use claimcheck_informer::testing;
+
+    use super::*;
+
+    #[test]
+    fn a_claim_gets_the_size_that_the_file_system_has() {
+        let mut claim = testing::claim("c", "fast", "2Gi");
+        let mut volume = testing::volume("v", "fast", "2Gi");
+        let storage = |claim: &_, volume: &_| bound_status(claim, volume)["capacity"]["storage"].clone();
+        assert_eq!(storage(&claim, &volume), "2Gi");
+        testing::annotate(&mut volume.metadata, PRE_RESIZE_CAPACITY, "1Gi");
+        assert_eq!(storage(&claim, &volume), "1Gi", "still to be grown on its node");
+        claim.status.get_or_insert_default().phase = Some("Bound".into());
+        assert_eq!(storage(&claim, &volume), Value::Null, "the resizer's business once it is bound");
+    }
+}
