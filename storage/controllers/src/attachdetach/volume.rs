@@ -50,6 +50,11 @@ impl<'w> CsiVolume<'w> {
         all
     }
 
+    /// The name under which all objects of the same volume are planned: the first.
+    pub fn planned_as(&self, world: &'w World) -> &'w str {
+        self.sharing(world).first().map_or(self.name, |first| first.name)
+    }
+
     /// The key of the claim that the volume is bound to.
     pub fn claim_key(&self) -> Option<ObjectKey> {
         let claim = self.claim?;

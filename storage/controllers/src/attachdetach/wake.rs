@@ -38,8 +38,7 @@ pub(super) fn concerned(change: &Change, world: &World) -> BTreeSet<String> {
             for volume in change.states::<PersistentVolume>() {
                 volumes.insert(change.key.name.clone());
                 // Another may be the first of its handle now.
-                let sharing = CsiVolume::of(volume).map(|volume| volume.sharing(world)).unwrap_or_default();
-                volumes.extend(sharing.first().map(|first| first.name.to_owned()));
+                volumes.extend(CsiVolume::of(volume).map(|volume| volume.planned_as(world).to_owned()));
             }
         }
         Kind::Attachment => {
@@ -73,14 +72,9 @@ pub(super) fn concerned(change: &Change, world: &World) -> BTreeSet<String> {
     volumes.into_iter().map(|volume| planned_as(volume, world)).collect()
 }
 
-/// The name under which a volume is planned: the first of those with its handle.
 fn planned_as(volume: String, world: &World) -> String {
-    let first = || {
-        let object = world.volumes.named(&volume)?;
-        let sharing = CsiVolume::of(object)?.sharing(world);
-        Some(sharing.first()?.name.to_owned())
-    };
-    first().unwrap_or(volume)
+    let object = world.volumes.named(&volume).and_then(|object| CsiVolume::of(object));
+    object.map_or(volume, |object| object.planned_as(world).to_owned())
 }
 
 /// The part of a node that matters for all its volumes.
