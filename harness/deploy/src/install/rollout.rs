@@ -221,39 +221,36 @@ fn workload_seen<K: ResourceExt>(
 ) -> Seen {
     let name =
         |object: &K| format!("{kind} {}/{}", object.namespace().unwrap_or_default(), object.name_any());
-    match event {
-        Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) => {
-            Seen::Workload(name(&object), Some(of(object)))
-        }
-        Ok(watcher::Event::Delete(object)) => Seen::Workload(name(&object), None),
-        Ok(watcher::Event::Init | watcher::Event::InitDone) => Seen::Nothing,
-        Err(error) => failed(&error),
-    }
+    seen(
+        event,
+        |object| Seen::Workload(name(&object), Some(of(object))),
+        |object| Seen::Workload(name(&object), None),
+    )
 }
 
 fn pod_seen(event: watcher::Result<watcher::Event<Pod>>) -> Seen {
-    match event {
-        Ok(watcher::Event::Apply(pod) | watcher::Event::InitApply(pod)) => Seen::Pod(Box::new(pod)),
-        Ok(watcher::Event::Delete(pod)) => Seen::PodGone(pod.name_any()),
-        Ok(watcher::Event::Init | watcher::Event::InitDone) => Seen::Nothing,
-        Err(error) => failed(&error),
-    }
+    seen(event, |pod| Seen::Pod(Box::new(pod)), |pod| Seen::PodGone(pod.name_any()))
 }
 
 fn node_seen(event: watcher::Result<watcher::Event<Node>>) -> Seen {
-    match event {
-        Ok(watcher::Event::Apply(node) | watcher::Event::InitApply(node)) => Seen::Node(Box::new(node)),
-        Ok(watcher::Event::Delete(node)) => Seen::NodeGone(node.name_any()),
-        Ok(watcher::Event::Init | watcher::Event::InitDone) => Seen::Nothing,
-        Err(error) => failed(&error),
-    }
+    seen(event, |node| Seen::Node(Box::new(node)), |node| Seen::NodeGone(node.name_any()))
 }
 
 fn event_seen(event: watcher::Result<watcher::Event<Event>>) -> Seen {
+    // The log up to here is used, so a deleted event changes nothing.
+    seen(event, |event| Seen::Event(Box::new(event)), |_| Seen::Nothing)
+}
+
+/// An object of a watch that exists, or that was deleted.
+fn seen<K>(
+    event: watcher::Result<watcher::Event<K>>,
+    exists: impl FnOnce(K) -> Seen,
+    deleted: impl FnOnce(K) -> Seen,
+) -> Seen {
     match event {
-        Ok(watcher::Event::Apply(event) | watcher::Event::InitApply(event)) => Seen::Event(Box::new(event)),
-        // The log up to here is used.
-        Ok(watcher::Event::Delete(_) | watcher::Event::Init | watcher::Event::InitDone) => Seen::Nothing,
+        Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) => exists(object),
+        Ok(watcher::Event::Delete(object)) => deleted(object),
+        Ok(watcher::Event::Init | watcher::Event::InitDone) => Seen::Nothing,
         Err(error) => failed(&error),
     }
 }
