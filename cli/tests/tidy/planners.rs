@@ -1,11 +1,8 @@
 //! Planners are pure: no `plan.rs` of the workspace, nor a file that extends one, makes a request.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::fs;
 
-use crate::workspace;
+use crate::files;
 
 /// What a planner must not name, each with why.
 const FORBIDDEN: [(&str, &str); 6] = [
@@ -17,25 +14,13 @@ const FORBIDDEN: [(&str, &str); 6] = [
     ("SystemTime::now", "the time is given to it"),
 ];
 
-fn planners(folder: &Path, found: &mut Vec<PathBuf>) {
-    let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    for entry in entries {
-        let path = entry.expect("the folder can be read").path();
-        let name = path.file_name().expect("an entry has a name").to_string_lossy().into_owned();
-        if path.is_dir() {
-            if name != "target" && !name.starts_with('.') {
-                planners(&path, found);
-            }
-        } else if name == "plan.rs" || (name.starts_with("plan_") && name.ends_with(".rs")) {
-            found.push(path);
-        }
-    }
+fn is_planner(name: &str) -> bool {
+    name == "plan.rs" || (name.starts_with("plan_") && name.ends_with(".rs"))
 }
 
 #[test]
 fn planners_are_pure() {
-    let mut files = Vec::new();
-    planners(workspace(), &mut files);
+    let files = files(is_planner);
     assert!(files.len() >= 4, "only {files:?}: the search itself is broken");
     let mut offences = Vec::new();
     for file in files {

@@ -1,8 +1,8 @@
 //! Words that help texts and public documentation do not use: see "Language" in CONTRIBUTING.
 
-use std::{collections::BTreeSet, fs, path::Path, process::Command};
+use std::{collections::BTreeSet, fs, process::Command};
 
-use crate::workspace;
+use crate::files;
 
 /// Each with what to write instead.
 const BANNED: [(&str, &str); 17] = [
@@ -33,22 +33,6 @@ fn banned(text: &str) -> BTreeSet<&'static str> {
     BANNED.iter().map(|(word, _)| *word).filter(|word| words.contains(word)).collect()
 }
 
-/// The files below a folder with names that end so.
-fn files(folder: &Path, end: &str, found: &mut Vec<std::path::PathBuf>) {
-    let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    for entry in entries {
-        let path = entry.expect("the folder can be read").path();
-        let name = path.file_name().expect("an entry has a name").to_string_lossy().into_owned();
-        if path.is_dir() {
-            if name != "target" && name != "runs" && !name.starts_with('.') {
-                files(&path, end, found);
-            }
-        } else if name.ends_with(end) {
-            found.push(path);
-        }
-    }
-}
-
 fn report(offences: &[String]) {
     let instead: Vec<String> = BANNED.iter().map(|(word, instead)| format!("{word}: {instead}")).collect();
     assert!(offences.is_empty(), "{}\n\nInstead:\n{}", offences.join("\n"), instead.join("\n"));
@@ -57,8 +41,7 @@ fn report(offences: &[String]) {
 #[test]
 fn documentation_uses_the_terms_of_the_field() {
     let mut offences = Vec::new();
-    let mut sources = Vec::new();
-    files(workspace(), ".rs", &mut sources);
+    let sources = files(|name| name.ends_with(".rs"));
     assert!(sources.len() > 500, "only {} files: the search itself is broken", sources.len());
     for file in &sources {
         let text = fs::read_to_string(file).expect("a source is text");
@@ -71,9 +54,7 @@ fn documentation_uses_the_terms_of_the_field() {
             }
         }
     }
-    let mut pages = Vec::new();
-    files(workspace(), ".md", &mut pages);
-    for file in &pages {
+    for file in &files(|name| name.ends_with(".md")) {
         let text = fs::read_to_string(file).expect("a page is text");
         let mut fenced = false;
         for (number, line) in text.lines().enumerate() {

@@ -337,3 +337,16 @@ async fn install(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use claimcheck_model::METRICS_SOCKETS;
+
+    use super::*;
+
+    /// The report crate knows the folder by its name alone, since it depends on no component.
+    #[test]
+    fn sockets_of_metrics_are_in_the_state_directory() {
+        assert_eq!(Path::new(METRICS_SOCKETS).parent(), Some(Path::new(STATE_DIR)));
+    }
+}
