@@ -13,6 +13,14 @@ use super::{
     program::ProgramError,
 };
 
+/// Detaches the loop devices of the files below its first argument, and those that the kubelet attached to raw block
+/// volumes (`makeLoopDevice` of pkg/volume/util/volumepathhandler/volume_path_handler_linux.go). The kernel detaches a
+/// device in use as soon as its last user is gone, which is when the node is deleted.
+const DETACH_LOOPS: &str = "losetup --list --noheadings --output BACK-INO | while read -r inode; do \
+    find \"$1\" /var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices -inum \"$inode\" \
+    \\( -type f -o -type b \\) 2>/dev/null || true; done | while read -r file; do \
+    losetup --noheadings --output NAME --associated \"$file\" | xargs -r -n 1 losetup --detach; done";
+
 /// A cluster was not completely deleted.
 #[derive(Debug, thiserror::Error)]
 pub enum TeardownError {
@@ -50,6 +58,7 @@ impl Teardown {
         let name = claim.name().to_owned();
         let failed = |source| TeardownError::Delete { name: name.clone(), source };
         let containers = self.engine.containers(Some(&name)).await.map_err(failed)?;
+        self.detach_loops(&containers).await;
         self.wipe(&containers).await;
         self.delete_containers(&name, &claim.kubeconfig()).await.map_err(failed)?;
         if !claim.record().network_was_there {
@@ -63,6 +72,18 @@ impl Teardown {
         claim.release()?;
         info!(name, "deleted cluster");
         Ok(())
+    }
+
+    /// Volumes that are still mounted have loop devices, which would outlive the nodes and keep the files behind them.
+    /// Every node detaches its own: the kubelet's of a node are named by device nodes that only this node has.
+    async fn detach_loops(&self, containers: &[Container]) {
+        for node in containers.iter().filter(|container| container.running) {
+            if let Err(error) =
+                self.engine.exec(&node.name, &["sh", "-euc", DETACH_LOOPS, "sh", DATA_DIR]).await
+            {
+                warn!(node = node.name, %error, "cannot detach the loop devices of volumes: `losetup --list` shows them");
+            }
+        }
     }
 
     /// The volumes' data was written by nodes as root, so a node must remove it.
