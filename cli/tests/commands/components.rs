@@ -1,7 +1,5 @@
 //! The components as they run in a real cluster: separate processes with probes, metrics and a lease.
 
-mod http;
-
 use std::{
     fs,
     os::unix::fs::FileTypeExt,
@@ -17,7 +15,7 @@ use nix::{
 };
 use tempfile::NamedTempFile;
 
-use http::{free_address, get};
+use crate::http::{free_address, get};
 
 const LONG: Duration = Duration::from_secs(90);
 

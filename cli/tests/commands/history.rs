@@ -50,7 +50,7 @@ fn two_runs_make_a_trend_and_a_third_is_kept_out() {
     run(home, &["--out", "second"]);
     run(home, &["--out", "third", "--no-history"]);
     assert_eq!(kept(home), 2);
-    assert!(home.join("claimcheck/history.db").is_file());
+    assert!(home.join("claimcheck/history.ndjson").is_file());
 
     let table = said(&history(home, &[]));
     assert_eq!(table.lines().filter(|line| line.contains("embedded")).count(), 2, "{table}");
@@ -96,7 +96,7 @@ fn a_phase_that_is_none_is_answered_with_those_that_are() {
 fn a_broken_history_is_named_and_fails_no_run() {
     let home = tempfile::tempdir().expect("a folder");
     let home = home.path();
-    let file = home.join("claimcheck/history.db");
+    let file = home.join("claimcheck/history.ndjson");
     fs::create_dir(home.join("claimcheck")).expect("a folder");
     let words = "this is no database, whatever its name says. ".repeat(40);
     fs::write(&file, &words).expect("a file");
@@ -108,6 +108,6 @@ fn a_broken_history_is_named_and_fails_no_run() {
     let told = said(&run(home, &["--out", "first"]));
     let warning: Vec<&str> = told.lines().filter(|line| line.contains("not added to the history")).collect();
     assert_eq!(warning.len(), 1, "{told}");
-    assert!(warning[0].contains("history.db") && warning[0].contains("move it away"), "{told}");
+    assert!(warning[0].contains("history.ndjson") && warning[0].contains("move it away"), "{told}");
     assert_eq!(fs::read_to_string(&file).expect("a file"), words, "it is left as it is");
 }

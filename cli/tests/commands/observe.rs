@@ -162,7 +162,7 @@ fn a_run_on_somebodys_cluster_times_mounts_by_their_observer() {
     assert!(up.wait().expect("it was ours").success());
     assert!(tests.status.success(), "{}", String::from_utf8_lossy(&tests.stdout));
 
-    // What only real nodes are asked for, and `cli/tests/permissions/runs.rs` does not see.
+    // What only real nodes are asked for, and `commands/permissions/runs.rs` does not see.
     let log = fs::read_to_string(folder.join("cluster/api.ndjson")).expect("the API server's log");
     for (right, uri) in [
         ("pods/log", "/api/v1/namespaces/claimcheck-system/pods/observe/log?"),

@@ -1,7 +1,5 @@
 //! Metrics of runs without scraping: pushed to a real Pushgateway, and written to a real Prometheus.
 
-mod http;
-
 use std::{
     fs,
     path::Path,
@@ -9,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use http::{free_address, get};
+use crate::http::{free_address, get};
 
 const LONG: Duration = Duration::from_secs(60);
 

@@ -19,7 +19,7 @@ pub(crate) enum As {
     /// The specification forbids it.
     Failure,
     /// The specification permits it: a warning.
-    Remark,
+    CaseWarning,
 }
 
 /// The expected result of a defect.
@@ -368,7 +368,7 @@ pub(crate) const fn due_of(defect: Defect) -> Due {
         ),
         // A caller must assume that the plugin is ready (CSI specification, Probe), so it is not a failure.
         Defect::ProbeWithoutReady => Due {
-            as_what: As::Remark,
+            as_what: As::CaseWarning,
             ..due(
                 Directories,
                 "identity::Probe reports that the plugin is ready",

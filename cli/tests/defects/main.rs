@@ -109,7 +109,7 @@ fn try_driver(defect: Option<Defect>, volumes: Volumes, cases: &[&str]) -> Vec<F
     let lines = |key| summary[key].as_array().into_iter().flatten();
     let failed = lines("results").filter(|line| line["result"] == "failed");
     let failed = failed.map(|line| finding(line, As::Failure, "why"));
-    failed.chain(lines("remarks").map(|line| finding(line, As::Remark, "text"))).collect()
+    failed.chain(lines("warnings").map(|line| finding(line, As::CaseWarning, "text"))).collect()
 }
 
 /// Why the defect does not count as caught; none if it does.

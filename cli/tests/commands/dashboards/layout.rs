@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::files::{dashboards, groups, list, text, yaml};
+use super::files::{dashboards, groups, list, text, yaml};
 
 /// Grafana's own variables.
 const BUILT_IN: [&str; 3] = ["__range", "__rate_interval", "datasource"];

@@ -10,11 +10,11 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{
+use super::{
     files::{Dashboard, dashboards, folder, label_values, rules, text},
-    http::free_address,
     lint::Exposed,
 };
+use crate::http::free_address;
 
 /// What the scrape configuration takes a run to listen on.
 const USUAL: &str = "127.0.0.1:9464";

@@ -4,8 +4,6 @@
 //! Whether the JSON is what Grafana's published schema asks for is for `ci/dashboards`, which needs npm.
 
 mod files;
-#[path = "../http/mod.rs"]
-mod http;
 mod layout;
 mod lint;
 mod live;

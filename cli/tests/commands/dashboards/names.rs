@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use claimcheck_model::metric::{ALL, MetricKind};
 
-use crate::files::{dashboards, label_values, rules, text};
+use super::files::{dashboards, label_values, rules, text};
 
 /// What Prometheus itself gives every series that it scrapes; those of components also have what `/targets` says.
 const TARGET_LABELS: [&str; 5] = ["job", "instance", "cluster", "component", "node"];

@@ -7,7 +7,7 @@ use claimcheck_model::snapshot::GROUP;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use serde_json::Value;
 
-use crate::requests::{Request, Right};
+use super::requests::{Request, Right};
 
 /// On a role: rights that a run need not show, each with the error path that takes it.
 const UNSEEN: &str = "claimcheck.dev/unseen-rights";

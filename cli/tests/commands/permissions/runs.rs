@@ -13,7 +13,7 @@ use kube::{
 };
 use serde_json::Value;
 
-use crate::CATALOGUE;
+use super::CATALOGUE;
 
 /// A resource with its group, as the API server's log has it, and a verb.
 type Right = (String, String);
@@ -39,7 +39,11 @@ fn a_run_asks_for_what_the_table_has_and_for_nothing_else() {
         let mut expected: BTreeSet<Right> = expected.flat_map(rights).collect();
         // Only asked for when a snapshot went before the case began to wait for that, so not in every run.
         expected.remove(&("volumesnapshots.snapshot.storage.k8s.io".to_owned(), "get".to_owned()));
+        // The harness' cache lists through watches; the right to list is for API servers that do not support that.
+        let watched = |resource: &String| expected.contains(&(resource.clone(), "watch".to_owned()));
         let unused: Vec<_> = expected.difference(&asked).collect();
+        let unused: Vec<_> =
+            unused.into_iter().filter(|(resource, verb)| verb != "list" || !watched(resource)).collect();
         assert!(unused.is_empty(), "in harness/deploy/src/rbac.rs, and nobody asks for it: {unused:?}");
     }
 }

@@ -1,0 +1,20 @@
+//! The commands of the binary, as users call them; one binary for all, since each takes half a minute to link.
+//!
+//! Tests here run concurrently. What looks at all processes, mounts and loop devices of the machine is in `host`.
+
+mod command_line;
+mod components;
+mod csi;
+mod dashboards;
+mod history;
+mod http;
+mod kind;
+mod load;
+mod logs;
+mod observe;
+mod permissions;
+mod push;
+mod tap;
+mod testdriver;
+mod traces;
+mod workflow;

@@ -1,0 +1,5 @@
+//! What runs leave on this machine. The tests look at all its processes, mounts and loop devices, so no other test
+//! may run at the same time: cargo runs one test binary after the other.
+
+mod kind_run;
+mod leaves_nothing;
