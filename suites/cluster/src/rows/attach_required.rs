@@ -74,8 +74,7 @@ async fn undeclared(t: Arc<Fixture>) -> Result<()> {
     t.remove_claim(&claim).await?;
     let balance = t.balance().await?;
     for method in ["ControllerPublishVolume", "ControllerUnpublishVolume"] {
-        let calls = balance.calls.get(method).copied().unwrap_or_default();
-        ensure!(calls == 1, "{method} was called {calls} times");
+        t.expect_called(&balance, method, 1)?;
     }
     Ok(())
 }
