@@ -1,6 +1,6 @@
 //! The secondary indexes of each kind: a closed enum per kind, and the terms of an object in them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use claimcheck_model::{
     ObjectKey,
@@ -18,7 +18,11 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 
-use crate::{quantity, source::data_source};
+use crate::{
+    class::{claim_class, is_default, volume_class},
+    quantity,
+    source::data_source,
+};
 
 /// The term of unscheduled pods, in [`PodBy::Node`].
 pub const UNSCHEDULED: &str = "";
@@ -74,10 +78,10 @@ macro_rules! slots {
 slots! {
     PodBy { Node, Claim, ClaimsOn }
     ClaimBy { Volume, Unbound, Owner, Source, AttributesClass }
-    VolumeBy { Claim, Class, Handle, Available, AttributesClass }
+    VolumeBy { Claim, Class, Handle, Available, AvailableWith, AttributesClass }
     ClassBy { Provisioner, Default }
     AttachmentBy { Volume, Node }
-    CapacityBy { Class }
+    CapacityBy { Class, Place }
     SnapshotBy { Claim, Content, Unready }
     ContentBy { Snapshot, Class }
 }
@@ -120,6 +124,8 @@ pub enum VolumeBy {
     /// Class name of volumes that are available to claims: phase Available, no claimRef, not being deleted.
     /// Ranked by capacity in bytes, so the smallest that fits comes first.
     Available,
+    /// Class name and access modes of the same volumes, ranked alike: see [`available_with`].
+    AvailableWith,
     /// `spec.volumeAttributesClassName`, where set.
     AttributesClass,
 }
@@ -147,6 +153,8 @@ pub enum AttachmentBy {
 pub enum CapacityBy {
     /// `storageClassName`.
     Class,
+    /// `storageClassName` and the labels of the topology: see [`capacity_place`].
+    Place,
 }
 
 /// Indexes of snapshots.
@@ -259,7 +267,7 @@ impl Indexed for PersistentVolumeClaim {
         }
         terms.push(match spec.volume_name.as_deref() {
             Some(volume) if !volume.is_empty() => Term::new(ClaimBy::Volume, volume),
-            _ => Term::new(ClaimBy::Unbound, spec.storage_class_name.as_deref().unwrap_or_default()),
+            _ => Term::new(ClaimBy::Unbound, claim_class(self)),
         });
         terms
     }
@@ -281,7 +289,7 @@ impl Indexed for PersistentVolume {
 
     fn terms(&self) -> Vec<Term<VolumeBy>> {
         let Some(spec) = &self.spec else { return Vec::new() };
-        let class = spec.storage_class_name.as_deref().unwrap_or_default();
+        let class = volume_class(self);
         let mut terms = vec![Term::new(VolumeBy::Class, class)];
         if let Some(class) = &spec.volume_attributes_class_name {
             terms.push(Term::new(VolumeBy::AttributesClass, class.as_str()));
@@ -301,7 +309,9 @@ impl Indexed for PersistentVolume {
             None if phase == Some("Available") && self.metadata.deletion_timestamp.is_none() => {
                 let capacity = spec.capacity.as_ref().and_then(|capacity| capacity.get("storage"));
                 let rank = capacity.and_then(quantity::bytes).unwrap_or(0);
+                let modes = mode_set(spec.access_modes.as_deref().unwrap_or_default());
                 terms.push(Term { index: VolumeBy::Available, term: class.to_owned(), rank });
+                terms.push(Term { index: VolumeBy::AvailableWith, term: with_modes(class, modes), rank });
             }
             None => {}
         }
@@ -309,15 +319,36 @@ impl Indexed for PersistentVolume {
     }
 }
 
+/// The access modes, in the order of upstream's `GetAccessModesAsString`.
+const MODES: [&str; 4] = ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"];
+
+/// The terms in [`VolumeBy::AvailableWith`] of the volumes of a class that have at least these access modes, those
+/// with the fewest modes first. Sets of equal size are in a fixed order; upstream's order of those is the one of a
+/// map (`allPossibleMatchingAccessModes` in `pkg/controller/volume/persistentvolume/index.go`).
+pub fn available_with(class: &str, modes: &[String]) -> Vec<String> {
+    let wanted = mode_set(modes);
+    let mut sets: Vec<u8> = (0..1 << MODES.len()).filter(|set| set & wanted == wanted).collect();
+    sets.sort_by_key(|set| set.count_ones());
+    sets.into_iter().map(|set| with_modes(class, set)).collect()
+}
+
+/// A set of access modes, one bit each.
+fn mode_set(modes: &[String]) -> u8 {
+    let known = MODES.iter().enumerate().filter(|(_, mode)| modes.iter().any(|listed| listed == **mode));
+    known.fold(0, |set, (bit, _)| set | 1 << bit)
+}
+
+/// A class and a set of access modes as a term. No name contains a slash.
+fn with_modes(class: &str, modes: u8) -> String {
+    format!("{class}/{modes:x}")
+}
+
 impl Indexed for StorageClass {
     type By = ClassBy;
 
     fn terms(&self) -> Vec<Term<ClassBy>> {
         let provisioner = Term::new(ClassBy::Provisioner, self.provisioner.clone());
-        let annotations = self.metadata.annotations.as_ref();
-        let default = annotations.and_then(|annotations| annotations.get(claimcheck_model::DEFAULT_CLASS));
-        let default =
-            default.filter(|value| *value == "true").map(|_| Term::new(ClassBy::Default, DEFAULT_CLASSES));
+        let default = is_default(self).then(|| Term::new(ClassBy::Default, DEFAULT_CLASSES));
         [provisioner].into_iter().chain(default).collect()
     }
 }
@@ -336,8 +367,15 @@ impl Indexed for CSIStorageCapacity {
     type By = CapacityBy;
 
     fn terms(&self) -> Vec<Term<CapacityBy>> {
-        vec![Term::new(CapacityBy::Class, self.storage_class_name.clone())]
+        let labels = self.node_topology.as_ref().and_then(|topology| topology.match_labels.clone());
+        let place = capacity_place(&self.storage_class_name, &labels.unwrap_or_default());
+        vec![Term::new(CapacityBy::Class, &*self.storage_class_name), Term::new(CapacityBy::Place, place)]
     }
+}
+
+/// The term in [`CapacityBy::Place`] of the capacities of a class in a topology segment.
+pub fn capacity_place(class: &str, segment: &BTreeMap<String, String>) -> String {
+    format!("{class}/{segment:?}")
 }
 
 impl Indexed for VolumeSnapshot {

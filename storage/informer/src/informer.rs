@@ -1,11 +1,11 @@
-//! The shared watch cache: one watcher per kind keeps a [`World`] up to date and notifies subscribers.
+//! The shared watch cache: one reflector per kind keeps a [`World`] up to date and notifies subscribers.
 //!
 //! Like client-go's shared informer factory: a process that runs several controllers shares one informer, so
 //! each object is sent and parsed once. Unlike client-go, successful writes are entered at once
 //! ([`Informer::apply`]), so the next plan sees them and does not repeat them.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     fmt::Debug,
     sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
     time::Duration,
@@ -15,7 +15,6 @@ use claimcheck_model::{
     ObjectKey,
     snapshot::{VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent},
 };
-use futures::StreamExt;
 use k8s_openapi::api::{
     coordination::v1::Lease,
     core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod},
@@ -23,17 +22,19 @@ use k8s_openapi::api::{
         CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment, VolumeAttributesClass,
     },
 };
-use kube::{
-    Api, Client, Resource,
-    runtime::{WatchStreamExt, utils::Backoff as RetryDelays, watcher},
-};
+use kube::{Api, Client, Resource, runtime::watcher};
 use serde::de::DeserializeOwned;
-use tokio::{sync::mpsc, sync::watch, task::JoinSet, time::Instant};
+use tokio::{
+    sync::mpsc,
+    sync::watch,
+    task::JoinSet,
+    time::{Instant, sleep},
+};
 use tracing::{debug, info, warn};
 
 use crate::{
     Backoff,
-    store::key_of,
+    reflector::{Event, Reflector},
     world::{Cached, Change, Kind, KindSet, World},
 };
 
@@ -42,12 +43,10 @@ pub trait Watchable: Cached + Resource<DynamicType = ()> + Clone + DeserializeOw
 
 impl<K: Cached + Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug> Watchable for K {}
 
-/// Watch options. The default watches everything by list and watch.
+/// Watch options. The default watches everything.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     fields: BTreeMap<Kind, String>,
-    streaming_lists: bool,
-    page_size: Option<u32>,
 }
 
 impl Options {
@@ -57,32 +56,6 @@ impl Options {
     pub fn fields(mut self, kind: Kind, selector: impl Into<String>) -> Self {
         self.fields.insert(kind, selector.into());
         self
-    }
-
-    /// Gets the initial objects through the watch (`sendInitialEvents`, KEP-3157), which saves the API server a
-    /// list, instead of by list and watch.
-    #[must_use]
-    pub fn streaming_lists(mut self) -> Self {
-        self.streaming_lists = true;
-        self
-    }
-
-    /// Page size of the initial list; kube's default is 500.
-    #[must_use]
-    pub fn page_size(mut self, objects: u32) -> Self {
-        self.page_size = Some(objects);
-        self
-    }
-
-    fn config(&self, kind: Kind) -> watcher::Config {
-        let mut config = watcher::Config::default();
-        if let Some(selector) = self.fields.get(&kind) {
-            config = config.fields(selector);
-        }
-        if let Some(objects) = self.page_size {
-            config = config.page_size(objects);
-        }
-        if self.streaming_lists { config.streaming_lists() } else { config }
     }
 }
 
@@ -117,27 +90,27 @@ impl Informer {
         });
         let mut watchers = JoinSet::new();
         for kind in kinds.iter() {
-            let config = options.config(kind);
+            let fields = options.fields.get(&kind).cloned();
             let (client, shared) = (client.clone(), shared.clone());
             match kind {
-                Kind::Claim => watchers.spawn(follow::<PersistentVolumeClaim>(client, config, shared)),
-                Kind::Volume => watchers.spawn(follow::<PersistentVolume>(client, config, shared)),
-                Kind::Class => watchers.spawn(follow::<StorageClass>(client, config, shared)),
-                Kind::Pod => watchers.spawn(follow::<Pod>(client, config, shared)),
-                Kind::Node => watchers.spawn(follow::<Node>(client, config, shared)),
-                Kind::Attachment => watchers.spawn(follow::<VolumeAttachment>(client, config, shared)),
-                Kind::CsiDriver => watchers.spawn(follow::<CSIDriver>(client, config, shared)),
-                Kind::CsiNode => watchers.spawn(follow::<CSINode>(client, config, shared)),
-                Kind::Capacity => watchers.spawn(follow::<CSIStorageCapacity>(client, config, shared)),
-                Kind::Lease => watchers.spawn(follow::<Lease>(client, config, shared)),
+                Kind::Claim => watchers.spawn(follow::<PersistentVolumeClaim>(client, fields, shared)),
+                Kind::Volume => watchers.spawn(follow::<PersistentVolume>(client, fields, shared)),
+                Kind::Class => watchers.spawn(follow::<StorageClass>(client, fields, shared)),
+                Kind::Pod => watchers.spawn(follow::<Pod>(client, fields, shared)),
+                Kind::Node => watchers.spawn(follow::<Node>(client, fields, shared)),
+                Kind::Attachment => watchers.spawn(follow::<VolumeAttachment>(client, fields, shared)),
+                Kind::CsiDriver => watchers.spawn(follow::<CSIDriver>(client, fields, shared)),
+                Kind::CsiNode => watchers.spawn(follow::<CSINode>(client, fields, shared)),
+                Kind::Capacity => watchers.spawn(follow::<CSIStorageCapacity>(client, fields, shared)),
+                Kind::Lease => watchers.spawn(follow::<Lease>(client, fields, shared)),
                 Kind::AttributesClass => {
-                    watchers.spawn(follow::<VolumeAttributesClass>(client, config, shared))
+                    watchers.spawn(follow::<VolumeAttributesClass>(client, fields, shared))
                 }
-                Kind::Snapshot => watchers.spawn(follow::<VolumeSnapshot>(client, config, shared)),
+                Kind::Snapshot => watchers.spawn(follow::<VolumeSnapshot>(client, fields, shared)),
                 Kind::SnapshotContent => {
-                    watchers.spawn(follow::<VolumeSnapshotContent>(client, config, shared))
+                    watchers.spawn(follow::<VolumeSnapshotContent>(client, fields, shared))
                 }
-                Kind::SnapshotClass => watchers.spawn(follow::<VolumeSnapshotClass>(client, config, shared)),
+                Kind::SnapshotClass => watchers.spawn(follow::<VolumeSnapshotClass>(client, fields, shared)),
             };
         }
         Self { shared, _watchers: Arc::new(Mutex::new(watchers)) }
@@ -212,33 +185,43 @@ impl Shared {
     }
 }
 
-/// Watches one kind forever.
-async fn follow<K: Watchable>(client: Client, config: watcher::Config, shared: Arc<Shared>) {
-    let delays = Delays { backoff: WATCH_BACKOFF, failures: 0, last: None };
-    let mut events = watcher(Api::<K>::all(client), config).backoff(delays).boxed();
-    let mut listing = Listing::<K>::default();
+/// Reflects one kind forever.
+async fn follow<K: Watchable>(client: Client, fields: Option<String>, shared: Arc<Shared>) {
+    let mut delays = Delays { backoff: WATCH_BACKOFF, failures: 0, last: None };
+    let mut reflector = Reflector::<K>::new(Api::all(client), fields);
     let mut synced = false;
-    while let Some(event) = events.next().await {
+    loop {
+        let event = reflector.next_event().await;
+        if event.is_ok() {
+            delays.reset();
+        }
         match event {
-            Ok(watcher::Event::Init) => listing.begin(&shared.read()),
-            Ok(watcher::Event::InitApply(object)) => {
-                listing.seen(&object);
-                shared.change(|world| world.apply(slim(object)));
-            }
-            Ok(watcher::Event::InitDone) => {
-                shared.change(|world| listing.finish(world));
+            Ok(Event::Listed(list)) => {
+                let objects = list.objects.into_iter().map(|object| Arc::new(slim(object)));
+                shared.change(|world| {
+                    let deltas = K::store_mut(world).relist(objects, &list.version, list.rewound);
+                    deltas.into_iter().map(Change::from)
+                });
+                if list.rewound {
+                    warn!(
+                        kind = K::CACHED_AS.name(),
+                        "the API server lost its latest writes, as when etcd is restored from a backup"
+                    );
+                }
                 if !synced {
                     synced = true;
                     shared.pending.send_modify(|pending| *pending -= 1);
                 }
                 debug!(kind = K::CACHED_AS.name(), objects = K::store(&shared.read()).len(), "listed");
             }
-            Ok(watcher::Event::Apply(object)) => shared.change(|world| world.apply(slim(object))),
-            Ok(watcher::Event::Delete(object)) => {
+            Ok(Event::Applied(object)) => shared.change(|world| world.apply(slim(object))),
+            Ok(Event::Deleted(object)) => {
                 shared.change(|world| K::store_mut(world).remove(&object).map(Change::from));
             }
-            Err(error) if is_unserved(&error) => {
-                if !synced {
+            Err(error) => {
+                if !is_unserved(&error) {
+                    warn!(kind = K::CACHED_AS.name(), %error, "the watch failed and will be restarted");
+                } else if !synced {
                     synced = true;
                     shared.pending.send_modify(|pending| *pending -= 1);
                     info!(
@@ -246,9 +229,7 @@ async fn follow<K: Watchable>(client: Client, config: watcher::Config, shared: A
                         "not served by this API server; checking again periodically"
                     );
                 }
-            }
-            Err(error) => {
-                warn!(kind = K::CACHED_AS.name(), %error, "the watch failed and will be restarted")
+                sleep(delays.next()).await;
             }
         }
     }
@@ -262,39 +243,6 @@ pub fn is_unserved(error: &watcher::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
 }
 
-/// A list in progress: the objects held when it began that it has not returned yet.
-struct Listing<K> {
-    unseen: HashMap<ObjectKey, Arc<K>>,
-}
-
-impl<K> Default for Listing<K> {
-    fn default() -> Self {
-        Self { unseen: HashMap::new() }
-    }
-}
-
-impl<K: Cached> Listing<K> {
-    fn begin(&mut self, world: &World) {
-        self.unseen = K::store(world).iter().map(|object| (key_of(&**object), object.clone())).collect();
-    }
-
-    fn seen(&mut self, object: &K) {
-        self.unseen.remove(&key_of(object));
-    }
-
-    /// Removes objects that the list did not return. An object entered or changed since the list began stays:
-    /// the watch, which continues from the list's version, reports its deletion.
-    fn finish(&mut self, world: &mut World) -> Vec<Change> {
-        let store = K::store_mut(world);
-        let unseen = std::mem::take(&mut self.unseen);
-        let gone = unseen.into_iter().filter_map(|(key, object)| {
-            let unchanged = store.get(&key).is_some_and(|held| Arc::ptr_eq(held, &object));
-            unchanged.then(|| store.remove(&object)).flatten().map(Change::from)
-        });
-        gone.collect()
-    }
-}
-
 /// Drops the managed fields, which every object has and no controller reads.
 fn slim<K: Cached>(mut object: K) -> K {
     object.metadata_mut().managed_fields = None;
@@ -303,10 +251,8 @@ fn slim<K: Cached>(mut object: K) -> K {
 
 const WATCH_BACKOFF: Backoff = Backoff { base: Duration::from_millis(50), max: Duration::from_secs(30) };
 
-/// [`Backoff`] in the form that kube's streams require.
-///
-/// They reset it with every event, and the first event of an attempt is its start: so it counts as healthy only
-/// when an event comes later than the attempt, or a dead server would be called in a loop.
+/// The delays after failures. A failure soon after the last one is another attempt at the same, even if something was
+/// received in between: or a server that only accepts connections would be called in a loop.
 struct Delays {
     backoff: Backoff,
     failures: u32,
@@ -314,18 +260,16 @@ struct Delays {
     last: Option<(Instant, Duration)>,
 }
 
-impl Iterator for Delays {
-    type Item = Duration;
-
-    fn next(&mut self) -> Option<Duration> {
+impl Delays {
+    /// The delay after a failure.
+    fn next(&mut self) -> Duration {
         self.failures = self.failures.saturating_add(1);
         let delay = self.backoff.delay(self.failures);
         self.last = Some((Instant::now(), delay));
-        Some(delay)
+        delay
     }
-}
 
-impl RetryDelays for Delays {
+    /// Records a success.
     fn reset(&mut self) {
         if self.last.is_none_or(|(failed, waited)| failed.elapsed() > 2 * waited) {
             self.failures = 0;
@@ -335,37 +279,9 @@ impl RetryDelays for Delays {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use k8s_openapi::api::core::v1::PersistentVolume;
     use kube::core::Status;
 
-    use super::{Delays, Listing, RetryDelays, WATCH_BACKOFF, is_unserved, watcher};
-    use crate::{
-        testing::{volume, world},
-        world::World,
-    };
-
-    fn names(world: &World) -> Vec<&str> {
-        let mut names: Vec<_> =
-            world.volumes.iter().filter_map(|volume| volume.metadata.name.as_deref()).collect();
-        names.sort_unstable();
-        names
-    }
-
-    #[test]
-    fn a_list_takes_out_what_it_does_not_have_but_for_what_changed_meanwhile() {
-        let named = |name: &str| volume(name, "", "1Gi");
-        let mut world = world([named("listed").into(), named("gone").into(), named("touched").into()]);
-        let mut listing = Listing::<PersistentVolume>::default();
-        listing.begin(&world);
-        listing.seen(&named("listed"));
-        world.apply(named("written"));
-        world.volumes.apply(Arc::new(volume("touched", "", "2Gi")));
-        let changes = listing.finish(&mut world);
-        assert_eq!(changes.iter().map(|change| change.key.name.as_str()).collect::<Vec<_>>(), ["gone"]);
-        assert_eq!(names(&world), ["listed", "touched", "written"]);
-    }
+    use super::{Delays, WATCH_BACKOFF, is_unserved, watcher};
 
     #[test]
     fn a_kind_is_not_served_whether_or_not_its_group_is() {
@@ -383,19 +299,19 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_attempt_that_only_begins_does_not_end_the_backoff() {
         let mut delays = Delays { backoff: WATCH_BACKOFF, failures: 0, last: None };
-        let first = delays.next().unwrap();
+        let first = delays.next();
         let mut last = first;
         for _ in 0..20 {
             tokio::time::sleep(last).await;
             // The list begins, and fails.
             delays.reset();
-            let next = delays.next().unwrap();
+            let next = delays.next();
             assert!(next >= last, "{next:?} after {last:?}");
             last = next;
         }
         assert!(last > 100 * first, "{last:?}");
         tokio::time::sleep(3 * last).await;
         delays.reset();
-        assert_eq!(delays.next(), Some(first), "it was healthy in between");
+        assert_eq!(delays.next(), first, "it was healthy in between");
     }
 }

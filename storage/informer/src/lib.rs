@@ -12,6 +12,7 @@
 //! up to date; [`Queue`] runs a reconciler over keys; [`EventRecorder`] writes Events. One process needs one
 //! [`Informer`], however many controllers it runs.
 
+pub mod class;
 mod events;
 pub mod growth;
 mod index;
@@ -19,6 +20,7 @@ mod informer;
 pub mod modification;
 pub mod quantity;
 mod queue;
+mod reflector;
 mod source;
 mod store;
 #[cfg(feature = "testing")]
@@ -29,8 +31,8 @@ pub use claimcheck_model::Backoff;
 pub use events::{EventRecorder, EventType, reference};
 pub use index::{
     AttachmentBy, CapacityBy, ClaimBy, ClassBy, ContentBy, DEFAULT_CLASSES, Indexed, NoIndex, PodBy,
-    PodClaim, Slot, SnapshotBy, Term, UNREADY, UNSCHEDULED, VolumeBy, attributes_classes, is_terminal,
-    pod_claims,
+    PodClaim, Slot, SnapshotBy, Term, UNREADY, UNSCHEDULED, VolumeBy, attributes_classes, available_with,
+    capacity_place, is_terminal, pod_claims,
 };
 pub use informer::{Informer, Options, Watchable, is_unserved};
 pub use queue::{Outcome, Queue};

@@ -2,11 +2,12 @@
 //!
 //! The cost of a lookup or an update depends on the object alone, not on the number of others. Unlike a map, a
 //! store is protected against going back in time: the watch and the write-through of the process's own writes
-//! arrive in any order, so an object older than the present one, or one with an observed deletion, is ignored.
+//! arrive in any order, so an object older than the present one, or one with an observed deletion, is ignored. Only
+//! a [list](Store::relist) replaces objects by older ones: an API server with a restored etcd has those.
 
 use std::{
     cmp::Ordering,
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
     sync::Arc,
 };
 
@@ -122,6 +123,48 @@ impl<K: Indexed> Store<K> {
         Some(self.replace(key, object))
     }
 
+    /// Replaces all objects by a list of this version. An object or a deletion that a write brought and that is newer
+    /// than the list stays: the watch, which continues from the list's version, reports it again. Nothing stays if
+    /// the API server was `rewound`, so that versions that were seen do not exist any more.
+    ///
+    /// Upstream: `Replace` in client-go's `tools/cache/reflector.go`, which has no write-through to keep.
+    pub fn relist(
+        &mut self,
+        objects: impl IntoIterator<Item = Arc<K>>,
+        version: &str,
+        rewound: bool,
+    ) -> Vec<Delta<K>> {
+        if rewound {
+            self.tombstones = Tombstones::default();
+        }
+        let is_newer = |held: &K| {
+            let held = held.metadata().resource_version.as_deref();
+            !rewound && held.is_some_and(|held| compare_versions(held, version) == Ordering::Greater)
+        };
+        let mut deltas = Vec::new();
+        let mut unlisted: HashSet<ObjectKey> = self.objects.keys().cloned().collect();
+        for object in objects {
+            if is_gone(object.metadata()) || self.tombstones.outlast(object.metadata(), version) {
+                continue;
+            }
+            let key = key_of(&*object);
+            unlisted.remove(&key);
+            let stays = self.objects.get(&key).is_some_and(|held| {
+                is_newer(held) || (!rewound && is_same(held.metadata(), object.metadata()))
+            });
+            if !stays {
+                deltas.push(self.replace(key, object));
+            }
+        }
+        for key in unlisted {
+            let Some(held) = self.objects.get(&key).filter(|held| !is_newer(held)) else { continue };
+            // Whatever a late response says of it, the list is newer.
+            self.tombstones.add(held.metadata().uid.clone(), Some(version.to_owned()));
+            deltas.extend(self.drop_key(key));
+        }
+        deltas
+    }
+
     /// Enters a deletion, with the last state of the object. A newer object with the same name (another uid)
     /// stays.
     pub fn remove(&mut self, last: &K) -> Option<Delta<K>> {
@@ -147,9 +190,7 @@ impl<K: Indexed> Store<K> {
     pub fn assume(&mut self, object: Arc<K>) -> Option<Delta<K>> {
         let key = key_of(&*object);
         let held = self.objects.get(&key)?.metadata();
-        let same = (&held.uid, &held.resource_version)
-            == (&object.metadata().uid, &object.metadata().resource_version);
-        same.then(|| self.replace(key, object))
+        is_same(held, object.metadata()).then(|| self.replace(key, object))
     }
 
     /// Whether the deletion of the object with this uid was observed recently: "no" is not certain.
@@ -210,8 +251,14 @@ pub fn is_newer(a: &ObjectMeta, b: &ObjectMeta) -> bool {
     }
 }
 
-fn compare_versions(a: &str, b: &str) -> Ordering {
+/// The order of two versions; see [`is_newer`].
+pub(crate) fn compare_versions(a: &str, b: &str) -> Ordering {
     a.len().cmp(&b.len()).then_with(|| a.cmp(b))
+}
+
+/// Whether both are the same version of the same object.
+fn is_same(a: &ObjectMeta, b: &ObjectMeta) -> bool {
+    (&a.uid, &a.resource_version) == (&b.uid, &b.resource_version)
 }
 
 fn is_gone(meta: &ObjectMeta) -> bool {
@@ -229,6 +276,18 @@ struct Tombstones {
 }
 
 impl Tombstones {
+    /// Whether the deletion of a listed object is newer than the list. An older one is forgotten: the object is back.
+    fn outlast(&mut self, meta: &ObjectMeta, list: &str) -> bool {
+        let Some(uid) = &meta.uid else { return false };
+        let Some(deleted) = self.versions.get(uid) else { return false };
+        if deleted.as_deref().is_none_or(|deleted| compare_versions(deleted, list) == Ordering::Greater) {
+            return true;
+        }
+        self.versions.remove(uid);
+        self.oldest_first.retain(|buried| buried != uid);
+        false
+    }
+
     fn add(&mut self, uid: Option<String>, version: Option<String>) {
         let Some(uid) = uid else { return };
         if self.versions.insert(uid.clone(), version).is_none() {

@@ -1,9 +1,10 @@
-//! The store: indexes follow every change, and nothing goes back in time.
+//! The store: indexes follow every change, and nothing goes back in time but with the API server.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use claimcheck_informer::{
-    AttachmentBy, CapacityBy, ClaimBy, Kind, KindSet, PodBy, Store, UNSCHEDULED, VolumeBy, World, key_of,
+    AttachmentBy, CapacityBy, ClaimBy, ClassBy, DEFAULT_CLASSES, Kind, KindSet, PodBy, Store, UNSCHEDULED,
+    VolumeBy, World, available_with, capacity_place, key_of,
     testing::{self, bind, claim, deleting, pod, volume},
 };
 use claimcheck_model::ObjectKey;
@@ -79,6 +80,69 @@ fn an_assumption_holds_until_the_truth_comes() {
     assert_eq!(names(&world.pods, PodBy::Node, "n3"), ["p"]);
 }
 
+/// Replaces the claims by a list at this version; returns the names and versions of those then held.
+fn relist(world: &mut World, listed: &[(&str, &str)], version: &str, rewound: bool) -> Vec<(String, String)> {
+    let objects = listed.iter().map(|(name, version)| Arc::new(at(claim(name, "fast", "1Gi"), version)));
+    world.claims.relist(objects, version, rewound);
+    let held = world.claims.iter().map(|claim| {
+        let version = claim.metadata.resource_version.clone().unwrap();
+        (claim.metadata.name.clone().unwrap(), version)
+    });
+    let mut held: Vec<_> = held.collect();
+    held.sort();
+    held
+}
+
+fn held(expected: &[(&str, &str)]) -> Vec<(String, String)> {
+    expected.iter().map(|(name, version)| ((*name).to_owned(), (*version).to_owned())).collect()
+}
+
+#[test]
+fn a_list_replaces_all_but_newer_writes() {
+    let mut world = World::default();
+    for (name, version) in [("same", "5"), ("older", "6"), ("missing", "7"), ("written", "21")] {
+        world.apply(at(claim(name, "fast", "1Gi"), version));
+    }
+    let objects = [("same", "5"), ("older", "2"), ("new", "19"), ("written", "8")];
+    let objects = objects.map(|(name, version)| Arc::new(at(claim(name, "fast", "1Gi"), version)));
+    let deltas = world.claims.relist(objects, "20", false);
+    let mut changed: Vec<_> = deltas.iter().map(|delta| delta.key.name.as_str()).collect();
+    changed.sort_unstable();
+    assert_eq!(changed, ["missing", "new", "older"], "the others are as they were");
+    let expected = [("new", "19"), ("older", "2"), ("same", "5"), ("written", "21")];
+    assert_eq!(
+        relist(&mut world, &[("same", "5"), ("older", "2"), ("new", "19")], "20", false),
+        held(&expected)
+    );
+    // A response from before the list.
+    assert!(world.apply(at(claim("missing", "fast", "1Gi"), "18")).is_none());
+}
+
+#[test]
+fn a_deletion_outlasts_an_older_list() {
+    let mut world = World::default();
+    world.apply(at(claim("c", "fast", "1Gi"), "1"));
+    world.claims.remove(&at(claim("c", "fast", "1Gi"), "12"));
+    assert_eq!(relist(&mut world, &[("c", "1")], "11", false), held(&[]), "the watch reports it");
+    assert_eq!(relist(&mut world, &[("c", "1")], "12", false), held(&[("c", "1")]), "it is back");
+    assert!(world.apply(at(claim("c", "fast", "1Gi"), "2")).is_some());
+    world.forget(Kind::Claim, &ObjectKey::new(testing::NAMESPACE, "c"));
+    assert_eq!(relist(&mut world, &[("c", "2")], "13", false), held(&[]), "its version is not known yet");
+}
+
+#[test]
+fn a_rewound_api_server_is_right_about_everything() {
+    let mut world = World::default();
+    for (name, version) in [("kept", "90"), ("lost", "95"), ("deleted", "96")] {
+        world.apply(at(claim(name, "fast", "1Gi"), version));
+    }
+    world.claims.remove(&at(claim("deleted", "fast", "1Gi"), "99"));
+    let listed = [("kept", "40"), ("deleted", "41")];
+    assert_eq!(relist(&mut world, &listed, "50", true), held(&[("deleted", "41"), ("kept", "40")]));
+    assert_eq!(names(&world.claims, ClaimBy::Unbound, "fast"), ["deleted", "kept"]);
+    assert!(world.apply(at(claim("kept", "fast", "1Gi"), "51")).is_some());
+}
+
 #[test]
 fn objects_are_found_by_what_they_refer_to() {
     let (mut bound_claim, mut bound_volume) = (claim("c", "fast", "1Gi"), volume("v", "fast", "1Gi"));
@@ -104,6 +168,10 @@ fn objects_are_found_by_what_they_refer_to() {
     assert_eq!(names(&world.pods, PodBy::ClaimsOn, "n1"), ["running"]);
     assert_eq!(names(&world.pods, PodBy::ClaimsOn, UNSCHEDULED), [""; 0]);
     assert_eq!(names(&world.capacities, CapacityBy::Class, "fast"), ["room"]);
+    let place =
+        |node: &str| capacity_place("fast", &[("kubernetes.io/hostname".to_owned(), node.to_owned())].into());
+    assert_eq!(names(&world.capacities, CapacityBy::Place, &place("n1")), ["room"]);
+    assert!(names(&world.capacities, CapacityBy::Place, &place("n2")).is_empty());
     assert_eq!(names(&world.attachments, AttachmentBy::Volume, "v"), ["a"]);
     assert_eq!(names(&world.attachments, AttachmentBy::Node, "n1"), ["a"]);
 }
@@ -118,6 +186,46 @@ fn free_volumes_come_smallest_first() {
     assert_eq!(names(&world.volumes, VolumeBy::Available, "fast"), ["v-900mi", "v-1gi", "v-2gi", "v-10gi"]);
     let fitting = world.volumes.by_rank(VolumeBy::Available, "fast", 1 << 30);
     assert_eq!(fitting.map(|volume| key_of(&**volume).name).next().as_deref(), Some("v-1gi"));
+}
+
+#[test]
+fn the_beta_annotation_is_the_class() {
+    let (mut claim, mut volume) = (claim("c", "fast", "1Gi"), volume("v", "fast", "1Gi"));
+    for meta in [&mut claim.metadata, &mut volume.metadata] {
+        testing::annotate(meta, "volume.beta.kubernetes.io/storage-class", "old");
+    }
+    let mut class = testing::class("old", "csi.test");
+    testing::annotate(&mut class.metadata, "storageclass.beta.kubernetes.io/is-default-class", "true");
+    let world = testing::world([claim.into(), volume.into(), class.into()]);
+    assert_eq!(names(&world.claims, ClaimBy::Unbound, "old"), ["c"]);
+    assert_eq!(names(&world.volumes, VolumeBy::Class, "old"), ["v"]);
+    assert_eq!(names(&world.volumes, VolumeBy::Available, "old"), ["v"]);
+    assert_eq!(names(&world.classes, ClassBy::Default, DEFAULT_CLASSES), ["old"]);
+}
+
+#[test]
+fn free_volumes_are_found_by_their_access_modes_fewest_first() {
+    let modes = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<String>>();
+    let mut world = World::default();
+    for (name, has) in [
+        ("all", &["ReadWriteMany", "ReadOnlyMany", "ReadWriteOnce"][..]),
+        ("one", &["ReadWriteOnce", "ReadWriteOnce"]),
+        ("read", &["ReadOnlyMany"]),
+        ("two", &["ReadOnlyMany", "ReadWriteOnce"]),
+    ] {
+        let mut volume = volume(name, "fast", "1Gi");
+        volume.spec.as_mut().unwrap().access_modes = Some(modes(has));
+        world.apply(volume);
+    }
+    let found = |wanted: &[&str]| {
+        let terms = available_with("fast", &modes(wanted));
+        let found = terms.iter().flat_map(|term| names(&world.volumes, VolumeBy::AvailableWith, term));
+        found.collect::<Vec<_>>()
+    };
+    assert_eq!(found(&["ReadWriteOnce"]), ["one", "two", "all"]);
+    assert_eq!(found(&["ReadOnlyMany"]), ["read", "two", "all"]);
+    assert_eq!(found(&["ReadWriteMany", "ReadOnlyMany"]), ["all"]);
+    assert_eq!(found(&["ReadWriteOncePod"]), [""; 0]);
 }
 
 #[test]

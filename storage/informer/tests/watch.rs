@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use claimcheck_apiserver as apiserver;
+use claimcheck_apiserver::{self as apiserver, Fault, FaultRule};
 use claimcheck_informer::{
     Change, EventRecorder, EventType, Informer, Kind, KindSet, Options, reference,
     testing::{claim, node, pod},
 };
-use claimcheck_model::ObjectKey;
+use claimcheck_model::{ObjectKey, Rate};
 use k8s_openapi::api::core::v1::{Event, Namespace, Node, PersistentVolumeClaim, Pod};
 use kube::{
     Api, Client,
@@ -18,7 +18,11 @@ use serde_json::json;
 use tokio::{sync::mpsc::UnboundedReceiver, time::timeout};
 
 async fn cluster() -> (apiserver::Server, Client) {
-    let server = apiserver::start(apiserver::Config::default()).await.expect("the API server starts");
+    cluster_with(apiserver::Config::default()).await
+}
+
+async fn cluster_with(config: apiserver::Config) -> (apiserver::Server, Client) {
+    let server = apiserver::start(config).await.expect("the API server starts");
     let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig()).expect("a kubeconfig");
     let options = KubeConfigOptions::default();
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.expect("a configuration");
@@ -74,6 +78,52 @@ async fn the_world_follows_the_api_server() {
     let gone = next(&mut changes).await;
     assert!(gone.key.name == "after" && gone.new.is_none());
     assert_eq!(informer.read().claims.len(), 1);
+}
+
+#[tokio::test]
+async fn what_was_missed_in_a_gap_is_made_up_for() {
+    let (server, client) = cluster_with(apiserver::Config { history: 2, ..Default::default() }).await;
+    let informer = Informer::start(client.clone(), KindSet::of(&[Kind::Claim]), &Options::default());
+    let claims = Api::<PersistentVolumeClaim>::default_namespaced(client.clone());
+    let create = async |name: &str| {
+        claims.create(&PostParams::default(), &fresh(claim(name, "", "1Gi"))).await.unwrap();
+    };
+    for name in ["kept", "deleted"] {
+        create(name).await;
+    }
+    timeout(Duration::from_secs(10), informer.synced()).await.expect("the first lists complete");
+    let mut changes = informer.subscribe(KindSet::all());
+    for _ in 0..2 {
+        next(&mut changes).await;
+    }
+
+    // The watch ends with the next change, and no other is opened until more happened than the server remembers.
+    let rule = |fault, count| FaultRule {
+        verb: Some("watch".to_owned()),
+        resource: Some("persistentvolumeclaims".to_owned()),
+        fault,
+        rate: Rate::ALWAYS,
+        count,
+    };
+    server.faults().set(vec![rule(Fault::DroppedWatch, Some(1)), rule(Fault::Unavailable, None)]);
+    create("last").await;
+    assert_eq!(next(&mut changes).await.key.name, "last");
+    for name in ["b", "c", "d"] {
+        create(name).await;
+    }
+    let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    claims.patch("deleted", &PatchParams::default(), &patch).await.unwrap();
+    claims.delete("deleted", &DeleteParams::default()).await.unwrap();
+    server.faults().set(Vec::new());
+    let mut missed = Vec::new();
+    for _ in 0..4 {
+        let change = next(&mut changes).await;
+        missed.push((change.key.name, change.new.is_some()));
+    }
+    missed.sort();
+    let expected = [("b", true), ("c", true), ("d", true), ("deleted", false)];
+    assert_eq!(missed, expected.map(|(name, exists)| (name.to_owned(), exists)));
+    assert_eq!(informer.read().claims.len(), 5);
 }
 
 #[tokio::test]
