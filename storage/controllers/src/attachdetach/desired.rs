@@ -4,10 +4,12 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use claimcheck_informer::{PodBy, World, is_terminal, pod_claims};
-use k8s_openapi::api::core::v1::{ContainerStatus, Node, PersistentVolumeClaim, Pod};
+use claimcheck_informer::{ClaimBy, PodBy, World, is_terminal, key_of, pod_claims};
+use claimcheck_model::ObjectKey;
+use k8s_openapi::api::core::v1::{ContainerStatus, Node, ObjectReference, PersistentVolumeClaim, Pod};
 
 use super::volume::CsiVolume;
+use crate::claims::{is_owned_by, ref_key};
 
 /// On a Node: volumes of ended pods stay attached (kubelet's `--keep-terminated-pod-volumes`).
 const KEEP_TERMINATED: &str = "volumes.kubernetes.io/keep-terminated-pod-volumes";
@@ -17,8 +19,9 @@ const KEEP_TERMINATED: &str = "volumes.kubernetes.io/keep-terminated-pod-volumes
 pub struct Desired {
     /// The pods that keep the volume attached, by node. Never an empty list.
     pub pods: BTreeMap<String, Vec<Arc<Pod>>>,
-    /// By node: the volume to attach, if its pods' claims are bound. A claim that was deleted under a running
-    /// pod keeps an existing attachment, but causes no new one.
+    /// By node: the name of the volume to attach, if its pods' claims are bound: of the PersistentVolume, or of the
+    /// pod's volume if that contains its source. A claim that was deleted under a running pod keeps an existing
+    /// attachment, but causes no new one.
     pub sources: BTreeMap<String, String>,
 }
 
@@ -27,42 +30,68 @@ impl Desired {
     pub fn of_all(volumes: &[CsiVolume<'_>], world: &World) -> Self {
         let mut all = Self::default();
         for volume in volumes {
-            let one = Self::of(volume, world);
-            for (node, pods) in one.pods {
-                all.pods.entry(node).or_default().extend(pods);
-            }
-            for (node, source) in one.sources {
-                all.sources.entry(node).or_insert(source);
-            }
+            all.extend(Self::of(volume.name, volume.claim, world));
         }
         all
     }
 
-    /// The users of a volume by this object of it.
-    pub fn of(volume: &CsiVolume<'_>, world: &World) -> Self {
-        let Some(key) = volume.claim_key() else { return Self::default() };
-        let claim = world.claims.get(&key);
-        let claim_uid = volume.claim.and_then(|claim| claim.uid.as_ref());
-        if claim.is_some_and(|claim| claim.metadata.uid.as_ref() != claim_uid) {
-            // The name is another claim's now, and so are the pods that use it.
-            return Self::default();
-        }
-        let bound = claim.is_some_and(|claim| is_bound(claim, volume.name));
+    /// The users of a volume by its object with this name and claimRef.
+    pub fn of(volume: &str, claim_ref: Option<&ObjectReference>, world: &World) -> Self {
         let mut desired = Self::default();
-        for pod in world.pods.by(PodBy::Claim, &key.to_string()) {
-            let Some(node) = node_of(pod) else { continue };
-            let keeps = world.nodes.named(node).is_some_and(|node| keeps_terminated(node));
-            let ephemeral = pod_claims(pod).any(|used| used.claim == key && used.ephemeral);
-            let foreign = ephemeral && claim.is_some_and(|claim| !is_owned_by(claim, pod));
-            if (keeps || !is_terminated(pod)) && !foreign {
-                desired.pods.entry(node.to_owned()).or_default().push(pod.clone());
-            }
+        let Some(claim_ref) = claim_ref else { return desired };
+        let key = ref_key(claim_ref);
+        let claim = world.claims.get(&key);
+        if claim.is_some_and(|claim| claim.metadata.uid != claim_ref.uid) {
+            // The name is another claim's now, and so are the pods that use it.
+            return desired;
         }
-        if bound {
+        desired.add_users(&key, claim, world);
+        if claim.is_some_and(|claim| is_bound(claim, volume)) {
             let nodes = desired.pods.keys().cloned();
-            desired.sources = nodes.map(|node| (node, volume.name.to_owned())).collect();
+            desired.sources = nodes.map(|node| (node, volume.to_owned())).collect();
         }
         desired
+    }
+
+    /// The users of a volume with a deleted object: the pods of the claims that still name it. They keep an
+    /// existing attachment, but cause no new one.
+    pub fn of_gone(volume: &str, world: &World) -> Self {
+        let mut desired = Self::default();
+        for claim in world.claims.by(ClaimBy::Volume, volume) {
+            desired.add_users(&key_of(&**claim), Some(claim), world);
+        }
+        desired
+    }
+
+    /// Adds the users of the volume by another of its objects.
+    pub fn extend(&mut self, other: Self) {
+        for (node, pods) in other.pods {
+            self.pods.entry(node).or_default().extend(pods);
+        }
+        for (node, source) in other.sources {
+            self.sources.entry(node).or_insert(source);
+        }
+    }
+
+    /// Adds a pod that uses the volume, if it keeps it attached. Returns its node then.
+    pub fn add<'p>(&mut self, pod: &'p Arc<Pod>, world: &World) -> Option<&'p str> {
+        let node = node_of(pod)?;
+        let keeps = world.nodes.named(node).is_some_and(|node| keeps_terminated(node));
+        if !keeps && is_terminated(pod) {
+            return None;
+        }
+        self.pods.entry(node.to_owned()).or_default().push(pod.clone());
+        Some(node)
+    }
+
+    fn add_users(&mut self, key: &ObjectKey, claim: Option<&Arc<PersistentVolumeClaim>>, world: &World) {
+        for pod in world.pods.by(PodBy::Claim, &key.to_string()) {
+            let ephemeral = pod_claims(pod).any(|used| used.claim == *key && used.ephemeral);
+            let foreign = ephemeral && claim.is_some_and(|claim| !is_owned_by(claim, pod));
+            if !foreign {
+                self.add(pod, world);
+            }
+        }
     }
 }
 
@@ -80,13 +109,6 @@ fn is_bound(claim: &PersistentVolumeClaim, volume: &str) -> bool {
 fn keeps_terminated(node: &Node) -> bool {
     let annotations = node.metadata.annotations.as_ref();
     annotations.and_then(|all| all.get(KEEP_TERMINATED)).is_some_and(|value| value == "true")
-}
-
-/// Whether the claim of a generic ephemeral volume belongs to the pod; an unrelated claim with the same name
-/// must not be used. Upstream: `VolumeIsForPod` in component-helpers.
-fn is_owned_by(claim: &PersistentVolumeClaim, pod: &Pod) -> bool {
-    let mut owners = claim.metadata.owner_references.iter().flatten();
-    owners.any(|owner| owner.controller == Some(true) && Some(&owner.uid) == pod.metadata.uid.as_ref())
 }
 
 /// Whether the pod's containers have ended. One that is being deleted counts as ended as soon as none runs;

@@ -11,8 +11,17 @@ use claimcheck_model::{
 };
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 
-use super::{desired::Desired, plan::is_out_of_service, volume::CsiVolume};
+use super::{
+    desired::Desired,
+    in_tree::{reported_plugin, users},
+    plan::is_out_of_service,
+    volume::{CsiVolume, attach_required},
+};
 use crate::{context::Context, under_way::UnderWay};
+
+/// Upstream's names of the states.
+const DESIRED: &str = "desired_state_of_world";
+const ACTUAL: &str = "actual_state_of_world";
 
 /// Operations on an attachment, by its name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -112,21 +121,37 @@ fn name(attachment: &VolumeAttachment) -> String {
     attachment.metadata.name.clone().unwrap_or_default()
 }
 
-/// Desired and attached volumes, and the number of pods that use them on each node.
+/// Desired and attached volumes, and the number of pods that use them on each node. As upstream's states of world, the
+/// totals have a volume of several objects once per node.
 fn readings(world: &World) -> Vec<Reading> {
     let mut total: BTreeMap<(String, &str), u64> = BTreeMap::new();
     let mut used: BTreeMap<(String, String), u64> = BTreeMap::new();
+    let mut count = |plugin: &str, desired: &Desired| {
+        for (node, pods) in &desired.pods {
+            *total.entry((plugin.to_owned(), DESIRED)).or_default() += 1;
+            *used.entry((node.clone(), plugin.to_owned())).or_default() += pods.len() as u64;
+        }
+    };
     for volume in world.volumes.iter().filter_map(|volume| CsiVolume::of(volume)) {
-        let plugin = csi_plugin(volume.driver);
-        for (node, pods) in Desired::of(&volume, world).pods.iter().filter(|_| volume.attachable(world)) {
-            *total.entry((plugin.clone(), "desired_state_of_world")).or_default() += 1;
-            *used.entry((node.clone(), plugin.clone())).or_default() += pods.len() as u64;
+        let volumes = volume.sharing(world);
+        let is_first = volumes.first().is_some_and(|first| first.name == volume.name);
+        if is_first && attach_required(volume.driver, world) {
+            count(&csi_plugin(volume.driver), &Desired::of_all(&volumes, world));
+        }
+    }
+    for (unique, users) in users(world, |volume| volume.migrated_to.is_none()) {
+        count(reported_plugin(&unique).unwrap_or_default(), &users.desired);
+    }
+    for node in world.nodes.iter() {
+        let listed = node.status.iter().flat_map(|status| status.volumes_attached.iter().flatten());
+        for plugin in listed.filter_map(|volume| reported_plugin(&volume.name)) {
+            *total.entry((plugin.to_owned(), ACTUAL)).or_default() += 1;
         }
     }
     for attachment in world.attachments.iter() {
         if attachment.status.as_ref().is_some_and(|status| status.attached) {
             let plugin = csi_plugin(&attachment.spec.attacher);
-            *total.entry((plugin, "actual_state_of_world")).or_default() += 1;
+            *total.entry((plugin, ACTUAL)).or_default() += 1;
         }
     }
     let total = total.iter().map(|((plugin, state), count)| {
@@ -141,7 +166,7 @@ fn readings(world: &World) -> Vec<Reading> {
 #[cfg(test)]
 mod tests {
     use claimcheck_informer::{World, testing, testing::Notes};
-    use k8s_openapi::api::storage::v1::VolumeError;
+    use k8s_openapi::api::{core::v1::AttachedVolume, storage::v1::VolumeError};
 
     use super::{
         super::plan_tests::{attachment, bound, node},
@@ -213,6 +238,50 @@ mod tests {
                 Reading::new(&ATTACHDETACH_VOLUMES, &[PLUGIN, "actual_state_of_world"], 1.0),
                 Reading::new(&ATTACHDETACH_VOLUMES, &[PLUGIN, "desired_state_of_world"], 1.0),
                 Reading::new(&ATTACHABLE_IN_USE, &["a", PLUGIN], 2.0),
+            ]
+        );
+    }
+    #[test]
+    fn a_volume_of_two_objects_is_counted_once() {
+        let (claim, volume) = bound(&["ReadWriteMany"]);
+        let mut other_claim = testing::claim("data-2", "fast", "1Gi");
+        let mut other = testing::volume("pv-2", "fast", "1Gi");
+        testing::bind(&mut other_claim, &mut other);
+        other.spec.get_or_insert_default().csi.get_or_insert_default().volume_handle = "handle-pv".into();
+        let world = testing::world([
+            claim.into(),
+            volume.into(),
+            other_claim.into(),
+            other.into(),
+            node("a", false, false).into(),
+            testing::pod("p", "a", &["data"]).into(),
+            testing::pod("q", "a", &["data-2"]).into(),
+        ]);
+        assert_eq!(
+            readings(&world),
+            [
+                Reading::new(&ATTACHDETACH_VOLUMES, &[PLUGIN, DESIRED], 1.0),
+                Reading::new(&ATTACHABLE_IN_USE, &["a", PLUGIN], 2.0),
+            ]
+        );
+    }
+
+    #[test]
+    fn volumes_without_attachments_are_counted_by_the_nodes_lists() {
+        const ISCSI: &str = "kubernetes.io/iscsi";
+        let source = serde_json::json!({"targetPortal": "10.0.0.1", "iqn": "iqn", "lun": 0});
+        let volume = serde_json::json!({"name": "disk", "iscsi": source});
+        let mut pod = testing::pod("p", "a", &[]);
+        pod.spec.get_or_insert_default().volumes = Some(vec![serde_json::from_value(volume).unwrap()]);
+        let mut a = testing::node("a");
+        let listed = AttachedVolume { name: format!("{ISCSI}/10.0.0.1:iqn:0"), device_path: String::new() };
+        a.status.get_or_insert_default().volumes_attached = Some(vec![listed]);
+        assert_eq!(
+            readings(&testing::world([pod.into(), a.into()])),
+            [
+                Reading::new(&ATTACHDETACH_VOLUMES, &[ISCSI, ACTUAL], 1.0),
+                Reading::new(&ATTACHDETACH_VOLUMES, &[ISCSI, DESIRED], 1.0),
+                Reading::new(&ATTACHABLE_IN_USE, &["a", ISCSI], 1.0),
             ]
         );
     }

@@ -15,12 +15,16 @@
 //! sees the first one's write. The response to the controller's write has both fields, so no further read is
 //! needed.
 //!
-//! Start with `plan.rs`; `run.rs` carries out its plans, `lists.rs` writes the nodes' lists.
+//! Start with `plan.rs`; `plan_gone.rs` plans attachments without a PersistentVolume, `plan_in_tree.rs` volumes without
+//! a driver. `run.rs` carries out their plans, `lists.rs` writes the nodes' lists.
 
 mod desired;
+mod in_tree;
 mod lists;
 mod meter;
 pub(crate) mod plan;
+mod plan_gone;
+mod plan_in_tree;
 mod run;
 mod volume;
 mod wake;

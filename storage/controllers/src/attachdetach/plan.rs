@@ -1,4 +1,4 @@
-//! Plans attachment, reporting and detachment of one volume.
+//! Plans attachment, reporting and detachment of one CSI volume.
 //!
 //! Upstream: `reconciler.go` and `metrics`-free parts of `operationexecutor/operation_generator.go` in
 //! `pkg/controller/volume/attachdetach` and `pkg/volume/util`.
@@ -23,19 +23,24 @@ use k8s_openapi::{
 
 use super::{
     desired::Desired,
-    volume::{CsiVolume, attachment_name},
+    plan_gone::plan_gone,
+    volume::{CsiVolume, attach_required, attachment_name},
 };
 
 /// How long a node that is not Ready may keep an unused volume before it is force-detached. Upstream:
 /// `ReconcilerMaxWaitForUnmountDuration` in `pkg/controller/volume/attachdetach/config`.
 pub const MAX_WAIT_FOR_UNMOUNT: SignedDuration = SignedDuration::from_mins(6);
 
+/// How soon to plan again while the volume is attached to a node by an object that no longer exists: nothing relates
+/// the end of such an attachment to the volume.
+const STRAY: SignedDuration = SignedDuration::from_secs(1);
+
 /// State of a volume between plans; lost with the process, as upstream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
     /// By node: since when the volume is not desired there but in use.
     unwanted_since: BTreeMap<String, Timestamp>,
-    /// Uids of the pods with a Multi-Attach event.
+    /// Uids of the pods with an event that the volume cannot be attached for them.
     refused: BTreeSet<String>,
     /// By node: the attach error in the last event on its pods.
     errors: BTreeMap<String, String>,
@@ -74,6 +79,8 @@ pub enum Action {
     List {
         /// The node's name.
         node: String,
+        /// The volume's name in events.
+        volume: String,
         /// The volume's name in the list.
         unique: String,
         /// The pods that may then mount it, for their events; `None` to remove it.
@@ -103,8 +110,8 @@ pub struct Plan {
 
 /// Plans the volume with this name.
 pub fn plan(volume: &str, world: &World, memory: &Memory, now: Timestamp) -> Plan {
-    let object = world.volumes.named(volume);
-    let Some(one) = object.and_then(|object| CsiVolume::of(object)) else { return Plan::default() };
+    let Some(object) = world.volumes.named(volume) else { return plan_gone(volume, world, memory, now) };
+    let Some(one) = CsiVolume::of(object) else { return Plan::default() };
     let mut volumes = one.sharing(world);
     // Planned under the first name.
     if volumes.first().is_none_or(|first| first.name != one.name) {
@@ -112,36 +119,48 @@ pub fn plan(volume: &str, world: &World, memory: &Memory, now: Timestamp) -> Pla
     }
     let desired = Desired::of_all(&volumes, world);
     let names: Vec<&str> = volumes.iter().map(|volume| volume.name).collect();
+    // Several nodes, if all its objects permit them.
     let shared = volumes.iter().all(|volume| volume.shared);
     let volume = CsiVolume { shared, ..volumes.swap_remove(0) };
-    let mut planner =
-        Planner { volume, names, world, memory, now, warnings: Vec::new(), plan: Plan::default() };
-    planner.plan.memory.doubtful.clone_from(&memory.doubtful);
-    let attachments = planner.attachments();
+    let mut planner = Planner::new(volume.name, volume.unique.clone(), world, memory, now);
+    let attachments = attachments(&names, world);
     // If a driver's attachRequired was changed to false, no pod needs an attachment any more
     // (`findAndRemoveDeletedPods` in `populator/desired_state_of_world_populator.go`).
-    let attachable = planner.volume.attachable(world);
+    let attachable = attach_required(volume.driver, world);
     for (node, attachment) in &attachments {
-        planner.attached(node, attachment, desired.pods.get(*node).filter(|_| attachable));
+        let ours = attachment_name(volume.handle, volume.driver, node);
+        // Others are created by users: they block the volume, and only the user may delete them.
+        if attachment.metadata.name.as_deref() == Some(&ours) {
+            planner.attached(node, attachment, desired.pods.get(*node).filter(|_| attachable));
+        }
     }
-    planner.attach_missing(&desired, &attachments);
-    // Warnings cannot fail, so nothing that does keeps them from being given.
-    planner.plan.actions.splice(0..0, planner.warnings);
-    planner.plan
+    if attachable {
+        planner.attach_missing(&volume, &desired, &attachments);
+    }
+    planner.finish()
+}
+
+/// The attachments by objects with these names, by node.
+pub(super) fn attachments<'w>(
+    names: &[&str],
+    world: &'w World,
+) -> BTreeMap<&'w str, &'w Arc<VolumeAttachment>> {
+    let all = names.iter().flat_map(|name| world.attachments.by(AttachmentBy::Volume, name));
+    all.map(|attachment| (attachment.spec.node_name.as_str(), attachment)).collect()
 }
 
 /// The state of an attachment object.
 enum Stage<'w> {
     Attaching { error: Option<&'w str> },
     Attached,
-    Detaching,
+    Detaching { failed: bool },
 }
 
 impl<'w> Stage<'w> {
     fn of(attachment: &'w VolumeAttachment) -> Self {
         let status = attachment.status.as_ref();
         if attachment.metadata.deletion_timestamp.is_some() {
-            Self::Detaching
+            Self::Detaching { failed: status.is_some_and(|status| status.detach_error.is_some()) }
         } else if status.is_some_and(|status| status.attached) {
             Self::Attached
         } else {
@@ -151,32 +170,48 @@ impl<'w> Stage<'w> {
     }
 }
 
-struct Planner<'w> {
-    /// The first object of the volume; whether any of its objects permits several nodes.
-    volume: CsiVolume<'w>,
-    /// The names of all its objects.
-    names: Vec<&'w str>,
+/// The protocol with the nodes, and the events, which are the same for all volumes.
+pub(super) struct Planner<'w> {
+    /// The volume's name in events.
+    name: &'w str,
+    /// The volume's name in the nodes' lists.
+    unique: String,
     world: &'w World,
     memory: &'w Memory,
     now: Timestamp,
+    /// An attach or a detach of the volume is under way, and has not failed. Upstream: `IsOperationPending`.
+    pub(super) pending: bool,
     warnings: Vec<Action>,
     plan: Plan,
 }
 
 impl<'w> Planner<'w> {
-    /// The volume's attachments by node.
-    fn attachments(&self) -> BTreeMap<&'w str, &'w Arc<VolumeAttachment>> {
-        let of_name = |name: &&'w str| self.world.attachments.by(AttachmentBy::Volume, name);
-        let all = self.names.iter().flat_map(of_name);
-        all.map(|attachment| (attachment.spec.node_name.as_str(), attachment)).collect()
+    pub(super) fn new(
+        name: &'w str,
+        unique: String,
+        world: &'w World,
+        memory: &'w Memory,
+        now: Timestamp,
+    ) -> Self {
+        let kept = Memory { doubtful: memory.doubtful.clone(), ..Memory::default() };
+        let plan = Plan { memory: kept, ..Plan::default() };
+        Self { name, unique, world, memory, now, pending: false, warnings: Vec::new(), plan }
     }
 
-    /// A node with an attachment of the volume.
-    fn attached(&mut self, node: &str, attachment: &'w Arc<VolumeAttachment>, pods: Option<&Vec<Arc<Pod>>>) {
-        let ours = attachment_name(self.volume.handle, self.volume.driver, node);
-        if attachment.metadata.name.as_deref() != Some(&ours) {
-            return; // Created by a user: it blocks the volume, and only the user may delete it.
-        }
+    pub(super) fn finish(self) -> Plan {
+        let Self { warnings, mut plan, .. } = self;
+        // Warnings cannot fail, so nothing that does keeps them from being given.
+        plan.actions.splice(0..0, warnings);
+        plan
+    }
+
+    /// A node with an attachment of the volume that this controller created.
+    pub(super) fn attached(
+        &mut self,
+        node: &str,
+        attachment: &Arc<VolumeAttachment>,
+        pods: Option<&Vec<Arc<Pod>>>,
+    ) {
         let Some(object) = self.world.nodes.named(node) else {
             return self.attached_to_lost_node(attachment, pods);
         };
@@ -184,8 +219,12 @@ impl<'w> Planner<'w> {
             return; // Its kubelet does not let the controller attach and detach there.
         }
         match (Stage::of(attachment), pods) {
-            (Stage::Detaching, _) => self.list(object, node, None),
+            (Stage::Detaching { failed }, _) => {
+                self.pending |= !failed;
+                self.list(object, node, None);
+            }
             (Stage::Attaching { error }, Some(pods)) => {
+                self.pending |= error.is_none();
                 self.list(object, node, None);
                 self.tell_error(node, error, pods);
             }
@@ -197,24 +236,34 @@ impl<'w> Planner<'w> {
     /// Nothing runs on a node that does not exist, so its volumes can be detached as soon as its pods are gone.
     fn attached_to_lost_node(&mut self, attachment: &Arc<VolumeAttachment>, pods: Option<&Vec<Arc<Pod>>>) {
         match Stage::of(attachment) {
-            Stage::Attached | Stage::Attaching { .. } if pods.is_none() => {
-                self.plan.actions.push(Action::Detach { attachment: attachment.clone() });
-            }
-            Stage::Attached | Stage::Attaching { .. } | Stage::Detaching => {}
+            Stage::Attached | Stage::Attaching { .. } if pods.is_none() => self.detach(attachment),
+            Stage::Detaching { failed } => self.pending |= !failed,
+            Stage::Attached | Stage::Attaching { .. } => {}
         }
     }
 
     /// No pod uses the volume here: wait until the node has unmounted it, remove it from the node's list, then
     /// detach.
     fn unwanted(&mut self, object: &Node, node: &str, attachment: &Arc<VolumeAttachment>) {
-        if self.is_in_use(object) && !self.may_force(object, node) {
+        if self.is_kept(object, node) {
             return;
         }
-        if self.is_listed(object) || self.memory.doubtful.contains(node) {
+        if self.is_listed(object) || self.is_doubtful(node) {
+            self.pending = true;
             self.list(object, node, None);
         } else {
-            self.plan.actions.push(Action::Detach { attachment: attachment.clone() });
+            self.detach(attachment);
         }
+    }
+
+    fn detach(&mut self, attachment: &Arc<VolumeAttachment>) {
+        self.pending = true;
+        self.plan.actions.push(Action::Detach { attachment: attachment.clone() });
+    }
+
+    /// Whether a node on which no pod uses the volume keeps it for now, since it has not unmounted it.
+    pub(super) fn is_kept(&mut self, object: &Node, node: &str) -> bool {
+        self.is_in_use(object) && !self.may_force(object, node)
     }
 
     /// Whether the volume may be detached from a node that still uses it: at once with an out-of-service taint,
@@ -227,32 +276,42 @@ impl<'w> Planner<'w> {
         }
         let until = since.saturating_add(MAX_WAIT_FOR_UNMOUNT).unwrap_or(Timestamp::MAX);
         if self.now < until {
-            self.plan.wake_at = Some(self.plan.wake_at.map_or(until, |at| at.min(until)));
+            self.wake_by(until);
         }
         self.now >= until && !is_ready(object)
     }
 
+    fn wake_by(&mut self, at: Timestamp) {
+        self.plan.wake_at = Some(self.plan.wake_at.map_or(at, |other| other.min(at)));
+    }
+
     /// Nodes without an attachment of the volume but with pods that use it.
-    fn attach_missing(&mut self, desired: &Desired, attachments: &BTreeMap<&str, &Arc<VolumeAttachment>>) {
-        if !self.volume.attachable(self.world) {
+    fn attach_missing(
+        &mut self,
+        volume: &CsiVolume<'_>,
+        desired: &Desired,
+        attachments: &BTreeMap<&str, &Arc<VolumeAttachment>>,
+    ) {
+        let mut holders: BTreeSet<&str> = attachments.keys().copied().collect();
+        let mut missing = self.missing(desired, &holders);
+        if missing.is_empty() {
             return;
         }
-        let mut missing: Vec<(&String, &Vec<Arc<Pod>>)> = desired.pods.iter().collect();
-        missing.retain(|(node, _)| {
-            desired.sources.contains_key(*node) && !attachments.contains_key(node.as_str())
-        });
-        missing.retain(|(node, _)| self.world.nodes.named(node).is_some_and(|node| is_managed(node)));
-        // In order of the pods' creation times.
-        missing.sort_by_key(|(_, pods)| pods.iter().map(|pod| created(pod)).min());
-        let mut holders: Vec<&str> = attachments.keys().copied().collect();
+        let strays = strays(volume, self.world);
+        if !strays.is_empty() {
+            self.wake_by(self.now.saturating_add(STRAY).unwrap_or(Timestamp::MAX));
+            missing.retain(|(node, _)| !strays.contains(*node));
+            holders.extend(strays);
+        }
         for (node, pods) in missing {
             if let Some(object) = self.world.nodes.named(node) {
                 // Its attachment was deleted by another client: the node must not treat it as attached.
                 self.list(object, node, None);
             }
-            if self.volume.shared || holders.is_empty() {
-                holders.push(node);
-                let attachment = Box::new(self.attachment(node, &desired.sources[node]));
+            if volume.shared || holders.is_empty() {
+                holders.insert(node);
+                self.pending = true;
+                let attachment = Box::new(new_attachment(volume, node, &desired.sources[node]));
                 self.plan.actions.push(Action::Attach { attachment, pods: pods.clone() });
             } else {
                 self.refuse(pods, &holders, desired);
@@ -260,43 +319,50 @@ impl<'w> Planner<'w> {
         }
     }
 
-    fn attachment(&self, node: &str, of: &str) -> VolumeAttachment {
-        let name = attachment_name(self.volume.handle, self.volume.driver, node);
-        let source = VolumeAttachmentSource {
-            persistent_volume_name: Some(of.to_owned()),
-            ..VolumeAttachmentSource::default()
-        };
-        VolumeAttachment {
-            metadata: ObjectMeta { name: Some(name), ..ObjectMeta::default() },
-            spec: VolumeAttachmentSpec {
-                attacher: self.volume.driver.to_owned(),
-                node_name: node.to_owned(),
-                source,
-            },
-            status: Some(VolumeAttachmentStatus::default()),
-        }
+    /// The managed nodes that the volume is to be attached to, apart from its holders, in order of their pods'
+    /// creation times.
+    pub(super) fn missing<'d>(
+        &self,
+        desired: &'d Desired,
+        holders: &BTreeSet<&str>,
+    ) -> Vec<(&'d str, &'d Vec<Arc<Pod>>)> {
+        let mut missing: Vec<_> = desired.pods.iter().map(|(node, pods)| (node.as_str(), pods)).collect();
+        missing.retain(|(node, _)| desired.sources.contains_key(*node) && !holders.contains(*node));
+        missing.retain(|(node, _)| self.world.nodes.named(node).is_some_and(|node| is_managed(node)));
+        missing.sort_by_key(|(_, pods)| pods.iter().map(|pod| created(pod)).min());
+        missing
     }
 
-    /// Emits one Multi-Attach event per pod.
-    fn refuse(&mut self, pods: &[Arc<Pod>], holders: &[&str], desired: &Desired) {
+    /// Emits one Multi-Attach event per pod; none while the holder is about to change: the next plan follows then.
+    /// Upstream: `attachDesiredVolumes` in `reconciler.go`.
+    pub(super) fn refuse(&mut self, pods: &[Arc<Pod>], holders: &BTreeSet<&str>, desired: &Desired) {
         let users: Vec<&Arc<Pod>> =
             holders.iter().filter_map(|node| desired.pods.get(*node)).flatten().collect();
         for pod in pods {
-            let uid = pod.metadata.uid.clone().unwrap_or_default();
-            if !self.memory.refused.contains(&uid) {
-                let message =
-                    format!("Multi-Attach error for volume {:?} {}", self.volume.name, who_uses(pod, &users));
-                self.warnings.push(Action::Warn { pod: Box::new(reference(&**pod)), message });
+            if !self.pending || self.was_refused(pod) {
+                let used = who_uses(pod, &users);
+                self.warn_once(pod, format!("Multi-Attach error for volume {:?} {used}", self.name));
             }
-            self.plan.memory.refused.insert(uid);
         }
+    }
+
+    fn was_refused(&self, pod: &Pod) -> bool {
+        pod.metadata.uid.as_ref().is_some_and(|uid| self.memory.refused.contains(uid))
+    }
+
+    /// Emits the only event of this volume on this pod that the volume cannot be attached.
+    pub(super) fn warn_once(&mut self, pod: &Pod, message: String) {
+        if !self.was_refused(pod) {
+            self.warnings.push(Action::Warn { pod: Box::new(reference(pod)), message });
+        }
+        self.plan.memory.refused.extend(pod.metadata.uid.clone());
     }
 
     /// Emits one event per attach error on the pods. The attacher retries by itself.
     fn tell_error(&mut self, node: &str, error: Option<&str>, pods: &[Arc<Pod>]) {
         let Some(error) = error else { return };
         if self.memory.errors.get(node).map(String::as_str) != Some(error) {
-            let message = format!("AttachVolume.Attach failed for volume {:?} : {error}", self.volume.name);
+            let message = format!("AttachVolume.Attach failed for volume {:?} : {error}", self.name);
             for pod in pods {
                 self.warnings
                     .push(Action::Warn { pod: Box::new(reference(&**pod)), message: message.clone() });
@@ -306,27 +372,60 @@ impl<'w> Planner<'w> {
     }
 
     /// Adds the volume to the node's list, for these pods, or removes it.
-    fn list(&mut self, object: &Node, node: &str, pods: Option<&Vec<Arc<Pod>>>) {
-        let doubtful = self.memory.doubtful.contains(node);
+    pub(super) fn list(&mut self, object: &Node, node: &str, pods: Option<&Vec<Arc<Pod>>>) {
+        let doubtful = self.is_doubtful(node);
         if pods.is_some() != self.is_listed(object) || doubtful {
             self.plan.actions.push(Action::List {
                 node: node.to_owned(),
-                unique: self.volume.unique.clone(),
+                volume: self.name.to_owned(),
+                unique: self.unique.clone(),
                 waiting: pods.cloned(),
                 doubtful,
             });
         }
     }
 
-    fn is_listed(&self, node: &Node) -> bool {
+    pub(super) fn is_listed(&self, node: &Node) -> bool {
         let listed = node.status.as_ref().and_then(|status| status.volumes_attached.as_ref());
-        listed.is_some_and(|list| list.iter().any(|volume| volume.name == self.volume.unique))
+        listed.is_some_and(|list| list.iter().any(|volume| volume.name == self.unique))
     }
 
-    fn is_in_use(&self, node: &Node) -> bool {
-        let used = node.status.as_ref().and_then(|status| status.volumes_in_use.as_ref());
-        used.is_some_and(|list| list.contains(&self.volume.unique))
+    /// Whether the node may list the volume, whatever the cache contains.
+    pub(super) fn is_doubtful(&self, node: &str) -> bool {
+        self.memory.doubtful.contains(node)
     }
+
+    pub(super) fn is_in_use(&self, node: &Node) -> bool {
+        let used = node.status.as_ref().and_then(|status| status.volumes_in_use.as_ref());
+        used.is_some_and(|list| list.contains(&self.unique))
+    }
+}
+
+fn new_attachment(volume: &CsiVolume<'_>, node: &str, of: &str) -> VolumeAttachment {
+    let source = VolumeAttachmentSource {
+        persistent_volume_name: Some(of.to_owned()),
+        ..VolumeAttachmentSource::default()
+    };
+    let name = attachment_name(volume.handle, volume.driver, node);
+    VolumeAttachment {
+        metadata: ObjectMeta { name: Some(name), ..ObjectMeta::default() },
+        spec: VolumeAttachmentSpec { attacher: volume.driver.to_owned(), node_name: node.to_owned(), source },
+        status: Some(VolumeAttachmentStatus::default()),
+    }
+}
+
+/// The nodes that the volume is attached to by objects that no longer exist: `plan_gone` detaches it. The cost is
+/// proportional to the number of attachments, so this is only for a volume that is about to be attached.
+fn strays<'w>(volume: &CsiVolume<'_>, world: &'w World) -> BTreeSet<&'w str> {
+    let all = world.attachments.iter().filter(|attachment| {
+        let spec = &attachment.spec;
+        let of = spec.source.persistent_volume_name.as_deref();
+        spec.attacher == volume.driver
+            && of.is_some_and(|of| world.volumes.named(of).is_none())
+            && attachment.metadata.name
+                == Some(attachment_name(volume.handle, volume.driver, &spec.node_name))
+    });
+    all.map(|attachment| attachment.spec.node_name.as_str()).collect()
 }
 
 /// The part of the message that names the other users, without naming pods of other namespaces. Upstream:

@@ -19,7 +19,8 @@ use super::{
     lists::{Edit, Lists},
     meter::Measured,
     plan::{Action, Memory, plan},
-    wake::{KINDS, concerned},
+    plan_in_tree::plan_in_tree,
+    wake::{KINDS, Key, concerned},
 };
 use crate::{
     Failure,
@@ -31,43 +32,48 @@ use crate::{
 pub struct AttachDetach {
     lists: Lists,
     /// State by volume; only for those that have any.
-    memories: Mutex<HashMap<String, Memory>>,
+    memories: Mutex<HashMap<Key, Memory>>,
     measured: Measured,
 }
 
 impl Controller for AttachDetach {
-    type Key = String;
+    type Key = Key;
     type Action = Action;
 
     const NAME: &'static str = "attach-detach";
     /// Many, since most of them wait for a write of a node's list, which covers all of them.
     const WORKERS: usize = 64;
 
-    fn about(key: &String) -> About<'_> {
-        About::Volume(key)
+    fn about(key: &Key) -> About<'_> {
+        let (Key::Csi(volume) | Key::InTree(volume)) = key;
+        About::Volume(volume)
     }
 
     fn kinds() -> KindSet {
         KindSet::of(KINDS)
     }
 
-    fn wakes(&self, change: &Change, world: &World) -> Vec<String> {
+    fn wakes(&self, change: &Change, world: &World) -> Vec<Key> {
         self.measured.changed(change);
         concerned(change, world).into_iter().collect()
     }
 
-    fn plan(&self, volume: &String, world: &World, now: Timestamp) -> Plan<Action> {
-        let mut memories = self.memories();
-        let memory = memories.remove(volume).unwrap_or_default();
-        let planned = plan(volume, world, &memory, now);
+    fn plan(&self, key: &Key, world: &World, now: Timestamp) -> Plan<Action> {
+        // Only one plan at a time uses the key's, and none holds up the others.
+        let memory = self.memories().remove(key).unwrap_or_default();
+        let planned = match key {
+            Key::Csi(volume) => plan(volume, world, &memory, now),
+            Key::InTree(unique) => plan_in_tree(unique, world, &memory, now),
+        };
         if planned.memory != Memory::default() {
-            memories.insert(volume.clone(), planned.memory);
+            self.memories().insert(key.clone(), planned.memory);
         }
         let wait = planned.wake_at.map(|at| at.duration_since(now).try_into().unwrap_or(Duration::ZERO));
         Plan { actions: planned.actions, again: wait }
     }
 
-    async fn act(&self, context: &Context, volume: &String, action: Action) -> Result<Done, Failure> {
+    async fn act(&self, context: &Context, key: &Key, action: Action) -> Result<Done, Failure> {
+        let (Key::Csi(volume) | Key::InTree(volume)) = key;
         match action {
             Action::Warn { pod, message } => {
                 context.events.record(&pod, EventType::Warning, "FailedAttachVolume", message);
@@ -83,12 +89,14 @@ impl Controller for AttachDetach {
                 }
                 created?;
             }
-            Action::List { node, unique, waiting, doubtful } => {
+            Action::List { node, volume, unique, waiting, doubtful } => {
                 let listed = waiting.is_some();
                 let written = self.lists.edit(context, &node, Edit { unique, listed, doubtful }).await;
-                self.memories().entry(volume.clone()).or_default().note_write(&node, written.is_ok());
+                self.memories().entry(key.clone()).or_default().note_write(&node, written.is_ok());
                 written?;
-                if waiting.is_some() {
+                if waiting.is_some()
+                    && let Key::Csi(volume) = key
+                {
                     let world = context.informer.read();
                     let mut attachments = world.attachments.by(AttachmentBy::Volume, volume);
                     attachments
@@ -122,7 +130,7 @@ impl AttachDetach {
     }
 
     // Nothing panics while it is locked, so a poisoned one is whole.
-    fn memories(&self) -> MutexGuard<'_, HashMap<String, Memory>> {
+    fn memories(&self) -> MutexGuard<'_, HashMap<Key, Memory>> {
         self.memories.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

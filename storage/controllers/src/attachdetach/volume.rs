@@ -1,7 +1,7 @@
 //! A PersistentVolume as attach/detach sees it.
 
 use claimcheck_informer::{VolumeBy, World};
-use claimcheck_model::{ObjectKey, unique_volume_name};
+use claimcheck_model::unique_volume_name;
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume};
 use sha2::{Digest, Sha256};
 
@@ -43,7 +43,12 @@ impl<'w> CsiVolume<'w> {
     /// All objects of the same volume of the driver, by name. Attachments and nodes' lists refer to the volume,
     /// so these are planned together (upstream keys its state by `GetUniqueVolumeNameFromSpec`).
     pub fn sharing(&self, world: &'w World) -> Vec<Self> {
-        let handle = format!("{}^{}", self.driver, self.handle);
+        Self::with_handle(self.driver, self.handle, world)
+    }
+
+    /// All objects of this volume of the driver, by name.
+    pub fn with_handle(driver: &str, handle: &str, world: &'w World) -> Vec<Self> {
+        let handle = format!("{driver}^{handle}");
         let mut all: Vec<Self> =
             world.volumes.by(VolumeBy::Handle, &handle).filter_map(|volume| Self::of(volume)).collect();
         all.sort_by_key(|volume| volume.name);
@@ -54,23 +59,23 @@ impl<'w> CsiVolume<'w> {
     pub fn planned_as(&self, world: &'w World) -> &'w str {
         self.sharing(world).first().map_or(self.name, |first| first.name)
     }
-
-    /// The key of the claim that the volume is bound to.
-    pub fn claim_key(&self) -> Option<ObjectKey> {
-        let claim = self.claim?;
-        Some(ObjectKey::new(claim.namespace.clone().unwrap_or_default(), claim.name.clone()?))
-    }
-
-    /// Whether the driver requires attachment. One without a CSIDriver object does. Upstream: `CanAttach` in
-    /// `pkg/volume/csi/csi_plugin.go`.
-    pub fn attachable(&self, world: &World) -> bool {
-        let driver = world.csi_drivers.named(self.driver);
-        driver.and_then(|driver| driver.spec.attach_required).unwrap_or(true)
-    }
 }
 
-/// Upstream: `IsMultiAttachAllowed` in `pkg/volume/util/util.go`; without modes the driver decides.
-fn is_multi_attach_allowed(modes: &[String]) -> bool {
+/// Driver and handle of a CSI volume's name in `node.status`: the inverse of [`unique_volume_name`].
+pub fn csi_parts(unique: &str) -> Option<(&str, &str)> {
+    unique.strip_prefix("kubernetes.io/csi/")?.split_once('^')
+}
+
+/// Whether the driver requires attachment. One without a CSIDriver object does. Upstream: `CanAttach` in
+/// `pkg/volume/csi/csi_plugin.go`.
+pub fn attach_required(driver: &str, world: &World) -> bool {
+    let driver = world.csi_drivers.named(driver);
+    driver.and_then(|driver| driver.spec.attach_required).unwrap_or(true)
+}
+
+/// Whether a volume with these access modes may be attached to several nodes at a time; without modes the driver
+/// decides. Upstream: `IsMultiAttachAllowed` in `pkg/volume/util/util.go`.
+pub fn is_multi_attach_allowed(modes: &[String]) -> bool {
     modes.is_empty() || modes.iter().any(|mode| mode == "ReadWriteMany" || mode == "ReadOnlyMany")
 }
 

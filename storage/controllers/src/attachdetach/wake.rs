@@ -1,26 +1,38 @@
 //! The volumes that a change concerns.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use claimcheck_informer::{AttachmentBy, Change, Kind, PodBy, VolumeBy, World, pod_claims};
+use claimcheck_model::ObjectKey;
 use k8s_openapi::api::{
     core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod},
     storage::v1::{CSIDriver, VolumeAttachment},
 };
 
 use super::{
+    in_tree::{InTree, reported_plugin},
     plan::{is_managed, is_out_of_service, is_ready},
-    volume::CsiVolume,
+    volume::{CsiVolume, attachment_name, csi_parts},
 };
+use crate::claims::volume_name;
 
 /// The kinds of objects that concern volumes.
 pub(super) const KINDS: &[Kind] =
     &[Kind::Pod, Kind::Claim, Kind::Volume, Kind::Node, Kind::Attachment, Kind::CsiDriver];
 
-/// The names of the volumes to plan again. The cost is proportional to the objects affected; only a node that
-/// is added, removed or changes its health costs as much as it has volumes and pods, and a driver with a
-/// changed `attachRequired` as much as there are volumes.
-pub(super) fn concerned(change: &Change, world: &World) -> BTreeSet<String> {
+/// What is planned as one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Key {
+    /// A CSI volume, by the name of its first object; or the attachments of an object that no longer exists.
+    Csi(String),
+    /// A volume of a plugin that is part of Kubernetes, by its unique name.
+    InTree(String),
+}
+
+/// The volumes to plan again. The cost is proportional to the objects affected; only a node that is added, removed
+/// or changes its health costs as much as it has volumes and pods, and a driver with a changed `attachRequired` as
+/// much as there are volumes.
+pub(super) fn concerned(change: &Change, world: &World) -> BTreeSet<Key> {
     let mut volumes = BTreeSet::new();
     match change.kind {
         Kind::Pod => {
@@ -29,33 +41,40 @@ pub(super) fn concerned(change: &Change, world: &World) -> BTreeSet<String> {
             }
         }
         Kind::Claim => {
-            add_of_claim(&mut volumes, &change.key.to_string(), world);
+            add_of_claim(&mut volumes, &change.key, world);
             for claim in change.states::<PersistentVolumeClaim>() {
-                volumes.extend(claim.spec.as_ref().and_then(|spec| spec.volume_name.clone()));
+                volumes.extend(volume_name(claim).map(|name| Key::Csi(name.to_owned())));
             }
         }
         Kind::Volume => {
             for volume in change.states::<PersistentVolume>() {
-                volumes.insert(change.key.name.clone());
+                volumes.insert(Key::Csi(change.key.name.clone()));
                 // Another may be the first of its handle now.
-                volumes.extend(CsiVolume::of(volume).map(|volume| volume.planned_as(world).to_owned()));
+                let first = CsiVolume::of(volume).map(|volume| volume.planned_as(world).to_owned());
+                volumes.extend(first.map(Key::Csi));
+                volumes.extend(in_tree(volume));
             }
         }
         Kind::Attachment => {
-            let attachment = change.object::<VolumeAttachment>();
-            volumes.extend(attachment.and_then(|object| object.spec.source.persistent_volume_name.clone()));
+            volumes.extend(change.object::<VolumeAttachment>().and_then(|object| object_of(object)));
         }
         Kind::Node => {
             let (old, new) = change.both::<Node>();
-            add_of_lists(&mut volumes, old.map(|node| &**node), new.map(|node| &**node), world);
+            let node = &change.key.name;
+            let (old_lists, new_lists) = (lists(old), lists(new));
+            for (_, unique) in old_lists.symmetric_difference(&new_lists) {
+                add_of_list(&mut volumes, unique, node, world);
+            }
             if old.map(|node| character(node)) != new.map(|node| character(node)) {
-                add_of_node(&mut volumes, &change.key.name, world);
+                add_of_node(&mut volumes, node, world);
+                for (_, unique) in new_lists {
+                    add_of_list(&mut volumes, unique, node, world);
+                }
             }
         }
         Kind::CsiDriver => {
             let (old, new) = change.both::<CSIDriver>();
-            let required =
-                |driver: Option<&_>| driver.and_then(|d: &std::sync::Arc<CSIDriver>| d.spec.attach_required);
+            let required = |driver: Option<&_>| driver.and_then(|d: &Arc<CSIDriver>| d.spec.attach_required);
             if required(old).unwrap_or(true) != required(new).unwrap_or(true) {
                 add_of_driver(&mut volumes, &change.key.name, world);
             }
@@ -72,9 +91,19 @@ pub(super) fn concerned(change: &Change, world: &World) -> BTreeSet<String> {
     volumes.into_iter().map(|volume| planned_as(volume, world)).collect()
 }
 
-fn planned_as(volume: String, world: &World) -> String {
-    let object = world.volumes.named(&volume).and_then(|object| CsiVolume::of(object));
-    object.map_or(volume, |object| object.planned_as(world).to_owned())
+fn planned_as(volume: Key, world: &World) -> Key {
+    let Key::Csi(name) = &volume else { return volume };
+    let Some(object) = world.volumes.named(name) else { return volume };
+    let first = CsiVolume::of(object).map(|volume| Key::Csi(volume.planned_as(world).to_owned()));
+    first.or_else(|| in_tree(object)).unwrap_or(volume)
+}
+
+fn in_tree(volume: &PersistentVolume) -> Option<Key> {
+    Some(Key::InTree(InTree::of_volume(volume.spec.as_ref()?)?.unique))
+}
+
+fn object_of(attachment: &VolumeAttachment) -> Option<Key> {
+    attachment.spec.source.persistent_volume_name.clone().map(Key::Csi)
 }
 
 /// The part of a node that matters for all its volumes.
@@ -82,57 +111,66 @@ fn character(node: &Node) -> (bool, bool, bool) {
     (is_managed(node), is_ready(node), is_out_of_service(node))
 }
 
-fn add_of_pod(volumes: &mut BTreeSet<String>, pod: &Pod, world: &World) {
+fn add_of_pod(volumes: &mut BTreeSet<Key>, pod: &Pod, world: &World) {
     for used in pod_claims(pod) {
-        add_of_claim(volumes, &used.claim.to_string(), world);
+        add_of_claim(volumes, &used.claim, world);
     }
+    let contained = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    volumes.extend(contained.filter_map(|volume| Some(Key::InTree(InTree::of_pod_volume(volume)?.unique))));
 }
 
-fn add_of_claim(volumes: &mut BTreeSet<String>, claim: &str, world: &World) {
-    let bound = world.volumes.by(VolumeBy::Claim, claim);
-    volumes.extend(bound.filter_map(|volume| volume.metadata.name.clone()));
+fn add_of_claim(volumes: &mut BTreeSet<Key>, claim: &ObjectKey, world: &World) {
+    let bound = world.volumes.by(VolumeBy::Claim, &claim.to_string());
+    volumes.extend(bound.filter_map(|volume| volume.metadata.name.clone()).map(Key::Csi));
+    // The volume's object may not exist any more.
+    let named = world.claims.get(claim).and_then(|claim| volume_name(claim));
+    volumes.extend(named.map(|name| Key::Csi(name.to_owned())));
 }
 
-fn add_of_node(volumes: &mut BTreeSet<String>, node: &str, world: &World) {
+fn add_of_node(volumes: &mut BTreeSet<Key>, node: &str, world: &World) {
     let attachments = world.attachments.by(AttachmentBy::Node, node);
-    volumes.extend(attachments.filter_map(|object| object.spec.source.persistent_volume_name.clone()));
+    volumes.extend(attachments.filter_map(|object| object_of(object)));
     for pod in world.pods.by(PodBy::Node, node) {
         add_of_pod(volumes, pod, world);
     }
 }
 
-fn add_of_driver(volumes: &mut BTreeSet<String>, driver: &str, world: &World) {
+fn add_of_driver(volumes: &mut BTreeSet<Key>, driver: &str, world: &World) {
     for volume in world.volumes.iter() {
         let csi = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref());
         if csi.is_some_and(|csi| csi.driver == driver) {
-            volumes.extend(volume.metadata.name.clone());
+            volumes.extend(volume.metadata.name.clone().map(Key::Csi));
         }
     }
 }
 
-/// The volumes that were added to or removed from one of the node's two lists.
-fn add_of_lists(volumes: &mut BTreeSet<String>, old: Option<&Node>, new: Option<&Node>, world: &World) {
-    let sets = |node: Option<&Node>| {
-        let status = node.and_then(|node| node.status.as_ref());
-        let attached = status.iter().flat_map(|status| status.volumes_attached.iter().flatten());
-        let in_use = status.iter().flat_map(|status| status.volumes_in_use.iter().flatten());
-        let attached: BTreeSet<String> = attached.map(|volume| volume.name.clone()).collect();
-        (attached, in_use.cloned().collect::<BTreeSet<String>>())
-    };
-    let ((old_attached, old_in_use), (attached, in_use)) = (sets(old), sets(new));
-    let changed =
-        old_attached.symmetric_difference(&attached).chain(old_in_use.symmetric_difference(&in_use));
-    for unique in changed {
-        if let Some(handle) = unique.strip_prefix("kubernetes.io/csi/") {
-            let named = world.volumes.by(VolumeBy::Handle, handle);
-            volumes.extend(named.filter_map(|volume| volume.metadata.name.clone()));
-        }
+/// The volumes in the node's two lists, each with whether the list is `volumesAttached`.
+fn lists(node: Option<&Arc<Node>>) -> BTreeSet<(bool, &str)> {
+    let status = node.and_then(|node| node.status.as_ref());
+    let attached = status.into_iter().flat_map(|status| status.volumes_attached.iter().flatten());
+    let in_use = status.into_iter().flat_map(|status| status.volumes_in_use.iter().flatten());
+    let attached = attached.map(|volume| (true, volume.name.as_str()));
+    attached.chain(in_use.map(|name| (false, name.as_str()))).collect()
+}
+
+/// The volume with this name in a node's list.
+fn add_of_list(volumes: &mut BTreeSet<Key>, unique: &str, node: &str, world: &World) {
+    if reported_plugin(unique).is_some() {
+        volumes.insert(Key::InTree(unique.to_owned()));
+    }
+    if let Some((driver, handle)) = csi_parts(unique) {
+        let named = world.volumes.by(VolumeBy::Handle, &format!("{driver}^{handle}"));
+        volumes.extend(named.filter_map(|volume| volume.metadata.name.clone()).map(Key::Csi));
+        // The object that it was attached by may not exist any more.
+        let attachment = world.attachments.named(&attachment_name(handle, driver, node));
+        volumes.extend(attachment.and_then(|object| object_of(object)));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use claimcheck_informer::testing;
+    use serde_json::json;
 
     use super::*;
     use crate::attachdetach::plan_tests::{attachment, bound, node};
@@ -150,7 +188,14 @@ mod tests {
 
     fn woken<K: claimcheck_informer::Cached>(world: &mut World, object: K) -> Vec<String> {
         let change = world.apply(object).expect("an object without version is always new");
-        concerned(&change, world).into_iter().collect()
+        names(&change, world)
+    }
+
+    fn names(change: &Change, world: &World) -> Vec<String> {
+        let name = |key| match key {
+            Key::Csi(name) | Key::InTree(name) => name,
+        };
+        concerned(change, world).into_iter().map(name).collect()
     }
 
     #[test]
@@ -176,6 +221,43 @@ mod tests {
         assert_eq!(woken(&mut world, node("a", false, false)), ["pv"], "not listed any more");
         assert_eq!(woken(&mut world, testing::node("a")), ["pv"], "not managed any more");
         assert_eq!(woken(&mut world, testing::csi_driver(false)), ["pv"]);
+    }
+
+    #[test]
+    fn a_volume_without_object_is_woken_by_what_still_names_it() {
+        let mut world = world();
+        world.apply(attachment("a", true));
+        let gone = world.volumes.remove(&bound(&["ReadWriteOnce"]).1).expect("a change");
+        assert_eq!(names(&gone.into(), &world), ["pv"]);
+        assert_eq!(woken(&mut world, attachment("a", false)), ["pv"]);
+        assert_eq!(woken(&mut world, node("a", true, false)), ["pv"], "not in use any more");
+        assert_eq!(woken(&mut world, testing::pod("p", "b", &["data"])), ["pv"], "by its claim");
+    }
+
+    #[test]
+    fn volumes_without_attachments_are_woken_by_objects_and_lists() {
+        const UNIQUE: &str = "kubernetes.io/iscsi/10.0.0.1:iqn:0";
+        let source = json!({"targetPortal": "10.0.0.1", "iqn": "iqn", "lun": 0});
+        let (claim, mut volume) = bound(&["ReadWriteOnce"]);
+        let spec = volume.spec.get_or_insert_default();
+        spec.csi = None;
+        spec.iscsi = Some(serde_json::from_value(source.clone()).unwrap());
+        let mut world = testing::world([claim.clone().into()]);
+        assert_eq!(woken(&mut world, volume.clone()), [UNIQUE]);
+        assert_eq!(woken(&mut world, testing::pod("p", "a", &["data"])), [UNIQUE]);
+        let mut contains = testing::pod("q", "a", &[]);
+        let inline = serde_json::from_value(json!({"name": "disk", "iscsi": source})).unwrap();
+        contains.spec.get_or_insert_default().volumes = Some(vec![inline]);
+        assert_eq!(woken(&mut world, contains), [UNIQUE]);
+        let mut a = node("a", false, false);
+        a.status.get_or_insert_default().volumes_in_use = Some(vec![UNIQUE.into()]);
+        assert_eq!(woken(&mut world, a.clone()), [UNIQUE]);
+        testing::annotate(&mut a.metadata, "any", "thing");
+        assert!(woken(&mut world, a.clone()).is_empty(), "a heartbeat");
+        a.status = None;
+        assert_eq!(woken(&mut world, a), [UNIQUE], "not in use any more");
+        let gone = world.volumes.remove(&volume).expect("a change");
+        assert_eq!(names(&gone.into(), &world), ["pv", UNIQUE], "and attachments with its name, if any");
     }
 
     #[test]

@@ -5,11 +5,11 @@
 //! once the object is unused; classes get the finalizer from the plan alone. Upstream:
 //! `pkg/controller/volume/pvcprotection` and `pvprotection`, `pkg/controller/storage/vacprotection`.
 //!
-//! Upstream lists the namespace's pods live before it removes a claim's finalizer, so that a pod which its
-//! cache has not seen yet still counts. That is a list per deleted claim. Here the cache suffices: a node never
-//! starts a pod with a claim that is being deleted, so a pod that is observed too late waits for a deleted claim, as
-//! it would have one moment later.
+//! The finalizer of a claim is removed only after a live list of its namespace's pods (`live.rs`), as upstream does:
+//! the watches of pods and claims are not ordered, so a pod that was started before the claim was deleted may be
+//! missing in the cache.
 
+mod live;
 pub(crate) mod plan;
 mod run;
 

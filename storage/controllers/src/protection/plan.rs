@@ -9,7 +9,7 @@ use k8s_openapi::api::{
     storage::v1::VolumeAttributesClass,
 };
 
-use crate::claims::{is_deleting, volume_phase};
+use crate::claims::{is_deleting, is_owned_by, volume_phase};
 
 /// The desired finalizers of an object.
 #[derive(Debug, PartialEq)]
@@ -20,12 +20,24 @@ pub struct SetFinalizers<K> {
     pub finalizers: Vec<String>,
 }
 
+/// An action on a claim.
+#[derive(Debug, PartialEq)]
+pub enum ClaimAction {
+    /// Add the finalizer.
+    Protect(SetFinalizers<PersistentVolumeClaim>),
+    /// Remove the finalizer, after a live list has confirmed that no pod uses the claim: the cache may lack a pod
+    /// that a node has started before the claim was deleted. Upstream: `isBeingUsed` in
+    /// pvc_protection_controller.go.
+    Release(SetFinalizers<PersistentVolumeClaim>),
+}
+
 /// The plan for a claim. It is protected while any pod on a node uses it, including one that has ended: its
 /// volumes may still be mounted.
-pub fn plan_claim(key: &ObjectKey, world: &World) -> Option<SetFinalizers<PersistentVolumeClaim>> {
+pub fn plan_claim(key: &ObjectKey, world: &World) -> Option<ClaimAction> {
     let claim = world.claims.get(key)?;
     let held = || world.pods.by(PodBy::Claim, &key.to_string()).any(|pod| uses(pod, claim));
-    protect(claim, PVC_PROTECTION, held)
+    let set = protect(claim, PVC_PROTECTION, held)?;
+    Some(if is_deleting(&**claim) { ClaimAction::Release(set) } else { ClaimAction::Protect(set) })
 }
 
 /// The plan for a volume. It is protected while it is bound.
@@ -47,23 +59,18 @@ pub fn plan_class(key: &ObjectKey, world: &World) -> Option<SetFinalizers<Volume
 /// `podUsesPVC` in pvc_protection_controller.go. An unscheduled pod does not count: no node will start it with
 /// a claim that is being deleted. The claim of a generic ephemeral volume is deleted with its pod, so a pod
 /// that is terminated does not protect it.
-fn uses(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
+pub(super) fn uses(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
     let on_node = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
     on_node
         && pod_claims(pod).any(|used| {
             Some(&used.claim.name) == claim.metadata.name.as_ref()
-                && (!used.ephemeral || (!is_shut_down(pod) && owns(pod, claim)))
+                && (!used.ephemeral || (!is_shut_down(pod) && is_owned_by(claim, pod)))
         })
 }
 
 /// Whether the node has finished the pod, or it was deleted by force.
 fn is_shut_down(pod: &Pod) -> bool {
     is_deleting(pod) && pod.metadata.deletion_grace_period_seconds == Some(0)
-}
-
-fn owns(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
-    let mut owners = claim.metadata.owner_references.iter().flatten();
-    owners.any(|owner| owner.controller == Some(true) && Some(&owner.uid) == pod.metadata.uid.as_ref())
 }
 
 fn protect<K: Cached>(
@@ -88,13 +95,16 @@ mod tests {
 
     use super::*;
 
-    /// The finalizers that the claim `c` shall have in a world with these pods.
-    fn claim_finalizers(claim: PersistentVolumeClaim, pods: Vec<Pod>) -> Option<Vec<String>> {
+    /// What is planned for the claim `c` in a world with these pods, and its finalizers then.
+    fn planned(claim: PersistentVolumeClaim, pods: Vec<Pod>) -> Option<(&'static str, Vec<String>)> {
         let mut world = world([claim.into()]);
         for pod in pods {
             world.apply(pod);
         }
-        plan_claim(&ObjectKey::new(testing::NAMESPACE, "c"), &world).map(|set| set.finalizers)
+        match plan_claim(&ObjectKey::new(testing::NAMESPACE, "c"), &world)? {
+            ClaimAction::Protect(set) => Some(("protect", set.finalizers)),
+            ClaimAction::Release(set) => Some(("release if confirmed", set.finalizers)),
+        }
     }
 
     fn claim() -> PersistentVolumeClaim {
@@ -109,18 +119,18 @@ mod tests {
     #[test]
     fn a_claim_is_held_while_a_pod_on_a_node_names_it() {
         let going = || deleting(claim(), &["other", PVC_PROTECTION]);
-        let free = Some(vec!["other".to_owned()]);
+        let free = Some(("release if confirmed", vec!["other".to_owned()]));
         let cases = [
             ("unused", going(), vec![], free.clone()),
             ("used", going(), vec![testing::pod("p", "n1", &["c"])], None),
             ("used by an ended pod", going(), vec![ended(testing::pod("p", "n1", &["c"]))], None),
             ("the pod has no node", going(), vec![testing::pod("p", "", &["c"])], free.clone()),
             ("another claim is used", going(), vec![testing::pod("p", "n1", &["d"])], free),
-            ("not deleted", claim(), vec![], Some(vec![PVC_PROTECTION.to_owned()])),
+            ("not deleted", claim(), vec![], Some(("protect", vec![PVC_PROTECTION.to_owned()]))),
             ("finalizer removed already", deleting(claim(), &["other"]), vec![], None),
         ];
         for (what, claim, pods, expected) in cases {
-            assert_eq!(claim_finalizers(claim, pods), expected, "{what}");
+            assert_eq!(planned(claim, pods), expected, "{what}");
         }
     }
 
@@ -144,7 +154,8 @@ mod tests {
         let mut pod = deleting(pod, &["held"]);
         pod.metadata.deletion_grace_period_seconds = Some(0);
         let finished = world([owned.into(), pod.into()]);
-        assert_eq!(plan_claim(&key, &finished).unwrap().finalizers, Vec::<String>::new());
+        let Some(ClaimAction::Release(set)) = plan_claim(&key, &finished) else { panic!("still held") };
+        assert_eq!(set.finalizers, Vec::<String>::new());
     }
 
     #[test]

@@ -9,14 +9,20 @@ use k8s_openapi::api::{
 };
 use serde_json::json;
 
-use super::plan::{SetFinalizers, plan_claim, plan_class, plan_volume};
+use super::{
+    live::LivePods,
+    plan::{ClaimAction, SetFinalizers, plan_claim, plan_class, plan_volume, uses},
+};
 use crate::{
     context::{Context, Failure},
     shell::{About, Controller, Done, Plan},
 };
 
 /// The protection of claims.
-pub struct Claims;
+#[derive(Default)]
+pub struct Claims {
+    live: LivePods,
+}
 
 /// The protection of volumes.
 pub struct Volumes;
@@ -26,9 +32,11 @@ pub struct AttributesClasses;
 
 impl Controller for Claims {
     type Key = ObjectKey;
-    type Action = SetFinalizers<PersistentVolumeClaim>;
+    type Action = ClaimAction;
 
     const NAME: &'static str = "claim protection";
+    /// Many, since most of them wait for a list, which covers all of them.
+    const WORKERS: usize = 64;
 
     fn about(key: &ObjectKey) -> About<'_> {
         About::Claim(key)
@@ -38,10 +46,13 @@ impl Controller for Claims {
         KindSet::of(&[Kind::Claim, Kind::Pod])
     }
 
+    /// After a gap in the watch, one change of a pod may be the deletion of a pod and the creation of another of the
+    /// same name, so the old state wakes its claims, too. Upstream: `podAddedDeletedUpdated` in
+    /// pvc_protection_controller.go.
     fn wakes(&self, change: &Change, _: &World) -> Vec<ObjectKey> {
-        match change.object::<Pod>() {
-            Some(pod) => pod_claims(pod).map(|used| used.claim).collect(),
-            None => vec![change.key.clone()],
+        match change.kind {
+            Kind::Claim => vec![change.key.clone()],
+            _ => change.states::<Pod>().flat_map(|pod| pod_claims(pod)).map(|used| used.claim).collect(),
         }
     }
 
@@ -49,8 +60,19 @@ impl Controller for Claims {
         Vec::from_iter(plan_claim(key, world)).into()
     }
 
-    async fn act(&self, context: &Context, _: &ObjectKey, action: Self::Action) -> Result<Done, Failure> {
-        set(context, action).await
+    async fn act(&self, context: &Context, key: &ObjectKey, action: ClaimAction) -> Result<Done, Failure> {
+        match action {
+            ClaimAction::Protect(finalizers) => set(context, finalizers).await,
+            ClaimAction::Release(finalizers) => {
+                let pods = self.live.of(&context.client, &key.namespace).await?;
+                let users: Vec<&Pod> = pods.iter().filter(|pod| uses(pod, &finalizers.object)).collect();
+                if users.is_empty() {
+                    return set(context, finalizers).await;
+                }
+                users.into_iter().for_each(|pod| context.informer.apply(pod.clone()));
+                Err(Failure::Stale)
+            }
+        }
     }
 }
 
@@ -117,4 +139,24 @@ async fn set<K: Watchable + Cached>(context: &Context, action: SetFinalizers<K>)
     let patch = json!({"metadata": {"finalizers": action.finalizers}});
     context.patch(&*action.object, patch).await?;
     Ok(Done::Wrote)
+}
+
+#[cfg(test)]
+mod tests {
+    use claimcheck_informer::testing::{self, world};
+
+    use super::*;
+
+    #[test]
+    fn a_pod_that_took_the_name_of_another_wakes_the_claims_of_both() {
+        let mut world = world([testing::pod("p", "n1", &["old", "kept"]).into()]);
+        let mut next = testing::pod("p", "n1", &["new", "kept"]);
+        next.metadata.uid = Some("another".into());
+        let change = world.apply(next).expect("a change");
+        let mut woken: Vec<String> =
+            Claims::default().wakes(&change, &world).into_iter().map(|claim| claim.name).collect();
+        woken.sort();
+        woken.dedup();
+        assert_eq!(woken, ["kept", "new", "old"]);
+    }
 }

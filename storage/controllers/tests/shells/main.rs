@@ -5,6 +5,7 @@
 mod cluster;
 mod leader;
 mod nodes;
+mod protection;
 
 use claimcheck_controllers::Name;
 use cluster::{Cluster, until, until_gone};

@@ -11,10 +11,10 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api,
-    api::{Patch, PatchParams, PostParams},
+    api::{DeleteParams, Patch, PatchParams, PostParams},
     runtime::{WatchStreamExt, watcher},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use crate::cluster::{Cluster, LONG, until, until_gone};
@@ -40,18 +40,26 @@ async fn report(nodes: &Api<Node>, time: &str) {
     nodes.patch_status("n1", &PatchParams::default(), &status).await.unwrap();
 }
 
-async fn bound_pod(cluster: &Cluster, name: &str, node: &str, claims: &[&str]) -> Pod {
+pub async fn bound_pod(cluster: &Cluster, name: &str, node: &str, claims: &[&str]) -> Pod {
     let volume = |claim: &&str| json!({"name": claim, "persistentVolumeClaim": {"claimName": claim}});
+    bound_pod_with(cluster, name, node, claims.iter().map(volume).collect()).await
+}
+
+async fn bound_pod_with(cluster: &Cluster, name: &str, node: &str, volumes: Vec<Value>) -> Pod {
     let pod = json!({
         "metadata": {"name": name},
-        "spec": {
-            "nodeName": node,
-            "containers": [{"name": "c", "image": "i"}],
-            "volumes": claims.iter().map(volume).collect::<Vec<_>>(),
-        },
+        "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i"}], "volumes": volumes},
     });
     let pod: Pod = serde_json::from_value(pod).unwrap();
     cluster.pods().create(&PostParams::default(), &pod).await.unwrap()
+}
+
+/// As a kubelet annotates its node.
+async fn let_controller_attach(nodes: &Api<Node>) {
+    let managed = json!({"metadata": {"annotations": {
+        "volumes.kubernetes.io/controller-managed-attach-detach": "true",
+    }}});
+    nodes.patch("n1", &PatchParams::default(), &Patch::Merge(managed)).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -92,10 +100,7 @@ async fn pods_and_volumes_leave_a_node_that_is_out_of_service() {
     let mut cluster = Cluster::prepare().await;
     let nodes = Api::<Node>::all(cluster.client.clone());
     cluster.node("n1").await;
-    let managed = json!({"metadata": {"annotations": {
-        "volumes.kubernetes.io/controller-managed-attach-detach": "true",
-    }}});
-    nodes.patch("n1", &PatchParams::default(), &Patch::Merge(managed)).await.unwrap();
+    let_controller_attach(&nodes).await;
     cluster.class("fast", "Immediate").await;
     cluster.run(&[Name::Binder, Name::AttachDetach, Name::NodeLifecycle]).await;
     let claim = cluster.claim("c", "fast").await;
@@ -124,6 +129,35 @@ async fn pods_and_volumes_leave_a_node_that_is_out_of_service() {
     nodes.patch("n1", &PatchParams::default(), &taint).await.unwrap();
     until_gone(&cluster.pods(), "p").await;
     until_gone(&attachments, &made).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_iscsi_volume_is_reported_at_once_and_until_it_is_unmounted() {
+    const UNIQUE: &str = "kubernetes.io/iscsi/10.0.0.1:3260:iqn.2001-04.com.example:disk:0";
+    let cluster = Cluster::start(&[Name::AttachDetach]).await;
+    let nodes = Api::<Node>::all(cluster.client.clone());
+    cluster.node("n1").await;
+    let_controller_attach(&nodes).await;
+    // A node reports the volume in use before it waits for it. The response to the controller's write has both lists.
+    let in_use = |list: Value| Patch::Merge(json!({"status": {"volumesInUse": list}}));
+    nodes.patch_status("n1", &PatchParams::default(), &in_use(json!([UNIQUE]))).await.unwrap();
+    let disk = json!({"targetPortal": "10.0.0.1:3260", "iqn": "iqn.2001-04.com.example:disk", "lun": 0});
+    bound_pod_with(&cluster, "p", "n1", vec![json!({"name": "disk", "iscsi": disk})]).await;
+    let is_listed = |node: &Node| {
+        let attached = node.status.as_ref().and_then(|status| status.volumes_attached.as_ref());
+        attached.is_some_and(|list| list.iter().any(|volume| volume.name == UNIQUE))
+    };
+    until(&nodes, "n1", is_listed).await;
+    cluster.events("p", &["SuccessfulAttachVolume"]).await;
+
+    cluster.pods().delete("p", &DeleteParams::default().grace_period(0)).await.unwrap();
+    // The controller has seen the deletion when it has dealt with a later pod.
+    let migrated = json!({"name": "cloud", "awsElasticBlockStore": {"volumeID": "vol-1"}});
+    bound_pod_with(&cluster, "q", "n1", vec![migrated]).await;
+    cluster.events("q", &["FailedAttachVolume"]).await;
+    assert!(is_listed(&nodes.get("n1").await.unwrap()), "it is in use");
+    nodes.patch_status("n1", &PatchParams::default(), &in_use(Value::Null)).await.unwrap();
+    until(&nodes, "n1", |node| !is_listed(node)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
