@@ -2,8 +2,11 @@
 //!
 //! Upstream: `component-helpers/storage/volume/pv_helpers.go`.
 
-pub use claimcheck_informer::growth::{requested, volume_capacity as capacity};
 use claimcheck_informer::{Cached, ClassBy, DEFAULT_CLASSES, World};
+pub use claimcheck_informer::{
+    class::{claim_class as class_name, lacks_class, volume_class},
+    growth::{requested, volume_capacity as capacity},
+};
 use claimcheck_model::{BIND_COMPLETED, ObjectKey, SELECTED_NODE};
 use k8s_openapi::api::{
     core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim, Pod},
@@ -11,9 +14,6 @@ use k8s_openapi::api::{
 };
 
 use crate::selector;
-
-/// The older annotation for the class, which takes precedence over the field.
-const BETA_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
 /// An annotation's value.
 pub fn annotation<'a, K: Cached>(object: &'a K, key: &str) -> Option<&'a str> {
@@ -35,19 +35,6 @@ pub fn precedes_deletion<K: Cached>(claim: &PersistentVolumeClaim, source: &K) -
 /// An object's name.
 pub fn name<K: Cached>(object: &K) -> &str {
     object.metadata().name.as_deref().unwrap_or_default()
-}
-
-/// The claim's class; empty for a volume without class.
-pub fn class_name(claim: &PersistentVolumeClaim) -> &str {
-    annotation(claim, BETA_CLASS)
-        .or_else(|| claim.spec.as_ref()?.storage_class_name.as_deref())
-        .unwrap_or_default()
-}
-
-/// Whether a claim says nothing about its class at all, so that it may get the default one.
-pub fn lacks_class(claim: &PersistentVolumeClaim) -> bool {
-    annotation(claim, BETA_CLASS).is_none()
-        && claim.spec.as_ref().is_none_or(|spec| spec.storage_class_name.is_none())
 }
 
 /// The default class: the newest where several are annotated (`GetDefaultClass` in `pkg/volume/util`).
@@ -160,10 +147,9 @@ impl std::fmt::Display for Mismatch {
 /// Whether a volume that a claim names can serve it; the selector is not checked, since the name is more explicit
 /// (`checkVolumeSatisfyClaim` in pv_controller.go).
 pub fn satisfies(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> Result<(), Mismatch> {
-    let class = volume.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref()).unwrap_or_default();
     match serves(volume, claim) {
         Err(Mismatch::TooSmall) => Err(Mismatch::TooSmall),
-        _ if class != class_name(claim) => Err(Mismatch::Class),
+        _ if volume_class(volume) != class_name(claim) => Err(Mismatch::Class),
         served => served,
     }
 }

@@ -1,11 +1,12 @@
-//! Chooses the best volume for a claim: one that is reserved for it, else the smallest free one that fits.
+//! Chooses the best volume for a claim: one that is reserved for it, else the binder the closest free one that fits,
+//! and the scheduler the smallest.
 //!
-//! Upstream: `component-helpers/storage/volume/pv_helpers.go`, `FindMatchingVolume`. The index of free
-//! volumes is ordered by size, so that the search begins at the requested size and ends at the first fit.
+//! Upstream: `component-helpers/storage/volume/pv_helpers.go`, `FindMatchingVolume`. The indexes of free
+//! volumes are ordered by size, so that the search begins at the requested size and ends at the first fit.
 
 use std::sync::Arc;
 
-use claimcheck_informer::{VolumeBy, World, key_of};
+use claimcheck_informer::{VolumeBy, World, available_with, key_of};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 
 use crate::claims::{class_name, is_deleting, is_meant_for, matches, requested, serves};
@@ -23,7 +24,20 @@ pub fn meant_for<'a>(claim: &PersistentVolumeClaim, world: &'a World) -> Option<
     })
 }
 
-/// The smallest free volume that fits, and that `also` accepts; among equals the first by name.
+/// The free volume that the binder takes: one that fits with as few access modes as possible, and of those with the
+/// same modes the smallest; among equals the first by name. Upstream: `findByClaim` in
+/// `pkg/controller/volume/persistentvolume/index.go`.
+pub fn closest<'a>(claim: &PersistentVolumeClaim, world: &'a World) -> Option<&'a Arc<PersistentVolume>> {
+    let modes = claim.spec.as_ref().and_then(|spec| spec.access_modes.as_deref()).unwrap_or_default();
+    available_with(class_name(claim), modes).into_iter().find_map(|term| {
+        let mut large_enough = world.volumes.by_rank(VolumeBy::AvailableWith, &term, requested(claim));
+        large_enough.find(|volume| matches(volume, claim).is_ok())
+    })
+}
+
+/// The smallest free volume that fits, whatever access modes it has in addition, and that `also` accepts; among
+/// equals the first by name. For the scheduler: upstream's `findMatchingVolumes` in
+/// `pkg/scheduler/framework/plugins/volumebinding/binder.go`.
 pub fn smallest<'a>(
     claim: &PersistentVolumeClaim,
     world: &'a World,

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use claimcheck_informer::{EventType, PodBy, World, key_of};
+use claimcheck_informer::{EventType, PodBy, World, is_terminal, key_of};
 use claimcheck_model::{BIND_COMPLETED, ObjectKey, STORAGE_PROVISIONER};
 use k8s_openapi::api::{
     core::v1::{PersistentVolume, PersistentVolumeClaim},
@@ -49,11 +49,15 @@ fn plan_completed(claim: &Claim, world: &World) -> Vec<Action> {
         let message = "Bound claim has lost its PersistentVolume. Data on the volume is lost!";
         return lost(claim, Some(Absent::Volume(ObjectKey::cluster(volume_name))), "ClaimLost", message);
     };
-    if claim_ref(volume).is_none() || is_meant_for(volume, claim) {
-        return bind(claim, volume);
+    match claim_ref(volume) {
+        None => bind(claim, volume),
+        // A reservation by name, without a uid, is not for a claim that was bound before (`syncBoundClaim`).
+        Some(reference) if ref_uid(reference) == claim.metadata.uid.as_deref() => bind(claim, volume),
+        Some(_) => {
+            let message = "Two claims are bound to the same volume, this one is bound incorrectly";
+            lost(claim, None, "ClaimMisbound", message)
+        }
     }
-    let message = "Two claims are bound to the same volume, this one is bound incorrectly";
-    lost(claim, None, "ClaimMisbound", message)
 }
 
 /// A claim with a user-provided volumeName.
@@ -90,7 +94,7 @@ fn plan_open(claim: &Claim, world: &World) -> Vec<Action> {
     let known = class.and_then(|name| world.classes.named(name));
     let late = known.is_some_and(|class| binds_late(class));
     // Under late binding only the scheduler knows which of the free volumes the pod can reach.
-    if !late && let Some(volume) = fit::smallest(claim, world, |_| true) {
+    if !late && let Some(volume) = fit::closest(claim, world) {
         return bind(claim, volume);
     }
     match (class, known) {
@@ -116,14 +120,18 @@ fn plan_classless(claim: &Claim, world: &World) -> Vec<Action> {
     with_event(pending(claim), claim, EventType::Normal, "FailedBinding", message.to_owned())
 }
 
-/// The scheduler has not selected a node yet.
+/// The scheduler has not selected a node yet. Upstream: `emitEventForUnboundDelayBindingClaim`.
 fn wait_for_pod(claim: &Claim, world: &World) -> Vec<Action> {
-    let mut pods = world.pods.by(PodBy::Claim, &key_of(&**claim).to_string());
-    let (reason, message) = match pods.next() {
-        None => {
-            ("WaitForFirstConsumer", "waiting for first consumer to be created before binding".to_owned())
-        }
-        Some(pod) => ("WaitForPodScheduled", format!("waiting for pod {} to be scheduled", name(&**pod))),
+    let pods = world.pods.by(PodBy::Claim, &key_of(&**claim).to_string());
+    let unscheduled = pods.filter(|pod| {
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
+        node.is_empty() && !is_terminal(pod) && !is_deleting(&***pod)
+    });
+    let names: Vec<&str> = unscheduled.map(|pod| name(&**pod)).collect();
+    let (reason, message) = match names[..] {
+        [] => ("WaitForFirstConsumer", "waiting for first consumer to be created before binding".to_owned()),
+        [pod] => ("WaitForPodScheduled", format!("waiting for pod {pod} to be scheduled")),
+        _ => ("WaitForPodScheduled", format!("waiting for pods {} to be scheduled", names.join(","))),
     };
     with_event(pending(claim), claim, EventType::Normal, reason, message)
 }

@@ -96,6 +96,28 @@ fn a_late_claim_waits_for_its_node() {
 }
 
 #[test]
+fn a_late_claim_names_the_pods_that_it_waits_for() {
+    let late = || world([claim("c", "late", "1Gi").into(), late_class("late", "csi.test").into()]);
+    let mut ended = pod("ended", "", &["c"]);
+    ended.status.as_mut().unwrap().phase = Some("Failed".into());
+    let of_no_use = [pod("running", "n1", &["c"]), ended, deleting(pod("going", "", &["c"]), &["f"])];
+    let cases: [(&[&str], &str, &str); 3] = [
+        (&[], "WaitForFirstConsumer", "waiting for first consumer to be created before binding"),
+        (&["p"], "WaitForPodScheduled", "waiting for pod p to be scheduled"),
+        (&["p", "q"], "WaitForPodScheduled", "waiting for pods p,q to be scheduled"),
+    ];
+    for (pods, expected, text) in cases {
+        let mut world = late();
+        for pod in of_no_use.iter().cloned().chain(pods.iter().map(|name| pod(name, "", &["c"]))) {
+            world.apply(pod);
+        }
+        let planned = plan_claim(&ObjectKey::new(NAMESPACE, "c"), &world);
+        let [Action::Event(_, _, reason, message)] = &planned[..] else { panic!("{planned:?}") };
+        assert_eq!((*reason, message.as_str()), (expected, text));
+    }
+}
+
+#[test]
 fn a_binding_is_completed_step_by_step() {
     let done = bound(|_, _| {});
     let unpointed = bound(|claim, volume| {
@@ -178,6 +200,40 @@ fn the_smallest_volume_that_fits_is_taken() {
     });
     world.apply(selective);
     assert_eq!(claim_steps(&world), ["labelled -> c"]);
+}
+
+#[test]
+fn a_volume_with_fewer_access_modes_comes_before_a_smaller_one() {
+    let with_modes = |name: &str, size: &str, modes: &[&str]| {
+        let mut volume = volume(name, "", size);
+        volume_spec(&mut volume).access_modes = Some(modes.iter().map(|mode| (*mode).to_owned()).collect());
+        volume
+    };
+    let mut world = world([
+        claim("c", "", "1Gi").into(),
+        with_modes("shared", "2Gi", &["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany"]).into(),
+        with_modes("also-read", "5Gi", &["ReadOnlyMany", "ReadWriteOnce"]).into(),
+    ]);
+    assert_eq!(claim_steps(&world), ["also-read -> c"]);
+    world.apply(with_modes("larger", "20Gi", &["ReadWriteOnce"]));
+    world.apply(with_modes("large", "10Gi", &["ReadWriteOnce"]));
+    assert_eq!(claim_steps(&world), ["large -> c"]);
+    let mut reading = claim("c", "", "6Gi");
+    claim_spec(&mut reading).access_modes = Some(vec!["ReadOnlyMany".into()]);
+    world.apply(reading);
+    assert_eq!(claim_steps(&world), ["event FailedBinding"], "those that can be read are too small");
+}
+
+#[test]
+fn the_beta_annotation_is_the_class() {
+    let beta = "volume.beta.kubernetes.io/storage-class";
+    let (mut old_claim, mut old_volume) = (claim("c", "", "1Gi"), volume("v", "", "1Gi"));
+    annotate(&mut old_claim.metadata, beta, "old");
+    let mut world = world([old_claim.into(), class("old", "csi.test").into(), old_volume.clone().into()]);
+    assert_eq!(claim_steps(&world), ["c asks csi.test", "event ExternalProvisioning"]);
+    annotate(&mut old_volume.metadata, beta, "old");
+    world.apply(old_volume);
+    assert_eq!(claim_steps(&world), ["v -> c"]);
 }
 
 #[test]
@@ -268,10 +324,14 @@ fn a_claim_whose_volume_is_gone_is_lost() {
         ["confirm Volume", "c Lost", "event ClaimLost"],
         "the volume is gone"
     );
+    let mut reserved = volume.clone();
+    volume_spec(&mut reserved).claim_ref.as_mut().unwrap().uid = None;
     let mut misbound = volume;
     volume_spec(&mut misbound).claim_ref = Some(claim_ref(&testing::claim("other", "fast", "1Gi")));
-    let misbound = world([claim.clone().into(), misbound.into()]);
-    assert_eq!(claim_steps(&misbound), ["c Lost", "event ClaimMisbound"]);
+    for volume in [misbound, reserved] {
+        let misbound = world([claim.clone().into(), volume.into()]);
+        assert_eq!(claim_steps(&misbound), ["c Lost", "event ClaimMisbound"]);
+    }
 
     let mut emptied = claim.clone();
     claim_spec(&mut emptied).volume_name = None;

@@ -66,8 +66,8 @@ fn claims(count: usize) -> impl Strategy<Value = Vec<PersistentVolumeClaim>> {
     (0..count).map(any_claim).collect::<Vec<_>>()
 }
 
-/// Looks at all volumes, with every condition spelt out, and sorts those left by size and name.
-fn naive<'a>(claim: &PersistentVolumeClaim, volumes: &'a [PersistentVolume]) -> Option<&'a str> {
+/// Looks at all volumes, with every condition spelt out; those that fit come in the order of their size and name.
+fn naive<'a>(claim: &PersistentVolumeClaim, volumes: &'a [PersistentVolume]) -> Vec<&'a PersistentVolume> {
     let wants = claim.spec.as_ref().unwrap();
     let mut fitting: Vec<_> = volumes
         .iter()
@@ -87,7 +87,7 @@ fn naive<'a>(claim: &PersistentVolumeClaim, volumes: &'a [PersistentVolume]) -> 
         })
         .collect();
     fitting.sort_by_key(|volume| (capacity(volume), name(*volume)));
-    fitting.first().map(|volume| name(*volume))
+    fitting
 }
 
 /// As the API server: merges a patch, unless it was decided on an older version.
@@ -185,8 +185,19 @@ proptest! {
     #[test]
     fn the_best_fit_is_what_a_naive_search_finds(volumes in volumes(8), claims in claims(1)) {
         let world = build(&claims, &volumes);
-        let found = fit::smallest(&claims[0], &world, |_| true).map(|volume| name(&**volume));
-        prop_assert_eq!(found, naive(&claims[0], &volumes));
+        let fitting = naive(&claims[0], &volumes);
+        let smallest = fit::smallest(&claims[0], &world, |_| true).map(|volume| &**volume);
+        prop_assert_eq!(smallest, fitting.first().copied());
+
+        let modes = |volume: &PersistentVolume| volume.spec.clone().unwrap().access_modes.unwrap();
+        let closest = fit::closest(&claims[0], &world);
+        prop_assert_eq!(closest.is_some(), smallest.is_some());
+        if let Some(closest) = closest {
+            let fewest = fitting.iter().map(|volume| modes(volume).len()).min();
+            prop_assert_eq!(Some(modes(closest).len()), fewest);
+            let alike = fitting.iter().copied().find(|volume| modes(volume) == modes(closest));
+            prop_assert_eq!(Some(&**closest), alike, "the smallest with its modes");
+        }
     }
 
     /// A binder that crashes after any number of writes is followed by one that processes objects in another

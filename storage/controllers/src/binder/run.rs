@@ -12,7 +12,7 @@ use super::{
     plan_volume::plan_volume,
 };
 use crate::{
-    claims::{claim_ref, matches, ref_key, volume_name},
+    claims::{claim_ref, matches, ref_key, volume_class, volume_name},
     context::{Context, Failure},
     shell::{About, Controller, Done, Plan},
 };
@@ -122,8 +122,7 @@ fn wakes_of_volume(change: &Change, world: &World) -> Vec<Key> {
     let (_, new) = change.both::<PersistentVolume>();
     let free = new.filter(|volume| claim_ref(volume).is_none());
     let takers = free.into_iter().flat_map(|volume| {
-        let class = volume.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
-        let waiting = world.claims.by(ClaimBy::Unbound, class.unwrap_or_default());
+        let waiting = world.claims.by(ClaimBy::Unbound, volume_class(volume));
         waiting.filter(|claim| matches(volume, claim).is_ok()).map(|claim| key_of(&**claim))
     });
     let claims = referenced.chain(bound).chain(takers).map(Key::Claim);

@@ -12,7 +12,24 @@ use serde_json::{Value, json};
 use super::parked::{Cure, Demand};
 
 const SCHEDULED: &str = "PodScheduled";
-const UNSCHEDULABLE: &str = "Unschedulable";
+
+/// The reason of the condition of a pod without a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// No node fits.
+    Unschedulable,
+    /// A node was chosen, and the pod cannot be bound to it.
+    SchedulerError,
+}
+
+impl Reason {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Unschedulable => "Unschedulable",
+            Self::SchedulerError => "SchedulerError",
+        }
+    }
+}
 
 /// An action of the scheduler.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,7 +41,14 @@ pub enum Action {
     /// Bind the pod to a node.
     Bind(Arc<Pod>, String),
     /// Write a condition and emit an event why the pod has no node.
-    Report(Arc<Pod>, String),
+    Report(Arc<Pod>, Reason, String),
+    /// Delete this pod of lower priority, for the other one.
+    Preempt {
+        /// The pod to delete.
+        victim: Arc<Pod>,
+        /// The pod that needs its claim.
+        preemptor: Arc<Pod>,
+    },
 }
 
 /// The decision for a pod.
@@ -50,32 +74,46 @@ pub struct NoNode {
 }
 
 /// Whether the pod's condition is up to date already.
-pub fn says(pod: &Pod, message: &str) -> bool {
-    scheduled(pod).is_some_and(|condition| {
+pub fn says(pod: &Pod, reason: Reason, message: &str) -> bool {
+    conditions(pod).find(|condition| condition.type_ == SCHEDULED).is_some_and(|condition| {
         condition.status == "False"
-            && condition.reason.as_deref() == Some(UNSCHEDULABLE)
+            && condition.reason.as_deref() == Some(reason.name())
             && condition.message.as_deref() == Some(message)
     })
 }
 
-/// The status with the reason that the pod has no node. A merge patch replaces lists, so it contains the pod's
-/// other conditions too.
-pub fn unschedulable(pod: &Pod, message: &str, now: Timestamp) -> Value {
-    let since = scheduled(pod).filter(|condition| condition.status == "False");
+/// The status with the reason that the pod has no node.
+pub fn unscheduled(pod: &Pod, reason: Reason, message: &str, now: Timestamp) -> Value {
     let condition = PodCondition {
         type_: SCHEDULED.into(),
         status: "False".into(),
-        reason: Some(UNSCHEDULABLE.into()),
+        reason: Some(reason.name().into()),
         message: Some(message.into()),
-        last_transition_time: since.and_then(|old| old.last_transition_time.clone()).or(Some(Time(now))),
         ..PodCondition::default()
     };
-    let others = conditions(pod).filter(|condition| condition.type_ != SCHEDULED).cloned();
-    json!({"conditions": others.chain([condition]).collect::<Vec<_>>()})
+    with_condition(pod, condition, now)
 }
 
-fn scheduled(pod: &Pod) -> Option<&PodCondition> {
-    conditions(pod).find(|condition| condition.type_ == SCHEDULED)
+/// The status of a pod that is deleted for one of higher priority.
+pub fn preempted(victim: &Pod, now: Timestamp) -> Value {
+    let condition = PodCondition {
+        type_: "DisruptionTarget".into(),
+        status: "True".into(),
+        reason: Some("PreemptionByScheduler".into()),
+        message: Some("default-scheduler: preempting to accommodate a higher priority pod".into()),
+        ..PodCondition::default()
+    };
+    with_condition(victim, condition, now)
+}
+
+/// The status with the condition, which keeps its time if it had the same status. A merge patch replaces lists, so it
+/// contains the pod's other conditions too.
+fn with_condition(pod: &Pod, mut condition: PodCondition, now: Timestamp) -> Value {
+    let since = conditions(pod).find(|old| old.type_ == condition.type_ && old.status == condition.status);
+    let since = since.and_then(|old| old.last_transition_time.clone());
+    condition.last_transition_time = since.or(Some(Time(now)));
+    let others = conditions(pod).filter(|other| other.type_ != condition.type_).cloned();
+    json!({"conditions": others.chain([condition.clone()]).collect::<Vec<_>>()})
 }
 
 fn conditions(pod: &Pod) -> impl Iterator<Item = &PodCondition> {

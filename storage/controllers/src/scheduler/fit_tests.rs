@@ -13,7 +13,7 @@ use claimcheck_model::ObjectKey;
 use jiff::Timestamp;
 use k8s_openapi::{
     api::core::v1::{Node, Pod},
-    apimachinery::pkg::api::resource::Quantity,
+    apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::Time},
 };
 use proptest::prelude::*;
 use serde_json::json;
@@ -35,7 +35,7 @@ fn outcome(world: &World) -> String {
     let decision = decide(world, "p", &Reservations::default());
     match (&decision.node, &decision.actions[..]) {
         (Some(node), _) => node.clone(),
-        (None, [Action::Report(_, message)]) => message.clone(),
+        (None, [Action::Report(_, _, message)]) => message.clone(),
         (None, other) => format!("{other:?}"),
     }
 }
@@ -98,7 +98,7 @@ fn resources_must_be_free() {
     );
     assert_eq!(decide(&world, "p", &Reservations::default()).node.as_deref(), Some("n1"));
     let mut reserved = Reservations::default();
-    reserved.set(&ObjectKey::new(NAMESPACE, "coming"), Some("n1"));
+    reserved.set(&ObjectKey::new(NAMESPACE, "coming"), "n1", Timestamp::UNIX_EPOCH);
     assert_eq!(decide(&world, "p", &reserved).node, None);
     // Once it is bound it is not counted twice.
     let bound = with(world, [asking(pod("coming", "n1", &[]), "1", "1Mi").into()]);
@@ -223,11 +223,49 @@ fn a_claim_for_one_pod_is_not_shared() {
     let waiting = with(base(), [pod("other", "", &["c"]).into()]);
     assert_eq!(outcome(&waiting), "n1", "who has no node has nothing");
     let mut reserved = Reservations::default();
-    reserved.set(&ObjectKey::new(NAMESPACE, "other"), Some("n2"));
+    reserved.set(&ObjectKey::new(NAMESPACE, "other"), "n2", Timestamp::UNIX_EPOCH);
     assert_eq!(decide(&waiting, "p", &reserved).node, None);
     let mut ended = pod("other", "n2", &["c"]);
     ended.status.as_mut().unwrap().phase = Some("Succeeded".into());
     assert_eq!(outcome(&with(base(), [ended.into()])), "n1");
+}
+
+#[test]
+fn a_pod_of_higher_priority_gets_the_claim_for_one_pod() {
+    let (mut claim, mut mine) = (claim("c", "fast", "1Gi"), volume("v-c", "fast", "1Gi"));
+    claim.spec.as_mut().unwrap().access_modes = Some(vec!["ReadWriteOncePod".into()]);
+    bind(&mut claim, &mut mine);
+    let nodes = [node("n1").into(), node("n2").into()];
+    let base = with(world(nodes), [claim.into(), mine.into()]);
+    let important = |more| spec(pod("p", "", &["c"]), more);
+    let user = |priority: i32| spec(pod("user", "n2", &["c"]), json!({"priority": priority}));
+    let mut going = user(1);
+    going.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+    going.metadata.finalizers = Some(vec!["f".into()]);
+    let of_n1 = json!({"priority": 10, "nodeSelector": {"kubernetes.io/hostname": "n1"}});
+    let cases = [
+        ("lower", important(json!({"priority": 10})), user(1), true),
+        ("equal", important(json!({"priority": 10})), user(10), false),
+        ("none said", important(json!({})), user(0), false),
+        ("never", important(json!({"priority": 10, "preemptionPolicy": "Never"})), user(1), false),
+        ("being deleted", important(json!({"priority": 10})), going, false),
+        ("the pod may not run there", important(of_n1), user(1), false),
+    ];
+    let mut world = base;
+    for (what, pod, user, expected) in cases {
+        world.apply(pod);
+        world.apply(user);
+        let decision = decide(&world, "p", &Reservations::default());
+        let victims = decision.actions.iter().filter_map(|action| match action {
+            Action::Preempt { victim, preemptor } => Some((victim, preemptor)),
+            _ => None,
+        });
+        let names = |pod: &Pod| pod.metadata.name.clone().unwrap();
+        let victims: Vec<_> = victims.map(|(victim, preemptor)| (names(victim), names(preemptor))).collect();
+        let all = [("user".to_owned(), "p".to_owned())];
+        assert_eq!(victims, &all[..usize::from(expected)], "{what}");
+        assert!(decision.unfit.unwrap().cures.contains(&Cure::PodGone), "{what}");
+    }
 }
 
 #[test]
@@ -271,7 +309,7 @@ proptest! {
             let key = key_of(&pod);
             world.apply(pod);
             if let Some(node) = decide(&world, &key.name, &reserved).node {
-                reserved.set(&key, Some(&node));
+                reserved.set(&key, &node, Timestamp::UNIX_EPOCH);
                 *placed.entry(node).or_default() += 1;
             }
         }

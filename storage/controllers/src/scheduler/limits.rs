@@ -11,24 +11,23 @@ use k8s_openapi::api::core::v1::{Node, PersistentVolume, Pod};
 use super::{nodes::Unfit, reservations::Reservations, volumes::PodVolumes};
 use crate::claims::{class_name, name, volume_name};
 
-/// The drivers of the pod's volumes must be on the node, and able to attach them in addition to the present
-/// ones. A provisioner that is not a known CSI driver is ignored.
-pub fn has_drivers(
+/// Whether the drivers of the pod's volumes can attach them to the node in addition to the present ones. A driver
+/// that is not on the node has no limit there: that it is missing keeps a pod away only with `VolumeLimitScaling`
+/// (alpha) and `preventPodSchedulingIfMissing`.
+pub fn fits(
     pod: &Pod,
     volumes: &PodVolumes<'_>,
     node: &Node,
     world: &World,
     reserved: &Reservations,
 ) -> Result<(), Unfit> {
+    let Some(csi_node) = world.csi_nodes.named(name(node)) else { return Ok(()) };
     let bound = volumes.bound.iter().filter_map(|volume| Some(&*volume.spec.as_ref()?.csi.as_ref()?.driver));
     let late = volumes.late.iter().map(|late| &*late.class.provisioner);
-    let drivers: BTreeSet<&str> =
-        bound.chain(late).filter(|name| world.csi_drivers.named(name).is_some()).collect();
+    let drivers: BTreeSet<&str> = bound.chain(late).collect();
     for driver in drivers {
-        let registered = world.csi_nodes.named(name(node)).map(|csi_node| &csi_node.spec.drivers);
-        let registered = registered.and_then(|all| all.iter().find(|registered| registered.name == driver));
-        let Some(registered) = registered else { return Err(Unfit::NoDriver) };
-        let limit = registered.allocatable.as_ref().and_then(|allocatable| allocatable.count);
+        let registered = csi_node.spec.drivers.iter().find(|registered| registered.name == driver);
+        let limit = registered.and_then(|registered| registered.allocatable.as_ref()?.count);
         let Some(limit) = limit.and_then(|count| usize::try_from(count).ok()) else { continue };
         let there = used_on(node, driver, &key_of(pod), world, reserved);
         let all = there.iter().cloned().chain(used_by(pod, driver, world)).collect::<BTreeSet<_>>();

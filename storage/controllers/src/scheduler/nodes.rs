@@ -1,14 +1,14 @@
 //! Whether a node can run a pod, with or without its volumes, and the reason if not.
 //!
 //! Upstream, under `pkg/scheduler/framework/plugins`: nodeunschedulable, tainttoleration and nodeaffinity
-//! here, noderesources, volumebinding and nodevolumelimits in other files; the reasons are upstream's.
+//! here, noderesources, volumebinding, volumezone and nodevolumelimits in other files; the reasons are upstream's.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use claimcheck_informer::{PodBy, World};
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod, Taint, Toleration};
 
-use super::{late, limits, parked::Cure, reservations::Reservations, resources, volumes::PodVolumes};
+use super::{late, limits, parked::Cure, reservations::Reservations, resources, volumes::PodVolumes, zones};
 use crate::{
     claims::name,
     selector::{holds, picks, reaches},
@@ -55,9 +55,9 @@ pub enum Unfit {
     /// It has not enough capacity for a volume.
     #[error("node(s) did not have enough free storage")]
     NoSpace,
-    /// A volume's driver is not registered on it.
-    #[error("node(s) did not have the CSI driver installed")]
-    NoDriver,
+    /// A volume is in another zone or region.
+    #[error("node(s) had no available volume zone")]
+    Zone,
     /// The driver can attach no more volumes to it.
     #[error("node(s) exceed max volume count")]
     VolumeLimit,
@@ -67,11 +67,15 @@ impl Unfit {
     /// The change that may make the node fit. A change of the node itself always may.
     pub fn cures(self) -> &'static [Cure] {
         match self {
-            Self::Cordoned | Self::NotReady | Self::Tainted | Self::Affinity | Self::VolumeAffinity => &[],
+            Self::Cordoned
+            | Self::NotReady
+            | Self::Tainted
+            | Self::Affinity
+            | Self::VolumeAffinity
+            | Self::Zone => &[],
             Self::Full | Self::Cpu | Self::Memory | Self::OncePod => &[Cure::PodGone],
             Self::NoVolume => &[Cure::FreeVolume],
             Self::NoSpace => &[Cure::FreeVolume, Cure::Capacity, Cure::Driver],
-            Self::NoDriver => &[Cure::Driver],
             Self::VolumeLimit => &[Cure::PodGone, Cure::Detached, Cure::Driver],
         }
     }
@@ -100,7 +104,10 @@ pub fn fits(
         return Err(Unfit::VolumeAffinity);
     }
     let choice = late::choose(&volumes.late, node, world)?;
-    limits::has_drivers(pod, volumes, node, world, reserved)?;
+    limits::fits(pod, volumes, node, world, reserved)?;
+    if !volumes.bound.iter().all(|volume| zones::matches(volume, node)) {
+        return Err(Unfit::Zone);
+    }
     Ok(choice)
 }
 

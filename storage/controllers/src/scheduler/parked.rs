@@ -13,7 +13,7 @@ use claimcheck_informer::{AttachmentBy, PodBy, World, key_of};
 use claimcheck_model::ObjectKey;
 use k8s_openapi::api::core::v1::{PersistentVolume, Pod};
 
-use super::{resources::requests, volumes::PodVolumes};
+use super::{resources::requests, volumes::PodVolumes, zones};
 use crate::{
     binder::fit,
     claims::{ONCE_POD, name, requested, selected_node, wants_mode},
@@ -134,7 +134,8 @@ pub fn demand(pod: &Pod, volumes: &PodVolumes<'_>, world: &World) -> Demand {
     for volume in &volumes.bound {
         let Some(spec) = &volume.spec else { continue };
         let driver = spec.csi.as_ref().map(|csi| &csi.driver);
-        format!("{:?}", (driver, &spec.node_affinity)).hash(&mut hasher);
+        let zones: Vec<_> = zones::of(volume).collect();
+        format!("{:?}", (driver, &spec.node_affinity, zones)).hash(&mut hasher);
         alone |= is_used(volume, world);
     }
     if alone {

@@ -6,19 +6,20 @@ use std::{
     time::Duration,
 };
 
-use claimcheck_informer::{PodBy, World, is_terminal, key_of, pod_claims};
+use claimcheck_informer::{World, is_terminal, key_of};
 use claimcheck_model::ObjectKey;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 
 use super::{
-    action::{Action, Decision, NoNode, says},
+    action::{Action, Decision, NoNode, Reason, says},
     nodes::{Choice, Unfit, fits, load, preference},
     parked::demand,
+    preemption,
     reservations::Reservations,
     volumes::{PodVolumes, Wait, pod_volumes},
 };
-use crate::claims::{ONCE_POD, is_deleting, name, wants_mode};
+use crate::claims::{is_deleting, name};
 
 /// The scheduler of pods without a schedulerName.
 const DEFAULT_SCHEDULER: &str = "default-scheduler";
@@ -32,16 +33,40 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// (`DefaultPodMaxInUnschedulablePodsDuration` in `pkg/scheduler/backend/queue`).
 const PARKED_FOR: Duration = Duration::from_secs(300);
 
+/// How long the claims of a pod may take to be bound for the chosen node (`bindTimeoutSeconds` of upstream's
+/// `VolumeBindingArgs`).
+pub const BIND_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// When a node is chosen again after that time (upstream's `podInitialBackoffSeconds`).
+const CHOOSE_AGAIN: Duration = Duration::from_secs(1);
+
 /// The decision for a pod.
 pub fn plan(key: &ObjectKey, world: &World, reserved: &Reservations, now: Timestamp) -> Decision {
     let Some(pod) = world.pods.get(key).filter(|pod| is_ours(pod)) else { return Decision::default() };
     if let Some(pause) = reserved.pause(key, now) {
         return Decision { again: Some(pause), ..Decision::default() };
     }
-    match pod_volumes(pod, world) {
-        Ok(volumes) => place(pod, &volumes, world, reserved),
-        Err(wait) => report_wait(pod, &wait, world, now),
+    let volumes = match pod_volumes(pod, world) {
+        Ok(volumes) => volumes,
+        Err(wait) => return report_wait(pod, &wait, world, now),
+    };
+    let left = BIND_TIMEOUT.saturating_sub(reserved.held(key, now));
+    if volumes.late.is_empty() {
+        place(pod, &volumes, world, reserved)
+    } else if left.is_zero() {
+        give_up_node(pod)
+    } else {
+        let decision = place(pod, &volumes, world, reserved);
+        Decision { again: decision.again.or(Some(left)), ..decision }
     }
+}
+
+/// The claims were not bound in time for the chosen node, which another pod may use now. Upstream: `BindPodVolumes`
+/// in `pkg/scheduler/framework/plugins/volumebinding/binder.go`.
+fn give_up_node(pod: &Arc<Pod>) -> Decision {
+    let message = "running PreBind plugin \"VolumeBinding\": binding volumes: context deadline exceeded";
+    let actions = report(pod, Reason::SchedulerError, message.to_owned());
+    Decision { actions, again: Some(CHOOSE_AGAIN), ..Decision::default() }
 }
 
 /// Whether the pod needs a node from this scheduler.
@@ -65,9 +90,9 @@ fn place(pod: &Arc<Pod>, volumes: &PodVolumes<'_>, world: &World, reserved: &Res
         (before != Some(name(*node)), failed, liked, load(node, world, reserved), name(*node).to_owned())
     });
     let mut reasons = BTreeMap::<Unfit, usize>::new();
-    let taken = has_taken_claim(pod, world, reserved);
+    let users = preemption::users(pod, world, reserved);
     for node in nodes {
-        if taken {
+        if !users.is_empty() {
             *reasons.entry(Unfit::OncePod).or_default() += 1;
             continue;
         }
@@ -80,29 +105,14 @@ fn place(pod: &Arc<Pod>, volumes: &PodVolumes<'_>, world: &World, reserved: &Res
     let mut words: Vec<String> =
         reasons.into_iter().map(|(unfit, count)| format!("{count} {unfit}")).collect();
     words.sort();
+    let victims = preemption::victims(pod, volumes, &users, world, reserved).into_iter();
+    let preempt = victims.map(|victim| Action::Preempt { victim: victim.clone(), preemptor: pod.clone() });
     Decision {
-        actions: report(pod, &words.join(", "), world),
+        actions: report_unfit(pod, &words.join(", "), world).into_iter().chain(preempt).collect(),
         unfit: Some(NoNode { demand: demand(pod, volumes, world), cures }),
         again: Some(PARKED_FOR),
         node: None,
     }
-}
-
-/// Whether another pod uses a claim for exclusive use, on whatever node
-/// (`pkg/scheduler/framework/plugins/volumerestrictions`).
-fn has_taken_claim(pod: &Pod, world: &World, reserved: &Reservations) -> bool {
-    let key = key_of(pod);
-    let has_node = |other: &Pod| {
-        let node = other.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
-        !node.is_empty() || reserved.node(&key_of(other)).is_some()
-    };
-    pod_claims(pod).filter_map(|used| world.claims.get(&used.claim)).any(|claim| {
-        wants_mode(claim, ONCE_POD)
-            && world
-                .pods
-                .by(PodBy::Claim, &key_of(&**claim).to_string())
-                .any(|other| key_of(&**other) != key && !is_terminal(other) && has_node(other))
-    })
 }
 
 /// The node is chosen: the pod is bound once all its claims are bound.
@@ -132,14 +142,19 @@ fn report_wait(pod: &Arc<Pod>, wait: &Wait, world: &World, now: Timestamp) -> De
     if passes && age < PATIENCE {
         return Decision { again: Some(PATIENCE - age), ..Decision::default() };
     }
-    Decision { actions: report(pod, &wait.to_string(), world), ..Decision::default() }
+    Decision { actions: report_unfit(pod, &wait.to_string(), world), ..Decision::default() }
 }
 
-/// Writes why the pod has no node, unless its condition is up to date already.
-fn report(pod: &Arc<Pod>, reasons: &str, world: &World) -> Vec<Action> {
+/// Writes why no node fits the pod.
+fn report_unfit(pod: &Arc<Pod>, reasons: &str, world: &World) -> Vec<Action> {
     let message = match world.nodes.len() {
         0 => "no nodes available to schedule pods".to_owned(),
         nodes => format!("0/{nodes} nodes are available: {reasons}."),
     };
-    if says(pod, &message) { Vec::new() } else { vec![Action::Report(pod.clone(), message)] }
+    report(pod, Reason::Unschedulable, message)
+}
+
+/// Writes why the pod has no node, unless its condition is up to date already.
+fn report(pod: &Arc<Pod>, reason: Reason, message: String) -> Vec<Action> {
+    if says(pod, reason, &message) { Vec::new() } else { vec![Action::Report(pod.clone(), reason, message)] }
 }

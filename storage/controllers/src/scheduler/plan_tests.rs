@@ -17,8 +17,8 @@ use k8s_openapi::{
 };
 
 use super::{
-    action::{Action, Decision},
-    plan::plan,
+    action::{Action, Decision, Reason, unscheduled},
+    plan::{BIND_TIMEOUT, plan},
     reservations::Reservations,
 };
 
@@ -42,7 +42,8 @@ fn steps(world: &World) -> Vec<String> {
             format!("{} -> {}", volume.metadata.name.as_ref().unwrap(), claim.metadata.name.as_ref().unwrap())
         }
         Action::Bind(_, node) => format!("bind to {node}"),
-        Action::Report(_, message) => message.clone(),
+        Action::Report(_, _, message) => message.clone(),
+        Action::Preempt { victim, .. } => format!("preempt {}", victim.metadata.name.as_ref().unwrap()),
     };
     decide(world, &Reservations::default()).actions.iter().map(brief).collect()
 }
@@ -80,7 +81,7 @@ fn pods_without_volumes_go_where_the_fewest_are() {
     assert_eq!(steps(&world), ["bind to n2"]);
     let mut reserved = Reservations::default();
     for other in ["a", "b"] {
-        reserved.set(&key(other), Some("n2"));
+        reserved.set(&key(other), "n2", now());
     }
     assert_eq!(decide(&world, &reserved).node.as_deref(), Some("n1"), "chosen counts like taken");
 }
@@ -171,7 +172,7 @@ fn claims_that_are_not_ready_are_reported_after_a_moment() {
         assert_eq!(steps(&world).concat(), message);
 
         // Once it says so, nothing more is written.
-        let status = super::action::unschedulable(&young, &message, now());
+        let status = unscheduled(&young, Reason::Unschedulable, &message, now());
         young.status = serde_json::from_value(status).unwrap();
         world.apply(young);
         assert_eq!(steps(&world), [""; 0], "{reason}");
@@ -195,7 +196,7 @@ fn a_late_claim_is_told_the_node_and_the_pod_follows_when_it_is_bound() {
     bind(&mut selected, &mut made);
     let world = with(with(world, selected), made);
     let mut reserved = Reservations::default();
-    reserved.set(&key("p"), Some("n2"));
+    reserved.set(&key("p"), "n2", now());
     let decision = decide(&world, &reserved);
     assert!(matches!(&decision.actions[..], [Action::Bind(_, node)] if node == "n2"), "{decision:?}");
 }
@@ -243,24 +244,14 @@ fn the_class_says_where_volumes_may_be_made() {
 }
 
 #[test]
-fn the_driver_must_be_on_the_node_and_have_room() {
+fn the_driver_must_have_room_on_the_node() {
     let (claim, volume) = bound("c");
     let (other_claim, other_volume) = bound("d");
     let base = with(with(two_nodes(), claim), volume);
     let base = with(with(base, other_claim), other_volume);
     let base = with(with(base, pod("p", "", &["c"])), pod("other", "n1", &["d"]));
-    let limited = with(base, csi_node("n1", Some(1)));
-
-    let mut absent = csi_node("n2", None);
-    absent.spec.drivers.clear();
-    let full = with(limited, absent);
-    assert_eq!(
-        steps(&full),
-        [
-            "0/2 nodes are available: 1 node(s) did not have the CSI driver installed, 1 node(s) exceed max volume \
-          count."
-        ]
-    );
+    let full = with(with(base, csi_node("n1", Some(1))), csi_node("n2", Some(0)));
+    assert_eq!(steps(&full), ["0/2 nodes are available: 2 node(s) exceed max volume count."]);
     // A volume that is on the node already needs no additional attachment.
     let shared = with(full, pod("other", "n1", &["c"]));
     assert_eq!(steps(&shared), ["bind to n1"]);
@@ -268,9 +259,64 @@ fn the_driver_must_be_on_the_node_and_have_room() {
     // A pod that is to come counts too.
     let coming = with(shared, pod("other", "", &["d"]));
     let mut reserved = Reservations::default();
-    reserved.set(&key("other"), Some("n1"));
+    reserved.set(&key("other"), "n1", now());
     assert_eq!(decide(&coming, &reserved).node, None);
     assert_eq!(decide(&coming, &Reservations::default()).node.as_deref(), Some("n1"));
+
+    // A driver that is not on the node (yet) has no limit there.
+    let mut absent = csi_node("n2", None);
+    absent.spec.drivers.clear();
+    assert_eq!(decide(&with(coming, absent), &reserved).node.as_deref(), Some("n2"));
+}
+
+#[test]
+fn a_pod_follows_the_zones_of_its_volumes() {
+    let zone = "topology.kubernetes.io/zone";
+    let (claim, mut volume) = bound("c");
+    volume.metadata.labels = Some([(zone.to_owned(), "b".to_owned())].into());
+    let mut world = with(with(two_nodes(), claim), pod("p", "", &["c"]));
+    for (name, value) in [("n1", "a"), ("n2", "b")] {
+        let mut node = node(name);
+        node.metadata.labels.get_or_insert_default().insert(zone.into(), value.into());
+        world.apply(node);
+    }
+    let world = with(world, volume.clone());
+    assert_eq!(steps(&world), ["bind to n2"]);
+    volume.metadata.labels = Some([(zone.to_owned(), "c".to_owned())].into());
+    assert_eq!(
+        steps(&with(world, volume)),
+        ["0/2 nodes are available: 2 node(s) had no available volume zone."]
+    );
+}
+
+#[test]
+fn a_node_is_given_up_for_claims_that_are_not_bound_in_time() {
+    let mut selected = claim("c", "late", "1Gi");
+    annotate(&mut selected.metadata, SELECTED_NODE, "n1");
+    let base = with(with(two_nodes(), late_class("late", DRIVER)), selected);
+    let mut world = with(base, pod("p", "", &["c"]));
+    let mut reserved = Reservations::default();
+    reserved.set(&key("p"), "n1", now());
+    let later = |world: &World, reserved: &Reservations, seconds: u64| {
+        plan(&key("p"), world, reserved, now() + Duration::from_secs(seconds))
+    };
+    let waiting = later(&world, &reserved, 599);
+    assert_eq!((waiting.node.as_deref(), waiting.again), (Some("n1"), Some(Duration::from_secs(1))));
+    let late = later(&world, &reserved, 600);
+    assert_eq!((&late.node, late.again), (&None, Some(Duration::from_secs(1))));
+    let message = "running PreBind plugin \"VolumeBinding\": binding volumes: context deadline exceeded";
+    let [Action::Report(pod, Reason::SchedulerError, said)] = &late.actions[..] else { panic!("{late:?}") };
+    assert_eq!(said, message);
+    let mut reported = (**pod).clone();
+    let status = unscheduled(pod, Reason::SchedulerError, message, now());
+    reported.status = serde_json::from_value(status).unwrap();
+    world.apply(reported);
+    assert!(later(&world, &reserved, 600).actions.is_empty(), "it says so already");
+
+    // The claim still names its node.
+    reserved.release(&key("p"));
+    let again = later(&world, &reserved, 601);
+    assert_eq!((again.node.as_deref(), again.again), (Some("n1"), Some(BIND_TIMEOUT)));
 }
 
 #[test]
@@ -328,7 +374,7 @@ fn after_a_setback_another_node_is_tried_and_none_in_a_hurry() {
     let base = with(with(two_nodes(), late_class("late", DRIVER)), claim("c", "late", "1Gi"));
     let world = with(base, pod("p", "", &["c"]));
     let mut reserved = Reservations::default();
-    reserved.set(&key("p"), Some("n1"));
+    reserved.set(&key("p"), "n1", now());
     let chosen = |reserved: &Reservations, later: Duration| {
         let decision = plan(&key("p"), &world, reserved, now() + later);
         (decision.node, decision.again)
@@ -336,10 +382,10 @@ fn after_a_setback_another_node_is_tried_and_none_in_a_hurry() {
     let (soon, late) = (Duration::from_millis(200), Duration::from_secs(60));
     reserved.set_back(&key("p"), "n1", now());
     assert_eq!(chosen(&reserved, Duration::ZERO), (None, Some(soon)));
-    assert_eq!(chosen(&reserved, soon), (Some("n2".into()), None));
+    assert_eq!(chosen(&reserved, soon), (Some("n2".into()), Some(BIND_TIMEOUT)));
     reserved.set_back(&key("p"), "n2", now());
     assert_eq!(chosen(&reserved, soon), (None, Some(soon)), "it doubles");
-    assert_eq!(chosen(&reserved, late), (Some("n1".into()), None), "again from the start");
+    assert_eq!(chosen(&reserved, late).0.as_deref(), Some("n1"), "again from the start");
     reserved.forget(&key("p"));
     assert_eq!(chosen(&reserved, Duration::ZERO).0.as_deref(), Some("n1"));
 }
@@ -347,10 +393,10 @@ fn after_a_setback_another_node_is_tried_and_none_in_a_hurry() {
 #[test]
 fn reservations_follow_the_last_word() {
     let mut reserved = Reservations::default();
-    reserved.set(&key("a"), Some("n1"));
-    reserved.set(&key("b"), Some("n1"));
-    reserved.set(&key("a"), Some("n2"));
-    reserved.set(&key("b"), None);
+    reserved.set(&key("a"), "n1", now());
+    reserved.set(&key("b"), "n1", now());
+    reserved.set(&key("a"), "n2", now());
+    reserved.release(&key("b"));
     assert_eq!((reserved.node(&key("a")), reserved.node(&key("b"))), (Some("n2"), None));
     assert_eq!((reserved.pods("n1").len(), reserved.pods("n2").len()), (0, 1));
 }

@@ -17,9 +17,16 @@ const BACKOFF: Backoff = Backoff { base: Duration::from_millis(200), max: Durati
 /// From pod to node, and back.
 #[derive(Debug, Default)]
 pub struct Reservations {
-    nodes: HashMap<ObjectKey, String>,
+    nodes: HashMap<ObjectKey, Place>,
     pods: HashMap<String, BTreeSet<ObjectKey>>,
     setbacks: HashMap<ObjectKey, Setbacks>,
+}
+
+/// The node chosen for a pod.
+#[derive(Debug)]
+struct Place {
+    node: String,
+    since: Timestamp,
 }
 
 /// Nodes for which a pod's volumes could not be provisioned, and the number of failures.
@@ -30,29 +37,32 @@ struct Setbacks {
 }
 
 impl Reservations {
-    /// Records the node chosen for a pod, or that it has none (any longer).
-    pub fn set(&mut self, pod: &ObjectKey, node: Option<&str>) {
-        if self.node(pod) == node {
+    /// Records the node chosen for a pod.
+    pub fn set(&mut self, pod: &ObjectKey, node: &str, now: Timestamp) {
+        if self.node(pod) == Some(node) {
             return;
         }
-        if let Some(old) = self.nodes.remove(pod)
-            && let Some(pods) = self.pods.get_mut(&old)
+        self.release(pod);
+        self.nodes.insert(pod.clone(), Place { node: node.to_owned(), since: now });
+        self.pods.entry(node.to_owned()).or_default().insert(pod.clone());
+    }
+
+    /// Records that the pod has no chosen node (any longer).
+    pub fn release(&mut self, pod: &ObjectKey) {
+        if let Some(Place { node, .. }) = self.nodes.remove(pod)
+            && let Some(pods) = self.pods.get_mut(&node)
         {
             pods.remove(pod);
             if pods.is_empty() {
-                self.pods.remove(&old);
+                self.pods.remove(&node);
             }
-        }
-        if let Some(node) = node {
-            self.nodes.insert(pod.clone(), node.to_owned());
-            self.pods.entry(node.to_owned()).or_default().insert(pod.clone());
         }
     }
 
     /// Records that a pod's volume could not be provisioned for the chosen node: another is tried, after a
     /// delay.
     pub fn set_back(&mut self, pod: &ObjectKey, node: &str, now: Timestamp) {
-        self.set(pod, None);
+        self.release(pod);
         let setbacks = self.setbacks.entry(pod.clone());
         let setbacks = setbacks.or_insert_with(|| Setbacks { until: now, nodes: BTreeMap::new() });
         *setbacks.nodes.entry(node.to_owned()).or_default() += 1;
@@ -72,13 +82,20 @@ impl Reservations {
 
     /// Removes a pod that needs no node any more.
     pub fn forget(&mut self, pod: &ObjectKey) {
-        self.set(pod, None);
+        self.release(pod);
         self.setbacks.remove(pod);
     }
 
     /// The node chosen for a pod.
     pub fn node(&self, pod: &ObjectKey) -> Option<&str> {
-        self.nodes.get(pod).map(String::as_str)
+        self.nodes.get(pod).map(|place| place.node.as_str())
+    }
+
+    /// The time since the pod's node was chosen; zero if it has none.
+    pub fn held(&self, pod: &ObjectKey, now: Timestamp) -> Duration {
+        let held = self.nodes.get(pod).map(|place| now.duration_since(place.since));
+        // A clock that was set back makes it a new choice.
+        held.and_then(|held| Duration::try_from(held).ok()).unwrap_or_default()
     }
 
     /// The pods with a chosen node.

@@ -16,7 +16,7 @@ use kube::{Api, api::PostParams};
 use serde_json::json;
 
 use super::{
-    action::{Action, NoNode, unschedulable},
+    action::{Action, NoNode, preempted, unscheduled},
     nodes::is_ready,
     parked::{Cure, Parked},
     plan::{is_ours, plan},
@@ -111,7 +111,10 @@ impl Controller for Scheduler {
     fn plan(&self, key: &ObjectKey, world: &World, now: Timestamp) -> Plan<Action> {
         let mut state = self.state();
         let decision = plan(key, world, &state.reserved, now);
-        state.reserved.set(key, decision.node.as_deref());
+        match &decision.node {
+            Some(node) => state.reserved.set(key, node, now),
+            None => state.reserved.release(key),
+        }
         match decision.unfit {
             Some(NoNode { demand, cures }) => state.parked.park(key, demand, cures),
             None if decision.node.is_some() => state.parked.place(key),
@@ -129,9 +132,18 @@ impl Controller for Scheduler {
                 context.patch(&*volume, point_volume(&volume, &claim)).await?
             }
             Action::Bind(pod, node) => bind(context, &pod, &node).await?,
-            Action::Report(pod, message) => {
-                context.patch_status(&*pod, unschedulable(&pod, &message, Timestamp::now())).await?;
+            Action::Report(pod, reason, message) => {
+                context.patch_status(&*pod, unscheduled(&pod, reason, &message, Timestamp::now())).await?;
                 context.event(&*pod, EventType::Warning, "FailedScheduling", message);
+            }
+            Action::Preempt { victim, preemptor } => {
+                context.patch_status(&*victim, preempted(&victim, Timestamp::now())).await?;
+                context.delete(&*victim).await?;
+                let uid = preemptor.metadata.uid.as_deref().unwrap_or_default();
+                let node = victim.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+                let node = node.unwrap_or_default();
+                let message = format!("Preempted by pod {uid} on node {node}");
+                context.event(&*victim, EventType::Normal, "Preempted", message);
             }
         }
         Ok(Done::Wrote)

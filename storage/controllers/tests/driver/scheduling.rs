@@ -2,9 +2,13 @@
 
 use claimcheck_informer::{
     World,
-    testing::{self, DRIVER},
+    testing::{self, DRIVER, NAMESPACE},
 };
-use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, StorageClass};
+use claimcheck_model::ObjectKey;
+use k8s_openapi::api::{
+    core::v1::{Container, Pod},
+    storage::v1::{CSIDriver, CSINode, StorageClass},
+};
 use kube::{
     Api,
     api::{DeleteParams, Patch, PatchParams},
@@ -28,8 +32,9 @@ fn published(world: &World) -> Vec<(String, String)> {
     all
 }
 
-fn pairs(left: &str) -> Vec<(String, String)> {
-    ["a", "b"].map(|zone| (zone.to_owned(), left.to_owned())).into()
+/// MiB of the zones `a` and `b`.
+fn pairs(left: [&str; 2]) -> Vec<(String, String)> {
+    ["a", "b"].into_iter().zip(left).map(|(zone, left)| (zone.to_owned(), left.to_owned())).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -40,13 +45,15 @@ async fn capacities_follow_the_volumes() {
     cluster.create::<CSIDriver>(driver).await;
     cluster.create::<StorageClass>(testing::late_class("late", DRIVER)).await;
     cluster.run();
-    cluster.until("both zones are published", |world| published(world) == pairs("1000Mi")).await;
+    cluster.until("both zones are published", |world| published(world) == pairs(["1000Mi"; 2])).await;
 
     cluster.schedule();
     cluster.create_in_namespace(testing::claim("data", "late", "64Mi")).await;
     cluster.pod("user", "", "data").await;
-    cluster.scheduled("user").await;
-    cluster.until("the volume shows", |world| published(world) == pairs("999Mi")).await;
+    assert_eq!(cluster.scheduled("user").await, "a");
+    // The driver has one pool; the capacity of the other zone is not measured until the next poll.
+    let expected = pairs(["999Mi", "1000Mi"]);
+    cluster.until("the volume shows in its zone", |world| published(world) == expected).await;
     // 2000Mi fit nowhere; the pod gets an event.
     cluster.create_in_namespace(testing::claim("large", "late", "2000Mi")).await;
     cluster.pod("hopeful", "", "large").await;
@@ -68,6 +75,38 @@ async fn a_node_without_room_is_not_chosen_again() {
     cluster.pod("user", "", "data").await;
     assert_eq!(cluster.scheduled("user").await, "b", "the first choice was a");
     assert_eq!(cluster.driver.counts()["CreateVolume"], [2]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_of_higher_priority_gets_the_claim_for_one_pod() {
+    let mut cluster = Cluster::prepare().await;
+    cluster.create::<StorageClass>(testing::late_class("late", DRIVER)).await;
+    cluster.run();
+    cluster.schedule();
+    let mut claim = testing::claim("data", "late", "64Mi");
+    claim.spec.get_or_insert_default().access_modes = Some(vec!["ReadWriteOncePod".into()]);
+    cluster.create_in_namespace(claim).await;
+    cluster.pod("user", "", "data").await;
+    let node = cluster.scheduled("user").await;
+    let mut important = testing::pod("important", "", &["data"]);
+    let container = Container { name: "c".into(), image: Some("none".into()), ..Container::default() };
+    let spec = important.spec.get_or_insert_default();
+    spec.containers = vec![container];
+    spec.priority_class_name = Some("system-cluster-critical".into());
+    let important = cluster.create_in_namespace(important).await;
+
+    let key = ObjectKey::new(NAMESPACE, "user");
+    let is_deleting =
+        |world: &World| world.pods.get(&key).is_some_and(|pod| pod.metadata.deletion_timestamp.is_some());
+    cluster.until("the user of the claim is being deleted", is_deleting).await;
+    let message = format!("Preempted by pod {} on node {node}", important.metadata.uid.unwrap());
+    cluster.told("Preempted", &message).await;
+    let user = cluster.namespaced::<Pod>().get("user").await.unwrap();
+    let conditions = user.status.unwrap().conditions.unwrap_or_default();
+    let disrupted = conditions.iter().find(|condition| condition.type_ == "DisruptionTarget");
+    assert_eq!(disrupted.and_then(|found| found.reason.as_deref()), Some("PreemptionByScheduler"));
+    cluster.end_pod("user").await;
+    assert_eq!(cluster.scheduled("important").await, node);
 }
 
 #[tokio::test(flavor = "multi_thread")]
