@@ -2,7 +2,9 @@
 //!
 //! Planners are private; this module exposes them to the benchmark.
 
-use claimcheck_csi::v1::controller_service_capability::rpc::Type as Rpc;
+use claimcheck_csi::v1::{
+    controller_service_capability::rpc::Type as Rpc, plugin_capability::service::Type as Service,
+};
 use claimcheck_informer::World;
 use claimcheck_model::ObjectKey;
 use jiff::{SignedDuration, Timestamp};
@@ -37,7 +39,7 @@ pub const ALL: &[Decision] = &[
     Decision {
         name: "provisioner: delete",
         decide: |world, name| {
-            usize::from(provisioner::delete::plan::plan(name, world, DRIVER, |_| false).is_some())
+            usize::from(provisioner::delete::plan::plan(name, world, &driver(), |_| false).is_some())
         },
     },
     Decision {
@@ -94,7 +96,8 @@ fn key(name: &str) -> ObjectKey {
 }
 
 fn driver() -> DriverInfo {
-    DriverInfo::new(DRIVER, &[], &[Rpc::CreateDeleteVolume, Rpc::PublishUnpublishVolume])
+    let rpcs = [Rpc::CreateDeleteVolume, Rpc::PublishUnpublishVolume];
+    DriverInfo::new(DRIVER, &[Service::ControllerService], &rpcs)
 }
 
 fn create(world: &World, name: &str) -> usize {

@@ -11,7 +11,7 @@ use claimcheck_model::{
 };
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 
-use crate::claims::class_name;
+use crate::claims::{class_name, volume_class};
 
 /// A volume was created for a claim, in one attempt with this duration.
 pub(super) fn provisioned(meter: &Meter, claim: &PersistentVolumeClaim, took: Duration) {
@@ -32,8 +32,7 @@ fn class_and_source(claim: &PersistentVolumeClaim) -> [&str; 2] {
 
 /// An attempt with this duration to delete a volume has ended.
 pub(super) fn deleted(meter: &Meter, volume: &PersistentVolume, took: Duration, success: bool) {
-    let class = volume.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
-    let labels = [class.unwrap_or_default()];
+    let labels = [volume_class(volume)];
     if success {
         meter.increment(&DELETE_TOTAL, &labels);
         meter.record(&DELETE_DURATION, &labels, took.as_secs_f64());

@@ -15,20 +15,27 @@ mod capacity;
 pub(crate) mod cloning;
 pub(crate) mod create;
 pub(crate) mod delete;
+mod incapable;
 mod meter;
 
-use std::error::Error;
+use std::{error::Error, time::Duration};
 
 use claimcheck_csi::v1::controller_service_capability::rpc::Type as Rpc;
-use k8s_openapi::api::core::v1::{PersistentVolume, SecretReference};
+use k8s_openapi::{
+    api::core::v1::{PersistentVolume, SecretReference},
+    apimachinery::pkg::apis::meta::v1::OwnerReference,
+};
 
 use crate::{
-    Options, Provisioning,
+    Naming, Options, Provisioning,
     claims::annotation,
     context::Context,
+    owner,
     rpc::{DriverInfo, connect},
     shell,
 };
+
+pub use incapable::Incapable;
 
 /// On a volume: the secret for its deletion; empty if none is needed.
 const DELETION_SECRET_NAME: &str = "volume.kubernetes.io/provisioner-deletion-secret-name";
@@ -59,8 +66,16 @@ pub struct Settings {
     pub identity: String,
     /// The user's options.
     pub wishes: Provisioning,
+    /// How volumes are named.
+    pub volume_names: Naming,
+    /// The file system of volumes whose class names none; may be empty.
+    pub default_fs_type: String,
+    /// The delay until an infeasible call is repeated; `None` for upstream's.
+    pub slow_retry: Option<Duration>,
     /// The namespace of capacities; only RBAC depends on it.
     pub namespace: String,
+    /// The owners of capacities; `None` for the CSIDriver object.
+    pub owners: Option<Vec<OwnerReference>>,
 }
 
 /// Runs until the future is dropped. Waits for the driver to respond first.
@@ -68,18 +83,29 @@ pub async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error
     let (driver, info) = connect(&options, "provisioner").await?;
     let identity = format!("{}-{}", uuid::Uuid::new_v4().simple(), info.name);
     let namespace = options.capacity_namespace.unwrap_or_else(|| "kube-system".to_owned());
-    let settings = Settings { driver: info, identity, wishes: options.provisioning, namespace };
+    let owners = owner::of_capacities(&context.client, &namespace, &options.capacity_owner).await?;
+    let settings = Settings {
+        driver: info,
+        identity,
+        wishes: options.provisioning,
+        volume_names: options.volume_names,
+        default_fs_type: options.default_fs_type,
+        slow_retry: options.calls.backoff.map(|backoff| backoff.max),
+        namespace,
+        owners,
+    };
     let claims = create::Claims::new(driver.clone(), settings.clone());
     let volumes = delete::Volumes::new(driver.clone(), settings.clone());
     let capacities = async {
-        if settings.driver.can(Rpc::GetCapacity) {
-            shell::run(capacity::Capacities::new(driver, settings), context.clone()).await;
+        if settings.wishes.enable_capacity && settings.driver.can(Rpc::GetCapacity) {
+            let context = context.clone().with_own_workers();
+            shell::run(capacity::Capacities::new(driver, settings), context).await;
         }
     };
     tokio::join!(
         shell::run(claims, context.clone()),
         shell::run(volumes, context.clone()),
-        shell::run(cloning::Sources, context.clone()),
+        shell::run(cloning::Sources, context.clone().with_own_workers()),
         capacities
     );
     Ok(())

@@ -40,10 +40,14 @@ pub struct State {
     pub published: BTreeSet<(String, String)>,
     /// Method and volume of every call, in order.
     pub calls: Vec<(&'static str, String)>,
-    /// The secrets of the last CreateVolume.
+    /// The secrets of the last CreateVolume, DeleteVolume or CreateSnapshot.
     pub secrets: BTreeMap<String, String>,
     /// CreateVolume fails for good.
     pub refuses: bool,
+    /// How many of the next volumes are smaller than requested.
+    pub too_small: usize,
+    /// A capability that the driver does not declare.
+    pub lacks: Option<rpc::Type>,
     faults: BTreeMap<&'static str, VecDeque<Fault>>,
 }
 
@@ -152,10 +156,12 @@ impl Controller for Fake {
             rpc::Type::GetSnapshot,
             rpc::Type::CloneVolume,
         ];
-        let capabilities = rpcs.map(|rpc| ControllerServiceCapability {
+        let lacks = self.state().lacks;
+        let declared = rpcs.into_iter().filter(|rpc| Some(*rpc) != lacks);
+        let capabilities = declared.map(|rpc| ControllerServiceCapability {
             r#type: Some(controller_service_capability::Type::Rpc(Rpc { r#type: rpc.into() })),
         });
-        Ok(Response::new(ControllerGetCapabilitiesResponse { capabilities: capabilities.into() }))
+        Ok(Response::new(ControllerGetCapabilitiesResponse { capabilities: capabilities.collect() }))
     }
 
     /// As many MiB are left as a thousand is more than there are volumes.
@@ -183,7 +189,11 @@ impl Controller for Fake {
             state.secrets = request.secrets.clone();
             let preferred = request.accessibility_requirements.clone().unwrap_or_default().preferred;
             let accessible_topology: Vec<Topology> = preferred.into_iter().take(1).collect();
-            let capacity_bytes = request.capacity_range.map_or(0, |range| range.required_bytes);
+            let mut capacity_bytes = request.capacity_range.map_or(0, |range| range.required_bytes);
+            if state.too_small > 0 {
+                state.too_small -= 1;
+                capacity_bytes -= 1;
+            }
             let volume_id = request.name.clone();
             let content_source = request.volume_content_source.clone();
             let volume = Volume {
@@ -201,8 +211,9 @@ impl Controller for Fake {
         &self,
         request: Request<DeleteVolumeRequest>,
     ) -> Result<Response<DeleteVolumeResponse>, Status> {
-        let volume = request.into_inner().volume_id;
+        let DeleteVolumeRequest { volume_id: volume, secrets } = request.into_inner();
         self.call("DeleteVolume", &volume, |state| {
+            state.secrets = secrets;
             if state.published.iter().any(|(published, _)| *published == volume) {
                 return Err(Status::failed_precondition("still published"));
             }

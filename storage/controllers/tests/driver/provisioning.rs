@@ -2,13 +2,17 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use claimcheck_informer::testing::{self, DRIVER, NAMESPACE};
+use claimcheck_csi::v1::controller_service_capability::rpc;
+use claimcheck_informer::{
+    World,
+    testing::{self, DRIVER, NAMESPACE},
+};
 use claimcheck_model::{ObjectKey, SELECTED_NODE};
 use k8s_openapi::{
     ByteString,
     api::{
-        core::v1::{PersistentVolume, Secret},
-        storage::v1::StorageClass,
+        core::v1::{PersistentVolume, PersistentVolumeClaim, Secret, VolumeNodeAffinity},
+        storage::v1::{CSIDriver, CSINode, StorageClass},
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
@@ -19,7 +23,31 @@ use kube::{
 use serde_json::json;
 use tonic::Status;
 
-use crate::cluster::Cluster;
+use crate::{cluster::Cluster, fake::ZONE};
+
+/// Selects a node for a claim, in place of the scheduler.
+async fn select(cluster: &Cluster, claim: &str, node: &str) {
+    let patch = Patch::Merge(json!({"metadata": {"annotations": {SELECTED_NODE: node}}}));
+    let claims = cluster.namespaced::<PersistentVolumeClaim>();
+    claims.patch(claim, &PatchParams::default(), &patch).await.unwrap();
+}
+
+/// A class that names a secret for each of its claims.
+fn class_with_secrets() -> StorageClass {
+    let parameters = [
+        ("csi.storage.k8s.io/provisioner-secret-name", "${pvc.name}-key"),
+        ("csi.storage.k8s.io/provisioner-secret-namespace", "${pvc.namespace}"),
+    ];
+    let parameters = parameters.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+    StorageClass { parameters: Some(parameters), ..testing::class("secret", DRIVER) }
+}
+
+/// The secret of the claim `data`.
+fn secret() -> Secret {
+    let data = BTreeMap::from([("token".to_owned(), ByteString(b"open sesame".to_vec()))]);
+    let metadata = ObjectMeta { name: Some("data-key".into()), ..ObjectMeta::default() };
+    Secret { metadata, data: Some(data), ..Secret::default() }
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_call_each_way() {
@@ -79,12 +107,7 @@ async fn no_room_on_the_selected_node_asks_for_another() {
     cluster.run();
     cluster.driver.fail("CreateVolume", Status::resource_exhausted("full"));
     cluster.create_in_namespace(testing::claim("data", "late", "64Mi")).await;
-    let claims = cluster.namespaced::<k8s_openapi::api::core::v1::PersistentVolumeClaim>();
-    let select = async |node: &str| {
-        let patch = Patch::Merge(json!({"metadata": {"annotations": {SELECTED_NODE: node}}}));
-        claims.patch("data", &PatchParams::default(), &patch).await.unwrap();
-    };
-    select("a").await;
+    select(&cluster, "data", "a").await;
     let key = ObjectKey::new(NAMESPACE, "data");
     cluster.events("ProvisioningFailed", 1).await;
     cluster
@@ -93,7 +116,7 @@ async fn no_room_on_the_selected_node_asks_for_another() {
             !annotations.unwrap_or_default().contains_key(SELECTED_NODE)
         })
         .await;
-    select("b").await;
+    select(&cluster, "data", "b").await;
     cluster.bound("data").await;
     assert_eq!(cluster.driver.counts()["CreateVolume"], [2]);
 }
@@ -115,13 +138,7 @@ async fn a_volume_that_cannot_be_deleted_stays_until_it_can() {
 #[tokio::test(flavor = "multi_thread")]
 async fn secrets_reach_the_driver_as_soon_as_they_exist() {
     let mut cluster = Cluster::prepare().await;
-    let parameters = [
-        ("csi.storage.k8s.io/provisioner-secret-name", "${pvc.name}-key"),
-        ("csi.storage.k8s.io/provisioner-secret-namespace", "${pvc.namespace}"),
-    ];
-    let parameters = parameters.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
-    let class = StorageClass { parameters: Some(parameters), ..testing::class("secret", DRIVER) };
-    cluster.create::<StorageClass>(class).await;
+    cluster.create::<StorageClass>(class_with_secrets()).await;
     cluster.run();
     let claim = cluster.create_in_namespace(testing::claim("data", "secret", "64Mi")).await;
     let events = cluster.events("ProvisioningFailed", 1).await;
@@ -129,12 +146,168 @@ async fn secrets_reach_the_driver_as_soon_as_they_exist() {
         events,
         ["cannot read secret default/data-key; create it, or allow this controller to get it"]
     );
-    let data = BTreeMap::from([("token".to_owned(), ByteString(b"open sesame".to_vec()))]);
-    let metadata = ObjectMeta { name: Some("data-key".into()), ..ObjectMeta::default() };
-    cluster.create_in_namespace(Secret { metadata, data: Some(data), ..Secret::default() }).await;
+    cluster.create_in_namespace(secret()).await;
     cluster.bound("data").await;
     assert_eq!(cluster.driver.state().secrets["token"], "open sesame");
     assert_eq!(cluster.driver.state().volumes[&format!("pvc-{}", claim.metadata.uid.unwrap())].len(), 0);
+}
+
+/// A cluster with a volume that has a secret, and the volume's name.
+async fn with_secret() -> (Cluster, String) {
+    let mut cluster = Cluster::prepare().await;
+    cluster.create::<StorageClass>(class_with_secrets()).await;
+    cluster.create_in_namespace(secret()).await;
+    cluster.run();
+    let claim = cluster.create_in_namespace(testing::claim("data", "secret", "64Mi")).await;
+    cluster.bound("data").await;
+    cluster.driver.state().secrets.clear();
+    (cluster, format!("pvc-{}", claim.metadata.uid.unwrap()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_is_deleted_without_secrets_once_its_secret_is_gone() {
+    let (cluster, _) = with_secret().await;
+    cluster.namespaced::<Secret>().delete("data-key", &DeleteParams::default()).await.unwrap();
+    cluster.delete_claim("data").await;
+    cluster.nothing_left().await;
+    assert_eq!(cluster.driver.counts()["DeleteVolume"], [1]);
+    assert_eq!(cluster.driver.state().secrets, BTreeMap::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_without_annotations_is_deleted_with_the_secret_of_its_class() {
+    let (cluster, volume) = with_secret().await;
+    let patch = Patch::Merge(json!({"metadata": {"annotations": {
+        "volume.kubernetes.io/provisioner-deletion-secret-name": null,
+        "volume.kubernetes.io/provisioner-deletion-secret-namespace": null,
+    }}}));
+    let volumes = Api::<PersistentVolume>::all(cluster.client.clone());
+    volumes.patch(&volume, &PatchParams::default(), &patch).await.unwrap();
+    cluster.delete_claim("data").await;
+    cluster.nothing_left().await;
+    assert_eq!(cluster.driver.state().secrets["token"], "open sesame");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_in_doubt_outlives_the_driver_on_its_node() {
+    let mut cluster = Cluster::prepare().await;
+    cluster.create::<StorageClass>(testing::late_class("late", DRIVER)).await;
+    cluster.run();
+    for _ in 0..3 {
+        cluster.driver.lose_answer("CreateVolume", Status::deadline_exceeded("too slow"));
+    }
+    cluster.create_in_namespace(testing::claim("data", "late", "64Mi")).await;
+    select(&cluster, "data", "b").await;
+    cluster.events("ProvisioningFailed", 1).await;
+    Api::<CSINode>::all(cluster.client.clone()).delete("b", &DeleteParams::default()).await.unwrap();
+    cluster.bound("data").await;
+    cluster
+        .until("the volume is in the zone of the first call", |world| {
+            let mut volumes = world.volumes.iter().filter_map(|volume| volume.spec.as_ref());
+            volumes.any(|spec| spec.node_affinity == Some(only_in("b")))
+        })
+        .await;
+    assert_eq!(cluster.driver.counts()["CreateVolume"], [4]);
+    cluster.delete_claim("data").await;
+    cluster.nothing_left().await;
+}
+
+fn only_in(zone: &str) -> VolumeNodeAffinity {
+    let term = json!({"matchExpressions": [{"key": ZONE, "operator": "In", "values": [zone]}]});
+    serde_json::from_value(json!({"required": {"nodeSelectorTerms": [term]}})).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_infeasible_call_is_repeated_for_another_class_of_the_name() {
+    let cluster = Cluster::start().await;
+    cluster.driver.fail("CreateVolume", Status::invalid_argument("what?"));
+    cluster.claim("data").await;
+    let message = "Volume provisioning failed with infeasible error. Retries will be delayed. \
+                   rpc error: code = InvalidArgument desc = what?";
+    cluster.told("ProvisioningFailed", message).await;
+    // That nothing happens takes time to see: as long as the next tries would take.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(cluster.driver.counts()["CreateVolume"], [1]);
+    let classes = Api::<StorageClass>::all(cluster.client.clone());
+    classes.delete("fast", &DeleteParams::default()).await.unwrap();
+    cluster.create::<StorageClass>(testing::class("fast", DRIVER)).await;
+    cluster.bound("data").await;
+    assert_eq!(cluster.driver.counts()["CreateVolume"], [2]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_that_cannot_be_used_is_deleted_or_said_to_be_orphaned() {
+    let cluster = Cluster::start().await;
+    let unfit =
+        format!("created volume capacity {} less than requested capacity {}", (64 << 20) - 1, 64 << 20);
+    for (name, failures, orphaned) in [("mended", 4, false), ("orphan", 5, true)] {
+        cluster.driver.state().too_small = 1;
+        for _ in 0..failures {
+            cluster.driver.fail("DeleteVolume", Status::internal("busy"));
+        }
+        let volume = cluster.bound_claim(name).await;
+        let failed = match orphaned {
+            true => format!(
+                "{unfit}. Cleanup of volume {volume} failed, volume is orphaned: rpc error: code = Internal \
+                 desc = busy. Its volume handle is {volume:?}"
+            ),
+            false => unfit.clone(),
+        };
+        cluster.told("ProvisioningFailed", &failed).await;
+        let calls = cluster.driver.state().calls.clone();
+        let count = |method| calls.iter().filter(|call| **call == (method, volume.clone())).count();
+        assert_eq!((count("CreateVolume"), count("DeleteVolume")), (2, 5), "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_driver_that_creates_no_volumes_is_not_called() {
+    let mut cluster = Cluster::prepare().await;
+    cluster.driver.state().lacks = Some(rpc::Type::CreateDeleteVolume);
+    cluster.run();
+    cluster.claim("data").await;
+    let message = "CSI driver does not support dynamic provisioning: controller CREATE_DELETE_VOLUME capability \
+                   is not reported";
+    cluster.told("ProvisioningFailed", message).await;
+    assert_eq!(cluster.driver.counts(), BTreeMap::new());
+}
+
+/// The calls of GetCapacity for zones `a` and `b`.
+fn measured(cluster: &Cluster) -> [usize; 2] {
+    let calls = cluster.driver.state().calls.clone();
+    ["a", "b"].map(|zone| calls.iter().filter(|call| **call == ("GetCapacity", zone.to_owned())).count())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_is_measured_in_its_own_zone_alone() {
+    let mut cluster = Cluster::prepare().await;
+    let mut driver = testing::csi_driver(true);
+    driver.spec.storage_capacity = Some(true);
+    cluster.create::<CSIDriver>(driver).await;
+    for class in ["one", "two"] {
+        cluster.create::<StorageClass>(testing::late_class(class, DRIVER)).await;
+    }
+    cluster.run();
+    // Both classes in this zone; the driver reports the same for all zones.
+    let shows = |world: &World, zone: &str, left: &str| {
+        let there = world.capacities.iter().filter(|capacity| {
+            let labels = capacity.node_topology.as_ref().and_then(|topology| topology.match_labels.as_ref());
+            labels.is_some_and(|labels| labels[ZONE] == zone)
+                && capacity.capacity.as_ref().is_some_and(|capacity| capacity.0 == left)
+        });
+        there.count() == 2
+    };
+    cluster
+        .until("both zones are published", |world| shows(world, "a", "1000Mi") && shows(world, "b", "1000Mi"))
+        .await;
+    assert_eq!(measured(&cluster), [2, 2]);
+    cluster.create_in_namespace(testing::claim("data", "one", "64Mi")).await;
+    select(&cluster, "data", "a").await;
+    cluster.until("the volume shows", |world| shows(world, "a", "999Mi")).await;
+    cluster.bound("data").await;
+    cluster.delete_claim("data").await;
+    cluster.until("its deletion shows", |world| shows(world, "a", "1000Mi")).await;
+    assert_eq!(measured(&cluster), [6, 2]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,20 +7,20 @@ use std::{
     time::Duration,
 };
 
-use claimcheck_informer::{CapacityBy, ClassBy, World};
+use claimcheck_informer::{CapacityBy, ClassBy, World, capacity_place};
 use jiff::Timestamp;
 use k8s_openapi::{
-    api::storage::v1::{CSIDriver, CSIStorageCapacity, StorageClass},
+    api::{
+        core::v1::{NodeSelectorTerm, PersistentVolume},
+        storage::v1::{CSIDriver, CSIStorageCapacity, StorageClass},
+    },
     apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference},
 };
 
+use super::segments::DriverSegments;
 use crate::{
-    claims::{binds_late, name},
-    provisioner::{
-        Settings,
-        create::topology::{Segments, keys_of, segments},
-    },
-    rpc::RESERVED,
+    claims::{binds_late, name, volume_class},
+    provisioner::{Settings, create::topology::Segments},
 };
 
 /// The label with the driver of a capacity.
@@ -29,8 +29,6 @@ const DRIVER_LABEL: &str = "csi.storage.k8s.io/drivername";
 const MANAGER_LABEL: &str = "csi.storage.k8s.io/managed-by";
 const MANAGER: &str = "external-provisioner";
 
-/// Polling interval (upstream `--capacity-poll-interval`).
-pub const PERIOD: Duration = Duration::from_secs(60);
 /// Minimum interval between two calls for one segment: many volumes created at once count as one change.
 pub const PAUSE: Duration = Duration::from_millis(200);
 
@@ -52,7 +50,7 @@ pub enum Action {
         published: Option<Arc<CSIStorageCapacity>>,
         /// The desired object, without the numbers.
         wanted: Box<CSIStorageCapacity>,
-        /// The class's parameters, without the reserved ones.
+        /// The class's parameters: as upstream, including the reserved ones.
         parameters: BTreeMap<String, String>,
     },
     /// Delete an object.
@@ -85,9 +83,9 @@ impl Questions {
     }
 
     /// The delay until the next call.
-    fn due_in(&self, place: &Place, now: Timestamp) -> Duration {
+    fn due_in(&self, place: &Place, period: Duration, now: Timestamp) -> Duration {
         let Some(asked) = self.asked.get(place) else { return Duration::ZERO };
-        let interval = if self.stale.contains(place) { PAUSE } else { PERIOD };
+        let interval = if self.stale.contains(place) { PAUSE } else { period };
         // A clock that was set back makes it due.
         let since = Duration::try_from(now.duration_since(*asked)).unwrap_or(interval);
         interval.saturating_sub(since)
@@ -99,42 +97,89 @@ pub fn plan(
     place: &Place,
     world: &World,
     settings: &Settings,
+    segments: &DriverSegments,
     questions: &Questions,
     now: Timestamp,
 ) -> (Vec<Action>, Option<Duration>) {
     let mut there = published(place, world, settings);
-    let Some((class, driver)) = wanted(place, world, settings) else {
+    let Some((class, driver)) = wanted(place, world, settings, segments) else {
         return (there.into_iter().map(Action::Withdraw).collect(), None);
     };
     let surplus = if there.len() > 1 { there.split_off(1) } else { Vec::new() };
     let mut actions: Vec<_> = surplus.into_iter().map(Action::Withdraw).collect();
-    let due = questions.due_in(place, now);
+    let period = settings.wishes.capacity_poll_interval;
+    let due = questions.due_in(place, period, now);
     let is_due = due.is_zero() || there.is_empty();
     if is_due {
-        let parameters = class.parameters.iter().flatten().filter(|(key, _)| !key.starts_with(RESERVED));
         actions.push(Action::Measure {
             published: there.pop(),
             wanted: Box::new(object(place, driver, settings)),
-            parameters: parameters.map(|(key, value)| (key.clone(), value.clone())).collect(),
+            parameters: class.parameters.clone().unwrap_or_default(),
         });
     }
-    (actions, Some(if is_due { PERIOD } else { due }))
+    (actions, Some(if is_due { period } else { due }))
 }
 
-/// All segments to publish, and those of existing objects.
-pub fn places(world: &World, settings: &Settings) -> BTreeSet<Place> {
-    let segments = driver_segments(world, settings);
-    let classes = world.classes.by(ClassBy::Provisioner, &settings.driver.name);
-    let mut places: BTreeSet<Place> = classes
-        .flat_map(|class| {
-            segments
-                .iter()
-                .map(|segment| Place { class: name(&**class).to_owned(), segment: segment.clone() })
-        })
-        .collect();
+/// All segments of all classes of the driver, and those of existing objects.
+pub fn places(world: &World, settings: &Settings, segments: &DriverSegments) -> BTreeSet<Place> {
+    let wanted = segments.iter().flat_map(|segment| in_segment(segment, world, settings));
     let there = world.capacities.iter().filter(|capacity| is_ours(capacity, settings));
-    places.extend(there.map(|capacity| place_of(capacity)));
-    places
+    wanted.chain(there.map(|capacity| place_of(capacity))).collect()
+}
+
+/// A segment, for each class of the driver.
+pub fn in_segment(segment: &Segments, world: &World, settings: &Settings) -> Vec<Place> {
+    let classes = world.classes.by(ClassBy::Provisioner, &settings.driver.name);
+    classes.map(|class| Place { class: name(&**class).to_owned(), segment: segment.clone() }).collect()
+}
+
+/// All segments of a class, if it is one of the driver, and those of its existing objects.
+pub fn of_class(
+    class: &str,
+    world: &World,
+    settings: &Settings,
+    segments: &DriverSegments,
+) -> BTreeSet<Place> {
+    let found = world.classes.named(class);
+    let has_driver = found.is_some_and(|found| found.provisioner == settings.driver.name);
+    let wanted = segments.iter().filter(|_| has_driver);
+    let wanted = wanted.map(|segment| Place { class: class.to_owned(), segment: segment.clone() });
+    let there = world.capacities.by(CapacityBy::Class, class);
+    let there = there.filter(|capacity| is_ours(capacity, settings));
+    wanted.chain(there.map(|capacity| place_of(capacity))).collect()
+}
+
+/// The capacities that the creation or deletion of a volume may change: those of its segments for all classes or,
+/// if it is accessible from everywhere, those of its class. Upstream: `refreshTopology` and `refreshSC` in
+/// `pkg/capacity/provision.go`. The capacity of other segments is polled only.
+pub fn affected(
+    volume: &PersistentVolume,
+    world: &World,
+    settings: &Settings,
+    segments: &DriverSegments,
+) -> Vec<Place> {
+    let Some(spec) = &volume.spec else { return Vec::new() };
+    let required = spec.node_affinity.as_ref().and_then(|affinity| affinity.required.as_ref());
+    let Some(required) = required else {
+        return of_class(volume_class(volume), world, settings, segments).into_iter().collect();
+    };
+    let accessible = required.node_selector_terms.iter().filter_map(segment_of);
+    let accessible = accessible.filter(|segment| segments.contains(segment));
+    accessible.flat_map(|segment| in_segment(&segment, world, settings)).collect()
+}
+
+/// The segment that a term of a volume's node affinity selects. Upstream: `termToSegment`.
+fn segment_of(term: &NodeSelectorTerm) -> Option<Segments> {
+    if term.match_fields.as_ref().is_some_and(|fields| !fields.is_empty()) {
+        return None;
+    }
+    let requirements = term.match_expressions.iter().flatten();
+    requirements
+        .map(|one| match (one.operator.as_str(), one.values.as_deref()) {
+            ("In", Some([value])) => Some((one.key.clone(), value.clone())),
+            (_, _) => None,
+        })
+        .collect()
 }
 
 /// The segment of an object.
@@ -160,40 +205,25 @@ fn wanted<'w>(
     place: &Place,
     world: &'w World,
     settings: &Settings,
+    segments: &DriverSegments,
 ) -> Option<(&'w StorageClass, &'w CSIDriver)> {
     let driver = world.csi_drivers.named(&settings.driver.name)?;
     let class = world.classes.named(&place.class)?;
     let published = publishes(world, settings)
         && class.provisioner == settings.driver.name
         && (settings.wishes.capacity_for_immediate_binding || binds_late(class))
-        && driver_segments(world, settings).contains(&place.segment);
+        && segments.contains(&place.segment);
     published.then_some((&**class, &**driver))
-}
-
-/// The segments of the driver's nodes: a single empty one for a driver without topology.
-fn driver_segments(world: &World, settings: &Settings) -> BTreeSet<Segments> {
-    if !settings.driver.has_topology() {
-        return [Segments::new()].into();
-    }
-    let of_node = |csi_node: &Arc<_>| {
-        let keys = keys_of(csi_node, &settings.driver.name);
-        let node = world.nodes.named(name(&**csi_node))?;
-        if keys.is_empty() { None } else { segments(node, keys).ok() }
-    };
-    world.csi_nodes.iter().filter_map(of_node).collect()
 }
 
 /// The published objects of the segment, ordered by name, so that all processes keep the same one.
 fn published(place: &Place, world: &World, settings: &Settings) -> Vec<Arc<CSIStorageCapacity>> {
-    let of_class = world.capacities.by(CapacityBy::Class, &place.class);
-    let ours = of_class.filter(|capacity| is_ours(capacity, settings) && place_of(capacity) == *place);
-    let mut ours: Vec<_> = ours.cloned().collect();
-    ours.sort_by(|a, b| name(&**a).cmp(name(&**b)));
-    ours
+    let there = world.capacities.by(CapacityBy::Place, &capacity_place(&place.class, &place.segment));
+    there.filter(|capacity| is_ours(capacity, settings)).cloned().collect()
 }
 
-/// The object for a segment. It is owned by the driver's CSIDriver object (upstream: by the pod's owner), and
-/// deleted with it. Its name is derived from the segment, so that it is never created twice.
+/// The object for a segment. It is owned by the driver's CSIDriver object, and deleted with it, unless
+/// `--capacity-ownerref-level` names another owner. Its name is derived from the segment, so that it is never created twice.
 fn object(place: &Place, driver: &CSIDriver, settings: &Settings) -> CSIStorageCapacity {
     let mut hasher = DefaultHasher::new();
     (&settings.driver.name, place).hash(&mut hasher);
@@ -210,7 +240,7 @@ fn object(place: &Place, driver: &CSIDriver, settings: &Settings) -> CSIStorageC
             name: Some(format!("csisc-{:016x}", hasher.finish())),
             namespace: Some(settings.namespace.clone()),
             labels: Some(labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into()),
-            owner_references: Some(vec![owner]),
+            owner_references: Some(settings.owners.clone().unwrap_or_else(|| vec![owner])),
             ..ObjectMeta::default()
         },
         storage_class_name: place.class.clone(),

@@ -10,10 +10,20 @@ use claimcheck_informer::{
     testing::{self, DRIVER, class, csi_driver, csi_node, late_class, node, world},
 };
 use jiff::Timestamp;
-use k8s_openapi::api::storage::v1::CSIStorageCapacity;
+use k8s_openapi::api::{
+    core::v1::{PersistentVolume, VolumeNodeAffinity},
+    storage::v1::{CSIStorageCapacity, StorageClass},
+};
+use serde_json::json;
 
-use super::plan::{Action, PAUSE, PERIOD, Place, Questions, is_ours, place_of, places, plan};
+use super::{
+    plan::{Action, PAUSE, Place, Questions, affected, is_ours, place_of, places, plan},
+    segments::DriverSegments,
+};
 use crate::{Provisioning, provisioner::Settings, rpc::DriverInfo};
+
+/// The default of `--capacity-poll-interval`.
+const PERIOD: Duration = Duration::from_secs(60);
 
 const ZONE: &str = "zone";
 
@@ -60,8 +70,9 @@ fn now() -> Timestamp {
 /// Publishes what is measured, for every place that is to be measured; withdraws what is to be.
 fn settle(world: &mut World, settings: &Settings) -> Vec<Place> {
     let mut measured = Vec::new();
-    for place in places(world, settings) {
-        for action in plan(&place, world, settings, &Questions::default(), now()).0 {
+    let segments = DriverSegments::of(world, settings);
+    for place in places(world, settings, &segments) {
+        for action in plan(&place, world, settings, &segments, &Questions::default(), now()).0 {
             match action {
                 Action::Measure { published, wanted, .. } => {
                     let object = published.map_or(*wanted, Arc::unwrap_or_clone);
@@ -155,9 +166,10 @@ fn the_driver_is_asked_when_something_happened_and_now_and_then() {
     let mut world = zones();
     settle(&mut world, &with_topology());
     let place = place("one", "a");
+    let segments = DriverSegments::of(&world, &with_topology());
     let mut questions = Questions::default();
     let asks = |questions: &Questions, later: Duration| {
-        let (actions, again) = plan(&place, &world, &with_topology(), questions, now() + later);
+        let (actions, again) = plan(&place, &world, &with_topology(), &segments, questions, now() + later);
         (!actions.is_empty(), again.unwrap())
     };
     assert_eq!(asks(&questions, Duration::ZERO), (true, PERIOD), "after a start");
@@ -170,4 +182,99 @@ fn the_driver_is_asked_when_something_happened_and_now_and_then() {
     assert_eq!(asks(&questions, second), (true, PERIOD));
     questions.ask(&place, now() + second);
     assert!(!asks(&questions, second).0);
+}
+
+fn only_in(zones: &[&str]) -> VolumeNodeAffinity {
+    let term = |zone: &&str| json!({"matchExpressions": [{"key": ZONE, "operator": "In", "values": [zone]}]});
+    let terms: Vec<_> = zones.iter().map(term).collect();
+    serde_json::from_value(json!({"required": {"nodeSelectorTerms": terms}})).unwrap()
+}
+
+fn volume(class: &str, affinity: Option<VolumeNodeAffinity>) -> PersistentVolume {
+    let mut volume = testing::volume("pv", class, "1Gi");
+    volume.spec.get_or_insert_default().node_affinity = affinity;
+    volume
+}
+
+/// A world of a hundred nodes, each a zone `z<number>`, with the capacities of two classes published.
+fn many_zones() -> World {
+    let mut world = zones();
+    for number in 0..100 {
+        let mut node = node(&format!("m{number}"));
+        node.metadata.labels.get_or_insert_default().insert(ZONE.into(), format!("z{number}"));
+        let mut csi_node = csi_node(&format!("m{number}"), None);
+        csi_node.spec.drivers[0].topology_keys = Some(vec![ZONE.into()]);
+        world.apply(node);
+        world.apply(csi_node);
+    }
+    settle(&mut world, &with_topology());
+    world
+}
+
+/// The GetCapacity calls that follow the creation or deletion of a volume.
+fn asked_after(volume: &PersistentVolume, world: &World, segments: &DriverSegments) -> Vec<Place> {
+    let settings = with_topology();
+    let mut questions = Questions::default();
+    let all = places(world, &settings, segments);
+    all.iter().for_each(|place| questions.ask(place, now()));
+    let doubtful = affected(volume, world, &settings, segments);
+    doubtful.iter().for_each(|place| questions.doubt(place));
+    let asks =
+        |place: &&Place| !plan(place, world, &settings, segments, &questions, now() + PAUSE).0.is_empty();
+    all.iter().filter(asks).cloned().collect()
+}
+
+#[test]
+fn a_volume_changes_the_capacity_of_its_own_segments() {
+    let world = many_zones();
+    let segments = DriverSegments::of(&world, &with_topology());
+    assert_eq!(world.capacities.len(), 2 * 102);
+    let other = json!({"required": {"nodeSelectorTerms": [
+        {"matchExpressions": [{"key": ZONE, "operator": "NotIn", "values": ["z7"]}]},
+        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["m7"]}]},
+    ]}});
+    for (what, volume, expected) in [
+        ("one zone", volume("one", Some(only_in(&["z7"]))), vec![place("one", "z7"), place("two", "z7")]),
+        (
+            "two zones",
+            volume("two", Some(only_in(&["a", "z7"]))),
+            vec![place("one", "a"), place("one", "z7"), place("two", "a"), place("two", "z7")],
+        ),
+        ("no zone of the driver", volume("one", Some(only_in(&["elsewhere"]))), vec![]),
+        ("no segment", volume("one", Some(serde_json::from_value(other).unwrap())), vec![]),
+        ("a class that is not published", volume("immediate", None), vec![]),
+    ] {
+        assert_eq!(asked_after(&volume, &world, &segments), expected, "{what}");
+    }
+    let everywhere = asked_after(&volume("one", None), &world, &segments);
+    assert_eq!(everywhere.len(), 102);
+    assert!(everywhere.iter().all(|place| place.class == "one"));
+}
+
+/// Neither a change of a volume nor a plan visits nodes: without any, both give the same.
+#[test]
+fn planning_visits_no_nodes() {
+    let mut world = many_zones();
+    let segments = DriverSegments::of(&world, &with_topology());
+    let volume = volume("one", Some(only_in(&["z7"])));
+    let expected = asked_after(&volume, &world, &segments);
+    let names: Vec<_> = world.nodes.iter().map(|node| claimcheck_informer::key_of(&**node)).collect();
+    for name in names {
+        world.forget(claimcheck_informer::Kind::Node, &name);
+        world.forget(claimcheck_informer::Kind::CsiNode, &name);
+    }
+    assert_eq!(asked_after(&volume, &world, &segments), expected);
+}
+
+#[test]
+fn the_driver_gets_the_parameters_of_the_class_as_they_are() {
+    let mut world = zones();
+    let parameters = [("csi.storage.k8s.io/fstype", "xfs"), ("pool", "fast")];
+    let parameters = parameters.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    world.apply(StorageClass { parameters: Some(parameters.clone().into()), ..late_class("one", DRIVER) });
+    let segments = DriverSegments::of(&world, &with_topology());
+    let questions = Questions::default();
+    let (actions, _) = plan(&place("one", "a"), &world, &with_topology(), &segments, &questions, now());
+    let [Action::Measure { parameters: asked, .. }] = &actions[..] else { panic!("{actions:?}") };
+    assert_eq!(*asked, parameters.into());
 }

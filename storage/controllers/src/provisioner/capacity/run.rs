@@ -1,8 +1,8 @@
 //! Calls GetCapacity and publishes the responses.
 
 use std::{
-    collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    collections::{BTreeMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
 
@@ -13,17 +13,22 @@ use claimcheck_csi::{
 use claimcheck_informer::{Backoff, Change, Kind, KindSet, World, quantity};
 use jiff::Timestamp;
 use k8s_openapi::api::{
-    core::v1::{Node, PersistentVolume, PersistentVolumeClaim},
-    storage::v1::{CSINode, CSIStorageCapacity},
+    core::v1::{PersistentVolume, PersistentVolumeClaim},
+    storage::v1::CSIStorageCapacity,
 };
 use serde_json::json;
 
-use super::plan::{Action, Place, Questions, is_ours, place_of, places, plan, publishes};
+use super::{
+    plan::{
+        Action, Place, Questions, affected, in_segment, is_ours, of_class, place_of, places, plan, publishes,
+    },
+    segments::DriverSegments,
+};
 use crate::{
     Failure,
     claims::{class_name, selected_node},
     context::Context,
-    provisioner::{Settings, create::topology::keys_of},
+    provisioner::Settings,
     rpc::RpcFailure,
     shell::{Controller, Done, Plan},
 };
@@ -32,6 +37,10 @@ use crate::{
 pub struct Capacities {
     driver: Driver,
     settings: Settings,
+    /// From the first change on, when the world is complete.
+    segments: OnceLock<Mutex<DriverSegments>>,
+    /// Uids of the driver's volumes: a resync repeats their additions.
+    volumes: Mutex<HashSet<String>>,
     questions: Mutex<Questions>,
 }
 
@@ -56,26 +65,34 @@ impl Controller for Capacities {
     }
 
     fn wakes(&self, change: &Change, world: &World) -> Vec<Place> {
-        let all = || places(world, &self.settings).into_iter();
+        let settings = &self.settings;
+        let mut segments = self.segments(world);
         match change.kind {
-            Kind::Volume | Kind::Claim if !publishes(world, &self.settings) => Vec::new(),
-            Kind::Volume if self.changes_room(change) => self.doubt(all().collect()),
-            Kind::Claim => match given_up(change) {
-                Some(class) => self.doubt(all().filter(|place| place.class == class).collect()),
-                None => Vec::new(),
+            Kind::Volume => match self.changes_room(change) {
+                Some(volume) if publishes(world, settings) => {
+                    self.doubt(affected(volume, world, settings, &segments))
+                }
+                Some(_) | None => Vec::new(),
             },
-            Kind::Class => all().filter(|place| place.class == change.key.name).collect(),
-            Kind::Node if labels_differ(change) => all().collect(),
-            Kind::CsiNode if self.keys_differ(change) => all().collect(),
-            Kind::CsiDriver if change.key.name == self.settings.driver.name => all().collect(),
+            Kind::Claim => match given_up(change) {
+                Some(class) if publishes(world, settings) => {
+                    self.doubt(of_class(&class, world, settings, &segments).into_iter().collect())
+                }
+                Some(_) | None => Vec::new(),
+            },
+            Kind::Class => of_class(&change.key.name, world, settings, &segments).into_iter().collect(),
+            Kind::Node | Kind::CsiNode => {
+                let changed = segments.update(&change.key.name, world, settings);
+                changed.iter().flat_map(|segment| in_segment(segment, world, settings)).collect()
+            }
+            Kind::CsiDriver if change.key.name == settings.driver.name => {
+                places(world, settings, &segments).into_iter().collect()
+            }
             Kind::Capacity => {
                 let states = change.states::<CSIStorageCapacity>();
-                states.filter(|capacity| is_ours(capacity, &self.settings)).map(|c| place_of(c)).collect()
+                states.filter(|capacity| is_ours(capacity, settings)).map(|c| place_of(c)).collect()
             }
-            Kind::Volume
-            | Kind::Node
-            | Kind::CsiNode
-            | Kind::CsiDriver
+            Kind::CsiDriver
             | Kind::Pod
             | Kind::Attachment
             | Kind::Lease
@@ -87,8 +104,9 @@ impl Controller for Capacities {
     }
 
     fn plan(&self, place: &Place, world: &World, now: Timestamp) -> Plan<Action> {
+        let segments = self.segments(world);
         let mut questions = self.questions();
-        let (actions, again) = plan(place, world, &self.settings, &questions, now);
+        let (actions, again) = plan(place, world, &self.settings, &segments, &questions, now);
         if again.is_none() {
             questions.forget(place);
         }
@@ -112,7 +130,13 @@ impl Controller for Capacities {
 
 impl Capacities {
     pub fn new(driver: Driver, settings: Settings) -> Self {
-        Self { driver, settings, questions: Mutex::default() }
+        Self {
+            driver,
+            settings,
+            segments: OnceLock::new(),
+            volumes: Mutex::default(),
+            questions: Mutex::default(),
+        }
     }
 
     /// Calls GetCapacity for the segment.
@@ -150,18 +174,25 @@ impl Capacities {
         places
     }
 
-    /// Whether a volume of the driver was created or deleted.
-    fn changes_room(&self, change: &Change) -> bool {
-        let volume = change.object::<PersistentVolume>();
-        let csi = volume.and_then(|volume| volume.spec.as_ref()?.csi.as_ref());
-        csi.is_some_and(|csi| csi.driver == self.settings.driver.name)
-            && change.old.is_some() != change.new.is_some()
+    /// The volume of the driver that was created or deleted.
+    fn changes_room<'c>(&self, change: &'c Change) -> Option<&'c Arc<PersistentVolume>> {
+        let volume = change.object::<PersistentVolume>()?;
+        let csi = volume.spec.as_ref()?.csi.as_ref()?;
+        let uid = volume.metadata.uid.as_deref()?;
+        // Nothing panics while it is locked, so a poisoned one is whole.
+        let mut volumes = self.volumes.lock().unwrap_or_else(PoisonError::into_inner);
+        let changes = csi.driver == self.settings.driver.name
+            && match &change.new {
+                Some(_) => volumes.insert(uid.to_owned()),
+                None => volumes.remove(uid),
+            };
+        changes.then_some(volume)
     }
 
-    fn keys_differ(&self, change: &Change) -> bool {
-        let (old, new) = change.both::<CSINode>();
-        let keys = |node: &std::sync::Arc<CSINode>| keys_of(node, &self.settings.driver.name).to_vec();
-        old.map(keys) != new.map(keys)
+    // Nothing panics while it is locked, so a poisoned one is whole.
+    fn segments(&self, world: &World) -> MutexGuard<'_, DriverSegments> {
+        let segments = self.segments.get_or_init(|| Mutex::new(DriverSegments::of(world, &self.settings)));
+        segments.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     // Its methods cannot leave it half changed.
@@ -175,11 +206,6 @@ fn given_up(change: &Change) -> Option<String> {
     let (old, new) = change.both::<PersistentVolumeClaim>();
     let (old, new) = (old?, new?);
     (selected_node(old).is_some() && selected_node(new).is_none()).then(|| class_name(new).to_owned())
-}
-
-fn labels_differ(change: &Change) -> bool {
-    let (old, new) = change.both::<Node>();
-    old.map(|node| &node.metadata.labels) != new.map(|node| &node.metadata.labels)
 }
 
 /// Writes the measured capacity, unless it is published already.

@@ -5,7 +5,7 @@
 pub(crate) mod plan;
 mod request;
 mod run;
-mod secrets;
+pub(super) mod secrets;
 mod source;
 pub(super) mod topology;
 

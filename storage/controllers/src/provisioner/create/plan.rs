@@ -3,17 +3,41 @@
 //! Upstream: `shouldProvision`, `provisionClaimOperation` and `provisionVolumeErrorHandling` in
 //! sig-storage-lib-external-provisioner `controller/controller.go`.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use claimcheck_informer::{DataSource, World, data_source};
-use claimcheck_model::{SELECTED_NODE, STORAGE_PROVISIONER, STORAGE_PROVISIONER_BETA};
+use claimcheck_model::{STORAGE_PROVISIONER, STORAGE_PROVISIONER_BETA};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
 use super::{
-    request::{Job, Refusal, volume_name},
+    request::{Job, Refusal},
     topology::TopologyError,
 };
-use crate::{provisioner::Settings, rpc::Certainty};
+use crate::{
+    claims::{self, binds_late, class_name, selected_node},
+    provisioner::Settings,
+    rpc::Certainty,
+};
+
+/// How long an infeasible request is not retried, unless its claim or class changes. Upstream:
+/// `--retry-interval-max`.
+pub const SLOW: Duration = Duration::from_secs(300);
+
+/// The last call for a claim, while it determines the next one.
+#[derive(Clone, Debug)]
+pub enum Known {
+    /// It may still be in progress, or its volume has no object yet. Upstream: `claimsInProgress`, and the
+    /// `pvcNodeStore` in external-provisioner `pkg/controller/cache.go`.
+    InDoubt(Box<Job>),
+    /// The driver rejected it as invalid. Upstream: `slowSet`.
+    Infeasible {
+        /// The call.
+        job: Box<Job>,
+        /// The time until which it is not repeated.
+        until: Timestamp,
+    },
+}
 
 /// The action for a claim.
 #[derive(Clone, Debug)]
@@ -40,25 +64,74 @@ pub enum Action {
     },
 }
 
-/// Plans a claim. It need not exist any more: if its CreateVolume may still be in progress, it is provisioned
-/// to the end, so that its volume gets an object and is then released and deleted like any other.
+/// Plans a claim after the last call for it, or the time of the next plan. A call in doubt is repeated
+/// unchanged until its result is known, even if the claim, its class, source or node no longer exists: then its
+/// volume gets an object, and is released and deleted like any other if the claim is deleted.
+pub fn plan_known(
+    claim: Option<&Arc<PersistentVolumeClaim>>,
+    known: Option<&Known>,
+    world: &World,
+    settings: &Settings,
+    now: Timestamp,
+) -> (Option<Action>, Option<Duration>) {
+    match (claim, known) {
+        (claim, Some(Known::InDoubt(job))) => (repeat(claim, job, world, settings), None),
+        (Some(claim), Some(Known::Infeasible { job, until })) => {
+            match delay(claim, job, *until, world, now) {
+                Some(delay) => (None, Some(delay)),
+                None => (plan(claim, world, settings), None),
+            }
+        }
+        (Some(claim), None) => (plan(claim, world, settings), None),
+        (None, Some(Known::Infeasible { .. }) | None) => (None, None),
+    }
+}
+
+/// The call again, unless the claim has a volume by now. The request is that of the first call.
+fn repeat(
+    claim: Option<&Arc<PersistentVolumeClaim>>,
+    job: &Job,
+    world: &World,
+    settings: &Settings,
+) -> Option<Action> {
+    let mut job = job.clone();
+    if let Some(claim) = claim {
+        job.claim = claim.clone();
+    }
+    (!is_provisioned(&job.claim, world, settings)).then(|| Action::Provision(Box::new(job)))
+}
+
+/// How long the claim has still to wait after an infeasible call. Upstream:
+/// `delayProvisioningIfRecentlyInfeasible`, which retries early only for another StorageClass.
+fn delay(
+    claim: &PersistentVolumeClaim,
+    job: &Job,
+    until: Timestamp,
+    world: &World,
+    now: Timestamp,
+) -> Option<Duration> {
+    let class = world.classes.named(class_name(claim))?;
+    let same = class.metadata.uid == job.class_uid
+        && claim.spec == job.claim.spec
+        && selected_node(claim) == selected_node(&job.claim);
+    let left = Duration::try_from(until.duration_since(now)).ok()?;
+    (same && !left.is_zero()).then_some(left)
+}
+
+/// Plans a claim without regard to earlier calls.
 pub fn plan(claim: &Arc<PersistentVolumeClaim>, world: &World, settings: &Settings) -> Option<Action> {
-    let spec = claim.spec.as_ref()?;
-    if spec.volume_name.as_ref().is_some_and(|name| !name.is_empty()) {
+    if is_provisioned(claim, world, settings) || !is_for(claim, &settings.driver.name) {
         return None;
     }
-    if !is_for(claim, &settings.driver.name) || world.volumes.named(&volume_name(claim)).is_some() {
-        return None;
-    }
-    let class_name = spec.storage_class_name.clone().unwrap_or_default();
-    let Some(class) = world.classes.named(&class_name) else {
-        return Some(Action::Refuse { claim: claim.clone(), refusal: Refusal::NoClass(class_name) });
+    let class_name = class_name(claim);
+    let Some(class) = world.classes.named(class_name) else {
+        let refusal = Refusal::NoClass(class_name.to_owned());
+        return Some(Action::Refuse { claim: claim.clone(), refusal });
     };
     if class.provisioner != settings.driver.name {
         return None;
     }
-    if class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer") && selected_node(claim).is_none()
-    {
+    if binds_late(class) && selected_node(claim).is_none() {
         return None;
     }
     // A volume with a populator is created by the populator.
@@ -82,25 +155,31 @@ pub enum Next {
     RepeatTillCertain,
     /// No volume exists: retry, if the claim still needs one then.
     Retry,
+    /// No volume exists, and the same call will not succeed: retry after [`SLOW`].
+    RetrySlowly,
     /// No volume exists: let the scheduler choose another node.
     Reschedule,
 }
 
-/// Upstream: `checkError` in external-provisioner `pkg/controller/controller.go`.
+/// Upstream: `checkError` in external-provisioner `pkg/controller/controller.go`, and `isInfeasibleError` in
+/// sig-storage-lib-external-provisioner.
 pub fn after_failure(certainty: Certainty, may_reschedule: bool) -> Next {
     match certainty {
         Certainty::Unknown => Next::RepeatTillCertain,
         Certainty::Exhausted if may_reschedule => Next::Reschedule,
-        Certainty::Exhausted | Certainty::Final | Certainty::Infeasible => Next::Retry,
+        Certainty::Exhausted | Certainty::Final => Next::Retry,
+        Certainty::Infeasible => Next::RetrySlowly,
     }
+}
+
+/// Whether the claim has a volume, or the object of its volume exists.
+fn is_provisioned(claim: &PersistentVolumeClaim, world: &World, settings: &Settings) -> bool {
+    let name = settings.volume_names.name(claim.metadata.uid.as_deref().unwrap_or_default());
+    claims::volume_name(claim).is_some() || world.volumes.named(&name).is_some()
 }
 
 fn is_for(claim: &PersistentVolumeClaim, driver: &str) -> bool {
     let annotations = claim.metadata.annotations.as_ref();
     let named = |key| annotations.and_then(|all| all.get(key));
     named(STORAGE_PROVISIONER).or_else(|| named(STORAGE_PROVISIONER_BETA)).is_some_and(|name| name == driver)
-}
-
-fn selected_node(claim: &PersistentVolumeClaim) -> Option<&String> {
-    claim.metadata.annotations.as_ref()?.get(SELECTED_NODE).filter(|node| !node.is_empty())
 }

@@ -1,6 +1,6 @@
 //! Claims and what is asked of the driver for them, and what its answers make.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use claimcheck_csi::v1::{
     CreateVolumeRequest, Topology, Volume,
@@ -9,10 +9,13 @@ use claimcheck_csi::v1::{
     volume_capability::{AccessType, access_mode::Mode},
 };
 use claimcheck_informer::{
-    World,
+    Kind, World,
     testing::{self, DRIVER},
 };
-use claimcheck_model::{PROVISIONED_BY, PROVISIONER_FINALIZER, SELECTED_NODE, STORAGE_PROVISIONER};
+use claimcheck_model::{
+    ObjectKey, PROVISIONED_BY, PROVISIONER_FINALIZER, SELECTED_NODE, STORAGE_PROVISIONER,
+};
+use jiff::Timestamp;
 use k8s_openapi::{
     api::{
         core::v1::{
@@ -25,19 +28,30 @@ use k8s_openapi::{
 use serde_json::json;
 
 use super::{
-    plan::{Action, Next, after_failure, plan},
+    plan::{Action, Known, Next, SLOW, after_failure, plan, plan_known},
     request::{Job, Refusal},
 };
 use crate::{
     Provisioning,
-    provisioner::Settings,
+    provisioner::{Incapable, Settings},
     rpc::{Certainty, DriverInfo},
 };
 
 const ZONE: &str = "test/zone";
 
+/// Of a driver that creates volumes, with these capabilities in addition.
 fn settings(services: &[Service]) -> Settings {
-    Settings { driver: DriverInfo::new(DRIVER, services, &[]), identity: "me".into(), ..Settings::default() }
+    capable(services, &[])
+}
+
+fn capable(services: &[Service], rpcs: &[Rpc]) -> Settings {
+    let services = [&[Service::ControllerService][..], services].concat();
+    let rpcs = [&[Rpc::CreateDeleteVolume][..], rpcs].concat();
+    Settings {
+        driver: DriverInfo::new(DRIVER, &services, &rpcs),
+        identity: "me".into(),
+        ..Settings::default()
+    }
 }
 
 /// A claim that asks the test driver.
@@ -109,9 +123,13 @@ fn whose_turn_it_is() {
     taken.spec.get_or_insert_default().volume_name = Some("pv".into());
     let mut done = immediate();
     done.apply(testing::volume("pvc-uid-data", "fast", "1Gi"));
+    let mut annotated = asking();
+    annotated.spec.get_or_insert_default().storage_class_name = None;
+    testing::annotate(&mut annotated.metadata, "volume.beta.kubernetes.io/storage-class", "fast");
     for (what, claim, world, expected) in [
         ("immediate", asking(), immediate(), true),
         ("beta annotation", beta, immediate(), true),
+        ("class in the beta annotation", annotated, immediate(), true),
         ("not asked yet", testing::claim("data", "fast", "1Gi"), immediate(), false),
         ("other driver", foreign, immediate(), false),
         ("class of another driver", asking(), world(testing::class("fast", "other")), false),
@@ -154,9 +172,8 @@ fn block_volumes_and_extra_metadata() {
     let spec = claim.spec.get_or_insert_default();
     spec.volume_mode = Some("Block".into());
     spec.access_modes = Some(vec!["ReadWriteOnce".into(), "ReadWriteMany".into()]);
-    let driver = DriverInfo::new(DRIVER, &[], &[Rpc::SingleNodeMultiWriter]);
     let wishes = Provisioning { extra_create_metadata: true, ..Provisioning::default() };
-    let settings = Settings { driver, wishes, ..Settings::default() };
+    let settings = Settings { wishes, ..capable(&[], &[Rpc::SingleNodeMultiWriter]) };
     let job = job(claim, &world(with_parameters(&[("fsType", "ext4")])), &settings);
     let modes: Vec<Mode> = job
         .request
@@ -200,6 +217,43 @@ fn claims_that_cannot_be_served_are_refused() {
     assert_eq!(refusal(asking(), &world(with_parameters(&two))), Refusal::TwoFsTypes);
     let unknown = Refusal::UnknownParameter(reserved.0.into());
     assert_eq!(refusal(asking(), &world(with_parameters(&[reserved]))), unknown);
+}
+
+#[test]
+fn a_driver_that_creates_no_volumes_is_not_called() {
+    let world = world(testing::class("fast", DRIVER));
+    for (driver, reason) in [
+        (DriverInfo::new(DRIVER, &[], &[Rpc::CreateDeleteVolume]), Incapable::NoController),
+        (DriverInfo::new(DRIVER, &[Service::ControllerService], &[]), Incapable::NoVolumes),
+    ] {
+        let settings = Settings { driver, ..Settings::default() };
+        let Some(Action::Refuse { refusal, .. }) = planned(asking(), &world, &settings) else {
+            panic!("expected a refusal")
+        };
+        assert_eq!(refusal, Refusal::Incapable(reason));
+    }
+}
+
+/// With the option alone, whatever the driver's capabilities.
+#[test]
+fn volumes_are_read_only_if_that_is_configured() {
+    let world = world(testing::class("fast", DRIVER));
+    for (modes, controller_publish_readonly, expected) in [
+        (&["ReadOnlyMany"][..], false, None),
+        (&["ReadOnlyMany"], true, Some(true)),
+        (&["ReadOnlyMany", "ReadWriteMany"], true, None),
+        (&["ReadWriteOnce"], true, None),
+    ] {
+        for rpcs in [&[][..], &[Rpc::PublishReadonly][..]] {
+            let wishes = Provisioning { controller_publish_readonly, ..Provisioning::default() };
+            let settings = Settings { wishes, ..capable(&[], rpcs) };
+            let mut claim = asking();
+            let modes = modes.iter().map(ToString::to_string);
+            claim.spec.get_or_insert_default().access_modes = Some(modes.collect());
+            let volume = job(claim, &world, &settings).finish(Volume::default()).unwrap();
+            assert_eq!(volume.spec.unwrap().csi.unwrap().read_only, expected, "{settings:?}");
+        }
+    }
 }
 
 /// The object that a stock provisioner made of the same answer (recordings/writes).
@@ -345,7 +399,7 @@ fn what_follows_a_failure() {
         (Certainty::Exhausted, true, Next::Reschedule),
         (Certainty::Exhausted, false, Next::Retry),
         (Certainty::Final, true, Next::Retry),
-        (Certainty::Infeasible, true, Next::Retry),
+        (Certainty::Infeasible, true, Next::RetrySlowly),
     ] {
         assert_eq!(after_failure(certainty, may_reschedule), next, "{certainty:?} {may_reschedule}");
     }
@@ -354,4 +408,89 @@ fn what_follows_a_failure() {
         job(selecting("a1"), &late, &settings(&[Service::VolumeAccessibilityConstraints])).may_reschedule
     );
     assert!(!job(selecting("a1"), &late, &settings(&[])).may_reschedule, "the next call would be the same");
+}
+
+fn now() -> Timestamp {
+    "2026-11-21T12:00:00Z".parse().unwrap()
+}
+
+#[test]
+fn a_call_in_doubt_is_repeated_whatever_has_changed() {
+    type Change = fn(&mut World);
+    let settings = settings(&[Service::VolumeAccessibilityConstraints]);
+    let late = || zones(testing::late_class("fast", DRIVER));
+    let first = job(selecting("a1"), &late(), &settings);
+    let known = Known::InDoubt(Box::new(first.clone()));
+    let planned = |claim: Option<PersistentVolumeClaim>, change: Change| {
+        let mut world = late();
+        change(&mut world);
+        plan_known(claim.map(Arc::new).as_ref(), Some(&known), &world, &settings, now())
+    };
+    let mut edited = selecting("a1");
+    testing::annotate(&mut edited.metadata, "note", "edited");
+    let mut foreign = selecting("a1");
+    testing::annotate(&mut foreign.metadata, STORAGE_PROVISIONER, "other.driver");
+    let table: [(&str, Option<PersistentVolumeClaim>, Change); 8] = [
+        ("nothing", Some(selecting("a1")), |_| {}),
+        ("the node is gone", Some(selecting("a1")), |world| {
+            world.forget(Kind::Node, &ObjectKey::cluster("a1"));
+        }),
+        ("the driver is gone from the node", Some(selecting("a1")), |world| {
+            world.forget(Kind::CsiNode, &ObjectKey::cluster("a1"));
+        }),
+        ("another zone is gone", Some(selecting("a1")), |world| {
+            world.forget(Kind::Node, &ObjectKey::cluster("b1"));
+        }),
+        ("the class is gone", Some(edited), |world| {
+            world.forget(Kind::Class, &ObjectKey::cluster("fast"));
+        }),
+        ("the class has other parameters", Some(foreign), |world| {
+            world.apply(with_parameters(&[("kind", "image")]));
+        }),
+        ("the node was given up", Some(selecting("")), |_| {}),
+        ("the claim is gone", None, |_| {}),
+    ];
+    for (what, claim, change) in table {
+        let (Some(Action::Provision(again)), None) = planned(claim.clone(), change) else {
+            panic!("expected to provision: {what}")
+        };
+        assert_eq!(again.request, first.request, "{what}");
+        assert_eq!(*again.claim, claim.unwrap_or_else(|| selecting("a1")), "{what}");
+    }
+    let mut taken = selecting("a1");
+    taken.spec.get_or_insert_default().volume_name = Some("pv".into());
+    assert!(planned(Some(taken), |_| {}).0.is_none(), "the claim got another volume");
+    let created: Change = |world| drop(world.apply(testing::volume("pvc-uid-data", "fast", "1Gi")));
+    assert!(planned(Some(selecting("a1")), created).0.is_none(), "the object of the volume exists");
+}
+
+#[test]
+fn an_infeasible_call_is_repeated_slowly_unless_the_claim_or_class_changes() {
+    let class = || testing::class("fast", DRIVER);
+    let first = job(asking(), &world(class()), &settings(&[]));
+    let known = Known::Infeasible { job: Box::new(first), until: now() + SLOW };
+    let mut class_again = class();
+    class_again.metadata.uid = Some("another".into());
+    let mut annotated = asking();
+    testing::annotate(&mut annotated.metadata, "note", "edited");
+    let mut attributed = asking();
+    attributed.spec.get_or_insert_default().volume_attributes_class_name = Some(String::new());
+    let minute = Duration::from_secs(60);
+    for (what, claim, class, later, expected) in [
+        ("at once", asking(), Some(class()), Duration::ZERO, Some(SLOW)),
+        ("a minute later", asking(), Some(class()), minute, Some(SLOW - minute)),
+        ("a note on the claim", annotated, Some(class()), minute, Some(SLOW - minute)),
+        ("five minutes later", asking(), Some(class()), SLOW, None),
+        ("another class of the name", asking(), Some(class_again), minute, None),
+        ("no class", asking(), None, minute, None),
+        ("another claim", attributed, Some(class()), minute, None),
+        ("another node", selecting("a1"), Some(class()), minute, None),
+    ] {
+        let world = class.map_or_else(World::default, world);
+        let claim = Arc::new(claim);
+        let (action, again) = plan_known(Some(&claim), Some(&known), &world, &settings(&[]), now() + later);
+        assert_eq!((action.is_none(), again), (expected.is_some(), expected), "{what}");
+    }
+    let (action, again) = plan_known(None, Some(&known), &world(class()), &settings(&[]), now());
+    assert!(action.is_none() && again.is_none(), "the claim is gone");
 }

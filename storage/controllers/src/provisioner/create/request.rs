@@ -29,8 +29,8 @@ use super::{
 use crate::{
     claims::class_name,
     provisioner::{
-        DELETION_SECRET_NAME, DELETION_SECRET_NAMESPACE, MODIFY_SECRET_NAME, MODIFY_SECRET_NAMESPACE,
-        Settings,
+        DELETION_SECRET_NAME, DELETION_SECRET_NAMESPACE, Incapable, MODIFY_SECRET_NAME,
+        MODIFY_SECRET_NAMESPACE, Settings,
     },
     rpc::{AccessModeError, RESERVED, SecretNameError, access_mode, volume_capability},
 };
@@ -44,6 +44,9 @@ pub enum Refusal {
     /// Its class was deleted.
     #[error("storageclass {0:?} not found; create it, or a claim of another class")]
     NoClass(String),
+    /// See the error.
+    #[error(transparent)]
+    Incapable(#[from] Incapable),
     /// A feature of existing volumes only.
     #[error("a claim with a selector can only be bound to an existing volume; remove the selector")]
     Selector,
@@ -120,14 +123,15 @@ pub struct Job {
     pub unheld: Option<Arc<PersistentVolumeClaim>>,
     /// The scheduler may choose another node if this one has no capacity.
     pub may_reschedule: bool,
+    /// The uid of the claim's class.
+    pub class_uid: Option<String>,
     /// The PersistentVolume, without the fields of the response.
     volume: PersistentVolume,
     has_topology: bool,
 }
 
 impl Job {
-    /// The job for this claim. Equal claims, classes and nodes give equal jobs, so a call that is repeated
-    /// because its outcome was unknown is the same call.
+    /// The job for this claim.
     pub fn new(
         claim: &Arc<PersistentVolumeClaim>,
         class: &StorageClass,
@@ -136,11 +140,15 @@ impl Job {
     ) -> Result<Self, Refusal> {
         let empty = PersistentVolumeClaimSpec::default();
         let spec = claim.spec.as_ref().unwrap_or(&empty);
+        Incapable::check(&settings.driver)?;
         check_supported(spec)?;
-        let name = volume_name(claim);
+        let name = settings.volume_names.name(claim.metadata.uid.as_deref().unwrap_or_default());
         let parameters = class.parameters.clone().unwrap_or_default();
         let block = spec.volume_mode.as_deref() == Some("Block");
-        let fs_type = fs_type(&parameters)?;
+        let fs_type = match fs_type(&parameters)? {
+            unset if unset.is_empty() => settings.default_fs_type.clone(),
+            named => named,
+        };
         let secret = |purpose| secrets::reference(purpose, &parameters, &name, claim);
         let provision_secret = secret(Purpose::Provision)?;
         let selected = claim.metadata.annotations.as_ref().and_then(|all| all.get(SELECTED_NODE));
@@ -149,8 +157,14 @@ impl Job {
             let allowed = class.allowed_topologies.as_deref().unwrap_or_default();
             let claim_name = claim.metadata.name.as_deref().unwrap_or_default();
             let selected = selected.map(String::as_str);
-            let (driver, strict) = (&settings.driver.name, settings.wishes.strict_topology);
-            topology::requirement(world, driver, claim_name, allowed, selected, strict)?
+            topology::requirement(
+                world,
+                &settings.driver.name,
+                claim_name,
+                allowed,
+                selected,
+                settings.wishes,
+            )?
         } else {
             None
         };
@@ -200,6 +214,7 @@ impl Job {
             secret: provision_secret,
             unheld,
             may_reschedule,
+            class_uid: class.metadata.uid.clone(),
             volume,
             has_topology,
         })
@@ -266,15 +281,11 @@ fn annotations(
     annotations
 }
 
-/// Whether the volume is read-only, and the driver supports that.
+/// Whether the volume is read-only for every call. Upstream: `pvReadOnly` in `Provision`, whatever the driver's
+/// capabilities.
 fn is_read_only(spec: &PersistentVolumeClaimSpec, settings: &Settings) -> bool {
     let modes = spec.access_modes.as_deref().unwrap_or_default();
-    matches!(modes, [only] if only == "ReadOnlyMany") && settings.driver.can(Rpc::PublishReadonly)
-}
-
-/// The name of a claim's volume, in Kubernetes and in the driver: the same in every attempt.
-pub fn volume_name(claim: &PersistentVolumeClaim) -> String {
-    format!("pvc-{}", claim.metadata.uid.as_deref().unwrap_or_default())
+    settings.wishes.controller_publish_readonly && matches!(modes, [only] if only == "ReadOnlyMany")
 }
 
 fn check_supported(spec: &PersistentVolumeClaimSpec) -> Result<(), Refusal> {

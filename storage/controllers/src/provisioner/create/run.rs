@@ -15,12 +15,12 @@ use serde_json::json;
 use tracing::info;
 
 use super::{
-    plan::{Action, Next, after_failure, plan},
+    plan::{Action, Known, Next, SLOW, after_failure, plan_known},
     request::Job,
 };
 use crate::{
     Failure,
-    claims::{ref_key, volume_name},
+    claims::{class_name, ref_key, volume_name},
     context::Context,
     provisioner::{Settings, meter},
     rpc::{Certainty, RpcFailure, credentials},
@@ -34,13 +34,15 @@ pub struct ClaimId {
     uid: String,
 }
 
+/// How often the deletion of a volume that cannot be used is tried (upstream: `deleteVolumeRetryCount`).
+const CLEANUP_TRIES: usize = 5;
+
 /// The controller that creates volumes.
 pub struct Claims {
     driver: Driver,
     settings: Settings,
-    /// Requests of CreateVolume calls with an unknown outcome, by uid: they are repeated until it is
-    /// known, also after the claims, or their sources, are deleted.
-    in_doubt: Mutex<HashMap<String, Box<Job>>>,
+    /// The last calls, by the claim's uid.
+    known: Mutex<HashMap<String, Known>>,
 }
 
 impl Controller for Claims {
@@ -49,7 +51,7 @@ impl Controller for Claims {
 
     const NAME: &'static str = "provisioner";
     /// Number of concurrent CreateVolume calls; upstream's default is 100.
-    const WORKERS: usize = 32;
+    const WORKERS: usize = 100;
     const BACKOFF: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(60) };
 
     fn about(key: &ClaimId) -> About<'_> {
@@ -101,18 +103,14 @@ impl Controller for Claims {
         }
     }
 
-    fn plan(&self, id: &ClaimId, world: &World, _: Timestamp) -> Plan<Action> {
-        let living = world.claims.get(&id.key).filter(|claim| claim.metadata.uid.as_deref() == Some(&id.uid));
-        let in_doubt = self.in_doubt().get(&id.uid).cloned();
-        let claim = living.cloned().or_else(|| Some(in_doubt.as_ref()?.claim.clone()));
-        let action = match (claim.and_then(|claim| plan(&claim, world, &self.settings)), in_doubt) {
-            (Some(Action::Refuse { .. } | Action::Hold(_)), Some(job)) => Some(Action::Provision(job)),
-            (action, _) => action,
-        };
-        if action.is_none() {
-            self.in_doubt().remove(&id.uid);
+    fn plan(&self, id: &ClaimId, world: &World, now: Timestamp) -> Plan<Action> {
+        let claim = world.claims.get(&id.key).filter(|claim| claim.metadata.uid.as_deref() == Some(&id.uid));
+        let known = self.known().get(&id.uid).cloned();
+        let (action, again) = plan_known(claim, known.as_ref(), world, &self.settings, now);
+        if action.is_none() && again.is_none() {
+            self.known().remove(&id.uid);
         }
-        action.into_iter().collect::<Vec<_>>().into()
+        Plan { actions: Vec::from_iter(action), again }
     }
 
     async fn act(&self, context: &Context, id: &ClaimId, action: Action) -> Result<Done, Failure> {
@@ -143,7 +141,7 @@ impl Controller for Claims {
 
 impl Claims {
     pub fn new(driver: Driver, settings: Settings) -> Self {
-        Self { driver, settings, in_doubt: Mutex::default() }
+        Self { driver, settings, known: Mutex::default() }
     }
 
     async fn provision(&self, context: &Context, id: &ClaimId, job: &Job) -> Result<Done, Failure> {
@@ -156,21 +154,27 @@ impl Claims {
             .inspect_err(|error| failed(context, &job.claim, &error.to_string()))?;
         let mut request = job.request.clone();
         request.secrets = secrets.clone();
-        let mut controller = self.driver.controller();
-        let answer = match controller.create_volume(request).await {
+        let answer = match self.driver.controller().create_volume(request).await {
             Ok(answer) => answer.into_inner().volume.unwrap_or_default(),
             Err(status) => return self.not_created(context, id, job, status.into()).await,
         };
         // From here on a volume exists, and is not to be lost sight of until it has its object.
-        self.in_doubt().insert(id.uid.clone(), Box::new(job.clone()));
+        self.known().insert(id.uid.clone(), Known::InDoubt(Box::new(job.clone())));
         let handle = answer.volume_id.clone();
         let volume = match job.finish(answer) {
             Ok(volume) => volume,
             Err(unfit) => {
-                failed(context, &job.claim, &unfit.to_string());
-                let request = DeleteVolumeRequest { volume_id: handle, secrets };
-                controller.delete_volume(request).await.map_err(RpcFailure::from)?;
-                return Err(unfit.into());
+                let request = DeleteVolumeRequest { volume_id: handle.clone(), secrets };
+                let message = match self.clean_up(request).await {
+                    Ok(()) => unfit.to_string(),
+                    Err(failure) => format!(
+                        "{unfit}. Cleanup of volume {} failed, volume is orphaned: {failure}. Its volume handle is \
+                         {handle:?}",
+                        job.request.name
+                    ),
+                };
+                failed(context, &job.claim, &message);
+                return Err(Failure::Later(message.into()));
             }
         };
         match context.create(&volume).await {
@@ -181,7 +185,7 @@ impl Claims {
                 return Err(Failure::Later(error));
             }
         }
-        self.in_doubt().remove(&id.uid);
+        self.known().remove(&id.uid);
         meter::provisioned(&context.meter, &job.claim, began.elapsed());
         info!(claim = %id.key, handle, "provisioned");
         let message = format!("Successfully provisioned volume {}", job.request.name);
@@ -201,29 +205,50 @@ impl Claims {
                 "Volume provisioning failed with infeasible error. Retries will be delayed. {failure}"
             ),
             Certainty::Final | Certainty::Exhausted | Certainty::Unknown => {
-                format!("failed to provision volume with StorageClass {:?}: {failure}", class_of(&job.claim))
+                format!(
+                    "failed to provision volume with StorageClass {:?}: {failure}",
+                    class_name(&job.claim)
+                )
             }
         };
         failed(context, &job.claim, &message);
         match after_failure(failure.certainty, job.may_reschedule) {
             Next::RepeatTillCertain => {
-                self.in_doubt().insert(id.uid.clone(), Box::new(job.clone()));
+                self.known().insert(id.uid.clone(), Known::InDoubt(Box::new(job.clone())));
+                Err(failure.into())
+            }
+            Next::RetrySlowly => {
+                let until = Timestamp::now() + self.settings.slow_retry.unwrap_or(SLOW);
+                self.known().insert(id.uid.clone(), Known::Infeasible { job: Box::new(job.clone()), until });
                 Err(failure.into())
             }
             Next::Retry => {
-                self.in_doubt().remove(&id.uid);
+                self.known().remove(&id.uid);
                 Err(failure.into())
             }
             Next::Reschedule => {
-                self.in_doubt().remove(&id.uid);
+                self.known().remove(&id.uid);
                 reschedule(context, &job.claim).await
             }
         }
     }
 
+    /// Deletes a volume that cannot be used. Upstream: `cleanupVolume`.
+    async fn clean_up(&self, request: DeleteVolumeRequest) -> Result<(), RpcFailure> {
+        let mut controller = self.driver.controller();
+        let mut tries = 1;
+        while let Err(status) = controller.delete_volume(request.clone()).await {
+            if tries == CLEANUP_TRIES {
+                return Err(status.into());
+            }
+            tries += 1;
+        }
+        Ok(())
+    }
+
     // Nothing panics while it is locked, so a poisoned one is whole.
-    fn in_doubt(&self) -> MutexGuard<'_, HashMap<String, Box<Job>>> {
-        self.in_doubt.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known(&self) -> MutexGuard<'_, HashMap<String, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -238,10 +263,6 @@ fn made_from<'w>(source: &DataSource, world: &'w World) -> impl Iterator<Item = 
 
 fn of_class<'w>(class: &str, world: &'w World) -> impl Iterator<Item = ClaimId> + 'w {
     world.claims.by(ClaimBy::Unbound, class).map(|claim| id(claim)).collect::<Vec<_>>().into_iter()
-}
-
-fn class_of(claim: &PersistentVolumeClaim) -> &str {
-    claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref()).unwrap_or_default()
 }
 
 fn failed(context: &Context, claim: &PersistentVolumeClaim, message: &str) {

@@ -12,7 +12,7 @@ use claimcheck_csi::v1::{
     volume_content_source::{SnapshotSource, Type, VolumeSource},
 };
 use claimcheck_informer::{DataSource, World, quantity};
-use claimcheck_model::{ALLOW_MODE_CHANGE, CLONE_PROTECTION, ObjectKey};
+use claimcheck_model::{ALLOW_MODE_CHANGE, CLONE_PROTECTION, ObjectKey, snapshot::VolumeSnapshotContent};
 use k8s_openapi::api::{core::v1::PersistentVolumeClaim, storage::v1::StorageClass};
 
 use crate::{
@@ -110,13 +110,13 @@ pub enum SnapshotError {
     /// Different volume modes, block and file system (KEP-3141).
     #[error(
         "requested volume {claim} modifies the mode of the source volume but does not have permission to do so. \
-         {ALLOW_MODE_CHANGE} annotation is not \"true\" on snapshotcontent {content}"
+         {reason}"
     )]
     ModeChange {
         /// The claim.
         claim: String,
-        /// The content.
-        content: String,
+        /// Why the content does not permit it.
+        reason: String,
     },
 }
 
@@ -242,13 +242,30 @@ fn of_snapshot(
     if wanted < least {
         return Err(SnapshotError::TooSmall { wanted, least, snapshot: snapshot_name() });
     }
-    let allowed = annotation(&**bound, ALLOW_MODE_CHANGE) == Some("true");
-    let other = bound.spec.source_volume_mode.as_deref().is_some_and(|mode| mode != mode_of(claim));
-    if other && !allowed {
+    if bound.spec.source_volume_mode.as_deref().is_some_and(|mode| mode != mode_of(claim))
+        && let Err(reason) = permits_mode_change(bound)
+    {
         let claim = claimcheck_informer::key_of(claim).to_string();
-        return Err(SnapshotError::ModeChange { claim, content });
+        return Err(SnapshotError::ModeChange { claim, reason });
     }
     Ok(handle.to_owned())
+}
+
+/// Whether the content permits another volume mode, or upstream's reason why not. The values are those of Go's
+/// `strconv.ParseBool`.
+fn permits_mode_change(content: &VolumeSnapshotContent) -> Result<(), String> {
+    let name = name(content);
+    match annotation(content, ALLOW_MODE_CHANGE) {
+        Some("1" | "t" | "T" | "TRUE" | "true" | "True") => Ok(()),
+        Some("0" | "f" | "F" | "FALSE" | "false" | "False") => {
+            Err(format!("{ALLOW_MODE_CHANGE} is set to false on snapshotcontent {name}"))
+        }
+        Some(other) => Err(format!(
+            "failed to convert {ALLOW_MODE_CHANGE} annotation value to boolean with error: \
+             strconv.ParseBool: parsing {other:?}: invalid syntax"
+        )),
+        None => Err(format!("{ALLOW_MODE_CHANGE} annotation is not present on snapshotcontent {name}")),
+    }
 }
 
 /// The claim, and the driver's id of its volume.
@@ -288,4 +305,38 @@ fn of_claim<'w>(
 
 fn mode_of(claim: &PersistentVolumeClaim) -> &str {
     volume_mode(claim.spec.as_ref().and_then(|spec| spec.volume_mode.as_deref()))
+}
+
+#[cfg(test)]
+mod tests {
+    use claimcheck_informer::testing::{annotate, snapshot, snapshot_content};
+
+    use super::*;
+
+    #[test]
+    fn another_mode_needs_the_permission_of_the_content() {
+        let not = |reason: &str| Err(format!("{ALLOW_MODE_CHANGE} {reason} on snapshotcontent content"));
+        for (value, expected) in [
+            (None, not("annotation is not present")),
+            (Some("true"), Ok(())),
+            (Some("True"), Ok(())),
+            (Some("1"), Ok(())),
+            (Some("t"), Ok(())),
+            (Some("false"), not("is set to false")),
+            (Some("0"), not("is set to false")),
+            (
+                Some("tRUE"),
+                Err(format!(
+                    "failed to convert {ALLOW_MODE_CHANGE} annotation value to boolean with error: \
+                     strconv.ParseBool: parsing \"tRUE\": invalid syntax"
+                )),
+            ),
+        ] {
+            let mut content = snapshot_content("content", &snapshot("snapshot", "data", "class"), "Delete");
+            if let Some(value) = value {
+                annotate(&mut content.metadata, ALLOW_MODE_CHANGE, value);
+            }
+            assert_eq!(permits_mode_change(&content), expected, "{value:?}");
+        }
+    }
 }

@@ -1,16 +1,43 @@
 //! The next step of a released volume, and its finalizer.
 //!
 //! Upstream: `syncVolume`, `handleProtectionFinalizer`, `shouldDelete` and `deleteVolumeOperation` in
-//! sig-storage-lib-external-provisioner `controller/controller.go`; `canDeleteVolume` in
-//! external-provisioner.
+//! sig-storage-lib-external-provisioner `controller/controller.go`; `Delete`, `handleSecretsForDeletion` and
+//! `canDeleteVolume` in external-provisioner `pkg/controller/controller.go`.
 
 use std::sync::Arc;
 
 use claimcheck_informer::{AttachmentBy, World};
 use claimcheck_model::{PROVISIONED_BY, PROVISIONER_FINALIZER};
-use k8s_openapi::api::core::v1::{PersistentVolume, SecretReference};
+use k8s_openapi::{
+    api::core::v1::{PersistentVolume, PersistentVolumeClaim, SecretReference},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 
-use crate::provisioner::{DELETION_SECRET_NAME, DELETION_SECRET_NAMESPACE, noted_secret};
+use crate::{
+    claims::{annotation, claim_ref, name, volume_class},
+    provisioner::{
+        DELETION_SECRET_NAME, DELETION_SECRET_NAMESPACE, Incapable,
+        create::secrets::{self, Purpose},
+        noted_secret,
+    },
+    rpc::{DriverInfo, SecretNameError},
+};
+
+/// Why a volume cannot be deleted at present.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// See the error.
+    #[error(transparent)]
+    Incapable(#[from] Incapable),
+    /// Its StorageClass names no valid secret.
+    #[error("failed to get secretreference for volume {volume}: {error}")]
+    Secret {
+        /// The volume.
+        volume: String,
+        /// The reason.
+        error: SecretNameError,
+    },
+}
 
 /// An action.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,6 +57,13 @@ pub enum Action {
     },
     /// Delete the object.
     DeleteObject(Arc<PersistentVolume>),
+    /// Emit an event that it cannot be deleted, and retry later.
+    Refuse {
+        /// The object.
+        volume: Arc<PersistentVolume>,
+        /// The reason.
+        refusal: Refusal,
+    },
 }
 
 /// Plans the volume with this name. `is_deleted`: the driver has deleted it already.
@@ -40,13 +74,13 @@ pub enum Action {
 pub fn plan(
     name: &str,
     world: &World,
-    driver: &str,
+    driver: &DriverInfo,
     is_deleted: impl Fn(&PersistentVolume) -> bool,
 ) -> Option<Action> {
     let volume = world.volumes.named(name)?;
     let spec = volume.spec.as_ref()?;
     let csi = spec.csi.as_ref()?;
-    if !is_ours(volume, driver, &csi.driver) {
+    if !is_ours(volume, &driver.name, &csi.driver) {
         return None;
     }
     let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
@@ -66,11 +100,10 @@ pub fn plan(
         // Without the finalizer and being deleted: the volume was deleted before.
         Some("Released") if held || !deleting => {
             let attached = world.attachments.count(AttachmentBy::Volume, name) > 0;
-            let handle = csi.volume_handle.clone();
-            (!attached).then(|| Action::DeleteVolume {
-                volume: volume.clone(),
-                handle,
-                secret: secret(volume),
+            let volume = volume.clone();
+            (!attached).then(|| match secret(&volume, world, driver) {
+                Ok(secret) => Action::DeleteVolume { volume, handle: csi.volume_handle.clone(), secret },
+                Err(refusal) => Action::Refuse { volume, refusal },
             })
         }
         _ => None,
@@ -85,13 +118,37 @@ fn is_ours(volume: &PersistentVolume, driver: &str, source: &str) -> bool {
     maker == driver && source == driver
 }
 
-fn secret(volume: &PersistentVolume) -> Option<SecretReference> {
-    noted_secret(volume, DELETION_SECRET_NAME, DELETION_SECRET_NAMESPACE)
+/// The secret for DeleteVolume: that in the volume's annotations or, for a volume without them, that in its
+/// StorageClass (`getSecretsFromSC`). A volume that was not created by a provisioner, or by an old one, has no
+/// annotations.
+fn secret(
+    volume: &PersistentVolume,
+    world: &World,
+    driver: &DriverInfo,
+) -> Result<Option<SecretReference>, Refusal> {
+    Incapable::check(driver)?;
+    let is_noted = |key| annotation(volume, key).is_some();
+    if is_noted(DELETION_SECRET_NAME) && is_noted(DELETION_SECRET_NAMESPACE) {
+        return Ok(noted_secret(volume, DELETION_SECRET_NAME, DELETION_SECRET_NAMESPACE));
+    }
+    let class = world.classes.named(volume_class(volume));
+    let parameters = class.and_then(|class| class.parameters.as_ref());
+    let (Some(parameters), Some(claim)) = (parameters, claim_ref(volume)) else { return Ok(None) };
+    let metadata =
+        ObjectMeta { name: claim.name.clone(), namespace: claim.namespace.clone(), ..ObjectMeta::default() };
+    let claim = PersistentVolumeClaim { metadata, ..PersistentVolumeClaim::default() };
+    let volume = name(volume);
+    secrets::reference(Purpose::Provision, parameters, volume, &claim)
+        .map_err(|error| Refusal::Secret { volume: volume.to_owned(), error })
 }
 
 #[cfg(test)]
 mod tests {
-    use claimcheck_informer::testing::{self, DRIVER, deleting};
+    use claimcheck_csi::v1::{
+        controller_service_capability::rpc::Type as Rpc, plugin_capability::service::Type as Service,
+    };
+    use claimcheck_informer::testing::{self, DRIVER, deleting, world};
+    use k8s_openapi::api::storage::v1::StorageClass;
 
     use super::*;
 
@@ -106,13 +163,16 @@ mod tests {
         volume
     }
 
+    fn driver() -> DriverInfo {
+        DriverInfo::new(DRIVER, &[Service::ControllerService], &[Rpc::CreateDeleteVolume])
+    }
+
     fn planned(volume: PersistentVolume, attached: bool, deleted: bool) -> &'static str {
-        let mut world = World::default();
-        world.apply(volume);
+        let mut world = world([volume.into()]);
         if attached {
             world.apply(testing::attachment("va", "pv", "node", true));
         }
-        match plan("pv", &world, DRIVER, |_| deleted) {
+        match plan("pv", &world, &driver(), |_| deleted) {
             None => "nothing",
             Some(Action::AddFinalizer(_)) => "add finalizer",
             Some(Action::RemoveFinalizer(_)) => "remove finalizer",
@@ -121,6 +181,7 @@ mod tests {
                 "DeleteVolume"
             }
             Some(Action::DeleteObject(_)) => "delete object",
+            Some(Action::Refuse { .. }) => "refuse",
         }
     }
 
@@ -156,13 +217,74 @@ mod tests {
         assert_eq!(planned(foreign, false, false), "nothing");
     }
 
+    fn named(namespace: &str, name: &str) -> Result<Option<SecretReference>, Refusal> {
+        Ok(Some(SecretReference { name: Some(name.into()), namespace: Some(namespace.into()) }))
+    }
+
     #[test]
-    fn the_secret_of_deletion_is_on_the_volume() {
-        let mut with = volume("Released", "Delete", &[]);
-        assert_eq!(secret(&with), None);
-        testing::annotate(&mut with.metadata, DELETION_SECRET_NAME, "s");
-        testing::annotate(&mut with.metadata, DELETION_SECRET_NAMESPACE, "n");
-        let expected = SecretReference { name: Some("s".into()), namespace: Some("n".into()) };
-        assert_eq!(secret(&with), Some(expected));
+    fn the_secret_of_deletion_is_on_the_volume_or_in_its_class() {
+        let class = |secret: &str| StorageClass {
+            parameters: Some(
+                [
+                    ("csi.storage.k8s.io/provisioner-secret-name".to_owned(), secret.to_owned()),
+                    (
+                        "csi.storage.k8s.io/provisioner-secret-namespace".to_owned(),
+                        "${pvc.namespace}".to_owned(),
+                    ),
+                ]
+                .into(),
+            ),
+            ..testing::class("fast", DRIVER)
+        };
+        let templates = world([class("${pv.name}-${pvc.name}").into()]);
+        let claimed = || {
+            let mut volume = volume("Released", "Delete", &[]);
+            let claim = testing::claim("data", "fast", "1Gi");
+            volume.spec.get_or_insert_default().claim_ref = Some(testing::claim_ref(&claim));
+            volume
+        };
+        let noted = |name: &str, namespace: &str| {
+            let mut volume = claimed();
+            testing::annotate(&mut volume.metadata, DELETION_SECRET_NAME, name);
+            testing::annotate(&mut volume.metadata, DELETION_SECRET_NAMESPACE, namespace);
+            volume
+        };
+        let mut half = claimed();
+        testing::annotate(&mut half.metadata, DELETION_SECRET_NAME, "s");
+        for (what, volume, world, expected) in [
+            ("annotated", noted("s", "n"), &templates, named("n", "s")),
+            ("needs none", noted("", ""), &templates, Ok(None)),
+            ("not annotated", claimed(), &templates, named("default", "pv-data")),
+            ("half annotated", half, &templates, named("default", "pv-data")),
+            ("no claim", volume("Released", "Delete", &[]), &templates, Ok(None)),
+            ("no class", claimed(), &World::default(), Ok(None)),
+            ("a class without", claimed(), &world([testing::class("fast", DRIVER).into()]), Ok(None)),
+        ] {
+            assert_eq!(secret(&volume, world, &driver()), expected, "{what}");
+        }
+        // The annotations of the claim are not known any more.
+        let lost = world([class("${pvc.annotations['team']}").into(), claimed().into()]);
+        let Some(Action::Refuse { refusal, .. }) = plan("pv", &lost, &driver(), |_| false) else {
+            panic!("expected a refusal")
+        };
+        assert_eq!(
+            refusal.to_string(),
+            "failed to get secretreference for volume pv: the class parameter value \
+             \"${pvc.annotations['team']}\" has the unknown token ${pvc.annotations['team']}"
+        );
+    }
+
+    #[test]
+    fn a_driver_that_deletes_no_volumes_is_not_called() {
+        let world = world([volume("Released", "Delete", &[]).into()]);
+        for (driver, reason) in [
+            (DriverInfo::new(DRIVER, &[], &[]), Incapable::NoController),
+            (DriverInfo::new(DRIVER, &[Service::ControllerService], &[]), Incapable::NoVolumes),
+        ] {
+            let Some(Action::Refuse { refusal, .. }) = plan("pv", &world, &driver, |_| false) else {
+                panic!("expected a refusal")
+            };
+            assert_eq!(refusal, Refusal::Incapable(reason));
+        }
     }
 }

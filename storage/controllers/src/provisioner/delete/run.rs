@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashSet,
+    error::Error,
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -37,7 +38,7 @@ impl Controller for Volumes {
 
     const NAME: &'static str = "provisioner-deletion";
     /// Number of concurrent DeleteVolume calls.
-    const WORKERS: usize = 32;
+    const WORKERS: usize = 100;
     const BACKOFF: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(60) };
 
     fn about(key: &String) -> About<'_> {
@@ -82,7 +83,7 @@ impl Controller for Volumes {
 
     fn plan(&self, volume: &String, world: &World, _: Timestamp) -> Plan<Action> {
         let is_deleted = |volume: &PersistentVolume| self.deleted().contains(uid(volume));
-        let action = plan(volume, world, &self.settings.driver.name, is_deleted);
+        let action = plan(volume, world, &self.settings.driver, is_deleted);
         action.into_iter().collect::<Vec<_>>().into()
     }
 
@@ -98,28 +99,26 @@ impl Controller for Volumes {
             }
             Action::DeleteVolume { volume, handle, secret } => {
                 let began = Instant::now();
-                let deleted = async {
-                    // The secret may have been deleted with its namespace (`handleSecretsForDeletion`).
-                    let secrets =
-                        credentials(&context.client, secret.as_ref()).await.unwrap_or_else(|error| {
-                            warn!(volume = volume.metadata.name, "deleting it without secrets: {error}");
-                            Default::default()
-                        });
-                    let request = DeleteVolumeRequest { volume_id: handle, secrets };
-                    self.driver.controller().delete_volume(request).await.map_err(RpcFailure::from)?;
-                    Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
-                };
-                let deleted = deleted.await;
-                meter::deleted(&context.meter, &volume, began.elapsed(), deleted.is_ok());
-                if let Err(error) = deleted {
-                    context.event(&*volume, EventType::Warning, "VolumeFailedDelete", error.to_string());
-                    return Err(Failure::Later(error));
+                // The secret may have been deleted with its namespace (`handleSecretsForDeletion`).
+                let secrets = credentials(&context.client, secret.as_ref()).await.unwrap_or_else(|error| {
+                    warn!(volume = volume.metadata.name, "deleting it without secrets: {error}");
+                    Default::default()
+                });
+                let request = DeleteVolumeRequest { volume_id: handle, secrets };
+                let answer = self.driver.controller().delete_volume(request).await;
+                meter::deleted(&context.meter, &volume, began.elapsed(), answer.is_ok());
+                if let Err(status) = answer {
+                    return Err(failed(context, &volume, RpcFailure::from(status)));
                 }
                 self.deleted().insert(uid(&volume).to_owned());
             }
             Action::DeleteObject(volume) => {
                 context.delete(&*volume).await?;
                 info!(volume = volume.metadata.name, "deleted");
+            }
+            Action::Refuse { volume, refusal } => {
+                meter::deleted(&context.meter, &volume, Duration::ZERO, false);
+                return Err(failed(context, &volume, refusal));
             }
         }
         Ok(Done::Wrote)
@@ -135,6 +134,16 @@ impl Volumes {
     fn deleted(&self) -> MutexGuard<'_, HashSet<String>> {
         self.deleted.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Emits an event about a volume that could not be deleted.
+fn failed(
+    context: &Context,
+    volume: &PersistentVolume,
+    error: impl Error + Send + Sync + 'static,
+) -> Failure {
+    context.event(volume, EventType::Warning, "VolumeFailedDelete", error.to_string());
+    error.into()
 }
 
 fn uid(volume: &PersistentVolume) -> &str {
