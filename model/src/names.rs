@@ -94,11 +94,6 @@ pub fn snapshot_content_name(snapshot_uid: &str) -> String {
     format!("snapcontent-{snapshot_uid}")
 }
 
-/// The snapshot name passed to the driver: `snapshot-<uid>`, the same on every attempt.
-pub fn snapshot_name(snapshot_uid: &str) -> String {
-    format!("snapshot-{snapshot_uid}")
-}
-
 /// The namespace of the built-in components in the manifests, and the default namespace of an installation.
 pub const NAMESPACE: &str = "claimcheck-system";
 

@@ -162,7 +162,7 @@ phases! {
     /// The snapshot becomes usable.
     SnapshotReady: "snapshot_ready" of Snapshot,
         starts ["VolumeSnapshotContent has snapshotHandle"],
-        ends "readyToUse", by Watch, rpc Some("GetSnapshot");
+        ends "readyToUse", by Watch, rpc Some("CreateSnapshot");
     /// A claim is provisioned from a snapshot.
     Restore: "restore" of Claim,
         starts ["claim created", "snapshot readyToUse"],

@@ -164,8 +164,8 @@ impl<'a> Facts<'a> {
         let volume = content.map(|content| &content.volume);
         let mut phases = vec![measured(Phase::SnapshotCreate, "CreateSnapshot", volume, wanted, cut)];
         if cut.is_some() {
-            let handle = content.map(|content| &content.handle);
-            phases.push(measured(Phase::SnapshotReady, "GetSnapshot", handle, cut, snapshot.ready));
+            // Until a snapshot is ready, its CreateSnapshot is repeated.
+            phases.push(measured(Phase::SnapshotReady, "CreateSnapshot", volume, cut, snapshot.ready));
         }
         Some(phases)
     }

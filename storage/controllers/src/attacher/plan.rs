@@ -11,23 +11,26 @@ use claimcheck_model::attacher_finalizer;
 use k8s_openapi::{
     api::{
         core::v1::{CSIPersistentVolumeSource, PersistentVolume, PersistentVolumeSpec, SecretReference},
-        storage::v1::VolumeAttachment,
+        storage::v1::{CSINode, VolumeAttachment},
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 
+use super::listing::Published;
 use crate::rpc::{AccessModeError, DriverInfo, access_mode, volume_capability};
 
 /// On an attachment: the driver's node id, for the case that its CSINode has been deleted.
 pub const NODE_ID: &str = "csi.alpha.kubernetes.io/node-id";
 
-/// The result of a call for an attachment that is not written to its status yet.
+/// What is known of an attachment beyond its status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Known {
-    /// The driver published the volume and returned this context.
+    /// The driver published the volume and returned this context, which is not written yet.
     Published(BTreeMap<String, String>),
-    /// The driver unpublished the volume.
+    /// The driver unpublished the volume, which is not written yet.
     Unpublished,
+    /// The driver's list of volumes contradicts the status: the call must be repeated.
+    Contradicted,
 }
 
 /// A step.
@@ -80,6 +83,8 @@ pub enum Action {
     },
     /// Remove the volume's finalizer.
     ReleaseVolume(Arc<PersistentVolume>),
+    /// Call ListVolumes.
+    List,
 }
 
 /// Why a call cannot be made.
@@ -119,20 +124,37 @@ pub fn plan_attachment(
 ) -> Option<Action> {
     let attachment = world.attachments.named(name).filter(|object| object.spec.attacher == driver.name)?;
     let deleting = attachment.metadata.deletion_timestamp.is_some();
-    let attached = attachment.status.as_ref().is_some_and(|status| status.attached);
+    let attached = is_attached(attachment);
     if !driver.can(Rpc::PublishUnpublishVolume) {
         let attachment = attachment.clone();
         return (!deleting && !attached)
             .then(|| Action::MarkAttached { attachment, metadata: BTreeMap::new() });
     }
+    let contradicted = known == Some(&Known::Contradicted);
     let step = match (deleting, attached) {
-        (false, true) => return None,
-        (false, false) => attach(attachment, world, driver, known),
-        (true, _) if has_finalizer(&attachment.metadata, driver) => detach(attachment, world, driver, known),
+        (false, true) if known.is_none() => return None,
+        (false, _) => attach(attachment, world, driver, known),
+        (true, _) if contradicted || has_finalizer(&attachment.metadata, driver) => {
+            detach(attachment, world, driver, known)
+        }
         (true, true) => return Some(Action::MarkDetached(attachment.clone())),
         (true, false) => return None,
     };
     Some(step.unwrap_or_else(|error| Action::Fail { attachment: attachment.clone(), error }))
+}
+
+/// Whether the driver's list of volumes contradicts the attachment's status. Upstream: `ReconcileVA` in
+/// `csi_handler.go`.
+pub fn is_contradicted(
+    attachment: &Arc<VolumeAttachment>,
+    world: &World,
+    driver: &DriverInfo,
+    published: &Published,
+) -> bool {
+    let Ok(source) = Source::of(attachment, world, driver) else { return false };
+    let Some(node_id) = last_node_id(attachment, world, driver) else { return false };
+    let listed = published.get(&source.csi.volume_handle).is_some_and(|nodes| nodes.contains(&node_id));
+    attachment.spec.attacher == driver.name && listed != is_attached(attachment)
 }
 
 /// Plans the volume with this name: the finalizer stays until the volume is deleted, since it may be attached
@@ -206,10 +228,10 @@ fn detach(
         return Ok(Action::Release(attachment.clone()));
     }
     let source = Source::of(attachment, world, driver)?;
-    let node_id = node_id(attachment, world, driver).or_else(|| annotated_id(attachment).cloned());
+    let node_id = last_node_id(attachment, world, driver).ok_or_else(|| no_node(attachment, driver))?;
     let request = ControllerUnpublishVolumeRequest {
         volume_id: source.csi.volume_handle.clone(),
-        node_id: node_id.ok_or_else(|| no_node(attachment, driver))?,
+        node_id,
         ..ControllerUnpublishVolumeRequest::default()
     };
     let secret = source.csi.controller_publish_secret_ref.clone();
@@ -241,6 +263,10 @@ impl<'w> Source<'w> {
     }
 }
 
+fn is_attached(attachment: &VolumeAttachment) -> bool {
+    attachment.status.as_ref().is_some_and(|status| status.attached)
+}
+
 /// Whether the object has this driver's attacher finalizer.
 fn has_finalizer(meta: &ObjectMeta, driver: &DriverInfo) -> bool {
     let ours = attacher_finalizer(&driver.name);
@@ -248,9 +274,18 @@ fn has_finalizer(meta: &ObjectMeta, driver: &DriverInfo) -> bool {
 }
 
 fn node_id(attachment: &VolumeAttachment, world: &World, driver: &DriverInfo) -> Option<String> {
-    let csi_node = world.csi_nodes.named(&attachment.spec.node_name)?;
-    let registered = csi_node.spec.drivers.iter().find(|registered| registered.name == driver.name);
-    registered.map(|registered| registered.node_id.clone())
+    registered_id(world.csi_nodes.named(&attachment.spec.node_name)?, driver).cloned()
+}
+
+/// The driver's node id, even if its CSINode has been deleted.
+fn last_node_id(attachment: &VolumeAttachment, world: &World, driver: &DriverInfo) -> Option<String> {
+    node_id(attachment, world, driver).or_else(|| annotated_id(attachment).cloned())
+}
+
+/// The driver's id of a node.
+pub fn registered_id<'n>(node: &'n CSINode, driver: &DriverInfo) -> Option<&'n String> {
+    let registered = node.spec.drivers.iter().find(|registered| registered.name == driver.name);
+    registered.map(|registered| &registered.node_id)
 }
 
 fn annotated_id(attachment: &VolumeAttachment) -> Option<&String> {

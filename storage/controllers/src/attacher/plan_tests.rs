@@ -13,7 +13,10 @@ use claimcheck_informer::{
 use claimcheck_model::attacher_finalizer;
 use k8s_openapi::api::{core::v1::PersistentVolume, storage::v1::VolumeAttachment};
 
-use super::plan::{Action, Known, NODE_ID, plan_attachment, plan_volume};
+use super::{
+    listing::Published,
+    plan::{Action, Known, NODE_ID, is_contradicted, plan_attachment, plan_volume},
+};
 use crate::rpc::DriverInfo;
 
 fn driver() -> DriverInfo {
@@ -72,6 +75,7 @@ fn short(action: Option<Action>) -> String {
         Some(Action::MarkDetached(_)) => "detached".into(),
         Some(Action::Fail { error, .. }) => format!("fail: {error}"),
         Some(Action::ReleaseVolume(_)) => "release volume".into(),
+        Some(Action::List) => "list".into(),
     }
 }
 
@@ -121,6 +125,58 @@ fn one_step_at_a_time() {
         ("no volume to detach", world![going(true)], None, "fail: persistentvolume \"pv\" not found"),
     ] {
         assert_eq!(short(plan_attachment("va", &world, &driver(), known)), expected, "{what}");
+    }
+}
+
+#[test]
+fn a_call_is_repeated_where_the_drivers_list_contradicts_the_status() {
+    let f = finalizer();
+    let node = || testing::csi_node("node", None);
+    let published = Known::Published(BTreeMap::new());
+    let contradicted = Some(&Known::Contradicted);
+    let released = |attached| deleting(attachment(attached), &["f"]);
+    for (what, world, known, expected) in [
+        ("attached", world![held(true), volume(&[&f]), node()], contradicted, "publish handle-pv on node"),
+        ("published again", world![held(true), volume(&[&f]), node()], Some(&published), "attached with 0"),
+        ("never held", world![attachment(true), volume(&[&f]), node()], contradicted, "hold attachment"),
+        (
+            "detached, held by others",
+            world![released(false), volume(&[&f]), node()],
+            contradicted,
+            "unpublish handle-pv from node",
+        ),
+        (
+            "detached again",
+            world![released(false), volume(&[&f]), node()],
+            Some(&Known::Unpublished),
+            "nothing",
+        ),
+    ] {
+        assert_eq!(short(plan_attachment("va", &world, &driver(), known)), expected, "{what}");
+    }
+}
+
+#[test]
+fn a_list_contradicts_only_what_it_can_be_compared_with() {
+    let list = |nodes: &[&str]| {
+        let nodes = nodes.iter().map(ToString::to_string).collect();
+        Published::from([("handle-pv".to_owned(), nodes)])
+    };
+    let node = || testing::csi_node("node", None);
+    let mut foreign = attachment(true);
+    foreign.spec.attacher = "other".into();
+    for (what, world, list, expected) in [
+        ("published", world![held(true), volume(&[]), node()], list(&["other", "node"]), false),
+        ("published elsewhere", world![held(true), volume(&[]), node()], list(&["other"]), true),
+        ("not listed at all", world![held(true), volume(&[]), node()], Published::new(), true),
+        ("by the annotation's node id", world![going(false), volume(&[])], list(&["node"]), true),
+        ("detached", world![going(false), volume(&[]), node()], list(&[]), false),
+        ("no volume", world![held(true), node()], Published::new(), false),
+        ("no node id", world![attachment(true), volume(&[])], Published::new(), false),
+        ("another driver", world![foreign, volume(&[]), node()], Published::new(), false),
+    ] {
+        let attachment = world.attachments.named("va").unwrap();
+        assert_eq!(is_contradicted(attachment, &world, &driver(), &list), expected, "{what}");
     }
 }
 

@@ -1,4 +1,5 @@
-//! Calls the driver's ControllerPublishVolume and ControllerUnpublishVolume and writes the results.
+//! Calls the driver's ControllerPublishVolume and ControllerUnpublishVolume and writes the results; calls its
+//! ListVolumes to compare.
 
 use std::{
     collections::HashMap,
@@ -6,20 +7,30 @@ use std::{
     time::Duration,
 };
 
-use claimcheck_csi::Driver;
+use claimcheck_csi::{
+    Driver, SIDECAR_DEADLINE,
+    v1::{
+        ControllerPublishVolumeRequest, ListVolumesRequest, controller_service_capability::rpc::Type as Rpc,
+        volume_capability::AccessType,
+    },
+};
 use claimcheck_informer::{AttachmentBy, Backoff, Change, Kind, KindSet, World};
 use claimcheck_model::attacher_finalizer;
 use jiff::Timestamp;
 use k8s_openapi::{
-    api::storage::v1::{VolumeAttachment, VolumeError},
+    api::storage::v1::{CSINode, VolumeAttachment, VolumeError},
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
 };
 use serde_json::json;
+use tokio::time::timeout;
 use tracing::{info, warn};
 
-use super::plan::{Action, Known, NODE_ID, plan_attachment, plan_volume};
+use super::{
+    listing::{Listing, Published},
+    plan::{Action, Known, NODE_ID, is_contradicted, plan_attachment, plan_volume, registered_id},
+};
 use crate::{
-    Failure,
+    Failure, Options,
     context::Context,
     rpc::{DriverInfo, RpcFailure, credentials},
     shell::{About, Controller, Done, Plan},
@@ -32,14 +43,20 @@ pub enum Key {
     Attachment(String),
     /// The volume with this name.
     Volume(String),
+    /// The driver's list of volumes.
+    List,
 }
+
+type AnyError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The attacher of one driver.
 pub struct Attacher {
     driver: Driver,
     info: DriverInfo,
+    options: Options,
     /// By the attachment's uid.
     known: Mutex<HashMap<String, Known>>,
+    listing: Mutex<Listing>,
 }
 
 impl Controller for Attacher {
@@ -53,7 +70,7 @@ impl Controller for Attacher {
 
     fn about(key: &Key) -> About<'_> {
         match key {
-            Key::Attachment(_) => About::Other(key),
+            Key::Attachment(_) | Key::List => About::Other(key),
             Key::Volume(volume) => About::Volume(volume),
         }
     }
@@ -67,12 +84,15 @@ impl Controller for Attacher {
         let of = |index| world.attachments.by(index, &name).filter_map(|object| object.metadata.name.clone());
         match change.kind {
             Kind::Attachment => self.wakes_of_attachment(change),
-            // What an attachment waits for may have come: its volume, or the driver on its node.
-            Kind::Volume => {
+            // What an attachment waits for may have come: its volume, or the driver on its node. Any other change of
+            // these is no reason to repeat a failed call before the backoff is over (upstream: `pvUpdated`).
+            Kind::Volume if change.old.is_none() => {
                 of(AttachmentBy::Volume).map(Key::Attachment).chain([Key::Volume(name.clone())]).collect()
             }
-            Kind::CsiNode => of(AttachmentBy::Node).map(Key::Attachment).collect(),
-            Kind::Claim
+            Kind::Volume => vec![Key::Volume(name)],
+            Kind::CsiNode if self.registers(change) => of(AttachmentBy::Node).map(Key::Attachment).collect(),
+            Kind::CsiNode
+            | Kind::Claim
             | Kind::Class
             | Kind::Pod
             | Kind::Node
@@ -86,16 +106,12 @@ impl Controller for Attacher {
         }
     }
 
-    fn plan(&self, key: &Key, world: &World, _: Timestamp) -> Plan<Action> {
-        let action = match key {
-            Key::Attachment(name) => {
-                let uid = world.attachments.named(name).and_then(|object| object.metadata.uid.as_ref());
-                let known = uid.and_then(|uid| self.known().get(uid).cloned());
-                plan_attachment(name, world, &self.info, known.as_ref())
-            }
-            Key::Volume(name) => plan_volume(name, world, &self.info),
-        };
-        action.into_iter().collect::<Vec<_>>().into()
+    fn plan(&self, key: &Key, world: &World, now: Timestamp) -> Plan<Action> {
+        match key {
+            Key::Attachment(name) => self.plan_attachment(name, world, now),
+            Key::Volume(name) => Vec::from_iter(plan_volume(name, world, &self.info)).into(),
+            Key::List => self.plan_list(world, now),
+        }
     }
 
     async fn act(&self, context: &Context, _: &Key, action: Action) -> Result<Done, Failure> {
@@ -118,6 +134,7 @@ impl Controller for Attacher {
                 held.and(volume_held)?;
             }
             Action::Publish { attachment, mut request, secret } => {
+                self.default_fs_type(&mut request);
                 let published = async {
                     request.secrets = credentials(&context.client, secret.as_ref()).await?;
                     let answer = self.driver.controller().controller_publish_volume(*request).await;
@@ -173,14 +190,104 @@ impl Controller for Attacher {
             Action::ReleaseVolume(volume) => {
                 context.release(&*volume, &attacher_finalizer(&self.info.name)).await?;
             }
+            Action::List => {
+                self.listing().begin(Timestamp::now());
+                // One deadline for all pages, as upstream.
+                let limit = self.options.calls.timeout.unwrap_or(SIDECAR_DEADLINE);
+                let listed = async { Ok::<_, AnyError>(timeout(limit, self.published()).await??) };
+                match listed.await {
+                    Ok(published) => self.listing().answered(published),
+                    Err(error) => {
+                        warn!(error, "cannot list the driver's volumes to compare attachments with them");
+                    }
+                }
+            }
         }
         Ok(Done::Wrote)
     }
 }
 
 impl Attacher {
-    pub fn new(driver: Driver, info: DriverInfo) -> Self {
-        Self { driver, info, known: Mutex::default() }
+    pub fn new(driver: Driver, info: DriverInfo, options: Options) -> Self {
+        let listing = Mutex::new(Listing::new(options.attaching.reconcile_sync, Timestamp::now()));
+        Self { driver, info, options, known: Mutex::default(), listing }
+    }
+
+    /// Plans an attachment and, when nothing is ahead for it, compares it with the driver's list.
+    fn plan_attachment(&self, name: &str, world: &World, now: Timestamp) -> Plan<Action> {
+        let Some(attachment) = world.attachments.named(name) else { return Vec::new().into() };
+        let plan = |known: Option<&Known>| plan_attachment(name, world, &self.info, known);
+        let uid = uid(attachment);
+        let known = self.known().get(uid).cloned();
+        let action = plan(known.as_ref());
+        if attachment.spec.attacher != self.info.name || !self.lists() {
+            return Vec::from_iter(action).into();
+        }
+        let mut listing = self.listing();
+        if let Some(action) = action {
+            listing.unsettle(uid);
+            return vec![action].into();
+        }
+        let contradicts = |published: &Published| is_contradicted(attachment, world, &self.info, published);
+        if listing.news(uid, now).is_some_and(contradicts) {
+            warn!(attachment = name, "the driver's list of volumes contradicts its status, calling again");
+            self.know(attachment, Known::Contradicted);
+            return Vec::from_iter(plan(Some(&Known::Contradicted))).into();
+        }
+        Plan { actions: Vec::new(), again: Some(listing.next_look(now)) }
+    }
+
+    /// Nothing is listed while the driver has no attachments: the first one wakes the list.
+    fn plan_list(&self, world: &World, now: Timestamp) -> Plan<Action> {
+        if !self.lists() || !world.attachments.iter().any(|object| object.spec.attacher == self.info.name) {
+            return Vec::new().into();
+        }
+        match self.listing().left(now) {
+            None => vec![Action::List].into(),
+            again => Plan { actions: Vec::new(), again },
+        }
+    }
+
+    /// Upstream: `GetVolumeCapabilities` in `pkg/controller/util.go`.
+    fn default_fs_type(&self, request: &mut ControllerPublishVolumeRequest) {
+        let access_type = request.volume_capability.as_mut().and_then(|of| of.access_type.as_mut());
+        if let Some(AccessType::Mount(mount)) = access_type
+            && mount.fs_type.is_empty()
+        {
+            mount.fs_type.clone_from(&self.options.default_fs_type);
+        }
+    }
+
+    /// Whether the driver's list shows where volumes are published.
+    fn lists(&self) -> bool {
+        let needed = [Rpc::PublishUnpublishVolume, Rpc::ListVolumes, Rpc::ListVolumesPublishedNodes];
+        needed.into_iter().all(|rpc| self.info.can(rpc))
+    }
+
+    /// All pages of the driver's list. Upstream: `ListVolumes` in `pkg/attacher/lister.go`.
+    async fn published(&self) -> Result<Published, RpcFailure> {
+        let max_entries = self.options.attaching.max_entries;
+        let mut request = ListVolumesRequest { max_entries, ..ListVolumesRequest::default() };
+        let mut published = Published::new();
+        loop {
+            let page = self.driver.controller().list_volumes(request.clone()).await?.into_inner();
+            for entry in page.entries {
+                if let (Some(volume), Some(status)) = (entry.volume, entry.status) {
+                    published.insert(volume.volume_id, status.published_node_ids);
+                }
+            }
+            if page.next_token.is_empty() {
+                return Ok(published);
+            }
+            request.starting_token = page.next_token;
+        }
+    }
+
+    /// Whether the driver's id of the node changes.
+    fn registers(&self, change: &Change) -> bool {
+        let (old, new) = change.both::<CSINode>();
+        old.and_then(|node| registered_id(node, &self.info))
+            != new.and_then(|node| registered_id(node, &self.info))
     }
 
     /// An error written by this controller is no reason to retry before the backoff is over.
@@ -188,9 +295,11 @@ impl Attacher {
         let attachment = Key::Attachment(change.key.name.clone());
         match change.both::<VolumeAttachment>() {
             (Some(old), Some(new)) if but_for_errors(old) == but_for_errors(new) => Vec::new(),
-            (_, Some(_)) => vec![attachment],
+            (None, Some(_)) => vec![attachment, Key::List],
+            (Some(_), Some(_)) => vec![attachment],
             (Some(gone), None) => {
                 self.forget(gone);
+                self.listing().unsettle(uid(gone));
                 gone.spec.source.persistent_volume_name.clone().map(Key::Volume).into_iter().collect()
             }
             (None, None) => Vec::new(),
@@ -202,8 +311,10 @@ impl Attacher {
         &self,
         context: &Context,
         attachment: &VolumeAttachment,
-        error: Box<dyn std::error::Error + Send + Sync>,
+        error: AnyError,
     ) -> Result<Done, Failure> {
+        // A list forces one call only, as `consumeForceSync` upstream: whether more follow depends on the next list.
+        self.known().retain(|of, known| of != uid(attachment) || *known != Known::Contradicted);
         let field =
             if attachment.metadata.deletion_timestamp.is_some() { "detachError" } else { "attachError" };
         let status = attachment.status.as_ref();
@@ -213,7 +324,9 @@ impl Attacher {
         };
         let message = error.to_string();
         if old.and_then(|old| old.message.as_ref()) != Some(&message) {
-            let error_code = error.downcast_ref::<RpcFailure>().map(|failure| failure.number);
+            // Upstream: `saveAttachError` has a code, `saveDetachError` has none.
+            let failure = error.downcast_ref::<RpcFailure>().filter(|_| field == "attachError");
+            let error_code = failure.map(|failure| failure.number);
             let written =
                 VolumeError { error_code, message: Some(message), time: Some(Time(Timestamp::now())) };
             if let Err(Failure::Later(cause)) =
@@ -238,17 +351,25 @@ impl Attacher {
     }
 
     fn know(&self, attachment: &VolumeAttachment, known: Known) {
-        self.known().insert(attachment.metadata.uid.clone().unwrap_or_default(), known);
+        self.known().insert(uid(attachment).to_owned(), known);
     }
 
     fn forget(&self, attachment: &VolumeAttachment) {
-        self.known().remove(attachment.metadata.uid.as_deref().unwrap_or_default());
+        self.known().remove(uid(attachment));
     }
 
-    // Nothing panics while it is locked, so a poisoned one is whole.
+    // Nothing panics while one of these is locked, so a poisoned one is whole.
     fn known(&self) -> MutexGuard<'_, HashMap<String, Known>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn listing(&self) -> MutexGuard<'_, Listing> {
+        self.listing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn uid(attachment: &VolumeAttachment) -> &str {
+    attachment.metadata.uid.as_deref().unwrap_or_default()
 }
 
 /// The attachment without the fields that its errors change.

@@ -19,6 +19,8 @@ mod run;
 
 #[cfg(test)]
 mod plan_tests;
+#[cfg(test)]
+mod wake_tests;
 
 use std::error::Error;
 
@@ -29,32 +31,38 @@ use tracing::warn;
 
 use crate::{Options, context::Context, rpc::connect, shell};
 
-/// Runs until the future is dropped. Waits for the driver to respond first.
+/// Runs until the future is dropped. Waits for the driver to respond first, and begins again if a restarted one
+/// has other capabilities.
 pub async fn run(context: Context, options: Options) -> Result<(), Box<dyn Error + Send + Sync>> {
-    let (driver, info) = connect(&options, "resizer").await?;
-    let context = context.signing_as(&format!("external-resizer {}", info.name));
-    let resizes = async {
-        if info.can(Rpc::ExpandVolume) || node_expands(&driver).await {
-            shell::run(
-                run::Resizer::new(driver.clone(), info.clone(), context.meter.clone()),
-                context.clone(),
-            )
-            .await;
-        } else {
-            warn!(
-                driver = info.name,
-                "the driver declares EXPAND_VOLUME neither for controller nor node: claims keep their size"
-            );
+    loop {
+        let (driver, info) = connect(&options, "resizer").await?;
+        let context = context.clone().signing_as(&format!("external-resizer {}", info.name));
+        let resizes = async {
+            if info.can(Rpc::ExpandVolume) || node_expands(&driver).await {
+                let resizer = run::Resizer::new(driver.clone(), info.clone(), context.meter.clone());
+                shell::run(resizer, context.clone()).await;
+            } else {
+                warn!(
+                    driver = info.name,
+                    "the driver declares EXPAND_VOLUME neither for controller nor node: claims keep their size"
+                );
+            }
+        };
+        let modifies = async {
+            if info.can(Rpc::ModifyVolume) {
+                shell::run(modify::Modifier::new(driver.clone(), info.clone()), context.clone()).await;
+            }
+        };
+        let work = async {
+            tokio::join!(resizes, modifies);
+            // Without anything to do it stays all the same, as a sidecar has to.
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = work => {}
+            () = info.outdated(&driver) => {}
         }
-    };
-    let modifies = async {
-        if info.can(Rpc::ModifyVolume) {
-            shell::run(modify::Modifier::new(driver.clone(), info.clone()), context.clone()).await;
-        }
-    };
-    tokio::join!(resizes, modifies);
-    // Without anything to do it stays all the same, as a sidecar has to.
-    std::future::pending().await
+    }
 }
 
 /// Whether the node service at the controller's socket expands volumes, and so that of every node.

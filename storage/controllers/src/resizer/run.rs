@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -10,7 +10,7 @@ use claimcheck_csi::{Driver, v1::ControllerExpandVolumeRequest};
 use claimcheck_informer::{
     Backoff, Change, EventType, Kind, KindSet, World,
     growth::{self, Condition, Old, Progress, with_condition},
-    pod_claims,
+    is_terminal, pod_claims,
     quantity::from_bytes,
 };
 use claimcheck_model::{Meter, NODE_EXPANSION_NOT_REQUIRED, ObjectKey, PRE_RESIZE_CAPACITY};
@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     Failure,
-    claims::{annotation, claim_ref, name, ref_key},
+    claims::{annotation, claim_phase, claim_ref, name, ref_key},
     context::Context,
     rpc::{Certainty, DriverInfo, RpcFailure, credentials},
     shell::{About, Controller, Done, Plan},
@@ -57,7 +57,7 @@ impl Controller for Resizer {
         KindSet::of(&[Kind::Claim, Kind::Volume, Kind::Pod])
     }
 
-    fn wakes(&self, change: &Change, _: &World) -> Vec<ObjectKey> {
+    fn wakes(&self, change: &Change, world: &World) -> Vec<ObjectKey> {
         if let Some(claim) = change.object::<PersistentVolumeClaim>() {
             if change.new.is_none() {
                 self.known().remove(uid(claim));
@@ -65,11 +65,13 @@ impl Controller for Resizer {
             }
             return if is_worth_a_look(change) { vec![change.key.clone()] } else { Vec::new() };
         }
-        if let Some(volume) = change.object::<PersistentVolume>() {
-            return claim_ref(volume).map(ref_key).into_iter().collect();
+        if change.object::<PersistentVolume>().is_some() {
+            return owners(change);
         }
-        // A pod less may be what the driver waits for.
-        change.object::<Pod>().into_iter().flat_map(|pod| pod_claims(pod)).map(|used| used.claim).collect()
+        // A pod less is what a driver waits for that expands unused volumes only.
+        let mut claims = no_longer_used(change);
+        claims.retain(|claim| world.claims.get(claim).is_some_and(|claim| self.is_refused_in_use(claim)));
+        claims
     }
 
     fn plan(&self, key: &ObjectKey, world: &World, now: Timestamp) -> Plan<Action> {
@@ -200,13 +202,18 @@ impl Resizer {
         Ok(Grown { bytes, node: answer.node_expansion_required })
     }
 
+    /// Whether the driver has refused to expand the claim's volume because it is in use.
+    fn is_refused_in_use(&self, claim: &PersistentVolumeClaim) -> bool {
+        self.known().get(uid(claim)).is_some_and(|known| known.failed == Some(Refusal::InUse))
+    }
+
     /// The controller's part of a claim's expansion is complete.
     fn done(&self, claim: &PersistentVolumeClaim) {
         self.known().remove(uid(claim));
         self.measured.ended(claim, true);
     }
 
-    fn remember(&self, claim: &PersistentVolumeClaim, known: Known) {
+    pub(super) fn remember(&self, claim: &PersistentVolumeClaim, known: Known) {
         self.known().insert(uid(claim).to_owned(), known);
     }
 
@@ -263,22 +270,32 @@ pub(super) fn uid(claim: &PersistentVolumeClaim) -> &str {
     claim.metadata.uid.as_deref().unwrap_or_default()
 }
 
-/// Whether the claim has changed. A condition written by this controller is no reason to retry before the
-/// backoff is over.
-pub(super) fn is_worth_a_look(change: &Change) -> bool {
-    match change.both::<PersistentVolumeClaim>() {
-        (_, None) => false,
-        (None, Some(_)) => true,
-        (Some(old), Some(new)) => but_for_conditions(old) != but_for_conditions(new),
+/// Whether a claim has changed in what its expansion depends on. A label, or an error that this controller wrote, is
+/// no reason to repeat a failed call before the backoff is over. Upstream: `updatePVC` in
+/// `pkg/controller/controller.go`.
+fn is_worth_a_look(change: &Change) -> bool {
+    fn says(claim: &Arc<PersistentVolumeClaim>) -> (&str, i64, i64, Progress, bool) {
+        let bound = claim_phase(claim) == "Bound";
+        (uid(claim), growth::requested(claim), growth::capacity(claim), Progress::of(claim), bound)
     }
+    let (old, new) = change.both::<PersistentVolumeClaim>();
+    new.is_some() && old.map(says) != new.map(says)
 }
 
-/// The claim without the fields that its conditions change.
-fn but_for_conditions(claim: &PersistentVolumeClaim) -> PersistentVolumeClaim {
-    let mut claim = claim.clone();
-    claim.metadata.resource_version = None;
-    if let Some(status) = &mut claim.status {
-        status.conditions = None;
+/// The claims of a volume with another spec, before and after; calls depend on nothing else of a volume.
+pub(super) fn owners(change: &Change) -> Vec<ObjectKey> {
+    let (old, new) = change.both::<PersistentVolume>();
+    if old.map(|volume| &volume.spec) == new.map(|volume| &volume.spec) {
+        return Vec::new();
     }
-    claim
+    change.states::<PersistentVolume>().filter_map(|volume| claim_ref(volume)).map(ref_key).collect()
+}
+
+/// The claims of a pod that has ended, was deleted, or was replaced by another one of its name.
+pub(super) fn no_longer_used(change: &Change) -> Vec<ObjectKey> {
+    let (Some(old), new) = change.both::<Pod>() else { return Vec::new() };
+    if new.is_some_and(|new| new.metadata.uid == old.metadata.uid && !is_terminal(new)) {
+        return Vec::new();
+    }
+    pod_claims(old).map(|used| used.claim).collect()
 }

@@ -34,6 +34,10 @@ pub async fn connect(options: &Options, component: &str) -> Result<(Driver, Driv
         None => Tap::from_env()?,
     };
     let driver = Driver::new(Endpoint::Unix(address), tap, component);
+    let driver = match options.calls.timeout {
+        Some(timeout) => driver.with_deadline(timeout),
+        None => driver,
+    };
     loop {
         if let Err(error) = driver.wait_ready(PATIENCE).await {
             warn!(%error, "waiting for the driver");

@@ -1,17 +1,21 @@
-//! A driver's info and capabilities, requested once at start.
+//! A driver's info and capabilities, requested at start and whenever its process was replaced.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, os::unix::fs::MetadataExt, path::Path, time::Duration};
 
 use claimcheck_csi::{
-    Driver,
+    Driver, Endpoint,
     v1::{
         ControllerGetCapabilitiesRequest, GetPluginCapabilitiesRequest, GetPluginInfoRequest,
         controller_service_capability::{self, rpc::Type as Rpc},
         plugin_capability::{self, service::Type as Service},
     },
 };
+use tracing::warn;
 
 use super::RpcFailure;
+
+/// How often the driver's socket is checked.
+const CHECKS: Duration = Duration::from_secs(1);
 
 /// A driver's name and capabilities.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -59,6 +63,33 @@ impl DriverInfo {
         Ok(this)
     }
 
+    /// Resolves when the driver's process was replaced by one with another name or other capabilities, such as after
+    /// an upgrade; until then its restarts go unnoticed.
+    ///
+    /// Upstream's sidecars exit when they lose the connection (`ExitOnConnectionLoss` in csi-lib-utils
+    /// `connection/connection.go`), and so request all of it again, but also forget calls of unknown outcome. Here the
+    /// new socket shows that the process is a new one: a lost connection is observed with the next call only, which a
+    /// sidecar without work never makes.
+    pub async fn outdated(&self, driver: &Driver) {
+        let Endpoint::Unix(path) = driver.endpoint() else { return std::future::pending().await };
+        let mut known = socket(path).await;
+        loop {
+            tokio::time::sleep(CHECKS).await;
+            let found = socket(path).await;
+            if found.is_none() || found == known {
+                continue;
+            }
+            // It may still be starting: then it is requested again at the next check.
+            if let Ok(info) = Self::ask(driver).await {
+                if info != *self {
+                    warn!(driver = self.name, "the driver has changed its name or capabilities");
+                    return;
+                }
+                known = found;
+            }
+        }
+    }
+
     /// Whether it declares a plugin capability, such as a controller.
     pub fn serves(&self, service: Service) -> bool {
         self.services.contains(&(service as i32))
@@ -73,4 +104,10 @@ impl DriverInfo {
     pub fn has_topology(&self) -> bool {
         self.serves(Service::VolumeAccessibilityConstraints)
     }
+}
+
+/// The identity of the socket: device, inode and time of change, since inodes are used again.
+async fn socket(path: &Path) -> Option<(u64, u64, i64, i64)> {
+    let file = tokio::fs::metadata(path).await.ok()?;
+    Some((file.dev(), file.ino(), file.ctime(), file.ctime_nsec()))
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use claimcheck_informer::World;
 use claimcheck_model::attacher_finalizer;
 use tonic::Status;
 
@@ -85,6 +86,37 @@ async fn a_failed_attach_is_told_and_tried_again() {
     assert_eq!(cluster.attached().await.status.unwrap().attach_error, None);
 }
 
+/// As in upstream's attacher.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_attach_error_has_a_code_and_a_detach_error_has_none() {
+    let cluster = Cluster::start().await;
+    let volume = cluster.bound_claim("data").await;
+    for method in ["ControllerPublishVolume", "ControllerUnpublishVolume"] {
+        for _ in 0..4 {
+            cluster.driver.fail(method, Status::internal("no slot"));
+        }
+    }
+    let mut code = None;
+    let statuses = |world: &World| world.attachments.iter().find_map(|attachment| attachment.status.clone());
+    cluster.pod("p", "a", "data").await;
+    cluster
+        .until("the attach has failed", |world| {
+            code = statuses(world).and_then(|status| Some(status.attach_error?.error_code));
+            code.is_some()
+        })
+        .await;
+    assert_eq!(code, Some(Some(13)));
+    cluster.listed("a", &volume, true).await;
+    cluster.end_pod("p").await;
+    cluster
+        .until("the detach has failed", |world| {
+            code = statuses(world).and_then(|status| Some(status.detach_error?.error_code));
+            code.is_some()
+        })
+        .await;
+    assert_eq!(code, Some(None));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_detach_that_fails_is_tried_until_it_succeeds() {
     let cluster = Cluster::start().await;
@@ -118,7 +150,7 @@ async fn many_at_once() {
         cluster.claim(name).await;
         cluster.pod(&format!("p-{name}"), "a", name).await;
     }
-    let listed = |world: &claimcheck_informer::World| {
+    let listed = |world: &World| {
         let node = world.nodes.named("a").and_then(|node| node.status.clone()).unwrap_or_default();
         node.volumes_attached.map_or(0, |list| list.len())
     };

@@ -3,7 +3,7 @@
 use std::{fmt::Debug, time::Duration};
 
 use claimcheck_apiserver as apiserver;
-use claimcheck_controllers::{Name, Options};
+use claimcheck_controllers::{Name, Options, Provisioning};
 use claimcheck_csi::{
     Server, Services,
     v1::{controller_server::ControllerServer, identity_server::IdentityServer},
@@ -109,7 +109,8 @@ impl Cluster {
     fn start_controllers(&mut self, names: &'static [Name]) {
         let (client, csi_address) = (self.client.clone(), Some(self.directory.path().join(SOCKET)));
         self.running.spawn(async move {
-            let options = Options { csi_address, ..Options::default() };
+            let provisioning = Provisioning { enable_capacity: true, ..Provisioning::default() };
+            let options = Options { csi_address, provisioning, ..Options::default() };
             let forever = std::future::pending();
             claimcheck_controllers::run(names, client, &options, forever).await.unwrap();
         });

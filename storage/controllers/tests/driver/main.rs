@@ -8,5 +8,6 @@ mod attaching;
 mod cluster;
 mod fake;
 mod provisioning;
+mod resizing;
 mod scheduling;
 mod snapshots;

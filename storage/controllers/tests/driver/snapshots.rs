@@ -8,7 +8,11 @@ use claimcheck_model::{
     snapshot::{VolumeSnapshot, VolumeSnapshotContent},
 };
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, TypedLocalObjectReference};
-use kube::{Api, api::DeleteParams};
+use kube::{
+    Api,
+    api::{DeleteParams, Patch, PatchParams},
+};
+use serde_json::json;
 use tonic::Status;
 
 use crate::cluster::Cluster;
@@ -98,7 +102,30 @@ async fn a_snapshot_that_is_not_ready_is_asked_for_until_it_is() {
     cluster.create_in_namespace(testing::snapshot("s", "data", "snap")).await;
     ready(&cluster, "s").await;
     let counts = cluster.driver.counts();
-    assert_eq!((counts["CreateSnapshot"].clone(), counts["GetSnapshot"].clone()), (vec![1], vec![3]));
+    assert_eq!((counts["CreateSnapshot"].clone(), counts.get("GetSnapshot")), (vec![4], None));
+}
+
+/// While a group exists its members stay, which only its own controller could test: no API server here serves groups.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_of_a_deleted_group_is_deleted_without_a_call() {
+    let cluster = with_claim("Delete").await;
+    cluster.create_in_namespace(testing::snapshot("s", "data", "snap")).await;
+    ready(&cluster, "s").await;
+    let snapshots = cluster.namespaced::<VolumeSnapshot>();
+    let contents = Api::<VolumeSnapshotContent>::all(cluster.client.clone());
+    let params = PatchParams::default();
+    let snapshot = snapshots.get("s").await.unwrap();
+    let mut finalizers = snapshot.metadata.finalizers.clone().unwrap();
+    finalizers.push("snapshot.storage.kubernetes.io/volumesnapshot-in-group-protection".into());
+    let patch = Patch::Merge(json!({"metadata": {"finalizers": finalizers}}));
+    snapshots.patch("s", &params, &patch).await.unwrap();
+    let patch = Patch::Merge(json!({"status": {"volumeGroupSnapshotName": "group"}}));
+    snapshots.patch_status("s", &params, &patch).await.unwrap();
+    let patch = Patch::Merge(json!({"status": {"volumeGroupSnapshotHandle": "group-handle"}}));
+    contents.patch_status(snapshot.content().unwrap(), &params, &patch).await.unwrap();
+    delete_snapshot(&cluster, "s").await;
+    snapshots_gone(&cluster).await;
+    assert_eq!(cluster.driver.counts().get("DeleteSnapshot"), None, "it goes with its group");
 }
 
 #[tokio::test(flavor = "multi_thread")]

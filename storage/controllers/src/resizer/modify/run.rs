@@ -2,29 +2,32 @@
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use claimcheck_csi::Driver;
 use claimcheck_informer::{
     Backoff, Change, ClaimBy, EventType, Kind, KindSet, World, key_of,
-    modification::{Condition, Progress, with_conditions, without, without_all},
+    modification::{Condition, Progress, current, wanted, with_conditions, without, without_all},
 };
 use claimcheck_model::ObjectKey;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::{
+    core::v1::{PersistentVolume, PersistentVolumeClaim},
+    storage::v1::VolumeAttributesClass,
+};
 use serde_json::json;
 use tracing::{info, warn};
 
 use super::plan::{Action, Known, plan};
 use crate::{
     Failure,
-    claims::{claim_ref, name, ref_key},
+    claims::{claim_phase, name},
     context::Context,
     resizer::{
         plan::{Pair, SLOW, words},
-        run::{is_worth_a_look, uid},
+        run::{owners, uid},
     },
     rpc::{Certainty, DriverInfo, RpcFailure, credentials},
     shell::{About, Controller, Done, Plan},
@@ -62,11 +65,11 @@ impl Controller for Modifier {
             }
             return if is_worth_a_look(change) { vec![change.key.clone()] } else { Vec::new() };
         }
-        if let Some(volume) = change.object::<PersistentVolume>() {
-            return claim_ref(volume).map(ref_key).into_iter().collect();
+        if change.object::<PersistentVolume>().is_some() {
+            return owners(change);
         }
         let waiting = world.claims.by(ClaimBy::AttributesClass, &change.key.name);
-        waiting.map(|claim| key_of(&**claim)).collect()
+        waiting.filter(|_| is_created(change)).map(|claim| key_of(&**claim)).collect()
     }
 
     fn plan(&self, key: &ObjectKey, world: &World, now: Timestamp) -> Plan<Action> {
@@ -193,3 +196,20 @@ impl Modifier {
 
 /// gRPC's number of the status code: the only one that upstream treats as infeasible.
 const INVALID_ARGUMENT: i32 = 3;
+
+/// Whether a claim has changed in what its modification depends on; see the resizer's. Upstream: `updatePVC` in
+/// `pkg/modifycontroller/controller.go`.
+fn is_worth_a_look(change: &Change) -> bool {
+    fn says(claim: &Arc<PersistentVolumeClaim>) -> (&str, &str, &str, bool, bool) {
+        let idle = Progress::of(claim) == Progress::None;
+        (uid(claim), wanted(claim), current(claim), idle, claim_phase(claim) == "Bound")
+    }
+    let (old, new) = change.both::<PersistentVolumeClaim>();
+    new.is_some() && old.map(says) != new.map(says)
+}
+
+/// Whether a class was created, for which claims may wait. Its parameters never change.
+fn is_created(change: &Change) -> bool {
+    let (old, new) = change.both::<VolumeAttributesClass>();
+    new.is_some_and(|new| old.is_none_or(|old| old.metadata.uid != new.metadata.uid))
+}

@@ -78,17 +78,24 @@ pub enum Action {
     },
     /// Emit an event that the snapshot stays until the claims provisioned from it have their volumes.
     TellInUse(Arc<VolumeSnapshot>),
+    /// Request the group of a snapshot that is being deleted: while it exists, its members stay.
+    FindGroup {
+        /// The snapshot.
+        snapshot: Arc<VolumeSnapshot>,
+        /// The group's name, in the same namespace.
+        group: String,
+    },
     /// Annotate the content that its snapshot is being deleted, for the driver's snapshotter.
     Announce(Arc<VolumeSnapshotContent>),
     /// Delete the content, which is removed when the driver has deleted the snapshot.
     DeleteContent(Arc<VolumeSnapshotContent>),
 }
 
-/// Plans the snapshot with this key.
-pub fn plan_snapshot(key: &ObjectKey, world: &World) -> Option<Action> {
+/// Plans the snapshot with this key; `is_ungrouped`: the group that it names was found to be deleted.
+pub fn plan_snapshot(key: &ObjectKey, world: &World, is_ungrouped: bool) -> Option<Action> {
     let snapshot = world.snapshots.get(key)?;
     let step = if is_deleting(&**snapshot) {
-        return plan_deletion(key, snapshot, world);
+        return plan_deletion(key, snapshot, world, is_ungrouped);
     } else if let Some(content) = snapshot.content() {
         follow(snapshot, world.snapshot_contents.named(content))
     } else if let Some(content) = &snapshot.spec.source.volume_snapshot_content_name {

@@ -1,7 +1,8 @@
 //! The next step of a snapshot that is being deleted.
 //!
-//! Upstream: `processSnapshotWithDeletionTimestamp` in `pkg/common-controller/snapshot_controller.go`. Unlike
-//! there both finalizers are removed at once, after the content, so there is one write less to conflict with.
+//! Upstream: `processSnapshotWithDeletionTimestamp` and `checkandRemoveSnapshotFinalizersAndCheckandDeleteContent` in
+//! `pkg/common-controller/snapshot_controller.go`. Unlike there all finalizers are removed at once, after the
+//! content, so there is one write less to conflict with.
 
 use std::sync::Arc;
 
@@ -15,16 +16,31 @@ use claimcheck_model::{
 use super::plan::{Action, has};
 use crate::claims::{annotation, is_deleting, precedes_deletion};
 
-/// Plans a snapshot that is being deleted.
-pub fn plan_deletion(key: &ObjectKey, snapshot: &Arc<VolumeSnapshot>, world: &World) -> Option<Action> {
+/// On a snapshot that was created with its group, until the group is deleted.
+const GROUP_PROTECTION: &str = "snapshot.storage.kubernetes.io/volumesnapshot-in-group-protection";
+
+/// Plans a snapshot that is being deleted; `is_ungrouped`: its group was found to be deleted.
+pub fn plan_deletion(
+    key: &ObjectKey,
+    snapshot: &Arc<VolumeSnapshot>,
+    world: &World,
+    is_ungrouped: bool,
+) -> Option<Action> {
     const OURS: [&str; 2] = [SNAPSHOT_SOURCE_PROTECTION, SNAPSHOT_BOUND_PROTECTION];
     if !OURS.iter().any(|ours| has(&snapshot.metadata, ours)) {
         return None;
     }
-    if let Some(content) = content_of(snapshot, world) {
-        if is_source(key, snapshot, world) {
-            return Some(Action::TellInUse(snapshot.clone()));
-        }
+    let content = content_of(snapshot, world);
+    if content.is_some() && is_source(key, snapshot, world) {
+        return Some(Action::TellInUse(snapshot.clone()));
+    }
+    let group = snapshot.status.as_ref().and_then(|status| status.volume_group_snapshot_name.clone());
+    if let Some(group) = group
+        && !is_ungrouped
+    {
+        return Some(Action::FindGroup { snapshot: snapshot.clone(), group });
+    }
+    if let Some(content) = content {
         if annotation(&**content, SNAPSHOT_BEING_DELETED).is_none() {
             return Some(Action::Announce(content.clone()));
         }
@@ -33,7 +49,7 @@ pub fn plan_deletion(key: &ObjectKey, snapshot: &Arc<VolumeSnapshot>, world: &Wo
         }
     }
     let mut finalizers = snapshot.metadata.finalizers.clone().unwrap_or_default();
-    finalizers.retain(|held| !OURS.contains(&held.as_str()));
+    finalizers.retain(|held| !OURS.contains(&held.as_str()) && !(is_ungrouped && held == GROUP_PROTECTION));
     Some(Action::SetFinalizers { snapshot: snapshot.clone(), finalizers })
 }
 

@@ -54,7 +54,11 @@ fn bound_claim(world: &mut World, held: bool) {
 
 /// The next step of `s`, in a word or with what it says.
 fn step(world: &World) -> String {
-    match plan_snapshot(&ObjectKey::new(NAMESPACE, "s"), world) {
+    step_of(world, false)
+}
+
+fn step_of(world: &World, is_ungrouped: bool) -> String {
+    match plan_snapshot(&ObjectKey::new(NAMESPACE, "s"), world, is_ungrouped) {
         None => "nothing".into(),
         Some(Action::SetClass { class, .. }) => format!("class {class}"),
         Some(Action::SetFinalizers { finalizers, .. }) => format!("{} finalizers", finalizers.len()),
@@ -68,6 +72,7 @@ fn step(world: &World) -> String {
         Some(Action::Report { status, .. }) => format!("report {:?}", status.ready_to_use.unwrap()),
         Some(Action::Fail { trouble, .. }) => trouble.reason().into(),
         Some(Action::TellInUse(_)) => "in use".into(),
+        Some(Action::FindGroup { group, .. }) => format!("find {group}"),
         Some(Action::Announce(_)) => "announce".into(),
         Some(Action::DeleteContent(_)) => "delete content".into(),
     }
@@ -177,6 +182,28 @@ fn a_snapshot_goes_after_its_content() {
             assert_eq!(step(&world), "in use", "a claim is made from it");
         }
     }
+}
+
+#[test]
+fn a_member_of_a_group_goes_after_its_group() {
+    let finalizers = [BOTH[0], BOTH[1], "snapshot.storage.kubernetes.io/volumesnapshot-in-group-protection"];
+    let mut member = deleting(bound(held()), &finalizers);
+    member.status.as_mut().unwrap().volume_group_snapshot_name = Some("g".into());
+    let kept = announced(content("Retain"));
+    for (what, content, is_ungrouped, expected) in [
+        ("at first", content("Delete"), false, "find g"),
+        ("the content was announced", announced(content("Delete")), false, "find g"),
+        ("the group is gone", content("Delete"), true, "announce"),
+        ("then the content goes", announced(content("Delete")), true, "delete content"),
+        ("or is kept", kept, true, "0 finalizers"),
+    ] {
+        let world = testing::world([member.clone().into(), content.into()]);
+        assert_eq!(step_of(&world, is_ungrouped), expected, "{what}");
+    }
+    assert_eq!(step_of(&testing::world([member.clone().into()]), false), "find g", "it has no content");
+    member.status.as_mut().unwrap().volume_group_snapshot_name = None;
+    let unmarked = testing::world([member.into()]);
+    assert_eq!(step(&unmarked), "1 finalizers", "the group's stays");
 }
 
 #[test]

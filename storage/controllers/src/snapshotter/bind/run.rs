@@ -1,5 +1,10 @@
 //! Wakes snapshots, contents and claims, and executes the plans.
 
+use std::{
+    collections::HashSet,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
 use claimcheck_informer::{
     Change, DataSource, EventType, Kind, KindSet, SnapshotBy, UNREADY, World, data_source, key_of,
 };
@@ -11,6 +16,10 @@ use jiff::Timestamp;
 use k8s_openapi::{
     api::core::v1::{PersistentVolume, PersistentVolumeClaim},
     apimachinery::pkg::apis::meta::v1::Time,
+};
+use kube::{
+    Api, Client,
+    core::{ApiResource, DynamicObject, GroupVersionKind},
 };
 use serde_json::json;
 use tracing::info;
@@ -40,11 +49,30 @@ pub enum Key {
 /// The controller that binds snapshots.
 pub struct Snapshots {
     measured: Measured,
+    /// The uids of snapshots of which the group was found to be deleted.
+    ungrouped: Mutex<HashSet<String>>,
+}
+
+/// A member of a group of snapshots cannot be deleted alone.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "deletion of the individual volume snapshot {snapshot} is not allowed as it belongs to group snapshot {group}. \
+     Deleting the group snapshot will trigger the deletion of all the individual volume snapshots that are part of \
+     the group."
+)]
+struct Grouped {
+    snapshot: ObjectKey,
+    group: ObjectKey,
 }
 
 impl Snapshots {
     pub fn new(context: &Context) -> Self {
-        Self { measured: Measured::new(context) }
+        Self { measured: Measured::new(context), ungrouped: Mutex::default() }
+    }
+
+    // Nothing panics while it is locked, so a poisoned one is whole.
+    fn ungrouped(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.ungrouped.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -62,6 +90,9 @@ impl Controller for Snapshots {
         self.measured.changed(change, world);
         match change.kind {
             Kind::Snapshot => {
+                if let (Some(gone), None) = change.both::<VolumeSnapshot>() {
+                    self.ungrouped().remove(uid(gone));
+                }
                 let claims = change.states::<VolumeSnapshot>().filter_map(|snapshot| {
                     let claim = snapshot.spec.source.persistent_volume_claim_name.as_ref()?;
                     Some(Key::Claim(ObjectKey::new(&change.key.namespace, claim)))
@@ -107,7 +138,11 @@ impl Controller for Snapshots {
 
     fn plan(&self, key: &Key, world: &World, _: Timestamp) -> Plan<Action> {
         let action = match key {
-            Key::Snapshot(key) => plan_snapshot(key, world),
+            Key::Snapshot(key) => {
+                let snapshot = world.snapshots.get(key);
+                let is_ungrouped = snapshot.is_some_and(|snapshot| self.ungrouped().contains(uid(snapshot)));
+                plan_snapshot(key, world, is_ungrouped)
+            }
             Key::Content(name) => plan_content(name, world),
             Key::Claim(key) => plan_claim(key, world),
         };
@@ -160,6 +195,18 @@ impl Controller for Snapshots {
                 context.event(&*snapshot, EventType::Warning, "SnapshotDeletePending", message);
                 return Ok(Done::Nothing);
             }
+            // Groups are not watched, so one that exists is requested again after the backoff.
+            Action::FindGroup { snapshot, group } => {
+                let key = key_of(&*snapshot);
+                let group = ObjectKey::new(key.namespace.clone(), group);
+                if exists(&context.client, &group).await? {
+                    let grouped = Grouped { snapshot: key, group };
+                    let message = grouped.to_string();
+                    context.event(&*snapshot, EventType::Warning, "SnapshotDeletePending", message);
+                    return Err(grouped.into());
+                }
+                self.ungrouped().insert(uid(&snapshot).to_owned());
+            }
             Action::Announce(content) => {
                 let annotations = json!({ SNAPSHOT_BEING_DELETED: "yes" });
                 context.patch(&*content, json!({"metadata": {"annotations": annotations}})).await?;
@@ -168,6 +215,23 @@ impl Controller for Snapshots {
         }
         Ok(Done::Wrote)
     }
+}
+
+fn uid(snapshot: &VolumeSnapshot) -> &str {
+    snapshot.metadata.uid.as_deref().unwrap_or_default()
+}
+
+/// Whether a group of snapshots exists, in any version of its API. Where none is served, no group does.
+async fn exists(client: &Client, group: &ObjectKey) -> kube::Result<bool> {
+    for version in ["v1", "v1beta2", "v1beta1"] {
+        let kind = GroupVersionKind::gvk("groupsnapshot.storage.k8s.io", version, "VolumeGroupSnapshot");
+        let kind = ApiResource::from_gvk_with_plural(&kind, "volumegroupsnapshots");
+        let groups = Api::<DynamicObject>::namespaced_with(client.clone(), &group.namespace, &kind);
+        if groups.get_opt(&group.name).await?.is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Snapshots found by an index.

@@ -1,8 +1,8 @@
 //! The next step of a content.
 //!
-//! Upstream: `syncContent`, `shouldDelete` and `createSnapshotWrapper` in
-//! `pkg/sidecar-controller/snapshot_controller.go`. Unlike there a snapshot that is not ready yet is polled
-//! with GetSnapshot or ListSnapshots where the driver has them, instead of by CreateSnapshot.
+//! Upstream: `syncContent`, `shouldDelete`, `checkandUpdateContentStatusOperation` and `createSnapshotWrapper` in
+//! `pkg/sidecar-controller/snapshot_controller.go`. Unlike there a pre-provisioned snapshot is queried with
+//! GetSnapshot where the driver has it, instead of ListSnapshots.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,7 +15,6 @@ use claimcheck_model::{
     SNAPSHOT_BEING_CREATED, SNAPSHOT_BEING_DELETED, SNAPSHOT_CONTENT_PROTECTION, SNAPSHOT_GROUP,
     SNAPSHOT_SECRET_NAME, SNAPSHOT_SECRET_NAMESPACE,
     snapshot::{VolumeSnapshotClass, VolumeSnapshotContent},
-    snapshot_name,
 };
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::SecretReference;
@@ -53,14 +52,14 @@ pub struct Memory {
     pub next: Option<Timestamp>,
 }
 
-/// How to poll a snapshot.
+/// How to create or poll a snapshot.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Question {
     /// By CreateSnapshot: the same call returns the same snapshot.
     Create(Box<CreateSnapshotRequest>),
-    /// By GetSnapshot.
+    /// A pre-provisioned one by GetSnapshot.
     Get(GetSnapshotRequest),
-    /// By ListSnapshots with its id.
+    /// A pre-provisioned one by ListSnapshots with its id.
     List(ListSnapshotsRequest),
     /// Not at all: the driver has no such call, and so it is assumed to exist.
     Trust(String),
@@ -141,8 +140,7 @@ pub fn plan(
     now: Timestamp,
 ) -> (Option<Action>, Option<Duration>) {
     let Some(content) = world.snapshot_contents.named(content) else { return (None, None) };
-    // What is part of a group is made and deleted with it.
-    if content.spec.driver != settings.driver.name || annotation(&**content, SNAPSHOT_GROUP).is_some() {
+    if content.spec.driver != settings.driver.name {
         return (None, None);
     }
     let in_flight = annotation(&**content, SNAPSHOT_BEING_CREATED).is_some();
@@ -160,6 +158,10 @@ pub fn plan(
     }
     if let Some(left) = memory.next.map(|next| now.duration_until(next)).filter(|left| left.is_positive()) {
         return (None, Some(left.unsigned_abs()));
+    }
+    // The driver makes it with its group.
+    if is_of_group(content) && content.handle().is_none() {
+        return (None, None);
     }
     let step = ask(content, world, settings, in_flight);
     let fail = |obstacle| Action::Fail { content: content.clone(), obstacle };
@@ -179,7 +181,8 @@ fn deletion(content: &Arc<VolumeSnapshotContent>, memory: &Memory) -> Option<Act
         return None;
     }
     Some(match content.handle() {
-        Some(handle) if content.is_deleted_with_snapshot() && !memory.deleted => {
+        // The driver deletes what is part of a group with the group.
+        Some(handle) if content.is_deleted_with_snapshot() && !is_of_group(content) && !memory.deleted => {
             let (content, handle) = (content.clone(), handle.to_owned());
             Action::Delete { secret: annotated_secret(&content), content, handle }
         }
@@ -187,7 +190,8 @@ fn deletion(content: &Arc<VolumeSnapshotContent>, memory: &Memory) -> Option<Act
     })
 }
 
-/// How to poll the snapshot.
+/// How to create or poll the snapshot. One that was created for the content is created again until it is ready, with
+/// the same secret: only for others the class needs one for lists.
 fn ask(
     content: &Arc<VolumeSnapshotContent>,
     world: &World,
@@ -195,18 +199,17 @@ fn ask(
     in_flight: bool,
 ) -> Result<Action, Obstacle> {
     let source = &content.spec.source;
-    let known = content.handle().or(source.snapshot_handle.as_deref());
-    let by_handle = known.and_then(|handle| by_handle(handle, settings));
-    if let Some(question) = by_handle {
+    let ask = |question, secret| Action::Ask { content: content.clone(), question, secret };
+    if is_of_group(content) {
+        let handle = content.handle().unwrap_or_default();
+        return Ok(ask(by_handle(handle, settings), annotated_secret(content)));
+    }
+    let Some(volume) = &source.volume_handle else {
         let secret = match class_of(content, world)? {
             Some(class) => secret(Purpose::List, class, name(&**content), None)?,
             None => None,
         };
-        return Ok(Action::Ask { content: content.clone(), question, secret });
-    }
-    let Some(volume) = &source.volume_handle else {
-        let question = Question::Trust(source.snapshot_handle.clone().unwrap_or_default());
-        return Ok(Action::Ask { content: content.clone(), question, secret: None });
+        return Ok(ask(by_handle(source.snapshot_handle.as_deref().unwrap_or_default(), settings), secret));
     };
     let class = class_of(content, world)?;
     let mut parameters = class.map(for_driver).transpose()?.unwrap_or_default();
@@ -220,27 +223,35 @@ fn ask(
             parameters.insert(format!("{RESERVED}{key}"), value.unwrap_or_default().to_owned());
         }
     }
-    if !in_flight && known.is_none() {
+    if !in_flight && content.handle().is_none() {
         return Ok(Action::Announce(content.clone()));
     }
     let request = CreateSnapshotRequest {
         source_volume_id: volume.clone(),
-        name: snapshot_name(of.uid.as_deref().unwrap_or_default()),
+        name: settings.names.name(of.uid.as_deref().unwrap_or_default()),
         parameters,
         ..CreateSnapshotRequest::default()
     };
-    let question = Question::Create(Box::new(request));
-    Ok(Action::Ask { secret: annotated_secret(content), content: content.clone(), question })
+    Ok(ask(Question::Create(Box::new(request)), annotated_secret(content)))
 }
 
-/// The call for a snapshot with a known id, if the driver has one.
-fn by_handle(handle: &str, settings: &Settings) -> Option<Question> {
+/// The call for a snapshot with this id.
+fn by_handle(handle: &str, settings: &Settings) -> Question {
     let snapshot_id = handle.to_owned();
     if settings.driver.can(Rpc::GetSnapshot) {
-        return Some(Question::Get(GetSnapshotRequest { snapshot_id, ..GetSnapshotRequest::default() }));
+        Question::Get(GetSnapshotRequest { snapshot_id, ..GetSnapshotRequest::default() })
+    } else if settings.driver.can(Rpc::ListSnapshots) {
+        Question::List(ListSnapshotsRequest { snapshot_id, ..ListSnapshotsRequest::default() })
+    } else {
+        Question::Trust(snapshot_id)
     }
-    let list = ListSnapshotsRequest { snapshot_id, ..ListSnapshotsRequest::default() };
-    settings.driver.can(Rpc::ListSnapshots).then_some(Question::List(list))
+}
+
+/// Whether the snapshot is part of a group, with which the driver makes and deletes it.
+fn is_of_group(content: &VolumeSnapshotContent) -> bool {
+    let status = content.status.as_ref();
+    annotation(content, SNAPSHOT_GROUP).is_some()
+        || status.is_some_and(|status| status.volume_group_snapshot_handle.is_some())
 }
 
 /// The class, if the content has one.

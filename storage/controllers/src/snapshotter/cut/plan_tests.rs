@@ -4,17 +4,19 @@ use claimcheck_csi::v1::controller_service_capability::rpc::Type as Rpc;
 use claimcheck_informer::testing::{self, DRIVER, deleting};
 use claimcheck_model::{
     SNAPSHOT_BEING_CREATED, SNAPSHOT_BEING_DELETED, SNAPSHOT_CONTENT_PROTECTION, SNAPSHOT_GROUP,
+    SNAPSHOT_SECRET_NAME, SNAPSHOT_SECRET_NAMESPACE,
     snapshot::{VolumeSnapshotContent, VolumeSnapshotContentStatus},
 };
 use jiff::{SignedDuration, Timestamp};
 
 use super::plan::{Action, Found, Memory, Question, plan};
-use crate::{rpc::DriverInfo, snapshotter::Settings};
+use crate::{Naming, rpc::DriverInfo, snapshotter::Settings};
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
 fn settings(rpcs: &[Rpc]) -> Settings {
-    Settings { driver: DriverInfo::new(DRIVER, &[], rpcs), extra_create_metadata: false }
+    let driver = DriverInfo::new(DRIVER, &[], rpcs);
+    Settings { driver, extra_create_metadata: false, names: Naming::snapshots() }
 }
 
 fn content(annotations: &[&str]) -> VolumeSnapshotContent {
@@ -75,7 +77,7 @@ fn a_snapshot_is_cut_and_goes() {
         ("the driver has answered", content(&pending), &found(true), "report true"),
         ("that is written", cut(content(&pending), true), &found(true), "settle"),
         ("it is over", cut(content(&[]), true), &found(true), "nothing"),
-        ("it is not ready", cut(content(&[]), false), &found(false), "get"),
+        ("it is not ready", cut(content(&[]), false), &found(false), "create snapshot-uid-s"),
         ("it was asked for just now", cut(content(&[]), false), &later, "again in 1s"),
         ("it is ready by now", cut(content(&[]), false), &found(true), "report true"),
         ("it goes before it is certain", going(content(&both)), &nothing, "create snapshot-uid-s"),
@@ -83,9 +85,46 @@ fn a_snapshot_is_cut_and_goes() {
         ("the driver deleted it", going(cut(content(&deleted), true)), &gone, "release"),
         ("it never was", going(content(&deleted)), &nothing, "release"),
         ("its snapshot stays", going(cut(content(&[]), true)), &nothing, "nothing"),
-        ("it is part of a group", content(&[SNAPSHOT_GROUP]), &nothing, "nothing"),
+        ("its group is not made yet", content(&[SNAPSHOT_GROUP]), &nothing, "nothing"),
+        ("its group is not ready", cut(content(&[SNAPSHOT_GROUP]), false), &nothing, "get"),
+        ("its group stays", going(cut(content(&[SNAPSHOT_GROUP]), true)), &nothing, "nothing"),
+        (
+            "its group goes",
+            going(cut(content(&[SNAPSHOT_GROUP, SNAPSHOT_BEING_DELETED]), true)),
+            &nothing,
+            "release",
+        ),
     ] {
         assert_eq!(step(content, memory, &[Rpc::GetSnapshot]), expected, "{what}");
+    }
+}
+
+#[test]
+fn a_snapshot_is_asked_for_with_the_secret_that_made_it() {
+    let parameters = [
+        ("csi.storage.k8s.io/snapshotter-list-secret-name", "list"),
+        ("csi.storage.k8s.io/snapshotter-list-secret-namespace", "system"),
+    ];
+    let mut class = testing::snapshot_class("snap", "Delete");
+    class.parameters = Some(parameters.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
+    let mut made = cut(content(&[]), false);
+    for (key, value) in [(SNAPSHOT_SECRET_NAME, "make"), (SNAPSHOT_SECRET_NAMESPACE, "system")] {
+        testing::annotate(&mut made.metadata, key, value);
+    }
+    let mut there = made.clone();
+    there.spec.source.volume_handle = None;
+    there.spec.source.snapshot_handle = Some("h".into());
+    let mut grouped = made.clone();
+    testing::annotate(&mut grouped.metadata, SNAPSHOT_GROUP, "g");
+    for (content, expected) in [(made, "make"), (there, "list"), (grouped, "make")] {
+        let world = testing::world([content.into(), class.clone().into()]);
+        let settings = settings(&[Rpc::ListSnapshots]);
+        let (Some(Action::Ask { secret: Some(secret), .. }), None) =
+            plan("c", &world, &settings, &Memory::default(), NOW)
+        else {
+            panic!("expected to ask with {expected}")
+        };
+        assert_eq!(secret.name.as_deref(), Some(expected));
     }
 }
 
@@ -110,13 +149,14 @@ fn each_driver_is_asked_as_it_can_be() {
         content.spec.source.snapshot_handle = Some("h".into());
         content
     };
-    for (rpcs, of_there, of_made) in [
-        (&[Rpc::GetSnapshot, Rpc::ListSnapshots][..], "get", "get"),
-        (&[Rpc::ListSnapshots], "list", "list"),
-        (&[], "trust", "create snapshot-uid-s"),
+    for (rpcs, of_there) in [
+        (&[Rpc::GetSnapshot, Rpc::ListSnapshots][..], "get"),
+        (&[Rpc::ListSnapshots], "list"),
+        (&[], "trust"),
     ] {
         assert_eq!(step(there(), &Memory::default(), rpcs), of_there, "{rpcs:?}");
-        assert_eq!(step(cut(content(&[]), false), &Memory::default(), rpcs), of_made, "{rpcs:?}");
+        let made = cut(content(&[]), false);
+        assert_eq!(step(made, &Memory::default(), rpcs), "create snapshot-uid-s", "{rpcs:?}");
     }
     let unbound = || {
         let mut content = going(cut(there(), true));

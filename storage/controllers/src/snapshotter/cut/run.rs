@@ -230,13 +230,18 @@ impl Contents {
         error: AnyError,
     ) -> Result<Done, Failure> {
         let name = content.metadata.name.as_deref().unwrap_or_default();
-        let (reason, message) = if creates {
+        let what = if creates {
             let volume = content.spec.source.volume_handle.as_deref().unwrap_or_default();
-            let what = format!("Failed to create snapshot: failed to take snapshot of the volume {volume}");
-            ("SnapshotCreationFailed", format!("{what}: \"{error}\""))
+            format!("failed to take snapshot of the volume {volume}: \"{error}\"")
         } else {
-            let what = "Failed to check and update snapshot content: failed to list snapshot for content";
-            ("SnapshotContentCheckandUpdateFailed", format!("{what} {name}: \"{error}\""))
+            format!("failed to list snapshot for content {name}: \"{error}\"")
+        };
+        // Upstream: `syncContent`, for which a content without a status is a new one.
+        let (reason, message) = if creates && content.status.is_none() {
+            ("SnapshotCreationFailed", format!("Failed to create snapshot: {what}"))
+        } else {
+            let message = format!("Failed to check and update snapshot content: {what}");
+            ("SnapshotContentCheckandUpdateFailed", message)
         };
         failed(context, content, reason, &message).await;
         let over = error.downcast_ref::<RpcFailure>().is_some_and(|failure| match failure.certainty {

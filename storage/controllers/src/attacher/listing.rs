@@ -1,0 +1,116 @@
+//! When the driver's volumes are listed, and which attachments are compared with the list.
+//!
+//! Upstream: `ReconcileVA` in external-attacher `pkg/controller/csi_handler.go`. Unlike there an attachment with a
+//! call or a write ahead is not compared, nor with a list that began before the last of them ended: such a list may
+//! show either state, and a failed call is repeated anyway.
+
+use std::{collections::HashMap, time::Duration};
+
+use jiff::{SignedDuration, Timestamp};
+
+/// The ids of the nodes that each volume is published on, by the volume's handle.
+pub type Published = HashMap<String, Vec<String>>;
+
+/// The last list, and the attachments to compare with it.
+#[derive(Debug)]
+pub struct Listing {
+    interval: SignedDuration,
+    /// When the last call began; at first, when the attacher did.
+    began: Timestamp,
+    /// Its response; `None` if it is in progress or has failed.
+    published: Option<Published>,
+    /// Since when an attachment has nothing ahead, or was compared; by its uid.
+    settled: HashMap<String, Timestamp>,
+}
+
+impl Listing {
+    /// The first list is due an interval from now.
+    pub fn new(interval: Duration, now: Timestamp) -> Self {
+        let interval = SignedDuration::try_from(interval).unwrap_or(SignedDuration::MAX);
+        Self { interval, began: now, published: None, settled: HashMap::new() }
+    }
+
+    /// The time until the next list; `None` if it is due.
+    pub fn left(&self, now: Timestamp) -> Option<Duration> {
+        until(self.began, self.interval, now)
+    }
+
+    /// A list begins.
+    pub fn begin(&mut self, now: Timestamp) {
+        (self.began, self.published) = (now, None);
+    }
+
+    /// The driver's response to it.
+    pub fn answered(&mut self, published: Published) {
+        self.published = Some(published);
+    }
+
+    /// The attachment has a call or a write ahead, or was deleted.
+    pub fn unsettle(&mut self, uid: &str) {
+        self.settled.remove(uid);
+    }
+
+    /// The list to compare a settled attachment with, which is returned once.
+    pub fn news(&mut self, uid: &str, now: Timestamp) -> Option<&Published> {
+        let settled = self.settled.entry(uid.to_owned()).or_insert(now);
+        let published = self.published.as_ref().filter(|_| *settled < self.began)?;
+        *settled = now;
+        Some(published)
+    }
+
+    /// When to look for news again: after the next list, which has a tenth of the interval to arrive. One that takes
+    /// longer is looked at an interval later.
+    pub fn next_look(&self, now: Timestamp) -> Duration {
+        let span = self.interval.saturating_add(self.interval / 10);
+        until(self.began, span, now).unwrap_or(self.interval.unsigned_abs())
+    }
+}
+
+fn until(began: Timestamp, span: SignedDuration, now: Timestamp) -> Option<Duration> {
+    let left = began.saturating_add(span).unwrap_or(Timestamp::MAX).duration_since(now);
+    left.is_positive().then(|| left.unsigned_abs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn each_list_is_compared_once_with_what_was_settled_before_it() {
+        let mut listing = Listing::new(Duration::from_secs(60), at(0));
+        assert_eq!(listing.news("early", at(1)), None);
+        assert_eq!((listing.left(at(1)), listing.next_look(at(1))), (Some(secs(59)), secs(65)));
+        assert_eq!(listing.left(at(60)), None, "it is due");
+        listing.begin(at(60));
+        assert_eq!(listing.left(at(61)), Some(secs(59)));
+        assert_eq!(listing.news("early", at(61)), None, "no response yet");
+        assert_eq!(listing.news("late", at(61)), None);
+        listing.answered(Published::new());
+        assert_eq!(listing.news("late", at(62)), None, "it was attached during the call");
+        assert!(listing.news("early", at(66)).is_some());
+        assert_eq!(listing.news("early", at(67)), None, "once");
+        listing.begin(at(120));
+        listing.answered(Published::new());
+        listing.unsettle("early");
+        assert_eq!(listing.news("early", at(126)), None, "it was attached again meanwhile");
+        assert!(listing.news("late", at(126)).is_some());
+        assert_eq!(listing.next_look(at(1000)), secs(60), "the next list is late");
+    }
+
+    #[test]
+    fn a_failed_list_says_nothing_and_the_next_one_follows_after_the_interval() {
+        let mut listing = Listing::new(Duration::from_secs(60), at(0));
+        assert_eq!(listing.news("va", at(1)), None);
+        listing.begin(at(60));
+        assert_eq!(listing.news("va", at(66)), None);
+        assert_eq!(listing.left(at(70)), Some(secs(50)));
+    }
+
+    fn secs(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+}
