@@ -215,6 +215,8 @@ metrics! {
         "Staleness of claimcheck's own watches, measured with a probe object.";
     RECONCILE_DURATION = "claimcheck_reconcile_duration_seconds", Seconds, Histogram(OPERATION_BUCKETS),
         [Controller, Result], "Duration of the reconciliation of one object; result is done or failed.";
+    RESYNC_REPAIRS = "claimcheck_resync_repairs_total", Count, Counter, [Controller],
+        "Number of reconciliations at a periodic resync that had something to do, since a change had woken no key: 0 unless the controller has a defect.";
     LEADER_STATUS = "leader_election_master_status", Count, Gauge, [Name],
         "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates master. 'name' is the string used to identify the lease. Please make sure to group by name.";
     BUILD_INFO = "claimcheck_build_info", Count, Gauge, [Version, KubernetesVersion, Cluster], "Always 1.";

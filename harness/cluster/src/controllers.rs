@@ -33,6 +33,11 @@ fn components(stock: &Stock) -> install::Options {
     })
 }
 
+/// Flags of the sidecars on the embedded cluster. They have upstream's defaults, with which a failed call is retried
+/// after a second at the earliest, and capacities are not published.
+pub(super) const SIDECAR_FLAGS: [&str; 4] =
+    ["--retry-interval-start=100ms", "--retry-interval-max=1m", "--worker-threads=32", "--enable-capacity"];
+
 impl Controllers {
     /// Installs their permissions, and the kinds that they work on which the API server does not have:
     /// before any watch, which would discover such a kind only with a delay.
@@ -62,6 +67,7 @@ impl Controllers {
                     "--csi-address".into(),
                     socket.clone().into(),
                 ]);
+                args.extend(SIDECAR_FLAGS.map(Into::into));
                 args.extend(common.metrics_args(&name.replace(' ', "-"), None));
                 Ok(common.start(common.component(name.to_owned(), args, None))?)
             };

@@ -18,6 +18,7 @@ use tokio::{
 };
 
 use super::{
+    controllers::SIDECAR_FLAGS,
     driver_command::{BUILTIN, DriverCommand},
     node::{Common, Node},
     node_driver::{NodeDriver, NodeDriverError, Plugin},
@@ -161,6 +162,7 @@ impl Further {
         args.extend(wanted.attacher.then(|| "attacher".into()));
         args.extend(["--kubeconfig".into(), common.kubeconfig.clone().into()]);
         args.extend(["--csi-address".into(), socket.clone().into()]);
+        args.extend(SIDECAR_FLAGS.map(Into::into));
         args.extend(common.metrics_args(&format!("controllers-{name}"), None));
         let spec = common.component(format!("controllers {name}"), args, None);
         let controllers = Arc::new(common.start(spec)?);

@@ -1,6 +1,6 @@
 //! A component's client for the API server.
 
-use std::{path::PathBuf, time::Duration};
+use std::{env, fs, path::PathBuf, time::Duration};
 
 use anyhow::{Context, Result};
 use claimcheck_controllers::named;
@@ -22,7 +22,20 @@ pub struct ApiArgs {
     pub(super) kubeconfig: Option<PathBuf>,
 }
 
+/// Where a pod finds its namespace.
+const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
+
 impl ApiArgs {
+    /// The namespace of this pod, if the client is that of the pod's service account. Upstream:
+    /// `inClusterNamespace` in csi-lib-utils `leaderelection/leader_election.go`.
+    pub(super) fn pod_namespace(&self) -> Option<String> {
+        if self.kubeconfig.is_some() {
+            return None;
+        }
+        let named = env::var("POD_NAMESPACE").or_else(|_| fs::read_to_string(NAMESPACE_FILE)).ok()?;
+        Some(named.trim().to_owned()).filter(|named| !named.is_empty())
+    }
+
     /// A client with the component's user agent, which counts its requests in the meter and, if the run requires
     /// it, records its writes.
     pub(super) async fn client(&self, component: &str, meter: &Meter) -> Result<Client> {

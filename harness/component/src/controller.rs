@@ -3,63 +3,35 @@
 use std::{path::PathBuf, time::Duration};
 
 use anyhow::Result;
-use claimcheck_controllers::{
-    self as controllers,
-    leader::{Election, Elector, Timing},
-    named,
-};
+use claimcheck_controllers as controllers;
 use claimcheck_csi::tap::{Tap, TapError};
 use claimcheck_model::metric::CSI_SIDECAR_OPERATIONS;
 use clap::Args;
-use kube::Client;
 
-use super::{ApiArgs, HttpArgs, meters::Meters, termination};
-
-/// The user agent of leader election, since its RBAC rules on leases are not part of the controllers'.
-pub const ELECTION_AGENT: &str = "claimcheck-leader-election";
+use super::{ApiArgs, HttpArgs, election::ElectionArgs, meters::Meters, sidecar::SidecarArgs, termination};
 
 /// Arguments of the controllers.
 #[derive(Debug, Args)]
 pub struct ControllerArgs {
-    /// `all`, or any of binder, provisioner, attach-detach, attacher, expander, resizer, scheduler,
-    /// protection, ephemeral-volume, node-lifecycle; and garbage, for API servers without a garbage collector
+    /// `all`, or any of binder, provisioner, attach-detach, attacher, expander, resizer, snapshotter,
+    /// snapshot-controller, scheduler, protection, ephemeral-volume, node-lifecycle; and garbage, for API servers
+    /// without a garbage collector
     #[arg(required = true)]
     names: Vec<String>,
-    /// Path of the CSI driver's socket; required for provisioner, attacher and resizer
+    /// Path of the CSI driver's socket; required for provisioner, attacher, resizer and snapshotter
     #[arg(long)]
     csi_address: Option<PathBuf>,
-    /// Provisioner: pass the names of the PVC and PV to CreateVolume (external-provisioner: --extra-create-metadata)
-    #[arg(long)]
-    extra_create_metadata: bool,
-    /// Provisioner: request only the selected node's topology (external-provisioner: --strict-topology)
-    #[arg(long)]
-    strict_topology: bool,
-    /// Provisioner: publish CSIStorageCapacity for StorageClasses with binding mode Immediate, too
-    #[arg(long)]
-    capacity_for_immediate_binding: bool,
-    /// Provisioner: the namespace of its CSIStorageCapacity objects (default: kube-system)
-    #[arg(long, value_name = "NAMESPACE")]
-    capacity_namespace: Option<String>,
     /// Seconds without a node heartbeat before the node is marked unreachable (default: 50)
     #[arg(long, value_name = "SECONDS")]
     node_monitor_grace_period: Option<u64>,
-    /// Run only while holding a Lease; exit with an error when it is lost
-    #[arg(long)]
-    leader_elect: bool,
-    /// Namespace of the Lease
-    #[arg(long, value_name = "NAMESPACE", default_value = "kube-system")]
-    leader_election_namespace: String,
-    /// The name of the Lease, the same for all candidates
-    #[arg(long, value_name = "NAME", default_value = "claimcheck-controllers")]
-    leader_election_name: String,
-    /// The identity of this candidate, such as its pod's name: after a restart with the same identity it resumes
-    /// at once [default: the host's name and a random suffix]
-    #[arg(long, value_name = "NAME")]
-    leader_election_identity: Option<String>,
     #[command(flatten)]
     http: HttpArgs,
     #[command(flatten)]
     api: ApiArgs,
+    #[command(flatten)]
+    election: ElectionArgs,
+    #[command(flatten)]
+    sidecar: SidecarArgs,
 }
 
 impl ControllerArgs {
@@ -76,13 +48,19 @@ impl ControllerArgs {
         let _served = self.http.serve(&meters).await?;
         let client = self.api.nameless(&meters.meter()).await?;
         let options = self.options(&meters)?;
-        let mut elector = self.leader_elect.then(|| self.elector(&client));
-        if let Some(elector) = &mut elector {
-            meters.leads(&self.leader_election_name, false);
+        let mut elector = None;
+        if self.election.leader_election {
+            let lease = tokio::select! {
+                lease = self.election.lease(&names, &options) => lease?,
+                () = ended.cancelled() => return Ok(()),
+            };
+            let mut candidate = self.election.elector(&client, &lease, self.api.pod_namespace())?;
+            meters.leads(&lease, false);
             tokio::select! {
-                () = elector.acquire() => meters.leads(&self.leader_election_name, true),
+                () = candidate.acquire() => meters.leads(&lease, true),
                 () = ended.cancelled() => return Ok(()),
             }
+            elector = Some(candidate);
         }
         let work = controllers::run(&names, client, &options, ended.cancelled_owned());
         let Some(mut elector) = elector else { return Ok(work.await?) };
@@ -95,41 +73,25 @@ impl ControllerArgs {
         Ok(result?)
     }
 
-    fn options(&self, meters: &Meters) -> Result<controllers::Options, TapError> {
-        // The records are exported as metrics, whether or not a harness receives them as well.
-        let tap = match self.http.http_endpoint {
-            Some(_) => {
-                let (tap, records) = Tap::from_env()?.tee();
-                meters.follow(records, &CSI_SIDECAR_OPERATIONS);
-                Some(tap)
-            }
-            None => None,
-        };
+    fn options(&self, meters: &Meters) -> Result<controllers::Options> {
+        let capacity_namespace = self.sidecar.capacity_namespace.clone();
         Ok(controllers::Options {
             csi_address: self.csi_address.clone(),
-            tap,
-            provisioning: controllers::Provisioning {
-                extra_create_metadata: self.extra_create_metadata,
-                strict_topology: self.strict_topology,
-                capacity_for_immediate_binding: self.capacity_for_immediate_binding,
-            },
+            tap: self.tap(meters)?,
             node_monitor_grace: self.node_monitor_grace_period.map(Duration::from_secs),
             meter: meters.meter(),
-            capacity_namespace: self.capacity_namespace.clone(),
+            capacity_namespace: capacity_namespace.or_else(|| self.api.pod_namespace()),
+            ..self.sidecar.options()?
         })
     }
 
-    fn elector(&self, client: &Client) -> Elector {
-        let identity = self.leader_election_identity.clone().unwrap_or_else(|| {
-            let host = nix::unistd::gethostname().unwrap_or_default();
-            format!("{}_{}", host.to_string_lossy(), uuid::Uuid::new_v4())
-        });
-        let election = Election {
-            namespace: self.leader_election_namespace.clone(),
-            name: self.leader_election_name.clone(),
-            identity,
-            timing: Timing::default(),
-        };
-        Elector::new(named(client, &format!("{ELECTION_AGENT}/{}", env!("CARGO_PKG_VERSION"))), election)
+    /// The records are exported as metrics, whether or not a harness receives them as well.
+    fn tap(&self, meters: &Meters) -> Result<Option<Tap>, TapError> {
+        if self.http.http_endpoint.is_none() {
+            return Ok(None);
+        }
+        let (tap, records) = Tap::from_env()?.tee();
+        meters.follow(records, &CSI_SIDECAR_OPERATIONS);
+        Ok(Some(tap))
     }
 }

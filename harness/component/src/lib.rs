@@ -6,13 +6,16 @@
 mod api;
 pub mod client;
 mod controller;
+mod election;
 mod endpoint;
+mod go;
 mod liveness;
 pub mod logging;
 mod metered;
 mod meters;
 mod registrar;
 mod requests;
+mod sidecar;
 mod tap;
 pub mod writes;
 

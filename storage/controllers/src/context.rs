@@ -5,7 +5,7 @@
 //! state into the cache and returns [`Failure::Stale`], so that the shell plans again.
 
 use claimcheck_informer::{
-    Cached, EventRecorder, EventType, Informer, Kind, Watchable, World, key_of, reference,
+    Backoff, Cached, EventRecorder, EventType, Informer, Kind, Watchable, World, key_of, reference,
 };
 use claimcheck_model::{Meter, ObjectKey, meter::Reading};
 use kube::{
@@ -97,13 +97,24 @@ pub struct Context {
     pub events: EventRecorder,
     /// Metrics of the component.
     pub meter: Meter,
+    /// Concurrency and backoff.
+    pub pace: Pace,
+}
+
+/// Concurrency and backoff of a controller; `None` for its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pace {
+    /// Number of keys processed concurrently.
+    pub workers: Option<usize>,
+    /// Backoff of failed keys.
+    pub backoff: Option<Backoff>,
 }
 
 impl Context {
     /// The access of the component, with `component` as the source of its events.
     pub fn new(client: Client, informer: Informer, component: &str) -> Self {
         let events = EventRecorder::new(client.clone(), component);
-        Self { events, client, informer, meter: Meter::default() }
+        Self { events, client, informer, meter: Meter::default(), pace: Pace::default() }
     }
 
     /// Registers the sizes of the cache with the meter, collected on each scrape.
@@ -125,6 +136,20 @@ impl Context {
     #[must_use]
     pub fn with_meter(self, meter: Meter) -> Self {
         Self { meter, ..self }
+    }
+
+    /// The same access, with another pace.
+    #[must_use]
+    pub fn with_pace(self, pace: Pace) -> Self {
+        Self { pace, ..self }
+    }
+
+    /// The same access, with as many workers as the controller has by itself: for the lesser controllers of a
+    /// sidecar, to which `--worker-threads` does not apply.
+    #[must_use]
+    pub fn with_own_workers(self) -> Self {
+        let pace = Pace { workers: None, ..self.pace };
+        self.with_pace(pace)
     }
 
     /// Emits an event about `object`.

@@ -4,7 +4,7 @@
 //! Change ──wakes──> Queue ──key──> plan(key, &World, now) ──actions──> act ──> API server, driver
 //!                     ^                    ^                             │
 //!                     │                    └──── something written ──────┤
-//!                     └── backoff, or Plan::again ───────────────────────┘
+//!                     └── backoff, or Plan::again; all keys every 10 min ┘
 //! ```
 //!
 //! A plan contains only what the current state permits to be decided, usually one write per object; after a
@@ -19,11 +19,15 @@ use std::{
 };
 
 use claimcheck_informer::{Backoff, Change, KindSet, Outcome, Queue, World};
-use claimcheck_model::metric::RECONCILE_DURATION;
+use claimcheck_model::metric::{RECONCILE_DURATION, RESYNC_REPAIRS};
 use jiff::Timestamp;
+use tokio::time::sleep;
 use tracing::{Instrument as _, Span, debug, error, info_span, warn};
 
-use crate::context::{Context, Failure};
+use crate::{
+    context::{Context, Failure},
+    resync::{self, Causes},
+};
 
 /// How often a key is planned in a row before it is requeued: far more than any object needs, so reaching it
 /// means that a planner undoes its own work, or that another client does.
@@ -74,9 +78,9 @@ pub trait Controller: Send + Sync + 'static {
 
     /// The name in the log, and of its queue in metrics.
     const NAME: &'static str;
-    /// Number of keys processed concurrently.
+    /// Number of keys processed concurrently, unless the context has another.
     const WORKERS: usize = 16;
-    /// Backoff of failed keys.
+    /// Backoff of failed keys, unless the context has another.
     const BACKOFF: Backoff = Backoff { base: Duration::from_millis(5), max: Duration::from_secs(30) };
 
     /// The object of a key.
@@ -106,23 +110,29 @@ pub trait Controller: Send + Sync + 'static {
 pub async fn run<C: Controller>(controller: C, context: Context) {
     context.informer.synced().await;
     let controller = Arc::new(controller);
-    let queue = Queue::<C::Key>::new(C::BACKOFF).metered(C::NAME, &context.meter);
+    let backoff = context.pace.backoff.unwrap_or(C::BACKOFF);
+    let queue = Queue::<C::Key>::new(backoff).metered(C::NAME, &context.meter);
+    let causes = Arc::new(Causes::<C::Key>::default());
     let mut changes = context.informer.subscribe(C::kinds());
     let waking = async {
         while let Some(change) = changes.recv().await {
             let keys = controller.wakes(&change, &context.informer.read());
             for key in keys {
+                causes.wake(&key);
                 queue.add(key);
             }
         }
     };
     let worker = {
-        let (controller, context) = (controller.clone(), context.clone());
+        let (controller, context, causes) = (controller.clone(), context.clone(), causes.clone());
         move |key: C::Key| {
-            let (controller, context) = (controller.clone(), context.clone());
+            let (controller, context, causes) = (controller.clone(), context.clone(), causes.clone());
             async move {
                 let began = Instant::now();
-                let outcome = reconcile(&*controller, &context, &key).await;
+                let outcome = reconcile(&*controller, &context, &causes, &key).await;
+                if outcome != Outcome::Done {
+                    causes.wake(&key);
+                }
                 let result = if matches!(outcome, Outcome::Retry) { "failed" } else { "done" };
                 let took = began.elapsed().as_secs_f64();
                 context.meter.record(&RECONCILE_DURATION, &[C::NAME, result], took);
@@ -130,7 +140,29 @@ pub async fn run<C: Controller>(controller: C, context: Context) {
             }
         }
     };
-    tokio::join!(waking, queue.run(C::WORKERS, worker));
+    let resyncs = resyncs(&*controller, &context, &queue, &causes);
+    let workers = context.pace.workers.unwrap_or(C::WORKERS);
+    tokio::join!(waking, resyncs, queue.run(workers, worker));
+}
+
+/// Adds the keys of everything in the cache, as at a start, again and again.
+async fn resyncs<C: Controller>(
+    controller: &C,
+    context: &Context,
+    queue: &Queue<C::Key>,
+    causes: &Causes<C::Key>,
+) {
+    loop {
+        sleep(resync::pause()).await;
+        let objects: Vec<Change> = context.informer.read().replay(C::kinds()).collect();
+        for object in objects {
+            let keys = controller.wakes(&object, &context.informer.read());
+            for key in keys {
+                causes.resync(&key);
+                queue.add(key);
+            }
+        }
+    }
 }
 
 /// Processes a key in its log span.
@@ -145,35 +177,59 @@ fn span<C: Controller>(key: &C::Key) -> Span {
 }
 
 /// Plans one key, mostly without any actions: a change wakes many keys that it does not affect.
-async fn reconcile<C: Controller>(controller: &C, context: &Context, key: &C::Key) -> Outcome {
+async fn reconcile<C: Controller>(
+    controller: &C,
+    context: &Context,
+    causes: &Causes<C::Key>,
+    key: &C::Key,
+) -> Outcome {
+    let by_resync = causes.begin(key);
     let plan = controller.plan(key, &context.informer.read(), Timestamp::now());
     if plan.actions.is_empty() {
         return plan.again.map_or(Outcome::Done, Outcome::After);
     }
+    let work = async move {
+        if by_resync {
+            // The change that the plan is about may be so new that it has not woken the key yet.
+            sleep(resync::LATENCY).await;
+            if causes.is_woken(key) {
+                return Outcome::Done;
+            }
+        }
+        let (outcome, did) = work(controller, context, key, plan).await;
+        if by_resync && did {
+            context.meter.increment(&RESYNC_REPAIRS, &[C::NAME]);
+            warn!("the resync found something to do, for which no change had woken the key");
+        }
+        outcome
+    };
     // On the heap: a step's future is large, and the idle need none.
-    Box::pin(work(controller, context, key, plan)).instrument(span::<C>(key)).await
+    Box::pin(work).instrument(span::<C>(key)).await
 }
 
-/// Executes a plan, and plans and acts until nothing is left to do.
+/// Executes a plan, and plans and acts until nothing is left to do. Also returns whether anything was written, or
+/// failed.
 async fn work<C: Controller>(
     controller: &C,
     context: &Context,
     key: &C::Key,
     mut plan: Plan<C::Action>,
-) -> Outcome {
+) -> (Outcome, bool) {
+    let mut did = false;
     for _ in 0..MAX_ROUNDS {
         match carry_out(controller, context, key, plan.actions).await {
-            Ok(Done::Wrote) | Err(Failure::Stale) => {}
-            Ok(Done::Nothing) => return plan.again.map_or(Outcome::Done, Outcome::After),
+            Ok(Done::Wrote) => did = true,
+            Err(Failure::Stale) => {}
+            Ok(Done::Nothing) => return (plan.again.map_or(Outcome::Done, Outcome::After), did),
             Err(Failure::Later(error)) => {
                 warn!(error = chain(&*error), "reconciliation failed, retrying with backoff");
-                return Outcome::Retry;
+                return (Outcome::Retry, true);
             }
         }
         plan = controller.plan(key, &context.informer.read(), Timestamp::now());
     }
     error!(rounds = MAX_ROUNDS, "planning does not terminate");
-    Outcome::Retry
+    (Outcome::Retry, true)
 }
 
 async fn carry_out<C: Controller>(

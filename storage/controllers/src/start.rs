@@ -1,17 +1,21 @@
 //! Starts controllers by name, all on one shared cache.
 
-use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
+use std::{fmt, str::FromStr, time::Duration};
 
-use claimcheck_csi::tap::Tap;
 use claimcheck_informer::{Informer, Kind, KindSet, Options as Watch};
-use claimcheck_model::Meter;
 use kube::Client;
 use tokio::task::JoinSet;
 use tracing::info;
 
 use crate::{
-    attachdetach, attacher, binder, context::Context, ephemeral, expander, garbage, named::named,
-    node_lifecycle, protection, provisioner, resizer, scheduler, shell, snapshotter,
+    attachdetach, attacher, binder,
+    context::{Context, Pace},
+    ephemeral, expander, garbage,
+    named::named,
+    node_lifecycle,
+    options::{Calls, Options},
+    protection, provisioner, resizer, rpc, scheduler, shell, snapshotter,
+    throttle::limited,
 };
 
 /// Upstream: `pkg/controller/nodelifecycle/config/v1alpha1/defaults.go`.
@@ -140,6 +144,30 @@ impl Name {
     pub fn needs_driver(self) -> bool {
         matches!(self, Self::Provisioner | Self::Attacher | Self::Resizer | Self::Snapshotter)
     }
+
+    /// Whether upstream has it as a program of kubernetes-csi, with the flags of [`Calls`].
+    fn is_sidecar(self) -> bool {
+        self.needs_driver() || self == Self::SnapshotController
+    }
+
+    /// The default of `--timeout` in upstream's sidecar (its `main.go`).
+    fn timeout(self) -> Option<Duration> {
+        let seconds = match self {
+            Self::Provisioner | Self::Resizer => 10,
+            Self::Attacher => 15,
+            Self::Snapshotter => 60,
+            Self::Binder
+            | Self::AttachDetach
+            | Self::Expander
+            | Self::Scheduler
+            | Self::Protection
+            | Self::Ephemeral
+            | Self::Garbage
+            | Self::NodeLifecycle
+            | Self::SnapshotController => return None,
+        };
+        Some(Duration::from_secs(seconds))
+    }
 }
 
 impl fmt::Display for Name {
@@ -184,35 +212,6 @@ pub enum Error {
     },
 }
 
-/// Configuration of the controllers.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// The driver's socket, for provisioner, attacher, resizer and snapshotter.
-    pub csi_address: Option<PathBuf>,
-    /// Destination of RPC records; `None` for the one in the environment, if any.
-    pub tap: Option<Tap>,
-    /// Configuration of the provisioner.
-    pub provisioning: Provisioning,
-    /// The time without a heartbeat after which a node is unreachable: `--node-monitor-grace-period` of
-    /// kube-controller-manager, with its default.
-    pub node_monitor_grace: Option<Duration>,
-    /// Metrics of the controllers.
-    pub meter: Meter,
-    /// The namespace of capacities; `None` for `kube-system`. Upstream: the provisioner's `NAMESPACE`.
-    pub capacity_namespace: Option<String>,
-}
-
-/// Options of the provisioner, with the names of external-provisioner's flags.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Provisioning {
-    /// `--extra-create-metadata`: pass the names of the claim and volume to the driver, as parameters.
-    pub extra_create_metadata: bool,
-    /// `--strict-topology`: request only the selected node's topology.
-    pub strict_topology: bool,
-    /// `--capacity-for-immediate-binding`: publish capacities for classes with binding mode Immediate, too.
-    pub capacity_for_immediate_binding: bool,
-}
-
 /// Runs these controllers until `shutdown` resolves.
 ///
 /// # Errors
@@ -232,11 +231,20 @@ pub async fn run(
     let informer = Informer::start(named(&client, &agent), reads, &Watch::default());
     let mut running = JoinSet::new();
     for name in names {
-        let client = named(&client, &name.agent());
-        let context = |component: &str| {
-            Context::new(client.clone(), informer.clone(), component).with_meter(options.meter.clone())
+        let client = match options.requests {
+            Some(limit) => limited(&named(&client, &name.agent()), limit),
+            None => named(&client, &name.agent()),
         };
-        start(*name, context, options.clone(), &mut running);
+        let calls = Calls { timeout: options.calls.timeout.or(name.timeout()), ..options.calls };
+        let pace = match name.is_sidecar() {
+            true => Pace { workers: calls.workers, backoff: calls.backoff },
+            false => Pace::default(),
+        };
+        let context = |component: &str| {
+            let context = Context::new(client.clone(), informer.clone(), component);
+            context.with_meter(options.meter.clone()).with_pace(pace)
+        };
+        start(*name, context, Options { calls, ..options.clone() }, &mut running);
     }
     let synced = async {
         informer.synced().await;
@@ -252,6 +260,19 @@ pub async fn run(
             Err(_) => Ok(()),
         },
     }
+}
+
+/// The name of the driver that this controller calls. If it does not respond yet, this waits for it.
+///
+/// # Errors
+/// If the options contain no address of a driver.
+pub async fn driver_name(name: Name, options: &Options) -> Result<String, Error> {
+    if options.csi_address.is_none() {
+        return Err(Error::NoDriver { name });
+    }
+    let connected = rpc::connect(options, name.as_str()).await;
+    let (_, info) = connected.map_err(|source| Error::Ended { name, source: source.into() })?;
+    Ok(info.name)
 }
 
 /// Starts one of them. The event sources are upstream's component names, which users and dashboards search for.
@@ -290,7 +311,7 @@ fn start(
             running.spawn(endless(shell::run(controller, context("node-controller"))));
         }
         Name::Protection => {
-            let claims = shell::run(protection::Claims, context("pvc-protection-controller"));
+            let claims = shell::run(protection::Claims::default(), context("pvc-protection-controller"));
             let volumes = shell::run(protection::Volumes, context("pv-protection-controller"));
             let classes = shell::run(protection::AttributesClasses, context("vac-protection-controller"));
             running.spawn(endless(async {
@@ -326,4 +347,23 @@ async fn endless(run: impl Future<Output = ()>) -> Result<(), Error> {
 
 async fn ended(name: Name, run: impl Future<Output = Result<(), AnyError>>) -> Result<(), Error> {
     run.await.map_err(|source| Error::Ended { name, source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_timeouts_of_calls_are_those_of_upstream() {
+        for (name, seconds) in [
+            (Name::Provisioner, Some(10)),
+            (Name::Attacher, Some(15)),
+            (Name::Resizer, Some(10)),
+            (Name::Snapshotter, Some(60)),
+            (Name::SnapshotController, None),
+        ] {
+            assert_eq!(name.timeout(), seconds.map(Duration::from_secs), "{name}");
+        }
+        assert!(Name::ALL.iter().all(|name| name.timeout().is_some() == name.needs_driver()));
+    }
 }

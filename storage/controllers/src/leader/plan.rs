@@ -38,6 +38,13 @@ pub fn plan(lease: Option<&LeaseSpec>, unchanged: Duration, identity: &str) -> S
     }
 }
 
+/// The pause before the next renewal. After a failure it is short, or a leader with upstream's periods (5 s of 10 s)
+/// would give up after the first one. The deadline begins with the last success here, but in client-go's `renew` only
+/// with the attempt after it, when it may end together with the lease.
+pub fn until_renewal(timing: Timing, failed: bool) -> Duration {
+    if failed { timing.retry.min(timing.deadline / 5) } else { timing.retry }
+}
+
 /// The lease as held by `identity` from `now` on. If it held the lease before, its acquire time is kept.
 pub fn held(before: Option<&LeaseSpec>, identity: &str, now: Timestamp, timing: Timing) -> LeaseSpec {
     let mine = before.filter(|lease| lease.holder_identity.as_deref() == Some(identity));
@@ -106,6 +113,16 @@ mod tests {
                 expected,
                 "{lease:?} after {unchanged} s"
             );
+        }
+    }
+
+    #[test]
+    fn a_leader_tries_several_times_before_its_deadline() {
+        let seconds = Duration::from_secs;
+        let sidecars = Timing { retry: seconds(5), ..Timing::default() };
+        for (timing, ordinary, after_failure) in [(Timing::default(), 2, 2), (sidecars, 5, 2)] {
+            assert_eq!(until_renewal(timing, false), seconds(ordinary));
+            assert_eq!(until_renewal(timing, true), seconds(after_failure));
         }
     }
 

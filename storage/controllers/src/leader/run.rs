@@ -18,7 +18,7 @@ use tracing::{debug, info, warn};
 
 use super::{
     Election,
-    plan::{Step, held, plan, released},
+    plan::{Step, held, plan, released, until_renewal},
 };
 
 /// Why leadership was lost. Another process may be active now: this process must exit.
@@ -107,12 +107,13 @@ impl Elector {
     pub async fn hold(&mut self) -> LeaderError {
         let timing = self.election.timing;
         let mut renewed = Instant::now();
+        let mut failed = false;
         loop {
-            sleep(timing.retry).await;
+            sleep(until_renewal(timing, failed)).await;
             let left = timing.deadline.saturating_sub(renewed.elapsed());
             let source = match timeout(left, self.renew()).await {
                 Ok(Ok(None)) => {
-                    renewed = Instant::now();
+                    (renewed, failed) = (Instant::now(), false);
                     continue;
                 }
                 Ok(Ok(Some(holder))) => return LeaderError::Taken { lease: self.lease(), holder },
@@ -122,7 +123,8 @@ impl Elector {
                 }
                 Err(_) => None,
             };
-            if renewed.elapsed() + timing.retry >= timing.deadline {
+            failed = true;
+            if renewed.elapsed() + until_renewal(timing, failed) >= timing.deadline {
                 return LeaderError::Silent { lease: self.lease(), waited: renewed.elapsed(), source };
             }
         }

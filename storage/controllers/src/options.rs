@@ -1,0 +1,140 @@
+//! The configuration of the controllers: mostly flags of upstream's sidecars, with their names.
+
+use std::{path::PathBuf, time::Duration};
+
+use claimcheck_csi::tap::Tap;
+use claimcheck_informer::Backoff;
+use claimcheck_model::Meter;
+
+use crate::{naming::Naming, throttle::RequestLimit};
+
+/// Configuration of the controllers. By default that of upstream's sidecars, except for backoff and concurrency,
+/// which are the controllers' own.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The driver's socket, for provisioner, attacher, resizer and snapshotter.
+    pub csi_address: Option<PathBuf>,
+    /// Destination of RPC records; `None` for the one in the environment, if any.
+    pub tap: Option<Tap>,
+    /// Calls of the driver and their repetition.
+    pub calls: Calls,
+    /// `--kube-api-qps` and `--kube-api-burst`: the rate of each controller's requests.
+    pub requests: Option<RequestLimit>,
+    /// Configuration of the provisioner.
+    pub provisioning: Provisioning,
+    /// `--volume-name-prefix`, `--volume-name-uuid-length`: names of provisioned volumes.
+    pub volume_names: Naming,
+    /// `--snapshot-name-prefix`, `--snapshot-name-uuid-length`: names of snapshots in the driver.
+    pub snapshot_names: Naming,
+    /// `--default-fstype` of provisioner and attacher: the file system of volumes of classes, and of attached
+    /// volumes, that name none; may be empty.
+    pub default_fs_type: String,
+    /// Configuration of the attacher.
+    pub attaching: Attaching,
+    /// The time without a heartbeat after which a node is unreachable: `--node-monitor-grace-period` of
+    /// kube-controller-manager, with its default.
+    pub node_monitor_grace: Option<Duration>,
+    /// Metrics of the controllers.
+    pub meter: Meter,
+    /// The namespace of capacities; `None` for `kube-system`. Upstream: the provisioner's `NAMESPACE`.
+    pub capacity_namespace: Option<String>,
+    /// The owner of capacities.
+    pub capacity_owner: CapacityOwner,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            csi_address: None,
+            tap: None,
+            calls: Calls::default(),
+            requests: None,
+            provisioning: Provisioning::default(),
+            volume_names: Naming::volumes(),
+            snapshot_names: Naming::snapshots(),
+            default_fs_type: String::new(),
+            attaching: Attaching::default(),
+            node_monitor_grace: None,
+            meter: Meter::default(),
+            capacity_namespace: None,
+            capacity_owner: CapacityOwner::default(),
+        }
+    }
+}
+
+/// Calls of a driver and their repetition, with the names of the sidecars' flags. The snapshot controller, which
+/// calls no driver, has all but the timeout.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Calls {
+    /// `--timeout`: the deadline of a call; `None` for upstream's default, which depends on the sidecar.
+    pub timeout: Option<Duration>,
+    /// `--worker-threads`, and `--workers` of the resizer.
+    pub workers: Option<usize>,
+    /// `--retry-interval-start` and `--retry-interval-max`.
+    pub backoff: Option<Backoff>,
+}
+
+/// Options of the provisioner, with the names of external-provisioner's flags.
+#[derive(Clone, Copy, Debug)]
+pub struct Provisioning {
+    /// `--extra-create-metadata`: pass the names of the claim and volume to the driver, as parameters.
+    pub extra_create_metadata: bool,
+    /// `--strict-topology`: request only the selected node's topology.
+    pub strict_topology: bool,
+    /// `--immediate-topology`: request the topology of all nodes for classes with binding mode Immediate, or none.
+    pub immediate_topology: bool,
+    /// `--controller-publish-readonly`: the volume of a claim with access mode ReadOnlyMany alone is read-only.
+    pub controller_publish_readonly: bool,
+    /// `--enable-capacity`: publish the driver's capacity.
+    pub enable_capacity: bool,
+    /// `--capacity-for-immediate-binding`: publish capacities for classes with binding mode Immediate, too.
+    pub capacity_for_immediate_binding: bool,
+    /// `--capacity-poll-interval`: how long a capacity is valid without a reason to measure it again.
+    pub capacity_poll_interval: Duration,
+}
+
+impl Default for Provisioning {
+    fn default() -> Self {
+        Self {
+            extra_create_metadata: false,
+            strict_topology: false,
+            immediate_topology: true,
+            controller_publish_readonly: false,
+            enable_capacity: false,
+            capacity_for_immediate_binding: false,
+            capacity_poll_interval: Duration::from_secs(60),
+        }
+    }
+}
+
+/// The owner of CSIStorageCapacity objects, with which they are deleted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum CapacityOwner {
+    /// The driver's CSIDriver object.
+    #[default]
+    Driver,
+    /// A pod in the namespace of the capacities, or one of its owners: `--capacity-ownerref-level`.
+    Pod {
+        /// The pod's name. Upstream: `POD_NAME`.
+        name: String,
+        /// 0 for the pod itself, 1 for its controller, 2 for the controller of that one.
+        level: u8,
+    },
+    /// None: `--capacity-ownerref-level=-1`.
+    Nothing,
+}
+
+/// Options of the attacher, with the names of external-attacher's flags.
+#[derive(Clone, Copy, Debug)]
+pub struct Attaching {
+    /// `--reconcile-sync`: the interval in which the driver's list of volumes is compared with the attachments.
+    pub reconcile_sync: Duration,
+    /// `--max-entries`: the size of a page of that list; 0 leaves it to the driver.
+    pub max_entries: i32,
+}
+
+impl Default for Attaching {
+    fn default() -> Self {
+        Self { reconcile_sync: Duration::from_secs(60), max_entries: 0 }
+    }
+}
