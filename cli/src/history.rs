@@ -134,7 +134,7 @@ impl Args {
 impl Forget {
     fn run(self) -> Result<ExitCode> {
         let path = self.file.path().context("no home directory found: set the file with --history FILE")?;
-        let Some(mut history) = History::open_existing(&path)? else {
+        let Some(history) = History::open_existing(&path)? else {
             say_none(&path);
             return Ok(ExitCode::SUCCESS);
         };

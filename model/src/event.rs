@@ -84,7 +84,7 @@ pub enum Event {
         detail: String,
     },
     /// A case observed behaviour that is permitted, but worth a warning in the report.
-    Remark {
+    Warning {
         /// The case.
         case: CaseId,
         /// The text of the warning.
@@ -106,12 +106,12 @@ pub enum Event {
     /// A component exited unexpectedly and is restarted.
     Ended(ComponentEnd),
     /// The speed of the machine during the run (calibration); emitted at the end.
-    Pace(Pace),
+    Calibration(Calibration),
 }
 
 /// Machine speed: the cost of a fixed calibration workload, repeated throughout a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Pace {
+pub struct Calibration {
     /// The version of the workload; 0 for versions of claimcheck that did not record it.
     #[serde(default)]
     pub work: u32,
@@ -121,7 +121,7 @@ pub struct Pace {
     pub seconds: f64,
 }
 
-impl Pace {
+impl Calibration {
     /// The CPU time of one iteration; seconds.
     pub fn mean(&self) -> f64 {
         self.seconds / self.times as f64

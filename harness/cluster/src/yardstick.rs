@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use claimcheck_model::Pace;
+use claimcheck_model::Calibration;
 use rustix::time::{ClockId, clock_gettime};
 
 /// It uses about a thousandth of a processor.
@@ -29,7 +29,7 @@ const WORK: u32 = 2;
 pub struct Yardstick {
     /// The loop ends when this is dropped.
     stop: Sender<()>,
-    working: JoinHandle<io::Result<Pace>>,
+    working: JoinHandle<io::Result<Calibration>>,
 }
 
 impl Yardstick {
@@ -38,7 +38,7 @@ impl Yardstick {
         let (stop, stopped) = mpsc::channel();
         let working = thread::spawn(move || {
             let (mut reader, mut writer) = io::pipe()?;
-            let mut pace = Pace { work: WORK, ..Pace::default() };
+            let mut pace = Calibration { work: WORK, ..Calibration::default() };
             let began = processor_time();
             let mut read = MESSAGE;
             while stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
@@ -53,7 +53,7 @@ impl Yardstick {
     }
 
     /// Stops the loop; none without a complete iteration, or without a pipe.
-    pub fn finish(self) -> Option<Pace> {
+    pub fn finish(self) -> Option<Calibration> {
         drop(self.stop);
         let pace = self.working.join().ok()?.ok()?;
         (pace.times > 0).then_some(pace)

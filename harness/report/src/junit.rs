@@ -40,10 +40,10 @@ fn case(line: &CaseLine, summary: &Summary) -> TestCase {
         }
     };
     let mut case = TestCase::new(line.case.name.as_str(), status);
-    let remarks = summary.remarks.iter().filter(|remark| remark.case == line.case);
-    let remarks: Vec<&str> = remarks.map(|remark| remark.text.as_str()).collect();
-    if !remarks.is_empty() {
-        case.set_system_out(remarks.join("\n"));
+    let warnings = summary.warnings.iter().filter(|warning| warning.case == line.case);
+    let warnings: Vec<&str> = warnings.map(|warning| warning.text.as_str()).collect();
+    if !warnings.is_empty() {
+        case.set_system_out(warnings.join("\n"));
     }
     case.set_classname(line.case.suite.as_str()).set_time(duration(line.seconds));
     case

@@ -44,7 +44,7 @@ pub use load::{LoadError, LoadSample, LoadSummary, PerVolume};
 pub(crate) use quantiles::Durations;
 pub use quantiles::Quantiles;
 pub(crate) use summary::Tally;
-pub use summary::{CallCounts, CaseCounts, CaseLine, Ending, Remark, Summary, Unfinished};
+pub use summary::{CallCounts, CaseCounts, CaseLine, CaseWarning, Ending, Summary, Unfinished};
 pub(crate) use tables::{Paint, human, number, short, table, wrap};
 pub use tables::{Style, render};
 pub use terminal::Progress;
@@ -239,7 +239,7 @@ impl Reporter {
     /// it.
     fn remember(&self, summary: &Summary, began: Stamp) -> Option<History> {
         let path = self.history.as_deref()?;
-        let kept = History::open(path).and_then(|mut history| {
+        let kept = History::open(path).and_then(|history| {
             history.record(summary, began, self.folder.path())?;
             Ok(history)
         });

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use claimcheck_model::{
-    CapabilityLine, CapabilityPlan, CaseId, CaseResult, ClockState, Event, Leak, LoadEvent, Outcome, Pace,
-    Phase, Rule, RunInfo, StockComponent, StockState, TransitionKind,
+    Calibration, CapabilityLine, CapabilityPlan, CaseId, CaseResult, ClockState, Event, Leak, LoadEvent,
+    Outcome, Phase, Rule, RunInfo, StockComponent, StockState, TransitionKind,
 };
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +15,7 @@ use crate::slo::Judgement;
 
 /// The version of the schema of `summary.json`. Fields may be added under the same version; a field that
 /// changes its meaning or is removed raises it.
-const SCHEMA: u32 = 1;
+const SCHEMA: u32 = 2;
 
 /// The result of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -36,7 +36,7 @@ pub struct Summary {
     pub violations: BTreeMap<Rule, u64>,
     /// Warnings: permitted behaviour that cases observed and readers should know.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub remarks: Vec<Remark>,
+    pub warnings: Vec<CaseWarning>,
     /// Leaked objects.
     pub leaks: Vec<Leak>,
     /// The capability matrix: declared, detected, exercised, skipped and why.
@@ -59,7 +59,7 @@ pub struct Summary {
     pub interrupted: bool,
     /// The machine speed (calibration), if the cluster ran on this machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pace: Option<Pace>,
+    pub calibration: Option<Calibration>,
     /// All cases, in the order in which they finished.
     pub results: Vec<CaseLine>,
     /// The results of the thresholds (SLOs).
@@ -118,7 +118,7 @@ pub struct CaseLine {
 
 /// A warning: permitted behaviour that readers of the report should know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Remark {
+pub struct CaseWarning {
     /// The case that observed it.
     #[serde(flatten)]
     pub case: CaseId,
@@ -260,8 +260,8 @@ impl Tally {
                 }
             }
             Event::Violation { rule, .. } => *summary.violations.entry(*rule).or_default() += 1,
-            Event::Remark { case, text } => {
-                summary.remarks.push(Remark { case: case.clone(), text: text.clone() });
+            Event::Warning { case, text } => {
+                summary.warnings.push(CaseWarning { case: case.clone(), text: text.clone() });
             }
             Event::Leak(leak) => summary.leaks.push(leak.clone()),
             Event::Clock(clock) => drop(summary.clocks.insert(clock.node.clone(), clock.state.clone())),
@@ -272,7 +272,7 @@ impl Tally {
                 let (status, last_lines) = (end.status.clone(), end.last_lines.clone());
                 *restarts = Restarts { times, status, last_lines };
             }
-            Event::Pace(pace) => summary.pace = Some(*pace),
+            Event::Calibration(calibration) => summary.calibration = Some(*calibration),
             Event::CaseStarted { .. }
             | Event::Step { .. }
             | Event::ApiWrite(_)

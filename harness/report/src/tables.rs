@@ -99,7 +99,7 @@ pub fn render(summary: &Summary, style: Style, folder: Option<&Path>) -> String 
     parts.extend(capabilities::render(summary, style));
     parts.extend(skipped(summary, paint));
     parts.extend(slos(summary, style));
-    parts.extend(remarks(summary, paint));
+    parts.extend(warnings(summary, paint));
     parts.extend(violations(summary, paint));
     parts.extend(restarts(summary, paint));
     parts.extend(leaks(summary, paint));
@@ -299,10 +299,10 @@ fn slos(summary: &Summary, style: Style) -> Option<String> {
 }
 
 /// Warnings grouped by text: the same behaviour of a driver shows in many cases.
-fn remarks(summary: &Summary, paint: Paint) -> Option<String> {
+fn warnings(summary: &Summary, paint: Paint) -> Option<String> {
     let mut texts: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    for remark in &summary.remarks {
-        texts.entry(&remark.text).or_default().push(remark.case.to_string());
+    for warning in &summary.warnings {
+        texts.entry(&warning.text).or_default().push(warning.case.to_string());
     }
     let lines = texts.into_iter().map(|(text, cases)| {
         let names = paint.dim(&wrap(&cases.join(", "), "      "));
@@ -360,7 +360,7 @@ fn verdict(summary: &Summary, paint: Paint, folder: Option<&Path>) -> String {
     let others = [
         (failed, "failed"),
         (cases.skipped, "skipped"),
-        (summary.remarks.len() as u64, "remarks"),
+        (summary.warnings.len() as u64, "warnings"),
         (summary.leaks.len() as u64, "leaked"),
         (summary.broken_slos().count() as u64, "thresholds not met"),
     ];

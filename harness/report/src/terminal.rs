@@ -102,8 +102,8 @@ impl Progress {
             | Event::Load(_)
             | Event::Clock(_)
             | Event::Stock(_)
-            | Event::Pace(_)
-            | Event::Remark { .. }
+            | Event::Calibration(_)
+            | Event::Warning { .. }
             | Event::WatchLag { .. } => {}
         }
     }

@@ -242,7 +242,7 @@ impl Session {
     pub async fn finish(self: Arc<Self>) -> Vec<Leak> {
         let yardstick = self.yardstick.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(pace) = yardstick.and_then(Yardstick::finish) {
-            self.tell(Event::Pace(pace));
+            self.tell(Event::Calibration(pace));
         }
         let mut leaks = self.cluster.host_leaks(&[]);
         leaks.extend(self.cluster.backend_leaks().await);

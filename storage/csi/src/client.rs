@@ -25,7 +25,7 @@ use crate::{
     },
 };
 
-/// The deadline of a call by default, that of the external-attacher (`--timeout`).
+/// The deadline of a call by default, that of the external-attacher; a sidecar has that of its `--timeout`.
 pub const SIDECAR_DEADLINE: Duration = Duration::from_secs(15);
 /// The kubelet's deadline of a call (`csiTimeout` in pkg/volume/csi/csi_plugin.go).
 pub const KUBELET_DEADLINE: Duration = Duration::from_secs(120);

@@ -95,7 +95,7 @@ pub(crate) fn raced<T>(
     let odd =
         format!("one of several concurrent {what} calls returned {}, expected OK or Aborted", said(&odd));
     ensure!(!fine.is_empty() || !also.is_empty(), "{odd}, and none returned OK");
-    f.remark(odd);
+    f.warn(odd);
     Ok(fine)
 }
 

@@ -45,7 +45,7 @@ struct Ended {
     case: CaseId,
     result: CaseResult,
     seconds: f64,
-    remarks: Vec<String>,
+    warnings: Vec<String>,
     /// The driver exited or hung, and this case is the cause.
     end: Option<End>,
 }
@@ -142,7 +142,7 @@ impl Runner {
         known.unanswered.retain(|_, case| *case != first.case);
         drop(known);
         let end = end.told(&Unanswered::new());
-        second.remarks.push(format!("{end}, but not when the case was run again"));
+        second.warnings.push(format!("{end}, but not when the case was run again"));
         second
     }
 
@@ -171,7 +171,7 @@ impl Runner {
         let case = planned.case.id();
         if let Some(why) = self.skip(planned) {
             let result = CaseResult::Skipped { why };
-            return Ok(Ended { case, result, seconds: 0.0, remarks: Vec::new(), end: None });
+            return Ok(Ended { case, result, seconds: 0.0, warnings: Vec::new(), end: None });
         }
         let began = Instant::now();
         self.send(Event::CaseStarted { case: case.clone(), namespace: String::new() });
@@ -201,7 +201,7 @@ impl Runner {
             Life::Ended(end) => {
                 outcome = self.blame(&case, &calls, "makes the driver fail", Err(anyhow!(end.told(&calls))));
                 // Leftovers of a driver that exits during a call are part of the same defect.
-                findings = findings.into_iter().map(|it| Finding::Remark(it.into_text())).collect();
+                findings = findings.into_iter().map(|it| Finding::Warning(it.into_text())).collect();
                 own = Some(end);
             }
             Life::Gone(end, why) => {
@@ -213,11 +213,11 @@ impl Runner {
                 findings.clear();
             }
         }
-        let (failures, remarks): (Vec<_>, Vec<_>) =
+        let (failures, warnings): (Vec<_>, Vec<_>) =
             findings.into_iter().partition(|finding| matches!(finding, Finding::Failure(_)));
-        let remarks = remarks.into_iter().map(Finding::into_text).chain(fixture.remarks()).collect();
+        let warnings = warnings.into_iter().map(Finding::into_text).chain(fixture.warnings()).collect();
         let result = result(planned, outcome, &failures);
-        Ok(Ended { case, result, seconds: began.elapsed().as_secs_f64(), remarks, end: own })
+        Ok(Ended { case, result, seconds: began.elapsed().as_secs_f64(), warnings, end: own })
     }
 
     /// The outcome of a case with calls without a response, which is reported once per call.
@@ -253,9 +253,9 @@ impl Runner {
         Err(ended)
     }
 
-    fn tell(&self, Ended { case, result, seconds, remarks, .. }: Ended) {
-        for text in remarks {
-            self.send(Event::Remark { case: case.clone(), text });
+    fn tell(&self, Ended { case, result, seconds, warnings, .. }: Ended) {
+        for text in warnings {
+            self.send(Event::Warning { case: case.clone(), text });
         }
         self.send(Event::CaseFinished { case, result, seconds });
     }
@@ -277,7 +277,7 @@ fn result(planned: Planned, outcome: anyhow::Result<()>, left: &[Finding]) -> Ca
             None => format!("{error:#}"),
         },
     };
-    for Finding::Failure(left) | Finding::Remark(left) in left {
+    for Finding::Failure(left) | Finding::Warning(left) in left {
         let line = format!("left behind: {left}");
         why = if why.is_empty() { line } else { format!("{why}\n{line}") };
     }

@@ -8,7 +8,7 @@ use clap::builder::FalseyValueParser;
 /// The file of the history.
 #[derive(Clone, Debug, clap::Args)]
 pub struct HistoryFile {
-    /// History file with the results of earlier runs [default: claimcheck/history.db in $XDG_STATE_HOME or
+    /// History file with the results of earlier runs [default: claimcheck/history.ndjson in $XDG_STATE_HOME or
     /// ~/.local/state]
     #[arg(long, value_name = "FILE", env = "CLAIMCHECK_HISTORY")]
     history: Option<PathBuf>,

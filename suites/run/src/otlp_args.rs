@@ -14,8 +14,8 @@ const HEADERS: [&str; 2] = ["OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TR
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Traces")]
 pub struct OtlpArgs {
-    /// Export a trace of every volume to this OTLP collector: http://HOST:4318/v1/traces or grpc://HOST:4317; with TLS
-    /// https:// or grpcs://. Headers are read from OTEL_EXPORTER_OTLP_HEADERS
+    /// Export a trace of every volume to this OTLP collector: http://HOST:4318/v1/traces, with TLS https://.
+    /// Headers are read from OTEL_EXPORTER_OTLP_HEADERS
     #[arg(long, value_name = "URL", env = "CLAIMCHECK_OTLP", hide_env_values = true, value_parser = unshown)]
     otlp: Option<SecretString>,
     /// File with headers for --otlp, for example `Authorization: Bearer TOKEN`, one per line

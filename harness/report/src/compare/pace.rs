@@ -9,13 +9,13 @@ const GROWTH: f64 = 1.3;
 
 /// The maximum factor of times; none if a run of either side has no calibration, or used another workload.
 pub(super) fn between(sides: [&Side; 2]) -> Option<f64> {
-    let paces = || sides.into_iter().flat_map(|side| &side.runs).map(|run| run.summary.pace);
+    let paces = || sides.into_iter().flat_map(|side| &side.runs).map(|run| run.summary.calibration);
     let work = paces().next()??.work;
     if !paces().all(|pace| pace.is_some_and(|pace| pace.work == work)) {
         return None;
     }
     let [a, b] = sides.map(|side| {
-        let costs = side.runs.iter().filter_map(|run| run.summary.pace).map(|pace| pace.mean());
+        let costs = side.runs.iter().filter_map(|run| run.summary.calibration).map(|pace| pace.mean());
         costs.sum::<f64>() / side.runs.len() as f64
     });
     Some((b / a).powf(GROWTH))

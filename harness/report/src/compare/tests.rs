@@ -2,7 +2,7 @@
 
 use std::{cell::Cell, collections::BTreeMap};
 
-use claimcheck_model::{CaseId, CaseResult, Leak, LeakKind, Pace, Phase, TransitionKind};
+use claimcheck_model::{Calibration, CaseId, CaseResult, Leak, LeakKind, Phase, TransitionKind};
 use fastrand::Rng;
 
 use super::{
@@ -174,7 +174,7 @@ fn what_the_driver_adds_is_caught_where_the_phase_varies_too_much() {
 }
 
 fn at_pace(mut side: Side, seconds: f64) -> Side {
-    side.runs[0].summary.pace = Some(Pace { times: 10, seconds, ..Pace::default() });
+    side.runs[0].summary.calibration = Some(Calibration { times: 10, seconds, ..Calibration::default() });
     side
 }
 
@@ -204,7 +204,7 @@ fn what_the_machine_explains_is_no_difference() {
     assert!(text.contains("up to 26.7% longer in B"), "{text}");
     // The cost of another calibration workload is not comparable.
     let mut other = at_pace(b.clone(), 0.0012);
-    other.runs[0].summary.pace.iter_mut().for_each(|pace| pace.work += 1);
+    other.runs[0].summary.calibration.iter_mut().for_each(|pace| pace.work += 1);
     assert_eq!(compare(&a, &other, Options::default()).pace, None);
     // A machine that was faster does not make a run better.
     let faster = slower(new(), 0.7);

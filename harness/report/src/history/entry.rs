@@ -2,14 +2,14 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use claimcheck_model::{CaseResult, Phase, Stamp, TransitionKind};
-use serde::Serialize;
+use claimcheck_model::{Phase, Stamp, TransitionKind};
+use serde::{Deserialize, Serialize};
 
 use crate::slo::{Measure, Quantile};
-use crate::{CaseCounts, CaseLine, DOWN, Ending, LoadSummary, Quantiles, Summary, UP};
+use crate::{CaseCounts, DOWN, Ending, LoadSummary, Quantiles, Summary, UP};
 
 /// A stored run.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
     /// Its id, independent of the name of its folder.
     pub id: String,
@@ -48,7 +48,7 @@ pub struct Entry {
 impl Entry {
     /// The entry for a run with this summary.
     pub(crate) fn new(summary: &Summary, began: Stamp, folder: &Path) -> Self {
-        let told = |name: &str| summary.environment.get(name).cloned().unwrap_or_default();
+        let environment = |name: &str| summary.environment.get(name).cloned().unwrap_or_default();
         let load = summary.load.clone().map(|load| LoadSummary {
             errors: Vec::new(),
             samples: Vec::new(),
@@ -58,10 +58,10 @@ impl Entry {
         Self {
             id: uuid::Uuid::new_v4().to_string(),
             began_ns: nanos(began),
-            cluster: told("cluster"),
-            driver: told("driver"),
-            claimcheck_version: told("claimcheck_version"),
-            kubernetes_version: told("kubernetes_version"),
+            cluster: environment("cluster"),
+            driver: environment("driver"),
+            claimcheck_version: environment("claimcheck_version"),
+            kubernetes_version: environment("kubernetes_version"),
             environment: summary.environment.clone(),
             good: summary.ending() == Ending::Passed,
             cases: summary.cases,
@@ -107,15 +107,6 @@ pub(super) fn nanos(stamp: Stamp) -> i64 {
     i64::try_from(stamp.wall_ns).unwrap_or(i64::MAX)
 }
 
-/// The result of a case as stored in the history.
-pub(super) fn result(line: &CaseLine) -> &'static str {
-    match line.result {
-        CaseResult::Passed => "passed",
-        CaseResult::Failed { .. } => "failed",
-        CaseResult::Skipped { .. } => "skipped",
-    }
-}
-
 /// A selection of runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
@@ -129,4 +120,14 @@ pub struct Selection {
     pub before_ns: Option<i64>,
     /// At most this many runs, the newest.
     pub last: Option<u32>,
+}
+
+impl Selection {
+    /// Whether a run is selected, its number aside.
+    pub(super) fn includes(&self, run: &Entry) -> bool {
+        self.cluster.as_ref().is_none_or(|cluster| *cluster == run.cluster)
+            && self.driver.as_ref().is_none_or(|driver| *driver == run.driver)
+            && self.phase.is_none_or(|phase| run.phases.contains_key(&phase))
+            && self.before_ns.is_none_or(|before| run.began_ns < before)
+    }
 }

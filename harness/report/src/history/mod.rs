@@ -1,8 +1,8 @@
-//! The results of earlier runs: a database in the user's state directory, written once at the end of each run.
+//! The results of earlier runs: a file in the user's state directory, one JSON object per line and run.
 //!
 //! ```text
-//! Summary ──Entry::new──> History::record ──> history.db ──History::runs──┬─ text, JSON   `claimcheck history`
-//!                                                (schema)                 └─ trend        report.html
+//! Summary ──Entry::new──> History::record ──> history.ndjson ──History::runs──┬─ text, JSON   `claimcheck history`
+//!                                                                             └─ trend        report.html
 //! ```
 //!
 //! Errors here never fail a run: a history that cannot be used is one warning, and the run folder has
@@ -11,15 +11,12 @@
 mod entry;
 mod path;
 mod plot;
-mod schema;
 mod store;
 #[cfg(test)]
 mod tests;
 mod text;
 
 use std::{fmt, io, path::PathBuf};
-
-use rusqlite::ErrorCode;
 
 pub use entry::{Entry, Selection};
 pub use path::default_path;
@@ -55,37 +52,36 @@ pub enum Problem {
     /// Its file cannot be created.
     #[error("cannot be created: choose another file with --history FILE, or disable it with --no-history")]
     Make(#[source] io::Error),
-    /// It was written by a newer version of claimcheck.
+    /// It cannot be read.
+    #[error("cannot be read: choose another file with --history FILE, or disable it with --no-history")]
+    Read(#[source] io::Error),
+    /// It cannot be written.
+    #[error("cannot be written: choose another file with --history FILE, or disable it with --no-history")]
+    Write(#[source] io::Error),
+    /// It was written by another version of claimcheck.
     #[error(
-        "has schema version {version}, but this program supports {known}: use a newer claimcheck, or another file with --history FILE"
+        "has schema version {version}, but this program supports {known}: use the claimcheck that wrote it, or \
+         another file with --history FILE"
     )]
-    Newer {
+    Version {
         /// Its version.
-        version: i64,
-        /// The newest supported version.
-        known: i64,
+        version: u32,
+        /// The supported version.
+        known: u32,
     },
-    /// It contains tables of another application.
-    #[error("is a database of another application: choose another file with --history FILE")]
+    /// It is not a text of lines.
+    #[error("is not a history: move it away, or choose another file with --history FILE")]
     Foreign,
-    /// It contains invalid data.
+    /// It contains other data.
     #[error(
-        "contains data that this program did not write: move it away, or choose another file with --history FILE"
+        "contains data that this program did not write, in line {line}: move it away, or choose another file \
+         with --history FILE"
     )]
-    Content(#[from] serde_json::Error),
-    /// It is not a database, or it was truncated or overwritten.
-    #[error("is not a database, or is corrupted: move it away, or choose another file with --history FILE")]
-    Broken(#[source] rusqlite::Error),
-    /// Any other SQLite error.
-    #[error("cannot be used: choose another file with --history FILE, or disable it with --no-history")]
-    Database(#[source] rusqlite::Error),
-}
-
-impl From<rusqlite::Error> for Problem {
-    fn from(error: rusqlite::Error) -> Self {
-        match error.sqlite_error_code() {
-            Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => Self::Broken(error),
-            _ => Self::Database(error),
-        }
-    }
+    Content {
+        /// The number of the line, from 1.
+        line: usize,
+        /// The parser's error.
+        #[source]
+        source: serde_json::Error,
+    },
 }

@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// `$XDG_STATE_HOME/claimcheck/history.db`, or the same below `~/.local/state`; none if the environment
+/// `$XDG_STATE_HOME/claimcheck/history.ndjson`, or the same below `~/.local/state`; none if the environment
 /// defines neither. In the private namespaces of a run on virtual nodes it is the same file, since paths resolve to
 /// the same there.
 pub fn default_path() -> Option<PathBuf> {
@@ -21,10 +21,10 @@ fn below(state: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
     let absolute = |path: OsString| Some(PathBuf::from(path)).filter(|path| path.is_absolute());
     let state = state.and_then(absolute);
     let state = state.or_else(|| Some(home.and_then(absolute)?.join(".local/state")));
-    Some(state?.join("claimcheck/history.db"))
+    Some(state?.join("claimcheck/history.ndjson"))
 }
 
-/// Creates the file, accessible to its user only, if it does not exist. SQLite gives its journal the same mode.
+/// Creates the file, accessible to its user only, if it does not exist.
 pub(super) fn make(path: &Path) -> io::Result<()> {
     if let Some(parent) = path.parent() {
         DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
@@ -41,8 +41,8 @@ mod tests {
         let path = |state: Option<&str>, home: Option<&str>| {
             below(state.map(Into::into), home.map(Into::into)).map(|path| path.display().to_string())
         };
-        assert_eq!(path(Some("/s"), Some("/h")).as_deref(), Some("/s/claimcheck/history.db"));
-        let of_home = Some("/h/.local/state/claimcheck/history.db".to_owned());
+        assert_eq!(path(Some("/s"), Some("/h")).as_deref(), Some("/s/claimcheck/history.ndjson"));
+        let of_home = Some("/h/.local/state/claimcheck/history.ndjson".to_owned());
         for state in [None, Some(""), Some("relative")] {
             assert_eq!(path(state, Some("/h")), of_home, "{state:?}");
         }

@@ -43,11 +43,11 @@ fn summary(driver: &str, provision: f64, failed: u64) -> Summary {
 }
 
 fn history(folder: &Path) -> History {
-    History::open(&folder.join("state/history.db")).expect("a history")
+    History::open(&folder.join("state/history.ndjson")).expect("a history")
 }
 
 /// Five runs of one driver and one of another, a day apart.
-fn some_runs(history: &mut History) {
+fn some_runs(history: &History) {
     let runs = [
         ("d.io", 0.010, 0),
         ("d.io", 0.012, 0),
@@ -65,7 +65,7 @@ fn some_runs(history: &mut History) {
 #[test]
 fn what_is_kept_comes_back_and_only_its_user_can_read_it() {
     let folder = tempfile::tempdir().expect("a folder");
-    let mut ours = history(folder.path());
+    let ours = history(folder.path());
     let load = LoadSummary { volumes: 7, errors: Vec::new(), ..LoadSummary::default() };
     let mut kept = summary("d.io", 0.01, 2);
     kept.load = Some(load);
@@ -91,7 +91,7 @@ fn runs_that_end_at_once_are_all_kept() {
             // Each opens it separately, and the first ones create it, as separate processes would.
             scope.spawn(move || {
                 for run in 0..EACH {
-                    let mut ours = history(folder);
+                    let ours = history(folder);
                     let recorded =
                         ours.record(&summary("d.io", 0.01, 1), at(BEGAN + writer * EACH + run), folder);
                     recorded.expect("each waits for its turn");
@@ -107,43 +107,48 @@ fn runs_that_end_at_once_are_all_kept() {
 }
 
 #[test]
-fn a_history_that_is_none_of_ours_is_named_and_left_as_it_is() {
+fn a_file_of_another_program_or_version_is_named_and_left_unchanged() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (newer, foreign) = (folder.path().join("newer.db"), folder.path().join("foreign.db"));
-    drop(History::open(&newer).expect("a history"));
-    let sql = |path: &Path, text: &str| {
-        rusqlite::Connection::open(path)
-            .and_then(|database| database.execute_batch(text))
-            .expect("it is SQL");
-    };
-    sql(&newer, "PRAGMA user_version = 7");
-    sql(&foreign, "CREATE TABLE songs (name TEXT)");
-    let error = History::open(&newer).expect_err("it is newer");
-    assert!(matches!(error.problem, Problem::Newer { version: 7, known: 1 }), "{error}");
-    let error = History::open(&foreign).expect_err("it belongs to another application");
-    assert!(matches!(error.problem, Problem::Foreign), "{error}");
-    let text = folder.path().join("text.db");
-    fs::write(&text, "no database at all, but long enough to be taken for one: ".repeat(20))
-        .expect("written");
-    let error = History::open(&text).expect_err("it is no database");
-    assert!(matches!(error.problem, Problem::Broken(_)), "{error}");
-    let said = error.to_string();
-    assert!(said.contains(&text.display().to_string()) && said.contains("move it away"), "{said}");
-    let cut = folder.path().join("cut.db");
-    let whole = fs::read(&newer).expect("a file");
-    fs::write(&cut, &whole[..whole.len() / 2]).expect("written");
-    let broken = History::open(&cut).and_then(|cut| cut.runs(&Selection::default()));
-    let error = broken.expect_err("half of it is missing");
-    assert!(error.to_string().contains("cut.db"), "{error}");
-    let absent = folder.path().join("absent.db");
-    assert!(matches!(History::open_existing(&absent), Ok(None)) && !absent.exists(), "looking makes nothing");
+    let cases: [(&str, &[u8], &str); 5] = [
+        ("newer", b"{\"schema\":7}\n", "has schema version 7, but this program supports 1"),
+        ("json", b"{\"song\":1}\n", "did not write, in line 1: move it away"),
+        ("text", b"not a history\nat all\n", "did not write, in line 1: move it away"),
+        ("database", b"SQLite format 3\0", "is not a history: move it away"),
+        ("entry", b"{\"schema\":1}\n", "did not write, in line 1: move it away"),
+    ];
+    for (name, content, expected) in cases {
+        let path = folder.path().join(name);
+        fs::write(&path, content).expect("written");
+        let error = History::open(&path).expect_err(name).to_string();
+        assert!(error.contains(expected) && error.contains(&path.display().to_string()), "{error}");
+        assert_eq!(fs::read(&path).expect("a file"), content, "{name}");
+    }
+    let absent = folder.path().join("absent");
+    assert!(
+        matches!(History::open_existing(&absent), Ok(None)) && !absent.exists(),
+        "reading creates nothing"
+    );
+}
+
+#[test]
+fn a_line_that_a_killed_process_wrote_in_part_is_replaced_by_the_next_run() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let history = history(folder.path());
+    some_runs(&history);
+    let whole = fs::read(history.path()).expect("a file");
+    for cut in [whole.len() - 1, whole.len() - 40] {
+        fs::write(history.path(), &whole[..cut]).expect("written");
+        assert_eq!(history.runs(&Selection::default()).expect("runs").len(), 5);
+        history.record(&summary("d.io", 0.01, 0), at(BEGAN), Path::new("/runs/one")).expect("recorded");
+        assert_eq!(history.runs(&Selection::default()).expect("runs").len(), 6);
+    }
 }
 
 #[test]
 fn runs_are_chosen_and_forgotten() {
     let folder = tempfile::tempdir().expect("a folder");
-    let mut ours = history(folder.path());
-    some_runs(&mut ours);
+    let ours = history(folder.path());
+    some_runs(&ours);
     let count = |ours: &History, of: Selection| ours.runs(&of).expect("runs").len();
     let of = |driver: &str| Selection { driver: Some(driver.to_owned()), ..Selection::default() };
     assert_eq!(count(&ours, of("d.io")), 5);
@@ -157,22 +162,15 @@ fn runs_are_chosen_and_forgotten() {
     );
     assert_eq!(ours.forget((BEGAN + 2 * DAY) as i64 * 1_000_000_000).expect("forgotten"), 2);
     assert_eq!(count(&ours, Selection::default()), 4);
-    drop(ours);
-    let database = rusqlite::Connection::open(folder.path().join("state/history.db")).expect("a database");
-    let left = |table: &str| -> i64 {
-        let sql = format!("SELECT count(*) FROM {table} WHERE run NOT IN (SELECT id FROM run)");
-        database.query_row(&sql, [], |row| row.get(0)).expect("a number")
-    };
-    assert_eq!((left("phase"), left("result")), (0, 0), "what is of a run goes with it");
-    let results = "SELECT count(*) FROM result WHERE result = 'failed' AND name = 'keeps'";
-    assert_eq!(database.query_row(results, [], |row| row.get(0)), Ok(2), "and the others' stays");
+    let files = fs::read_dir(folder.path().join("state")).expect("a folder").count();
+    assert_eq!(files, 1, "no temporary file is left");
 }
 
 #[test]
 fn people_read_it_in_100_columns() {
     let folder = tempfile::tempdir().expect("a folder");
-    let mut ours = history(folder.path());
-    some_runs(&mut ours);
+    let ours = history(folder.path());
+    some_runs(&ours);
     let runs = ours.runs(&Selection::default()).expect("runs");
     let (measure, quantile) = (Measure::Total, Quantile::P50);
     let all = plots(&runs, Phase::Provision, measure, quantile, 4);

@@ -100,14 +100,14 @@ impl Metrics {
             Event::Leak(leak) => families.leaked.with_label_values(&[leak.kind.name()]).inc(),
             Event::WatchLag { seconds } => families.watch_lag.observe(*seconds),
             Event::CaseStarted { .. }
-            | Event::Remark { .. }
+            | Event::Warning { .. }
             | Event::Rpc(_)
             | Event::ApiWrite(_)
             | Event::Load(_)
             | Event::Clock(_)
             | Event::Stock(_)
             | Event::Ended(_)
-            | Event::Pace(_)
+            | Event::Calibration(_)
             | Event::Step { .. }
             | Event::Evidence(_)
             | Event::RunFinished { .. } => {}

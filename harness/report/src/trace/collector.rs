@@ -1,51 +1,52 @@
 //! A collector's address as given by users, with its headers and trusted certificates. Secrets
 //! never appear in errors or logs.
 
-use std::{fmt, path::Path, str::FromStr, sync::Arc};
+use std::{
+    fmt, fs, io,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
 
 use http::{HeaderMap, HeaderValue, header::AUTHORIZATION};
-use reqwest::Url;
+use reqwest::{Certificate, Url};
 
-use super::{
-    credentials::{self, CredentialsError, basic},
-    tls::{Tls, TlsError},
-};
+use super::credentials::{self, CredentialsError, basic};
 use crate::metrics::push::percent_decoded;
 
-/// The destination of traces: `http(s)://HOST:PORT/v1/traces`, or `grpc(s)://HOST:PORT`.
+/// The destination of traces: `http(s)://HOST:PORT/v1/traces`.
 #[derive(Clone, Debug)]
 pub struct Collector {
-    pub(super) way: Way,
     /// The URL to connect to, without user and password.
     pub(super) url: Url,
     /// Sent with every request; their values are marked as secret.
     pub(super) headers: HeaderMap,
-    pub(super) tls: Arc<Tls>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
-    Http,
-    Grpc,
+    /// Trusted in addition to those that this machine trusts.
+    pub(super) certificates: Vec<Certificate>,
 }
 
 /// An invalid address. The error does not repeat it, since it may contain a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("write http://HOST:4318/v1/traces or grpc://HOST:4317; with TLS https:// or grpcs://")]
+#[error("write http://HOST:4318/v1/traces or https://HOST/v1/traces: traces are sent by OTLP over HTTP")]
 pub struct NoCollector;
+
+/// A file without certificates.
+#[derive(Debug, thiserror::Error)]
+#[error("{} contains no usable certificate: pass a PEM file with the collector's CA", path.display())]
+pub struct TlsError {
+    path: PathBuf,
+    #[source]
+    source: io::Error,
+}
 
 impl FromStr for Collector {
     type Err = NoCollector;
 
     /// Credentials in the address, as in `https://user:password@host`, are removed from it.
     fn from_str(text: &str) -> Result<Self, NoCollector> {
-        let (way, address) = match text.split_once("://").ok_or(NoCollector)? {
-            ("grpc", rest) => (Way::Grpc, format!("http://{rest}")),
-            ("grpcs", rest) => (Way::Grpc, format!("https://{rest}")),
-            ("http" | "https", _) => (Way::Http, text.to_owned()),
-            _ => return Err(NoCollector),
-        };
-        let mut url: Url = address.parse().map_err(|_| NoCollector)?;
+        let mut url: Url = text.parse().map_err(|_| NoCollector)?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(NoCollector);
+        }
         let mut headers = HeaderMap::new();
         let user = percent_decoded(url.username());
         if !user.is_empty() {
@@ -54,10 +55,10 @@ impl FromStr for Collector {
         }
         url.set_username("").and_then(|()| url.set_password(None)).map_err(|()| NoCollector)?;
         // The default path of a collector's address.
-        if way == Way::Http && url.path() == "/" {
+        if url.path() == "/" {
             url.set_path("/v1/traces");
         }
-        Ok(Self { way, url, headers, tls: Arc::default() })
+        Ok(Self { url, headers, certificates: Vec::new() })
     }
 }
 
@@ -86,7 +87,12 @@ impl Collector {
     /// # Errors
     /// It contains no certificate.
     pub fn trusting(self, path: &Path) -> Result<Self, TlsError> {
-        Ok(Self { tls: Arc::new(Tls::trusting(path)?), ..self })
+        let certificates = fs::read(path).and_then(|pem| {
+            let found = Certificate::from_pem_bundle(&pem).map_err(io::Error::other)?;
+            if found.is_empty() { Err(io::ErrorKind::InvalidData.into()) } else { Ok(found) }
+        });
+        let certificates = certificates.map_err(|source| TlsError { path: path.to_owned(), source })?;
+        Ok(Self { certificates, ..self })
     }
 
     /// Redacts the secrets from an external text that may quote them.

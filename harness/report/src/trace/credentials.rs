@@ -60,7 +60,7 @@ pub(super) fn basic(user: &str, password: &str) -> Option<HeaderValue> {
     secret(&format!("Basic {}", BASE64.encode(format!("{user}:{password}"))))
 }
 
-/// A value that `Debug` does not show, and HTTP/2 does not index.
+/// A value that `Debug` does not show.
 fn secret(value: &str) -> Option<HeaderValue> {
     let mut value = HeaderValue::from_str(value).ok()?;
     value.set_sensitive(true);

@@ -114,7 +114,7 @@ async fn send_all(
     mut waiting: mpsc::Receiver<Vec<Span>>,
     sent: Arc<Mutex<Sent>>,
 ) {
-    let mut sender = match Sender::new(&collector) {
+    let sender = match Sender::new(&collector) {
         Ok(sender) => sender,
         Err(why) => return lock(&sent).failed = Some(why),
     };
@@ -122,14 +122,14 @@ async fn send_all(
     while waiting.recv_many(&mut batch, BATCH).await > 0 {
         let traces = batch.len();
         let request = request(batch.drain(..).flatten().collect());
-        if deliver(&mut sender, patience, &request, &sent).await {
+        if deliver(&sender, patience, &request, &sent).await {
             lock(&sent).arrived += traces;
         }
     }
 }
 
 /// Retries until a request succeeded, which it returns, or retrying is pointless.
-async fn deliver(sender: &mut Sender, patience: Patience, request: &Request, sent: &Mutex<Sent>) -> bool {
+async fn deliver(sender: &Sender, patience: Patience, request: &Request, sent: &Mutex<Sent>) -> bool {
     let mut backoff = patience.backoff;
     for attempt in 1..=ATTEMPTS {
         let failure = match tokio::time::timeout(patience.attempt, sender.send(request)).await {

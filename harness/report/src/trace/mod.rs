@@ -1,7 +1,7 @@
 //! Traces of a run (`--otlp URL`): one per volume, for Jaeger, Tempo and similar tools.
 //!
 //! ```text
-//! Event ─> lives (the data of a volume until its deletion) ─> spans ─> export ─> sender (HTTP or gRPC)
+//! Event ─> lives (the data of a volume until its deletion) ─> spans ─> export ─> sender (OTLP over HTTP)
 //! ```
 //!
 //! A collector never fails or delays a run: what cannot be sent is dropped and reported in one warning. Writes to
@@ -15,12 +15,10 @@ mod lives;
 mod otlp;
 mod sender;
 mod spans;
-mod tls;
 
-pub use collector::{Collector, NoCollector};
+pub use collector::{Collector, NoCollector, TlsError};
 pub use credentials::CredentialsError;
 pub use export::Exporter;
-pub use tls::TlsError;
 
 #[cfg(test)]
 mod tests;

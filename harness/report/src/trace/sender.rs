@@ -1,16 +1,11 @@
-//! One request to the collector, over HTTP or gRPC, and whether its failure is retryable.
-
-use std::sync::Arc;
+//! One request to the collector, and whether its failure is retryable.
 
 use http::StatusCode;
 use prost::Message as _;
-use tonic::{Code, metadata::MetadataMap, transport::Channel};
-use tower::service_fn;
 
 use super::{
-    collector::{Collector, Way},
+    collector::Collector,
     otlp::{Request, Response},
-    tls,
 };
 
 /// The remedy for authentication failures.
@@ -28,31 +23,21 @@ pub(super) enum Failure {
 /// A client of the collector; it connects on demand.
 pub(super) struct Sender {
     collector: Collector,
-    client: Client,
-}
-
-enum Client {
-    Http(reqwest::Client),
-    Grpc(tonic::client::Grpc<Channel>),
+    client: reqwest::Client,
 }
 
 impl Sender {
     /// Creates the client.
     pub fn new(collector: &Collector) -> Result<Self, String> {
-        let client = match collector.way {
-            Way::Http => Client::Http(http_client(collector)?),
-            Way::Grpc => Client::Grpc(tonic::client::Grpc::new(channel(collector)?)),
-        };
+        let builder = reqwest::Client::builder().tls_certs_merge(collector.certificates.clone());
+        let client = builder.build().map_err(|error| reason(&error))?;
         Ok(Self { collector: collector.clone(), client })
     }
 
     /// Sends.
-    pub async fn send(&mut self, request: &Request) -> Result<(), Failure> {
+    pub async fn send(&self, request: &Request) -> Result<(), Failure> {
         let Self { collector, client } = self;
-        let answered = match client {
-            Client::Http(client) => over_http(client, collector, request).await,
-            Client::Grpc(client) => over_grpc(client, collector, request).await,
-        };
+        let answered = post(client, collector, request).await;
         let refused = |answer: Response| match answer.partial_success {
             Some(partial) if partial.rejected_spans > 0 => Err(Failure::Lasting(format!(
                 "it rejected {} spans: {}",
@@ -67,27 +52,7 @@ impl Sender {
     }
 }
 
-fn http_client(collector: &Collector) -> Result<reqwest::Client, String> {
-    let mut builder = reqwest::Client::builder();
-    if collector.url.scheme() == "https" {
-        let config = collector.tls.config(&[b"h2", b"http/1.1"]).map_err(|error| error.to_string())?;
-        builder = builder.tls_backend_preconfigured(config);
-    }
-    builder.build().map_err(|error| reason(&error))
-}
-
-fn channel(collector: &Collector) -> Result<Channel, String> {
-    let address = collector.url.as_str().to_owned();
-    let endpoint = tonic::transport::Endpoint::from_shared(address).map_err(|error| error.to_string())?;
-    if collector.url.scheme() != "https" {
-        return Ok(endpoint.connect_lazy());
-    }
-    let config = collector.tls.config(&[b"h2"]).map_err(|error| error.to_string())?;
-    let config = Arc::new(config);
-    Ok(endpoint.connect_with_connector_lazy(service_fn(move |to| tls::connect(config.clone(), to))))
-}
-
-async fn over_http(
+async fn post(
     client: &reqwest::Client,
     collector: &Collector,
     request: &Request,
@@ -113,46 +78,14 @@ async fn over_http(
     })
 }
 
-async fn over_grpc(
-    client: &mut tonic::client::Grpc<Channel>,
-    collector: &Collector,
-    request: &Request,
-) -> Result<Response, Failure> {
-    client.ready().await.map_err(|error| Failure::Passing(reason(&error)))?;
-    let path =
-        http::uri::PathAndQuery::from_static("/opentelemetry.proto.collector.trace.v1.TraceService/Export");
-    let codec = tonic_prost::ProstCodec::<Request, Response>::default();
-    let metadata = MetadataMap::from_headers(collector.headers.clone());
-    let request = tonic::Request::from_parts(metadata, tonic::Extensions::default(), request.clone());
-    let status = match client.unary(request, path, codec).await {
-        Ok(answer) => return Ok(answer.into_inner()),
-        Err(status) => status,
-    };
-    // Errors below gRPC, such as a refused connection, have their own source.
-    if let Some(error) = std::error::Error::source(&status) {
-        return Err(Failure::Passing(reason(error)));
-    }
-    let why = format!("it returned {:?}: {}", status.code(), status.message());
-    Err(match status.code() {
-        Code::Unauthenticated | Code::PermissionDenied => Failure::Lasting(format!("{why}: {CREDENTIALS}")),
-        Code::Cancelled
-        | Code::DeadlineExceeded
-        | Code::Aborted
-        | Code::OutOfRange
-        | Code::Unavailable
-        | Code::DataLoss => Failure::Passing(why),
-        _ => Failure::Lasting(why),
-    })
-}
-
 /// An error with its causes: the outermost alone often states only that sending failed.
 fn reason(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string);
-    let mut told: Vec<String> = Vec::new();
+    let mut causes_shown: Vec<String> = Vec::new();
     for cause in causes {
-        if !told.iter().any(|earlier| earlier.contains(&cause)) {
-            told.push(cause);
+        if !causes_shown.iter().any(|earlier| earlier.contains(&cause)) {
+            causes_shown.push(cause);
         }
     }
-    told.join(": ")
+    causes_shown.join(": ")
 }

@@ -13,7 +13,6 @@ use claimcheck_model::{
     ApiWrite, CaseId, Event, ObjectKey, Outcome, Phase, PhaseSample, RpcSummary, Source, Stamp, SubjectIds,
     VolumeMode, Written, WrittenKind,
 };
-use http::{HeaderMap, HeaderName, HeaderValue};
 use http_body_util::{BodyExt as _, Full};
 use hyper::{
     body::{Bytes, Incoming},
@@ -245,14 +244,6 @@ impl Reply {
         }
     }
 
-    fn grpc(self) -> &'static str {
-        match self {
-            Self::Taken | Self::TakenInPart => "0",
-            Self::Busy => "14",
-            Self::Wrong => "3",
-        }
-    }
-
     fn body(self) -> Vec<u8> {
         let refused = PartialSuccess { rejected_spans: 2, error_message: "too old".into() };
         let partial_success = matches!(self, Self::TakenInPart).then_some(refused);
@@ -260,7 +251,7 @@ impl Reply {
     }
 }
 
-/// A collector for both protocols, at a free port. It returns these replies in turn, the last one forever, and reports
+/// A collector at a free port. It returns these replies in turn, the last one forever, and reports
 /// each request with what it replied.
 async fn receiver(replies: &'static [Reply]) -> (String, mpsc::UnboundedReceiver<Request>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -288,31 +279,11 @@ async fn answer(
     reply: Reply,
     sender: mpsc::UnboundedSender<Request>,
 ) -> Result<http::Response<impl hyper::body::Body<Data = Bytes, Error = Infallible>>, Infallible> {
-    let is_grpc = request.headers()["content-type"] == "application/grpc";
-    let path = request.uri().path().to_owned();
+    assert_eq!(request.uri().path(), "/v1/traces");
     let body = request.into_body().collect().await.unwrap().to_bytes();
-    // A gRPC message has a flag and its length before it.
-    let (message, right) = match is_grpc {
-        true => (&body[5..], "/opentelemetry.proto.collector.trace.v1.TraceService/Export"),
-        false => (&body[..], "/v1/traces"),
-    };
-    assert_eq!(path, right);
-    sender.send(Request::decode(message).unwrap()).unwrap();
-    let (answer, body, trailers) = match is_grpc {
-        true => {
-            let message = reply.body();
-            let framed = [&[0][..], &(message.len() as u32).to_be_bytes(), &message].concat();
-            let body = if reply.grpc() == "0" { framed } else { Vec::new() };
-            let trailers = HeaderMap::from_iter([(
-                HeaderName::from_static("grpc-status"),
-                HeaderValue::from_static(reply.grpc()),
-            )]);
-            (http::Response::builder().header("content-type", "application/grpc"), body, Some(trailers))
-        }
-        false => (http::Response::builder().status(reply.http()), reply.body(), None),
-    };
-    let body = Full::new(Bytes::from(body)).with_trailers(async move { trailers.map(Ok) });
-    Ok(answer.body(body).unwrap())
+    sender.send(Request::decode(body).unwrap()).unwrap();
+    let body = Full::new(Bytes::from(reply.body()));
+    Ok(http::Response::builder().status(reply.http()).body(body).unwrap())
 }
 
 async fn export(url: &str, patience: Patience) -> Option<String> {
@@ -323,62 +294,57 @@ async fn export(url: &str, patience: Patience) -> Option<String> {
 }
 
 #[tokio::test]
-async fn a_trace_arrives_either_way_and_after_refusals() {
-    for scheme in ["http", "grpc"] {
-        for replies in [&[Reply::Taken][..], &[Reply::Busy, Reply::Busy, Reply::Taken]] {
-            let (address, mut received) = receiver(replies).await;
-            assert_eq!(export(&format!("{scheme}://{address}"), LONG).await, None, "{scheme} {replies:?}");
-            let mut requests = Vec::new();
-            while let Ok(request) = received.try_recv() {
-                requests.push(request);
-            }
-            assert_eq!(requests.len(), replies.len(), "{scheme} {replies:?}");
-            for request in requests {
-                assert_eq!(request.resource_spans[0].scope_spans[0].spans, trace());
-            }
+async fn a_trace_arrives_also_after_retryable_errors() {
+    for replies in [&[Reply::Taken][..], &[Reply::Busy, Reply::Busy, Reply::Taken]] {
+        let (address, mut received) = receiver(replies).await;
+        assert_eq!(export(&format!("http://{address}"), LONG).await, None, "{replies:?}");
+        let mut requests = Vec::new();
+        while let Ok(request) = received.try_recv() {
+            requests.push(request);
+        }
+        assert_eq!(requests.len(), replies.len(), "{replies:?}");
+        for request in requests {
+            assert_eq!(request.resource_spans[0].scope_spans[0].spans, trace());
         }
     }
 }
 
 #[tokio::test]
-async fn what_is_refused_for_good_is_told_and_sent_once() {
-    for (scheme, replies, why) in [
-        ("http", &[Reply::Wrong][..], "it returned 400 Bad Request"),
-        ("grpc", &[Reply::Wrong], "it returned InvalidArgument"),
-        ("http", &[Reply::TakenInPart], "it rejected 2 spans: too old"),
-        ("grpc", &[Reply::TakenInPart], "it rejected 2 spans: too old"),
+async fn a_lasting_error_is_reported_and_not_retried() {
+    for (replies, why) in [
+        (&[Reply::Wrong][..], "it returned 400 Bad Request"),
+        (&[Reply::TakenInPart], "it rejected 2 spans: too old"),
     ] {
         let (address, mut received) = receiver(replies).await;
-        let told = export(&format!("{scheme}://{address}"), LONG).await.unwrap();
-        assert!(told.starts_with("1 of 1 traces did not reach http://") && told.contains(why), "{told}");
-        assert!(received.try_recv().is_ok() && received.try_recv().is_err(), "{scheme}: sent once");
+        let warning = export(&format!("http://{address}"), LONG).await.unwrap();
+        assert!(
+            warning.starts_with("1 of 1 traces did not reach http://") && warning.contains(why),
+            "{warning}"
+        );
+        assert!(received.try_recv().is_ok() && received.try_recv().is_err(), "sent once");
     }
 }
 
 #[tokio::test]
-async fn what_is_refused_for_now_is_tried_a_few_times() {
-    for (scheme, why) in [("http", "503"), ("grpc", "Unavailable")] {
-        let (address, mut received) = receiver(&[Reply::Busy]).await;
-        let told = export(&format!("{scheme}://{address}"), LONG).await.unwrap();
-        assert!(told.contains(why) && !told.contains('\n'), "{told}");
-        assert_eq!(std::iter::from_fn(|| received.try_recv().ok()).count(), 5, "{scheme}");
-    }
+async fn a_transient_error_is_retried_a_few_times() {
+    let (address, mut received) = receiver(&[Reply::Busy]).await;
+    let warning = export(&format!("http://{address}"), LONG).await.unwrap();
+    assert!(warning.contains("503") && !warning.contains('\n'), "{warning}");
+    assert_eq!(std::iter::from_fn(|| received.try_recv().ok()).count(), 5);
 }
 
 #[tokio::test]
-async fn nobody_there_is_told_as_what_it_is() {
+async fn a_refused_connection_is_reported_as_such() {
     // Bound, so that no other process gets it, but without a listener.
-    let nobody = TcpSocket::new_v4().unwrap();
-    nobody.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    let address = nobody.local_addr().unwrap();
-    for scheme in ["http", "grpc"] {
-        let told = export(&format!("{scheme}://{address}"), LONG).await.unwrap();
-        assert!(told.contains("Connection refused") && !told.contains('\n'), "{told}");
-    }
+    let unused = TcpSocket::new_v4().unwrap();
+    unused.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = unused.local_addr().unwrap();
+    let warning = export(&format!("http://{address}"), LONG).await.unwrap();
+    assert!(warning.contains("Connection refused") && !warning.contains('\n'), "{warning}");
 }
 
 #[tokio::test]
-async fn a_collector_that_never_answers_holds_up_nothing() {
+async fn a_collector_that_never_answers_does_not_delay_the_run() {
     // Connections are accepted by the backlog, but never served.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = silent.local_addr().unwrap();
@@ -386,10 +352,8 @@ async fn a_collector_that_never_answers_holds_up_nothing() {
         (Patience { end: Duration::from_millis(50), ..LONG }, "not all was sent within 50ms after the run"),
         (Patience { attempt: Duration::from_millis(10), ..LONG }, "no response within 10ms"),
     ] {
-        for scheme in ["http", "grpc"] {
-            let told = export(&format!("{scheme}://{address}"), patience).await.unwrap();
-            assert!(told.starts_with("1 of 1 traces did not reach") && told.contains(why), "{told}");
-        }
+        let warning = export(&format!("http://{address}"), patience).await.unwrap();
+        assert!(warning.starts_with("1 of 1 traces did not reach") && warning.contains(why), "{warning}");
     }
     assert!(Patience::default().end <= Duration::from_secs(3));
 }
@@ -397,19 +361,18 @@ async fn a_collector_that_never_answers_holds_up_nothing() {
 #[test]
 fn addresses_are_checked_before_the_run() {
     for (url, is_right) in [
-        ("grpcs://c:4317", true),
         ("http://c:4318", true),
         ("https://c/v1/traces", true),
-        ("grpc://c:4317", true),
+        ("grpc://c:4317", false),
         ("c:4318", false),
         ("ftp://c", false),
-        ("grpc://", false),
+        ("http://", false),
     ] {
         assert_eq!(url.parse::<Collector>().is_ok(), is_right, "{url}");
     }
     for (url, shown) in [
         ("http://c:4318", "http://c:4318/v1/traces"),
-        ("grpcs://ann:p%40role@c:4317", "https://c:4317/"),
+        ("https://ann:p%40role@c:4318", "https://c:4318/v1/traces"),
         ("https://c/otlp?api_key=role", "https://c/otlp"),
     ] {
         let collector: Collector = url.parse().unwrap();
@@ -423,16 +386,14 @@ fn addresses_are_checked_before_the_run() {
     assert!(!"ftp://ann:role@c".parse::<Collector>().unwrap_err().to_string().contains("role"));
 }
 
-/// A collector with TLS, at localhost; its CA (PEM) is written to `ca`. It reports the protocol and the header
-/// as `x-key`, takes what comes with the right one, and quotes every other.
+/// A collector with TLS, at localhost; its CA (PEM) is written to `ca`. It reports the header `x-key`, and accepts
+/// only requests with the right one.
 async fn guarded(ca: &Path) -> (u16, mpsc::UnboundedReceiver<String>) {
     let made = Certificates::generate([127, 0, 0, 1].into()).unwrap();
     std::fs::write(ca, &made.ca).unwrap();
     let chain = vec![CertificateDer::from_pem_slice(made.certificate.as_bytes()).unwrap()];
     let key = PrivateKeyDer::from_pem_slice(made.key.as_bytes()).unwrap();
-    let mut config =
-        rustls::ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key).unwrap();
-    config.alpn_protocols = vec![b"h2".to_vec()];
+    let config = rustls::ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key).unwrap();
     let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -445,18 +406,9 @@ async fn guarded(ca: &Path) -> (u16, mpsc::UnboundedReceiver<String>) {
             let answer = service_fn(move |request: http::Request<Incoming>| {
                 let key = request.headers().get("x-key").map(|key| key.to_str().unwrap().to_owned());
                 let key = key.unwrap_or_default();
-                sender.send(format!("{:?} {key}", request.version())).unwrap();
-                let is_right = key == "Bearer s3same";
-                let answer = http::Response::builder().header("content-type", "application/grpc");
-                let answer = match is_right {
-                    true => answer.header("grpc-status", "0"),
-                    // As a gateway before a collector does.
-                    false => answer.header("grpc-status", "16").header("grpc-message", format!("no {key}")),
-                };
-                let is_grpc = request.headers()["content-type"] == "application/grpc";
-                let status = if is_right || is_grpc { 200 } else { 401 };
-                let body = if is_right && is_grpc { vec![0; 5] } else { Vec::new() };
-                let answer = answer.status(status).body(Full::new(Bytes::from(body))).unwrap();
+                let status = if key == "Bearer s3same" { 200 } else { 401 };
+                sender.send(key).unwrap();
+                let answer = http::Response::builder().status(status).body(Full::new(Bytes::new())).unwrap();
                 async move { Ok::<_, Infallible>(answer) }
             });
             tokio::spawn(async move {
@@ -469,7 +421,7 @@ async fn guarded(ca: &Path) -> (u16, mpsc::UnboundedReceiver<String>) {
 }
 
 #[tokio::test]
-async fn with_tls_a_collector_is_trusted_by_its_ca_and_told_who_we_are() {
+async fn with_tls_the_collector_is_verified_by_its_ca_and_receives_the_credentials() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let folder = tempfile::tempdir().unwrap();
     let ca = folder.path().join("ca.pem");
@@ -479,23 +431,22 @@ async fn with_tls_a_collector_is_trusted_by_its_ca_and_told_who_we_are() {
         life().iter().for_each(|event| exporter.observe(event, at(80)));
         exporter.finish().await
     };
-    for scheme in ["https", "grpcs"] {
-        let collector: Collector = format!("{scheme}://localhost:{port}").parse().unwrap();
-        let told = send(collector.clone()).await.unwrap();
-        assert!(told.contains("certificate") || told.contains("UnknownIssuer"), "{told}");
-        assert!(asked.try_recv().is_err(), "{scheme}: nothing is sent before the server is trusted");
+    let collector: Collector = format!("https://localhost:{port}").parse().unwrap();
+    let warning = send(collector.clone()).await.unwrap();
+    assert!(warning.contains("certificate") || warning.contains("UnknownIssuer"), "{warning}");
+    assert!(asked.try_recv().is_err(), "nothing is sent before the server is verified");
 
-        let trusted = collector.trusting(&ca).unwrap();
-        for wrong in ["x-key=Bearer wr0ng", "x-key=wr0ng"] {
-            let told = send(trusted.clone().with_headers("V", wrong).unwrap()).await.unwrap();
-            assert!(told.contains("--otlp-headers-file") && !told.contains("wr0ng"), "{told}");
-            assert!(asked.try_recv().unwrap().starts_with("HTTP/2.0"));
-            assert!(asked.try_recv().is_err(), "{scheme}: it would be refused again");
-        }
-        let known = trusted.with_headers("V", "x-key=Bearer%20s3same").unwrap();
-        assert_eq!(send(known).await, None, "{scheme}");
-        assert_eq!(asked.try_recv().unwrap(), "HTTP/2.0 Bearer s3same");
+    let trusted = collector.trusting(&ca).unwrap();
+    for wrong in ["Bearer wr0ng", "wr0ng"] {
+        let warning =
+            send(trusted.clone().with_headers("V", &format!("x-key={wrong}")).unwrap()).await.unwrap();
+        assert!(warning.contains("--otlp-headers-file") && !warning.contains("wr0ng"), "{warning}");
+        assert_eq!(asked.try_recv().unwrap(), wrong);
+        assert!(asked.try_recv().is_err(), "it would be refused again");
     }
+    let known = trusted.with_headers("V", "x-key=Bearer%20s3same").unwrap();
+    assert_eq!(send(known).await, None);
+    assert_eq!(asked.try_recv().unwrap(), "Bearer s3same");
 }
 
 #[test]
@@ -504,7 +455,7 @@ fn files_without_certificates_are_no_trust() {
     let (empty, missing) = (folder.path().join("empty"), folder.path().join("missing"));
     std::fs::write(&empty, "-----BEGIN KEY-----").unwrap();
     for path in [&empty, &missing] {
-        let collector: Collector = "grpcs://c:1".parse().unwrap();
+        let collector: Collector = "https://c:1".parse().unwrap();
         let error = collector.trusting(path).unwrap_err().to_string();
         assert!(error.contains(path.to_str().unwrap()) && error.contains("PEM"), "{error}");
     }

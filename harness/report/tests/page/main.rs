@@ -124,7 +124,7 @@ fn run(folder: &Path, volumes: u64) {
 
 /// Runs before this one, on the same kind of cluster with the same driver.
 fn earlier(folder: &Path) -> History {
-    let mut history = History::open(&folder.join("history.db")).expect("a history");
+    let history = History::open(&folder.join("history.ndjson")).expect("a history");
     for day in 1..6 {
         let seconds = 0.004 + day as f64 / 1e3;
         let (name, count) = ("total".to_owned(), 40);

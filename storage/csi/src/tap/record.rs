@@ -29,7 +29,7 @@ impl CallId {
 
 /// The edge of the RPC: start or end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "phase", rename_all = "snake_case")]
+#[serde(tag = "edge", rename_all = "snake_case")]
 pub enum Edge {
     /// The request is about to be sent.
     Start,
@@ -117,7 +117,7 @@ mod tests {
         let line = serde_json::to_string(&record).unwrap();
         assert_eq!(
             line,
-            r#"{"at":{"mono_ns":1,"wall_ns":2},"id":{"pid":7,"seq":3},"phase":"end","code":"NotFound","message":"no such volume","component":"attacher","method":"/csi.v1.Controller/ControllerPublishVolume","volume_id":"v1","node":"n1"}"#
+            r#"{"at":{"mono_ns":1,"wall_ns":2},"id":{"pid":7,"seq":3},"edge":"end","code":"NotFound","message":"no such volume","component":"attacher","method":"/csi.v1.Controller/ControllerPublishVolume","volume_id":"v1","node":"n1"}"#
         );
         assert_eq!(serde_json::from_str::<TapRecord>(&line).unwrap(), record);
         assert_eq!((record.rpc(), record.code()), ("ControllerPublishVolume", Some(Code::NotFound)));

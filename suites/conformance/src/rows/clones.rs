@@ -41,7 +41,7 @@ impl Fixture {
     /// Kubernetes' external-provisioner treats as an error.
     pub(super) fn says_source(&self, made: Volume, source: Option<VolumeContentSource>) -> Result<()> {
         if made.content_source.is_none() {
-            self.remark("CreateVolume returned no content_source: Kubernetes treats such a volume as empty");
+            self.warn("CreateVolume returned no content_source: Kubernetes treats such a volume as empty");
         } else {
             ensure!(
                 made.content_source == source,
@@ -110,7 +110,7 @@ async fn larger(f: &Fixture) -> Result<()> {
     request.capacity_range = Some(f.suite().range(f.config().grown()));
     match f.create_volume(request).await {
         Err(status) if status.code() == Code::OutOfRange => {
-            f.remark("clones cannot be larger than their source");
+            f.warn("clones cannot be larger than their source");
             Ok(())
         }
         made => {
@@ -130,7 +130,7 @@ async fn smaller(f: &Fixture) -> Result<()> {
     let codes = [Code::OutOfRange, Code::InvalidArgument];
     match f.create_volume(request).await {
         // The driver decides which sizes are allowed.
-        Ok(_) => f.remark("a clone may be smaller than its source"),
+        Ok(_) => f.warn("a clone may be smaller than its source"),
         answer => answer.refused("CreateVolume from a volume with a smaller size", &codes)?,
     }
     Ok(())

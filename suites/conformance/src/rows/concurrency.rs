@@ -167,7 +167,7 @@ where
             }
             answer => {
                 if let Some(odd) = odd {
-                    f.remark(format!("a call that succeeded after retries first returned {}", said(&odd)));
+                    f.warn(format!("a call that succeeded after retries first returned {}", said(&odd)));
                 }
                 return answer;
             }

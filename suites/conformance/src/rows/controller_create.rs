@@ -93,7 +93,7 @@ async fn with_size(f: &Fixture) -> Result<()> {
     let volume = f.volume().await?;
     let got = volume.capacity_bytes;
     if got == 0 {
-        f.remark("CreateVolume returned no capacity: Kubernetes uses the requested size as the capacity");
+        f.warn("CreateVolume returned no capacity: Kubernetes uses the requested size as the capacity");
         return Ok(());
     }
     ensure!(
@@ -136,7 +136,7 @@ async fn other_size(f: &Fixture) -> Result<()> {
     request.capacity_range = Some(f.suite().range(f.config().grown()));
     let what = "CreateVolume with an existing name and a different size";
     match f.create_volume(request).await {
-        Ok(_) if !sized => f.remark("volumes have no size: an existing name matches any requested size"),
+        Ok(_) if !sized => f.warn("volumes have no size: an existing name matches any requested size"),
         answer => answer.refused(what, &[Code::AlreadyExists])?,
     }
     Ok(())
@@ -230,7 +230,7 @@ async fn scripts(f: &Fixture) -> Result<()> {
             Ok(())
         }
         Err(status) if status.code() == Code::InvalidArgument => {
-            f.remark("non-ASCII names are rejected, although the specification allows them");
+            f.warn("non-ASCII names are rejected, although the specification allows them");
             Ok(())
         }
         Err(status) => {
@@ -280,7 +280,7 @@ async fn absurd(f: &Fixture) -> Result<()> {
                 got == 0 || got >= absurd,
                 "a volume of {absurd} bytes was requested, and CreateVolume returned {got}"
             );
-            f.remark("the driver creates volumes of 8 EiB: it does not validate sizes");
+            f.warn("the driver creates volumes of 8 EiB: it does not validate sizes");
             Ok(())
         }
         refused => {

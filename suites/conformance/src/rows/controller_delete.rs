@@ -103,7 +103,7 @@ async fn staged(f: &Fixture) -> Result<()> {
             )
         }
         Ok(_) => {
-            f.remark("DeleteVolume succeeds while the volume is staged on a node");
+            f.warn("DeleteVolume succeeds while the volume is staged on a node");
             Ok(())
         }
     }

@@ -149,7 +149,7 @@ async fn absurd(f: &Fixture) -> Result<()> {
     let mut request = f.expand_request(&f.volume().await?.volume_id);
     request.capacity_range = Some(CapacityRange { required_bytes: i64::MAX - 1, limit_bytes: 0 });
     match f.controller_expand_volume(request).await {
-        Ok(grown) if grown.capacity_bytes == i64::MAX - 1 => f.remark("volumes can be expanded to 8 EiB"),
+        Ok(grown) if grown.capacity_bytes == i64::MAX - 1 => f.warn("volumes can be expanded to 8 EiB"),
         answer => answer.refused("ControllerExpandVolume to 8 EiB", &codes)?,
     }
     Ok(())
@@ -181,9 +181,7 @@ async fn offline_only(f: &Fixture) -> Result<()> {
     }
     let placed = f.up().await?;
     match f.controller_expand_volume(f.expand_request(placed.id())).await {
-        Ok(_) => {
-            f.remark("published volumes can be expanded, but the plugin declares only OFFLINE expansion")
-        }
+        Ok(_) => f.warn("published volumes can be expanded, but the plugin declares only OFFLINE expansion"),
         refused => {
             let what = "ControllerExpandVolume of a published volume";
             refused.refused(what, &[Code::FailedPrecondition])?;

@@ -215,7 +215,7 @@ async fn negative(f: &Fixture) -> Result<()> {
     let request = ListVolumesRequest { max_entries: -1, ..Default::default() };
     match f.list_volumes(request).await {
         // The specification does not define its meaning.
-        Ok(_) => f.remark("ListVolumes accepts max_entries -1"),
+        Ok(_) => f.warn("ListVolumes accepts max_entries -1"),
         refused => refused.refused("ListVolumes with max_entries -1", INVALID)?,
     }
     Ok(())
@@ -267,7 +267,7 @@ impl Fixture {
     /// Warns about nodes that are listed although the volume is no longer published to them, which is permitted.
     pub(super) fn still_published(&self, nodes: &[String], call: &str) {
         if !nodes.is_empty() {
-            self.remark(format!("{call} reports a volume as published to {nodes:?}, but it no longer is"));
+            self.warn(format!("{call} reports a volume as published to {nodes:?}, but it no longer is"));
         }
     }
 }

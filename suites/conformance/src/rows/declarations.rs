@@ -198,7 +198,7 @@ fn undeclared(f: &Fixture, probes: Probes) -> Result<()> {
         match answer {
             Ok(()) => working.push(format!("{call} ({})", need.name())),
             Err(status) if status.code() == Code::Unimplemented => {}
-            Err(status) => f.remark(format!(
+            Err(status) => f.warn(format!(
                 "{call} returns {}; Unimplemented is recommended, since {} is not declared",
                 said(&status),
                 need.name()
@@ -243,11 +243,11 @@ async fn metadata_undeclared(f: &Fixture) -> Result<()> {
 
 async fn expansion(f: &Fixture) -> Result<()> {
     if f.offers().expansion.is_empty() {
-        f.remark("the plugin expands volumes but declares neither ONLINE nor OFFLINE: callers must guess");
+        f.warn("the plugin expands volumes but declares neither ONLINE nor OFFLINE: callers must guess");
     }
     let both = [ExpansionType::Online, ExpansionType::Offline].map(Need::Expansion).map(|need| f.has(need));
     if both == [true, true] {
-        f.remark("the plugin declares ONLINE and OFFLINE expansion: ONLINE includes OFFLINE");
+        f.warn("the plugin declares ONLINE and OFFLINE expansion: ONLINE includes OFFLINE");
     }
     Ok(())
 }
@@ -297,7 +297,7 @@ async fn node_topology(f: &Fixture) -> Result<()> {
 
 async fn no_topology(f: &Fixture) -> Result<()> {
     if !f.has(super::TOPOLOGY) && f.node_info().accessible_topology.is_some() {
-        f.remark(
+        f.warn(
             "NodeGetInfo returns an accessible_topology, but the plugin does not declare \
                   VOLUME_ACCESSIBILITY_CONSTRAINTS: the topology is ignored",
         );

@@ -267,7 +267,7 @@ async fn delete_member(f: &Fixture) -> Result<()> {
     let group = f.group(two(f).await?).await?;
     let Some(member) = group.snapshots.first() else { bail!("the group has no snapshots") };
     match f.delete_snapshot(f.delete_snapshot_request(&member.snapshot_id)).await {
-        Ok(_) => f.remark("a snapshot of a group can be deleted without the group"),
+        Ok(_) => f.warn("a snapshot of a group can be deleted without the group"),
         refused => refused.refused(
             "DeleteSnapshot of a snapshot that is part of a group",
             &[Code::InvalidArgument, Code::FailedPrecondition],

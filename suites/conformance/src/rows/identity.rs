@@ -48,7 +48,7 @@ async fn name(f: &Fixture) -> Result<()> {
         "the name {name:?} must consist of letters, digits, dashes and dots, and start and end with a letter or digit"
     );
     if !name.contains('.') {
-        f.remark(format!("the name {name:?} is not in domain notation, which the specification recommends"));
+        f.warn(format!("the name {name:?} is not in domain notation, which the specification recommends"));
     }
     Ok(())
 }
@@ -86,7 +86,7 @@ async fn ready(f: &Fixture) -> Result<()> {
         Some(false) => {
             anyhow::bail!("Probe reports that the plugin is not ready, after it reported that it was")
         }
-        None => f.remark(
+        None => f.warn(
             "Probe does not set `ready`: callers must assume that the plugin is ready, even while it starts",
         ),
     }

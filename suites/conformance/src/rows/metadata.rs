@@ -158,7 +158,7 @@ async fn allocated(f: &Fixture) -> Result<()> {
         );
     }
     if touches(&blocks, 9) {
-        f.remark("blocks that were never written are reported as allocated");
+        f.warn("blocks that were never written are reported as allocated");
     }
     Ok(())
 }
@@ -213,7 +213,7 @@ async fn empty(f: &Fixture) -> Result<()> {
     let blocks = all_allocated(f, &snapshot, volume.capacity_bytes).await?;
     let bytes: i64 = blocks.iter().map(|block| block.size_bytes).sum();
     if bytes > volume.capacity_bytes / 2 {
-        f.remark("most of an empty volume is reported as allocated");
+        f.warn("most of an empty volume is reported as allocated");
     }
     Ok(())
 }

@@ -144,7 +144,7 @@ async fn size(f: &Fixture) -> Result<()> {
         Access::Block => {
             ensure!(bytes == told, "CreateVolume returned {told} bytes, but the device has {bytes}");
         }
-        Access::Mount if bytes > told => f.remark(
+        Access::Mount if bytes > told => f.warn(
             "the file system is larger than the volume: volumes share a file system, and their size is not enforced",
         ),
         Access::Mount => {
@@ -317,7 +317,7 @@ async fn unknown_fs(f: &Fixture) -> Result<()> {
     let mut request = f.publish_request(&placed);
     request.volume_capability = Some(capability);
     if f.node_publish_volume(request).await.is_ok() {
-        f.remark("a volume with fs_type \"claimcheckfs\" was published: the driver ignores fs_type");
+        f.warn("a volume with fs_type \"claimcheckfs\" was published: the driver ignores fs_type");
     }
     Ok(())
 }

@@ -166,7 +166,7 @@ async fn mounted(f: &Fixture) -> Result<()> {
     let placed = f.staged().await?;
     // A driver may mount in NodePublishVolume only.
     if mounts(f, &placed)? == 0 {
-        f.remark("NodeStageVolume mounts nothing at the staging path");
+        f.warn("NodeStageVolume mounts nothing at the staging path");
     }
     Ok(())
 }
@@ -230,7 +230,7 @@ async fn directory_stays(f: &Fixture) -> Result<()> {
     f.node_unstage_volume(f.unstage_request(&placed)).await.works("NodeUnstageVolume")?;
     let staging = placed.staging.as_deref().expect("the driver stages, or the row would not run");
     if f.kind(staging).await? == crate::fixture::Kind::Absent {
-        f.remark("NodeUnstageVolume removes the staging directory, which belongs to the caller");
+        f.warn("NodeUnstageVolume removes the staging directory, which belongs to the caller");
     }
     Ok(())
 }

@@ -128,7 +128,7 @@ fn harmless<T>(f: &Fixture, what: &str, answer: Result<T, Status>, may_work: boo
             let length = status.message().len();
             if length > REPEATED {
                 let code = code_name(status.code());
-                f.remark(format!("{what} returns {code} with a message of {length} bytes"));
+                f.warn(format!("{what} returns {code} with a message of {length} bytes"));
             }
             Ok(())
         }
@@ -139,7 +139,7 @@ fn harmless<T>(f: &Fixture, what: &str, answer: Result<T, Status>, may_work: boo
 fn too_long<T>(f: &Fixture, what: &str, answer: Result<T, Status>) -> Result<()> {
     match answer {
         Ok(_) => {
-            f.remark(format!("{what} returns OK"));
+            f.warn(format!("{what} returns OK"));
             Ok(())
         }
         refused => harmless(f, what, refused, false),
@@ -394,7 +394,7 @@ async fn relative_target(f: &Fixture) -> Result<()> {
         Err(status) => {
             let code = status.code();
             if code != Code::InvalidArgument {
-                f.remark(format!(
+                f.warn(format!(
                     "NodePublishVolume at a relative target_path returns {}; InvalidArgument is recommended",
                     code_name(code)
                 ));
@@ -431,7 +431,7 @@ async fn staging_huge(f: &Fixture) -> Result<()> {
     match f.node_stage_volume(request).await {
         Err(status) if status.code() != Code::InvalidArgument && status.code() != Code::NotFound => {
             // An error of the file system is acceptable; a later case checks that the driver still runs.
-            f.remark(format!(
+            f.warn(format!(
                 "NodeStageVolume with a staging_target_path of 1 MiB returns {}",
                 code_name(status.code())
             ));
@@ -446,7 +446,7 @@ async fn parameters_huge(f: &Fixture) -> Result<()> {
     request.parameters.insert("claimcheck".to_owned(), "x".repeat(HUGE));
     match f.create_volume(request).await {
         Ok(_) => {
-            f.remark("parameters larger than 4 KiB are accepted");
+            f.warn("parameters larger than 4 KiB are accepted");
             Ok(())
         }
         refused => refused.refused("CreateVolume with parameters of 1 MiB", &[Code::InvalidArgument]),
@@ -483,7 +483,7 @@ async fn words(f: &Fixture) -> Result<()> {
     if let Err(status) = f.create_volume(request).await
         && status.message().trim().is_empty()
     {
-        f.remark("errors have no message: users see only a code");
+        f.warn("errors have no message: users see only a code");
     }
     Ok(())
 }

@@ -389,7 +389,7 @@ async fn outlives(f: &Fixture) -> Result<()> {
     let restored = restored(f, &snapshot).await?;
     let deleted = f.delete_snapshot(f.delete_snapshot_request(&snapshot.snapshot_id)).await;
     if matches!(&deleted, Err(status) if status.code() == Code::FailedPrecondition) {
-        f.remark("snapshots cannot be deleted while volumes restored from them exist");
+        f.warn("snapshots cannot be deleted while volumes restored from them exist");
         return Ok(());
     }
     deleted.works("DeleteSnapshot of a restored snapshot")?;
@@ -401,7 +401,7 @@ async fn source_deleted(f: &Fixture) -> Result<()> {
     f.lower(&source).await?;
     let deleted = f.delete_volume(f.delete_request(source.id())).await;
     if matches!(&deleted, Err(status) if status.code() == Code::FailedPrecondition) {
-        f.remark("volumes that have snapshots cannot be deleted");
+        f.warn("volumes that have snapshots cannot be deleted");
         return Ok(());
     }
     deleted.works("DeleteVolume of a volume with snapshots")?;
@@ -422,7 +422,7 @@ async fn larger(f: &Fixture) -> Result<()> {
     request.capacity_range = Some(f.suite().range(f.config().grown()));
     let made = match f.create_volume(request).await {
         Err(status) if status.code() == Code::OutOfRange => {
-            f.remark("volumes restored from a snapshot cannot be larger than the snapshot");
+            f.warn("volumes restored from a snapshot cannot be larger than the snapshot");
             return Ok(());
         }
         made => made.works("CreateVolume from a snapshot with a larger size")?.volume.unwrap_or_default(),
@@ -456,7 +456,7 @@ async fn smaller(f: &Fixture) -> Result<()> {
     let codes = [Code::OutOfRange, Code::InvalidArgument];
     match f.create_volume(request).await {
         // The driver decides which sizes are allowed.
-        Ok(_) => f.remark("a restored volume may be smaller than its snapshot"),
+        Ok(_) => f.warn("a restored volume may be smaller than its snapshot"),
         answer => answer.refused("CreateVolume from a snapshot with a smaller size", &codes)?,
     }
     Ok(())
