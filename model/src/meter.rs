@@ -71,6 +71,11 @@ impl Meter {
         self.record(metric, labels, 1.0);
     }
 
+    /// Exposes a counter that may never be incremented, so that a query for it has an answer.
+    pub fn expose(&self, metric: &'static Metric, labels: &[&str]) {
+        self.record(metric, labels, 0.0);
+    }
+
     /// Calls `count` on every scrape.
     pub fn count<F>(&self, count: impl Fn() -> F + Send + Sync + 'static)
     where

@@ -201,7 +201,7 @@ fn a_collector_that_is_down_costs_one_line() {
     // Taken, so that nobody else gets it, and not listened at.
     let nobody = tokio::net::TcpSocket::new_v4().expect("a socket");
     nobody.bind(([127, 0, 0, 1], 0).into()).expect("a port");
-    let said = run(&format!("grpc://{}", nobody.local_addr().expect("bound")), "embedded");
+    let said = run(&format!("http://{}", nobody.local_addr().expect("bound")), "embedded");
     let told: Vec<&str> = said.lines().filter(|line| line.contains("did not reach")).collect();
     assert_eq!(told.len(), 1, "{said}");
     assert!(told[0].starts_with("warning: 1 of 1 traces") && told[0].contains("refused"), "{said}");

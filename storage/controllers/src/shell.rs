@@ -109,6 +109,7 @@ pub trait Controller: Send + Sync + 'static {
 /// Runs a controller forever, once the cache is complete. Dropping the future ends it.
 pub async fn run<C: Controller>(controller: C, context: Context) {
     context.informer.synced().await;
+    context.meter.expose(&RESYNC_REPAIRS, &[C::NAME]);
     let controller = Arc::new(controller);
     let backoff = context.pace.backoff.unwrap_or(C::BACKOFF);
     let queue = Queue::<C::Key>::new(backoff).metered(C::NAME, &context.meter);

@@ -117,8 +117,10 @@ impl Run {
     }
 
     /// Number of repairs so far.
-    fn repairs(&self) -> usize {
-        self.notes.told().iter().filter(|(metric, ..)| *metric == RESYNC_REPAIRS.name).count()
+    fn repairs(&self) -> f64 {
+        let notes = self.notes.told();
+        let repairs = notes.iter().filter(|(metric, ..)| *metric == RESYNC_REPAIRS.name);
+        repairs.map(|(.., value)| value).sum()
     }
 
     fn phase_of(&self, name: &str) -> String {
@@ -132,13 +134,13 @@ async fn a_resync_finds_what_no_change_woke_and_counts_it() {
     let run = Run::start().await;
     run.enter("v", "Pending");
     run.settle().await;
-    assert_eq!((run.acted().as_slice(), run.repairs()), (&["v".to_owned()][..], 0), "a change woke it");
+    assert_eq!((run.acted().as_slice(), run.repairs()), (&["v".to_owned()][..], 0.0), "a change woke it");
 
     run.enter("v", "Bound");
     sleep(Duration::from_secs(8 * 60)).await;
     assert_eq!((run.acted(), run.phase_of("v").as_str()), (Vec::new(), "Bound"), "overlooked");
     sleep(RESYNC - Duration::from_secs(8 * 60)).await;
-    assert_eq!((run.acted().as_slice(), run.repairs()), (&["v".to_owned()][..], 1));
+    assert_eq!((run.acted().as_slice(), run.repairs()), (&["v".to_owned()][..], 1.0));
     assert_eq!(run.phase_of("v"), "Available");
 }
 
@@ -154,7 +156,7 @@ async fn what_would_be_planned_anyway_or_needs_no_write_is_no_repair() {
     sleep(RESYNC).await;
     let acted = run.acted();
     assert!(["reported", "failing"].iter().all(|name| acted.contains(&(*name).to_owned())), "{acted:?}");
-    assert_eq!(run.repairs(), 0);
+    assert_eq!(run.repairs(), 0.0);
 }
 
 #[tokio::test(start_paused = true)]

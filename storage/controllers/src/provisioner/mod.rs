@@ -68,7 +68,7 @@ pub struct Settings {
     pub wishes: Provisioning,
     /// How volumes are named.
     pub volume_names: Naming,
-    /// The file system of volumes whose class names none; may be empty.
+    /// The file system of volumes of classes that name none; may be empty.
     pub default_fs_type: String,
     /// The delay until an infeasible call is repeated; `None` for upstream's.
     pub slow_retry: Option<Duration>,

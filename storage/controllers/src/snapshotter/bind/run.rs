@@ -227,8 +227,11 @@ async fn exists(client: &Client, group: &ObjectKey) -> kube::Result<bool> {
         let kind = GroupVersionKind::gvk("groupsnapshot.storage.k8s.io", version, "VolumeGroupSnapshot");
         let kind = ApiResource::from_gvk_with_plural(&kind, "volumegroupsnapshots");
         let groups = Api::<DynamicObject>::namespaced_with(client.clone(), &group.namespace, &kind);
-        if groups.get_opt(&group.name).await?.is_some() {
-            return Ok(true);
+        match groups.get(&group.name).await {
+            Ok(_) => return Ok(true),
+            // By the code, since the response for a version that is not served has no reason.
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(error) => return Err(error),
         }
     }
     Ok(false)

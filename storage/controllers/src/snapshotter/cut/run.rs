@@ -47,6 +47,11 @@ enum BadAnswer {
     Nothing,
     #[error("can not find snapshot for snapshotID {0}")]
     NotListed(String),
+    #[error(
+        "the driver's answer has a creation_time out of range: {seconds} s and {nanos} ns since 1970; it counts \
+         seconds, not milliseconds"
+    )]
+    Time { handle: String, seconds: i64, nanos: i32 },
 }
 
 type AnyError = Box<dyn std::error::Error + Send + Sync>;
@@ -145,13 +150,8 @@ impl Controller for Contents {
                 info!(content = content.metadata.name, "released");
             }
             Action::Fail { content, obstacle } => {
-                failed(
-                    context,
-                    &content,
-                    "SnapshotCreationFailed",
-                    &format!("Failed to create snapshot: {obstacle}"),
-                )
-                .await;
+                let message = format!("Failed to create snapshot: {obstacle}");
+                failed(context, &content, "SnapshotCreationFailed", &message, None).await;
                 return Err(obstacle.into());
             }
         }
@@ -206,7 +206,7 @@ impl Contents {
             }
         };
         let snapshot = snapshot.filter(|snapshot| !snapshot.snapshot_id.is_empty());
-        Ok(found(snapshot.ok_or(BadAnswer::Nothing)?))
+        Ok(found(snapshot.ok_or(BadAnswer::Nothing)?)?)
     }
 
     /// Records the driver's response, and when to poll again.
@@ -243,7 +243,12 @@ impl Contents {
             let message = format!("Failed to check and update snapshot content: {what}");
             ("SnapshotContentCheckandUpdateFailed", message)
         };
-        failed(context, content, reason, &message).await;
+        // A snapshot that exists can be deleted, although it is not usable.
+        let handle = match error.downcast_ref() {
+            Some(BadAnswer::Time { handle, .. }) => Some(handle.as_str()),
+            Some(BadAnswer::Nothing | BadAnswer::NotListed(_)) | None => None,
+        };
+        failed(context, content, reason, &message, handle).await;
         let over = error.downcast_ref::<RpcFailure>().is_some_and(|failure| match failure.certainty {
             Certainty::Final | Certainty::Infeasible => true,
             // Upstream: `isCSIFinalError`. Room may be short for the moment only.
@@ -273,11 +278,24 @@ fn uid(content: &VolumeSnapshotContent) -> &str {
 }
 
 /// A snapshot without a creation time is assumed to have been taken just now.
-fn found(snapshot: Snapshot) -> Found {
-    let now = || i64::try_from(Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX);
-    let created = snapshot.creation_time.filter(|time| time.seconds > 0);
-    let created = created.map_or_else(now, |time| time.seconds * 1_000_000_000 + i64::from(time.nanos));
-    Found { handle: snapshot.snapshot_id, ready: snapshot.ready_to_use, created, size: snapshot.size_bytes }
+fn found(snapshot: Snapshot) -> Result<Found, BadAnswer> {
+    let created = match snapshot.creation_time.filter(|time| time.seconds > 0) {
+        None => i64::try_from(Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX),
+        Some(time) => nanoseconds(time.seconds, time.nanos).ok_or_else(|| BadAnswer::Time {
+            handle: snapshot.snapshot_id.clone(),
+            seconds: time.seconds,
+            nanos: time.nanos,
+        })?,
+    };
+    let (handle, ready, size) = (snapshot.snapshot_id, snapshot.ready_to_use, snapshot.size_bytes);
+    Ok(Found { handle, ready, created, size })
+}
+
+/// A `google.protobuf.Timestamp` in nanoseconds since 1970; none if it is out of range. Upstream's `UnixNano()` is
+/// undefined then.
+fn nanoseconds(seconds: i64, nanos: i32) -> Option<i64> {
+    let nanos = Some(nanos).filter(|nanos| (0..1_000_000_000).contains(nanos))?;
+    seconds.checked_mul(1_000_000_000)?.checked_add(nanos.into())
 }
 
 async fn settle(context: &Context, content: &VolumeSnapshotContent) -> Result<(), Failure> {
@@ -285,15 +303,24 @@ async fn settle(context: &Context, content: &VolumeSnapshotContent) -> Result<()
     context.patch(content, json!({"metadata": {"annotations": annotations}})).await
 }
 
-/// Writes an error to the content's status, unless it has it already.
-async fn failed(context: &Context, content: &VolumeSnapshotContent, reason: &str, message: &str) {
+/// Writes an error to the content's status, unless it has it already, and the handle of a snapshot that exists.
+async fn failed(
+    context: &Context,
+    content: &VolumeSnapshotContent,
+    reason: &str,
+    message: &str,
+    handle: Option<&str>,
+) {
     let said = content.status.as_ref().and_then(|status| status.error.as_ref()?.message.as_deref());
     if said == Some(message) {
         return;
     }
     context.event(content, EventType::Warning, reason, message);
     let error = VolumeSnapshotError { message: Some(message.to_owned()), time: Some(Time(Timestamp::now())) };
-    let status = json!({ "error": error, "readyToUse": false });
+    let mut status = json!({ "error": error, "readyToUse": false });
+    if let Some(handle) = handle {
+        status["snapshotHandle"] = handle.into();
+    }
     if let Err(Failure::Later(cause)) = context.patch_status(content, status).await {
         warn!(content = content.metadata.name, cause, "the error cannot be written to its status");
     }
@@ -313,4 +340,36 @@ fn but_for_failures(content: &VolumeSnapshotContent) -> VolumeSnapshotContent {
     }
     content.status = content.status.filter(|status| *status != Default::default());
     content
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_out_of_range_is_an_error_that_names_it() {
+        let of = |seconds: i64, nanos: i32| {
+            let mut snapshot = Snapshot { snapshot_id: "s".into(), ..Snapshot::default() };
+            let time = snapshot.creation_time.get_or_insert_default();
+            (time.seconds, time.nanos) = (seconds, nanos);
+            found(snapshot).map(|found| found.created)
+        };
+        assert_eq!(of(1_700_000_000, 999_999_999).unwrap(), 1_700_000_000_999_999_999);
+        // The last second of 64 bits, milliseconds in place of seconds, and nanoseconds that are none.
+        let last = i64::MAX / 1_000_000_000;
+        assert_eq!(of(last, 854_775_807).unwrap(), i64::MAX);
+        let out_of_range = [
+            (last, 854_775_808),
+            (1_700_000_000_000, 0),
+            (i64::MAX, 0),
+            (1, 1_000_000_000),
+            (1, -1),
+            (1, i32::MIN),
+        ];
+        for (seconds, nanos) in out_of_range {
+            let error = of(seconds, nanos).unwrap_err().to_string();
+            assert!(error.contains(&format!("out of range: {seconds} s and {nanos} ns")), "{error}");
+        }
+        assert!(found(Snapshot::default()).unwrap().created > 1_700_000_000_000_000_000, "now");
+    }
 }
