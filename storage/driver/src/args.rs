@@ -10,6 +10,7 @@ use crate::{
     defect::Defect,
     driver::Config,
     secrets::{RequiredSecret, Secrets},
+    tokens::TokenField,
     topology::Segment,
     volume::NodeId,
 };
@@ -86,6 +87,10 @@ pub struct Args {
     #[arg(long, value_name = "AUDIENCE")]
     pub require_token: Vec<String>,
 
+    /// Reject NodePublishVolume with service account tokens in another field than this
+    #[arg(long, value_name = "FIELD", value_enum)]
+    pub token_field: Option<TokenField>,
+
     /// Seconds that calls in progress may take to finish after the driver receives a termination signal
     #[arg(long, value_name = "SECONDS", default_value_t = 20)]
     pub shutdown_grace: u64,
@@ -93,6 +98,10 @@ pub struct Args {
     /// Run with one seeded defect, to test a conformance suite
     #[arg(long, value_name = "NAME", value_enum, help_heading = "Seeded defects")]
     pub defect: Option<Defect>,
+
+    /// Respond to every call with random messages from this seed, to test callers; there are no volumes then
+    #[arg(long, value_name = "SEED", hide = true, conflicts_with = "defect")]
+    pub hostile: Option<u64>,
 }
 
 impl From<Args> for Config {
@@ -110,6 +119,7 @@ impl From<Args> for Config {
             capabilities: Capabilities::without(args.disable.into_iter().chain(unattached).chain(unstaged)),
             secrets: Secrets::new(args.require_secret),
             token_audiences: args.require_token,
+            token_field: args.token_field,
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::{
     host::Host,
     secrets::Secrets,
     store::{Lock, Node, Store},
+    tokens::TokenField,
     topology::Segment,
     volume::{NodeId, Volume, VolumeId},
 };
@@ -41,6 +42,8 @@ pub struct Config {
     pub secrets: Secrets,
     /// Audiences for which NodePublishVolume must carry a valid token.
     pub token_audiences: Vec<String>,
+    /// The only field that may carry tokens; `None` for any.
+    pub token_field: Option<TokenField>,
 }
 
 /// One driver process. Cheap to clone; clones are the same driver.

@@ -13,7 +13,8 @@
 //!                   host/                      every effect on the machine: real, or stopping at the n-th
 //! ```
 //!
-//! [`defect`] adds seeded defects in layers above and below the calls, to test conformance suites.
+//! [`defect`] adds seeded defects in layers above and below the calls, to test conformance suites. `hostile` is
+//! another driver, which responds at random, to test callers.
 //!
 //! Start with [`volume`] (the records and the order of writes), then [`host`], then `controller/create.rs`.
 
@@ -30,6 +31,7 @@ pub mod extents;
 mod fields;
 pub mod filesystem;
 pub mod host;
+mod hostile;
 pub mod id;
 mod identity;
 mod metadata;
@@ -50,3 +52,4 @@ pub mod volume;
 pub use args::{Args, DRIVER_NAME};
 pub use driver::{Config, Driver};
 pub use run::{RunError, run, run_measured};
+pub use tokens::TokenField;

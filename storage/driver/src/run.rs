@@ -22,6 +22,7 @@ use crate::{
     driver::{Config, Driver},
     error::Error,
     host::{Host, RealHost},
+    hostile::Hostile,
 };
 
 /// Errors that end a driver process.
@@ -81,6 +82,15 @@ pub async fn run_measured(
     ready: impl FnOnce(),
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
+    if let Some(seed) = args.hostile {
+        let server = Server::listen(&args.endpoint).await?;
+        ready();
+        // Without grace: some of its calls never end.
+        return tokio::select! {
+            served = server.serve(services(Hostile::new(seed)), std::future::pending()) => Ok(served?),
+            () = shutdown => Ok(()),
+        };
+    }
     let (endpoint, group, tell_calls) = (args.endpoint.clone(), args.socket_group, args.tell_calls);
     let calls = match args.faults.clone() {
         Some(faults) => Some(calls.unwrap_or_else(Tap::none).with_faults_of(faults)),

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use clap::ValueEnum;
 use jiff::Timestamp;
 use serde::Deserialize;
 
@@ -18,13 +19,32 @@ struct Token {
     expiration_timestamp: Timestamp,
 }
 
-/// Whether each audience of `required` has a token that is valid at `now`.
+/// A field of NodePublishVolume that may carry tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TokenField {
+    /// The kubelet's default
+    VolumeContext,
+    /// With serviceAccountTokenInSecrets in the CSIDriver object
+    Secrets,
+}
+
+/// Whether each audience of `required` has a token that is valid at `now`, and no token is outside of `field`.
 pub(crate) fn check(
     required: &[String],
+    field: Option<TokenField>,
     context: &BTreeMap<String, String>,
     secrets: &BTreeMap<String, String>,
     now: Timestamp,
 ) -> Result<()> {
+    let elsewhere = match field {
+        Some(TokenField::VolumeContext) => secrets.contains_key(KEY).then_some("secrets"),
+        Some(TokenField::Secrets) => context.contains_key(KEY).then_some("volume_context"),
+        None => None,
+    };
+    if let Some(elsewhere) = elsewhere {
+        let reason = format!("{KEY} is not accepted here; see serviceAccountTokenInSecrets of CSIDriver");
+        return Err(Error::invalid(elsewhere, reason));
+    }
     if required.is_empty() {
         return Ok(());
     }
@@ -85,9 +105,9 @@ mod tests {
         };
         let none = BTreeMap::new();
         let good = tokens("vault", "secret", "2026-01-01T00:00:01Z");
-        check(&wanted, &good, &none, now).unwrap();
-        check(&wanted, &none, &good, now).unwrap();
-        check(&[], &none, &none, now).unwrap();
+        check(&wanted, None, &good, &none, now).unwrap();
+        check(&wanted, None, &none, &good, now).unwrap();
+        check(&[], None, &none, &none, now).unwrap();
         let garbage = BTreeMap::from([(KEY.to_owned(), "secret".to_owned())]);
         let table = [
             (&none, Code::InvalidArgument, "tokenRequests"),
@@ -97,9 +117,19 @@ mod tests {
             (&tokens("vault", "", "2026-01-01T00:00:01Z"), Code::Unauthenticated, "empty"),
         ];
         for (context, code, words) in table {
-            let error = check(&wanted, context, &none, now).unwrap_err();
+            let error = check(&wanted, None, context, &none, now).unwrap_err();
             assert_eq!(error.code(), code, "{error}");
             assert!(error.to_string().contains(words) && !error.to_string().contains("secret"), "{error}");
+        }
+        let (in_context, in_secrets) = (Some(TokenField::VolumeContext), Some(TokenField::Secrets));
+        check(&wanted, in_context, &good, &none, now).unwrap();
+        check(&wanted, in_secrets, &none, &good, now).unwrap();
+        for (field, context, secrets) in
+            [(in_context, &none, &good), (in_context, &good, &good), (in_secrets, &good, &none)]
+        {
+            let error = check(&wanted, field, context, secrets, now).unwrap_err();
+            assert_eq!(error.code(), Code::InvalidArgument, "{error}");
+            assert!(error.to_string().contains("serviceAccountTokenInSecrets"), "{error}");
         }
     }
 }

@@ -156,9 +156,11 @@ impl<R: Runtime, H: Host> Agent<R, H> {
             host: host.clone(),
             client: client.clone(),
             informer: informer.clone(),
+            recorder: recorder.clone(),
             node: config.name.clone(),
             meter: meter.clone(),
         };
+        let node_info = Arc::new(NodeInfo::new(client.clone(), &config.name));
         let (notice, notices) = mpsc::unbounded_channel();
         let (done, dones) = mpsc::unbounded_channel();
         let (plugin, plugins) = mpsc::unbounded_channel();
@@ -172,7 +174,7 @@ impl<R: Runtime, H: Host> Agent<R, H> {
             clock: clock.clone(),
             client: client.clone(),
             informer: informer.clone(),
-            recorder: recorder.clone(),
+            recorder,
             name: config.name.clone(),
             host_ip: config.ip,
             backoff: config.restart_backoff,
@@ -181,8 +183,9 @@ impl<R: Runtime, H: Host> Agent<R, H> {
             actual: found.actual,
             in_use: InUse::from_status(in_use),
             controller_attaches: config.controller_attach_detach,
+            node_info: node_info.clone(),
         };
-        let volumes = VolumeManager::new(executor, recorder, notice, start);
+        let volumes = VolumeManager::new(executor, notice, start);
         let mut state = Loop {
             node: config.name.clone(),
             volumes,
@@ -202,10 +205,9 @@ impl<R: Runtime, H: Host> Agent<R, H> {
         meter.ready();
 
         let registry = layout.plugins_registry();
-        let info = NodeInfo::new(client.clone(), &config.name);
         tokio::select! {
             ended = state.run(&mut sources) => ended,
-            watched = registration::run(&registry, dial, info, plugin) => {
+            watched = registration::run(&registry, dial, node_info, plugin) => {
                 watched.map_err(|source| AgentError::Plugins { path: registry.clone(), source })
             }
             () = node_object::keep_alive(client, node, informer) => Ok(()),

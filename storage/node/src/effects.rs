@@ -10,12 +10,14 @@ use std::{
     fs, io,
     os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink},
     path::{Path, PathBuf},
+    sync::atomic::AtomicU64,
 };
 
 use nix::{
     errno::Errno,
     mount::{MntFlags, MsFlags, mount, umount2},
 };
+use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
 
 use crate::volumes::{
     FsGroup,
@@ -61,10 +63,11 @@ pub trait Host: Send + Sync + 'static {
     /// As the file system says; absent is none.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
-    /// Removes a directory and all in it, but never crosses into a mount.
+    /// Removes a directory and all in it, but never crosses into a mount, be it a bind mount of the same file
+    /// system.
     ///
     /// # Errors
-    /// As the file system says; absent is none; a mount below it is [`io::ErrorKind::ResourceBusy`].
+    /// As the file system says; absent is none; a mount at it or below is [`io::ErrorKind::ResourceBusy`].
     fn remove_tree(&self, path: &Path) -> io::Result<()>;
 
     /// The paths in a directory; empty if there is none.
@@ -82,8 +85,8 @@ pub trait Host: Send + Sync + 'static {
     /// Hands a tree to a group; see [`ownership::apply`].
     ///
     /// # Errors
-    /// As the file system says; not being root, mostly.
-    fn apply_group(&self, path: &Path, group: FsGroup, read_only: bool) -> io::Result<()>;
+    /// If a file or directory cannot be read.
+    fn apply_group(&self, path: &Path, group: FsGroup, read_only: bool, count: &AtomicU64) -> io::Result<()>;
 
     /// Makes a directory hold these files, all at once; see [`atomic::write`].
     ///
@@ -149,7 +152,7 @@ impl Host for RealHost {
         match absent_is_none(fs::symlink_metadata(path))? {
             None => Ok(()),
             Some(found) if !found.is_dir() => self.remove(path),
-            Some(found) => remove_below(path, found.dev()),
+            Some(_) => remove_dir_all(path),
         }
     }
 
@@ -163,8 +166,8 @@ impl Host for RealHost {
         Ok(table.lines().filter_map(mount_point).collect())
     }
 
-    fn apply_group(&self, path: &Path, group: FsGroup, read_only: bool) -> io::Result<()> {
-        ownership::apply(path, group, read_only)
+    fn apply_group(&self, path: &Path, group: FsGroup, read_only: bool, count: &AtomicU64) -> io::Result<()> {
+        ownership::apply(path, group, read_only, count)
     }
 
     fn write_files(&self, path: &Path, files: &Files, group: Option<FsGroup>) -> io::Result<bool> {
@@ -203,21 +206,29 @@ impl Host for RealHost {
     }
 }
 
-/// Removes a directory that lies on `device`, children first. A child on another device is a mount: the
-/// walk stops there, since its content is user data.
-fn remove_below(path: &Path, device: u64) -> io::Result<()> {
+/// Removes a directory, children first. The walk stops at a mount, since its content is user data. The device number
+/// does not show every mount: a volume may be a directory of the file system that the node's directory tree is on.
+fn remove_dir_all(path: &Path) -> io::Result<()> {
+    refuse_mount(path)?;
     for entry in fs::read_dir(path)? {
         let child = entry?.path();
-        let found = fs::symlink_metadata(&child)?;
-        if found.dev() != device {
-            return Err(io::Error::new(
-                io::ErrorKind::ResourceBusy,
-                format!("{} is a mount", child.display()),
-            ));
+        if fs::symlink_metadata(&child)?.is_dir() {
+            remove_dir_all(&child)?;
+        } else {
+            // A file that is a mount point cannot be removed.
+            fs::remove_file(&child)?;
         }
-        if found.is_dir() { remove_below(&child, device)? } else { fs::remove_file(&child)? }
     }
     fs::remove_dir(path)
+}
+
+/// Fails for a mount point. Requires Linux 5.8 (`STATX_ATTR_MOUNT_ROOT`), as the driver does.
+fn refuse_mount(path: &Path) -> io::Result<()> {
+    let found = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT, StatxFlags::TYPE)?;
+    if !found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) {
+        return Ok(());
+    }
+    Err(io::Error::new(io::ErrorKind::ResourceBusy, format!("{} is a mount", path.display())))
 }
 
 fn absent_is_none<T>(result: io::Result<T>) -> io::Result<Option<T>> {
@@ -263,6 +274,28 @@ mod tests {
         RealHost.remove(&dir).unwrap();
         assert_eq!(RealHost.read(&dir).unwrap(), None);
         assert_eq!(RealHost.list(&dir).unwrap(), Vec::<PathBuf>::new());
+    }
+
+    #[test]
+    fn a_tree_is_not_removed_through_a_bind_mount() {
+        let root = tempfile::tempdir().unwrap();
+        let (volume, target) = (root.path().join("volume"), root.path().join("pod/mount"));
+        for dir in [&volume, &target] {
+            RealHost.make_dir(dir).unwrap();
+        }
+        fs::write(volume.join("data"), b"x").unwrap();
+        if let Err(error) = mount(Some(&volume), &target, None::<&str>, MsFlags::MS_BIND, None::<&str>) {
+            println!("skipped: nothing can be mounted here: {error}");
+            return;
+        }
+        for path in [root.path().join("pod"), target.clone()] {
+            let error = RealHost.remove_tree(&path).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::ResourceBusy, "{error}");
+        }
+        assert!(volume.join("data").exists(), "the volume's data was deleted");
+        RealHost.unmount(&target).unwrap();
+        RealHost.remove_tree(&root.path().join("pod")).unwrap();
+        assert!(volume.join("data").exists());
     }
 
     #[test]

@@ -5,9 +5,10 @@
 
 use std::{collections::BTreeMap, error::Error, io, path::PathBuf, sync::Arc, time::Duration};
 
-use claimcheck_informer::Informer;
+use claimcheck_csi::v1::node_service_capability::rpc::Type as Capability;
+use claimcheck_informer::{EventRecorder, Informer};
 use claimcheck_model::{Meter, ObjectKey};
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{Api, Client};
 use tonic::Code;
 
@@ -158,6 +159,15 @@ pub enum OperationError {
         /// The API server's error.
         source: Box<kube::Error>,
     },
+    /// A value of a secret cannot be passed to the driver: CSI's secrets are texts. Upstream's gRPC client fails for
+    /// it, too.
+    #[error("secret {secret} cannot be passed to the driver: the value of key {key:?} is not UTF-8")]
+    SecretValue {
+        /// The secret.
+        secret: ObjectKey,
+        /// The key of the value.
+        key: String,
+    },
     /// The node is to attach the volume itself, which it does not support. Upstream: `Attach` in
     /// `pkg/volume/csi/csi_attacher.go`.
     #[error("attaching volumes from the kubelet is not supported")]
@@ -213,6 +223,7 @@ impl OperationError {
             },
             Self::Prepare { .. }
             | Self::Secret { .. }
+            | Self::SecretValue { .. }
             | Self::Attach
             | Self::HostPath(_)
             | Self::Payload(_)
@@ -249,6 +260,8 @@ pub struct Executor<H> {
     pub client: Client,
     /// The cache that written claims enter at once.
     pub informer: Informer,
+    /// For events about pods.
+    pub recorder: EventRecorder,
     /// The node's name.
     pub node: String,
     /// Metrics of operations.
@@ -258,12 +271,13 @@ pub struct Executor<H> {
 // By hand, since a derived one would ask for `H: Clone`.
 impl<H> Clone for Executor<H> {
     fn clone(&self) -> Self {
-        let Self { layout, host, client, informer, node, meter } = self;
+        let Self { layout, host, client, informer, recorder, node, meter } = self;
         Self {
             layout: layout.clone(),
             host: host.clone(),
             client: client.clone(),
             informer: informer.clone(),
+            recorder: recorder.clone(),
             node: node.clone(),
             meter: meter.clone(),
         }
@@ -279,7 +293,9 @@ impl<H: Host> Executor<H> {
         match work {
             Work::Attach => Err(OperationError::Attach),
             Work::Stage { driver, volume, publish_context, fs_group } => {
-                let secrets = self.secret(volume.stage_secret.as_ref()).await?;
+                // A driver that does not stage needs none. Upstream: `MountDevice` in `pkg/volume/csi/csi_attacher.go`.
+                let stages = driver.capabilities.has(Capability::StageUnstageVolume);
+                let secrets = self.secret(volume.stage_secret.as_ref().filter(|_| stages)).await?;
                 csi::stage(self, &driver, &volume, publish_context, secrets, fs_group).await
             }
             Work::Publish { driver, key, volume, publish_context, mount, policy, again, growth } => {
@@ -361,14 +377,40 @@ impl<H: Host> Executor<H> {
             .get(&key.name)
             .await
             .map_err(|source| OperationError::Secret { secret: key.clone(), source: Box::new(source) })?;
-        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        Ok(secret.data.unwrap_or_default().into_iter().map(|(name, value)| (name, text(value.0))).collect())
+        texts(key, secret.data.unwrap_or_default())
     }
+}
+
+/// The values of a secret as CSI requires them.
+fn texts(
+    secret: &ObjectKey,
+    data: BTreeMap<String, ByteString>,
+) -> Result<BTreeMap<String, String>, OperationError> {
+    let text = |(key, value): (String, ByteString)| match String::from_utf8(value.0) {
+        Ok(value) => Ok((key, value)),
+        // Without the error, which contains the value.
+        Err(_) => Err(OperationError::SecretValue { secret: secret.clone(), key }),
+    };
+    data.into_iter().map(text).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_secret_that_is_no_text_is_not_handed_on() {
+        let secret = ObjectKey::new("ns", "s");
+        let data = |value: &[u8]| BTreeMap::from([("key".to_owned(), ByteString(value.to_vec()))]);
+        let expected = BTreeMap::from([("key".to_owned(), "pässword".to_owned())]);
+        assert_eq!(texts(&secret, data("pässword".as_bytes())).unwrap(), expected);
+        let error = texts(&secret, data(b"p\xe4ssword")).unwrap_err();
+        assert_eq!(error.outcome(), Outcome::NotTried);
+        assert_eq!(
+            error.to_string(),
+            "secret ns/s cannot be passed to the driver: the value of key \"key\" is not UTF-8"
+        );
+    }
 
     #[test]
     fn which_errors_are_final() {

@@ -248,18 +248,19 @@ impl Source<'_> {
             return Err(failed(true, &format!("PV {name} is bound to another claim")));
         }
         let mode = pv_spec.volume_mode.as_deref().unwrap_or("Filesystem");
-        let (key, spec, read_only) = self.of_volume(name, pv).map_err(|what| failed(false, &what))?;
-        let mount = pod_mount(self.pod, self.volume, name.to_owned(), self.read_only || read_only);
+        let (key, spec) = self.of_volume(name, pv).map_err(|what| failed(false, &what))?;
+        // The PV's own `readOnly` is for ControllerPublishVolume alone: upstream's `getReadOnlyFromSpec`.
+        let mount = pod_mount(self.pod, self.volume, name.to_owned(), self.read_only);
         Ok((Wanted { key, spec, mount }, mode))
     }
 
-    /// The PV's specification on this node, and whether it is read-only by itself.
-    fn of_volume(&self, name: &str, pv: &PersistentVolume) -> Result<(VolumeKey, VolumeSpec, bool), String> {
+    /// The PV's specification on this node.
+    fn of_volume(&self, name: &str, pv: &PersistentVolume) -> Result<(VolumeKey, VolumeSpec), String> {
         let spec = pv.spec.as_ref();
         if let Some(csi) = spec.and_then(|spec| spec.csi.as_ref()) {
             let volume = csi_volume(name, pv, csi);
             let key = VolumeKey::csi(&csi.driver, &csi.volume_handle);
-            return Ok((key, VolumeSpec::Csi(Box::new(volume)), csi.read_only.unwrap_or(false)));
+            return Ok((key, VolumeSpec::Csi(Box::new(volume))));
         }
         let host = spec.and_then(|spec| spec.host_path.as_ref()).and_then(HostPath::of);
         // Upstream binds a local volume into the pod's directory; containers see the same without.
@@ -272,7 +273,7 @@ impl Source<'_> {
         })?;
         let (plugin, pod) = (Plugin::HostPath, uid_of(self.pod));
         let key = VolumeKey::Local { plugin, pod, name: self.volume.name.clone() };
-        Ok((key, VolumeSpec::HostPath(path), false))
+        Ok((key, VolumeSpec::HostPath(path)))
     }
 
     fn owns(&self, owners: &[OwnerReference]) -> bool {

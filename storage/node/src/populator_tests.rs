@@ -195,9 +195,9 @@ fn a_claim_may_be_a_path_of_the_node() {
 }
 
 #[test]
-fn a_volume_is_read_only_where_claim_or_volume_say_so() {
+fn a_volume_is_read_only_where_the_pod_says_so_whatever_the_pv_says() {
     // (the pod's use of the claim, the PV, what is published)
-    for (claim, volume, expected) in [(false, false, false), (true, false, true), (false, true, true)] {
+    for (claim, volume, expected) in [(false, false, false), (true, false, true), (false, true, false)] {
         let (bound_claim, mut bound_volume) = bound("a");
         bound_volume.spec.as_mut().unwrap().csi.as_mut().unwrap().read_only = Some(volume);
         let mut pod = pod(&["a"], vec![], &["a"]);

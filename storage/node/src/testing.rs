@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, atomic::AtomicU64},
 };
 
 use claimcheck_model::{ObjectKey, Stamp};
@@ -117,8 +117,8 @@ impl Host for FakeHost {
         Ok(self.mounts.lock().unwrap().clone())
     }
 
-    fn apply_group(&self, path: &Path, group: FsGroup, read_only: bool) -> io::Result<()> {
-        RealHost.apply_group(path, group, read_only)
+    fn apply_group(&self, path: &Path, group: FsGroup, read_only: bool, count: &AtomicU64) -> io::Result<()> {
+        RealHost.apply_group(path, group, read_only, count)
     }
 
     fn write_files(&self, path: &Path, files: &Files, group: Option<FsGroup>) -> io::Result<bool> {

@@ -13,8 +13,10 @@ use crate::status::FieldError;
 
 const LIFE_CYCLE_MODES: [&str; 2] = ["Ephemeral", "Persistent"];
 const GROUP_POLICIES: [&str; 3] = ["File", "None", "ReadWriteOnceWithFSType"];
-/// Minimum lifetime of a token, in seconds.
-const TOKEN_LIFE: i64 = 600;
+/// Minimum and maximum lifetime of a token, in seconds.
+const TOKEN_LIFE: std::ops::RangeInclusive<i64> = 600..=1 << 32;
+/// Minimum interval between updates of CSINode, in seconds.
+const ALLOCATABLE_PERIOD: i64 = 10;
 
 /// Validates a CSIDriver.
 pub fn validate(driver: &Value) -> Vec<FieldError> {
@@ -36,10 +38,22 @@ pub fn validate(driver: &Value) -> Vec<FieldError> {
             errors.push(FieldError::duplicate(format!("{path}.audience"), &request["audience"]));
         }
         let seconds = &request["expirationSeconds"];
-        if seconds.as_i64().is_some_and(|seconds| seconds < TOKEN_LIFE) {
-            let message = "may not specify a duration less than 10 minutes";
-            errors.push(FieldError::invalid(format!("{path}.expirationSeconds"), seconds, message));
-        }
+        let message = match seconds.as_i64() {
+            Some(short) if short < *TOKEN_LIFE.start() => "may not specify a duration less than 10 minutes",
+            Some(long) if long > *TOKEN_LIFE.end() => "may not specify a duration larger than 2^32 seconds",
+            Some(_) | None => continue,
+        };
+        errors.push(FieldError::invalid(format!("{path}.expirationSeconds"), seconds, message));
+    }
+    let period = &spec["nodeAllocatableUpdatePeriodSeconds"];
+    if period.as_i64().is_some_and(|seconds| seconds < ALLOCATABLE_PERIOD) {
+        let message = "must be greater than or equal to 10 seconds";
+        errors.push(FieldError::invalid("spec.nodeAllocatableUpdatePeriodSeconds", period, message));
+    }
+    let in_secrets = &spec["serviceAccountTokenInSecrets"];
+    if !in_secrets.is_null() && audiences.is_empty() {
+        let message = "serviceAccountTokenInSecrets is set but no tokenRequests are specified";
+        errors.push(FieldError::invalid("spec.serviceAccountTokenInSecrets", in_secrets, message));
     }
     errors
 }

@@ -124,6 +124,23 @@ fn drivers() {
     let short = json!([{ "audience": "a", "expirationSeconds": 1 }]);
     let life = "spec.tokenRequests[0].expirationSeconds: Invalid value: 1";
     rule.refuses("/spec/tokenRequests", short, life);
+    let long = json!([{ "audience": "a", "expirationSeconds": (1i64 << 32) + 1 }]);
+    let life = "spec.tokenRequests[0].expirationSeconds: Invalid value: 4294967297: may not specify a duration larger";
+    rule.refuses("/spec/tokenRequests", long, life);
+    let period =
+        "spec.nodeAllocatableUpdatePeriodSeconds: Invalid value: 9: must be greater than or equal to 10";
+    rule.refuses("/spec/nodeAllocatableUpdatePeriodSeconds", json!(9), period);
+    for in_secrets in [true, false] {
+        let lonely = format!(
+            "spec.serviceAccountTokenInSecrets: Invalid value: {in_secrets}: serviceAccountTokenInSecrets is set but \
+             no tokenRequests are specified"
+        );
+        rule.refuses("/spec/serviceAccountTokenInSecrets", json!(in_secrets), &lonely);
+    }
+    let tokens = json!({ "tokenRequests": [{ "audience": "" }], "serviceAccountTokenInSecrets": true });
+    let mut secretive = rule.fine.clone();
+    secretive["spec"].as_object_mut().unwrap().extend(tokens.as_object().unwrap().clone());
+    assert_eq!(driver::validate(&secretive), []);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use tracing::warn;
 use crate::{
     access::{Access, Mode},
     capability::Capability,
-    driver::Driver,
+    driver::{Config, Driver},
     error::{Doing, Error, Result},
     fields,
     host::Entry,
@@ -33,7 +33,8 @@ impl Driver {
         let target = self.outside_path("target_path", &request.target_path)?;
         let context = &request.volume_context;
         fields::large_map("volume_context", context)?;
-        tokens::check(&self.config.token_audiences, context, &request.secrets, Timestamp::now())?;
+        let Config { token_audiences, token_field, .. } = &*self.config;
+        tokens::check(token_audiences, *token_field, context, &request.secrets, Timestamp::now())?;
         let access = Access::required(request.volume_capability)?;
         let grant = Grant { access, read_only: request.readonly };
         if ephemeral::is_wanted(context) {

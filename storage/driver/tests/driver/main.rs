@@ -11,6 +11,7 @@ mod filesystems;
 mod fuzz;
 mod groups;
 mod hardening;
+mod hostile;
 mod kills;
 mod metadata;
 mod options;

@@ -3,7 +3,10 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     path::Path,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicI64, Ordering},
+    },
 };
 
 use claimcheck_csi::{
@@ -30,6 +33,7 @@ pub struct FakeDriver {
     failures: Arc<Mutex<BTreeMap<&'static str, VecDeque<Failure>>>>,
     staged: Arc<Mutex<Vec<v1::NodeStageVolumeRequest>>>,
     published: Arc<Mutex<Vec<v1::NodePublishVolumeRequest>>>,
+    limit: Arc<AtomicI64>,
 }
 
 /// An answer that is an error.
@@ -52,6 +56,7 @@ impl FakeDriver {
             failures: Arc::default(),
             staged: Arc::default(),
             published: Arc::default(),
+            limit: Arc::new(AtomicI64::new(7)),
         }
     }
 
@@ -75,6 +80,11 @@ impl FakeDriver {
     pub fn fail_late(&self, method: &'static str, code: Code) {
         let failure = Failure { code, acts: true };
         self.failures.lock().unwrap().entry(method).or_default().push_back(failure);
+    }
+
+    /// The node takes this many volumes from now on.
+    pub fn set_limit(&self, volumes: i64) {
+        self.limit.store(volumes, Ordering::Relaxed);
     }
 
     /// All stages that were asked for.
@@ -139,7 +149,7 @@ impl v1::node_server::Node for FakeDriver {
         let segments = [("topology.test/zone".to_owned(), "a".to_owned())].into();
         Ok(Response::new(v1::NodeGetInfoResponse {
             node_id: "node-id".into(),
-            max_volumes_per_node: 7,
+            max_volumes_per_node: self.limit.load(Ordering::Relaxed),
             accessible_topology: Some(v1::Topology { segments }),
         }))
     }

@@ -3,7 +3,10 @@
 use std::path::Path;
 
 use claimcheck_informer::key_of;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::{
+    core::v1::{ConfigMap, Secret},
+    storage::v1::CSIDriver,
+};
 
 use super::*;
 
@@ -152,13 +155,8 @@ async fn an_inline_volume_is_published_and_nothing_else() {
     // A driver has to say that it serves them.
     let refused = format!("volume mode Ephemeral not supported by driver {DRIVER}");
     cluster.event(&format!("{refused}: see its CSIDriver's volumeLifecycleModes")).await;
-    let driver = json!({
-        "metadata": {"name": DRIVER},
-        "spec": {"podInfoOnMount": true, "volumeLifecycleModes": ["Persistent", "Ephemeral"]},
-    });
-    let driver = serde_json::from_value(driver).unwrap();
-    let drivers = cluster.all::<k8s_openapi::api::storage::v1::CSIDriver>();
-    drivers.create(&PostParams::default(), &driver).await.unwrap();
+    let modes = json!({"podInfoOnMount": true, "volumeLifecycleModes": ["Persistent", "Ephemeral"]});
+    csi_driver(&cluster, modes).await;
     cluster.ready("p").await;
     let published = cluster.driver.published().pop().unwrap();
     let context = |key: &str| published.volume_context.get(key).map(String::as_str);
@@ -175,4 +173,32 @@ async fn an_inline_volume_is_published_and_nothing_else() {
     );
     cluster.in_use(&[]).await;
     cluster.assert_empty();
+}
+
+async fn csi_driver(cluster: &Cluster, spec: Value) {
+    let driver = json!({"metadata": {"name": DRIVER}, "spec": spec});
+    let driver: CSIDriver = serde_json::from_value(driver).unwrap();
+    cluster.all().create(&PostParams::default(), &driver).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_are_passed_where_the_driver_wants_them() {
+    for in_secrets in [None, Some(false), Some(true)] {
+        let cluster = Cluster::start().await;
+        let spec = json!({
+            "volumeLifecycleModes": ["Ephemeral"],
+            "tokenRequests": [{"audience": "vault"}],
+            "serviceAccountTokenInSecrets": in_secrets,
+        });
+        csi_driver(&cluster, spec).await;
+        cluster.pod_of("p", json!({"csi": {"driver": DRIVER}}), json!({})).await;
+        cluster.ready("p").await;
+        let published = cluster.driver.published().pop().unwrap();
+        let tokens = "csi.storage.k8s.io/serviceAccount.tokens";
+        let (context, secrets) = (published.volume_context.get(tokens), published.secrets.get(tokens));
+        let (with, without) = if in_secrets == Some(true) { (secrets, context) } else { (context, secrets) };
+        assert_eq!(without, None, "{in_secrets:?}");
+        let passed: Value = serde_json::from_str(with.unwrap()).unwrap();
+        assert!(passed["vault"]["token"].is_string() && passed["vault"]["expirationTimestamp"].is_string());
+    }
 }

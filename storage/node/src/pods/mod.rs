@@ -14,7 +14,7 @@ mod start;
 mod status;
 
 pub use containers::ContainerId;
-pub use plan::Volumes;
+pub use plan::{Eviction, Volumes};
 pub use restarts::Backoff;
 pub use run::{Done, PodManager};
 pub use start::Node;

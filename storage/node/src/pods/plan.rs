@@ -71,7 +71,7 @@ pub struct View<'a> {
     /// Whether its containers are being terminated.
     pub stopping: Option<Stopping>,
     /// The reason that it must be terminated, if any.
-    pub evicted: Option<&'a str>,
+    pub evicted: Option<&'a Eviction>,
     /// The restart back-off of containers.
     pub backoff: Backoff,
     /// The write of its status.
@@ -86,29 +86,60 @@ pub struct View<'a> {
     pub now: Stamp,
 }
 
+/// Why the node terminates a pod, with the message of the event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Eviction {
+    /// It exceeds a limit of the node.
+    OverLimit(String),
+    /// No more volumes can be attached to the node: the pod is rejected, so that its owner creates another.
+    /// Upstream: `VolumeAttachLimitExceededError` in `pkg/kubelet/volumemanager/volume_manager.go`.
+    AttachLimit(String),
+}
+
+impl Eviction {
+    /// The reason in the event and in the pod's status.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::OverLimit(_) => "Evicted",
+            Self::AttachLimit(_) => "VolumeAttachmentLimitExceeded",
+        }
+    }
+
+    /// The message of the event.
+    pub fn message(&self) -> &str {
+        match self {
+            Self::OverLimit(message) | Self::AttachLimit(message) => message,
+        }
+    }
+}
+
 /// Reasons to terminate a pod that is not being deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doom<'a> {
-    /// It exceeds a limit of the node, as in this message.
-    Evicted(&'a str),
+    /// The node terminates it.
+    Evicted(&'a Eviction),
     /// It exceeded its activeDeadlineSeconds. Upstream: `pkg/kubelet/active_deadline.go`.
     DeadlineExceeded,
 }
 
-impl<'a> Doom<'a> {
+impl Doom<'_> {
     /// The reason in the status.
     pub fn reason(self) -> &'static str {
         match self {
-            Self::Evicted(_) => "Evicted",
+            Self::Evicted(eviction) => eviction.reason(),
             Self::DeadlineExceeded => "DeadlineExceeded",
         }
     }
 
     /// The message in the status.
-    pub fn message(self) -> &'a str {
+    pub fn message(self) -> String {
         match self {
-            Self::Evicted(why) => why,
-            Self::DeadlineExceeded => "Pod was active on the node longer than the specified deadline",
+            Self::Evicted(Eviction::OverLimit(message)) => message.clone(),
+            // Upstream: `rejectPod` in `pkg/kubelet/kubelet.go`.
+            Self::Evicted(Eviction::AttachLimit(message)) => format!("Pod was rejected: {message}"),
+            Self::DeadlineExceeded => {
+                "Pod was active on the node longer than the specified deadline".to_owned()
+            }
         }
     }
 }

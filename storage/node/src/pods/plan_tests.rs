@@ -83,6 +83,7 @@ fn a_life_from_start_to_end() {
     let up = containers(&[("c", 0, running())]);
     let down = containers(&[("c", 0, ended(137, 99))]);
     let starting = containers(&[("c", 0, ContainerState::Starting)]);
+    let big = Eviction::OverLimit("big".into());
     let rows: [(&str, View<'_>, &[&str], bool); 16] = [
         (
             "waits for volumes, and says so after a second",
@@ -115,14 +116,14 @@ fn a_life_from_start_to_end() {
         ),
         (
             "evicted: ask first",
-            View { evicted: Some("big"), ..view(&alive, &up, MOUNTED) },
+            View { evicted: Some(&big), ..view(&alive, &up, MOUNTED) },
             &["terminate"],
             true,
         ),
         (
             "then insist, soon",
             View {
-                evicted: Some("big"),
+                evicted: Some(&big),
                 stopping: Some(Stopping { since: at(98), killed: false }),
                 ..view(&alive, &up, MOUNTED)
             },
@@ -131,7 +132,7 @@ fn a_life_from_start_to_end() {
         ),
         (
             "ended: it failed, whatever its policy",
-            View { evicted: Some("big"), ..view(&alive, &down, MOUNTED) },
+            View { evicted: Some(&big), ..view(&alive, &down, MOUNTED) },
             &["report Failed"],
             false,
         ),
@@ -171,6 +172,19 @@ fn the_object_goes_only_after_the_report_was_seen() {
     // A gone object takes no report, and is forgotten in the end.
     let gone = View { gone: true, reap: Progress::Done, ..view(&deleting, &down, NONE) };
     assert_eq!(plan(&gone).actions, [Action::Forget]);
+}
+
+#[test]
+fn a_pod_that_the_full_node_rejects_fails_with_upstreams_reason() {
+    let (alive, none) = (pod("Always", false), containers(&[]));
+    let full = Eviction::AttachLimit("no room".into());
+    let mut planned = plan(&View { evicted: Some(&full), ..view(&alive, &none, NONE) });
+    assert!(!planned.wants_volumes);
+    let Some(Action::Report(status)) = planned.actions.pop() else { panic!("nothing was reported") };
+    assert_eq!(status.phase.as_deref(), Some("Failed"));
+    assert_eq!(status.reason.as_deref(), Some("VolumeAttachmentLimitExceeded"));
+    assert_eq!(status.message.as_deref(), Some("Pod was rejected: no room"));
+    assert!(status.conditions.unwrap().iter().all(|condition| condition.type_ != "DisruptionTarget"));
 }
 
 #[test]

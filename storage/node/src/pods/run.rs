@@ -24,7 +24,7 @@ use tracing::Instrument as _;
 use super::{
     containers::{ContainerId, ContainerState, Containers, Ended, learnt},
     messages::termination_message,
-    plan::{Action, Plan, Progress, Stopping, View, Volumes, plan},
+    plan::{Action, Eviction, Plan, Progress, Stopping, View, Volumes, plan},
     start::{Node, NotStarted},
     status,
 };
@@ -84,7 +84,7 @@ struct Record {
     containers: Containers,
     first_seen: Stamp,
     stopping: Option<Stopping>,
-    evicted: Option<String>,
+    evicted: Option<Eviction>,
     report: Progress,
     reap: Progress,
     delete: Progress,
@@ -121,12 +121,12 @@ impl<R: Runtime, H: Host> PodManager<R, H> {
         }
     }
 
-    /// The pod exceeds a limit of the node: it is terminated, with the reason in its status.
-    pub fn evict(&mut self, uid: &PodUid, why: String) {
+    /// The node terminates the pod, with the reason in its status.
+    pub fn evict(&mut self, uid: &PodUid, why: Eviction) {
         let Some(record) = self.pods.get_mut(uid) else { return };
         if record.evicted.is_none() {
             let object = reference(&*record.pod);
-            self.node.recorder.record(&object, EventType::Warning, "Evicted", why.clone());
+            self.node.recorder.record(&object, EventType::Warning, why.reason(), why.message());
             record.evicted = Some(why);
         }
     }
@@ -446,7 +446,7 @@ impl Record {
             volumes,
             first_seen: self.first_seen,
             stopping: self.stopping,
-            evicted: self.evicted.as_deref(),
+            evicted: self.evicted.as_ref(),
             report: self.report,
             reap: self.reap,
             delete: self.delete,

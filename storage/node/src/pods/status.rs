@@ -18,7 +18,7 @@ use k8s_openapi::{
 
 use super::{
     containers::{Attempt, ContainerId, ContainerState, Containers, Ended},
-    plan::{Doom, View},
+    plan::{Doom, Eviction, View},
     restarts::{Need, Restarts, is_sidecar},
 };
 
@@ -123,7 +123,7 @@ pub fn compute(view: &View<'_>) -> PodStatus {
         start_time: before.start_time.clone().or_else(|| Some(time(view.first_seen))),
         observed_generation: pod.metadata.generation,
         reason: doom.map(|doom| doom.reason().to_owned()).or(before.reason.clone()),
-        message: doom.map(|doom| doom.message().to_owned()).or(before.message.clone()),
+        message: doom.map(Doom::message).or(before.message.clone()),
         ..before
     }
 }
@@ -336,14 +336,14 @@ fn conditions(view: &View<'_>, phase: Phase, initialized: bool) -> Vec<PodCondit
         let scheduled = Condition { kind: "PodScheduled", unmet: None, reason: None };
         all.push(scheduled.to_api(before, view.now));
     }
-    let evicted = view.doom().filter(|doom| matches!(doom, Doom::Evicted(_)));
+    let evicted = view.doom().filter(|doom| matches!(doom, Doom::Evicted(Eviction::OverLimit(_))));
     if let Some(doom) = evicted.filter(|_| !others.iter().any(|other| other.type_ == DISRUPTED)) {
         // KEP-3329.
         all.push(PodCondition {
             type_: DISRUPTED.to_owned(),
             status: "True".to_owned(),
             reason: Some("TerminationByKubelet".to_owned()),
-            message: Some(doom.message().to_owned()),
+            message: Some(doom.message()),
             last_transition_time: Some(time(view.now)),
             ..PodCondition::default()
         });

@@ -35,9 +35,12 @@ pub fn growth(pv: &str, size: Size, world: &World) -> Option<Growth> {
     if bytes <= has || without_us || size.refused {
         return None;
     }
+    let modes = claim.spec.iter().flat_map(|spec| spec.access_modes.iter().flatten());
+    let shared = modes.into_iter().any(|mode| mode == "ReadWriteMany");
     let written = match Progress::of(claim) {
         Progress::NodePending | Progress::NodeAtWork => false,
-        Progress::None if capacity(claim) >= bytes => true,
+        // Upstream follows other nodes for ReadWriteMany claims only: for any other, the expansion is finished.
+        Progress::None if capacity(claim) >= bytes && shared => true,
         Progress::None
         | Progress::ControllerAtWork
         | Progress::ControllerInfeasible
@@ -69,10 +72,20 @@ mod tests {
 
     const GI: i64 = 1 << 30;
 
-    fn grows(claim_has: &str, volume_has: &str, progress: Progress, size: Size, note: bool) -> Option<bool> {
+    /// Whether a claim with these access modes expands, and has the size already.
+    fn grows(
+        modes: &[&str],
+        claim_has: &str,
+        volume_has: &str,
+        progress: Progress,
+        size: Size,
+        note: bool,
+    ) -> Option<bool> {
         let storage = |size: &str| Some([("storage".to_owned(), Quantity(size.into()))].into());
         let (mut claim, mut volume) = (testing::claim("c", "", "1Gi"), testing::volume("pv", "", volume_has));
         testing::bind(&mut claim, &mut volume);
+        let modes = modes.iter().map(|mode| (*mode).to_owned()).collect();
+        claim.spec.as_mut().unwrap().access_modes = Some(modes);
         let status = claim.status.as_mut().unwrap();
         status.capacity = storage(claim_has);
         if progress != Progress::None {
@@ -100,7 +113,7 @@ mod tests {
             // The resizer has not requested the node's expansion yet.
             ("1Gi", "2Gi", Done, new, false, None),
             ("2Gi", "2Gi", Done, new, false, None),
-            // Grown by another node.
+            // Grown by another node, which only a ReadWriteMany volume has.
             ("2Gi", "2Gi", Done, of(1), false, Some(true)),
             ("2Gi", "2Gi", Done, of(2), false, None),
             // Grown by the controller alone.
@@ -108,8 +121,10 @@ mod tests {
             ("1Gi", "2Gi", NodePending, Size { refused: true, ..of(1) }, false, None),
         ];
         for (claim, volume, progress, size, note, expected) in rows {
-            let seen = grows(claim, volume, progress, size, note);
-            assert_eq!(seen, expected, "{claim} {volume} {progress:?} {size:?} {note}");
+            let seen = |modes: &[&str]| grows(modes, claim, volume, progress, size, note);
+            let row = format!("{claim} {volume} {progress:?} {size:?} {note}");
+            assert_eq!(seen(&["ReadOnlyMany", "ReadWriteMany"]), expected, "{row}");
+            assert_eq!(seen(&["ReadWriteOnce"]), expected.filter(|written| !written), "{row}");
         }
     }
 

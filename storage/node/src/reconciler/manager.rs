@@ -11,15 +11,16 @@ use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use kube::Client;
 use tokio::sync::mpsc;
 
-use super::{InUse, Moment, Wait, limits::Limits, meter::Measured, size::Grew};
+use super::{InUse, Moment, Wait, allocatable::Allocatable, limits::Limits, meter::Measured, size::Grew};
 use crate::{
     actual::{Actual, Outcome},
     desired::Desired,
     drivers::RegisteredDriver,
     effects::Host,
     operations::Executor,
-    pods::Volumes,
+    pods::{Eviction, Volumes},
     populator::{Population, populate, uid_of},
+    registration::NodeInfo,
     volumes::{
         Place, PodUid, VolumeKey, VolumeSpec,
         content::{News, Objects},
@@ -66,6 +67,11 @@ pub enum Notice {
         /// The usage in bytes.
         bytes: u64,
     },
+    /// An update of a driver's limit in CSINode has ended.
+    AllocatableUpdated {
+        /// The driver.
+        driver: String,
+    },
 }
 
 /// Initial state of a manager.
@@ -76,6 +82,8 @@ pub struct Start {
     pub in_use: InUse,
     /// The attach/detach controller attaches volumes to this node.
     pub controller_attaches: bool,
+    /// The node's CSINode.
+    pub node_info: Arc<NodeInfo>,
 }
 
 /// The volumes of one node.
@@ -94,6 +102,8 @@ pub struct VolumeManager<H> {
     pub(super) in_use: InUse,
     pub(super) controller_attaches: bool,
     pub(super) drivers: BTreeMap<String, Arc<RegisteredDriver>>,
+    pub(super) node_info: Arc<NodeInfo>,
+    pub(super) allocatable: Allocatable,
     /// The objects used by volumes.
     pub(super) objects: Objects,
     /// Volumes with content that has changed since it was last written.
@@ -112,20 +122,15 @@ pub struct VolumeManager<H> {
     pub(super) patience: BTreeMap<PodUid, (ObjectReference, Moment)>,
     /// Pods with changed volumes.
     pub(super) touched: BTreeSet<PodUid>,
-    /// Pods that exceed a size limit, with the message.
-    pub(super) evicted: BTreeMap<PodUid, String>,
+    /// Pods to terminate.
+    pub(super) evicted: BTreeMap<PodUid, Eviction>,
     pub(super) measured: Measured,
 }
 
 impl<H: Host> VolumeManager<H> {
     /// A manager with the state found after a restart.
-    pub fn new(
-        executor: Executor<H>,
-        recorder: EventRecorder,
-        notices: mpsc::UnboundedSender<Notice>,
-        start: Start,
-    ) -> Self {
-        let Start { actual, in_use, controller_attaches } = start;
+    pub fn new(executor: Executor<H>, notices: mpsc::UnboundedSender<Notice>, start: Start) -> Self {
+        let Start { actual, in_use, controller_attaches, node_info } = start;
         let measured = Measured::new(executor.meter.clone());
         let news = notices.clone();
         // The receiver is gone when the agent stops.
@@ -133,9 +138,9 @@ impl<H: Host> VolumeManager<H> {
         Self {
             client: executor.client.clone(),
             informer: executor.informer.clone(),
+            recorder: executor.recorder.clone(),
             objects: Objects::new(executor.client.clone(), Arc::new(tell)),
             executor,
-            recorder,
             notices,
             populations: BTreeMap::new(),
             held: BTreeSet::new(),
@@ -145,6 +150,8 @@ impl<H: Host> VolumeManager<H> {
             in_use,
             controller_attaches,
             drivers: BTreeMap::new(),
+            node_info,
+            allocatable: Allocatable::default(),
             outdated: BTreeSet::new(),
             limits: Limits::default(),
             waiting: BTreeMap::new(),
@@ -252,8 +259,8 @@ impl<H: Host> VolumeManager<H> {
         self.drivers.remove(name);
     }
 
-    /// The pods that exceed a size limit, with the message; each once.
-    pub fn evictions(&mut self) -> BTreeMap<PodUid, String> {
+    /// The pods that the node must terminate, for a limit of a volume or of the node; each once.
+    pub fn evictions(&mut self) -> BTreeMap<PodUid, Eviction> {
         std::mem::take(&mut self.evicted)
     }
 }

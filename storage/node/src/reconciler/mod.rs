@@ -4,6 +4,7 @@
 //! plans the same volume again when one ends. No code here iterates over all volumes, so a step costs the same
 //! on a node with one volume and with a thousand.
 
+mod allocatable;
 mod backoff;
 mod count;
 mod growth;

@@ -24,6 +24,7 @@ use crate::{
     actual::Outcome,
     effects::Host,
     operations::{OperationError, Work},
+    pods::Eviction,
     volumes::{DriverPolicy, EmptyDir, Form, PodUid, VolumeKey, VolumeSpec, empty_dir::Medium},
 };
 
@@ -61,7 +62,11 @@ impl<H: Host> VolumeManager<H> {
                 let keys = self.objects.learn(news);
                 self.outdate(keys);
             }
-            Notice::Measured { key, bytes } => self.evicted.extend(self.limits.measured(&key, bytes)),
+            Notice::Measured { key, bytes } => {
+                let over = self.limits.measured(&key, bytes);
+                self.evicted.extend(over.map(|(pod, message)| (pod, Eviction::OverLimit(message))));
+            }
+            Notice::AllocatableUpdated { driver } => self.allocatable_updated(&driver),
         }
     }
 
@@ -77,6 +82,7 @@ impl<H: Host> VolumeManager<H> {
         self.write_in_use();
         self.measure(now);
         self.tell_waiting(now);
+        let update = self.update_allocatable(now);
         let touched = std::mem::take(&mut self.touched);
         for pod in &touched {
             if self.volumes(pod).ready {
@@ -85,7 +91,7 @@ impl<H: Host> VolumeManager<H> {
         }
         let timers = self.timers.values().chain(self.renewals.values()).copied();
         let patience = self.patience.values().map(|(_, until)| *until);
-        (touched, timers.chain(patience).chain(self.limits.next()).min())
+        (touched, timers.chain(patience).chain(self.limits.next()).chain(update).min())
     }
 
     fn measure(&mut self, now: Moment) {

@@ -3,14 +3,14 @@
 use std::{path::Path, sync::Arc};
 
 use claimcheck_csi::{Driver, Endpoint, tap::Tap};
-use claimcheck_informer::{Cached, EventRecorder, Informer, KindSet, Options, testing};
+use claimcheck_informer::{Cached, EventRecorder, Informer, Kind, KindSet, Options, testing};
 use k8s_openapi::api::{
-    core::v1::{AttachedVolume, Event, Pod},
-    storage::v1::CSIDriver,
+    core::v1::{AttachedVolume, Event, PersistentVolumeSpec, Pod, SecretReference},
+    storage::v1::{CSIDriver, CSINode, VolumeError},
 };
 use kube::{
     Client, Config, ResourceExt,
-    api::ListParams,
+    api::{ListParams, PostParams},
     config::{KubeConfigOptions, Kubeconfig},
 };
 use serde_json::Value;
@@ -24,9 +24,10 @@ use crate::{
     drivers::{NodeCapabilities, RegisteredDriver},
     layout::{Layout, attachment_name},
     operations::Executor,
+    pods::Eviction,
     populator::uid_of,
     reconciler::{InUse, Start},
-    registration::DriverInfo,
+    registration::{DriverInfo, NodeInfo},
     testing::{DRIVER, FakeHost},
 };
 
@@ -61,12 +62,18 @@ impl Shell {
             host: Arc::new(host.clone()),
             client: client.clone(),
             informer,
+            recorder: recorder.clone(),
             node: "n".into(),
             meter: claimcheck_model::Meter::default(),
         };
         let (sender, notices) = mpsc::unbounded_channel();
-        let start = Start { actual: Actual::default(), in_use: InUse::default(), controller_attaches: true };
-        let manager = VolumeManager::new(executor, recorder.clone(), sender, start);
+        let start = Start {
+            actual: Actual::default(),
+            in_use: InUse::default(),
+            controller_attaches: true,
+            node_info: Arc::new(NodeInfo::new(client.clone(), "n")),
+        };
+        let manager = VolumeManager::new(executor, sender, start);
         Self { manager, notices, recorder, client, root, host, _server: server }
     }
 
@@ -76,7 +83,13 @@ impl Shell {
 
     /// A claim `bound` of a volume `pv`.
     fn bound_claim(&self) {
+        self.bound_claim_with(|_| {});
+    }
+
+    /// The same, with a change of the volume's spec.
+    fn bound_claim_with(&self, change: impl FnOnce(&mut PersistentVolumeSpec)) {
         let (mut claim, mut volume) = (testing::claim("bound", "", "1Gi"), testing::volume("pv", "", "1Gi"));
+        change(volume.spec.as_mut().unwrap());
         testing::bind(&mut claim, &mut volume);
         self.tell(claim);
         self.tell(volume);
@@ -245,7 +258,7 @@ async fn a_directory_that_outgrows_its_limit_evicts_its_pod() {
         shell.take_notice(now).await;
         let message =
             expected.map(|limit| format!("Usage of EmptyDir volume \"v\" exceeds the limit {limit:?}. "));
-        assert_eq!(shell.manager.evictions().remove(&uid), message);
+        assert_eq!(shell.manager.evictions().remove(&uid), message.map(Eviction::OverLimit));
     }
     shell.manager.release(&uid);
     assert_eq!(shell.settle(now).await, None);
@@ -267,6 +280,16 @@ async fn a_driver_that_asks_for_it_is_called_again() {
         shell.settle(now).await;
         assert_eq!(driver.published().len(), published);
     }
+    // Also when the pod changes.
+    let mut changes = shell.manager.informer.subscribe(KindSet::of(&[Kind::Pod]));
+    let mut labelled = pod.clone();
+    labelled.metadata.labels = Some([("app".to_owned(), "shop".to_owned())].into());
+    shell.tell(labelled);
+    while let Ok(change) = changes.try_recv() {
+        shell.manager.changed(&change);
+    }
+    shell.settle(now).await;
+    assert_eq!(driver.published().len(), 4);
     // What is mounted stays so, however the driver answers.
     driver.fail("Publish", Code::Internal);
     now += REPUBLISH;
@@ -298,4 +321,99 @@ async fn one_object_is_watched_as_long_as_a_volume_uses_it() {
     shell.settle(now).await;
     assert!(!path.exists());
     assert!(shell.manager.objects.is_empty());
+}
+
+#[tokio::test]
+async fn the_limit_in_csinode_follows_the_driver() {
+    let mut shell = Shell::start().await;
+    let (driver, _serving) = shell.driver(json!({"nodeAllocatableUpdatePeriodSeconds": 10}));
+    let registered = json!({
+        "name": DRIVER, "nodeID": "node-id", "topologyKeys": ["topology.test/zone"], "allocatable": {"count": 7},
+    });
+    let csi_node = json!({"metadata": {"name": "n"}, "spec": {"drivers": [registered]}});
+    let csi_nodes: Api<CSINode> = Api::all(shell.client.clone());
+    csi_nodes.create(&PostParams::default(), &serde_json::from_value(csi_node).unwrap()).await.unwrap();
+    let (start, period) = (Duration::from_secs(7), Duration::from_secs(10));
+    assert_eq!(shell.settle(start).await, Some(start + period));
+    driver.set_limit(3);
+    assert_eq!(shell.settle(start + period).await, Some(start + 2 * period));
+    shell.take_notice(start + period).await;
+    let csi_node = csi_nodes.get("n").await.unwrap();
+    assert_eq!(csi_node.spec.drivers[0].allocatable.as_ref().and_then(|limit| limit.count), Some(3));
+    shell.manager.driver_gone(DRIVER);
+    assert_eq!(shell.settle(start + 2 * period).await, None);
+}
+
+#[tokio::test]
+async fn a_pod_is_rejected_once_it_has_waited_for_a_full_node() {
+    // (the driver's period, whether the pod is rejected)
+    for (period, rejected) in [(None, false), (Some(60), true)] {
+        let mut shell = Shell::start().await;
+        let (_driver, _serving) = shell.driver(json!({"nodeAllocatableUpdatePeriodSeconds": period}));
+        shell.bound_claim_with(|volume| volume.csi.as_mut().unwrap().driver = DRIVER.into());
+        let name = attachment_name("handle-pv", DRIVER, "n");
+        let mut attachment = testing::attachment(&name, "pv", "n", false);
+        let full = VolumeError { error_code: Some(Code::ResourceExhausted as i32), ..VolumeError::default() };
+        attachment.status.as_mut().unwrap().attach_error = Some(full);
+        shell.tell(attachment);
+        let pod = shell.pod(json!([claimed("bound")]));
+        let start = Duration::from_secs(7);
+        shell.manager.want(&pod, start);
+        shell.settle(start + Duration::from_secs(122)).await;
+        assert_eq!(shell.manager.evictions(), BTreeMap::new());
+        shell.settle(start + Duration::from_secs(123)).await;
+        let missing = "unmounted volumes=[bound], unattached volumes=[bound], failed to process volumes=[]";
+        let message = format!(
+            "Node has reached its volume attachment limit, rejecting pod. {missing}: context deadline exceeded"
+        );
+        let expected = rejected.then_some(Eviction::AttachLimit(message));
+        assert_eq!(shell.manager.evictions().remove(&uid_of(&pod)), expected);
+        let late = format!(
+            "FailedMount: Unable to attach or mount volumes: {missing}: timed out waiting for the condition"
+        );
+        assert_eq!(shell.events().await.contains(&late), !rejected);
+    }
+}
+
+#[tokio::test]
+async fn a_driver_without_staging_needs_no_secret_for_it() {
+    let mut shell = Shell::start().await;
+    let (driver, _serving) = shell.driver(json!({"attachRequired": false}));
+    shell.bound_claim_with(|volume| {
+        let csi = volume.csi.as_mut().unwrap();
+        csi.driver = DRIVER.into();
+        let missing = SecretReference { name: Some("missing".into()), namespace: Some("default".into()) };
+        csi.node_stage_secret_ref = Some(missing);
+    });
+    let pod = shell.pod(json!([claimed("bound")]));
+    let now = Duration::from_secs(7);
+    shell.manager.want(&pod, now);
+    shell.settle(now).await;
+    assert!(shell.manager.volumes(&uid_of(&pod)).ready, "{:?}", shell.events().await);
+    assert_eq!(driver.published()[0].staging_target_path, "");
+}
+
+#[tokio::test]
+async fn a_block_volume_gets_its_staging_path_and_no_tokens() {
+    let mut shell = Shell::start().await;
+    let spec = json!({"attachRequired": false, "tokenRequests": [{"audience": "vault"}]});
+    let (driver, _serving) = shell.driver(spec);
+    shell.bound_claim_with(|volume| {
+        volume.csi.as_mut().unwrap().driver = DRIVER.into();
+        volume.volume_mode = Some("Block".into());
+    });
+    let mut pod = shell.pod(json!([claimed("bound")]));
+    let container = &mut pod.spec.as_mut().unwrap().containers[0];
+    container.volume_mounts = None;
+    let device = json!([{"name": "bound", "devicePath": "/dev/x"}]);
+    container.volume_devices = serde_json::from_value(device).unwrap();
+    shell.tell(pod.clone());
+    let now = Duration::from_secs(7);
+    shell.manager.want(&pod, now);
+    shell.settle(now).await;
+    assert!(shell.manager.volumes(&uid_of(&pod)).ready, "{:?}", shell.events().await);
+    let published = driver.published().pop().unwrap();
+    let staging = shell.root.path().join("kubelet/plugins/kubernetes.io/csi/volumeDevices/staging/pv");
+    assert_eq!(Path::new(&published.staging_target_path), staging);
+    assert!(published.volume_context.is_empty() && published.secrets.is_empty());
 }

@@ -9,6 +9,7 @@ use super::{Moment, Operation, VolumeManager};
 use crate::{
     actual::ActualVolume,
     effects::Host,
+    pods::Eviction,
     populator::{Problem, uid_of},
     volumes::{Form, PodUid, VolumeKey, VolumeSpec},
 };
@@ -64,7 +65,8 @@ impl<H: Host> VolumeManager<H> {
         self.patience.entry(uid_of(pod)).or_insert((reference(pod), now + PATIENCE));
     }
 
-    /// Emits events for the pods that have waited for long; they continue to wait.
+    /// Emits events for the pods that have waited for long; they continue to wait, unless the node is full: then they
+    /// are rejected, and the driver's limit is updated for the scheduler.
     pub(super) fn tell_waiting(&mut self, now: Moment) {
         let late: Vec<PodUid> = self
             .patience
@@ -73,12 +75,34 @@ impl<H: Host> VolumeManager<H> {
             .map(|(uid, _)| uid.clone())
             .collect();
         for pod in late {
-            let Some(message) = self.what_is_missing(&pod) else { continue };
-            if let Some((object, until)) = self.patience.get_mut(&pod) {
-                *until = now + PATIENCE;
-                self.recorder.record(object, EventType::Warning, "FailedMount", message);
+            let Some(missing) = self.what_is_missing(&pod) else { continue };
+            let exhausted = self.exhausted(&pod);
+            let Some((object, until)) = self.patience.get_mut(&pod) else { continue };
+            *until = now + PATIENCE;
+            match exhausted {
+                None => {
+                    let message = format!(
+                        "Unable to attach or mount volumes: {missing}: timed out waiting for the condition"
+                    );
+                    self.recorder.record(object, EventType::Warning, "FailedMount", message);
+                }
+                Some(driver) => {
+                    let message = format!(
+                        "Node has reached its volume attachment limit, rejecting pod. {missing}: context deadline \
+                         exceeded"
+                    );
+                    self.evicted.insert(pod, Eviction::AttachLimit(message));
+                    self.update_allocatable_of(&driver);
+                }
             }
         }
+    }
+
+    /// Whether the volume must be attached to this node, and is not.
+    pub(super) fn is_unattached(&self, key: &VolumeKey) -> bool {
+        matches!(key, VolumeKey::Csi { .. })
+            && self.policy(key).is_some_and(|policy| policy.attach_required)
+            && self.publish_context(key).is_none()
     }
 
     /// Upstream: `WaitForAttachAndMount`; the message is its.
@@ -91,9 +115,7 @@ impl<H: Host> VolumeManager<H> {
             if !self.actual.is_mounted(&wanted.key, pod) {
                 unmounted.extend(names.clone());
             }
-            let attach = matches!(wanted.key, VolumeKey::Csi { .. })
-                && self.policy(&wanted.key).is_some_and(|policy| policy.attach_required);
-            if attach && self.publish_context(&wanted.key).is_none() {
+            if self.is_unattached(&wanted.key) {
                 unattached.extend(names);
             }
         }
@@ -102,8 +124,7 @@ impl<H: Host> VolumeManager<H> {
         unmounted.extend(&unknown);
         let list = |names: &BTreeSet<&str>| names.iter().copied().collect::<Vec<_>>().join(" ");
         Some(format!(
-            "Unable to attach or mount volumes: unmounted volumes=[{}], unattached volumes=[{}], \
-             failed to process volumes=[{}]: timed out waiting for the condition",
+            "unmounted volumes=[{}], unattached volumes=[{}], failed to process volumes=[{}]",
             list(&unmounted),
             list(&unattached),
             list(&unknown)

@@ -39,10 +39,13 @@ impl<H: Host> VolumeManager<H> {
             if old.labels != new.labels || old.annotations != new.annotations {
                 let uid = PodUid::from(new.uid.clone().unwrap_or_default());
                 let wanted = self.populations.get(&uid).into_iter().flat_map(|population| &population.wanted);
-                let shown = wanted.filter(
-                    |wanted| matches!(&wanted.spec, VolumeSpec::Content(content) if content.shows_pod()),
-                );
-                let keys = shown.map(|wanted| wanted.key.clone()).collect();
+                let concerned = wanted.filter(|wanted| match &wanted.spec {
+                    VolumeSpec::Content(content) => content.shows_pod(),
+                    // Upstream publishes again with every sync of a pod, which a change of its object causes, too.
+                    VolumeSpec::Csi(_) => self.policy(&wanted.key).is_some_and(|policy| policy.republish),
+                    VolumeSpec::EmptyDir(_) | VolumeSpec::HostPath(_) => false,
+                });
+                let keys = concerned.map(|wanted| wanted.key.clone()).collect();
                 self.outdate(keys);
             }
         }

@@ -78,6 +78,16 @@ pub enum RegistrationError {
     },
 }
 
+/// Requests a registered driver's node info again, and updates CSINode. Upstream: `updateCSIDriver` in
+/// `pkg/volume/csi/csi_plugin.go`.
+///
+/// # Errors
+/// If the driver or the API server returns an error.
+pub async fn update(driver: &RegisteredDriver, node: &NodeInfo) -> Result<(), RegistrationError> {
+    let info = driver_info(&driver.driver, &driver.info.name).await?;
+    node.update(&info).await.map_err(|source| RegistrationError::NodeInfo { name: info.name, source })
+}
+
 /// Registers plugins that appear in `directory`, until the receiver of `events` is dropped.
 ///
 /// # Errors
@@ -85,12 +95,11 @@ pub enum RegistrationError {
 pub async fn run(
     directory: &Path,
     dial: Dial,
-    node: NodeInfo,
+    node: Arc<NodeInfo>,
     events: mpsc::UnboundedSender<PluginEvent>,
 ) -> io::Result<()> {
     let mut watch = SocketWatch::new(directory)?;
-    let mut sockets =
-        Sockets { dial, node: Arc::new(node), events, known: BTreeMap::new(), attempts: JoinSet::new() };
+    let mut sockets = Sockets { dial, node, events, known: BTreeMap::new(), attempts: JoinSet::new() };
     loop {
         tokio::select! {
             event = watch.next() => match event? {
@@ -248,28 +257,31 @@ async fn register(
     result
 }
 
-/// Requests the driver's capabilities and node info, once per registration, and writes CSINode and Node.
+/// Requests the driver's capabilities and node info, and writes CSINode and Node.
 async fn introduce(
     plugin: &protocol::v1::PluginInfo,
     dial: &Dial,
     node: &NodeInfo,
 ) -> Result<RegisteredDriver, RegistrationError> {
     let name = plugin.name.clone();
-    let failed = |call| {
-        let name = name.clone();
-        move |status| RegistrationError::Driver { name, call, status: Box::new(status) }
-    };
     // Named before it is cloned, so that every record of the tap has the driver's name.
     let driver = dial(Path::new(plugin.endpoint.trim_start_matches("unix://"))).named(&plugin.name);
-    let answer = driver.node().node_get_info(v1::NodeGetInfoRequest {}).await;
-    let answer = answer.map_err(failed("NodeGetInfo"))?.into_inner();
-    if answer.node_id.is_empty() {
-        return Err(Refusal::NoNodeId { name }.into());
-    }
+    let info = driver_info(&driver, &name).await?;
     let capabilities = driver.node().node_get_capabilities(v1::NodeGetCapabilitiesRequest {}).await;
-    let capabilities = capabilities.map_err(failed("NodeGetCapabilities"))?.into_inner();
-    let info = DriverInfo {
-        name: name.clone(),
+    let capabilities = capabilities.map_err(failed(&name, "NodeGetCapabilities"))?.into_inner();
+    node.add(&info).await.map_err(|source| RegistrationError::NodeInfo { name, source })?;
+    Ok(RegisteredDriver { driver, info, capabilities: NodeCapabilities::new(&capabilities) })
+}
+
+/// Requests the driver's node info.
+async fn driver_info(driver: &Driver, name: &str) -> Result<DriverInfo, RegistrationError> {
+    let answer = driver.node().node_get_info(v1::NodeGetInfoRequest {}).await;
+    let answer = answer.map_err(failed(name, "NodeGetInfo"))?.into_inner();
+    if answer.node_id.is_empty() {
+        return Err(Refusal::NoNodeId { name: name.to_owned() }.into());
+    }
+    Ok(DriverInfo {
+        name: name.to_owned(),
         node_id: answer.node_id,
         topology: answer
             .accessible_topology
@@ -278,7 +290,10 @@ async fn introduce(
             .into_iter()
             .collect(),
         max_volumes: answer.max_volumes_per_node,
-    };
-    node.add(&info).await.map_err(|source| RegistrationError::NodeInfo { name, source })?;
-    Ok(RegisteredDriver { driver, info, capabilities: NodeCapabilities::new(&capabilities) })
+    })
+}
+
+fn failed(name: &str, call: &'static str) -> impl FnOnce(tonic::Status) -> RegistrationError {
+    let name = name.to_owned();
+    move |status| RegistrationError::Driver { name, call, status: Box::new(status) }
 }

@@ -60,7 +60,17 @@ impl NodeInfo {
         let _one_at_a_time = self.writing.lock().await;
         let node = self.node().await?;
         self.patch_node(plan::label_node(&node, info)?).await?;
-        self.change(&node, |csi_node| plan::add_driver(csi_node, info)).await
+        self.change(&plan::new_csi_node(&node), |csi_node| plan::add_driver(csi_node, info)).await
+    }
+
+    /// A registered driver's info may have changed. Labels and annotation of the node stay, as upstream
+    /// (`UpdateCSIDriver`).
+    ///
+    /// # Errors
+    /// If the API server returns an error.
+    pub async fn update(&self, info: &DriverInfo) -> Result<(), NodeInfoError> {
+        let _one_at_a_time = self.writing.lock().await;
+        self.change(&CSINode::default(), |csi_node| plan::update_driver(csi_node, info)).await
     }
 
     /// A driver was unregistered.
@@ -70,7 +80,7 @@ impl NodeInfo {
     pub async fn remove(&self, name: &str) -> Result<(), NodeInfoError> {
         let _one_at_a_time = self.writing.lock().await;
         let node = self.node().await?;
-        self.change(&node, |csi_node| plan::remove_driver(csi_node, name)).await?;
+        self.change(&plan::new_csi_node(&node), |csi_node| plan::remove_driver(csi_node, name)).await?;
         self.patch_node(plan::unlabel_node(&node, name)).await
     }
 
@@ -86,17 +96,17 @@ impl NodeInfo {
         patched.map(drop).map_err(|source| self.failed("Node", source))
     }
 
-    /// Reads the CSINode, changes it, and writes it on the version it was decided on.
+    /// Reads the CSINode, or uses the new one, changes it, and writes it on the version it was decided on.
     async fn change(
         &self,
-        node: &Node,
+        new: &CSINode,
         change: impl Fn(&CSINode) -> Option<CSINode>,
     ) -> Result<(), NodeInfoError> {
         let api: Api<CSINode> = Api::all(self.client.clone());
         for _ in 0..TRIES {
             let found = api.get_opt(&self.name).await.map_err(|source| self.failed("CSINode", source))?;
             let exists = found.is_some();
-            let csi_node = found.unwrap_or_else(|| plan::new_csi_node(node));
+            let csi_node = found.unwrap_or_else(|| new.clone());
             let Some(changed) = change(&csi_node) else { return Ok(()) };
             let written = match exists {
                 true => api.replace(&self.name, &PostParams::default(), &changed).await,

@@ -83,8 +83,9 @@ pub fn check(kind: &str, name: &str, versions: &[String]) -> Result<(), Refusal>
 
 /// The CSINode with the driver added, or `None` if it contains it already.
 pub fn add_driver(csi_node: &CSINode, info: &DriverInfo) -> Option<CSINode> {
-    let allocatable =
-        (info.max_volumes > 0).then(|| VolumeNodeResources { count: i32::try_from(info.max_volumes).ok() });
+    // A larger limit is truncated, as upstream (`installDriverToCSINode`).
+    let limit = || VolumeNodeResources { count: Some(i32::try_from(info.max_volumes).unwrap_or(i32::MAX)) };
+    let allocatable = (info.max_volumes > 0).then(limit);
     let entry = CSINodeDriver {
         name: info.name.clone(),
         node_id: info.node_id.clone(),
@@ -101,6 +102,13 @@ pub fn add_driver(csi_node: &CSINode, info: &DriverInfo) -> Option<CSINode> {
     let mut changed = remove_driver(csi_node, &info.name).unwrap_or_else(|| csi_node.clone());
     changed.spec.drivers.push(entry);
     Some(changed)
+}
+
+/// The CSINode with the driver's current info, or `None` if it is up to date or does not contain the driver (any
+/// more).
+pub fn update_driver(csi_node: &CSINode, info: &DriverInfo) -> Option<CSINode> {
+    let contained = csi_node.spec.drivers.iter().any(|driver| driver.name == info.name);
+    contained.then(|| add_driver(csi_node, info)).flatten()
 }
 
 /// The CSINode without the driver, or `None` if it does not contain it.
@@ -205,6 +213,22 @@ mod tests {
         assert_eq!((changed.spec.drivers.len(), changed.spec.drivers[0].node_id.as_str()), (1, "id-2"));
         assert_eq!(remove_driver(&one, "other"), None);
         assert_eq!(remove_driver(&one, "d"), Some(empty));
+    }
+
+    #[test]
+    fn a_limit_is_updated_while_the_driver_is_registered() {
+        let empty = new_csi_node(&testing::node("n"));
+        let limited = |max_volumes| DriverInfo { max_volumes, ..info("d", "a") };
+        let count =
+            |csi_node: &CSINode| csi_node.spec.drivers[0].allocatable.clone().map(|limit| limit.count);
+        // (what the driver says, what CSINode says; zero or less is no limit)
+        for (said, written) in [(1, Some(Some(1))), (0, None), (-1, None), (1 << 31, Some(Some(i32::MAX)))] {
+            let registered = add_driver(&empty, &limited(said)).unwrap();
+            assert_eq!(count(&registered), written, "{said}");
+            assert_eq!(update_driver(&registered, &limited(said)), None, "{said}");
+            assert_eq!(count(&update_driver(&registered, &limited(5)).unwrap()), Some(Some(5)), "{said}");
+        }
+        assert_eq!(update_driver(&empty, &limited(5)), None, "it has been unregistered meanwhile");
     }
 
     #[test]

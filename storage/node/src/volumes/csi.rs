@@ -5,7 +5,12 @@
 
 use std::{
     collections::BTreeMap,
+    io,
     path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -15,6 +20,7 @@ use claimcheck_csi::v1::{
     node_service_capability::rpc::Type as Capability,
     volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume, access_mode::Mode},
 };
+use claimcheck_informer::{EventType, reference};
 use claimcheck_model::StorageOperation;
 use serde_json::{Value, json};
 use tonic::Request;
@@ -25,17 +31,18 @@ use crate::{
     effects::Host,
     layout::{self, Layout, Placed, VOL_DATA},
     operations::{Executor, OperationError},
+    populator::uid_of,
     volumes::{
         CsiVolume, DeviceData, DriverPolicy, Form, FsGroup, FsGroupPolicy, Lifecycle, PodMount, PodUid,
         PublishData, VolumeKey,
         content::{TokenWish, request_token},
-        vol_data,
+        progress, vol_data,
     },
 };
 
 /// Timeout of a call. Upstream: `csiTimeout` in `pkg/volume/csi/csi_plugin.go`.
 const TIMEOUT: Duration = Duration::from_secs(120);
-/// The key of tokens in the volume context.
+/// The key of tokens in the volume context or in the secrets.
 const TOKENS: &str = "csi.storage.k8s.io/serviceAccount.tokens";
 
 type Map = BTreeMap<String, String>;
@@ -90,7 +97,7 @@ pub(crate) async fn publish<H: Host>(
     driver: &RegisteredDriver,
     Publish { key, volume, mount, policy, again }: Publish<'_>,
     publish_context: Map,
-    secrets: Map,
+    mut secrets: Map,
 ) -> Result<()> {
     let inline = matches!(key, VolumeKey::Inline { .. });
     let mode = if inline { Lifecycle::Ephemeral } else { Lifecycle::Persistent };
@@ -101,8 +108,10 @@ pub(crate) async fn publish<H: Host>(
     if policy.pod_info {
         volume_context.extend(pod_info(mount, inline));
     }
-    if !policy.tokens.is_empty() {
-        volume_context.insert(TOKENS.to_owned(), tokens(executor, mount, policy).await?);
+    // Upstream passes none with block volumes: `publishVolumeForBlock` in `pkg/volume/csi/csi_block.go`.
+    if !policy.tokens.is_empty() && volume.form == Form::Filesystem {
+        let place = if policy.tokens_in_secrets { &mut secrets } else { &mut volume_context };
+        place.insert(TOKENS.to_owned(), tokens(executor, mount, policy).await?);
     }
     let pod = &mount.pod.uid;
     let target = executor.layout.published(pod, key, &mount.directory, &volume.form);
@@ -121,7 +130,9 @@ pub(crate) async fn publish<H: Host>(
         }
         Form::Block { pv } => prepare_device(executor, &target, &executor.layout.pod_devices(pod).join(pv))?,
     }
-    let staged = !inline && driver.capabilities.has(Capability::StageUnstageVolume);
+    // Upstream names the staging path of a block volume also to drivers without STAGE_UNSTAGE_VOLUME.
+    let staged = volume.form != Form::Filesystem
+        || (!inline && driver.capabilities.has(Capability::StageUnstageVolume));
     let staging = executor.layout.staged(&volume.driver, &volume.handle, &volume.form).target;
     let request = NodePublishVolumeRequest {
         volume_id: volume.handle.clone(),
@@ -142,12 +153,32 @@ pub(crate) async fn publish<H: Host>(
         }
     })?;
     let Some(group) = group_to_apply(&driver.capabilities, volume, mount, policy) else { return Ok(()) };
-    let path = target.clone();
     let began = Instant::now();
-    let applied = executor.blocking(move |host| host.apply_group(&path, group, false)).await;
+    let applied = apply_group(executor, mount, &target, group).await;
     let (plugin, success) = (key.plugin_name(), applied.is_ok());
     StorageOperation::ApplyAccess.ended(&executor.meter, &plugin, success, began.elapsed());
     applied.map_err(|source| OperationError::Finish { path: target, source })
+}
+
+/// Hands the volume's files to the group, with events on the pod while that takes long.
+async fn apply_group<H: Host>(
+    executor: &Executor<H>,
+    mount: &PodMount,
+    path: &Path,
+    group: FsGroup,
+) -> io::Result<()> {
+    let (root, count) = (path.to_owned(), Arc::new(AtomicU64::default()));
+    let counted = count.clone();
+    let applied = executor.blocking(move |host| host.apply_group(&root, group, false, &counted));
+    let report = |first: bool| {
+        let files = (!first).then(|| count.load(Ordering::Relaxed));
+        let message = progress::message(path, &mount.pod.uid, files);
+        let world = executor.informer.read();
+        if let Some(pod) = world.pods.get(&mount.pod.key).filter(|pod| uid_of(pod) == mount.pod.uid) {
+            executor.recorder.record(&reference(&**pod), EventType::Warning, progress::REASON, message);
+        }
+    };
+    progress::reported(applied, report).await
 }
 
 /// Undoes [`publish`].
@@ -447,7 +478,13 @@ mod tests {
             assert_eq!((policy.persistent, policy.ephemeral), expected, "{spec}");
         }
         assert!(DriverPolicy::of(None).persistent && !DriverPolicy::of(None).ephemeral);
-        let tokens = json!({"tokenRequests": [{"audience": "vault", "expirationSeconds": 600}]});
-        assert_eq!(policy(tokens).tokens, [("vault".to_owned(), Some(600))]);
+        let tokens = policy(json!({"tokenRequests": [{"audience": "vault", "expirationSeconds": 600}]}));
+        assert_eq!(tokens.tokens, [("vault".to_owned(), Some(600))]);
+        assert!(!tokens.tokens_in_secrets);
+        assert!(policy(json!({"serviceAccountTokenInSecrets": true})).tokens_in_secrets);
+        let period = |seconds: Option<i64>| {
+            policy(json!({"nodeAllocatableUpdatePeriodSeconds": seconds})).allocatable_period
+        };
+        assert_eq!((period(None), period(Some(10))), (None, Some(Duration::from_secs(10))));
     }
 }

@@ -1,6 +1,8 @@
 //! emptyDir: a directory with its pod's lifetime, on the node's disk or in memory.
 //! Upstream: `pkg/volume/emptydir/empty_dir.go`.
 
+use std::sync::atomic::AtomicU64;
+
 use claimcheck_informer::quantity;
 use k8s_openapi::api::core::v1::EmptyDirVolumeSource;
 
@@ -79,7 +81,7 @@ pub(crate) async fn make<H: Host>(
             host.mount_memory(&dir, size)?;
         }
         host.open_to_all(&dir)?;
-        group.map_or(Ok(()), |group| host.apply_group(&dir, group, false))
+        group.map_or(Ok(()), |group| host.apply_group(&dir, group, false, &AtomicU64::default()))
     });
     made.await.map_err(|source| OperationError::Finish { path, source })
 }

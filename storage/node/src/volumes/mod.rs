@@ -6,10 +6,11 @@ pub mod empty_dir;
 pub mod expand;
 pub mod host_path;
 pub mod ownership;
+pub mod progress;
 pub mod sub_path;
 pub mod vol_data;
 
-use std::{collections::BTreeMap, fmt, path::PathBuf};
+use std::{collections::BTreeMap, fmt, path::PathBuf, time::Duration};
 
 use claimcheck_model::{ObjectKey, csi_plugin, unique_volume_name};
 use k8s_openapi::api::storage::v1::CSIDriver;
@@ -238,6 +239,12 @@ pub struct DriverPolicy {
     pub republish: bool,
     /// tokenRequests: audience, and lifetime in seconds if not the default.
     pub tokens: Vec<(String, Option<i64>)>,
+    /// serviceAccountTokenInSecrets: pass the tokens in `secrets` instead of the volume context, which drivers may
+    /// log (KEP-5538).
+    pub tokens_in_secrets: bool,
+    /// nodeAllocatableUpdatePeriodSeconds: how often CSINode's limit of volumes is updated; `None` for never
+    /// (KEP-4876).
+    pub allocatable_period: Option<Duration>,
 }
 
 impl DriverPolicy {
@@ -248,11 +255,15 @@ impl DriverPolicy {
         let modes = spec.and_then(|spec| spec.volume_lifecycle_modes.clone());
         let modes = modes.filter(|modes| !modes.is_empty()).unwrap_or_else(|| vec!["Persistent".into()]);
         let tokens = spec.and_then(|spec| spec.token_requests.as_deref()).unwrap_or_default();
+        let period = spec.and_then(|spec| spec.node_allocatable_update_period_seconds);
+        let period = period.and_then(|seconds| u64::try_from(seconds).ok()).filter(|seconds| *seconds > 0);
         Self {
             republish: spec.and_then(|spec| spec.requires_republish).unwrap_or(false),
             persistent: modes.iter().any(|mode| mode == "Persistent"),
             ephemeral: modes.iter().any(|mode| mode == "Ephemeral"),
             tokens: tokens.iter().map(|token| (token.audience.clone(), token.expiration_seconds)).collect(),
+            tokens_in_secrets: spec.and_then(|spec| spec.service_account_token_in_secrets).unwrap_or(false),
+            allocatable_period: period.map(Duration::from_secs),
             attach_required: spec.and_then(|spec| spec.attach_required).unwrap_or(true),
             pod_info: spec.and_then(|spec| spec.pod_info_on_mount).unwrap_or(false),
             fs_group: match spec.and_then(|spec| spec.fs_group_policy.as_deref()) {

@@ -5,6 +5,7 @@ use std::{
     fs, io,
     os::unix::fs::{MetadataExt, PermissionsExt, lchown},
     path::Path,
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 /// Permissions of owner and group, in a writable volume and in a read-only one.
@@ -28,15 +29,19 @@ pub struct FsGroup {
 ///
 /// The root is changed last: it marks everything below it as done, which `OnRootMismatch` relies on after an
 /// interruption.
-/// an interruption.
+///
+/// A file that cannot be changed is logged and skipped, as upstream (`changeFilePermission`): a file system may not
+/// support owners, or reserve changes to its server. `count` is the number of processed files.
 ///
 /// # Errors
-/// As the file system says; not being root, mostly.
-pub fn apply(root: &Path, group: FsGroup, read_only: bool) -> io::Result<()> {
-    if group.on_root_mismatch && is_applied(&fs::metadata(root)?, group.gid, read_only) {
+/// If a file or directory cannot be read.
+pub fn apply(root: &Path, group: FsGroup, read_only: bool, count: &AtomicU64) -> io::Result<()> {
+    // A root that cannot be followed is walked, as upstream.
+    let matches = |root: fs::Metadata| is_applied(&root, group.gid, read_only);
+    if group.on_root_mismatch && fs::metadata(root).is_ok_and(matches) {
         return Ok(());
     }
-    walk(root, group.gid, if read_only { READ_ONLY } else { READ_WRITE })
+    walk(root, group.gid, if read_only { READ_ONLY } else { READ_WRITE }, count)
 }
 
 /// Upstream: `requiresPermissionChange`.
@@ -45,19 +50,26 @@ fn is_applied(root: &fs::Metadata, gid: u32, read_only: bool) -> bool {
     root.is_dir() && root.gid() == gid && root.mode() & wanted == wanted
 }
 
-fn walk(path: &Path, gid: u32, mask: u32) -> io::Result<()> {
+fn walk(path: &Path, gid: u32, mask: u32, count: &AtomicU64) -> io::Result<()> {
     let found = fs::symlink_metadata(path)?;
     if found.is_dir() {
         for entry in fs::read_dir(path)? {
-            walk(&entry?.path(), gid, mask)?;
+            walk(&entry?.path(), gid, mask, count)?;
         }
     }
-    lchown(path, None, Some(gid))?;
+    count.fetch_add(1, Ordering::Relaxed);
+    if let Err(error) = lchown(path, None, Some(gid)) {
+        tracing::warn!(path = %path.display(), %error, "cannot change the group of a file for fsGroup");
+    }
     if found.is_symlink() {
         return Ok(());
     }
     let mask = if found.is_dir() { mask | EXECUTE | SET_GID } else { mask };
-    fs::set_permissions(path, fs::Permissions::from_mode((found.mode() | mask) & 0o7777))
+    let mode = fs::Permissions::from_mode((found.mode() | mask) & 0o7777);
+    if let Err(error) = fs::set_permissions(path, mode) {
+        tracing::warn!(path = %path.display(), %error, "cannot change the mode of a file for fsGroup");
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -70,6 +82,13 @@ mod tests {
 
     fn set(path: &Path, mode: u32) {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    /// Applies the group to a volume that may be written; returns the number of processed files.
+    fn applied(root: &Path, group: FsGroup) -> u64 {
+        let count = AtomicU64::default();
+        apply(root, group, false, &count).unwrap();
+        count.into_inner()
     }
 
     /// A tree with a directory, a file and a link to a file outside; one's own group needs no privilege.
@@ -88,7 +107,9 @@ mod tests {
     fn the_whole_tree_is_handed_over() {
         for (read_only, directory, file) in [(false, 0o2770, 0o660), (true, 0o2750, 0o640)] {
             let (root, gid) = tree();
-            apply(root.path(), FsGroup { gid, on_root_mismatch: false }, read_only).unwrap();
+            let count = AtomicU64::default();
+            apply(root.path(), FsGroup { gid, on_root_mismatch: false }, read_only, &count).unwrap();
+            assert_eq!(count.into_inner(), 4, "root, directory, file and link");
             assert_eq!((mode(&root.path().join("d")), mode(&root.path().join("d/f"))), (directory, file));
             assert_eq!(mode(root.path()) & SET_GID, SET_GID);
         }
@@ -98,13 +119,27 @@ mod tests {
     fn a_root_that_matches_spares_the_walk() {
         let (root, gid) = tree();
         let careful = FsGroup { gid, on_root_mismatch: true };
-        apply(root.path(), careful, false).unwrap();
+        assert_eq!(applied(root.path(), careful), 4);
         assert_eq!(mode(&root.path().join("d/f")), 0o660, "the root did not match");
         set(&root.path().join("d/f"), 0o600);
-        apply(root.path(), careful, false).unwrap();
+        assert_eq!(applied(root.path(), careful), 0);
         assert_eq!(mode(&root.path().join("d/f")), 0o600);
-        apply(root.path(), FsGroup { on_root_mismatch: false, ..careful }, false).unwrap();
+        assert_eq!(applied(root.path(), FsGroup { on_root_mismatch: false, ..careful }), 4);
         assert_eq!(mode(&root.path().join("d/f")), 0o660);
+    }
+
+    #[test]
+    fn what_cannot_be_changed_is_left_as_it_is() {
+        let (root, gid) = tree();
+        // The kernel refuses every change of its mode, also to root.
+        let fixed = Path::new("/proc/self/status");
+        assert!(fs::set_permissions(fixed, fs::Permissions::from_mode(0o660)).is_err());
+        assert_eq!(applied(fixed, FsGroup { gid, on_root_mismatch: false }), 1);
+        let dangling = root.path().join("d/l");
+        assert_eq!(applied(&dangling, FsGroup { gid, on_root_mismatch: true }), 1);
+        let missing = root.path().join("none");
+        let group = FsGroup { gid, on_root_mismatch: true };
+        assert!(apply(&missing, group, false, &AtomicU64::default()).is_err(), "it cannot be read");
     }
 
     #[test]

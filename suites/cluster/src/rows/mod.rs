@@ -18,6 +18,7 @@ mod read_write_once_pod;
 mod reclaim;
 mod restore;
 mod retries;
+mod service_account_tokens;
 mod snapshottable;
 mod stress;
 mod sub_path;
@@ -61,6 +62,7 @@ pub fn catalogue() -> Vec<Case> {
         restore::ROWS,
         cloning::ROWS,
         retries::ROWS,
+        service_account_tokens::ROWS,
         disruptive::ROWS,
     ]
     .concat()

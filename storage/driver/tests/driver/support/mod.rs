@@ -77,6 +77,7 @@ impl Place {
             capabilities: Capabilities::default(),
             secrets: Secrets::default(),
             token_audiences: Vec::new(),
+            token_field: None,
         }
     }
 

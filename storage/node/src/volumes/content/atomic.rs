@@ -13,6 +13,7 @@ use std::{
     fs, io,
     os::unix::fs::{PermissionsExt, symlink},
     path::{Path, PathBuf},
+    sync::atomic::AtomicU64,
 };
 
 use super::Files;
@@ -107,7 +108,8 @@ fn make_version(root: &Path, files: &Files, group: Option<FsGroup>) -> io::Resul
     }
     if let Some(group) = group {
         // A new version never matches, so the policy does not matter.
-        ownership::apply(&version, FsGroup { on_root_mismatch: false, ..group }, true)?;
+        let group = FsGroup { on_root_mismatch: false, ..group };
+        ownership::apply(&version, group, true, &AtomicU64::default())?;
     }
     Ok(version)
 }

@@ -1,0 +1,93 @@
+//! Service account tokens for drivers (KEP-1855), in the volume context or in secrets (KEP-5538), and the repeated
+//! NodePublishVolume that renews them.
+//!
+//! The drivers reject NodePublishVolume without a valid token, or with tokens in the other field: that a pod starts
+//! shows that they are in the right one.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use serde_json::json;
+
+use super::{case, row};
+use crate::{
+    case::{Case, Needs, Pattern, Skip},
+    fixture::{Claim, Fixture, Further, Pod, Script, Variant},
+};
+
+const SUITE: &str = "service_account_tokens";
+const UPSTREAM: &str = "CSI Mock volume service account token";
+const METHOD: &str = "NodePublishVolume";
+
+pub(super) const ROWS: &[Case] = &[
+    row(
+        SUITE,
+        "NodePublishVolume gets the tokens of CSIDriver's tokenRequests in volume_context",
+        UPSTREAM,
+        Pattern::IMMEDIATE,
+        Needs::variant(Variant::Tokens),
+        case!(in_context),
+    ),
+    row(
+        SUITE,
+        "NodePublishVolume gets the tokens only in secrets if CSIDriver has serviceAccountTokenInSecrets",
+        UPSTREAM,
+        Pattern::IMMEDIATE,
+        Needs::variant(Variant::TokensInSecrets),
+        case!(in_secrets),
+    ),
+    row(
+        SUITE,
+        "NodePublishVolume is repeated for a running pod if CSIDriver has requiresRepublish",
+        UPSTREAM,
+        Pattern::IMMEDIATE,
+        Needs { tap: true, ..Needs::variant(Variant::Tokens) },
+        case!(repeated),
+    ),
+];
+
+/// Starts a pod with a volume of the driver.
+async fn ready_pod(t: &Fixture, driver: &Further) -> Result<(Pod, Claim)> {
+    t.service_account().await?;
+    let claim = t.further_claim(driver, "claim", "1Mi").await?;
+    let source = json!({ "persistentVolumeClaim": { "claimName": claim.name } });
+    let wanted = Script::staying("pod", "echo here > /v/data/file && test \"$(cat /v/data/file)\" = here")
+        .volume("data", source)
+        // A token is issued to pods of its account only; not every cluster sets this by default.
+        .spec(json!({ "serviceAccountName": "default" }));
+    let pod = t.script(&wanted).await?;
+    t.ready(&pod).await?;
+    Ok((pod, claim))
+}
+
+async fn in_context(t: Arc<Fixture>) -> Result<()> {
+    let driver = t.further(Variant::Tokens, json!({})).await?;
+    let (pod, claim) = ready_pod(&t, &driver).await?;
+    t.remove_pod(&pod).await?;
+    t.remove_claim(&claim).await
+}
+
+async fn in_secrets(t: Arc<Fixture>) -> Result<()> {
+    let driver = t.further(Variant::TokensInSecrets, json!({})).await?;
+    let declared = t.declared(&driver).await?;
+    if declared.is_none_or(|spec| spec.service_account_token_in_secrets.is_none()) {
+        let why = "the API server drops serviceAccountTokenInSecrets: Kubernetes has it from 1.35 on";
+        return Err(Skip(why.to_owned()).into());
+    }
+    let (pod, claim) = ready_pod(&t, &driver).await?;
+    t.remove_pod(&pod).await?;
+    t.remove_claim(&claim).await
+}
+
+async fn repeated(t: Arc<Fixture>) -> Result<()> {
+    let driver = t.further(Variant::Tokens, json!({})).await?;
+    let (pod, claim) = ready_pod(&t, &driver).await?;
+    t.called(METHOD).await?;
+    let before = t.balance_now().await?.calls.get(METHOD).copied().unwrap_or_default();
+    // Kubelets repeat it with every sync of the pod: once a minute, and when the pod changes.
+    t.label_pod(&pod, "changed").await?;
+    t.called_more_than(METHOD, before).await?;
+    t.ready(&pod).await?;
+    t.remove_pod(&pod).await?;
+    t.remove_claim(&claim).await
+}
