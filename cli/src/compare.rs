@@ -22,10 +22,10 @@ pub struct Args {
     b: PathBuf,
     /// Confidence level of all verdicts together
     #[arg(long, default_value_t = Options::default().level, value_parser = share)]
-    level: f64,
+    confidence: f64,
     /// Ignore differences below this fraction of A's median
     #[arg(long, default_value_t = Options::default().margin, value_parser = share)]
-    margin: f64,
+    min_effect: f64,
     /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
@@ -62,7 +62,7 @@ fn share(text: &str) -> Result<f64, String> {
 impl Args {
     /// Compares the runs and prints the result.
     pub fn run(self) -> Result<ExitCode> {
-        let options = Options { level: self.level, margin: self.margin };
+        let options = Options { level: self.confidence, margin: self.min_effect };
         let comparison = compare(&Side::read(&self.a)?, &Side::read(&self.b)?, options);
         let text = match self.format {
             Format::Text => comparison.to_text(Style::detect()),

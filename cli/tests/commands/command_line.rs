@@ -62,7 +62,7 @@ fn mistakes_are_usage_errors() {
         (&["load", "--no-pods", "--pods-per-volume", "2"], "cannot be used with '--pods-per-volume"),
         (&["load", "--hold", "--churn", "1m"], "cannot be used with '--churn"),
         (&["run", "--controllers", "stock"], "--controllers is for --cluster envtest or kind, not embedded"),
-        (&["compare", "a", "b", "--level", "95"], "above 0 and below 1"),
+        (&["compare", "a", "b", "--confidence", "95"], "above 0 and below 1"),
         (&["run", "--cluster", "existing", "--install"], "--install needs --image NAME"),
         (&["run", "--cluster", "existing", "--install", "--image", "i.tar"], "--install needs --image NAME"),
         (&["run", "--cluster", "existing", "--sidecars", "upstream"], "existing with --install"),

@@ -2,11 +2,13 @@
 //!
 //! Tests here run concurrently. What looks at all processes, mounts and loop devices of the machine is in `host`.
 
+mod canaries;
 mod command_line;
 mod components;
 mod csi;
 mod dashboards;
 mod history;
+mod hostile;
 mod http;
 mod kind;
 mod load;

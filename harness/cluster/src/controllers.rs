@@ -25,12 +25,13 @@ use claimcheck_deploy::install::{self, Variant};
 /// The processes of the controllers.
 pub(super) struct Controllers(Vec<Supervised>);
 
-/// The components that a cluster with this API server would have installed.
+/// The components that a cluster with this API server would have installed, for any driver.
 fn components(stock: &Stock) -> install::Options {
-    install::Options::new(match stock.controller_manager() {
+    let variant = match stock.controller_manager() {
         Some(_) => Variant::Stock,
         None => Variant::Kind,
-    })
+    };
+    install::Options { driver_secrets: true, ..install::Options::new(variant) }
 }
 
 /// Flags of the sidecars on the embedded cluster. They have upstream's defaults, with which a failed call is retried

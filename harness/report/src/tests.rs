@@ -199,7 +199,7 @@ async fn a_run_folder_has_what_tools_read() {
     assert_eq!(logged, events);
     assert_eq!(serde_json::from_str::<Summary>(&read("summary.json")).unwrap(), summary);
     let json: serde_json::Value = serde_json::from_str(&read("summary.json")).unwrap();
-    assert_eq!(json["version"], 1);
+    assert_eq!(json["version"], 2);
     assert_eq!(json["cases"], serde_json::json!({ "passed": 1, "failed": 1, "skipped": 1 }));
     assert_eq!(json["counts"]["attach"], 1);
     let total = &json["phases"]["attach"][0];

@@ -12,6 +12,7 @@
 //! front ends use the report crate's `Reporter`; the [`claimcheck_model::Event`] is the only link between the two.
 
 mod entry;
+mod redact;
 mod session;
 
 pub use claimcheck_substrate::{Lane, STATE_DIR, share};

@@ -27,6 +27,8 @@ use claimcheck_component::writes::{Teller, telling};
 use claimcheck_timeline as timeline;
 use claimcheck_timeline::evidence;
 
+use crate::redact::redact;
+
 /// How long a probe object may take to be observed.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -72,8 +74,10 @@ impl Session {
             let events = events.clone();
             tokio::spawn(async move {
                 while let Some(end) = ends.recv().await {
+                    let mut event = Event::Ended(end);
+                    redact(&mut event);
                     // Without listeners the event is dropped.
-                    let _ = events.send(Event::Ended(end));
+                    let _ = events.send(event);
                 }
             });
         }
@@ -169,8 +173,9 @@ impl Session {
         &self.cluster
     }
 
-    /// Emits an event to the reporters.
-    pub fn tell(&self, event: Event) {
+    /// Emits an event to the reporters, without the tokens in its texts.
+    pub fn tell(&self, mut event: Event) {
+        redact(&mut event);
         if matches!(event, Event::Leak(_) | Event::CaseFinished { result: CaseResult::Failed { .. }, .. }) {
             self.failed.store(true, Ordering::Relaxed);
         }

@@ -81,6 +81,11 @@ impl Timeline {
         let mut events = Vec::new();
         let whose = match evidence {
             Evidence::Watch(change) => {
+                if let Object::Driver(driver) = &change.object
+                    && driver.spec.requires_republish == Some(true)
+                {
+                    self.sets.republished.extend(driver.metadata.name.clone());
+                }
                 let touched = self.state.saw(change);
                 if let (Tap::Absent, Touched::Attachment(uid)) = (self.tap, &touched) {
                     events.extend(self.count_attachment(uid));

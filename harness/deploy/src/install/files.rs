@@ -38,6 +38,8 @@ pub(super) const FILES: &[(&str, &str)] = files![
     "overlays/kind-upstream/kustomization.yaml",
     "overlays/stock/kustomization.yaml",
     "overlays/stock-upstream/kustomization.yaml",
+    "rbac/secrets/kustomization.yaml",
+    "rbac/secrets/secrets.yaml",
     "rbac/sidecars/attacher.yaml",
     "rbac/sidecars/kustomization.yaml",
     "rbac/sidecars/provisioner.yaml",

@@ -116,6 +116,9 @@ pub struct Options {
     pub kubelet_dir: String,
     /// Additional arguments of the driver.
     pub driver_args: Vec<String>,
+    /// Whether the sidecars may read Secrets in all namespaces: for a driver that requires secrets in its calls, which
+    /// the built-in one does not.
+    pub driver_secrets: bool,
     /// A file on the nodes, in the driver's state folder, with faults to inject into calls; none without it.
     pub faults: Option<String>,
     /// Whether to observe the nodes' mount tables, too.
@@ -136,6 +139,7 @@ impl Options {
             driver_name: DRIVER_NAME.to_owned(),
             kubelet_dir: KUBELET_DIR.to_owned(),
             driver_args: Vec::new(),
+            driver_secrets: false,
             faults: None,
             observe: true,
             patience: Duration::from_secs(180),
@@ -215,7 +219,8 @@ pub struct Installed {
 pub fn objects(options: &Options) -> Vec<DynamicObject> {
     let overlay = options.overlay();
     let observe = options.observe.then_some("observe");
-    let roots = [overlay.as_str(), "snapshots", "monitoring"].into_iter().chain(observe);
+    let secrets = options.driver_secrets.then_some("rbac/secrets");
+    let roots = [overlay.as_str(), "snapshots", "monitoring"].into_iter().chain(observe).chain(secrets);
     let mut values: Vec<_> = roots.flat_map(resolve::resolve).collect();
     values.iter_mut().for_each(|value| substitute::substitute(value, options));
     typed(values)

@@ -41,7 +41,9 @@ fn values(options: &Options) -> Vec<Value> {
 
 /// Everything that can be installed.
 fn all() -> Vec<Options> {
-    let of = |variant| Sidecars::ALL.map(|sidecars| Options { sidecars, ..Options::new(variant) });
+    let of = |variant| {
+        Sidecars::ALL.map(|sidecars| Options { sidecars, driver_secrets: true, ..Options::new(variant) })
+    };
     Variant::ALL.into_iter().flat_map(of).collect()
 }
 
@@ -291,6 +293,23 @@ fn each_variant_runs_its_controllers() {
         assert_eq!(checked(Variant::Kind, sidecars), [&storage, names, &snapshots].concat());
         assert_eq!(checked(Variant::Stock, sidecars), [names, &snapshots].concat());
         assert_eq!(checked(Variant::Existing, sidecars), names);
+    }
+}
+
+#[test]
+fn secrets_are_read_only_for_drivers_that_require_them() {
+    let readers = |options: &Options| -> Vec<Value> {
+        let names =
+            |rule: &Value| rule["resources"].as_array().is_some_and(|all| all.contains(&json!("secrets")));
+        let objects = values(options).into_iter();
+        objects.filter(|object| object["rules"].as_array().into_iter().flatten().any(names)).collect()
+    };
+    for options in all() {
+        let (overlay, found) = (options.overlay(), readers(&options));
+        let [role] = found.as_slice() else { panic!("{overlay}: {found:?}") };
+        assert_eq!(role["rules"], json!([{ "apiGroups": [""], "resources": ["secrets"], "verbs": ["get"] }]));
+        let default = Options { sidecars: options.sidecars, ..Options::new(options.variant) };
+        assert_eq!(readers(&default), Vec::<Value>::new(), "{overlay}");
     }
 }
 

@@ -302,6 +302,9 @@ fn rules_are_judged_by_time_not_by_arrival() {
     let twice = [s.clone(), s.clone(), p.clone(), p.clone()];
     let by_kubelets = Timeline::new(Tap::Present).with_repeats_of(&[Rule::StageTwice]);
     assert_eq!(broken_of(by_kubelets, &twice), [Rule::PublishTwice], "what may be repeated is no violation");
+    let driver = json!({ "metadata": { "name": "d", "uid": "du1" }, "spec": { "requiresRepublish": true } });
+    let driver = seen::<CSIDriver>(0, false, driver);
+    assert_eq!(broken(&[driver, s.clone(), p.clone(), p.clone()]), [], "the driver requires it");
     assert_eq!(broken(&[s.clone(), p.clone(), up, us.clone(), p.clone()]), [Rule::PublishBeforeStage]);
 
     // An inline ephemeral volume is never staged.

@@ -36,6 +36,8 @@ pub struct State {
     pub snapshots: BTreeMap<String, String>,
     /// How often a snapshot is still to be said not to be ready.
     pub unready: usize,
+    /// The seconds of creation_time, if they are not left out.
+    pub created: Option<i64>,
     /// Volume and node.
     pub published: BTreeSet<(String, String)>,
     /// Method and volume of every call, in order.
@@ -58,7 +60,17 @@ impl State {
         self.unready = self.unready.saturating_sub(1);
         let source_volume_id = self.snapshots[name].clone();
         let snapshot_id = name.to_owned();
-        Snapshot { snapshot_id, source_volume_id, size_bytes: 64 << 20, ready_to_use, ..Snapshot::default() }
+        let mut snapshot = Snapshot {
+            snapshot_id,
+            source_volume_id,
+            size_bytes: 64 << 20,
+            ready_to_use,
+            ..Snapshot::default()
+        };
+        if let Some(seconds) = self.created {
+            snapshot.creation_time.get_or_insert_default().seconds = seconds;
+        }
+        snapshot
     }
 }
 

@@ -166,6 +166,25 @@ async fn a_refused_snapshot_is_tried_again_and_can_be_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_of_an_impossible_time_is_not_ready_and_can_be_deleted() {
+    let cluster = with_claim("Delete").await;
+    // Milliseconds in place of seconds.
+    cluster.driver.state().created = Some(1_700_000_000_000);
+    cluster.create_in_namespace(testing::snapshot("s", "data", "snap")).await;
+    cluster
+        .until("the snapshot says why", |world| {
+            let status = |s: &VolumeSnapshot| s.status.clone()?.error?.message;
+            world.snapshots.iter().any(|s| status(s).is_some_and(|said| said.contains("creation_time")))
+        })
+        .await;
+    let snapshot = cluster.namespaced::<VolumeSnapshot>().get("s").await.unwrap();
+    assert!(!snapshot.is_ready());
+    delete_snapshot(&cluster, "s").await;
+    snapshots_gone(&cluster).await;
+    assert_eq!(cluster.driver.counts()["DeleteSnapshot"], [1]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn classes_are_waited_for_and_the_default_one_is_taken() {
     let cluster = Cluster::start().await;
     cluster.bound_claim("data").await;

@@ -12,7 +12,7 @@ use tonic::{Status, body::Body, codegen::Bytes};
 
 use super::{
     no_answer::{broken, deadline_exceeded},
-    service::Call,
+    service::{BODY_LIMIT, Call},
 };
 
 /// A response body under the tap. Streams pass frame by frame, as they come.
@@ -20,7 +20,7 @@ use super::{
 pub struct TappedBody {
     inner: Body,
     call: Call,
-    /// The data so far, if the response is recorded.
+    /// The data so far, if the response is read, and as long as a client would accept it.
     kept: Option<Vec<u8>>,
     deadline: Pin<Box<Sleep>>,
 }
@@ -37,7 +37,11 @@ impl TappedBody {
 
     fn note(&mut self, frame: &Frame<Bytes>) {
         if let (Some(kept), Some(data)) = (&mut self.kept, frame.data_ref()) {
-            kept.extend_from_slice(data);
+            if kept.len() + data.len() <= BODY_LIMIT {
+                kept.extend_from_slice(data);
+            } else {
+                self.kept = None;
+            }
         }
         if let Some(trailers) = frame.trailers_ref() {
             self.end(trailers);
@@ -63,27 +67,30 @@ impl http_body::Body for TappedBody {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let this = self.get_mut();
-        if let Poll::Ready(frame) = Pin::new(&mut this.inner).poll_frame(cx) {
-            return Poll::Ready(match frame {
-                Some(Ok(frame)) => {
-                    this.note(&frame);
-                    Some(Ok(frame))
-                }
-                Some(Err(status)) => {
-                    let status = broken(status);
-                    this.call.end(&status);
-                    Some(Err(status))
-                }
-                None => {
-                    this.call.end(&no_status());
-                    None
-                }
-            });
+        // Before the body: a stream that never pauses is always ready.
+        if this.deadline.as_mut().poll(cx).is_ready() {
+            if this.call.is_over() {
+                return Poll::Ready(None);
+            }
+            let status = deadline_exceeded();
+            this.call.end(&status);
+            return Poll::Ready(Some(Err(status)));
         }
-        ready!(this.deadline.as_mut().poll(cx));
-        let status = deadline_exceeded();
-        this.call.end(&status);
-        Poll::Ready(Some(Err(status)))
+        Poll::Ready(match ready!(Pin::new(&mut this.inner).poll_frame(cx)) {
+            Some(Ok(frame)) => {
+                this.note(&frame);
+                Some(Ok(frame))
+            }
+            Some(Err(status)) => {
+                let status = broken(status);
+                this.call.end(&status);
+                Some(Err(status))
+            }
+            None => {
+                this.call.end(&no_status());
+                None
+            }
+        })
     }
 
     fn is_end_stream(&self) -> bool {

@@ -4,8 +4,12 @@
 //! use the plain generated clients, and the tap cannot be forgotten. The second decoding costs about a
 //! microsecond per call.
 
-use prost::Message;
+use std::collections::BTreeMap;
 
+use prost::Message;
+use serde_json::Value;
+
+use super::redact;
 use crate::v1;
 
 /// Fields of a request.
@@ -16,7 +20,7 @@ pub(super) struct Facts {
     pub(super) volume_name: Option<String>,
     pub(super) node: Option<String>,
     pub(super) target: Option<String>,
-    /// The values of the request's secrets, only to remove them from messages.
+    /// The values of the request's secrets and tokens, only to remove them from messages.
     pub(super) secrets: Vec<String>,
 }
 
@@ -29,9 +33,9 @@ pub(super) enum Learned {
     DriverName(String),
 }
 
-/// One line per request: the RPC, its message, the fields, and `secrets` if it has any.
+/// One line per request: the RPC, its message, the fields, and the maps with secrets if it has any.
 macro_rules! requests {
-    ($($rpc:literal $message:ident { $($fact:ident: $field:ident),* } $($secrets:ident)?;)*) => {
+    ($($rpc:literal $message:ident { $($fact:ident: $field:ident),* } $([$($map:ident),+])?;)*) => {
         /// Whether a request of this RPC has fields to extract.
         fn is_listed(rpc: &str) -> bool {
             matches!(rpc, $($rpc)|*)
@@ -43,7 +47,7 @@ macro_rules! requests {
                     let message = v1::$message::decode(message).ok()?;
                     Some(Facts {
                         $($fact: present(message.$field),)*
-                        $($secrets: message.$secrets.into_values().filter(|s| !s.is_empty()).collect(),)?
+                        $(secrets: [$(sensitive(stringify!($map), message.$map)),+].concat(),)?
                         ..Facts::default()
                     })
                 })*
@@ -52,40 +56,45 @@ macro_rules! requests {
         }
 
         #[cfg(test)]
-        const SECRET_MESSAGES: &[&str] = &[$($(requests!(@name $message $secrets),)?)*];
+        const SECRET_MESSAGES: &[&str] = &[$($(requests!(@name $message $($map)+),)?)*];
     };
-    (@name $message:ident secrets) => { stringify!($message) };
+    (@name $message:ident secrets $($map:ident)?) => { stringify!($message) };
 }
 
 requests! {
-    "Controller/CreateVolume" CreateVolumeRequest { volume_name: name } secrets;
-    "Controller/DeleteVolume" DeleteVolumeRequest { volume_id: volume_id } secrets;
+    "Controller/CreateVolume" CreateVolumeRequest { volume_name: name } [secrets];
+    "Controller/DeleteVolume" DeleteVolumeRequest { volume_id: volume_id } [secrets];
     "Controller/ControllerPublishVolume"
-        ControllerPublishVolumeRequest { volume_id: volume_id, node: node_id } secrets;
+        ControllerPublishVolumeRequest { volume_id: volume_id, node: node_id } [secrets];
     "Controller/ControllerUnpublishVolume"
-        ControllerUnpublishVolumeRequest { volume_id: volume_id, node: node_id } secrets;
+        ControllerUnpublishVolumeRequest { volume_id: volume_id, node: node_id } [secrets];
     "Controller/ValidateVolumeCapabilities"
-        ValidateVolumeCapabilitiesRequest { volume_id: volume_id } secrets;
+        ValidateVolumeCapabilitiesRequest { volume_id: volume_id } [secrets];
     "Controller/ControllerGetVolume" ControllerGetVolumeRequest { volume_id: volume_id };
-    "Controller/ControllerModifyVolume" ControllerModifyVolumeRequest { volume_id: volume_id } secrets;
-    "Controller/ControllerExpandVolume" ControllerExpandVolumeRequest { volume_id: volume_id } secrets;
-    "Controller/CreateSnapshot" CreateSnapshotRequest { volume_id: source_volume_id } secrets;
-    "Controller/DeleteSnapshot" DeleteSnapshotRequest { volume_id: snapshot_id } secrets;
-    "Controller/ListSnapshots" ListSnapshotsRequest { volume_id: source_volume_id } secrets;
-    "Controller/GetSnapshot" GetSnapshotRequest { volume_id: snapshot_id } secrets;
-    "GroupController/CreateVolumeGroupSnapshot" CreateVolumeGroupSnapshotRequest {} secrets;
-    "GroupController/DeleteVolumeGroupSnapshot" DeleteVolumeGroupSnapshotRequest {} secrets;
-    "GroupController/GetVolumeGroupSnapshot" GetVolumeGroupSnapshotRequest {} secrets;
-    "SnapshotMetadata/GetMetadataAllocated" GetMetadataAllocatedRequest {} secrets;
-    "SnapshotMetadata/GetMetadataDelta" GetMetadataDeltaRequest {} secrets;
+    "Controller/ControllerModifyVolume" ControllerModifyVolumeRequest { volume_id: volume_id } [secrets];
+    "Controller/ControllerExpandVolume" ControllerExpandVolumeRequest { volume_id: volume_id } [secrets];
+    "Controller/CreateSnapshot" CreateSnapshotRequest { volume_id: source_volume_id } [secrets];
+    "Controller/DeleteSnapshot" DeleteSnapshotRequest { volume_id: snapshot_id } [secrets];
+    "Controller/ListSnapshots" ListSnapshotsRequest { volume_id: source_volume_id } [secrets];
+    "Controller/GetSnapshot" GetSnapshotRequest { volume_id: snapshot_id } [secrets];
+    "GroupController/CreateVolumeGroupSnapshot" CreateVolumeGroupSnapshotRequest {} [secrets];
+    "GroupController/DeleteVolumeGroupSnapshot" DeleteVolumeGroupSnapshotRequest {} [secrets];
+    "GroupController/GetVolumeGroupSnapshot" GetVolumeGroupSnapshotRequest {} [secrets];
+    "SnapshotMetadata/GetMetadataAllocated" GetMetadataAllocatedRequest {} [secrets];
+    "SnapshotMetadata/GetMetadataDelta" GetMetadataDeltaRequest {} [secrets];
     "Node/NodeStageVolume"
-        NodeStageVolumeRequest { volume_id: volume_id, target: staging_target_path } secrets;
+        NodeStageVolumeRequest { volume_id: volume_id, target: staging_target_path } [secrets];
     "Node/NodeUnstageVolume" NodeUnstageVolumeRequest { volume_id: volume_id, target: staging_target_path };
-    "Node/NodePublishVolume" NodePublishVolumeRequest { volume_id: volume_id, target: target_path } secrets;
+    "Node/NodePublishVolume"
+        NodePublishVolumeRequest { volume_id: volume_id, target: target_path } [secrets, volume_context];
     "Node/NodeUnpublishVolume" NodeUnpublishVolumeRequest { volume_id: volume_id, target: target_path };
     "Node/NodeGetVolumeStats" NodeGetVolumeStatsRequest { volume_id: volume_id, target: volume_path };
-    "Node/NodeExpandVolume" NodeExpandVolumeRequest { volume_id: volume_id, target: volume_path } secrets;
+    "Node/NodeExpandVolume" NodeExpandVolumeRequest { volume_id: volume_id, target: volume_path } [secrets];
 }
+
+/// The key of the service account tokens of a pod, which the kubelet passes in the volume context (KEP-1855) or in the
+/// secrets (KEP-5538). Upstream: `podServiceAccountTokenAttrs` in `pkg/volume/csi/csi_mounter.go`.
+const TOKENS: &str = "csi.storage.k8s.io/serviceAccount.tokens";
 
 const CREATE_VOLUME: &str = "Controller/CreateVolume";
 const GET_PLUGIN_INFO: &str = "Identity/GetPluginInfo";
@@ -122,13 +131,27 @@ pub(super) fn of_response(method: &str, body: &[u8]) -> Option<Learned> {
 }
 
 impl Facts {
-    /// `text` without the secrets of the request, in case the driver has quoted one.
-    pub(super) fn without_secrets(&self, text: &str) -> String {
-        let mut secrets: Vec<&String> = self.secrets.iter().collect();
-        // A secret may contain another.
-        secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
-        secrets.into_iter().fold(text.to_owned(), |text, secret| text.replace(secret, "***stripped***"))
+    /// A driver's message for a record: cut, and without the secrets of the request, in case it quotes one.
+    pub(super) fn cleaned(&self, text: &str) -> String {
+        redact::cleaned(text, &self.secrets)
     }
+}
+
+/// The sensitive values of one of a request's maps: all secrets, and the tokens wherever they are.
+fn sensitive(map: &str, values: BTreeMap<String, String>) -> Vec<String> {
+    let values = values.into_iter().filter(|(key, _)| map == "secrets" || key == TOKENS);
+    let all = values.flat_map(|(key, value)| {
+        let mut all = if key == TOKENS { tokens(&value) } else { Vec::new() };
+        all.push(value);
+        all
+    });
+    all.filter(|value| !value.is_empty()).collect()
+}
+
+/// The tokens in the value of [`TOKENS`], a JSON object by audience: a driver may quote one of them alone.
+fn tokens(value: &str) -> Vec<String> {
+    let by_audience: BTreeMap<String, Value> = serde_json::from_str(value).unwrap_or_default();
+    by_audience.values().filter_map(|token| token["token"].as_str()).map(str::to_owned).collect()
 }
 
 fn rpc_of(method: &str) -> Option<&str> {
@@ -217,11 +240,19 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_taken_out_longest_first() {
-        let facts = Facts { secrets: vec!["abc".into(), "abcdef".into()], ..Facts::default() };
-        assert_eq!(
-            facts.without_secrets("bad key abcdef, or abc"),
-            "bad key ***stripped***, or ***stripped***"
-        );
+    fn the_tokens_of_a_pod_are_secrets_wherever_they_are() {
+        let json = r#"{"vault":{"token":"t0ken","expirationTimestamp":"2026-01-01T00:00:00Z"}}"#;
+        let map = |entries: &[(&str, &str)]| {
+            entries.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect::<BTreeMap<_, _>>()
+        };
+        let publish = |secrets, volume_context| {
+            let request = v1::NodePublishVolumeRequest { secrets, volume_context, ..Default::default() };
+            of_request("/csi.v1.Node/NodePublishVolume", &framed(&request)).secrets
+        };
+        let all = ["t0ken", json];
+        assert_eq!(publish(map(&[]), map(&[(TOKENS, json), ("storage", "fast")])), all);
+        assert_eq!(publish(map(&[(TOKENS, json), ("key", "s")]), map(&[])), [&all[..], &["s"]].concat());
+        // Whatever the caller has put there is not repeated.
+        assert_eq!(publish(map(&[]), map(&[(TOKENS, "t0ken"), ("a", "")])), ["t0ken"]);
     }
 }

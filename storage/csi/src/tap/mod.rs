@@ -9,6 +9,9 @@
 //!            (tee: channel) ^────── fault plans ─────┘   (or in a file: fault_file)
 //! ```
 //!
+//! Messages of the driver are recorded without the secrets of their requests (`redact`). Of a body the tap keeps
+//! at most what gRPC accepts as a message.
+//!
 //! The end record is in the sink before the caller sees the result. So when a write to the API server that
 //! follows from an RPC is observed, the record of the RPC is on its way already.
 
@@ -21,8 +24,11 @@ mod line;
 mod listen;
 mod no_answer;
 mod record;
+mod redact;
 mod service;
 mod sink;
+#[cfg(test)]
+mod size_tests;
 #[cfg(test)]
 mod timing_tests;
 
@@ -43,6 +49,7 @@ pub use line::{TapLine, write_lines};
 pub use listen::{FaultControl, listen};
 pub use no_answer::NoAnswer;
 pub use record::{CallId, Edge, TapRecord};
+pub use redact::without_tokens;
 pub use service::Tapped;
 
 pub(crate) use service::Context;

@@ -38,7 +38,7 @@ pub enum Edge {
         /// The status code that the caller receives, by its gRPC name in JSON (`OK`, `DeadlineExceeded`).
         #[serde(with = "code")]
         code: Code,
-        /// The status message of a failure, with the secrets of the request removed.
+        /// The beginning of a failure's status message, with the secrets and tokens of the request removed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         message: Option<String>,
         /// A fault was injected, so that the call failed independent of the driver.

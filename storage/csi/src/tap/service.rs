@@ -9,7 +9,7 @@ use std::{
 
 use claimcheck_model::Stamp;
 use http::{HeaderMap, HeaderValue, Request, Response};
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt, Full, Limited};
 use tokio::time::{Instant, sleep, sleep_until};
 use tonic::{
     Code, Status,
@@ -27,12 +27,16 @@ use super::{
 };
 
 const GRPC_TIMEOUT: &str = "grpc-timeout";
+/// Maximum size of a body with a single message, as of gRPC's servers and clients by default, and the message's prefix.
+/// Upstream: `defaultServerMaxReceiveMessageSize` in grpc-go.
+pub(super) const BODY_LIMIT: usize = (4 << 20) + 5;
 
 /// A channel with recorded calls, a default deadline, and fault injection.
 ///
 /// Otherwise it is transparent: messages, metadata and status pass unchanged, unknown methods are not parsed. A
 /// call without a response because the connection failed is `Unavailable` and one past its deadline
-/// `DeadlineExceeded`, as with gRPC's own clients; tonic would return `Unknown` and `Cancelled`.
+/// `DeadlineExceeded`, as with gRPC's own clients; tonic would return `Unknown` and `Cancelled`. A request that is
+/// larger than gRPC's servers accept by default is rejected here: the tap could not remove its secrets from messages.
 #[derive(Clone, Debug)]
 pub struct Tapped<S> {
     inner: S,
@@ -92,9 +96,16 @@ where
         request.headers_mut().insert(GRPC_TIMEOUT, header_of(limit));
         limit
     });
-    let (request, facts) = read(request).await?;
+    let method = request.uri().path().to_owned();
+    let (request, facts) = match read(request).await {
+        Ok(read) => read,
+        Err(status) => {
+            Call::start(context, method, Facts::default()).end(&status);
+            return Err(status);
+        }
+    };
     let deadline = Instant::now() + limit;
-    let mut call = Call::start(context, request.uri().path().to_owned(), facts);
+    let mut call = Call::start(context, method, facts);
     let outcome = tokio::select! {
         // tonic has the same deadline, but calls it `Cancelled`.
         biased;
@@ -130,10 +141,12 @@ where
         Some(FaultAction::Hang) => std::future::pending().await,
         Some(FaultAction::DropAfter) => true,
     };
-    let response = inner.call(request).await.map_err(|error| unanswered(error.into()))?;
+    let mut response = inner.call(request).await.map_err(|error| unanswered(error.into()))?;
     if lost {
         // The driver is done only when its answer is complete.
-        response.into_body().collect().await.map_err(broken)?;
+        while let Some(frame) = response.body_mut().frame().await {
+            frame.map_err(broken)?;
+        }
         return Err(Status::unavailable("the answer was lost (injected fault)"));
     }
     Ok(response)
@@ -145,9 +158,17 @@ async fn read(request: Request<Body>) -> Result<(Request<Body>, Facts), Status> 
         return Ok((request, Facts::default()));
     }
     let (head, body) = request.into_parts();
-    let bytes = body.collect().await?.to_bytes();
+    let bytes = Limited::new(body, BODY_LIMIT).collect().await.map_err(unread)?.to_bytes();
     let facts = facts::of_request(head.uri.path(), &bytes);
     Ok((Request::from_parts(head, Body::new(Full::new(bytes))), facts))
+}
+
+/// The status of a request that is interrupted, or too large.
+fn unread(error: StdError) -> Status {
+    match error.downcast::<Status>() {
+        Ok(status) => *status,
+        Err(_) => Status::resource_exhausted("the request is larger than 4 MiB, which gRPC's servers reject"),
+    }
 }
 
 /// A call that has been recorded as started. Ends exactly once: dropping it is `Canceled`.
@@ -190,13 +211,18 @@ impl Call {
         }
     }
 
+    /// Whether its end is recorded.
+    pub(super) fn is_over(&self) -> bool {
+        self.ended
+    }
+
     /// Records the end, unless it is recorded already.
     pub(super) fn end(&mut self, status: &Status) {
         if mem::replace(&mut self.ended, true) {
             return;
         }
         let failed = status.code() != Code::Ok;
-        let message = failed.then(|| self.facts.without_secrets(status.message()));
+        let message = failed.then(|| self.facts.cleaned(status.message()));
         self.record(Edge::End { code: status.code(), message, injected: self.injected });
     }
 

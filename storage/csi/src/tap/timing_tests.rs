@@ -17,7 +17,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 use tonic::{Code, Status, body::Body, codegen::Bytes};
-use tower::{service_fn, util::BoxCloneSyncService};
+use tower::{ServiceExt, service_fn, util::BoxCloneSyncService};
 
 use super::{Context, FaultAction, FaultPlan, FaultRule, Tap, TapRecord, Tapped};
 use crate::v1::{DeleteVolumeRequest, DeleteVolumeResponse, controller_client::ControllerClient};
@@ -114,6 +114,31 @@ async fn the_deadline_of_a_call_goes_before_that_of_the_handle() {
     let status = client.delete_volume(request).await.unwrap_err();
     assert_eq!((status.code(), start.elapsed()), (Code::DeadlineExceeded, Duration::from_secs(120)));
     assert_eq!(bench.acted(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_never_pauses_ends_with_the_deadline() {
+    let service = service_fn(|_: Request<Body>| async {
+        let frames = std::iter::repeat_with(|| Ok::<_, Status>(Frame::data(Bytes::from_static(&[0; 5]))));
+        Ok(Response::new(Body::new(StreamBody::new(tokio_stream::iter(frames)))))
+    });
+    let (component, driver) = ("backup".to_owned(), OnceLock::new());
+    let context = Context { tap: Tap::none(), component, driver, deadline: DEADLINE };
+    let service = BoxCloneSyncService::<_, _, Status>::new(service);
+    let tapped = Tapped::new(service, Arc::new(context));
+    let request =
+        Request::post("http://localhost/csi.v1.SnapshotMetadata/GetMetadataDelta").body(Body::empty());
+    let mut body = tapped.oneshot(request.unwrap()).await.unwrap().into_body();
+    let mut frames = 0;
+    let status = loop {
+        match body.frame().await.expect("it has no end") {
+            Ok(_) => frames += 1,
+            Err(status) => break status,
+        }
+        assert!(frames < 20, "the deadline has passed");
+        tokio::time::advance(Duration::from_secs(1)).await;
+    };
+    assert_eq!(status.code(), Code::DeadlineExceeded);
 }
 
 #[tokio::test(start_paused = true)]

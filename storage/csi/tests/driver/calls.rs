@@ -99,6 +99,26 @@ async fn errors_keep_code_and_message_but_records_hold_no_secret() {
 }
 
 #[tokio::test]
+async fn records_hold_no_token_of_a_pod() {
+    const TOKENS: &str = "csi.storage.k8s.io/serviceAccount.tokens";
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("csi.sock");
+    let _running = Toy::default().serve(&socket);
+    let (tap, mut records) = Tap::channel();
+
+    let tokens =
+        format!(r#"{{"vault":{{"token":"{SECRET}","expirationTimestamp":"2026-01-01T00:00:00Z"}}}}"#);
+    let volume_context = BTreeMap::from([(TOKENS.to_owned(), tokens)]);
+    let request = v1::NodePublishVolumeRequest { volume_context, ..Default::default() };
+    let status = driver(&socket, tap).node().node_publish_volume(request).await.unwrap_err();
+    assert!(status.message().contains(SECRET), "the caller gets what the driver said");
+
+    let Edge::End { message, .. } = &drain(&mut records)[1].edge else { panic!("the second is the end") };
+    let expected = format!(r#"unusable: {{"{TOKENS}": "***stripped***"}}"#);
+    assert_eq!(message.as_deref(), Some(expected.as_str()));
+}
+
+#[tokio::test]
 async fn methods_that_nobody_knows_pass_and_say_so() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("csi.sock");

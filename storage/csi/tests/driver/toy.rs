@@ -110,6 +110,14 @@ impl Node for Toy {
     ) -> Answer<v1::NodeStageVolumeResponse> {
         std::future::pending().await
     }
+
+    /// Quotes the volume context, as drivers have done with the tokens in it (CVE-2023-2878, CVE-2024-3744).
+    async fn node_publish_volume(
+        &self,
+        request: Request<v1::NodePublishVolumeRequest>,
+    ) -> Answer<v1::NodePublishVolumeResponse> {
+        Err(Status::invalid_argument(format!("unusable: {:?}", request.into_inner().volume_context)))
+    }
 }
 
 #[tonic::async_trait]

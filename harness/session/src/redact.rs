@@ -1,0 +1,82 @@
+//! Removes tokens from the texts of events. Messages of drivers reach reports through Kubernetes Events, conditions and
+//! logs, and drivers have quoted the tokens of pods in them (CVE-2023-2878, CVE-2024-3744).
+
+use std::borrow::Cow;
+
+use claimcheck_csi::tap::without_tokens;
+use claimcheck_model::{CaseResult, Event, LoadEvent};
+use serde_json::Value;
+
+/// Removes all tokens from an event.
+pub(crate) fn redact(event: &mut Event) {
+    match event {
+        Event::Evidence(evidence) => {
+            evidence.objects.iter_mut().for_each(value);
+            evidence.events.iter_mut().for_each(|event| text(&mut event.message));
+            evidence.logs.iter_mut().for_each(|log| text(&mut log.text));
+        }
+        Event::Step { failed: Some(why), .. }
+        | Event::CaseFinished { result: CaseResult::Failed { why } | CaseResult::Skipped { why }, .. }
+        | Event::Load(LoadEvent::Failed { why, .. })
+        | Event::Warning { text: why, .. } => text(why),
+        Event::Ended(end) => end.last_lines.iter_mut().for_each(text),
+        // The others contain names and numbers.
+        _ => {}
+    }
+}
+
+fn value(of: &mut Value) {
+    match of {
+        Value::String(string) => text(string),
+        Value::Array(items) => items.iter_mut().for_each(value),
+        Value::Object(fields) => fields.values_mut().for_each(value),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+fn text(of: &mut String) {
+    if let Cow::Owned(clean) = without_tokens(of) {
+        *of = clean;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use claimcheck_model::{CaseId, ComponentEnd, Evidence, Log, Stamp, Told};
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn no_text_of_a_driver_brings_a_token_into_a_report() {
+        let token = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJwb2QifQ.c2lnbmF0dXJl";
+        let said = || format!("rpc error: code = Unauthenticated desc = bad token {token}");
+        let case = || CaseId::new("suite", "case");
+        let object =
+            json!({ "status": { "attachError": { "message": said() }, "phases": ["Failed", said()] } });
+        let events = [
+            Event::Evidence(Evidence {
+                case: case(),
+                objects: vec![object],
+                events: vec![Told { message: said(), ..Told::default() }],
+                logs: vec![Log { of: "node/agent".into(), text: said() }],
+            }),
+            Event::Step {
+                case: case(),
+                what: "pod to run".into(),
+                start: Stamp::default(),
+                seconds: 1.0,
+                failed: Some(said()),
+            },
+            Event::CaseFinished { case: case(), result: CaseResult::Failed { why: said() }, seconds: 1.0 },
+            Event::Load(LoadEvent::Failed { claims: Vec::new(), why: said() }),
+            Event::Warning { case: case(), text: said() },
+            Event::Ended(ComponentEnd { last_lines: vec![said()], ..ComponentEnd::default() }),
+        ];
+        for mut event in events {
+            redact(&mut event);
+            let line = serde_json::to_string(&event).unwrap();
+            assert!(line.contains("bad token ***stripped***") && !line.contains("eyJ"), "{line}");
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Removes credentials from messages: drivers quote the requests that they reject, in the formats of their languages.
+
+use std::{borrow::Cow, cmp::Reverse};
+
+use base64::{
+    Engine as _,
+    engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD},
+};
+
+/// The replacement for a secret, as in csi-lib-utils' protosanitizer.
+const STRIPPED: &str = "***stripped***";
+/// Maximum length of a message in bytes; a status may have megabytes, and a log line should not.
+const LONGEST: usize = 4096;
+
+/// The beginning of `text`, without these secrets in any form in which programs quote a string, and without tokens.
+pub(super) fn cleaned(text: &str, secrets: &[String]) -> String {
+    let mut forms: Vec<String> = secrets.iter().flat_map(|secret| forms(secret)).collect();
+    // A secret may contain another.
+    forms.sort_unstable_by_key(|form| Reverse(form.len()));
+    let mut clean = String::new();
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        if clean.len() >= LONGEST {
+            clean.push('…');
+            break;
+        }
+        let secret = forms.iter().find_map(|form| rest.strip_prefix(form.as_str()));
+        rest = if let Some(after) = secret {
+            clean.push_str(STRIPPED);
+            after
+        } else {
+            clean.push(first);
+            &rest[first.len_utf8()..]
+        };
+    }
+    without_tokens(&clean).into_owned()
+}
+
+/// `text` without words that look like JSON Web Tokens: parts in base64url, joined by dots, of which the first is a
+/// JSON object, so that it begins with `eyJ` (RFC 7519).
+pub fn without_tokens(text: &str) -> Cow<'_, str> {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let mut clean = String::new();
+    let mut rest = text;
+    while let Some(start) = rest.find("eyJ") {
+        let (before, from) = rest.split_at(start);
+        let (word, after) = from.split_at(from.find(|c| !is_part(c)).unwrap_or(from.len()));
+        clean.push_str(before);
+        // The dot at the end of a sentence joins nothing.
+        let is_token = word.trim_end_matches('.').contains('.');
+        clean.push_str(if is_token { STRIPPED } else { word });
+        rest = after;
+    }
+    if clean.is_empty() {
+        return Cow::Borrowed(rest);
+    }
+    clean.push_str(rest);
+    Cow::Owned(clean)
+}
+
+/// A secret as it is, in base64, and quoted as by Go's `%q` and `encoding/json`. A driver may have trimmed it: files of
+/// secrets often end with a newline.
+fn forms(secret: &str) -> Vec<String> {
+    let values = [secret, secret.trim()].into_iter().filter(|value| !value.trim().is_empty());
+    let forms = values.flat_map(|value| {
+        let json = json(value);
+        // `encoding/json` escapes these, too.
+        let html = json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
+        // Without padding, so that both variants are found.
+        let (base64, url) = (STANDARD_NO_PAD.encode(value), URL_SAFE_NO_PAD.encode(value));
+        [value.to_owned(), quoted(value), json, html, base64, url]
+    });
+    forms.collect()
+}
+
+/// The text within the quotes of a JSON string.
+fn json(text: &str) -> String {
+    let quoted = serde_json::Value::from(text).to_string();
+    quoted[1..quoted.len() - 1].to_owned()
+}
+
+/// The text within the quotes of Go's `%q` (`strconv.Quote`).
+fn quoted(text: &str) -> String {
+    let mut quoted = String::new();
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            '\u{7}' => quoted.push_str("\\a"),
+            '\u{8}' => quoted.push_str("\\b"),
+            '\t' => quoted.push_str("\\t"),
+            '\n' => quoted.push_str("\\n"),
+            '\u{b}' => quoted.push_str("\\v"),
+            '\u{c}' => quoted.push_str("\\f"),
+            '\r' => quoted.push_str("\\r"),
+            c if c.is_ascii_control() => quoted.push_str(&format!("\\x{:02x}", u32::from(c))),
+            // Rust escapes what Go does not regard as printable.
+            c if !c.is_ascii() && c.escape_debug().len() > 1 => quoted.push_str(&match u32::from(c) {
+                code @ ..=0xffff => format!("\\u{code:04x}"),
+                code => format!("\\U{code:08x}"),
+            }),
+            c => quoted.push(c),
+        }
+    }
+    quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn clean(text: &str, secrets: &[&str]) -> String {
+        cleaned(text, &secrets.iter().map(|&secret| secret.to_owned()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn secrets_are_removed_longest_first_and_markers_stay() {
+        assert_eq!(
+            clean("bad key abcdef, or abc", &["abc", "abcdef"]),
+            "bad key ***stripped***, or ***stripped***"
+        );
+        assert_eq!(clean("a b", &["a", "*", "stripped"]), "***stripped*** b");
+        assert_eq!(clean("nothing", &["", " \n"]), "nothing");
+    }
+
+    #[test]
+    fn secrets_are_removed_in_all_forms() {
+        let secret = "p\"q\\<&>\n\u{1}\u{7f}é\u{200b}\u{1f512}\u{e0001}";
+        for form in [
+            secret,
+            // fmt.Sprintf("%q", secret)
+            "p\\\"q\\\\<&>\\n\\x01\\x7fé\\u200b\u{1f512}\\U000e0001",
+            // json.Marshal(secret)
+            "p\\\"q\\\\\\u003c\\u0026\\u003e\\n\\u0001\u{7f}é\u{200b}\u{1f512}\u{e0001}",
+            // JSON of other languages
+            "p\\\"q\\\\<&>\\n\\u0001\u{7f}é\u{200b}\u{1f512}\u{e0001}",
+        ] {
+            assert_eq!(clean(&format!("a {form} z"), &[secret]), "a ***stripped*** z", "{form}");
+        }
+        // base64 -w0, with the padding that remains; the second has the characters that differ in URLs.
+        for (secret, base64) in [("hunter2", "aHVudGVyMg"), ("??>>?", "Pz8+Pj8"), ("??>>?", "Pz8-Pj8")] {
+            assert_eq!(clean(&format!("{base64}=="), &[secret]), "***stripped***==", "{base64}");
+        }
+        assert_eq!(clean("login hunter2 failed", &["hunter2\n"]), "login ***stripped*** failed");
+    }
+
+    #[test]
+    fn long_messages_are_cut_without_cutting_a_secret() {
+        let text = format!("{}secret{}", "x".repeat(LONGEST - 1), "y".repeat(1 << 20));
+        let clean = clean(&text, &["secret"]);
+        assert!(clean.ends_with("x***stripped***…") && clean.len() < LONGEST + 20, "{}", clean.len());
+    }
+
+    #[test]
+    fn tokens_are_removed_and_other_words_stay() {
+        let token = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJwb2QifQ.c2lnbmF0dXJl";
+        for (text, expected) in [
+            (format!("token {token}."), "token ***stripped***"),
+            (format!(r#"{{\"a\":{{\"token\":\"{token}\"}}}}"#), r#"{\"a\":{\"token\":\"***stripped***\"}}"#),
+            (format!("{token} Bearer%20{token}, x"), "***stripped*** Bearer%20***stripped***, x"),
+            // The API server cuts long messages of Events.
+            (format!("x {}", &token[..30]), "x ***stripped***"),
+            ("eyJ and eyJhbGci. It".to_owned(), "eyJ and eyJhbGci. It"),
+            ("no token".to_owned(), "no token"),
+        ] {
+            assert_eq!(without_tokens(&text), expected, "{text}");
+        }
+        assert_eq!(clean(&format!("bad {token}"), &[]), "bad ***stripped***");
+    }
+}
