@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use claimcheck_cluster::DriverCommand;
-use claimcheck_conformance::{Config, Endpoints, Planned, Restart, Runner, Suite, catalogue, plan};
+use claimcheck_conformance::{Case, Config, Endpoints, Planned, Restart, Runner, Suite, catalogue, plan};
 use claimcheck_harness::{Lane, STATE_DIR};
 use claimcheck_model::{ClusterKind, Event, RunInfo, Stamp};
 use claimcheck_report::metrics::Metrics;
@@ -31,6 +31,9 @@ const INTERRUPTED: u8 = 130;
 
 /// Runs the test cases against a driver; the exit code reports the outcome.
 pub fn run(args: Args, lane: Option<Lane>, began: Stamp) -> Result<ExitCode> {
+    if let Some(name) = &args.explain {
+        return Ok(explain(name));
+    }
     let config = match args.config(lane) {
         Ok(config) => config,
         Err(error) => return Ok(crate::unreadable(&error)),
@@ -41,11 +44,7 @@ pub fn run(args: Args, lane: Option<Lane>, began: Stamp) -> Result<ExitCode> {
         Err(error) => return Ok(crate::unreadable(&error)),
     };
     if plan(&catalogue(), &args.filter, None).is_empty() {
-        eprintln!(
-            "claimcheck: no test case matches {}: see `claimcheck csi --list`",
-            args.filter.join(" or ")
-        );
-        return Ok(ExitCode::from(2));
+        return Ok(no_case(&args.filter.join(" or ")));
     }
     if args.endpoint.is_none() && args.driver.is_none() {
         if args.list {
@@ -55,6 +54,28 @@ pub fn run(args: Args, lane: Option<Lane>, began: Stamp) -> Result<ExitCode> {
         return Ok(local_driver::which());
     }
     crate::runtime()?.block_on(attempt(args, config, expected, lane, began))
+}
+
+fn no_case(wanted: &str) -> ExitCode {
+    eprintln!("claimcheck: no test case matches {wanted}: see `claimcheck csi --list`");
+    ExitCode::from(2)
+}
+
+/// Prints what the case of this name checks; without one, what all cases check that contain it in their name.
+fn explain(name: &str) -> ExitCode {
+    let mut cases = catalogue();
+    cases.retain(|case| case.id().to_string().contains(name));
+    if cases.iter().any(|case| case.id().to_string() == name) {
+        cases.retain(|case| case.id().to_string() == name);
+    }
+    // A row that runs with each access type is two cases in sequence.
+    cases.dedup_by_key(|case: &mut Case| (case.suite, case.row.name));
+    if cases.is_empty() {
+        return no_case(name);
+    }
+    let explained: Vec<String> = cases.iter().map(Case::explanation).collect();
+    println!("{}", explained.join("\n\n"));
+    ExitCode::SUCCESS
 }
 
 /// The driver under test, and how to restart the processes started for it.
@@ -94,7 +115,7 @@ async fn attempt(
     let planned = plan(&catalogue(), &args.filter, Some(suite.offers()));
     // Sending fails only if the reporter has stopped, which its result reports.
     let _ = events.send(Event::RunStarted(info(&args, &suite, &planned, lane)));
-    let runner = Runner::new(suite, args.parallel.into(), events.clone(), interrupted.clone());
+    let runner = Runner::new(suite, args.parallel.into(), args.strict, events.clone(), interrupted.clone());
     runner.run_all(&planned).await;
     drop(runner);
     // All calls have ended; wait until each is emitted before the end of the run.
@@ -161,6 +182,7 @@ fn info(args: &Args, suite: &Suite, planned: &[Planned], lane: Option<Lane>) -> 
     let mut environment: BTreeMap<String, String> =
         told.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
     environment.extend(lane.map(|lane| ("lane".to_owned(), lane.describe().to_owned())));
+    environment.extend(args.strict.then(|| ("strict".to_owned(), "true".to_owned())));
     RunInfo {
         cases: planned.len(),
         cluster: ClusterKind::Csi,
@@ -180,11 +202,19 @@ fn print(planned: &[Planned], format: Format) -> Result<()> {
     }
     let mut table = Table::new();
     table.load_style(TableStyle::new()).set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_header(["CASE", "RULE (CSI SPECIFICATION)", "CSI-SANITY", "NEEDS", "SKIPPED BECAUSE"]);
+    table.set_header([
+        "CASE",
+        "RULE (CSI SPECIFICATION)",
+        "STRENGTH",
+        "CSI-SANITY",
+        "NEEDS",
+        "SKIPPED BECAUSE",
+    ]);
     for case in listed {
         table.add_row([
             case.case.to_string(),
             case.rule.to_owned(),
+            case.strength.to_string(),
             case.upstream.unwrap_or_default().to_owned(),
             case.needs.join(", "),
             case.skip.unwrap_or_default(),

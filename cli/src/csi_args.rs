@@ -38,6 +38,12 @@ pub struct Args {
     /// List the cases with the specification rule, the equivalent csi-sanity test and, with a driver, skip reasons
     #[arg(long)]
     pub list: bool,
+    /// Print what a case checks and why, with a link to the CSI specification: its name, or a part of several names
+    #[arg(long, value_name = "CASE", conflicts_with_all = ["filter", "list", "expect"])]
+    pub explain: Option<String>,
+    /// Fail cases also for a violated SHOULD of the specification, which otherwise is a warning
+    #[arg(long)]
+    pub strict: bool,
     /// Number of concurrent cases
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..))]
     pub parallel: u16,

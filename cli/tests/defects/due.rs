@@ -60,12 +60,16 @@ pub(crate) const fn due_of(defect: Defect) -> Due {
             "a different size returned OK",
             1,
         ),
-        Defect::CapacityZero => due(
-            Directories,
-            "controller_list::ControllerGetVolume returns the created volume",
-            "returned the capacity 0",
-            1,
-        ),
+        // That ControllerGetVolume returns current information is a SHOULD, and so not a failure.
+        Defect::CapacityZero => Due {
+            as_what: As::CaseWarning,
+            ..due(
+                Directories,
+                "controller_list::ControllerGetVolume returns the created volume",
+                "returned the capacity 0",
+                0,
+            )
+        },
         Defect::CapacityHalved => due(
             Directories,
             "controller_create::CreateVolume returns a volume of at least the requested size [mount]",
@@ -352,7 +356,7 @@ pub(crate) const fn due_of(defect: Defect) -> Due {
             Directories,
             "declarations::ControllerGetCapabilities declares only implemented calls",
             "declared, but these calls return Unimplemented",
-            10,
+            12,
         ),
         Defect::ImplementedUndeclared => due(
             Directories,
@@ -360,12 +364,16 @@ pub(crate) const fn due_of(defect: Defect) -> Due {
             "implemented, but not declared",
             2,
         ),
-        Defect::CapabilityTwice => due(
-            Directories,
-            "declarations::ControllerGetCapabilities returns only known capabilities, each once",
-            "twice",
-            1,
-        ),
+        // The specification does not forbid declaring a capability twice, so it is not a failure.
+        Defect::CapabilityTwice => Due {
+            as_what: As::CaseWarning,
+            ..due(
+                Directories,
+                "declarations::ControllerGetCapabilities returns only known capabilities, each once",
+                "twice",
+                0,
+            )
+        },
         // A caller must assume that the plugin is ready (CSI specification, Probe), so it is not a failure.
         Defect::ProbeWithoutReady => Due {
             as_what: As::CaseWarning,

@@ -15,10 +15,12 @@ use super::{
 
 /// Detaches the loop devices of the files below its first argument, and those that the kubelet attached to raw block
 /// volumes (`makeLoopDevice` of pkg/volume/util/volumepathhandler/volume_path_handler_linux.go). The kernel detaches a
-/// device in use as soon as its last user is gone, which is when the node is deleted.
-const DETACH_LOOPS: &str = "losetup --list --noheadings --output BACK-INO | while read -r inode; do \
-    find \"$1\" /var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices -inum \"$inode\" \
-    \\( -type f -o -type b \\) 2>/dev/null || true; done | while read -r file; do \
+/// device in use as soon as its last user is gone, which is when the node is deleted. The latter are found by their
+/// paths alone, since `find` takes type and inode of a mount point from the folder below it.
+const DETACH_LOOPS: &str = "{ losetup --list --noheadings --output BACK-INO | while read -r inode; do \
+    find \"$1\" -type f -inum \"$inode\"; done; \
+    find /var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices -path '*/dev/*' 2>/dev/null || true; } | \
+    while read -r file; do \
     losetup --noheadings --output NAME --associated \"$file\" | xargs -r -n 1 losetup --detach; done";
 
 /// A cluster was not completely deleted.

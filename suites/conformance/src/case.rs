@@ -10,7 +10,7 @@ use claimcheck_csi::v1::{
 };
 use claimcheck_model::CaseId;
 
-use crate::fixture::Fixture;
+use crate::{fixture::Fixture, spec::Sentence};
 
 /// The future that the function of a row returns.
 pub type Running = Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send>>;
@@ -103,8 +103,10 @@ pub enum Need {
 pub struct Row {
     /// Its name: call, condition and expected result.
     pub name: &'static str,
-    /// The section of the CSI specification that requires it.
-    pub rule: &'static str,
+    /// The sentence of the CSI specification that it checks.
+    pub rule: &'static Sentence,
+    /// Further sentences that it checks.
+    pub also: &'static [&'static Sentence],
     /// Its requirements.
     pub needs: &'static [Need],
     /// The equivalent csi-sanity test (kubernetes-csi/csi-test, pkg/sanity).
@@ -119,8 +121,14 @@ pub struct Row {
 
 impl Row {
     /// A row without requirements.
-    pub(crate) const fn new(name: &'static str, rule: &'static str, run: Run) -> Self {
-        Self { name, rule, needs: &[], upstream: None, accesses: Accesses::Any, when: When::Together, run }
+    pub(crate) const fn new(name: &'static str, rule: &'static Sentence, run: Run) -> Self {
+        let (accesses, when) = (Accesses::Any, When::Together);
+        Self { name, rule, also: &[], needs: &[], upstream: None, accesses, when, run }
+    }
+
+    /// Adds sentences that it also checks.
+    pub(crate) const fn also(self, also: &'static [&'static Sentence]) -> Self {
+        Self { also, ..self }
     }
 
     /// Adds requirements.
@@ -148,9 +156,9 @@ impl Row {
         Self { when, ..self }
     }
 
-    /// The cases of this row in a suite.
-    pub(crate) fn cases(self, suite: &'static str) -> Vec<Case> {
-        let case = |access| Case { suite, row: self, access };
+    /// The cases of this row in a suite, with what the cases of the suite have in common.
+    pub(crate) fn cases(self, suite: &'static str, about: &'static str) -> Vec<Case> {
+        let case = |access| Case { suite, about, row: self, access };
         match self.accesses {
             Accesses::Any => vec![case(None)],
             Accesses::Only(access) => vec![case(Some(access))],
@@ -164,6 +172,8 @@ impl Row {
 pub struct Case {
     /// The suite.
     pub suite: &'static str,
+    /// What the cases of the suite have in common.
+    pub about: &'static str,
     /// The row.
     pub row: Row,
     /// The access type, where the row depends on it.

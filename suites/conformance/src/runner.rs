@@ -19,12 +19,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     case::When,
-    expect::{Skip, skip},
+    expect::skip,
     fixture::{Finding, Fixture, Step},
     life::{End, Life, Unanswered},
     plan::Planned,
     rows::CREATE,
+    spec,
     suite::Suite,
+    verdict::{Breaks, verdict},
 };
 
 /// The time limit of a case, as a multiple of the deadline of a call, in addition to the wait for snapshots.
@@ -35,6 +37,8 @@ const CALLS: u32 = 10;
 pub struct Runner {
     suite: Arc<Suite>,
     parallel: usize,
+    /// A violated SHOULD fails its case.
+    strict: bool,
     started: AtomicUsize,
     events: UnboundedSender<Event>,
     interrupted: CancellationToken,
@@ -60,16 +64,17 @@ struct Again {
 }
 
 impl Runner {
-    /// A runner of at most `parallel` cases at a time, fewer where a node accepts few volumes. Once `interrupted`,
-    /// running cases clean up and fail, and no more start.
+    /// A runner of at most `parallel` cases at a time, fewer where a node accepts few volumes. If `strict`, a violated
+    /// SHOULD fails its case. Once `interrupted`, running cases clean up and fail, and no more start.
     pub fn new(
         suite: Arc<Suite>,
         parallel: usize,
+        strict: bool,
         events: UnboundedSender<Event>,
         interrupted: CancellationToken,
     ) -> Arc<Self> {
         let parallel = suite.parallel(parallel);
-        Arc::new(Self { suite, parallel, started: AtomicUsize::new(0), events, interrupted })
+        Arc::new(Self { suite, parallel, strict, started: AtomicUsize::new(0), events, interrupted })
     }
 
     /// Runs all cases, each in its phase.
@@ -116,7 +121,8 @@ impl Runner {
             let end = first.end.as_ref().map(|end| end.told(&calls)).unwrap_or_default();
             let why =
                 format!("{end} while other cases ran in parallel; the case alone does not reproduce it");
-            ended.result = CaseResult::Failed { why: with_rule(why, first.planned) };
+            let outcome = Err(anyhow!(why)).breaks(spec::SERVICE);
+            (ended.result, _) = verdict(first.planned.case.row.rule, outcome, &[], self.strict);
         }
         all.into_iter().for_each(|ended| self.tell(ended));
     }
@@ -196,16 +202,19 @@ impl Runner {
         }
         let mut own = None;
         match life {
-            Life::Well if late => outcome = self.blame(&case, &calls, "times out", outcome),
+            Life::Well if late => {
+                outcome = self.blame(&case, &calls, "times out", outcome.breaks(spec::SERVICE));
+            }
             Life::Well => {}
             Life::Ended(end) => {
-                outcome = self.blame(&case, &calls, "makes the driver fail", Err(anyhow!(end.told(&calls))));
+                let failed = Err(anyhow!(end.told(&calls))).breaks(spec::SERVICE);
+                outcome = self.blame(&case, &calls, "makes the driver fail", failed);
                 // Leftovers of a driver that exits during a call are part of the same defect.
-                findings = findings.into_iter().map(|it| Finding::Warning(it.into_text())).collect();
+                findings = findings.iter().map(|it| Finding::Warning(it.text().to_owned())).collect();
                 own = Some(end);
             }
             Life::Gone(end, why) => {
-                (outcome, own) = (Err(anyhow!(why)), Some(end));
+                (outcome, own) = (Err(anyhow!(why)).breaks(spec::SERVICE), Some(end));
                 findings.clear();
             }
             Life::NotThere(why) => {
@@ -215,8 +224,9 @@ impl Runner {
         }
         let (failures, warnings): (Vec<_>, Vec<_>) =
             findings.into_iter().partition(|finding| matches!(finding, Finding::Failure(_)));
-        let warnings = warnings.into_iter().map(Finding::into_text).chain(fixture.warnings()).collect();
-        let result = result(planned, outcome, &failures);
+        let warnings = warnings.iter().map(|it| it.text().to_owned()).chain(fixture.warnings());
+        let (result, violation) = verdict(planned.case.row.rule, outcome, &failures, self.strict);
+        let warnings = warnings.chain(violation).collect();
         Ok(Ended { case, result, seconds: began.elapsed().as_secs_f64(), warnings, end: own })
     }
 
@@ -243,14 +253,16 @@ impl Runner {
         let limit = config.call_limit() * CALLS + Duration::from_secs(config.ready_timeout);
         let mut task = tokio::spawn((planned.case.row.run)(Arc::clone(fixture)));
         let ended = tokio::select! {
-            ended = &mut task => return ended.unwrap_or_else(|error| Err(anyhow!("the case panicked: {error}"))),
+            ended = &mut task => {
+                return ended.unwrap_or_else(|error| Err(anyhow!("the case panicked: {error}")).fatal());
+            }
             () = tokio::time::sleep(limit) => anyhow!("the case took longer than {} s", limit.as_secs()),
             () = self.interrupted.cancelled() => anyhow!("the run was interrupted"),
         };
         task.abort();
         // Its calls are cancelled once the task has ended; only then are the leftovers known.
         let _ = task.await;
-        Err(ended)
+        Err(ended).fatal()
     }
 
     fn tell(&self, Ended { case, result, seconds, warnings, .. }: Ended) {
@@ -264,26 +276,4 @@ impl Runner {
         // An error means that the reporter has ended, which is reported elsewhere.
         let _ = self.events.send(event);
     }
-}
-
-/// The result of a case, including leftovers.
-fn result(planned: Planned, outcome: anyhow::Result<()>, left: &[Finding]) -> CaseResult {
-    let mut why = match outcome {
-        Ok(()) if left.is_empty() => return CaseResult::Passed,
-        Ok(()) => String::new(),
-        Err(error) => match error.downcast_ref::<Skip>() {
-            Some(skip) if left.is_empty() => return CaseResult::Skipped { why: skip.to_string() },
-            Some(_) => String::new(),
-            None => format!("{error:#}"),
-        },
-    };
-    for Finding::Failure(left) | Finding::Warning(left) in left {
-        let line = format!("left behind: {left}");
-        why = if why.is_empty() { line } else { format!("{why}\n{line}") };
-    }
-    CaseResult::Failed { why: with_rule(why, planned) }
-}
-
-fn with_rule(why: String, planned: Planned) -> String {
-    format!("{why}\nrule: CSI specification, {}", planned.case.row.rule)
 }

@@ -90,6 +90,8 @@ pub(crate) struct Known {
     pub traces: BTreeMap<Trace, CaseId>,
     /// Calls with errors that contained a secret.
     pub told_secrets: BTreeSet<String>,
+    /// Calls with errors that had details.
+    pub details: BTreeSet<String>,
     /// Calls without a response, and the case that reports each.
     pub unanswered: BTreeMap<&'static str, CaseId>,
     /// Calls that timed out once: the following ones have a shorter deadline.

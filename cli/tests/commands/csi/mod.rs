@@ -152,6 +152,8 @@ fn what_cannot_be_used_is_a_usage_error() {
     for (arguments, words) in [
         (&["csi", "--endpoint", "unix:///csi.sock", "--config", config][..], "did you mean `volume-size`?"),
         (&["csi", "--endpoint", "unix:///csi.sock", "no such case"], "no test case matches"),
+        (&["csi", "--explain", "no such case"], "no test case matches"),
+        (&["csi", "--explain", "Probe", "--list"], "cannot be used with"),
         (&["csi"], "--endpoint"),
         (&["csi", "--endpoint", "unix:///csi.sock", "--volume-size", "0"], "volume-size"),
     ] {
@@ -175,6 +177,56 @@ fn the_catalogue_is_listed_without_a_driver() {
         .unwrap();
     let listed: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
     assert!(listed.len() >= 300, "{}", listed.len());
-    assert!(listed.iter().all(|case| !case["rule"].as_str().unwrap().is_empty()));
+    for key in ["rule", "sentence", "strength"] {
+        assert!(listed.iter().all(|case| !case[key].as_str().unwrap().is_empty()), "{key}");
+    }
     assert!(listed.iter().filter(|case| case["upstream"].is_string()).count() >= 80);
+}
+
+/// What `claimcheck csi --explain` prints.
+fn explained(name: &str) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_claimcheck"))
+        .env("CLAIMCHECK_NO_HISTORY", "1")
+        .args(["csi", "--explain", name])
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_case_is_explained_without_a_driver() {
+    let name = "node_publish::NodePublishVolume called twice succeeds";
+    let text = explained(&format!("{name} [block]"));
+    assert!(text.starts_with(&format!("{name} [block]\n")), "{text}");
+    assert_eq!(text.matches("What it expects  succeeds").count(), 1, "{text}");
+    assert!(text.contains("/spec/blob/v1.12.0/spec.md#nodepublishvolume"), "{text}");
+    let several = explained("NodePublishVolume");
+    assert!(several.matches("What it expects").count() > 10, "{several}");
+    // A row with each access type is explained once.
+    assert_eq!(several.matches("NodePublishVolume called twice succeeds [").count(), 1, "{several}");
+}
+
+#[test]
+fn a_violated_should_fails_a_case_only_if_the_run_is_strict() {
+    let driver = format!(
+        "exec:{} driver --endpoint {{endpoint}} --node-id {{node_id}} --state-dir {{state_dir}} --defect capacity-zero",
+        env!("CARGO_BIN_EXE_claimcheck")
+    );
+    let case = "controller_list::ControllerGetVolume returns the created volume";
+    let folder = tempfile::tempdir().unwrap();
+    let run = |more: &[&str], out: &str| {
+        csi(&[&["--driver", &driver, case], more].concat(), &folder.path().join(out))
+    };
+    let (code, summary) = run(&[], "lenient");
+    assert_eq!((code, ended(&summary, "failed")), (Some(0), vec![]));
+    assert!(summary["warnings"].to_string().contains("SHOULD (ControllerGetVolume)"), "{summary}");
+    let (code, summary) = run(&["--strict"], "strict");
+    let failed = ended(&summary, "failed");
+    assert_eq!((code, failed.len()), (Some(1), 1), "{failed:?}");
+    assert!(
+        failed[0].1.contains("\nSHOULD (ControllerGetVolume): \"`ControllerGetVolumeResponse` should"),
+        "{failed:?}"
+    );
 }

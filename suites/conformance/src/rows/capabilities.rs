@@ -1,30 +1,42 @@
-//! Invalid volume capabilities: one row covers all calls that take a capability, since drivers validate it in one
-//! place or not at all.
+//! Volume capabilities: invalid ones, and several of one volume. One row covers all calls that take a capability, since
+//! drivers validate it in one place or not at all.
 
 use anyhow::{Result, ensure};
 use claimcheck_csi::{
     Code, Status,
-    v1::{ValidateVolumeCapabilitiesRequest, VolumeCapability, volume_capability::access_mode::Mode},
+    v1::{ValidateVolumeCapabilitiesRequest, Volume, VolumeCapability, volume_capability::access_mode::Mode},
 };
 
 use super::{ATTACH, CREATE, STAGE, case};
 use crate::{
     case::Row,
-    expect::said,
+    expect::{Answer, said, skip},
     fixture::{Fixture, with_mode},
+    spec,
 };
 
-/// "Invalid or unsupported field in the request".
-const RULE: &str = "Error Scheme";
+/// Access modes of which the first that a driver supports is requested in addition to SINGLE_NODE_WRITER.
+const SECOND: [Mode; 3] = [Mode::MultiNodeMultiWriter, Mode::MultiNodeReaderOnly, Mode::SingleNodeReaderOnly];
 
 pub(super) const ROWS: &[Row] = &[
-    Row::new("access mode UNKNOWN is rejected by every call", RULE, case!(unknown_mode)).needs(&[CREATE]),
+    Row::new("access mode UNKNOWN is rejected by every call", spec::INVALID, case!(unknown_mode))
+        .also(&[spec::VALIDATE_ALL, spec::STAGE_ACCESS, spec::PUBLISH_ACCESS, spec::ATTACH_USABLE])
+        .needs(&[CREATE]),
     Row::new(
         "a capability with neither mount nor block access is rejected by every call",
-        RULE,
+        spec::INVALID,
         case!(no_access_type),
     )
+    .also(&[spec::VALIDATE_ALL, spec::STAGE_ACCESS, spec::PUBLISH_ACCESS])
     .needs(&[CREATE]),
+    Row::new(
+        "a volume created with two access modes is usable with each",
+        spec::ANY_ACCESS,
+        case!(two_modes),
+    )
+    .also(&[spec::ALL_ACCESS, spec::EITHER_ACCESS])
+    .needs(&[CREATE])
+    .each(),
 ];
 
 async fn unknown_mode(f: &Fixture) -> Result<()> {
@@ -89,4 +101,53 @@ fn wrong((call, answer): (&str, Result<(), Status>)) -> Option<String> {
         Err(status) if status.code() == Code::FailedPrecondition && call.starts_with("Node") => None,
         Err(status) => Some(format!("{call} returned {}", said(&status))),
     }
+}
+
+async fn two_modes(f: &Fixture) -> Result<()> {
+    let Some(second) = second_mode(f).await else {
+        return Err(skip("the driver supports no second access mode"));
+    };
+    let mut request = f.create_request();
+    request.volume_capabilities.push(with_mode(f.capability(), second));
+    // "Otherwise SP MUST return the appropriate gRPC error code": a volume with both modes may be impossible.
+    let Ok(made) = f.create_volume(request).await else { return Ok(()) };
+    let volume = made.volume.unwrap_or_default();
+    for mode in [Mode::SingleNodeWriter, second] {
+        used_as(f, volume.clone(), mode).await?;
+    }
+    Ok(())
+}
+
+/// The first of the second modes that the driver supports alone.
+async fn second_mode(f: &Fixture) -> Option<Mode> {
+    for mode in SECOND {
+        let mut request = f.create_request();
+        request.volume_capabilities = vec![with_mode(f.capability(), mode)];
+        if f.create_volume(request).await.is_ok() {
+            return Some(mode);
+        }
+    }
+    None
+}
+
+/// Publishes a volume with an access mode, and unpublishes it.
+async fn used_as(f: &Fixture, volume: Volume, mode: Mode) -> Result<()> {
+    let (capability, name) = (Some(with_mode(f.capability(), mode)), mode.as_str_name());
+    let mut placed = f.place(volume).await?;
+    if f.attaches() {
+        let mut request = f.attach_request(&placed.volume, placed.access);
+        request.volume_capability.clone_from(&capability);
+        let attached = f.controller_publish_volume(request).await;
+        let attached = attached.works(&format!("ControllerPublishVolume with access mode {name}"))?;
+        placed.publish_context = attached.publish_context;
+    }
+    if placed.staging.is_some() {
+        let mut request = f.stage_request(&placed);
+        request.volume_capability.clone_from(&capability);
+        f.node_stage_volume(request).await.works(&format!("NodeStageVolume with access mode {name}"))?;
+    }
+    let mut request = f.publish_request(&placed);
+    request.volume_capability = capability;
+    f.node_publish_volume(request).await.works(&format!("NodePublishVolume with access mode {name}"))?;
+    f.lower(&placed).await
 }

@@ -11,23 +11,22 @@ use crate::{
     case::{Need, Row, When},
     expect::Answer,
     fixture::{Fixture, Placed, Step, from_volume},
+    spec,
 };
 
-const RULE: &str = "CreateVolume";
-
 pub(super) const ROWS: &[Row] = &[
-    Row::new("CreateVolume from a volume succeeds", RULE, case!(made))
+    Row::new("CreateVolume from a volume succeeds", spec::CLONE, case!(made))
         .needs(&[CLONE, CREATE])
         .each()
         .when(When::First)
         .upstream("Controller Service [Controller Server] CreateVolume should create volume from an existing source volume"),
-    Row::new("CreateVolume from a volume called twice with the same name returns the same clone", RULE, case!(same_again)).needs(&[CLONE, CREATE]),
-    Row::new("CreateVolume from a volume copies its data", RULE, case!(content)).needs(&[CLONE, CREATE, Need::Files]).each(),
-    Row::new("a write to a clone or to its source does not change the other", RULE, case!(no_alias)).needs(&[CLONE, CREATE, Need::Files]).each(),
-    Row::new("a clone keeps its data after its source is deleted", RULE, case!(outlives)).needs(&[CLONE, CREATE, Need::Files]).each(),
-    Row::new("CreateVolume from a clone copies its data", RULE, case!(of_a_clone)).needs(&[CLONE, CREATE, Need::Files]).each(),
-    Row::new("CreateVolume from a volume with a larger size succeeds or returns OutOfRange", RULE, case!(larger)).needs(&[CLONE, CREATE, Need::Files]).each(),
-    Row::new("CreateVolume from a volume with a smaller size succeeds or returns OutOfRange", "CreateVolume Errors", case!(smaller)).needs(&[CLONE, CREATE]),
+    Row::new("CreateVolume from a volume called twice with the same name returns the same clone", spec::CREATE_SAME, case!(same_again)).needs(&[CLONE, CREATE]),
+    Row::new("CreateVolume from a volume copies its data", spec::CLONE, case!(content)).needs(&[CLONE, CREATE, Need::Files]).each(),
+    Row::new("a write to a clone or to its source does not change the other", spec::CLONE, case!(no_alias)).needs(&[CLONE, CREATE, Need::Files]).each(),
+    Row::new("a clone keeps its data after its source is deleted", spec::CLONE, case!(outlives)).needs(&[CLONE, CREATE, Need::Files]).each(),
+    Row::new("CreateVolume from a clone copies its data", spec::CLONE, case!(of_a_clone)).needs(&[CLONE, CREATE, Need::Files]).each(),
+    Row::new("CreateVolume from a volume with a larger size succeeds or returns OutOfRange", spec::LARGER_COPY, case!(larger)).needs(&[CLONE, CREATE, Need::Files]).each(),
+    Row::new("CreateVolume from a volume with a smaller size succeeds or returns OutOfRange", spec::CREATE_RANGE, case!(smaller)).needs(&[CLONE, CREATE]),
 ];
 
 async fn made(f: &Fixture) -> Result<()> {

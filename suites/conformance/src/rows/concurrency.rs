@@ -10,116 +10,137 @@ use crate::{
     case::{Need, Row, When},
     expect::{Answer, NOT_FOUND, raced, said, same},
     fixture::{Fixture, Step, from_volume},
+    spec,
 };
 
-const RULE: &str = "Concurrency";
 /// The number of concurrent calls.
 const CROWD: usize = 8;
 /// Maximum number of retries of a call that returns Aborted, and the first delay, which doubles.
 const RETRIES: (u32, Duration) = (8, Duration::from_millis(10));
 
 pub(super) const ROWS: &[Row] = &[
-    Row::new("concurrent CreateVolume calls with one name create one volume", RULE, case!(create))
-        .needs(&[CREATE])
-        .each(),
+    Row::new(
+        "concurrent CreateVolume calls with one name create one volume",
+        spec::CONCURRENT,
+        case!(create),
+    )
+    .needs(&[CREATE])
+    .each(),
     Row::new(
         "concurrent CreateVolume calls with different names create different volumes",
-        RULE,
+        spec::CONCURRENT,
         case!(create_many),
     )
     .needs(&[CREATE]),
-    Row::new("concurrent DeleteVolume calls delete the volume", RULE, case!(delete)).needs(&[CREATE]),
+    Row::new("concurrent DeleteVolume calls delete the volume", spec::CONCURRENT, case!(delete))
+        .needs(&[CREATE]),
     Row::new(
         "concurrent CreateVolume and DeleteVolume calls leave a usable volume or none",
-        RULE,
+        spec::CONCURRENT,
         case!(create_delete),
     )
     .needs(&[CREATE]),
-    Row::new("concurrent ControllerPublishVolume calls return the same publish_context", RULE, case!(attach))
-        .needs(&[CREATE, ATTACH]),
-    Row::new("concurrent ControllerUnpublishVolume calls detach the volume", RULE, case!(detach))
+    Row::new(
+        "concurrent ControllerPublishVolume calls return the same publish_context",
+        spec::CONCURRENT,
+        case!(attach),
+    )
+    .needs(&[CREATE, ATTACH]),
+    Row::new("concurrent ControllerUnpublishVolume calls detach the volume", spec::CONCURRENT, case!(detach))
         .needs(&[CREATE, ATTACH]),
     Row::new(
         "concurrent ControllerPublishVolume and ControllerUnpublishVolume calls leave a valid state",
-        RULE,
+        spec::CONCURRENT,
         case!(attach_detach),
     )
     .needs(&[CREATE, ATTACH]),
     Row::new(
         "concurrent ControllerPublishVolume and DeleteVolume calls do not both succeed",
-        RULE,
+        spec::CONCURRENT,
         case!(attach_delete),
     )
     .needs(&[CREATE, ATTACH]),
-    Row::new("concurrent NodeStageVolume calls mount the volume once", RULE, case!(stage))
+    Row::new("concurrent NodeStageVolume calls mount the volume once", spec::CONCURRENT, case!(stage))
         .needs(&[CREATE, STAGE])
         .each(),
-    Row::new("concurrent NodeUnstageVolume calls unmount the volume", RULE, case!(unstage))
+    Row::new("concurrent NodeUnstageVolume calls unmount the volume", spec::CONCURRENT, case!(unstage))
         .needs(&[CREATE, STAGE])
         .each(),
     Row::new(
         "concurrent NodeStageVolume and NodeUnstageVolume calls leave a valid state",
-        RULE,
+        spec::CONCURRENT,
         case!(stage_unstage),
     )
     .needs(&[CREATE, STAGE])
     .each(),
-    Row::new("concurrent NodePublishVolume calls mount the volume once", RULE, case!(publish))
+    Row::new("concurrent NodePublishVolume calls mount the volume once", spec::CONCURRENT, case!(publish))
         .needs(&[CREATE])
         .each(),
-    Row::new("concurrent NodeUnpublishVolume calls unmount the volume", RULE, case!(unpublish))
+    Row::new("concurrent NodeUnpublishVolume calls unmount the volume", spec::CONCURRENT, case!(unpublish))
         .needs(&[CREATE])
         .each(),
     Row::new(
         "concurrent NodePublishVolume and NodeUnpublishVolume calls leave a valid state",
-        RULE,
+        spec::CONCURRENT,
         case!(publish_unpublish),
     )
     .needs(&[CREATE])
     .each(),
-    Row::new("concurrent ControllerExpandVolume calls return the same size", RULE, case!(expand))
+    Row::new("concurrent ControllerExpandVolume calls return the same size", spec::CONCURRENT, case!(expand))
         .needs(&[CREATE, EXPAND]),
     Row::new(
         "concurrent ControllerExpandVolume and DeleteVolume calls delete the volume",
-        RULE,
+        spec::CONCURRENT,
         case!(expand_delete),
     )
     .needs(&[CREATE, EXPAND]),
-    Row::new("concurrent NodeExpandVolume calls succeed", RULE, case!(node_expand))
+    Row::new("concurrent NodeExpandVolume calls succeed", spec::CONCURRENT, case!(node_expand))
         .needs(&[CREATE, EXPAND, NODE_EXPAND, Need::ONLINE_EXPANSION])
         .each(),
-    Row::new("concurrent ControllerModifyVolume calls succeed", RULE, case!(modify)).needs(&[
+    Row::new("concurrent ControllerModifyVolume calls succeed", spec::CONCURRENT, case!(modify)).needs(&[
         CREATE,
         MODIFY,
         Need::MutableParameters,
     ]),
-    Row::new("concurrent CreateSnapshot calls with one name create one snapshot", RULE, case!(snapshot))
-        .needs(&[CREATE, SNAPSHOT]),
-    Row::new("concurrent DeleteSnapshot calls delete the snapshot", RULE, case!(delete_snapshot))
+    Row::new(
+        "concurrent CreateSnapshot calls with one name create one snapshot",
+        spec::CONCURRENT,
+        case!(snapshot),
+    )
+    .needs(&[CREATE, SNAPSHOT]),
+    Row::new("concurrent DeleteSnapshot calls delete the snapshot", spec::CONCURRENT, case!(delete_snapshot))
         .needs(&[CREATE, SNAPSHOT]),
     Row::new(
         "concurrent CreateSnapshot and DeleteSnapshot calls leave a usable snapshot or none",
-        RULE,
+        spec::CONCURRENT,
         case!(snapshot_undo),
     )
     .needs(&[CREATE, SNAPSHOT]),
     Row::new(
         "concurrent CreateSnapshot and DeleteVolume calls leave a usable snapshot or none",
-        RULE,
+        spec::CONCURRENT,
         case!(snapshot_source),
     )
     .needs(&[CREATE, SNAPSHOT]),
     Row::new(
         "concurrent CreateVolume and DeleteVolume calls of a source leave a usable clone or none",
-        RULE,
+        spec::CONCURRENT,
         case!(clone_source),
     )
     .needs(&[CREATE, CLONE]),
-    Row::new("concurrent CreateVolumeGroupSnapshot calls with one name create one group", RULE, case!(group))
-        .needs(&[CREATE, GROUPS]),
-    Row::new("concurrent DeleteVolumeGroupSnapshot calls delete the group", RULE, case!(delete_group))
-        .needs(&[CREATE, GROUPS]),
-    Row::new("concurrent full publishes of many volumes succeed", RULE, case!(many_up))
+    Row::new(
+        "concurrent CreateVolumeGroupSnapshot calls with one name create one group",
+        spec::CONCURRENT,
+        case!(group),
+    )
+    .needs(&[CREATE, GROUPS]),
+    Row::new(
+        "concurrent DeleteVolumeGroupSnapshot calls delete the group",
+        spec::CONCURRENT,
+        case!(delete_group),
+    )
+    .needs(&[CREATE, GROUPS]),
+    Row::new("concurrent full publishes of many volumes succeed", spec::CONCURRENT, case!(many_up))
         .needs(&[CREATE])
         .when(When::Alone),
 ];

@@ -1,71 +1,95 @@
 //! CreateVolume.
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, anyhow, bail, ensure};
 use claimcheck_csi::{
     Code,
-    v1::{CapacityRange, Topology, TopologyRequirement, VolumeContentSource},
+    v1::{
+        CapacityRange, Topology, TopologyRequirement, VolumeContentSource,
+        volume_capability::access_mode::Mode,
+    },
 };
 
 use super::{CLONE, CREATE, MODIFY, SNAPSHOT, TOPOLOGY, case};
 use crate::{
     case::{Access, Need, Row},
-    expect::{Answer, INVALID, NO_SUCH, NOT_FOUND, both},
-    fixture::{Fixture, from_snapshot, from_volume},
+    expect::{Answer, INVALID, NO_SUCH, NOT_FOUND, both, skip},
+    fixture::{Fixture, from_snapshot, from_volume, with_mode},
+    spec,
+    verdict::breaking,
 };
 
-const RULE: &str = "CreateVolume";
-const ERRORS: &str = "CreateVolume Errors";
-
 pub(super) const ROWS: &[Row] = &[
-    Row::new("CreateVolume without a name returns InvalidArgument", ERRORS, case!(no_name))
+    Row::new("CreateVolume without a name returns InvalidArgument", spec::MISSING, case!(no_name))
+        .also(&[spec::CONDITIONS])
         .needs(&[CREATE])
         .upstream("Controller Service [Controller Server] CreateVolume should fail when no name is provided"),
-    Row::new("CreateVolume without volume_capabilities returns InvalidArgument", ERRORS, case!(no_capabilities))
+    Row::new("CreateVolume without volume_capabilities returns InvalidArgument", spec::MISSING, case!(no_capabilities))
         .needs(&[CREATE])
         .upstream("Controller Service [Controller Server] CreateVolume should fail when no volume capabilities are provided"),
-    Row::new("CreateVolume without a capacity_range succeeds", RULE, case!(no_size))
+    Row::new("CreateVolume with a supported and an unsupported volume capability returns InvalidArgument", spec::BAD_ACCESS, case!(one_unsupported))
+        .also(&[spec::ALL_ACCESS])
+        .needs(&[CREATE]),
+    Row::new("CreateVolume without a capacity_range succeeds", spec::NO_SIZE, case!(no_size))
+        .also(&[spec::CAPACITY_SIGN])
         .needs(&[CREATE])
         .upstream("Controller Service [Controller Server] CreateVolume should return appropriate values SingleNodeWriter NoCapacity"),
-    Row::new("CreateVolume returns a volume of at least the requested size", RULE, case!(with_size))
+    Row::new("CreateVolume returns a volume of at least the requested size", spec::SIZE_LEAST, case!(with_size))
+        .also(&[spec::SIZE_MOST, spec::SIZE_HONORED])
         .needs(&[CREATE])
         .each()
         .upstream("Controller Service [Controller Server] CreateVolume should return appropriate values SingleNodeWriter WithCapacity 1Gi"),
-    Row::new("CreateVolume called twice with the same name and size returns the same volume", RULE, case!(same_again))
+    Row::new("CreateVolume called twice with the same name and size returns the same volume", spec::CREATE_SAME, case!(same_again))
+        .also(&[spec::CREATE_ONCE, spec::CONTEXT_SAME, spec::CONTEXT_FIXED])
         .needs(&[CREATE])
         .each()
         .upstream("Controller Service [Controller Server] CreateVolume should not fail when requesting to create a volume with already existing name and same capacity"),
-    Row::new("CreateVolume with an existing name and a different size returns AlreadyExists", ERRORS, case!(other_size))
+    Row::new("CreateVolume with an existing name and a different size returns AlreadyExists", spec::EXISTS, case!(other_size))
         .needs(&[CREATE])
         .upstream("Controller Service [Controller Server] CreateVolume should fail when requesting to create a volume with already existing name and different capacity"),
-    Row::new("CreateVolume with an existing name and a different access type creates no second volume", ERRORS, case!(other_access))
+    Row::new("CreateVolume with an existing name and a different access type creates no second volume", spec::EXISTS, case!(other_access))
         .needs(&[CREATE, Need::Access(Access::Mount), Need::Access(Access::Block)]),
-    Row::new("CreateVolume with an existing name and a different source returns AlreadyExists", ERRORS, case!(other_source)).needs(&[CREATE, CLONE]),
-    Row::new("CreateVolume with the longest allowed name succeeds", "Size Limits", case!(longest))
+    Row::new("CreateVolume with an existing name and a different source returns AlreadyExists", spec::EXISTS, case!(other_source)).needs(&[CREATE, CLONE]),
+    Row::new("CreateVolume with the longest allowed name succeeds", spec::ANY_NAME, case!(longest))
         .needs(&[CREATE])
         .upstream("Controller Service [Controller Server] CreateVolume should not fail when creating volume with maximum-length name"),
-    Row::new("CreateVolume with the longest allowed names that differ in one letter creates two volumes", "Size Limits", case!(last_letter))
+    Row::new("CreateVolume with the longest allowed names that differ in one letter creates two volumes", spec::VOLUME_UNIQUE, case!(last_letter))
         .needs(&[CREATE]),
-    Row::new("CreateVolume with names that differ only in case creates two volumes", RULE, case!(letter_case)).needs(&[CREATE]),
-    Row::new("CreateVolume with a non-ASCII name succeeds or returns InvalidArgument", RULE, case!(scripts)).needs(&[CREATE]),
-    Row::new("CreateVolume returns a volume_id and volume_context within the size limits", "Size Limits", case!(short_ids)).needs(&[CREATE]),
-    Row::new("CreateVolume with an invalid capacity_range returns OutOfRange", ERRORS, case!(no_sense)).needs(&[CREATE]),
-    Row::new("CreateVolume with an impossible size returns OutOfRange", ERRORS, case!(absurd)).needs(&[CREATE]),
-    Row::new("CreateVolume with an empty volume_content_source returns InvalidArgument", ERRORS, case!(no_kind_of_source)).needs(&[CREATE]),
-    Row::new("CreateVolume from a nonexistent snapshot returns NotFound", ERRORS, case!(missing_snapshot))
+    Row::new("CreateVolume with names that differ only in case creates two volumes", spec::VOLUME_UNIQUE, case!(letter_case)).needs(&[CREATE]),
+    Row::new("CreateVolume with a non-ASCII name succeeds or returns InvalidArgument", spec::ANY_NAME, case!(scripts)).needs(&[CREATE]),
+    Row::new("CreateVolume returns a volume_id and volume_context within the size limits", spec::LIMITS, case!(short_ids))
+        .also(&[spec::VOLUME_ID])
+        .needs(&[CREATE]),
+    Row::new("CreateVolume with an invalid capacity_range returns OutOfRange", spec::CREATE_RANGE, case!(no_sense))
+        .also(&[spec::SIZE_SIGN, spec::CREATE_CODES])
+        .needs(&[CREATE]),
+    Row::new("CreateVolume with a negative limit_bytes returns OutOfRange", spec::SIZE_SIGN, case!(negative_limit))
+        .also(&[spec::CREATE_RANGE])
+        .needs(&[CREATE]),
+    Row::new("CreateVolume with equal required_bytes and limit_bytes creates a volume of that size or returns OutOfRange", spec::SIZE_MOST, case!(exact))
+        .also(&[spec::SIZE_HONORED])
+        .needs(&[CREATE]),
+    Row::new("CreateVolume with an impossible size returns OutOfRange", spec::CREATE_RANGE, case!(absurd)).needs(&[CREATE]),
+    Row::new("CreateVolume with an empty volume_content_source returns InvalidArgument", spec::MISSING, case!(no_kind_of_source)).needs(&[CREATE]),
+    Row::new("CreateVolume from a nonexistent snapshot returns NotFound", spec::SOURCE_GONE, case!(missing_snapshot))
         .needs(&[CREATE, SNAPSHOT])
         .upstream("Controller Service [Controller Server] CreateVolume should fail when the volume source snapshot is not found"),
-    Row::new("CreateVolume from a nonexistent volume returns NotFound", ERRORS, case!(missing_volume))
+    Row::new("CreateVolume from a nonexistent volume returns NotFound", spec::SOURCE_GONE, case!(missing_volume))
         .needs(&[CREATE, CLONE])
         .upstream("Controller Service [Controller Server] CreateVolume should fail when the volume source volume is not found"),
-    Row::new("CreateVolume with mutable parameters succeeds", RULE, case!(mutable))
+    Row::new("CreateVolume with mutable parameters succeeds", spec::MUTABLE, case!(mutable))
         .needs(&[CREATE, MODIFY, Need::MutableParameters])
         .upstream("Controller Service [Controller Server] CreateVolume should create volume with a volume attribute class"),
-    Row::new("CreateVolume with invalid mutable parameters returns InvalidArgument", ERRORS, case!(invalid_mutable))
+    Row::new("CreateVolume with invalid mutable parameters returns InvalidArgument", spec::INVALID, case!(invalid_mutable))
         .needs(&[CREATE, MODIFY, Need::InvalidMutableParameters])
         .upstream("Controller Service [Controller Server] CreateVolume should not create volume with an invalid volume attribute class"),
-    Row::new("CreateVolume returns a volume accessible from the requested topology", RULE, case!(topology)).needs(&[CREATE, TOPOLOGY]),
-    Row::new("CreateVolume in a nonexistent topology returns ResourceExhausted", ERRORS, case!(no_such_place)).needs(&[CREATE, TOPOLOGY]),
-    Row::new("CreateVolume that returns an error creates no volume", RULE, case!(refused_is_absent)).needs(&[CREATE, super::LIST]),
+    Row::new("CreateVolume returns a volume accessible from the requested topology", spec::REQUISITE, case!(topology))
+        .also(&[spec::REACHABLE, spec::REQUISITE_ALL])
+        .needs(&[CREATE, TOPOLOGY]),
+    Row::new("CreateVolume returns no accessible_topology if topology is not declared", spec::VOLUME_TOPOLOGY, case!(no_topology)).needs(&[CREATE]),
+    Row::new("CreateVolume in a nonexistent topology returns ResourceExhausted", spec::NOWHERE, case!(no_such_place))
+        .also(&[spec::NO_PLACE])
+        .needs(&[CREATE, TOPOLOGY]),
+    Row::new("CreateVolume that returns an error creates no volume", spec::FAILS, case!(refused_is_absent)).needs(&[CREATE, super::LIST]),
 ];
 
 async fn no_name(f: &Fixture) -> Result<()> {
@@ -101,10 +125,11 @@ async fn with_size(f: &Fixture) -> Result<()> {
         "a volume of at least {asked} bytes was requested, and CreateVolume returned {got}"
     );
     let limit = f.config().volume_limit;
-    ensure!(
-        limit == 0 || got <= limit,
-        "a volume of at most {limit} bytes was requested, and CreateVolume returned {got}"
-    );
+    if limit != 0 && got > limit {
+        let larger =
+            anyhow!("a volume of at most {limit} bytes was requested, and CreateVolume returned {got}");
+        return Err(breaking(larger, spec::SIZE_MOST));
+    }
     Ok(())
 }
 
@@ -259,6 +284,38 @@ async fn refused_range(f: &Fixture, required_bytes: i64, limit_bytes: i64, what:
     f.create_volume(request).await.refused(what, OUT_OF_RANGE)
 }
 
+async fn negative_limit(f: &Fixture) -> Result<()> {
+    let size = f.config().volume_size;
+    refused_range(f, size, -1, "CreateVolume with limit_bytes -1").await
+}
+
+async fn exact(f: &Fixture) -> Result<()> {
+    let size = f.config().volume_size;
+    let mut request = f.create_request();
+    request.capacity_range = Some(CapacityRange { required_bytes: size, limit_bytes: size });
+    match f.create_volume(request).await {
+        Ok(made) => {
+            let got = made.volume.unwrap_or_default().capacity_bytes;
+            ensure!(
+                got == 0 || got == size,
+                "a volume of exactly {size} bytes was requested, and CreateVolume returned {got}"
+            );
+            Ok(())
+        }
+        // The driver may support other sizes only.
+        refused => refused.refused("CreateVolume with equal required_bytes and limit_bytes", OUT_OF_RANGE),
+    }
+}
+
+/// A driver may support one access mode and not the other, but an unknown one is never supported.
+async fn one_unsupported(f: &Fixture) -> Result<()> {
+    let mut request = f.create_request();
+    request.volume_capabilities.push(with_mode(f.capability(), Mode::Unknown));
+    f.create_volume(request)
+        .await
+        .refused("CreateVolume with a supported and an unsupported volume capability", INVALID)
+}
+
 /// One row for both: a driver that validates ranges validates all of a range.
 async fn no_sense(f: &Fixture) -> Result<()> {
     let size = f.config().volume_size;
@@ -322,22 +379,39 @@ async fn invalid_mutable(f: &Fixture) -> Result<()> {
 async fn topology(f: &Fixture) -> Result<()> {
     let volume = f.volume().await?;
     let Some(asked) = f.suite().topology() else {
-        bail!(
-            "the plugin declares VOLUME_ACCESSIBILITY_CONSTRAINTS, but NodeGetInfo returns no accessible_topology"
-        )
+        return Err(skip("NodeGetInfo returns no accessible_topology, and no --topology is set"));
     };
-    ensure!(
-        !volume.accessible_topology.is_empty(),
-        "CreateVolume returned no accessible_topology, but the plugin declares VOLUME_ACCESSIBILITY_CONSTRAINTS"
-    );
+    // "This field is OPTIONAL": the volume is accessible from all nodes.
+    if volume.accessible_topology.is_empty() {
+        f.warn(
+            "CreateVolume returned no accessible_topology, although the plugin declares \
+             VOLUME_ACCESSIBILITY_CONSTRAINTS: Kubernetes schedules the volume's pods to any node",
+        );
+        return Ok(());
+    }
+    accessible(&asked, &volume.accessible_topology)
+}
+
+/// Checks that a volume with these topologies is accessible from the requested one.
+fn accessible(asked: &Topology, from: &[Topology]) -> Result<()> {
     let fits = |topology: &Topology| {
         topology.segments.iter().all(|(key, value)| asked.segments.get(key) == Some(value))
     };
     ensure!(
-        volume.accessible_topology.iter().any(fits),
+        from.iter().any(fits),
         "the volume was requested in {:?}, and is accessible from {:?} only",
         asked.segments,
-        volume.accessible_topology.iter().map(|topology| &topology.segments).collect::<Vec<_>>()
+        from.iter().map(|topology| &topology.segments).collect::<Vec<_>>()
+    );
+    Ok(())
+}
+
+async fn no_topology(f: &Fixture) -> Result<()> {
+    let volume = f.volume().await?;
+    ensure!(
+        f.has(TOPOLOGY) || volume.accessible_topology.is_empty(),
+        "CreateVolume returned an accessible_topology, but the plugin does not declare \
+         VOLUME_ACCESSIBILITY_CONSTRAINTS"
     );
     Ok(())
 }

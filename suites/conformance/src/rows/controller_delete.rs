@@ -3,46 +3,52 @@
 use anyhow::{Result, ensure};
 use claimcheck_csi::{
     Code,
-    v1::{ValidateVolumeCapabilitiesRequest, Volume},
+    v1::{ValidateVolumeCapabilitiesRequest, Volume, volume_capability::access_mode::Mode},
 };
 
 use super::{ATTACH, CREATE, STAGE, case};
 use crate::{
     case::Row,
     expect::{Answer, INVALID, NOT_FOUND, said, skip},
-    fixture::Fixture,
+    fixture::{Fixture, with_mode},
+    spec,
 };
 
-const ERRORS: &str = "DeleteVolume Errors";
-const VALIDATE: &str = "ValidateVolumeCapabilities";
-
 pub(super) const ROWS: &[Row] = &[
-    Row::new("DeleteVolume without a volume_id returns InvalidArgument", ERRORS, case!(no_id))
+    Row::new("DeleteVolume without a volume_id returns InvalidArgument", spec::MISSING, case!(no_id))
         .needs(&[CREATE])
         .upstream("Controller Service [Controller Server] DeleteVolume should fail when no volume id is provided"),
-    Row::new("DeleteVolume of a nonexistent volume succeeds", "DeleteVolume", case!(unknown))
+    Row::new("DeleteVolume of a nonexistent volume succeeds", spec::DELETE_GONE, case!(unknown))
         .needs(&[CREATE])
         .upstream("Controller Service [Controller Server] DeleteVolume should succeed when an invalid volume id is used"),
-    Row::new("DeleteVolume called twice succeeds", "DeleteVolume", case!(twice))
+    Row::new("DeleteVolume called twice succeeds", spec::DELETE_TWICE, case!(twice))
+        .also(&[spec::DELETE_GONE])
         .needs(&[CREATE])
         .upstream("Controller Service [Controller Server] DeleteVolume should return appropriate values (no optional values added)"),
-    Row::new("DeleteVolume of an attached volume returns FailedPrecondition", ERRORS, case!(attached)).needs(&[CREATE, ATTACH]),
-    Row::new("DeleteVolume of a staged volume returns FailedPrecondition", ERRORS, case!(staged)).needs(&[CREATE, STAGE]),
-    Row::new("DeleteVolume leaves other volumes unchanged", "DeleteVolume", case!(another)).needs(&[CREATE]),
-    Row::new("ValidateVolumeCapabilities without a volume_id returns InvalidArgument", VALIDATE, case!(validate_no_id))
+    Row::new("DeleteVolume of an attached volume returns FailedPrecondition", spec::DELETE_IN_USE, case!(attached)).needs(&[CREATE, ATTACH]),
+    Row::new("DeleteVolume of a staged volume returns FailedPrecondition", spec::DELETE_IN_USE, case!(staged)).needs(&[CREATE, STAGE]),
+    Row::new("DeleteVolume leaves other volumes unchanged", spec::VOLUME_UNIQUE, case!(another)).needs(&[CREATE]),
+    Row::new("ValidateVolumeCapabilities without a volume_id returns InvalidArgument", spec::MISSING, case!(validate_no_id))
         .needs(&[CREATE])
         .upstream("Controller Service [Controller Server] ValidateVolumeCapabilities should fail when no volume id is provided"),
-    Row::new("ValidateVolumeCapabilities without volume_capabilities returns InvalidArgument", VALIDATE, case!(validate_nothing))
+    Row::new("ValidateVolumeCapabilities without volume_capabilities returns InvalidArgument", spec::MISSING, case!(validate_nothing))
         .needs(&[CREATE])
         .upstream("Controller Service [Controller Server] ValidateVolumeCapabilities should fail when no volume capabilities are provided"),
-    Row::new("ValidateVolumeCapabilities of a nonexistent volume returns NotFound", VALIDATE, case!(validate_unknown))
+    Row::new("ValidateVolumeCapabilities of a nonexistent volume returns NotFound", spec::VALIDATE_GONE, case!(validate_unknown))
         .needs(&[CREATE])
         .upstream("Controller Service [Controller Server] ValidateVolumeCapabilities should fail when the requested volume does not exist"),
-    Row::new("ValidateVolumeCapabilities confirms the capability that a volume was created with", VALIDATE, case!(validated))
+    Row::new("ValidateVolumeCapabilities confirms the capability that a volume was created with", spec::CONFIRMED, case!(validated))
+        .also(&[spec::ELEMENTS])
         .needs(&[CREATE])
         .each()
         .upstream("Controller Service [Controller Server] ValidateVolumeCapabilities should return appropriate values (no optional values added)"),
-    Row::new("ValidateVolumeCapabilities of a deleted volume returns NotFound", VALIDATE, case!(validate_deleted)).needs(&[CREATE]),
+    Row::new("ValidateVolumeCapabilities called twice returns the same result", spec::VALIDATE_TWICE, case!(validated_twice))
+        .also(&[spec::VALIDATE])
+        .needs(&[CREATE]),
+    Row::new("ValidateVolumeCapabilities with a supported and an unsupported capability confirms nothing", spec::VALIDATE_ALL, case!(validated_in_part))
+        .also(&[spec::CONFIRMED_ONLY])
+        .needs(&[CREATE]),
+    Row::new("ValidateVolumeCapabilities of a deleted volume returns NotFound", spec::VALIDATE_GONE, case!(validate_deleted)).needs(&[CREATE]),
 ];
 
 async fn no_id(f: &Fixture) -> Result<()> {
@@ -166,6 +172,30 @@ async fn validated(f: &Fixture) -> Result<()> {
         "ValidateVolumeCapabilities returns confirmed without volume_capabilities"
     );
     Ok(())
+}
+
+async fn validated_twice(f: &Fixture) -> Result<()> {
+    let volume = f.volume().await?;
+    let first = validate(f, &volume).await.works("ValidateVolumeCapabilities")?;
+    let again = validate(f, &volume).await.works("ValidateVolumeCapabilities called again")?;
+    ensure!(
+        first.confirmed.is_some() == again.confirmed.is_some(),
+        "ValidateVolumeCapabilities called twice returned two results: {first:?} and {again:?}"
+    );
+    Ok(())
+}
+
+async fn validated_in_part(f: &Fixture) -> Result<()> {
+    let mut request = validate_request(f, &f.volume().await?);
+    request.volume_capabilities.push(with_mode(f.capability(), Mode::Unknown));
+    let what = "ValidateVolumeCapabilities with a supported and an unsupported capability";
+    match f.validate_volume_capabilities(request).await {
+        Ok(answer) => {
+            ensure!(answer.confirmed.is_none(), "{what} returns confirmed");
+            Ok(())
+        }
+        refused => refused.refused(what, INVALID),
+    }
 }
 
 async fn validate_deleted(f: &Fixture) -> Result<()> {

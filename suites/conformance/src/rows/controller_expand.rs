@@ -1,6 +1,6 @@
 //! ControllerExpandVolume and ControllerModifyVolume.
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, anyhow, ensure};
 use claimcheck_csi::{
     Code, Status,
     v1::{
@@ -15,49 +15,56 @@ use crate::{
     config::Map,
     expect::{Answer, INVALID, NOT_FOUND, both},
     fixture::{Fixture, Step},
+    spec,
+    verdict::{Breaks, breaking},
 };
 
-const RULE: &str = "ControllerExpandVolume";
-const ERRORS: &str = "ControllerExpandVolume Errors";
-const MODIFIED: &str = "ControllerModifyVolume";
-
 pub(super) const ROWS: &[Row] = &[
-    Row::new("ControllerExpandVolume without a volume_id returns InvalidArgument", ERRORS, case!(no_id))
+    Row::new("ControllerExpandVolume without a volume_id returns InvalidArgument", spec::MISSING, case!(no_id))
         .needs(&[EXPAND])
         .upstream("ExpandVolume [Controller Server] should fail if no volume id is given"),
-    Row::new("ControllerExpandVolume without a capacity_range returns InvalidArgument", ERRORS, case!(no_range))
+    Row::new("ControllerExpandVolume without a capacity_range returns InvalidArgument", spec::MISSING, case!(no_range))
         .needs(&[EXPAND, CREATE])
         .upstream("ExpandVolume [Controller Server] should fail if no capacity range is given"),
-    Row::new("ControllerExpandVolume of a nonexistent volume returns NotFound", ERRORS, case!(unknown)).needs(&[EXPAND]),
-    Row::new("ControllerExpandVolume returns at least the requested size", RULE, case!(grows))
+    Row::new("ControllerExpandVolume of a nonexistent volume returns NotFound", spec::EXPAND_GONE, case!(unknown)).needs(&[EXPAND]),
+    Row::new("ControllerExpandVolume returns at least the requested size", spec::SIZE_LEAST, case!(grows))
+        .also(&[spec::EXPANDED])
         .needs(&[EXPAND, CREATE])
         .each()
         .when(When::First)
         .upstream("ExpandVolume [Controller Server] should work"),
-    Row::new("ControllerExpandVolume called twice succeeds", RULE, case!(twice)).needs(&[EXPAND, CREATE]).each(),
-    Row::new("ControllerExpandVolume to a smaller size succeeds and keeps the size", RULE, case!(no_shrinking)).needs(&[EXPAND, CREATE]),
-    Row::new("ControllerExpandVolume with an invalid capacity_range returns OutOfRange", ERRORS, case!(no_sense)).needs(&[EXPAND, CREATE]),
-    Row::new("ControllerExpandVolume to an impossible size returns OutOfRange", ERRORS, case!(absurd)).needs(&[EXPAND, CREATE]),
-    Row::new("ControllerGetVolume after ControllerExpandVolume returns the new size", RULE, case!(told)).needs(&[EXPAND, CREATE, GET]),
-    Row::new("ControllerExpandVolume preserves data", RULE, case!(data)).needs(&[EXPAND, CREATE, Need::Files]).each(),
-    Row::new("ControllerExpandVolume of a published volume without ONLINE returns FailedPrecondition", ERRORS, case!(offline_only))
+    Row::new("ControllerExpandVolume called twice succeeds", spec::EXPAND_TWICE, case!(twice)).needs(&[EXPAND, CREATE]).each(),
+    Row::new("ControllerExpandVolume to a smaller size succeeds and keeps the size", spec::EXPAND_LARGER, case!(no_shrinking))
+        .also(&[spec::EXPAND_KEEPS])
+        .needs(&[EXPAND, CREATE]),
+    Row::new("ControllerExpandVolume with an invalid capacity_range returns OutOfRange", spec::EXPAND_RANGE, case!(no_sense))
+        .also(&[spec::SIZE_SIGN])
+        .needs(&[EXPAND, CREATE]),
+    Row::new("ControllerExpandVolume with a negative limit_bytes returns OutOfRange", spec::SIZE_SIGN, case!(negative_limit))
+        .also(&[spec::EXPAND_RANGE])
+        .needs(&[EXPAND, CREATE]),
+    Row::new("ControllerExpandVolume to an impossible size returns OutOfRange", spec::EXPAND_RANGE, case!(absurd)).needs(&[EXPAND, CREATE]),
+    Row::new("ControllerGetVolume after ControllerExpandVolume returns the new size", spec::SIZE_LEAST, case!(told)).needs(&[EXPAND, CREATE, GET]),
+    Row::new("ControllerExpandVolume preserves data", spec::EXPAND_KEEPS, case!(data)).needs(&[EXPAND, CREATE, Need::Files]).each(),
+    Row::new("ControllerExpandVolume of a published volume without ONLINE returns FailedPrecondition", spec::EXPAND_IN_USE, case!(offline_only))
+        .also(&[spec::OFFLINE])
         .needs(&[EXPAND, CREATE, Need::Expansion(ExpansionType::Offline)]),
-    Row::new("ControllerModifyVolume without a volume_id returns InvalidArgument", MODIFIED, case!(modify_no_id))
+    Row::new("ControllerModifyVolume without a volume_id returns InvalidArgument", spec::MISSING, case!(modify_no_id))
         .needs(&[MODIFY])
         .upstream("ModifyVolume [Controller Server] should fail if no volume id is given"),
-    Row::new("ControllerModifyVolume of a nonexistent volume returns NotFound", MODIFIED, case!(modify_unknown))
+    Row::new("ControllerModifyVolume of a nonexistent volume returns NotFound", spec::MODIFY_GONE, case!(modify_unknown))
         .needs(&[MODIFY])
         .upstream("ModifyVolume [Controller Server] should fail if volume does not exist"),
-    Row::new("ControllerModifyVolume of a volume without mutable parameters called twice succeeds", MODIFIED, case!(modify_plain))
+    Row::new("ControllerModifyVolume of a volume without mutable parameters called twice succeeds", spec::MODIFY_TWICE, case!(modify_plain))
         .needs(&[MODIFY, CREATE, Need::MutableParameters])
         .upstream("ModifyVolume [Controller Server] should modify a volume created without a volume attribute class"),
-    Row::new("ControllerModifyVolume of a volume with mutable parameters succeeds", MODIFIED, case!(modify_made))
+    Row::new("ControllerModifyVolume of a volume with mutable parameters succeeds", spec::MODIFY, case!(modify_made))
         .needs(&[MODIFY, CREATE, Need::MutableParameters])
         .upstream("ModifyVolume [Controller Server] should modify a volume created with a volume attribute class"),
-    Row::new("ControllerModifyVolume with invalid mutable parameters returns InvalidArgument", MODIFIED, case!(modify_invalid))
+    Row::new("ControllerModifyVolume with invalid mutable parameters returns InvalidArgument", spec::MODIFY_BAD, case!(modify_invalid))
         .needs(&[MODIFY, CREATE, Need::InvalidMutableParameters])
         .upstream("ModifyVolume [Controller Server] should fail if specified mutable parameters are not supported by the volume"),
-    Row::new("ControllerModifyVolume that returns an error leaves the volume unchanged", MODIFIED, case!(modify_unchanged))
+    Row::new("ControllerModifyVolume that returns an error leaves the volume unchanged", spec::MODIFY_UNTOUCHED, case!(modify_unchanged))
         .needs(&[MODIFY, CREATE, Need::MutableParameters, Need::InvalidMutableParameters])
         .upstream("ModifyVolume [Controller Server] should fail to modify a volume created with a volume attribute class if new mutable parameters are not supported by volume"),
 ];
@@ -86,10 +93,12 @@ impl Fixture {
         let answer = self.controller_expand_volume(self.expand_request(volume_id)).await;
         let answer = answer.map_err(|status| self.unusable(Step::Expand, &status))?;
         let (asked, got) = (self.config().grown(), answer.capacity_bytes);
-        ensure!(
-            got >= asked,
-            "a volume was to be expanded to {asked} bytes, and ControllerExpandVolume returned {got}"
-        );
+        if got < asked {
+            let less = anyhow!(
+                "a volume was to be expanded to {asked} bytes, and ControllerExpandVolume returned {got}"
+            );
+            return Err(breaking(less, spec::SIZE_LEAST));
+        }
         Ok(answer.node_expansion_required)
     }
 }
@@ -111,19 +120,24 @@ async fn no_shrinking(f: &Fixture) -> Result<()> {
     f.grow(&volume).await?;
     let mut request = f.expand_request(&volume);
     request.capacity_range = Some(f.suite().range(f.config().volume_size));
-    // "If a volume is already larger or equal to the requested capacity, the plugin SHOULD reply 0 OK."
     let answer = f
         .controller_expand_volume(request)
         .await
         .works("ControllerExpandVolume to less than the current size")?;
-    let grown = f.config().grown();
+    kept(f.config().grown(), f.config().volume_size, answer.capacity_bytes).breaks(spec::EXPAND_KEEPS)
+}
+
+/// Checks that a volume did not shrink.
+fn kept(grown: i64, asked: i64, got: i64) -> Result<()> {
     ensure!(
-        answer.capacity_bytes >= grown,
-        "a volume of {grown} bytes was to be expanded to at least {} bytes, and shrank to {}",
-        f.config().volume_size,
-        answer.capacity_bytes
+        got >= grown,
+        "a volume of {grown} bytes was to be expanded to at least {asked} bytes, and shrank to {got}"
     );
     Ok(())
+}
+
+async fn negative_limit(f: &Fixture) -> Result<()> {
+    refused_range(f, f.config().grown(), -1, "ControllerExpandVolume with limit_bytes -1").await
 }
 
 async fn refused_range(f: &Fixture, required_bytes: i64, limit_bytes: i64, what: &str) -> Result<()> {

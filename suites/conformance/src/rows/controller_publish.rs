@@ -6,50 +6,57 @@ use claimcheck_csi::Code;
 use super::{ATTACH, CREATE, READONLY, case};
 use crate::{
     case::{Need, Row, When},
-    expect::{Answer, INVALID, NOT_FOUND, skip},
+    expect::{Answer, INVALID, NOT_FOUND, said, skip},
     fixture::Fixture,
+    spec,
+    verdict::Breaks,
 };
 
-const RULE: &str = "ControllerPublishVolume";
-const ERRORS: &str = "ControllerPublishVolume Errors";
-const UNDO: &str = "ControllerUnpublishVolume";
-
 pub(super) const ROWS: &[Row] = &[
-    Row::new("ControllerPublishVolume without a volume_id returns InvalidArgument", ERRORS, case!(no_volume))
+    Row::new("ControllerPublishVolume without a volume_id returns InvalidArgument", spec::MISSING, case!(no_volume))
         .needs(&[ATTACH])
         .upstream("Controller Service [Controller Server] ControllerPublishVolume should fail when no volume id is provided"),
-    Row::new("ControllerPublishVolume without a node_id returns InvalidArgument", ERRORS, case!(no_node))
+    Row::new("ControllerPublishVolume without a node_id returns InvalidArgument", spec::MISSING, case!(no_node))
         .needs(&[ATTACH, CREATE])
         .upstream("Controller Service [Controller Server] ControllerPublishVolume should fail when no node id is provided"),
-    Row::new("ControllerPublishVolume without a volume_capability returns InvalidArgument", ERRORS, case!(no_capability))
+    Row::new("ControllerPublishVolume without a volume_capability returns InvalidArgument", spec::MISSING, case!(no_capability))
         .needs(&[ATTACH, CREATE])
         .upstream("Controller Service [Controller Server] ControllerPublishVolume should fail when no volume capability is provided"),
-    Row::new("ControllerPublishVolume of a nonexistent volume returns NotFound", ERRORS, case!(unknown_volume))
+    Row::new("ControllerPublishVolume of a nonexistent volume returns NotFound", spec::ATTACH_GONE, case!(unknown_volume))
         .needs(&[ATTACH])
         .upstream("Controller Service [Controller Server] ControllerPublishVolume should fail when the volume does not exist"),
-    Row::new("ControllerPublishVolume of a deleted volume returns NotFound", ERRORS, case!(deleted)).needs(&[ATTACH, CREATE]),
-    Row::new("ControllerPublishVolume to a nonexistent node returns NotFound", ERRORS, case!(unknown_node))
+    Row::new("ControllerPublishVolume of a deleted volume returns NotFound", spec::ATTACH_GONE, case!(deleted)).needs(&[ATTACH, CREATE]),
+    Row::new("ControllerPublishVolume to a nonexistent node returns NotFound", spec::ATTACH_NO_NODE, case!(unknown_node))
         .needs(&[ATTACH, CREATE])
         .upstream("Controller Service [Controller Server] ControllerPublishVolume should fail when the node does not exist"),
-    Row::new("ControllerPublishVolume called twice returns the same publish_context", RULE, case!(twice)).needs(&[ATTACH, CREATE]).each(),
-    Row::new("ControllerPublishVolume with the readonly flag succeeds", RULE, case!(readonly)).needs(&[ATTACH, READONLY, CREATE]),
-    Row::new("ControllerPublishVolume with a different readonly flag returns AlreadyExists", ERRORS, case!(incompatible))
+    Row::new("ControllerPublishVolume called twice returns the same publish_context", spec::ATTACH_SAME, case!(twice))
+        .also(&[spec::PUBLISH_CONTEXT_FIXED])
+        .needs(&[ATTACH, CREATE])
+        .each(),
+    Row::new("ControllerPublishVolume returns a publish_context within the size limits", spec::LIMITS, case!(short_context)).needs(&[ATTACH, CREATE]),
+    Row::new("ControllerPublishVolume with the readonly flag succeeds", spec::ATTACH_READONLY, case!(readonly)).needs(&[ATTACH, READONLY, CREATE]),
+    Row::new("ControllerPublishVolume with a different readonly flag returns AlreadyExists", spec::ATTACH_OTHERWISE, case!(incompatible))
         .needs(&[ATTACH, READONLY, CREATE])
         .upstream("Controller Service [Controller Server] ControllerPublishVolume should fail when the volume is already published but is incompatible"),
-    Row::new("ControllerPublishVolume beyond max_volumes_per_node returns ResourceExhausted", ERRORS, case!(limit))
+    Row::new("ControllerPublishVolume beyond max_volumes_per_node returns ResourceExhausted", spec::ATTACH_FULL, case!(limit))
         .needs(&[ATTACH, CREATE])
         .when(When::Alone)
         .upstream("Controller Service [Controller Server] ControllerPublishVolume should fail when publishing more volumes than the node max attach limit"),
-    Row::new("ControllerPublishVolume of an attached volume to a second node returns FailedPrecondition", ERRORS, case!(second_node))
+    Row::new("ControllerPublishVolume of an attached volume to a second node returns FailedPrecondition", spec::ATTACH_ELSEWHERE, case!(second_node))
+        .also(&[spec::ATTACH_NAMES_NODE])
         .needs(&[ATTACH, CREATE, Need::SecondNode]),
-    Row::new("ControllerPublishVolume to another node after ControllerUnpublishVolume succeeds", RULE, case!(moves)).needs(&[ATTACH, CREATE, Need::SecondNode]),
-    Row::new("ControllerUnpublishVolume without a volume_id returns InvalidArgument", "ControllerUnpublishVolume Errors", case!(undo_no_volume))
+    Row::new("ControllerPublishVolume to another node after ControllerUnpublishVolume succeeds", spec::DETACH_NODE, case!(moves))
+        .also(&[spec::DETACH_WORK, spec::ATTACH_ANYWHERE, spec::DETACH_ANYWHERE])
+        .needs(&[ATTACH, CREATE, Need::SecondNode]),
+    Row::new("ControllerUnpublishVolume without a volume_id returns InvalidArgument", spec::MISSING, case!(undo_no_volume))
         .needs(&[ATTACH])
         .upstream("Controller Service [Controller Server] ControllerUnpublishVolume should fail when no volume id is provided"),
-    Row::new("ControllerUnpublishVolume of a volume that is not attached succeeds", UNDO, case!(undo_unattached)).needs(&[ATTACH, CREATE]),
-    Row::new("ControllerUnpublishVolume of a nonexistent volume succeeds or returns NotFound", UNDO, case!(undo_unknown)).needs(&[ATTACH]),
-    Row::new("ControllerUnpublishVolume without a node_id detaches the volume from all nodes", UNDO, case!(undo_everywhere)).needs(&[ATTACH, CREATE]),
-    Row::new("ControllerUnpublishVolume from another node leaves the volume attached", UNDO, case!(undo_elsewhere))
+    Row::new("ControllerUnpublishVolume of a volume that is not attached succeeds", spec::DETACH_DONE, case!(undo_unattached)).needs(&[ATTACH, CREATE]),
+    Row::new("ControllerUnpublishVolume of a nonexistent volume succeeds or returns NotFound", spec::DETACH_GONE, case!(undo_unknown))
+        .also(&[spec::DETACH_UNKNOWN])
+        .needs(&[ATTACH]),
+    Row::new("ControllerUnpublishVolume without a node_id detaches the volume from all nodes", spec::DETACH_ALL, case!(undo_everywhere)).needs(&[ATTACH, CREATE]),
+    Row::new("ControllerUnpublishVolume from another node leaves the volume attached", spec::DETACH_NODE, case!(undo_elsewhere))
         .needs(&[ATTACH, CREATE, Need::Controller(claimcheck_csi::v1::controller_service_capability::rpc::Type::GetVolume)]),
 ];
 
@@ -103,6 +110,18 @@ async fn twice(f: &Fixture) -> Result<()> {
     Ok(())
 }
 
+async fn short_context(f: &Fixture) -> Result<()> {
+    let request = f.attach_request(&f.volume().await?, f.access());
+    let context =
+        f.controller_publish_volume(request).await.works("ControllerPublishVolume")?.publish_context;
+    let bytes: usize = context.iter().map(|(key, value)| key.len() + value.len()).sum();
+    ensure!(
+        bytes <= 4096,
+        "ControllerPublishVolume returned a publish_context of {bytes} bytes, at most 4096 are allowed"
+    );
+    Ok(())
+}
+
 async fn readonly(f: &Fixture) -> Result<()> {
     let mut request = f.attach_request(&f.volume().await?, f.access());
     request.readonly = true;
@@ -148,12 +167,24 @@ async fn limit(f: &Fixture) -> Result<()> {
 async fn second_node(f: &Fixture) -> Result<()> {
     let mut request = f.attach_request(&f.volume().await?, f.access());
     f.controller_publish_volume(request.clone()).await.works("ControllerPublishVolume")?;
-    request.node_id = second(f);
+    let first = std::mem::replace(&mut request.node_id, second(f));
     let answer = f.controller_publish_volume(request).await;
+    let named = answer.as_ref().map_or_else(|status| names(status, &first), |_| Ok(()));
     answer.refused(
         "ControllerPublishVolume of a SINGLE_NODE_WRITER volume to a second node",
         &[Code::FailedPrecondition],
-    )
+    )?;
+    named.breaks(spec::ATTACH_NAMES_NODE)
+}
+
+/// Checks that an error names the node that holds the volume.
+fn names(status: &claimcheck_csi::Status, node: &str) -> Result<()> {
+    ensure!(
+        status.message().contains(node),
+        "ControllerPublishVolume to a second node returned {}, without the node_id {node:?} of the first",
+        said(status)
+    );
+    Ok(())
 }
 
 fn second(f: &Fixture) -> String {

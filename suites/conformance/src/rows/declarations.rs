@@ -14,47 +14,79 @@ use claimcheck_csi::{
     },
 };
 
-use super::{EXPAND, NODE_EXPAND, case};
+use super::{ATTACH, EXPAND, GET_SNAPSHOT, GROUPS, LIST_NODES, NODE_EXPAND, case};
 use crate::{
     case::{Need, Row},
+    config::Map,
     expect::{Answer, said},
     fixture::Fixture,
+    spec,
+    verdict::Breaks,
 };
 
 pub(super) const ROWS: &[Row] = &[
-    Row::new("GetPluginCapabilities returns only known capabilities, each once", "GetPluginCapabilities", case!(plugin_once))
+    Row::new("GetPluginCapabilities returns only known capabilities, each once", spec::KNOWN, case!(plugin_once))
         .upstream("Identity Service GetPluginCapabilities should return appropriate capabilities"),
-    Row::new("ControllerGetCapabilities returns only known capabilities, each once", "ControllerGetCapabilities", case!(controller_once))
+    Row::new("ControllerGetCapabilities returns only known capabilities, each once", spec::KNOWN, case!(controller_once))
         .upstream("Controller Service [Controller Server] ControllerGetCapabilities should return appropriate capabilities"),
-    Row::new("NodeGetCapabilities returns only known capabilities, each once", "NodeGetCapabilities", case!(node_once))
+    Row::new("NodeGetCapabilities returns only known capabilities, each once", spec::KNOWN, case!(node_once))
         .upstream("Node Service NodeGetCapabilities should return appropriate capabilities"),
-    Row::new("GroupControllerGetCapabilities returns only known capabilities, each once", "GroupControllerGetCapabilities", case!(group_once))
+    Row::new("GroupControllerGetCapabilities returns only known capabilities, each once", spec::KNOWN, case!(group_once))
         .needs(&[Need::Plugin(ServiceType::GroupControllerService)])
         .upstream("GroupController Service [GroupController Server] GroupControllerGetCapabilities should return appropriate capabilities"),
-    Row::new("ControllerGetCapabilities matches the declaration of CONTROLLER_SERVICE", "GetPluginCapabilities", case!(controller_service)),
-    Row::new("GroupControllerGetCapabilities matches the declaration of GROUP_CONTROLLER_SERVICE", "GetPluginCapabilities", case!(group_service)),
-    Row::new("ControllerGetCapabilities declares only implemented calls", "ControllerGetCapabilities", case!(controller_declared)),
-    Row::new("NodeGetCapabilities declares only implemented calls", "NodeGetCapabilities", case!(node_declared)),
-    Row::new("GroupControllerGetCapabilities declares only implemented calls", "GroupControllerGetCapabilities", case!(group_declared))
+    Row::new("ControllerGetCapabilities matches the declaration of CONTROLLER_SERVICE", spec::CONTROLLER_CAPABILITIES, case!(controller_service))
+        .also(&[spec::CONTROLLER, spec::CONTROLLER_SERVICE, spec::UNDECLARED]),
+    Row::new("GroupControllerGetCapabilities matches the declaration of GROUP_CONTROLLER_SERVICE", spec::GROUP_CAPABILITIES, case!(group_service))
+        .also(&[spec::UNDECLARED]),
+    Row::new("ControllerGetCapabilities declares only implemented calls", spec::CONTROLLER, case!(controller_declared))
+        .also(&[
+            spec::CREATE, spec::DELETE, spec::ATTACH, spec::DETACH, spec::VALIDATE, spec::LIST,
+            spec::CAPACITY, spec::SNAPSHOT, spec::DROP, spec::SNAPSHOTS, spec::FETCH, spec::EXPAND,
+            spec::GET, spec::MODIFY,
+        ]),
+    Row::new("NodeGetCapabilities declares only implemented calls", spec::NODE, case!(node_declared))
+        .also(&[
+            spec::STAGE, spec::UNSTAGE, spec::STATS, spec::STATS_DECLARED, spec::NODE_EXPAND,
+            spec::NODE_CAPABILITIES,
+        ]),
+    Row::new("GroupControllerGetCapabilities declares only implemented calls", spec::GROUPS, case!(group_declared))
+        .also(&[spec::UNGROUP, spec::FETCH_GROUP])
         .needs(&[Need::Plugin(ServiceType::GroupControllerService)]),
-    Row::new("GetPluginCapabilities declares SNAPSHOT_METADATA_SERVICE only if implemented", "GetPluginCapabilities", case!(metadata_declared))
+    Row::new("GetPluginCapabilities declares SNAPSHOT_METADATA_SERVICE only if implemented", spec::ALLOCATED, case!(metadata_declared))
+        .also(&[spec::DELTA])
         .needs(&[super::METADATA]),
-    Row::new("ControllerGetCapabilities declares every implemented call", "ControllerGetCapabilities", case!(controller_undeclared)),
-    Row::new("NodeGetCapabilities declares every implemented call", "NodeGetCapabilities", case!(node_undeclared)),
-    Row::new("GroupControllerGetCapabilities declares every implemented call", "GroupControllerGetCapabilities", case!(group_undeclared)),
-    Row::new("GetPluginCapabilities declares SNAPSHOT_METADATA_SERVICE if implemented", "GetPluginCapabilities", case!(metadata_undeclared)),
-    Row::new("GetPluginCapabilities declares ONLINE or OFFLINE for controller EXPAND_VOLUME", "ControllerExpandVolume", case!(expansion))
+    Row::new("ControllerGetCapabilities declares every implemented call", spec::UNDECLARED, case!(controller_undeclared))
+        .also(&[spec::UNSUPPORTED]),
+    Row::new("NodeGetCapabilities declares every implemented call", spec::UNDECLARED, case!(node_undeclared))
+        .also(&[spec::UNSUPPORTED]),
+    Row::new("GroupControllerGetCapabilities declares every implemented call", spec::UNDECLARED, case!(group_undeclared))
+        .also(&[spec::UNSUPPORTED]),
+    Row::new("GetPluginCapabilities declares SNAPSHOT_METADATA_SERVICE if implemented", spec::UNDECLARED, case!(metadata_undeclared))
+        .also(&[spec::UNSUPPORTED]),
+    Row::new("GetPluginCapabilities declares ONLINE or OFFLINE for controller EXPAND_VOLUME", spec::EXPANSION, case!(expansion))
         .needs(&[EXPAND]),
-    Row::new("GetPluginCapabilities declares ONLINE or OFFLINE for node EXPAND_VOLUME", "NodeExpandVolume", case!(expansion))
+    Row::new("GetPluginCapabilities declares ONLINE or OFFLINE for node EXPAND_VOLUME", spec::EXPANSION, case!(expansion))
         .needs(&[NODE_EXPAND]),
-    Row::new("ControllerGetCapabilities declares each capability with its prerequisites", "ControllerGetCapabilities", case!(dependents)),
-    Row::new("NodeGetInfo returns a node_id of 1 to 256 bytes", "NodeGetInfo", case!(node_id))
+    Row::new("GetPluginCapabilities declares ONLINE or OFFLINE only with EXPAND_VOLUME", spec::ONLINE_NEEDS, case!(expansion_implemented))
+        .also(&[spec::OFFLINE_NEEDS]),
+    Row::new("ControllerGetCapabilities declares each capability with its prerequisites", spec::KNOWN, case!(dependents)),
+    Row::new("ControllerGetCapabilities declares LIST_VOLUMES_PUBLISHED_NODES only with PUBLISH_UNPUBLISH_VOLUME", spec::NODES_NEED_ATTACH, case!(published_nodes))
+        .needs(&[LIST_NODES]),
+    Row::new("ControllerGetCapabilities declares GET_SNAPSHOT if group snapshots are declared", spec::FETCH_MEMBERS, case!(snapshots_of_groups))
+        .needs(&[GROUPS]),
+    Row::new("NodeGetInfo returns a node_id of 1 to 256 bytes", spec::NODE_ID, case!(node_id))
+        .also(&[spec::NODE_ID_SIZE, spec::NODE_ID_SHORT, spec::INFO])
         .upstream("Node Service NodeGetInfo should return appropriate values"),
-    Row::new("NodeGetInfo returns a non-negative max_volumes_per_node", "NodeGetInfo", case!(node_limit)),
-    Row::new("NodeGetInfo returns an accessible_topology if topology is declared", "NodeGetInfo", case!(node_topology)).needs(&[super::TOPOLOGY]),
-    Row::new("NodeGetInfo returns no accessible_topology if topology is not declared", "NodeGetInfo", case!(no_topology)),
-    Row::new("NodeGetInfo called twice returns the same node_id", "NodeGetInfo", case!(node_stays)),
-    Row::new("NodeGetInfo returns well-formed topology segments", "NodeGetInfo", case!(segments)).needs(&[super::TOPOLOGY]),
+    Row::new("NodeGetInfo returns a non-negative max_volumes_per_node", spec::NODE_LIMIT, case!(node_limit)),
+    Row::new("NodeGetInfo returns an accessible_topology if topology is declared", spec::NODE_ANYWHERE, case!(node_topology)).needs(&[super::TOPOLOGY]),
+    Row::new("NodeGetInfo returns no accessible_topology if topology is not declared", spec::NODE_TOPOLOGY, case!(no_topology)),
+    Row::new("NodeGetInfo called twice returns the same node_id", spec::NODE_UNIQUE, case!(node_stays)),
+    Row::new("NodeGetInfo returns well-formed topology segments", spec::KEY_NAME, case!(segments))
+        .also(&[
+            spec::KEY_NAME_GIVEN, spec::KEY_PREFIX, spec::KEY_CASE, spec::VALUE_SOME, spec::VALUE_CHARACTERS,
+        ])
+        .needs(&[super::TOPOLOGY]),
+    Row::new("NodeGetInfo returns topology keys with one prefix", spec::KEY_ONE_PREFIX, case!(one_prefix)).needs(&[super::TOPOLOGY]),
 ];
 
 /// Checks that each capability is defined by the specification and listed once.
@@ -98,11 +130,19 @@ async fn controller_service(f: &Fixture) -> Result<()> {
         (true, answer) => {
             drop(answer.works("ControllerGetCapabilities of a plugin that declares CONTROLLER_SERVICE")?)
         }
-        (false, Ok(answer)) if !answer.capabilities.is_empty() => {
-            bail!("the plugin has a controller with capabilities, but does not declare CONTROLLER_SERVICE")
-        }
-        (false, _) => {}
+        (false, answer) => undeclared_service(
+            answer.is_ok_and(|answer| !answer.capabilities.is_empty()),
+            "a controller",
+            "CONTROLLER_SERVICE",
+        )
+        .breaks(spec::UNDECLARED)?,
     }
+    Ok(())
+}
+
+/// Checks that a service with capabilities is declared: Kubernetes calls no other.
+fn undeclared_service(is: bool, service: &str, declaration: &str) -> Result<()> {
+    ensure!(!is, "the plugin has {service} with capabilities, but does not declare {declaration}");
     Ok(())
 }
 
@@ -114,12 +154,12 @@ async fn group_service(f: &Fixture) -> Result<()> {
                 "GroupControllerGetCapabilities of a plugin that declares GROUP_CONTROLLER_SERVICE",
             )?);
         }
-        (false, Ok(answer)) if !answer.capabilities.is_empty() => {
-            bail!(
-                "the plugin has a group controller with capabilities, but does not declare GROUP_CONTROLLER_SERVICE"
-            )
-        }
-        (false, _) => {}
+        (false, answer) => undeclared_service(
+            answer.is_ok_and(|answer| !answer.capabilities.is_empty()),
+            "a group controller",
+            "GROUP_CONTROLLER_SERVICE",
+        )
+        .breaks(spec::UNDECLARED)?,
     }
     Ok(())
 }
@@ -190,22 +230,23 @@ fn declared(f: &Fixture, probes: Probes) -> Result<()> {
     Ok(())
 }
 
-/// Checks that calls that are not declared return Unimplemented. The specification does not permit calling them, so
-/// a driver that validates arguments first violates nothing; one that executes the call has an undeclared capability.
+/// Checks that calls that are not declared return Unimplemented. A driver that executes such a call has an undeclared
+/// capability; one that validates arguments first should not.
 fn undeclared(f: &Fixture, probes: Probes) -> Result<()> {
-    let mut working = Vec::new();
+    let (mut working, mut other) = (Vec::new(), Vec::new());
     for (need, call, answer) in probes.into_iter().filter(|(need, ..)| !f.has(*need)) {
         match answer {
             Ok(()) => working.push(format!("{call} ({})", need.name())),
             Err(status) if status.code() == Code::Unimplemented => {}
-            Err(status) => f.warn(format!(
-                "{call} returns {}; Unimplemented is recommended, since {} is not declared",
-                said(&status),
-                need.name()
-            )),
+            Err(status) => other.push(format!("{call} ({}) returned {}", need.name(), said(&status))),
         }
     }
     ensure!(working.is_empty(), "implemented, but not declared: {}", working.join(", "));
+    unimplemented(&other).breaks(spec::UNSUPPORTED)
+}
+
+fn unimplemented(other: &[String]) -> Result<()> {
+    ensure!(other.is_empty(), "not declared, but expected Unimplemented: {}", other.join(", "));
     Ok(())
 }
 
@@ -218,7 +259,11 @@ async fn controller_undeclared(f: &Fixture) -> Result<()> {
 }
 
 async fn node_declared(f: &Fixture) -> Result<()> {
-    declared(f, node_probes(f).await)
+    let mut probes = node_probes(f).await;
+    // Two capabilities require this call.
+    let stats = f.node_get_volume_stats(v1::NodeGetVolumeStatsRequest::default()).await.map(drop);
+    probes.push((Need::Node(NodeType::VolumeCondition), "node_get_volume_stats", stats));
+    declared(f, probes)
 }
 
 async fn node_undeclared(f: &Fixture) -> Result<()> {
@@ -252,6 +297,41 @@ async fn expansion(f: &Fixture) -> Result<()> {
     Ok(())
 }
 
+async fn expansion_implemented(f: &Fixture) -> Result<()> {
+    let (controller, node) = (f.has(EXPAND), f.has(NODE_EXPAND));
+    ensure!(
+        !f.has(Need::ONLINE_EXPANSION) || controller || node,
+        "the plugin declares ONLINE expansion, but neither its controller nor its node declares EXPAND_VOLUME"
+    );
+    offline_implemented(f.has(Need::Expansion(ExpansionType::Offline)), controller)
+        .breaks(spec::OFFLINE_NEEDS)
+}
+
+fn offline_implemented(offline: bool, controller: bool) -> Result<()> {
+    ensure!(
+        !offline || controller,
+        "the plugin declares OFFLINE expansion, but its controller does not declare EXPAND_VOLUME"
+    );
+    Ok(())
+}
+
+async fn published_nodes(f: &Fixture) -> Result<()> {
+    ensure!(
+        f.has(ATTACH),
+        "LIST_VOLUMES_PUBLISHED_NODES is declared without PUBLISH_UNPUBLISH_VOLUME, which it requires"
+    );
+    Ok(())
+}
+
+async fn snapshots_of_groups(f: &Fixture) -> Result<()> {
+    ensure!(
+        f.has(GET_SNAPSHOT),
+        "CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT is declared without GET_SNAPSHOT, which fetches the snapshots of a \
+         group"
+    );
+    Ok(())
+}
+
 async fn dependents(f: &Fixture) -> Result<()> {
     use ControllerType as T;
     let pairs = [
@@ -277,6 +357,14 @@ async fn node_id(f: &Fixture) -> Result<()> {
     let id = f.node_get_info(v1::NodeGetInfoRequest {}).await.works("NodeGetInfo")?.node_id;
     ensure!(!id.is_empty(), "NodeGetInfo returns an empty node_id");
     ensure!(id.len() <= 256, "NodeGetInfo returns a node_id of {} bytes, at most 256 are allowed", id.len());
+    short_node_id(id.len()).breaks(spec::NODE_ID_SHORT)
+}
+
+fn short_node_id(length: usize) -> Result<()> {
+    ensure!(
+        length <= 128,
+        "NodeGetInfo returns a node_id of {length} bytes, and at most 128 are recommended"
+    );
     Ok(())
 }
 
@@ -286,22 +374,25 @@ async fn node_limit(f: &Fixture) -> Result<()> {
     Ok(())
 }
 
+/// "This field is OPTIONAL": the node has access to the volumes without a topology.
 async fn node_topology(f: &Fixture) -> Result<()> {
-    let segments = f.node_info().accessible_topology.as_ref().map_or(0, |topology| topology.segments.len());
     ensure!(
-        segments > 0,
+        topology_keys(f) > 0,
         "the plugin declares VOLUME_ACCESSIBILITY_CONSTRAINTS, but NodeGetInfo returns no accessible_topology"
     );
     Ok(())
 }
 
+fn topology_keys(f: &Fixture) -> usize {
+    f.node_info().accessible_topology.as_ref().map_or(0, |topology| topology.segments.len())
+}
+
 async fn no_topology(f: &Fixture) -> Result<()> {
-    if !f.has(super::TOPOLOGY) && f.node_info().accessible_topology.is_some() {
-        f.warn(
-            "NodeGetInfo returns an accessible_topology, but the plugin does not declare \
-                  VOLUME_ACCESSIBILITY_CONSTRAINTS: the topology is ignored",
-        );
-    }
+    ensure!(
+        f.has(super::TOPOLOGY) || topology_keys(f) == 0,
+        "NodeGetInfo returns an accessible_topology, but the plugin does not declare \
+         VOLUME_ACCESSIBILITY_CONSTRAINTS: the topology is ignored"
+    );
     Ok(())
 }
 
@@ -318,22 +409,102 @@ async fn node_stays(f: &Fixture) -> Result<()> {
 }
 
 async fn segments(f: &Fixture) -> Result<()> {
-    let fine = |text: &str, more: &str| {
-        let inner = text
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b) || more.bytes().any(|m| m == b));
-        (1..=63).contains(&text.len()) && inner
-    };
-    for (key, value) in f.node_info().accessible_topology.iter().flat_map(|topology| &topology.segments) {
-        let (prefix, name) = key.rsplit_once('/').unwrap_or(("", key));
+    f.node_info().accessible_topology.iter().try_for_each(|topology| well_formed(&topology.segments))
+}
+
+/// Whether a text has 1 to 63 of these characters, and begins and ends with a letter or digit.
+fn fine(text: &str, alphanumeric: impl Fn(&u8) -> bool, inner: &[u8]) -> bool {
+    let bytes = text.as_bytes();
+    let ends = [bytes.first(), bytes.last()];
+    (1..=63).contains(&bytes.len())
+        && ends.into_iter().flatten().all(&alphanumeric)
+        && bytes.iter().all(|b| alphanumeric(b) || inner.contains(b))
+}
+
+/// Checks topology segments for the form of labels of nodes.
+fn well_formed(segments: &Map) -> Result<()> {
+    let lower = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let mut folded = BTreeSet::new();
+    for (key, value) in segments {
+        let (prefix, name) = key.rsplit_once('/').map_or((None, key.as_str()), |(p, name)| (Some(p), name));
         ensure!(
-            fine(name, "") && (prefix.is_empty() || (prefix.len() <= 63 && fine(prefix, ""))),
-            "the topology key {key:?} must be [prefix/]name of letters, digits, '-', '_' and '.'"
+            fine(name, u8::is_ascii_alphanumeric, b"-_."),
+            "the name of the topology key {key:?} must consist of 1 to 63 letters, digits, '-', '_' and '.', and begin \
+             and end with a letter or digit"
         );
         ensure!(
-            fine(value, ""),
-            "the topology value {value:?} must consist of 1 to 63 letters, digits, '-', '_' and '.'"
+            prefix.is_none_or(|prefix| fine(prefix, lower, b"-.")),
+            "the prefix of the topology key {key:?} must consist of 1 to 63 lower-case letters, digits, '-' and '.', \
+             and begin and end with a letter or digit"
         );
+        ensure!(
+            fine(value, u8::is_ascii_alphanumeric, b"-_."),
+            "the topology value {value:?} must consist of 1 to 63 letters, digits, '-', '_' and '.', and begin and end \
+             with a letter or digit"
+        );
+        ensure!(folded.insert(key.to_lowercase()), "two topology keys differ in case only: {key:?}");
     }
     Ok(())
+}
+
+async fn one_prefix(f: &Fixture) -> Result<()> {
+    let infos = [Some(f.node_info()), f.offers().second.as_ref()];
+    let topologies = infos.into_iter().flatten().filter_map(|info| info.accessible_topology.as_ref());
+    prefixes(topologies.flat_map(|topology| topology.segments.keys()))
+}
+
+/// Checks that the keys with a prefix have the same one.
+fn prefixes<'a>(keys: impl Iterator<Item = &'a String>) -> Result<()> {
+    let prefixes: BTreeSet<&str> =
+        keys.filter_map(|key| key.rsplit_once('/')).map(|(prefix, _)| prefix).collect();
+    ensure!(prefixes.len() <= 1, "the topology keys have several prefixes: {prefixes:?}");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn segments_of(pairs: &[(&str, &str)]) -> Map {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn topology_segments_have_the_form_of_labels() {
+        for good in [
+            &[("rack", "1")][..],
+            &[("topology.example.com/zone", "Z_1.a-b"), ("topology.example.com/rack", "r")],
+        ] {
+            well_formed(&segments_of(good)).unwrap();
+            prefixes(segments_of(good).keys()).unwrap();
+        }
+        let long = "x".repeat(64);
+        for bad in [
+            &[("", "1")][..],
+            &[("-rack", "1")],
+            &[("example.com/", "1")],
+            &[("/rack", "1")],
+            &[("Example.com/rack", "1")],
+            &[("example_com/rack", "1")],
+            &[(long.as_str(), "1")],
+            &[("rack", "")],
+            &[("rack", "1-")],
+            &[("rack", "a b")],
+            &[("rack", long.as_str())],
+            &[("Zone", "a"), ("zone", "b")],
+        ] {
+            assert!(well_formed(&segments_of(bad)).is_err(), "{bad:?}");
+        }
+        let two = segments_of(&[("a.example.com/zone", "1"), ("b.example.com/zone", "1")]);
+        prefixes(two.keys()).unwrap_err();
+    }
+
+    #[test]
+    fn offline_expansion_is_of_the_controller() {
+        for (offline, controller, fine) in
+            [(true, true, true), (true, false, false), (false, true, true), (false, false, true)]
+        {
+            assert_eq!(offline_implemented(offline, controller).is_ok(), fine, "{offline} {controller}");
+        }
+    }
 }

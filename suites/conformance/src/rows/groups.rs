@@ -3,7 +3,7 @@
 use anyhow::{Result, bail, ensure};
 use claimcheck_csi::{
     Code,
-    v1::{GetVolumeGroupSnapshotRequest, VolumeGroupSnapshot},
+    v1::{GetVolumeGroupSnapshotRequest, Snapshot, VolumeGroupSnapshot},
 };
 use tokio::sync::watch;
 
@@ -12,40 +12,62 @@ use crate::{
     case::{Need, Row},
     expect::{Answer, INVALID, NOT_FOUND},
     fixture::{Fixture, Step, from_snapshot},
+    spec,
+    verdict::Breaks,
 };
 
-const RULE: &str = "CreateVolumeGroupSnapshot";
-const ERRORS: &str = "CreateVolumeGroupSnapshot Errors";
-const DELETE: &str = "DeleteVolumeGroupSnapshot";
-const GET: &str = "GetVolumeGroupSnapshot";
-
 pub(super) const ROWS: &[Row] = &[
-    Row::new("CreateVolumeGroupSnapshot without a name returns InvalidArgument", ERRORS, case!(no_name))
+    Row::new("CreateVolumeGroupSnapshot without a name returns InvalidArgument", spec::MISSING, case!(no_name))
         .needs(&[GROUPS, CREATE])
         .upstream("GroupController Service [GroupController VolumeGroupSnapshots] CreateVolumeGroupSnapshot should fail when no name is provided"),
-    Row::new("CreateVolumeGroupSnapshot without source_volume_ids returns InvalidArgument", ERRORS, case!(no_sources)).needs(&[GROUPS]),
-    Row::new("CreateVolumeGroupSnapshot of a nonexistent volume returns NotFound", ERRORS, case!(unknown_source)).needs(&[GROUPS, CREATE]),
-    Row::new("CreateVolumeGroupSnapshot returns one snapshot of each volume", RULE, case!(members)).needs(&[GROUPS, CREATE]),
-    Row::new("CreateVolumeGroupSnapshot called twice with the same name and sources returns the same group", RULE, case!(same_again)).needs(&[GROUPS, CREATE]),
-    Row::new("CreateVolumeGroupSnapshot with an existing name and different sources returns AlreadyExists", ERRORS, case!(other_sources)).needs(&[GROUPS, CREATE]),
-    Row::new("CreateVolumeGroupSnapshot that returns an error leaves no snapshots", RULE, case!(all_or_none)).needs(&[GROUPS, CREATE, super::LIST_SNAPSHOTS]),
-    Row::new("GetVolumeGroupSnapshot returns the created group", GET, case!(get)).needs(&[GROUPS, CREATE]),
-    Row::new("GetVolumeGroupSnapshot without a group_snapshot_id returns InvalidArgument", "GetVolumeGroupSnapshot Errors", case!(get_no_id))
+    Row::new("CreateVolumeGroupSnapshot without source_volume_ids returns InvalidArgument", spec::MISSING, case!(no_sources)).needs(&[GROUPS]),
+    Row::new("CreateVolumeGroupSnapshot of a nonexistent volume returns NotFound", spec::GROUP_ERROR, case!(unknown_source))
+        .also(&[spec::FAILS])
+        .needs(&[GROUPS, CREATE]),
+    Row::new("CreateVolumeGroupSnapshot returns one snapshot of each volume", spec::GROUP_MEMBERS, case!(members))
+        .also(&[
+            spec::GROUP_ID, spec::GROUP_TIME, spec::GROUP_NOT_READY, spec::MEMBER_GROUP, spec::ELEMENTS,
+            spec::LIMITS,
+        ])
+        .needs(&[GROUPS, CREATE]),
+    Row::new("CreateVolumeGroupSnapshot called twice with the same name and sources returns the same group", spec::GROUP_SAME, case!(same_again))
+        .also(&[spec::GROUP_TWICE])
+        .needs(&[GROUPS, CREATE]),
+    Row::new("CreateVolumeGroupSnapshot with an existing name and different sources returns AlreadyExists", spec::GROUP_EXISTS, case!(other_sources)).needs(&[GROUPS, CREATE]),
+    Row::new("CreateVolumeGroupSnapshot that returns an error leaves no snapshots", spec::GROUP_LEAKS, case!(all_or_none))
+        .also(&[spec::FAILS])
+        .needs(&[GROUPS, CREATE, super::LIST_SNAPSHOTS]),
+    Row::new("GetVolumeGroupSnapshot returns the created group", spec::FETCHED_GROUP, case!(get)).needs(&[GROUPS, CREATE]),
+    Row::new("GetVolumeGroupSnapshot without a group_snapshot_id returns InvalidArgument", spec::MISSING, case!(get_no_id))
         .needs(&[GROUPS])
         .upstream("GroupController Service [GroupController VolumeGroupSnapshots] GetVolumeGroupSnapshot should fail when no volume id is provided"),
-    Row::new("GetVolumeGroupSnapshot of a nonexistent group returns NotFound", "GetVolumeGroupSnapshot Errors", case!(get_unknown))
+    Row::new("GetVolumeGroupSnapshot of a nonexistent group returns NotFound", spec::FETCH_GROUP_GONE, case!(get_unknown))
         .needs(&[GROUPS])
         .upstream("GroupController Service [GroupController VolumeGroupSnapshots] GetVolumeGroupSnapshot should fail when an invalid volume id is used"),
-    Row::new("DeleteVolumeGroupSnapshot without a group_snapshot_id returns InvalidArgument", "DeleteVolumeGroupSnapshot Errors", case!(delete_no_id))
+    Row::new("GetVolumeGroupSnapshot with the snapshot_ids of another group returns InvalidArgument", spec::FETCH_GROUP_CHECKS, case!(get_mismatch))
+        .also(&[spec::GROUP_UNIQUE])
+        .needs(&[GROUPS, CREATE]),
+    Row::new("DeleteVolumeGroupSnapshot without a group_snapshot_id returns InvalidArgument", spec::MISSING, case!(delete_no_id))
         .needs(&[GROUPS])
         .upstream("GroupController Service [GroupController VolumeGroupSnapshots] DeleteVolumeGroupSnapshot should fail when no volume id is provided"),
-    Row::new("DeleteVolumeGroupSnapshot of a nonexistent group succeeds", DELETE, case!(delete_unknown))
+    Row::new("DeleteVolumeGroupSnapshot of a nonexistent group succeeds", spec::UNGROUP_GONE, case!(delete_unknown))
         .needs(&[GROUPS])
         .upstream("GroupController Service [GroupController VolumeGroupSnapshots] DeleteVolumeGroupSnapshot should succeed when an invalid volume id is used"),
-    Row::new("DeleteVolumeGroupSnapshot called twice succeeds and deletes the snapshots", DELETE, case!(delete_twice)).needs(&[GROUPS, CREATE]),
-    Row::new("CreateVolume from a snapshot of a group restores its data", RULE, case!(restore)).needs(&[GROUPS, CREATE, Need::Files]).each(),
-    Row::new("CreateVolumeGroupSnapshot captures all volumes at one point in time", RULE, case!(one_moment)).needs(&[GROUPS, CREATE, Need::Files]),
-    Row::new("DeleteSnapshot of a snapshot in a group succeeds or returns InvalidArgument", "DeleteSnapshot Errors", case!(delete_member))
+    Row::new("DeleteVolumeGroupSnapshot with the snapshot_ids of another group returns InvalidArgument", spec::UNGROUP_CHECKS, case!(delete_mismatch))
+        .also(&[spec::UNGROUP_MISMATCH])
+        .needs(&[GROUPS, CREATE]),
+    Row::new("DeleteVolumeGroupSnapshot called twice succeeds and deletes the snapshots", spec::UNGROUP_TWICE, case!(delete_twice))
+        .also(&[spec::UNGROUP_GONE, spec::DROP_GROUP])
+        .needs(&[GROUPS, CREATE]),
+    Row::new("CreateVolume from a snapshot of a group restores its data", spec::RESTORE, case!(restore))
+        .also(&[spec::GROUP_READY])
+        .needs(&[GROUPS, CREATE, Need::Files])
+        .each(),
+    Row::new("CreateVolumeGroupSnapshot captures all volumes at one point in time", spec::GROUP_MOMENT, case!(one_moment))
+        .also(&[spec::GROUP_CONSISTENT])
+        .needs(&[GROUPS, CREATE, Need::Files]),
+    Row::new("DeleteSnapshot of a snapshot in a group succeeds or returns InvalidArgument", spec::DROP_MEMBER, case!(delete_member))
+        .also(&[spec::MEMBER])
         .needs(&[GROUPS, SNAPSHOT, CREATE]),
 ];
 
@@ -64,10 +86,13 @@ async fn no_sources(f: &Fixture) -> Result<()> {
 async fn unknown_source(f: &Fixture) -> Result<()> {
     let request = f.group_request(vec![f.volume().await?.volume_id, f.unknown_volume()]);
     let answer = f.create_volume_group_snapshot(request).await;
-    answer.refused(
+    let accepted = answer.is_ok();
+    let refused = answer.refused(
         "CreateVolumeGroupSnapshot with a volume that does not exist",
         &[Code::NotFound, Code::InvalidArgument],
-    )
+    );
+    // An error is required; which one, the specification leaves to the driver.
+    if accepted { refused.breaks(spec::FAILS) } else { refused }
 }
 
 async fn two(f: &Fixture) -> Result<Vec<String>> {
@@ -81,7 +106,16 @@ async fn members(f: &Fixture) -> Result<()> {
         !group.group_snapshot_id.is_empty(),
         "CreateVolumeGroupSnapshot returned an empty group_snapshot_id"
     );
+    let length = group.group_snapshot_id.len();
+    ensure!(
+        length <= 128,
+        "CreateVolumeGroupSnapshot returned a group_snapshot_id of {length} bytes, at most 128 are allowed"
+    );
     ensure!(group.creation_time.is_some(), "CreateVolumeGroupSnapshot returned no creation_time");
+    ensure!(
+        !group.ready_to_use || group.snapshots.iter().all(|snapshot| snapshot.ready_to_use),
+        "a group is ready_to_use, but not all of its snapshots are"
+    );
     for source in &sources {
         let times = group.snapshots.iter().filter(|snapshot| snapshot.source_volume_id == *source).count();
         ensure!(times == 1, "the group contains {times} snapshots of volume {source:?}, expected 1");
@@ -132,12 +166,15 @@ async fn other_sources(f: &Fixture) -> Result<()> {
 async fn all_or_none(f: &Fixture) -> Result<()> {
     let source = f.volume().await?.volume_id;
     let request = f.group_request(vec![source.clone(), f.unknown_volume()]);
-    if f.create_volume_group_snapshot(request).await.is_ok() {
-        bail!("CreateVolumeGroupSnapshot with a volume that does not exist returned OK");
-    }
+    rejected(f.create_volume_group_snapshot(request).await.is_err()).breaks(spec::FAILS)?;
     let request = claimcheck_csi::v1::ListSnapshotsRequest { source_volume_id: source, ..Default::default() };
-    let left = f.list_snapshots(request).await.works("ListSnapshots")?.entries.len();
+    let left = f.list_snapshots(request).await.works("ListSnapshots").breaks(spec::SNAPSHOTS)?.entries.len();
     ensure!(left == 0, "CreateVolumeGroupSnapshot failed and left {left} snapshots behind");
+    Ok(())
+}
+
+fn rejected(is: bool) -> Result<()> {
+    ensure!(is, "CreateVolumeGroupSnapshot with a volume that does not exist returned OK");
     Ok(())
 }
 
@@ -180,6 +217,32 @@ async fn get_unknown(f: &Fixture) -> Result<()> {
 async fn delete_no_id(f: &Fixture) -> Result<()> {
     let answer = f.delete_volume_group_snapshot(f.delete_group_of("", Vec::new())).await;
     answer.refused("DeleteVolumeGroupSnapshot without a group_snapshot_id", INVALID)
+}
+
+async fn get_mismatch(f: &Fixture) -> Result<()> {
+    let (group, other) = (f.group(two(f).await?).await?, f.group(two(f).await?).await?);
+    distinct(&group, &other).breaks(spec::GROUP_UNIQUE)?;
+    let mut request = get_request(f, &group);
+    request.snapshot_ids = get_request(f, &other).snapshot_ids;
+    let answer = f.get_volume_group_snapshot(request).await;
+    answer.refused("GetVolumeGroupSnapshot with the snapshot_ids of another group", INVALID)
+}
+
+fn distinct(one: &VolumeGroupSnapshot, other: &VolumeGroupSnapshot) -> Result<()> {
+    ensure!(
+        one.group_snapshot_id != other.group_snapshot_id,
+        "two groups with different names have one group_snapshot_id: {:?}",
+        one.group_snapshot_id
+    );
+    Ok(())
+}
+
+async fn delete_mismatch(f: &Fixture) -> Result<()> {
+    let (group, other) = (f.group(two(f).await?).await?, f.group(two(f).await?).await?);
+    let mut request = f.delete_group_request(&group);
+    request.snapshot_ids = f.delete_group_request(&other).snapshot_ids;
+    let answer = f.delete_volume_group_snapshot(request).await;
+    answer.refused("DeleteVolumeGroupSnapshot with the snapshot_ids of another group", INVALID)
 }
 
 async fn delete_unknown(f: &Fixture) -> Result<()> {
@@ -268,10 +331,22 @@ async fn delete_member(f: &Fixture) -> Result<()> {
     let Some(member) = group.snapshots.first() else { bail!("the group has no snapshots") };
     match f.delete_snapshot(f.delete_snapshot_request(&member.snapshot_id)).await {
         Ok(_) => f.warn("a snapshot of a group can be deleted without the group"),
-        refused => refused.refused(
-            "DeleteSnapshot of a snapshot that is part of a group",
-            &[Code::InvalidArgument, Code::FailedPrecondition],
-        )?,
+        refused => {
+            refused.refused(
+                "DeleteSnapshot of a snapshot that is part of a group",
+                &[Code::InvalidArgument, Code::FailedPrecondition],
+            )?;
+            named(member).breaks(spec::MEMBER)?;
+        }
     }
+    Ok(())
+}
+
+/// Checks that a snapshot that cannot be deleted alone names its group.
+fn named(member: &Snapshot) -> Result<()> {
+    ensure!(
+        !member.group_snapshot_id.is_empty(),
+        "a snapshot cannot be deleted without its group, but has no group_snapshot_id"
+    );
     Ok(())
 }

@@ -1,36 +1,46 @@
 //! GetPluginInfo and Probe.
 
 use anyhow::{Result, ensure};
-use claimcheck_csi::v1::{GetPluginInfoRequest, GetPluginInfoResponse, ProbeRequest};
+use claimcheck_csi::v1::{
+    GetPluginCapabilitiesRequest, GetPluginCapabilitiesResponse, GetPluginInfoRequest, GetPluginInfoResponse,
+    ProbeRequest,
+};
 
 use super::case;
 use crate::{
     case::{Need, Row},
     expect::{Answer, same},
     fixture::Fixture,
+    spec,
+    verdict::Breaks,
 };
 
 /// The number of concurrent calls.
 const CROWD: usize = 32;
 
 pub(super) const ROWS: &[Row] = &[
-    Row::new("GetPluginInfo returns a valid plugin name", "GetPluginInfo", case!(name))
+    Row::new("GetPluginInfo returns a valid plugin name", spec::NAME_CHARACTERS, case!(name))
+        .also(&[spec::NAME, spec::NAME_FORMAT, spec::NAME_COMPANY, spec::IDENTITY_CALLS, spec::FIELDS])
         .upstream("Identity Service GetPluginInfo should return appropriate information"),
-    Row::new("GetPluginInfo returns a vendor_version", "GetPluginInfo", case!(version)),
+    Row::new("GetPluginInfo returns a vendor_version", spec::VENDOR_VERSION, case!(version))
+        .also(&[spec::FIELDS]),
     Row::new(
         "GetPluginInfo called concurrently returns the same name and version",
-        "GetPluginInfo",
+        spec::CONCURRENT,
         case!(one_answer),
     ),
+    Row::new("GetPluginInfo returns the same name for controller and node", spec::IDENTITY, case!(same_name))
+        .needs(&[Need::TwoEndpoints]),
     Row::new(
-        "GetPluginInfo returns the same name for controller and node",
-        "GetPluginInfo",
-        case!(same_name),
+        "GetPluginCapabilities returns the same capabilities for controller and node",
+        spec::SAME_CAPABILITIES,
+        case!(same_capabilities),
     )
     .needs(&[Need::TwoEndpoints]),
-    Row::new("Probe succeeds", "Probe", case!(probe))
+    Row::new("Probe succeeds", spec::PROBE, case!(probe))
+        .also(&[spec::STATUS])
         .upstream("Identity Service Probe should return appropriate information"),
-    Row::new("Probe reports that the plugin is ready", "Probe", case!(ready)),
+    Row::new("Probe reports that the plugin is ready", spec::PROBE_READY, case!(ready)),
 ];
 
 async fn info(f: &Fixture) -> Result<GetPluginInfoResponse> {
@@ -47,9 +57,11 @@ async fn name(f: &Fixture) -> Result<()> {
             && ends.into_iter().flatten().all(|b| b.is_ascii_alphanumeric()),
         "the name {name:?} must consist of letters, digits, dashes and dots, and start and end with a letter or digit"
     );
-    if !name.contains('.') {
-        f.warn(format!("the name {name:?} is not in domain notation, which the specification recommends"));
-    }
+    has_company(&name).breaks(spec::NAME_COMPANY)
+}
+
+fn has_company(name: &str) -> Result<()> {
+    ensure!(name.contains('.'), "the name {name:?} is not in domain notation, with the name of a company");
     Ok(())
 }
 
@@ -72,6 +84,19 @@ async fn one_answer(f: &Fixture) -> Result<()> {
 async fn same_name(f: &Fixture) -> Result<()> {
     let node = f.plugin_info_of_node().await.works("GetPluginInfo at the node endpoint")?;
     same("the plugin names at the controller and node endpoints", [info(f).await?.name, node.name])?;
+    Ok(())
+}
+
+async fn same_capabilities(f: &Fixture) -> Result<()> {
+    let sorted = |answer: GetPluginCapabilitiesResponse| {
+        let mut texts: Vec<_> = answer.capabilities.iter().map(|it| format!("{:?}", it.r#type)).collect();
+        texts.sort_unstable();
+        texts
+    };
+    let node = f.plugin_capabilities_of_node().await.works("GetPluginCapabilities at the node endpoint")?;
+    let controller = f.get_plugin_capabilities(GetPluginCapabilitiesRequest {}).await;
+    let controller = controller.works("GetPluginCapabilities at the controller endpoint")?;
+    same("the plugin capabilities at the controller and node endpoints", [sorted(controller), sorted(node)])?;
     Ok(())
 }
 

@@ -12,47 +12,52 @@ use crate::{
     case::{Need, Row},
     expect::Answer,
     fixture::{Fixture, Step},
+    spec,
 };
-
-const RULE: &str = "Timeouts";
 
 /// Delays after which calls are cancelled: immediately, during the call, and possibly after it.
 const PATIENCE: [Duration; 4] =
     [Duration::ZERO, Duration::from_micros(200), Duration::from_millis(1), Duration::from_millis(4)];
 
 pub(super) const ROWS: &[Row] = &[
-    Row::new("CreateVolume cancelled and retried succeeds", RULE, case!(create)).needs(&[CREATE]).each(),
-    Row::new("DeleteVolume cancelled and retried succeeds", RULE, case!(delete)).needs(&[CREATE]),
-    Row::new("ControllerPublishVolume cancelled and retried succeeds", RULE, case!(attach))
-        .needs(&[CREATE, ATTACH]),
-    Row::new("ControllerUnpublishVolume cancelled and retried succeeds", RULE, case!(detach))
-        .needs(&[CREATE, ATTACH]),
-    Row::new("NodeStageVolume cancelled and retried succeeds", RULE, case!(stage))
-        .needs(&[CREATE, STAGE])
-        .each(),
-    Row::new("NodeUnstageVolume cancelled and retried succeeds", RULE, case!(unstage))
-        .needs(&[CREATE, STAGE])
-        .each(),
-    Row::new("NodePublishVolume cancelled and retried succeeds", RULE, case!(publish))
+    Row::new("CreateVolume cancelled and retried succeeds", spec::RETRIED, case!(create))
         .needs(&[CREATE])
         .each(),
-    Row::new("NodeUnpublishVolume cancelled and retried succeeds", RULE, case!(unpublish))
+    Row::new("DeleteVolume cancelled and retried succeeds", spec::RETRIED, case!(delete)).needs(&[CREATE]),
+    Row::new("ControllerPublishVolume cancelled and retried succeeds", spec::RETRIED, case!(attach))
+        .needs(&[CREATE, ATTACH]),
+    Row::new("ControllerUnpublishVolume cancelled and retried succeeds", spec::RETRIED, case!(detach))
+        .needs(&[CREATE, ATTACH]),
+    Row::new("NodeStageVolume cancelled and retried succeeds", spec::RETRIED, case!(stage))
+        .needs(&[CREATE, STAGE])
+        .each(),
+    Row::new("NodeUnstageVolume cancelled and retried succeeds", spec::RETRIED, case!(unstage))
+        .needs(&[CREATE, STAGE])
+        .each(),
+    Row::new("NodePublishVolume cancelled and retried succeeds", spec::RETRIED, case!(publish))
         .needs(&[CREATE])
         .each(),
-    Row::new("ControllerExpandVolume cancelled and retried succeeds", RULE, case!(expand))
+    Row::new("NodeUnpublishVolume cancelled and retried succeeds", spec::RETRIED, case!(unpublish))
+        .needs(&[CREATE])
+        .each(),
+    Row::new("ControllerExpandVolume cancelled and retried succeeds", spec::RETRIED, case!(expand))
         .needs(&[CREATE, EXPAND]),
-    Row::new("NodeExpandVolume cancelled and retried succeeds", RULE, case!(node_expand))
+    Row::new("NodeExpandVolume cancelled and retried succeeds", spec::RETRIED, case!(node_expand))
         .needs(&[CREATE, EXPAND, NODE_EXPAND, Need::ONLINE_EXPANSION])
         .each(),
-    Row::new("CreateSnapshot cancelled and retried succeeds", RULE, case!(snapshot))
+    Row::new("CreateSnapshot cancelled and retried succeeds", spec::RETRIED, case!(snapshot))
         .needs(&[CREATE, SNAPSHOT]),
-    Row::new("DeleteSnapshot cancelled and retried succeeds", RULE, case!(delete_snapshot))
+    Row::new("DeleteSnapshot cancelled and retried succeeds", spec::RETRIED, case!(delete_snapshot))
         .needs(&[CREATE, SNAPSHOT]),
-    Row::new("CreateVolumeGroupSnapshot cancelled and retried succeeds", RULE, case!(group))
+    Row::new("CreateVolumeGroupSnapshot cancelled and retried succeeds", spec::RETRIED, case!(group))
         .needs(&[CREATE, GROUPS]),
-    Row::new("NodeUnpublishVolume after a cancelled NodePublishVolume succeeds", RULE, case!(half_way))
-        .needs(&[CREATE])
-        .each(),
+    Row::new(
+        "NodeUnpublishVolume after a cancelled NodePublishVolume succeeds",
+        spec::RETRIED,
+        case!(half_way),
+    )
+    .needs(&[CREATE])
+    .each(),
 ];
 
 /// Cancels the call after increasing delays, then retries it until it succeeds.

@@ -9,69 +9,87 @@ use crate::{
     case::{Need, Row, When},
     expect::Answer,
     fixture::Fixture,
+    spec,
 };
 
 pub(super) const ROWS: &[Row] = &[
-    Row::new(
-        "a full volume lifecycle succeeds and leaves nothing behind",
-        "Volume Lifecycle",
-        case!(up_and_down),
-    )
-    .needs(&[CREATE])
-    .each()
-    .when(When::First)
-    .upstream("Controller Service [Controller Server] volume lifecycle should work"),
-    Row::new("CreateSnapshot and DeleteSnapshot succeed", "CreateSnapshot", case!(snapshot))
+    Row::new("a full volume lifecycle succeeds and leaves nothing behind", spec::CREATE, case!(up_and_down))
+        .also(&[
+            spec::CREATED,
+            spec::DELETE,
+            spec::ATTACH,
+            spec::ATTACH_WORK,
+            spec::DETACH,
+            spec::STAGE,
+            spec::UNSTAGE,
+            spec::UNPUBLISH,
+            spec::PUBLISH_WRITER,
+            spec::NODE_WRITER,
+            spec::WRITER,
+        ])
+        .needs(&[CREATE])
+        .each()
+        .when(When::First)
+        .upstream("Controller Service [Controller Server] volume lifecycle should work"),
+    Row::new("CreateSnapshot and DeleteSnapshot succeed", spec::SNAPSHOT, case!(snapshot))
+        .also(&[spec::DROP, spec::SNAPSHOTTED])
         .needs(&[CREATE, SNAPSHOT])
         .when(When::First)
         .upstream(
             "DeleteSnapshot [Controller Server] should return appropriate values (no optional values added)",
         ),
-    Row::new(
-        "CreateVolumeGroupSnapshot and DeleteVolumeGroupSnapshot succeed",
-        "CreateVolumeGroupSnapshot",
-        case!(group),
-    )
-    .needs(&[CREATE, GROUPS])
-    .when(When::First),
+    Row::new("CreateVolumeGroupSnapshot and DeleteVolumeGroupSnapshot succeed", spec::GROUPS, case!(group))
+        .also(&[spec::UNGROUP, spec::GROUPED])
+        .needs(&[CREATE, GROUPS])
+        .when(When::First),
     Row::new(
         "a full volume lifecycle with every call repeated succeeds",
-        "Volume Lifecycle",
+        spec::CREATE_TWICE,
         case!(everything_twice),
     )
+    .also(&[
+        spec::DELETE_TWICE,
+        spec::ATTACH_TWICE,
+        spec::DETACH_TWICE,
+        spec::STAGE_TWICE,
+        spec::UNSTAGE_TWICE,
+        spec::PUBLISH_TWICE,
+        spec::UNPUBLISH_TWICE,
+    ])
     .needs(&[CREATE])
     .each()
     .upstream("Controller Service [Controller Server] volume lifecycle should be idempotent"),
     Row::new(
         "data survives unpublishing and publishing the volume again",
-        "Volume Lifecycle",
+        spec::PUBLISH_USABLE,
         case!(data_survives),
     )
     .needs(&[CREATE, Need::Files])
     .each(),
-    Row::new("data written to one volume does not appear in another", "Volume Lifecycle", case!(no_sharing))
+    Row::new("data written to one volume does not appear in another", spec::VOLUME_UNIQUE, case!(no_sharing))
         .needs(&[CREATE, Need::Files])
         .each(),
     Row::new(
         "CreateVolume with the name of a deleted volume returns an empty volume",
-        "DeleteVolume",
+        spec::EMPTY,
         case!(new_and_empty),
     )
     .needs(&[CREATE, Need::Files])
     .each(),
     Row::new(
         "several volumes are published at the same time and unpublished",
-        "Volume Lifecycle",
+        spec::VOLUME_UNIQUE,
         case!(many),
     )
     .needs(&[CREATE])
     .when(When::Alone),
-    Row::new("a volume is published and unpublished three times", "Volume Lifecycle", case!(thrice))
+    Row::new("a volume is published and unpublished three times", spec::UNPUBLISH_UNDOES, case!(thrice))
+        .also(&[spec::UNSTAGE_UNDOES])
         .needs(&[CREATE])
         .each(),
     Row::new(
         "a volume that was staged but never published is unstaged and detached",
-        "Volume Lifecycle",
+        spec::UNSTAGE_UNDOES,
         case!(half_way),
     )
     .needs(&[CREATE, ATTACH, STAGE]),

@@ -32,34 +32,118 @@ use claimcheck_csi::v1::{
 
 use crate::case::{Case, Need, Row};
 
+/// The suites: name, what their cases have in common, rows.
+const SUITES: &[(&str, &str, &[Row])] = &[
+    ("identity", "Calls the Identity service, which creates nothing.", identity::ROWS),
+    (
+        "declarations",
+        "Compares the declared capabilities with each other, and with the responses to calls with empty requests, \
+         which have no effect.",
+        declarations::ROWS,
+    ),
+    (
+        "lifecycle",
+        "Creates a volume, attaches, stages and publishes it as Kubernetes does, and reverses each step; a step that \
+         the driver does not declare is omitted.",
+        lifecycle::ROWS,
+    ),
+    (
+        "capabilities",
+        "Passes volume capabilities to each call that has such a field, for a volume that exists.",
+        capabilities::ROWS,
+    ),
+    (
+        "controller_create",
+        "Creates volumes with the configured size and parameters, changed in the one respect that the name states.",
+        controller_create::ROWS,
+    ),
+    (
+        "controller_delete",
+        "Creates a volume, and deletes or validates it with a request that is changed as the name states.",
+        controller_delete::ROWS,
+    ),
+    (
+        "controller_list",
+        "Creates volumes, and looks for them in the responses of the controller.",
+        controller_list::ROWS,
+    ),
+    (
+        "controller_publish",
+        "Creates a volume, and attaches it to the driver's node.",
+        controller_publish::ROWS,
+    ),
+    (
+        "controller_expand",
+        "Creates a volume, and expands it to twice its size (or --expand-size), or modifies its mutable parameters.",
+        controller_expand::ROWS,
+    ),
+    (
+        "snapshots",
+        "Creates a volume and a snapshot of it, waits until the snapshot is ready, and restores it where the name \
+         says so. Data is written to, and read from, published volumes.",
+        snapshots::ROWS,
+    ),
+    (
+        "clones",
+        "Creates a volume from another one, and compares the data of both, which is written to published volumes.",
+        clones::ROWS,
+    ),
+    ("groups", "Creates two volumes, and a group snapshot of both.", groups::ROWS),
+    (
+        "metadata",
+        "Writes to a block volume at known offsets, creates snapshots of it, and compares the offsets with the blocks \
+         that the stream returns.",
+        metadata::ROWS,
+    ),
+    (
+        "node_stage",
+        "Creates and attaches a volume, and stages it in a directory of the case.",
+        node_stage::ROWS,
+    ),
+    (
+        "node_publish",
+        "Creates, attaches and stages a volume, and publishes it at a path of the case; then mounts and data at that \
+         path are checked, if the paths are accessible.",
+        node_publish::ROWS,
+    ),
+    ("node_stats", "Publishes a volume, and queries its statistics.", node_stats::ROWS),
+    (
+        "node_expand",
+        "Publishes a volume, and expands it at the controller and on the node.",
+        node_expand::ROWS,
+    ),
+    ("pod", "Publishes a volume with the fields that the kubelet fills from a pod.", pod::ROWS),
+    (
+        "upkeep",
+        "Makes a call many times, and compares the state of the process and the node before and after.",
+        upkeep::ROWS,
+    ),
+    (
+        "concurrency",
+        "Makes several calls for one volume at the same time. Each may return Aborted; the state after them must be \
+         one that calls in sequence could produce.",
+        concurrency::ROWS,
+    ),
+    (
+        "interruptions",
+        "Cancels a call after growing delays, as a caller that times out does, then repeats it until it succeeds, and \
+         uses the result.",
+        interruptions::ROWS,
+    ),
+    ("replays", "Kills and restarts the driver between a call and its repetition.", replays::ROWS),
+    (
+        "robustness",
+        "Passes input that is hostile or far beyond the limits, which must be rejected or have no effect.",
+        robustness::ROWS,
+    ),
+];
+
 /// All cases.
 pub fn catalogue() -> Vec<Case> {
-    let suites: &[(&'static str, &[Row])] = &[
-        ("identity", identity::ROWS),
-        ("declarations", declarations::ROWS),
-        ("lifecycle", lifecycle::ROWS),
-        ("capabilities", capabilities::ROWS),
-        ("controller_create", controller_create::ROWS),
-        ("controller_delete", controller_delete::ROWS),
-        ("controller_list", controller_list::ROWS),
-        ("controller_publish", controller_publish::ROWS),
-        ("controller_expand", controller_expand::ROWS),
-        ("snapshots", snapshots::ROWS),
-        ("clones", clones::ROWS),
-        ("groups", groups::ROWS),
-        ("metadata", metadata::ROWS),
-        ("node_stage", node_stage::ROWS),
-        ("node_publish", node_publish::ROWS),
-        ("node_stats", node_stats::ROWS),
-        ("node_expand", node_expand::ROWS),
-        ("pod", pod::ROWS),
-        ("upkeep", upkeep::ROWS),
-        ("concurrency", concurrency::ROWS),
-        ("interruptions", interruptions::ROWS),
-        ("replays", replays::ROWS),
-        ("robustness", robustness::ROWS),
-    ];
-    suites.iter().flat_map(|(suite, rows)| rows.iter().flat_map(|row| row.cases(suite))).collect()
+    let cases = |(suite, about, rows): &(&'static str, &'static str, &'static [Row])| {
+        rows.iter().flat_map(|row| row.cases(suite, about)).collect::<Vec<_>>()
+    };
+    SUITES.iter().flat_map(cases).collect()
 }
 
 /// Converts an async function of a fixture to the function type of a row.

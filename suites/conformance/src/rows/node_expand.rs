@@ -8,47 +8,59 @@ use crate::{
     case::{Access, Need, Row},
     expect::{Answer, INVALID, NO_SUCH, NOT_FOUND},
     fixture::{Fixture, Placed, text},
+    spec,
 };
 
-const RULE: &str = "NodeExpandVolume";
-const ERRORS: &str = "NodeExpandVolume Errors";
 const ONLINE: Need = Need::Expansion(ExpansionType::Online);
 
 pub(super) const ROWS: &[Row] = &[
-    Row::new("NodeExpandVolume without a volume_id returns InvalidArgument", ERRORS, case!(no_volume))
+    Row::new("NodeExpandVolume without a volume_id returns InvalidArgument", spec::MISSING, case!(no_volume))
         .needs(&[NODE_EXPAND, CREATE])
         .upstream("Node Service NodeExpandVolume should fail when no volume id is provided"),
-    Row::new("NodeExpandVolume without a volume_path returns InvalidArgument", ERRORS, case!(no_path))
+    Row::new("NodeExpandVolume without a volume_path returns InvalidArgument", spec::MISSING, case!(no_path))
         .needs(&[NODE_EXPAND, CREATE])
         .upstream("Node Service NodeExpandVolume should fail when no volume path is provided"),
-    Row::new("NodeExpandVolume of a nonexistent volume returns NotFound", ERRORS, case!(unknown))
-        .needs(&[NODE_EXPAND])
-        .upstream("Node Service NodeExpandVolume should fail when volume is not found"),
-    Row::new("NodeExpandVolume at a path without the volume returns NotFound", ERRORS, case!(elsewhere))
-        .needs(&[NODE_EXPAND, CREATE]),
-    Row::new("NodeExpandVolume of a published volume succeeds", RULE, case!(published))
+    Row::new(
+        "NodeExpandVolume of a nonexistent volume returns NotFound",
+        spec::NODE_EXPAND_GONE,
+        case!(unknown),
+    )
+    .needs(&[NODE_EXPAND])
+    .upstream("Node Service NodeExpandVolume should fail when volume is not found"),
+    Row::new(
+        "NodeExpandVolume at a path without the volume returns NotFound",
+        spec::NODE_EXPAND_GONE,
+        case!(elsewhere),
+    )
+    .needs(&[NODE_EXPAND, CREATE]),
+    Row::new("NodeExpandVolume of a published volume succeeds", spec::NODE_EXPAND, case!(published))
+        .also(&[spec::ONLINE])
         .needs(&[NODE_EXPAND, EXPAND, ONLINE, CREATE])
         .each()
         .upstream("Node Service NodeExpandVolume should work if node-expand is called after node-publish"),
-    Row::new("NodeExpandVolume of a staged volume succeeds", RULE, case!(staged))
+    Row::new("NodeExpandVolume of a staged volume succeeds", spec::NODE_EXPAND, case!(staged))
         .needs(&[NODE_EXPAND, EXPAND, ONLINE, CREATE, super::STAGE])
         .each()
         .upstream("Node Service NodeExpandVolume should work"),
-    Row::new("NodeExpandVolume called twice succeeds", RULE, case!(twice))
+    Row::new("NodeExpandVolume called twice succeeds", spec::NODE_EXPAND_TWICE, case!(twice))
         .needs(&[NODE_EXPAND, EXPAND, ONLINE, CREATE])
         .each()
         .upstream("Node Service NodeExpandVolume should be idempotent"),
-    Row::new("NodeExpandVolume makes the new size visible to the workload", RULE, case!(seen))
+    Row::new("NodeExpandVolume to the current size succeeds", spec::NODE_EXPAND_LARGER, case!(large_enough))
+        .needs(&[NODE_EXPAND, CREATE])
+        .each(),
+    Row::new("NodeExpandVolume makes the new size visible to the workload", spec::SIZE_LEAST, case!(seen))
         .needs(&[NODE_EXPAND, EXPAND, ONLINE, CREATE, Need::Files])
         .each(),
-    Row::new("NodeExpandVolume preserves data", RULE, case!(data))
+    Row::new("NodeExpandVolume preserves data", spec::NODE_EXPAND_KEEPS, case!(data))
         .needs(&[NODE_EXPAND, EXPAND, ONLINE, CREATE, Need::Files])
         .each(),
     Row::new(
         "a volume expanded while unpublished has the new size once it is published",
-        RULE,
+        spec::SIZE_LEAST,
         case!(offline),
     )
+    .also(&[spec::EXPANDED_NODE])
     .needs(&[EXPAND, CREATE, Need::Files])
     .each(),
 ];
@@ -112,6 +124,15 @@ async fn twice(f: &Fixture) -> Result<()> {
     grow(f, &placed, &placed.target).await?;
     let request = f.node_expand_request(&placed);
     f.node_expand_volume(request).await.works("NodeExpandVolume called again")?;
+    Ok(())
+}
+
+/// The volume has the size already: it was not expanded.
+async fn large_enough(f: &Fixture) -> Result<()> {
+    let placed = f.up().await?;
+    let mut request = f.node_expand_request(&placed);
+    request.capacity_range = Some(f.suite().range(f.config().volume_size));
+    f.node_expand_volume(request).await.works("NodeExpandVolume to the current size")?;
     Ok(())
 }
 

@@ -11,76 +11,89 @@ use crate::{
     case::{Access, Need, Row},
     expect::{Answer, INVALID, NOT_FOUND, skip},
     fixture::{Fixture, Placed},
+    spec,
+    verdict::Breaks,
 };
 
-const RULE: &str = "NodeStageVolume";
-const ERRORS: &str = "NodeStageVolume Errors";
-const UNDO: &str = "NodeUnstageVolume";
-
 pub(super) const ROWS: &[Row] = &[
-    Row::new("NodeStageVolume without a volume_id returns InvalidArgument", ERRORS, case!(no_volume))
+    Row::new("NodeStageVolume without a volume_id returns InvalidArgument", spec::MISSING, case!(no_volume))
         .needs(&[STAGE, CREATE])
         .upstream("Node Service NodeStageVolume should fail when no volume id is provided"),
-    Row::new("NodeStageVolume without a staging_target_path returns InvalidArgument", ERRORS, case!(no_path))
-        .needs(&[STAGE, CREATE])
-        .upstream("Node Service NodeStageVolume should fail when no staging target path is provided"),
+    Row::new(
+        "NodeStageVolume without a staging_target_path returns InvalidArgument",
+        spec::MISSING,
+        case!(no_path),
+    )
+    .needs(&[STAGE, CREATE])
+    .upstream("Node Service NodeStageVolume should fail when no staging target path is provided"),
     Row::new(
         "NodeStageVolume without a volume_capability returns InvalidArgument",
-        ERRORS,
+        spec::MISSING,
         case!(no_capability),
     )
     .needs(&[STAGE, CREATE])
     .upstream("Node Service NodeStageVolume should fail when no volume capability is provided"),
-    Row::new("NodeStageVolume of a nonexistent volume returns NotFound", ERRORS, case!(unknown))
+    Row::new("NodeStageVolume of a nonexistent volume returns NotFound", spec::STAGE_GONE, case!(unknown))
         .needs(&[STAGE, CREATE]),
-    Row::new("NodeStageVolume of a deleted volume returns NotFound", ERRORS, case!(deleted))
+    Row::new("NodeStageVolume of a deleted volume returns NotFound", spec::STAGE_GONE, case!(deleted))
         .needs(&[STAGE, CREATE]),
-    Row::new("NodeStageVolume called twice succeeds", RULE, case!(twice)).needs(&[STAGE, CREATE]).each(),
-    Row::new("NodeStageVolume called three times mounts the volume once", RULE, case!(one_mount))
-        .needs(&[STAGE, CREATE, Need::Files])
+    Row::new("NodeStageVolume called twice succeeds", spec::STAGE_SAME, case!(twice))
+        .needs(&[STAGE, CREATE])
         .each(),
     Row::new(
+        "NodeStageVolume called three times mounts the volume once",
+        spec::STAGE_TWICE,
+        case!(one_mount),
+    )
+    .needs(&[STAGE, CREATE, Need::Files])
+    .each(),
+    Row::new(
         "NodeStageVolume at the same path with a different access type returns AlreadyExists",
-        ERRORS,
+        spec::STAGE_OTHERWISE,
         case!(other_access),
     )
     .needs(&[STAGE, CREATE, Need::Access(Access::Block)])
     .only(Access::Mount),
-    Row::new("NodeStageVolume mounts the volume before it returns", RULE, case!(mounted))
+    Row::new("NodeStageVolume mounts the volume before it returns", spec::STAGE_PLACE, case!(mounted))
         .needs(&[STAGE, CREATE, Need::Files])
         .only(Access::Mount),
     Row::new(
         "NodeUnstageVolume without a volume_id returns InvalidArgument",
-        "NodeUnstageVolume Errors",
+        spec::MISSING,
         case!(undo_no_volume),
     )
     .needs(&[STAGE])
     .upstream("Node Service NodeUnstageVolume should fail when no volume id is provided"),
     Row::new(
         "NodeUnstageVolume without a staging_target_path returns InvalidArgument",
-        "NodeUnstageVolume Errors",
+        spec::MISSING,
         case!(undo_no_path),
     )
     .needs(&[STAGE])
     .upstream("Node Service NodeUnstageVolume should fail when no staging target path is provided"),
-    Row::new("NodeUnstageVolume called twice succeeds", UNDO, case!(undo_twice))
+    Row::new("NodeUnstageVolume called twice succeeds", spec::UNSTAGE_TWICE, case!(undo_twice))
+        .also(&[spec::UNSTAGE_DONE])
         .needs(&[STAGE, CREATE])
         .each(),
-    Row::new("NodeUnstageVolume of a volume that was never staged succeeds", UNDO, case!(undo_unstaged))
-        .needs(&[STAGE, CREATE]),
+    Row::new(
+        "NodeUnstageVolume of a volume that was never staged succeeds",
+        spec::UNSTAGE_DONE,
+        case!(undo_unstaged),
+    )
+    .needs(&[STAGE, CREATE]),
     Row::new(
         "NodeUnstageVolume of a nonexistent volume succeeds or returns NotFound",
-        UNDO,
+        spec::UNSTAGE_GONE,
         case!(undo_unknown),
     )
     .needs(&[STAGE]),
-    Row::new("NodeUnstageVolume leaves nothing mounted", UNDO, case!(undo_unmounts))
+    Row::new("NodeUnstageVolume leaves nothing mounted", spec::UNSTAGE_UNDOES, case!(undo_unmounts))
         .needs(&[STAGE, CREATE, Need::Files])
         .each(),
-    Row::new("NodeStageVolume after NodeUnstageVolume preserves data", RULE, case!(again))
+    Row::new("NodeStageVolume after NodeUnstageVolume preserves data", spec::STAGE_USABLE, case!(again))
         .needs(&[STAGE, CREATE, Need::Files])
         .each(),
-    Row::new("NodeUnstageVolume keeps the staging directory", UNDO, case!(directory_stays))
+    Row::new("NodeUnstageVolume keeps the staging directory", spec::STAGE_PLACE, case!(directory_stays))
         .needs(&[STAGE, CREATE])
         .each(),
 ];
@@ -227,7 +240,8 @@ async fn again(f: &Fixture) -> Result<()> {
 
 async fn directory_stays(f: &Fixture) -> Result<()> {
     let placed = f.staged().await?;
-    f.node_unstage_volume(f.unstage_request(&placed)).await.works("NodeUnstageVolume")?;
+    let unstaged = f.node_unstage_volume(f.unstage_request(&placed)).await;
+    unstaged.works("NodeUnstageVolume").breaks(spec::UNSTAGE)?;
     let staging = placed.staging.as_deref().expect("the driver stages, or the row would not run");
     if f.kind(staging).await? == crate::fixture::Kind::Absent {
         f.warn("NodeUnstageVolume removes the staging directory, which belongs to the caller");

@@ -1,6 +1,6 @@
 //! NodeGetVolumeStats.
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, anyhow, bail, ensure};
 use claimcheck_csi::v1::{
     NodeGetVolumeStatsRequest, VolumeUsage, node_service_capability::rpc::Type as NodeType,
     volume_usage::Unit,
@@ -11,42 +11,61 @@ use crate::{
     case::{Access, Need, Row},
     expect::{Answer, INVALID, NOT_FOUND},
     fixture::{Fixture, PLACE, Placed, text},
+    spec,
+    verdict::{Breaks, breaking},
 };
 
-const RULE: &str = "NodeGetVolumeStats";
-const ERRORS: &str = "NodeGetVolumeStats Errors";
-
 pub(super) const ROWS: &[Row] = &[
-    Row::new("NodeGetVolumeStats without a volume_id returns InvalidArgument", ERRORS, case!(no_volume))
-        .needs(&[STATS, CREATE])
-        .upstream("Node Service NodeGetVolumeStats should fail when no volume id is provided"),
-    Row::new("NodeGetVolumeStats without a volume_path returns InvalidArgument", ERRORS, case!(no_path))
-        .needs(&[STATS, CREATE])
-        .upstream("Node Service NodeGetVolumeStats should fail when no volume path is provided"),
-    Row::new("NodeGetVolumeStats of a nonexistent volume returns NotFound", ERRORS, case!(unknown))
+    Row::new(
+        "NodeGetVolumeStats without a volume_id returns InvalidArgument",
+        spec::MISSING,
+        case!(no_volume),
+    )
+    .needs(&[STATS, CREATE])
+    .upstream("Node Service NodeGetVolumeStats should fail when no volume id is provided"),
+    Row::new(
+        "NodeGetVolumeStats without a volume_path returns InvalidArgument",
+        spec::MISSING,
+        case!(no_path),
+    )
+    .needs(&[STATS, CREATE])
+    .upstream("Node Service NodeGetVolumeStats should fail when no volume path is provided"),
+    Row::new("NodeGetVolumeStats of a nonexistent volume returns NotFound", spec::STATS_GONE, case!(unknown))
         .needs(&[STATS])
         .upstream("Node Service NodeGetVolumeStats should fail when volume is not found"),
-    Row::new("NodeGetVolumeStats at a path without the volume returns NotFound", ERRORS, case!(elsewhere))
-        .needs(&[STATS, CREATE])
-        .upstream(
-            "Node Service NodeGetVolumeStats should fail when volume does not exist on the specified path",
-        ),
-    Row::new("NodeGetVolumeStats at the path of another volume returns NotFound", ERRORS, case!(others))
-        .needs(&[STATS, CREATE]),
-    Row::new("NodeGetVolumeStats returns consistent usage", RULE, case!(adds_up))
+    Row::new(
+        "NodeGetVolumeStats at a path without the volume returns NotFound",
+        spec::STATS_GONE,
+        case!(elsewhere),
+    )
+    .needs(&[STATS, CREATE])
+    .upstream("Node Service NodeGetVolumeStats should fail when volume does not exist on the specified path"),
+    Row::new(
+        "NodeGetVolumeStats at the path of another volume returns NotFound",
+        spec::STATS_GONE,
+        case!(others),
+    )
+    .needs(&[STATS, CREATE]),
+    Row::new("NodeGetVolumeStats returns consistent usage", spec::STATS_TRUE, case!(adds_up))
+        .also(&[spec::STATS_TOTAL])
         .needs(&[STATS, CREATE])
         .each(),
-    Row::new("NodeGetVolumeStats returns the size of the volume", RULE, case!(of_this))
+    Row::new("NodeGetVolumeStats returns no negative numbers", spec::STATS_SIGN, case!(not_negative))
+        .also(&[spec::STATS_UNIT, spec::STATS_TOTAL])
+        .needs(&[STATS, CREATE])
+        .each(),
+    Row::new("NodeGetVolumeStats returns the size of the volume", spec::STATS_TRUE, case!(of_this))
         .needs(&[STATS, CREATE, Need::Files])
         .each(),
-    Row::new("NodeGetVolumeStats counts written data as used", RULE, case!(counts))
+    Row::new("NodeGetVolumeStats counts written data as used", spec::STATS_TRUE, case!(counts))
         .needs(&[STATS, CREATE, Need::Files])
         .only(Access::Mount),
     Row::new(
         "NodeGetVolumeStats returns a normal volume_condition for a published volume",
-        RULE,
+        spec::STATS_CONDITION,
         case!(condition),
     )
+    .also(&[spec::CONDITION_MESSAGE])
     .needs(&[STATS, CREATE, Need::Node(NodeType::VolumeCondition)]),
 ];
 
@@ -59,14 +78,42 @@ fn request(f: &Fixture, placed: &Placed) -> NodeGetVolumeStatsRequest {
     }
 }
 
-async fn usage(f: &Fixture, placed: &Placed, unit: Unit) -> Result<Option<VolumeUsage>> {
+/// The statistics of a published volume.
+async fn usages(f: &Fixture, placed: &Placed) -> Result<Vec<VolumeUsage>> {
     let stats = f.node_get_volume_stats(request(f, placed)).await.works("NodeGetVolumeStats")?;
-    Ok(stats.usage.into_iter().find(|usage| usage.unit == unit as i32))
+    Ok(stats.usage)
 }
 
-async fn bytes(f: &Fixture, placed: &Placed) -> Result<VolumeUsage> {
-    let usage = usage(f, placed, Unit::Bytes).await?;
-    usage.ok_or_else(|| anyhow::anyhow!("NodeGetVolumeStats returned OK without a usage in bytes"))
+/// The statistics in bytes. "This field is OPTIONAL", and a driver may count inodes only.
+async fn bytes(f: &Fixture, placed: &Placed) -> Result<Option<VolumeUsage>> {
+    let usage = usages(f, placed).await?.into_iter().find(|usage| usage.unit == Unit::Bytes as i32);
+    if usage.is_none() {
+        no_bytes(f);
+    }
+    Ok(usage)
+}
+
+fn no_bytes(f: &Fixture) {
+    f.warn("NodeGetVolumeStats returns no usage in bytes: the kubelet reports no capacity of its volumes");
+}
+
+/// Checks what the specification requires of each usage.
+fn valid(usage: &VolumeUsage) -> Result<()> {
+    let VolumeUsage { available, total, used, unit } = *usage;
+    let unit = Unit::try_from(unit).ok().filter(|unit| *unit != Unit::Unknown);
+    let Some(unit) = unit.map(|unit| unit.as_str_name()) else {
+        return Err(breaking(anyhow!("NodeGetVolumeStats returns a usage without a unit"), spec::STATS_UNIT));
+    };
+    ensure!(
+        total >= 0 && available >= 0 && used >= 0,
+        "NodeGetVolumeStats returns a total of {total} {unit}, {available} available and {used} used"
+    );
+    Ok(())
+}
+
+async fn not_negative(f: &Fixture) -> Result<()> {
+    let placed = f.up().await?;
+    usages(f, &placed).await?.iter().try_for_each(valid)
 }
 
 async fn no_volume(f: &Fixture) -> Result<()> {
@@ -104,16 +151,19 @@ async fn others(f: &Fixture) -> Result<()> {
 
 async fn adds_up(f: &Fixture) -> Result<()> {
     let placed = f.up().await?;
-    let VolumeUsage { available, total, used, .. } = bytes(f, &placed).await?;
-    ensure!(
-        total > 0 && available >= 0 && used >= 0,
-        "NodeGetVolumeStats returns total {total}, available {available} and used {used}"
-    );
-    ensure!(
-        used <= total && available <= total,
-        "NodeGetVolumeStats returns more than the total {total}: available {available}, used {used}"
-    );
-    if let Some(inodes) = usage(f, &placed, Unit::Inodes).await? {
+    let usages = usages(f, &placed).await?;
+    usages.iter().try_for_each(valid).breaks(spec::STATS_SIGN)?;
+    let of = |unit: Unit| usages.iter().find(|usage| usage.unit == unit as i32);
+    if let Some(VolumeUsage { available, total, used, .. }) = of(Unit::Bytes) {
+        ensure!(*total > 0, "NodeGetVolumeStats returns a total of {total} bytes");
+        ensure!(
+            used <= total && available <= total,
+            "NodeGetVolumeStats returns more than the total {total}: available {available}, used {used}"
+        );
+    } else {
+        no_bytes(f);
+    }
+    if let Some(inodes) = of(Unit::Inodes) {
         ensure!(
             inodes.used <= inodes.total,
             "NodeGetVolumeStats returns {} inodes, of which {} are used",
@@ -126,7 +176,8 @@ async fn adds_up(f: &Fixture) -> Result<()> {
 
 async fn of_this(f: &Fixture) -> Result<()> {
     let placed = f.up().await?;
-    let (total, seen) = (bytes(f, &placed).await?.total.unsigned_abs(), f.bytes(&placed).await?);
+    let Some(usage) = bytes(f, &placed).await? else { return Ok(()) };
+    let (total, seen) = (usage.total.unsigned_abs(), f.bytes(&placed).await?);
     if placed.access == Access::Mount && !f.sizes_are_real(&placed).await? {
         // Volumes that share a file system may report its size or their own.
         let size = placed.volume.capacity_bytes.unsigned_abs();
@@ -150,15 +201,15 @@ async fn counts(f: &Fixture) -> Result<()> {
             "volumes share a file system: other cases write to it at the same time",
         ));
     }
-    let before = bytes(f, &placed).await?.used;
+    let Some(before) = bytes(f, &placed).await? else { return Ok(()) };
     for place in 0..8 {
         f.write(&placed, place, "counted").await?;
     }
-    let (after, written) = (bytes(f, &placed).await?.used, 8 * PLACE as i64);
+    let Some(after) = bytes(f, &placed).await? else { return Ok(()) };
+    let (more, written) = (after.used.saturating_sub(before.used), 8 * PLACE as i64);
     ensure!(
-        after - before >= written / 2,
-        "{written} bytes were written, but NodeGetVolumeStats counts {} more than before",
-        after - before
+        more >= written / 2,
+        "{written} bytes were written, but NodeGetVolumeStats counts {more} more than before"
     );
     Ok(())
 }
@@ -174,5 +225,25 @@ async fn condition(f: &Fixture) -> Result<()> {
         "NodeGetVolumeStats reports the volume as abnormal: {:?}",
         condition.message
     );
+    if condition.message.is_empty() {
+        let silent = anyhow!("NodeGetVolumeStats returns a volume_condition without a message");
+        return Err(breaking(silent, spec::CONDITION_MESSAGE));
+    }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_usage_has_a_unit_and_no_negative_numbers() {
+        let usage = |unit: Unit, total, used| VolumeUsage { unit: unit.into(), total, used, available: 0 };
+        valid(&usage(Unit::Inodes, 0, 0)).unwrap();
+        valid(&usage(Unit::Unknown, 1, 0)).unwrap_err();
+        for (total, used) in [(-1, 0), (1, -1)] {
+            let error = valid(&usage(Unit::Bytes, total, used)).unwrap_err().to_string();
+            assert!(error.contains("BYTES"), "{error}");
+        }
+    }
 }

@@ -12,24 +12,27 @@ use crate::{
     case::{Access, Need, Row},
     expect::Answer,
     fixture::Fixture,
+    spec,
 };
 
 /// A group id that no file has by default.
 const GROUP: u32 = 4321;
-/// KEP-1855.
-const TOKENS: &str = "NodePublishVolume, volume_context; Kubernetes, CSIDriver tokenRequests";
 
 pub(super) const ROWS: &[Row] = &[
     Row::new(
         "NodePublishVolume with a volume_mount_group sets the group of the volume",
-        "VolumeCapability",
+        spec::GROUP,
         case!(group),
     )
     .needs(&[CREATE, Need::Node(NodeType::VolumeMountGroup), Need::Files])
     .only(Access::Mount),
-    Row::new("NodePublishVolume with an expired service account token is rejected", TOKENS, case!(expired))
-        .needs(&[CREATE, Need::Tokens]),
-    Row::new("NodePublishVolume without a service account token is rejected", TOKENS, case!(none))
+    Row::new(
+        "NodePublishVolume with an expired service account token is rejected",
+        spec::TOKENS,
+        case!(expired),
+    )
+    .needs(&[CREATE, Need::Tokens]),
+    Row::new("NodePublishVolume without a service account token is rejected", spec::TOKENS, case!(none))
         .needs(&[CREATE, Need::Tokens]),
 ];
 

@@ -7,68 +7,96 @@ use crate::{
     case::{Need, Row, When},
     expect::{Answer, NOT_FOUND, skip},
     fixture::{Fixture, Step},
+    spec::{self, Sentence},
+    verdict::Breaks,
 };
 
-const RULE: &str = "Concurrency";
-
 /// A row that kills the driver: it runs serially, since it affects all other cases.
-const fn kills(name: &'static str, run: crate::case::Run, needs: &'static [Need]) -> Row {
-    Row::new(name, RULE, run).needs(needs).when(When::Alone)
+const fn kills(
+    name: &'static str,
+    rule: &'static Sentence,
+    run: crate::case::Run,
+    needs: &'static [Need],
+) -> Row {
+    Row::new(name, rule, run).needs(needs).when(When::Alone)
 }
 
 pub(super) const ROWS: &[Row] = &[
     kills(
         "CreateVolume repeated after a driver restart returns the same volume",
+        spec::CREATE_SAME,
         case!(create),
         &[Need::Restart, CREATE],
     )
     .each(),
-    kills("DeleteVolume repeated after a driver restart succeeds", case!(delete), &[Need::Restart, CREATE]),
     kills(
-        "ControllerPublishVolume repeated after a driver restart returns the same publish_context",
-        case!(attach),
-        &[Need::Restart, CREATE, ATTACH],
+        "DeleteVolume repeated after a driver restart succeeds",
+        spec::DELETE_GONE,
+        case!(delete),
+        &[Need::Restart, CREATE],
     ),
     kills(
+        "ControllerPublishVolume repeated after a driver restart returns the same publish_context",
+        spec::ATTACH_SAME,
+        case!(attach),
+        &[Need::Restart, CREATE, ATTACH],
+    )
+    .also(&[spec::PUBLISH_CONTEXT_CACHED]),
+    kills(
         "NodeStageVolume repeated after a driver restart succeeds",
+        spec::STAGE_SAME,
         case!(stage),
         &[Need::Restart, CREATE, STAGE],
     )
+    .also(&[spec::CONTEXT_CACHED])
     .each(),
     kills(
         "NodePublishVolume repeated after a driver restart mounts the volume once",
+        spec::PUBLISH_SAME,
         case!(publish),
         &[Need::Restart, CREATE],
     )
     .each(),
     kills(
         "a volume published before a driver restart is unpublished and deleted after it",
+        spec::UNPUBLISH_UNDOES,
         case!(down),
         &[Need::Restart, CREATE],
     )
     .each(),
     kills(
         "CreateSnapshot repeated after a driver restart returns the same snapshot",
+        spec::SNAPSHOT_SAME,
         case!(snapshot),
         &[Need::Restart, CREATE, SNAPSHOT],
     ),
     kills(
         "CreateVolumeGroupSnapshot repeated after a driver restart returns the same group",
+        spec::GROUP_SAME,
         case!(group),
         &[Need::Restart, CREATE, GROUPS],
     ),
     kills(
         "ControllerExpandVolume to a smaller size after a driver restart keeps the size",
+        spec::EXPAND_KEEPS,
         case!(expand),
         &[Need::Restart, CREATE, EXPAND],
     ),
     kills(
         "calls interrupted by a driver restart and retried succeed",
+        spec::RETRIED,
         case!(in_the_middle),
         &[Need::Restart, CREATE],
     )
+    .also(&[spec::SERVICE])
     .each(),
-    kills("data survives a driver restart", case!(data), &[Need::Restart, CREATE, Need::Files]).each(),
+    kills(
+        "data survives a driver restart",
+        spec::PUBLISH_USABLE,
+        case!(data),
+        &[Need::Restart, CREATE, Need::Files],
+    )
+    .each(),
 ];
 
 async fn create(f: &Fixture) -> Result<()> {
@@ -186,15 +214,16 @@ async fn expand(f: &Fixture) -> Result<()> {
     f.grow(&volume).await?;
     let mut request = f.expand_request(&volume);
     request.capacity_range = Some(f.suite().range(f.config().volume_size));
-    if f.controller_expand_volume(request.clone()).await.is_ok_and(|answer| answer.capacity_bytes < grown) {
+    // A driver may also reject a smaller size.
+    if !f.controller_expand_volume(request.clone()).await.is_ok_and(|answer| answer.capacity_bytes >= grown) {
         return Err(skip(
-            "volumes also shrink without a restart: see controller_expand::ControllerExpandVolume to a smaller size \
-             succeeds and keeps the size",
+            "a smaller size is rejected, or shrinks volumes, also without a restart: see \
+             controller_expand::ControllerExpandVolume to a smaller size succeeds and keeps the size",
         ));
     }
     f.restart().await?;
-    let answer =
-        f.controller_expand_volume(request).await.works("ControllerExpandVolume after a driver restart")?;
+    let answer = f.controller_expand_volume(request).await;
+    let answer = answer.works("ControllerExpandVolume after a driver restart").breaks(spec::EXPAND_TWICE)?;
     ensure!(
         answer.capacity_bytes >= grown,
         "a volume was expanded to {grown} bytes, and has {} after a driver restart",

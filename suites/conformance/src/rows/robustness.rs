@@ -10,10 +10,8 @@ use crate::{
     case::{Need, Row, When},
     expect::{Answer, said},
     fixture::{Fixture, Kind, from_snapshot, from_volume},
+    spec,
 };
-
-const LIMITS: &str = "Size Limits";
-const SECRETS: &str = "Secrets Requirements";
 
 /// Longer than any field may be.
 const HUGE: usize = 1 << 20;
@@ -27,90 +25,108 @@ const REPEATED: usize = 8192;
 const CONTROLS: [&str; 3] = ["line\nbreak", "nul\0byte", "escape\u{1b}[2J"];
 
 pub(super) const ROWS: &[Row] = &[
-    Row::new("a volume_id with path traversal is rejected", LIMITS, case!(volume_traversal)),
-    Row::new("a volume_id with control characters or of 1 MiB is rejected", LIMITS, case!(volume_no_id)),
+    Row::new("a volume_id with path traversal is rejected", spec::CODES, case!(volume_traversal)),
+    Row::new("a volume_id with control characters or of 1 MiB is rejected", spec::CODES, case!(volume_no_id)),
     Row::new(
         "a snapshot_id with path traversal or control characters is rejected",
-        LIMITS,
+        spec::CODES,
         case!(snapshot_ids),
     )
     .needs(&[SNAPSHOT, CREATE]),
     Row::new(
         "a group_snapshot_id with path traversal or control characters is rejected",
-        LIMITS,
+        spec::CODES,
         case!(group_ids),
     )
     .needs(&[GROUPS]),
     Row::new(
         "a metadata request with path traversal or control characters in its id is rejected",
-        LIMITS,
+        spec::CODES,
         case!(metadata_ids),
     )
     .needs(&[METADATA]),
-    Row::new("a node_id with path traversal or control characters is rejected", LIMITS, case!(node_ids))
+    Row::new("a node_id with path traversal or control characters is rejected", spec::CODES, case!(node_ids))
         .needs(&[ATTACH, CREATE]),
     Row::new(
         "a source volume_id with path traversal or control characters is rejected",
-        LIMITS,
+        spec::CODES,
         case!(sources),
     )
     .needs(&[CREATE]),
     Row::new(
         "CreateVolume with path traversal in the name succeeds or returns InvalidArgument",
-        "CreateVolume",
+        spec::ANY_NAME,
         case!(name_traversal),
     )
+    .also(&[spec::INVALID])
     .needs(&[CREATE]),
     Row::new(
         "CreateVolume with an invalid name succeeds or returns InvalidArgument",
-        "CreateVolume",
+        spec::INVALID,
         case!(no_name),
     )
     .needs(&[CREATE]),
     Row::new(
         "CreateSnapshot with a name of 1 MiB succeeds or returns InvalidArgument",
-        LIMITS,
+        spec::INVALID,
         case!(snapshot_name),
     )
     .needs(&[CREATE, SNAPSHOT]),
     Row::new(
         "NodePublishVolume with a relative target_path is rejected",
-        "NodePublishVolume",
+        spec::INVALID,
         case!(relative_target),
     )
     .needs(&[CREATE]),
     Row::new(
         "NodePublishVolume with .. in target_path succeeds or returns InvalidArgument",
-        "NodePublishVolume",
+        spec::INVALID,
         case!(target_detour),
     )
     .needs(&[CREATE]),
     Row::new(
         "NodeStageVolume with a staging_target_path of 1 MiB does not crash the driver",
-        LIMITS,
+        spec::INVALID,
         case!(staging_huge),
     )
     .needs(&[CREATE, STAGE]),
     Row::new(
         "CreateVolume with parameters of 1 MiB succeeds or returns InvalidArgument",
-        LIMITS,
+        spec::INVALID,
         case!(parameters_huge),
     )
     .needs(&[CREATE]),
     Row::new(
         "CreateVolume with a shell command as fs_type succeeds or returns InvalidArgument",
-        "VolumeCapability",
+        spec::INVALID,
         case!(fs_injection),
     )
     .needs(&[CREATE])
     .only(crate::case::Access::Mount),
-    Row::new("an RPC that CSI does not define returns Unimplemented", "Error Scheme", case!(unknown_call)),
-    Row::new("CreateVolume errors have a message", "Error Scheme", case!(words)).needs(&[CREATE]),
-    Row::new("error messages of failing calls contain no secrets", SECRETS, case!(failing_secrets))
+    Row::new(
+        "an RPC that CSI does not define returns Unimplemented",
+        spec::UNIMPLEMENTED,
+        case!(unknown_call),
+    )
+    .also(&[spec::STATUS, spec::UNSUPPORTED]),
+    Row::new("CreateVolume errors have a message", spec::MESSAGE, case!(words)).needs(&[CREATE]),
+    Row::new("error messages of failing calls contain no secrets", spec::SECRET, case!(failing_secrets))
+        .also(&[spec::LEAKAGE])
         .needs(&[CREATE]),
-    Row::new("error messages of the whole run contain no secrets", SECRETS, case!(no_secrets))
+    Row::new(
+        "the contexts of CreateVolume and ControllerPublishVolume contain no secrets",
+        spec::CONTEXT_SECRET,
+        case!(contexts),
+    )
+    .also(&[spec::PUBLISH_CONTEXT_SECRET])
+    .needs(&[CREATE]),
+    Row::new("error messages of the whole run contain no secrets", spec::SECRET, case!(no_secrets))
+        .also(&[spec::LEAKAGE])
         .when(When::Last),
-    Row::new("Probe after all other cases succeeds", "Probe", case!(still_there)).when(When::Last),
+    Row::new("errors of the whole run have no details", spec::DETAILS, case!(no_details)).when(When::Last),
+    Row::new("Probe after all other cases succeeds", spec::SERVICE, case!(still_there))
+        .also(&[spec::PROBE])
+        .when(When::Last),
 ];
 
 /// Checks the result of a call with an invalid id: rejected, not found, or OK where the call also accepts objects that
@@ -480,10 +496,27 @@ async fn unknown_call(f: &Fixture) -> Result<()> {
 async fn words(f: &Fixture) -> Result<()> {
     let mut request = f.create_request();
     request.name.clear();
-    if let Err(status) = f.create_volume(request).await
-        && status.message().trim().is_empty()
-    {
-        f.warn("errors have no message: users see only a code");
+    if let Err(status) = f.create_volume(request).await {
+        ensure!(
+            !status.message().trim().is_empty(),
+            "CreateVolume without a name returned {} without a message: users see only a code",
+            code_name(status.code())
+        );
+    }
+    Ok(())
+}
+
+async fn contexts(f: &Fixture) -> Result<()> {
+    let placed = f.attached().await?;
+    let contexts =
+        [("volume_context", &placed.volume.volume_context), ("publish_context", &placed.publish_context)];
+    for (name, context) in contexts {
+        let secret = context.iter().find(|(_, value)| value.contains(&f.suite().marker));
+        ensure!(
+            secret.is_none(),
+            "the {name} contains the value of a secret, as {:?}",
+            secret.map(|(key, _)| key)
+        );
     }
     Ok(())
 }
@@ -514,6 +547,12 @@ async fn no_secrets(f: &Fixture) -> Result<()> {
     let told = f.suite().known().told_secrets.clone();
     let told: Vec<String> = told.into_iter().collect();
     ensure!(told.is_empty(), "errors of these calls contained the value of a secret: {}", told.join(", "));
+    Ok(())
+}
+
+async fn no_details(f: &Fixture) -> Result<()> {
+    let detailed: Vec<String> = f.suite().known().details.iter().cloned().collect();
+    ensure!(detailed.is_empty(), "errors of these calls had details: {}", detailed.join(", "));
     Ok(())
 }
 

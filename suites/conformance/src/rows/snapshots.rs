@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, anyhow, bail, ensure};
 use claimcheck_csi::{
     Code,
     v1::{CapacityRange, GetSnapshotRequest, ListSnapshotsRequest, Snapshot, list_snapshots_response::Entry},
@@ -13,85 +13,115 @@ use crate::{
     case::{Need, Row, When},
     expect::{Answer, INVALID, NOT_FOUND, skip},
     fixture::{Fixture, Placed, Step, from_snapshot},
+    pages::Pages,
+    spec,
+    verdict::{Breaks, breaking},
 };
 
-const RULE: &str = "CreateSnapshot";
-const ERRORS: &str = "CreateSnapshot Errors";
-const DELETE: &str = "DeleteSnapshot";
-const LIST: &str = "ListSnapshots";
-const RESTORE: &str = "CreateVolume";
-
 pub(super) const ROWS: &[Row] = &[
-    Row::new("CreateSnapshot without a name returns InvalidArgument", ERRORS, case!(no_name))
+    Row::new("CreateSnapshot without a name returns InvalidArgument", spec::MISSING, case!(no_name))
         .needs(&[SNAPSHOT, CREATE])
         .upstream("CreateSnapshot [Controller Server] should fail when no name is provided"),
-    Row::new("CreateSnapshot without a source_volume_id returns InvalidArgument", ERRORS, case!(no_source))
+    Row::new("CreateSnapshot without a source_volume_id returns InvalidArgument", spec::MISSING, case!(no_source))
         .needs(&[SNAPSHOT])
         .upstream("CreateSnapshot [Controller Server] should fail when no source volume id is provided"),
-    Row::new("CreateSnapshot of a nonexistent volume returns NotFound", ERRORS, case!(unknown_source)).needs(&[SNAPSHOT]),
-    Row::new("CreateSnapshot returns snapshot_id, source_volume_id and creation_time", RULE, case!(whole)).needs(&[SNAPSHOT, CREATE]),
-    Row::new("CreateSnapshot called twice with the same name and source returns the same snapshot", RULE, case!(same_again))
+    Row::new("CreateSnapshot of a nonexistent volume returns NotFound", spec::SNAPSHOT_ERROR, case!(unknown_source))
+        .also(&[spec::FAILS])
+        .needs(&[SNAPSHOT]),
+    Row::new("CreateSnapshot returns snapshot_id, source_volume_id and creation_time", spec::SNAPSHOT_ID, case!(whole))
+        .also(&[
+            spec::SNAPSHOT_RETURNS, spec::SNAPSHOT_SOURCE, spec::SNAPSHOT_TIME, spec::SNAPSHOT_SIGN,
+            spec::LIMITS,
+        ])
+        .needs(&[SNAPSHOT, CREATE]),
+    Row::new("CreateSnapshot called twice with the same name and source returns the same snapshot", spec::SNAPSHOT_SAME, case!(same_again))
+        .also(&[spec::SNAPSHOT_TWICE])
         .needs(&[SNAPSHOT, CREATE])
         .upstream("CreateSnapshot [Controller Server] should succeed when requesting to create a snapshot with already existing name and same source volume ID"),
-    Row::new("CreateSnapshot with an existing name and a different source returns AlreadyExists", ERRORS, case!(other_source))
+    Row::new("CreateSnapshot with an existing name and a different source returns AlreadyExists", spec::SNAPSHOT_EXISTS, case!(other_source))
         .needs(&[SNAPSHOT, CREATE])
         .upstream("CreateSnapshot [Controller Server] should fail when requesting to create a snapshot with already existing name and different source volume ID"),
-    Row::new("CreateSnapshot with the longest allowed name succeeds", "Size Limits", case!(longest))
+    Row::new("CreateSnapshot with the longest allowed name succeeds", spec::ANY_NAME, case!(longest))
         .needs(&[SNAPSHOT, CREATE])
         .upstream("CreateSnapshot [Controller Server] should succeed when creating snapshot with maximum-length name"),
-    Row::new("CreateSnapshot returns a snapshot that becomes ready_to_use", "The ready_to_use Parameter", case!(ready)).needs(&[SNAPSHOT, CREATE]).each(),
-    Row::new("DeleteSnapshot without a snapshot_id returns InvalidArgument", "DeleteSnapshot Errors", case!(delete_no_id))
+    Row::new("CreateSnapshot returns a snapshot that becomes ready_to_use", spec::READY, case!(ready))
+        .also(&[spec::SNAPSHOT_READY])
+        .needs(&[SNAPSHOT, CREATE])
+        .each(),
+    Row::new("DeleteSnapshot without a snapshot_id returns InvalidArgument", spec::MISSING, case!(delete_no_id))
         .needs(&[SNAPSHOT])
         .upstream("DeleteSnapshot [Controller Server] should fail when no snapshot id is provided"),
-    Row::new("DeleteSnapshot of a nonexistent snapshot succeeds", DELETE, case!(delete_unknown))
+    Row::new("DeleteSnapshot of a nonexistent snapshot succeeds", spec::DROP_GONE, case!(delete_unknown))
         .needs(&[SNAPSHOT])
         .upstream("DeleteSnapshot [Controller Server] should succeed when an invalid snapshot id is used"),
-    Row::new("DeleteSnapshot called twice succeeds", DELETE, case!(delete_twice)).needs(&[SNAPSHOT, CREATE]),
-    Row::new("CreateVolume from a deleted snapshot returns NotFound", DELETE, case!(delete_restore)).needs(&[SNAPSHOT, CREATE]),
-    Row::new("ListSnapshots returns entries with a snapshot_id", LIST, case!(list))
+    Row::new("DeleteSnapshot called twice succeeds", spec::DROP_TWICE, case!(delete_twice))
+        .also(&[spec::DROP_GONE, spec::ALONE])
+        .needs(&[SNAPSHOT, CREATE]),
+    Row::new("CreateVolume from a deleted snapshot returns NotFound", spec::SOURCE_GONE, case!(delete_restore)).needs(&[SNAPSHOT, CREATE]),
+    Row::new("ListSnapshots returns entries with a snapshot_id", spec::SNAPSHOT_ID, case!(list))
         .needs(&[LIST_SNAPSHOTS])
         .upstream("ListSnapshots [Controller Server] should return appropriate values (no optional values added)"),
-    Row::new("ListSnapshots includes a new snapshot and omits a deleted one", "CreateSnapshot, DeleteSnapshot, ListSnapshots", case!(list_presence))
+    Row::new("ListSnapshots includes a new snapshot and omits a deleted one", spec::SNAPSHOTS_ALL, case!(list_presence))
+        .also(&[spec::SNAPSHOTS_CURRENT])
         .needs(&[LIST_SNAPSHOTS, SNAPSHOT, CREATE])
         .upstream("ListSnapshots [Controller Server] check the presence of new snapshots in the snapshot list"),
-    Row::new("ListSnapshots of a snapshot_id returns that snapshot", LIST, case!(list_one))
+    Row::new("ListSnapshots of a snapshot_id returns that snapshot", spec::SNAPSHOTS_ALL, case!(list_one))
+        .also(&[spec::SNAPSHOTS_READY])
         .needs(&[LIST_SNAPSHOTS, SNAPSHOT, CREATE])
         .upstream("ListSnapshots [Controller Server] should return snapshots that match the specified snapshot id"),
-    Row::new("ListSnapshots of a nonexistent snapshot_id returns no entries", LIST, case!(list_unknown))
+    Row::new("ListSnapshots of a nonexistent snapshot_id returns no entries", spec::SNAPSHOTS_ALL, case!(list_unknown))
         .needs(&[LIST_SNAPSHOTS])
         .upstream("ListSnapshots [Controller Server] should return empty when the specified snapshot id does not exist"),
-    Row::new("ListSnapshots of a source_volume_id returns all snapshots of that volume", LIST, case!(list_source))
+    Row::new("ListSnapshots of a source_volume_id returns all snapshots of that volume", spec::SNAPSHOTS_ALL, case!(list_source))
+        .also(&[spec::SNAPSHOT_UNIQUE])
         .needs(&[LIST_SNAPSHOTS, SNAPSHOT, CREATE])
         .upstream("ListSnapshots [Controller Server] should return snapshots that match the specified source volume id"),
-    Row::new("ListSnapshots of a nonexistent source_volume_id returns no entries", LIST, case!(list_unknown_source))
+    Row::new("ListSnapshots of a nonexistent source_volume_id returns no entries", spec::SNAPSHOTS_ALL, case!(list_unknown_source))
         .needs(&[LIST_SNAPSHOTS])
         .upstream("ListSnapshots [Controller Server] should return empty when the specified source volume id does not exist"),
-    Row::new("ListSnapshots in pages of one returns every snapshot once", LIST, case!(pages))
+    Row::new("ListSnapshots in pages of one returns every snapshot once", spec::SNAPSHOTS_NEXT, case!(pages))
+        .also(&[spec::SNAPSHOTS_MAX])
         .needs(&[LIST_SNAPSHOTS, SNAPSHOT, CREATE])
         .upstream("ListSnapshots [Controller Server] should return next token when a limited number of entries are requested"),
-    Row::new("ListSnapshots with an invalid starting_token returns Aborted", "ListSnapshots Errors", case!(bad_token)).needs(&[LIST_SNAPSHOTS]),
-    Row::new("GetSnapshot without a snapshot_id returns InvalidArgument", "GetSnapshot Errors", case!(get_no_id))
+    Row::new("ListSnapshots with an invalid starting_token returns Aborted", spec::SNAPSHOTS_TOKEN, case!(bad_token)).needs(&[LIST_SNAPSHOTS]),
+    Row::new("GetSnapshot without a snapshot_id returns InvalidArgument", spec::MISSING, case!(get_no_id))
         .needs(&[GET_SNAPSHOT])
         .upstream("GetSnapshot [Controller Server] should return an error"),
-    Row::new("GetSnapshot returns the created snapshot", "GetSnapshot", case!(get))
+    Row::new("GetSnapshot returns the created snapshot", spec::FETCHED, case!(get))
+        .also(&[spec::FETCH_CURRENT])
         .needs(&[GET_SNAPSHOT, SNAPSHOT, CREATE])
         .upstream("GetSnapshot [Controller Server] should return snapshot that match the specified snapshot id"),
-    Row::new("GetSnapshot of a nonexistent snapshot returns NotFound", "GetSnapshot Errors", case!(get_unknown))
+    Row::new("GetSnapshot of a nonexistent snapshot returns NotFound", spec::FETCH_GONE, case!(get_unknown))
         .needs(&[GET_SNAPSHOT])
         .upstream("GetSnapshot [Controller Server] should return an error when the specified snapshot id does not exist"),
-    Row::new("CreateVolume from a snapshot succeeds", RESTORE, case!(restore))
+    Row::new("CreateVolume from a snapshot succeeds", spec::SNAPSHOTS_RESTORE, case!(restore))
+        .also(&[spec::RESTORE])
         .needs(&[SNAPSHOT, CREATE])
         .each()
         .when(When::First)
         .upstream("Controller Service [Controller Server] CreateVolume should create volume from an existing source snapshot"),
-    Row::new("CreateVolume from a snapshot restores its data", RESTORE, case!(content)).needs(&[SNAPSHOT, CREATE, Need::Files]).each(),
-    Row::new("a write to the source after CreateSnapshot does not change the snapshot", RULE, case!(no_alias)).needs(&[SNAPSHOT, CREATE, Need::Files]).each(),
-    Row::new("a write to a restored volume does not change the snapshot", RESTORE, case!(two_restores)).needs(&[SNAPSHOT, CREATE, Need::Files]).each(),
-    Row::new("a restored volume keeps its data after its snapshot is deleted", RESTORE, case!(outlives)).needs(&[SNAPSHOT, CREATE, Need::Files]).each(),
-    Row::new("DeleteVolume of a volume with snapshots keeps them or returns FailedPrecondition", "DeleteVolume Errors", case!(source_deleted)).needs(&[SNAPSHOT, CREATE, Need::Files]),
-    Row::new("CreateVolume from a snapshot with a larger size succeeds or returns OutOfRange", RESTORE, case!(larger)).needs(&[SNAPSHOT, CREATE, Need::Files]).each(),
-    Row::new("CreateVolume from a snapshot with a smaller size succeeds or returns OutOfRange", "CreateVolume Errors", case!(smaller)).needs(&[SNAPSHOT, CREATE, EXPAND]),
-    Row::new("each snapshot of a volume holds the data of its creation time", RULE, case!(times)).needs(&[SNAPSHOT, CREATE, Need::Files]).each(),
+    Row::new("CreateVolume from a snapshot restores its data", spec::RESTORE, case!(content))
+        .also(&[spec::SNAPSHOTS_RESTORE])
+        .needs(&[SNAPSHOT, CREATE, Need::Files])
+        .each(),
+    Row::new("a write to the source after CreateSnapshot does not change the snapshot", spec::CUT, case!(no_alias)).needs(&[SNAPSHOT, CREATE, Need::Files]).each(),
+    Row::new("a write to a restored volume does not change the snapshot", spec::RESTORE, case!(two_restores)).needs(&[SNAPSHOT, CREATE, Need::Files]).each(),
+    Row::new("a restored volume keeps its data after its snapshot is deleted", spec::RESTORE, case!(outlives))
+        .also(&[spec::DROP_IN_USE])
+        .needs(&[SNAPSHOT, CREATE, Need::Files])
+        .each(),
+    Row::new("DeleteVolume of a volume with snapshots keeps them or returns FailedPrecondition", spec::SNAPSHOTS_STAY, case!(source_deleted))
+        .also(&[spec::SNAPSHOTS_APART, spec::DELETE_REFUSED])
+        .needs(&[SNAPSHOT, CREATE, Need::Files]),
+    Row::new("CreateVolume from a snapshot with a larger size succeeds or returns OutOfRange", spec::LARGER_COPY, case!(larger))
+        .also(&[spec::SIZE_HONORED])
+        .needs(&[SNAPSHOT, CREATE, Need::Files])
+        .each(),
+    Row::new("CreateVolume from a snapshot without a capacity_range returns a volume of at least its size_bytes", spec::SNAPSHOT_SIZE, case!(no_smaller))
+        .also(&[spec::NO_SIZE])
+        .needs(&[SNAPSHOT, CREATE]),
+    Row::new("CreateVolume from a snapshot with a smaller size succeeds or returns OutOfRange", spec::CREATE_RANGE, case!(smaller)).needs(&[SNAPSHOT, CREATE, EXPAND]),
+    Row::new("each snapshot of a volume holds the data of its creation time", spec::CUT, case!(times)).needs(&[SNAPSHOT, CREATE, Need::Files]).each(),
 ];
 
 async fn no_name(f: &Fixture) -> Result<()> {
@@ -106,9 +136,12 @@ async fn no_source(f: &Fixture) -> Result<()> {
         .refused("CreateSnapshot without a source_volume_id", INVALID)
 }
 
+/// An error is required; which one, the specification leaves to the driver.
 async fn unknown_source(f: &Fixture) -> Result<()> {
     let answer = f.create_snapshot(f.snapshot_request(&f.unknown_volume())).await;
-    answer.refused("CreateSnapshot of a volume that does not exist", NOT_FOUND)
+    let accepted = answer.is_ok();
+    let refused = answer.refused("CreateSnapshot of a volume that does not exist", NOT_FOUND);
+    if accepted { refused.breaks(spec::FAILS) } else { refused }
 }
 
 async fn whole(f: &Fixture) -> Result<()> {
@@ -197,26 +230,30 @@ async fn delete_restore(f: &Fixture) -> Result<()> {
 }
 
 async fn all(f: &Fixture, request: ListSnapshotsRequest) -> Result<Vec<Snapshot>> {
-    let secrets = f.config().secrets.list_snapshots.clone();
-    let mut request = ListSnapshotsRequest { secrets, ..request };
-    let mut snapshots = Vec::new();
-    loop {
-        let page = f.list_snapshots(request.clone()).await.works("ListSnapshots")?;
-        let (limit, count) = (usize::try_from(request.max_entries).unwrap_or(0), page.entries.len());
-        ensure!(
-            limit == 0 || count <= limit,
-            "ListSnapshots with max_entries {limit} returns {count} entries"
-        );
+    let (mut pages, mut snapshots) = (Pages::of("ListSnapshots"), Vec::new());
+    let (max_entries, mut token) = (request.max_entries, Some(String::new()));
+    while let Some(starting_token) = token {
+        let secrets = f.config().secrets.list_snapshots.clone();
+        let request = ListSnapshotsRequest { secrets, starting_token, ..request.clone() };
+        let page = f.list_snapshots(request).await.works("ListSnapshots")?;
+        at_most(max_entries, page.entries.len()).breaks(spec::SNAPSHOTS_MAX)?;
+        token = pages.next(page.entries.iter().map(weight), page.next_token).breaks(spec::SNAPSHOTS_NEXT)?;
         snapshots.extend(page.entries.into_iter().filter_map(|Entry { snapshot }| snapshot));
-        if page.next_token.is_empty() {
-            return Ok(snapshots);
-        }
-        ensure!(
-            page.next_token != request.starting_token,
-            "ListSnapshots returns the starting_token as next_token"
-        );
-        request.starting_token = page.next_token;
     }
+    Ok(snapshots)
+}
+
+/// Checks the number of entries of a page.
+fn at_most(max_entries: i32, count: usize) -> Result<()> {
+    let limit = usize::try_from(max_entries).unwrap_or(0);
+    ensure!(limit == 0 || count <= limit, "ListSnapshots with max_entries {limit} returns {count} entries");
+    Ok(())
+}
+
+/// The size of the texts of an entry.
+fn weight(Entry { snapshot }: &Entry) -> usize {
+    let texts = |it: &Snapshot| it.snapshot_id.len() + it.source_volume_id.len() + it.group_snapshot_id.len();
+    snapshot.as_ref().map_or(0, texts)
 }
 
 async fn list(f: &Fixture) -> Result<()> {
@@ -253,6 +290,10 @@ async fn list_one(f: &Fixture) -> Result<()> {
         "ListSnapshots of the snapshot_id {:?} returns {ids:?}",
         one.snapshot_id
     );
+    if found.iter().any(|snapshot| !snapshot.ready_to_use) {
+        let late = anyhow!("CreateSnapshot returns ready_to_use, but ListSnapshots does not");
+        return Err(breaking(late, spec::SNAPSHOTS_READY));
+    }
     Ok(())
 }
 
@@ -273,6 +314,7 @@ async fn list_source(f: &Fixture) -> Result<()> {
     for _ in 0..2 {
         taken.insert(f.snapshot(&volume).await?.snapshot_id);
     }
+    ensure!(taken.len() == 2, "two snapshots of a volume have one snapshot_id: {taken:?}");
     f.snapshot(&other).await?;
     let request = ListSnapshotsRequest { source_volume_id: volume.clone(), ..Default::default() };
     let found: BTreeSet<String> = all(f, request).await?.into_iter().map(|it| it.snapshot_id).collect();
@@ -334,7 +376,25 @@ async fn get(f: &Fixture) -> Result<()> {
     let taken = f.snapshot(&f.volume().await?.volume_id).await?;
     let found = f.get_snapshot(get_request(f, taken.snapshot_id.clone())).await.works("GetSnapshot")?;
     let Some(found) = found.snapshot else { bail!("GetSnapshot returned OK without a snapshot") };
-    ensure!(found == taken, "CreateSnapshot returned {taken:?}, but GetSnapshot returns {found:?}");
+    same_snapshot(&taken, &found)
+}
+
+/// Checks that two messages describe one snapshot. Its size may become known later (0 is unknown), and its time may be
+/// stored with less precision.
+fn same_snapshot(taken: &Snapshot, found: &Snapshot) -> Result<()> {
+    let identity =
+        |it: &Snapshot| (it.snapshot_id.clone(), it.source_volume_id.clone(), it.group_snapshot_id.clone());
+    ensure!(
+        identity(taken) == identity(found),
+        "CreateSnapshot returned {taken:?}, but GetSnapshot returns {found:?}"
+    );
+    let second = |it: &Snapshot| it.creation_time.as_ref().map(|time| time.seconds);
+    let sizes = [taken.size_bytes, found.size_bytes];
+    let same_size = sizes.contains(&0) || taken.size_bytes == found.size_bytes;
+    if !same_size || second(taken) != second(found) {
+        let other = anyhow!("CreateSnapshot returned {taken:?}, but GetSnapshot returns {found:?}");
+        return Err(breaking(other, spec::FETCH_CURRENT));
+    }
     Ok(())
 }
 
@@ -401,10 +461,22 @@ async fn source_deleted(f: &Fixture) -> Result<()> {
     f.lower(&source).await?;
     let deleted = f.delete_volume(f.delete_request(source.id())).await;
     if matches!(&deleted, Err(status) if status.code() == Code::FailedPrecondition) {
-        f.warn("volumes that have snapshots cannot be deleted");
-        return Ok(());
+        let source = f.raise(source.volume).await?;
+        let what = "in a volume with snapshots, after DeleteVolume returned FailedPrecondition";
+        f.must_hold(&source, 0, "of the source", what).await.breaks(spec::DELETE_REFUSED)?;
+        let dependent = anyhow!("volumes that have snapshots cannot be deleted");
+        return Err(breaking(dependent, spec::SNAPSHOTS_APART));
     }
     deleted.works("DeleteVolume of a volume with snapshots")?;
+    if f.has(LIST_SNAPSHOTS) {
+        let request =
+            ListSnapshotsRequest { snapshot_id: snapshot.snapshot_id.clone(), ..Default::default() };
+        let times = has(&all(f, request).await?, &snapshot.snapshot_id);
+        ensure!(
+            times == 1,
+            "after the source of a snapshot was deleted, the snapshot is in ListSnapshots {times} times"
+        );
+    }
     let restored = restored(f, &snapshot).await?;
     f.must_hold(
         &restored,
@@ -439,6 +511,19 @@ async fn larger(f: &Fixture) -> Result<()> {
     ensure!(
         !real || bytes >= grown / 10 * 8,
         "a restored volume of {grown} bytes was requested, and its workload sees {bytes}"
+    );
+    Ok(())
+}
+
+async fn no_smaller(f: &Fixture) -> Result<()> {
+    let snapshot = f.snapshot(&f.volume().await?.volume_id).await?;
+    let mut request = f.create_from(from_snapshot(&snapshot.snapshot_id));
+    request.capacity_range = None;
+    let (got, size) = (f.make(request).await?.capacity_bytes, snapshot.size_bytes);
+    // Both may be unknown.
+    ensure!(
+        got == 0 || got >= size,
+        "a snapshot has size_bytes {size}, and a volume that was restored from it has {got} bytes"
     );
     Ok(())
 }
@@ -481,4 +566,48 @@ async fn times(f: &Fixture) -> Result<()> {
         "in a volume restored from the second of two snapshots",
     )
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use claimcheck_model::CaseResult;
+
+    use super::*;
+    use crate::verdict::verdict;
+
+    /// The result of a comparison, with the snapshot changed by `change`.
+    fn compared(change: impl FnOnce(&mut Snapshot)) -> CaseResult {
+        let taken = Snapshot {
+            snapshot_id: "snap".to_owned(),
+            source_volume_id: "vol".to_owned(),
+            size_bytes: 4096,
+            creation_time: Some(std::time::SystemTime::UNIX_EPOCH.into()),
+            ready_to_use: true,
+            ..Snapshot::default()
+        };
+        let mut found = taken.clone();
+        change(&mut found);
+        verdict(spec::FETCHED, same_snapshot(&taken, &found), &[], true).0
+    }
+
+    #[test]
+    fn a_snapshot_may_be_described_with_less_precision() {
+        let nanos = |found: &mut Snapshot| found.creation_time.as_mut().unwrap().nanos = 999_999_999;
+        let changes: [fn(&mut Snapshot); 2] = [|_| {}, |found| found.size_bytes = 0];
+        for change in changes {
+            assert_eq!(compared(change), CaseResult::Passed);
+        }
+        assert_eq!(compared(nanos), CaseResult::Passed);
+    }
+
+    #[test]
+    fn another_snapshot_is_not_the_same() {
+        let seconds = |found: &mut Snapshot| found.creation_time.as_mut().unwrap().seconds = 1_000;
+        let failed = |result| matches!(result, CaseResult::Failed { .. });
+        assert!(failed(compared(|found| found.snapshot_id.push('2'))));
+        assert!(failed(compared(|found| found.source_volume_id.push('2'))));
+        assert!(failed(compared(|found| found.group_snapshot_id.push('2'))));
+        assert!(failed(compared(|found| found.size_bytes = 1)));
+        assert!(failed(compared(seconds)));
+    }
 }

@@ -11,6 +11,7 @@ use crate::{
     case::{Access, Need, Row, When},
     expect::{Answer, skip},
     fixture::{Fixture, Placed},
+    spec,
 };
 
 /// Enough calls to detect a leak of one descriptor per call.
@@ -27,15 +28,19 @@ const SLOWER: Duration = Duration::from_millis(50);
 const TIMES: u32 = 10;
 
 pub(super) const ROWS: &[Row] = &[
-    Row::new("NodeGetInfo called many times leaves no file descriptor open", "Interface", case!(descriptors))
-        .when(When::Alone),
-    Row::new("NodeGetInfo called many times does not become slower", "Timeouts", case!(pace))
+    Row::new(
+        "NodeGetInfo called many times leaves no file descriptor open",
+        spec::SERVICE,
+        case!(descriptors),
+    )
+    .when(When::Alone),
+    Row::new("NodeGetInfo called many times does not become slower", spec::SERVICE, case!(pace))
         .needs(&[Need::Restart])
         .when(When::Alone),
-    Row::new("NodeStageVolume called twice attaches one loop device", "NodeStageVolume", case!(one_loop))
+    Row::new("NodeStageVolume called twice attaches one loop device", spec::STAGE_TWICE, case!(one_loop))
         .needs(&[CREATE, STAGE, Need::Files])
         .only(Access::Mount),
-    Row::new("NodeUnstageVolume leaves no loop device attached", "NodeUnstageVolume", case!(no_loop))
+    Row::new("NodeUnstageVolume leaves no loop device attached", spec::UNSTAGE_UNDOES, case!(no_loop))
         .needs(&[CREATE, STAGE, Need::Files])
         .only(Access::Mount),
 ];

@@ -1,0 +1,282 @@
+//! A driver without mounts: a volume is a directory, and publishing it makes a symbolic link. It is legal in ways that
+//! few drivers are, or illegal, as a test requires.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs, io,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use claimcheck_csi::{
+    Server, Services, Status,
+    v1::{
+        self,
+        controller_server::{Controller, ControllerServer},
+        controller_service_capability::{self, rpc::Type as ControllerType},
+        identity_server::{Identity, IdentityServer},
+        list_volumes_response::Entry,
+        node_server::{Node, NodeServer},
+        node_service_capability::{self, rpc::Type as NodeType},
+        plugin_capability::{self, service::Type as ServiceType},
+        volume_usage::Unit,
+    },
+};
+use tokio::task::JoinHandle;
+use tonic::{Request, Response};
+
+type Answer<T> = Result<Response<T>, Status>;
+
+/// How the driver differs from others.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Traits {
+    /// Declares VOLUME_ACCESSIBILITY_CONSTRAINTS.
+    pub topology: bool,
+    /// Returns a topology for nodes and volumes.
+    pub places: bool,
+    /// Returns OutOfRange for an expansion to a smaller size; otherwise volumes shrink.
+    pub keeps_size: bool,
+    /// Publishes an empty directory if the volume is not staged; otherwise the volume.
+    pub empty_unless_staged: bool,
+    /// Creates no more volumes; otherwise any number.
+    pub full: bool,
+    /// Returns tokens for pages that never end.
+    pub endless: bool,
+}
+
+/// The driver.
+#[derive(Clone, Debug)]
+pub struct Toy {
+    traits: Traits,
+    folder: PathBuf,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    sizes: BTreeMap<String, i64>,
+    staged: BTreeSet<String>,
+}
+
+impl Toy {
+    /// With its volumes below a folder.
+    pub fn new(traits: Traits, folder: &Path) -> Self {
+        Self { traits, folder: folder.to_owned(), state: Arc::default() }
+    }
+
+    /// Serves at a socket until the task is aborted.
+    pub fn serve(&self, socket: &Path) -> JoinHandle<()> {
+        let services = Services::default()
+            .with(IdentityServer::new(self.clone()))
+            .with(ControllerServer::new(self.clone()))
+            .with(NodeServer::new(self.clone()));
+        let server = Server::bind(socket).unwrap();
+        tokio::spawn(async move { server.serve(services, std::future::pending()).await.unwrap() })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn place(&self) -> Option<v1::Topology> {
+        let segments = BTreeMap::from([("rack".to_owned(), "1".to_owned())]);
+        self.traits.places.then_some(v1::Topology { segments })
+    }
+}
+
+fn done<T: Default>() -> Answer<T> {
+    Ok(Response::new(T::default()))
+}
+
+fn failed(error: io::Error) -> Status {
+    Status::internal(error.to_string())
+}
+
+#[tonic::async_trait]
+impl Identity for Toy {
+    async fn get_plugin_info(
+        &self,
+        _: Request<v1::GetPluginInfoRequest>,
+    ) -> Answer<v1::GetPluginInfoResponse> {
+        let (name, vendor_version) = ("toy.example.com".to_owned(), "1".to_owned());
+        Ok(Response::new(v1::GetPluginInfoResponse { name, vendor_version, ..Default::default() }))
+    }
+
+    async fn get_plugin_capabilities(
+        &self,
+        _: Request<v1::GetPluginCapabilitiesRequest>,
+    ) -> Answer<v1::GetPluginCapabilitiesResponse> {
+        let topology = self.traits.topology.then_some(ServiceType::VolumeAccessibilityConstraints);
+        let services = [ServiceType::ControllerService].into_iter().chain(topology);
+        let capabilities = services.map(|service| v1::PluginCapability {
+            r#type: Some(plugin_capability::Type::Service(plugin_capability::Service {
+                r#type: service.into(),
+            })),
+        });
+        Ok(Response::new(v1::GetPluginCapabilitiesResponse { capabilities: capabilities.collect() }))
+    }
+
+    async fn probe(&self, _: Request<v1::ProbeRequest>) -> Answer<v1::ProbeResponse> {
+        Ok(Response::new(v1::ProbeResponse { ready: Some(true) }))
+    }
+}
+
+#[tonic::async_trait]
+impl Controller for Toy {
+    async fn controller_get_capabilities(
+        &self,
+        _: Request<v1::ControllerGetCapabilitiesRequest>,
+    ) -> Answer<v1::ControllerGetCapabilitiesResponse> {
+        let capabilities = [
+            ControllerType::CreateDeleteVolume,
+            ControllerType::ListVolumes,
+            ControllerType::GetCapacity,
+            ControllerType::ExpandVolume,
+        ];
+        let capabilities = capabilities.map(|capability| v1::ControllerServiceCapability {
+            r#type: Some(controller_service_capability::Type::Rpc(controller_service_capability::Rpc {
+                r#type: capability.into(),
+            })),
+        });
+        Ok(Response::new(v1::ControllerGetCapabilitiesResponse { capabilities: capabilities.into() }))
+    }
+
+    async fn create_volume(
+        &self,
+        request: Request<v1::CreateVolumeRequest>,
+    ) -> Answer<v1::CreateVolumeResponse> {
+        if self.traits.full {
+            return Err(Status::resource_exhausted("no room is left"));
+        }
+        let request = request.into_inner();
+        let size = request.capacity_range.unwrap_or_default().required_bytes;
+        fs::create_dir_all(self.folder.join(&request.name)).map_err(failed)?;
+        let capacity_bytes = *self.state().sizes.entry(request.name.clone()).or_insert(size);
+        let volume = v1::Volume {
+            volume_id: request.name,
+            capacity_bytes,
+            accessible_topology: self.place().into_iter().collect(),
+            ..Default::default()
+        };
+        Ok(Response::new(v1::CreateVolumeResponse { volume: Some(volume) }))
+    }
+
+    async fn delete_volume(
+        &self,
+        request: Request<v1::DeleteVolumeRequest>,
+    ) -> Answer<v1::DeleteVolumeResponse> {
+        self.state().sizes.remove(&request.into_inner().volume_id);
+        done()
+    }
+
+    async fn list_volumes(
+        &self,
+        request: Request<v1::ListVolumesRequest>,
+    ) -> Answer<v1::ListVolumesResponse> {
+        let volume = |id: &String| v1::Volume { volume_id: id.clone(), ..Default::default() };
+        let entries =
+            self.state().sizes.keys().map(|id| Entry { volume: Some(volume(id)), status: None }).collect();
+        // Two tokens in turn, so that no page returns its own one.
+        let next = if request.into_inner().starting_token == "a" { "b" } else { "a" };
+        let next_token = if self.traits.endless { next.to_owned() } else { String::new() };
+        Ok(Response::new(v1::ListVolumesResponse { entries, next_token }))
+    }
+
+    async fn get_capacity(&self, _: Request<v1::GetCapacityRequest>) -> Answer<v1::GetCapacityResponse> {
+        done()
+    }
+
+    async fn controller_expand_volume(
+        &self,
+        request: Request<v1::ControllerExpandVolumeRequest>,
+    ) -> Answer<v1::ControllerExpandVolumeResponse> {
+        let request = request.into_inner();
+        let asked = request.capacity_range.unwrap_or_default().required_bytes;
+        let mut state = self.state();
+        let size = state.sizes.get_mut(&request.volume_id).ok_or_else(|| Status::not_found("no volume"))?;
+        if self.traits.keeps_size && asked < *size {
+            return Err(Status::out_of_range("the volume is larger"));
+        }
+        *size = asked;
+        Ok(Response::new(v1::ControllerExpandVolumeResponse {
+            capacity_bytes: asked,
+            node_expansion_required: false,
+        }))
+    }
+}
+
+#[tonic::async_trait]
+impl Node for Toy {
+    async fn node_get_info(&self, _: Request<v1::NodeGetInfoRequest>) -> Answer<v1::NodeGetInfoResponse> {
+        let (node_id, accessible_topology) = ("toy-node".to_owned(), self.place());
+        Ok(Response::new(v1::NodeGetInfoResponse { node_id, accessible_topology, ..Default::default() }))
+    }
+
+    async fn node_get_capabilities(
+        &self,
+        _: Request<v1::NodeGetCapabilitiesRequest>,
+    ) -> Answer<v1::NodeGetCapabilitiesResponse> {
+        let capabilities = [NodeType::StageUnstageVolume, NodeType::GetVolumeStats];
+        let capabilities = capabilities.map(|capability| v1::NodeServiceCapability {
+            r#type: Some(node_service_capability::Type::Rpc(node_service_capability::Rpc {
+                r#type: capability.into(),
+            })),
+        });
+        Ok(Response::new(v1::NodeGetCapabilitiesResponse { capabilities: capabilities.into() }))
+    }
+
+    async fn node_stage_volume(
+        &self,
+        request: Request<v1::NodeStageVolumeRequest>,
+    ) -> Answer<v1::NodeStageVolumeResponse> {
+        self.state().staged.insert(request.into_inner().volume_id);
+        done()
+    }
+
+    async fn node_unstage_volume(
+        &self,
+        request: Request<v1::NodeUnstageVolumeRequest>,
+    ) -> Answer<v1::NodeUnstageVolumeResponse> {
+        self.state().staged.remove(&request.into_inner().volume_id);
+        done()
+    }
+
+    async fn node_publish_volume(
+        &self,
+        request: Request<v1::NodePublishVolumeRequest>,
+    ) -> Answer<v1::NodePublishVolumeResponse> {
+        let request = request.into_inner();
+        let staged = self.state().staged.contains(&request.volume_id);
+        match self.traits.empty_unless_staged && !staged {
+            true => fs::create_dir(&request.target_path),
+            false => symlink(self.folder.join(&request.volume_id), &request.target_path),
+        }
+        .map_err(failed)?;
+        done()
+    }
+
+    async fn node_unpublish_volume(
+        &self,
+        request: Request<v1::NodeUnpublishVolumeRequest>,
+    ) -> Answer<v1::NodeUnpublishVolumeResponse> {
+        let target = PathBuf::from(request.into_inner().target_path);
+        let removed = match target.is_symlink() {
+            true => fs::remove_file(target),
+            false => fs::remove_dir(target),
+        };
+        match removed {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(error)),
+            _ => done(),
+        }
+    }
+
+    /// Counts inodes only.
+    async fn node_get_volume_stats(
+        &self,
+        _: Request<v1::NodeGetVolumeStatsRequest>,
+    ) -> Answer<v1::NodeGetVolumeStatsResponse> {
+        let usage = v1::VolumeUsage { total: 8, used: 3, available: 5, unit: Unit::Inodes.into() };
+        Ok(Response::new(v1::NodeGetVolumeStatsResponse { usage: vec![usage], volume_condition: None }))
+    }
+}
