@@ -86,7 +86,7 @@ async fn run(traits: Traits, strict: bool, case: &str) -> Outcome {
     telling.await.unwrap();
     driver.abort();
     let (mut ended, mut warnings) = (None, Vec::new());
-    while let Some(event) = received.recv().await {
+    while let Ok(event) = received.try_recv() {
         match event {
             Event::Warning { text, .. } => warnings.push(text),
             Event::CaseFinished { result, .. } => ended = Some(result),
